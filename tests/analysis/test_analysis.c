@@ -291,10 +291,8 @@ static struct run_facts some_facts(void) {
     facts.profile = "rtx-3090";
     facts.profile_kind = "transferred";
     facts.prices.from = provenance_of(PROVENANCE_TRANSFERRED, "rtx4090");
-    facts.host = (struct run_host){.name = "default",
-                                   .kind = "assumed",
-                                   .source = "taken to be the reference host",
-                                   .factor = 1};
+    facts.host = MAKE(struct run_host, .name = "default", .kind = "assumed",
+                      .source = "taken to be the reference host", .factor = 1);
     facts.backend = "sim";
     facts.trace = "osc";
     facts.trace_provenance = "assumed lengths";
@@ -467,16 +465,10 @@ static void record_timeline(struct timeline *timeline, int n_steps) {
     struct err err = {0};
     int64_t sym[SYM_COUNT] = {[SYM_TOKENS] = 64, [SYM_LOGIT_ROWS] = 32};
     for (int i = 0; i < n_steps; i++) {
-        struct step_record step = {.index = (uint64_t)i,
-                                   .replica = (uint32_t)i % 2,
-                                   .repeat = 3,
-                                   .start_ns = 1001 * (i / 2),
-                                   .end_ns = 1001 * (i / 2) + 1001,
-                                   .sym = sym,
-                                   .n = 2,
-                                   .kv_used_bytes = 4096,
-                                   .n_running = 2,
-                                   .n_waiting = 1};
+        struct step_record step =
+            MAKE(struct step_record, .index = (uint64_t)i, .replica = (uint32_t)i % 2, .repeat = 3,
+                 .start_ns = 1001 * (i / 2), .end_ns = 1001 * (i / 2) + 1001, .sym = sym, .n = 2,
+                 .kv_used_bytes = 4096, .n_running = 2, .n_waiting = 1);
         step.n_by_phase[PHASE_REUSE] = 1;
         step.n_by_phase[i % 3 == 0 ? PHASE_REFRESH : PHASE_REUSE] += 1;
         ck_assert_int_eq(sink.step(sink.state, &step, &err), 0);

@@ -200,17 +200,11 @@ static void record_run(struct store *store, enum store_level level, const char *
     int64_t run;
     ck_assert_int_eq(store_run_begin(store, &facts, level, &run, &sink, &err), 0);
     for (int64_t i = 0; i < 98; i++) {
-        struct request_record request = {.id = (uint64_t)i,
-                                         .prompt_tokens = 10,
-                                         .output_tokens = 64,
-                                         .answer_tokens = 64,
-                                         .committed_tokens = 64,
-                                         .arrival_ns = i * 1000000000,
-                                         .admitted_ns = (i + 1) * 1000000000,
-                                         .first_block_ns = (i + 2) * 1000000000,
-                                         .finished_ns = (i + 3) * 1000000000,
-                                         .state = REQUEST_DONE,
-                                         .first_block_tokens = 32};
+        struct request_record request = MAKE(
+            struct request_record, .id = (uint64_t)i, .prompt_tokens = 10, .output_tokens = 64,
+            .answer_tokens = 64, .committed_tokens = 64, .arrival_ns = i * 1000000000,
+            .admitted_ns = (i + 1) * 1000000000, .first_block_ns = (i + 2) * 1000000000,
+            .finished_ns = (i + 3) * 1000000000, .state = REQUEST_DONE, .first_block_tokens = 32);
         ck_assert_int_eq(all.request(all.state, &request, &err), 0);
         ck_assert_int_eq(sink.request(sink.state, &request, &err), 0);
     }
@@ -218,15 +212,10 @@ static void record_run(struct store *store, enum store_level level, const char *
     const uint64_t ids[] = {1};
     const uint32_t commits[] = {2};
     for (int64_t i = 0; i < 100 && sink.step != NULL; i++) {
-        struct step_record step = {.index = (uint64_t)i,
-                                   .repeat = 4,
-                                   .start_ns = i * 1000000000,
-                                   .end_ns = (i + 1) * 1000000000,
-                                   .sym = sym,
-                                   .n_by_phase = {[PHASE_REUSE] = 1},
-                                   .n = 1,
-                                   .request_ids = ids,
-                                   .commit_tokens = commits};
+        struct step_record step =
+            MAKE(struct step_record, .index = (uint64_t)i, .repeat = 4, .start_ns = i * 1000000000,
+                 .end_ns = (i + 1) * 1000000000, .sym = sym, .n_by_phase = {[PHASE_REUSE] = 1},
+                 .n = 1, .request_ids = ids, .commit_tokens = commits);
         ck_assert_int_eq(sink.step(sink.state, &step, &err), 0);
     }
     summary_finish(&summary);

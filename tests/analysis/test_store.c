@@ -54,20 +54,12 @@ static struct step_record step_at(uint64_t i, int64_t *sym) {
     for (int s = 0; s < SYM_COUNT; s++) {
         sym[s] = (int64_t)i * 1000003 * s;
     }
-    struct step_record step = {.index = i,
-                               .replica = (uint32_t)(i % 2),
-                               .repeat = 1 + (uint32_t)(i % 7),
-                               .start_ns = (int64_t)i * 1000,
-                               .end_ns = (int64_t)i * 1000 + 999,
-                               .gpu_ns = 700,
-                               .host_ns = 299,
-                               .sym = sym,
-                               .n = MEMBERS,
-                               .request_ids = ids[(i / 4) % 2],
-                               .commit_tokens = commits,
-                               .kv_used_bytes = 1 << 20,
-                               .n_running = 3,
-                               .n_waiting = (uint32_t)i};
+    struct step_record step =
+        MAKE(struct step_record, .index = i, .replica = (uint32_t)(i % 2),
+             .repeat = 1 + (uint32_t)(i % 7), .start_ns = (int64_t)i * 1000,
+             .end_ns = (int64_t)i * 1000 + 999, .gpu_ns = 700, .host_ns = 299, .sym = sym,
+             .n = MEMBERS, .request_ids = ids[(i / 4) % 2], .commit_tokens = commits,
+             .kv_used_bytes = 1 << 20, .n_running = 3, .n_waiting = (uint32_t)i);
     step.n_by_phase[PHASE_REUSE] = 2;
     step.n_by_phase[PHASE_REFRESH] = 1;
     return step;

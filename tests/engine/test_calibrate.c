@@ -55,12 +55,9 @@ static struct system *open_system(const char *name, const char *model) {
     struct err err = {0};
     struct system *system = NULL;
     const struct setting width = {.key = "runtime.element_bytes", .value = "4", .place = "test"};
-    const struct system_request request = {.system = name,
-                                           .model = model,
-                                           .gpu = "cpu",
-                                           .overrides = &width,
-                                           .n_overrides = 1,
-                                           .roofline = true};
+    const struct system_request request =
+        MAKE(struct system_request, .system = name, .model = model, .gpu = "cpu",
+             .overrides = &width, .n_overrides = 1, .roofline = true);
     int status = system_open(&request, &system, &err);
     ck_assert_msg(status == 0, "%s", err.text);
     return system;
@@ -81,17 +78,11 @@ static struct rig *rig_open_model(const struct device_table *table, const char *
     snprintf(rig->folder, sizeof rig->folder, "/tmp/unmask-calibrate-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(rig->folder));
     snprintf(rig->path, sizeof rig->path, "%s/p.csv", rig->folder);
-    rig->request = (struct calibration_request){.device = &rig->device,
-                                                .weights = &rig->weights,
-                                                .weights_source = "random:1",
-                                                .system = rig->system,
-                                                .path = rig->path,
-                                                .max_tokens = 256,
-                                                .minutes = 10,
-                                                .now_ns = fake_now_ns,
-                                                .stop = &rig->stop,
-                                                .progress = count_down,
-                                                .progress_state = rig};
+    rig->request =
+        MAKE(struct calibration_request, .device = &rig->device, .weights = &rig->weights,
+             .weights_source = "random:1", .system = rig->system, .path = rig->path,
+             .max_tokens = 256, .minutes = 10, .now_ns = fake_now_ns, .stop = &rig->stop,
+             .progress = count_down, .progress_state = rig);
     return rig;
 }
 
@@ -158,12 +149,9 @@ static struct profile *open_profile(const struct rig *rig) {
 static void check_covered(const struct rig *rig, const struct profile *profile,
                           const struct calibration_step *step) {
     struct graph graph;
-    struct runtime runtime = {.varlen = true,
-                              .fused = true,
-                              .fused_head = step->is_fused,
-                              .fused_gate_up = step->is_fused,
-                              .element_bytes = 4,
-                              .host_mode = HOST_SERIAL};
+    struct runtime runtime =
+        MAKE(struct runtime, .varlen = true, .fused = true, .fused_head = step->is_fused,
+             .fused_gate_up = step->is_fused, .element_bytes = 4, .host_mode = HOST_SERIAL);
     struct graph_options options =
         calibration_graph(rig->system->model, 4, calibration_step_variant(step));
     struct cost_model *cost = NULL;
@@ -506,11 +494,9 @@ TEST(a_cpu_is_calibrated_for_exact_keys_and_values) {
 
 static struct calibration_grid grid_of(const char *name, int64_t max_tokens, bool is_coarse) {
     struct calibration_grid grid;
-    const struct calibration_bounds bounds = {.max_tokens = max_tokens,
-                                              .max_logit_rows = max_tokens,
-                                              .max_kv_rows = 16 * max_tokens,
-                                              .page_rows = 64,
-                                              .is_coarse = is_coarse};
+    const struct calibration_bounds bounds =
+        MAKE(struct calibration_bounds, .max_tokens = max_tokens, .max_logit_rows = max_tokens,
+             .max_kv_rows = 16 * max_tokens, .page_rows = 64, .is_coarse = is_coarse);
     struct err err = {0};
     int status = calibration_grid_make(&grid, model_named(name), 2, &bounds, &err);
     ck_assert_msg(status == 0, "%s", err.text);

@@ -76,24 +76,11 @@ TEST(selection_in_float32_equals_the_reference) {
         v[i % (T * G * D)] = (float)i;
     }
     for (int uniform = 0; uniform < 2; uniform++) {
-        struct call_select call = {.q = q,
-                                   .k = k,
-                                   .v = v,
-                                   .start = start,
-                                   .block_start = begin,
-                                   .block_end = end,
-                                   .kept = kept,
-                                   .cache_start = zero,
-                                   .score_start = zero,
-                                   .q_stride = H * D,
-                                   .kv_stride = G * D,
-                                   .n_requests = 1,
-                                   .n_heads = H,
-                                   .n_kv_heads = G,
-                                   .head_size = D,
-                                   .max_candidates = N,
-                                   .uniform = uniform == 1,
-                                   .dtype = KERNEL_F32};
+        struct call_select call = MAKE(
+            struct call_select, .q = q, .k = k, .v = v, .start = start, .block_start = begin,
+            .block_end = end, .kept = kept, .cache_start = zero, .score_start = zero,
+            .q_stride = H * D, .kv_stride = G * D, .n_requests = 1, .n_heads = H, .n_kv_heads = G,
+            .head_size = D, .max_candidates = N, .uniform = uniform == 1, .dtype = KERNEL_F32);
         for (int i = 0; i < 2; i++) {
             call.cache = cache[i];
             call.scores = scores[i];
@@ -271,21 +258,12 @@ TEST(equal_logits_give_the_lowest_token) {
     }
     int32_t token[N];
     float confidence[N];
-    const struct call_head head = {.x = x,
-                                   .w = w,
-                                   .token = token,
-                                   .confidence = confidence,
-                                   .scratch = scratch,
-                                   .n_rows = N,
-                                   .n_channels = C,
-                                   .n_vocab = V,
-                                   .dtype = KERNEL_F32};
-    const struct call_sample sample = {.logits = logits,
-                                       .token = token,
-                                       .confidence = confidence,
-                                       .n_rows = N,
-                                       .n_vocab = V,
-                                       .dtype = KERNEL_F32};
+    const struct call_head head =
+        MAKE(struct call_head, .x = x, .w = w, .token = token, .confidence = confidence,
+             .scratch = scratch, .n_rows = N, .n_channels = C, .n_vocab = V, .dtype = KERNEL_F32);
+    const struct call_sample sample =
+        MAKE(struct call_sample, .logits = logits, .token = token, .confidence = confidence,
+             .n_rows = N, .n_vocab = V, .dtype = KERNEL_F32);
     const float expected = (float)(1 / (3 + (V - 3) * exp(-8)));
     for (int way = 0; way < 2; way++) {
         memset(token, 0xff, sizeof token);

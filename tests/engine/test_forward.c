@@ -239,10 +239,9 @@ static int32_t mixed_kv_rows[64];
 static void add_mixed(struct rig *rig) {
     static const int32_t wanted[] = {22, 0, 7};
     for (int i = 0; i < N_MIXED; i++) {
-        struct step_part part = {.canvas = i * CANVAS_TOKENS,
-                                 .positions = count + 3 * i,
-                                 .decision = mixed_decisions[i],
-                                 .kv = {STORE * i, (int32_t)mixed_context[i]}};
+        struct step_part part =
+            MAKE(struct step_part, .canvas = i * CANVAS_TOKENS, .positions = count + 3 * i,
+                 .decision = mixed_decisions[i], .kv = {STORE * i, (int32_t)mixed_context[i]});
         part.logit_rows = i == 1 ? wanted : NULL;
         if (i == 3) {
             part.kv_rows = mixed_kv_rows;

@@ -159,11 +159,9 @@ static void smooth_again(struct rig *rig, int n_times, struct smoothed *out) {
         masks[t] = (int32_t)dream.mask_token;
         places[t] = 15 - t;
     }
-    const struct step_part part = {.positions = count,
-                                   .decision = {.n_rows = 16},
-                                   .row_places = places,
-                                   .token_places = places,
-                                   .steps = 3};
+    const struct step_part part =
+        MAKE(struct step_part, .positions = count, .decision = {.n_rows = 16}, .row_places = places,
+             .token_places = places, .steps = 3);
     ck_assert_int_eq(forward_clear_places(rig->forward, 0, 16, &err), 0);
     rig_write(rig, 0, 0, masks, 16);
     rig_clear(rig);
@@ -182,11 +180,9 @@ static void smooth_again(struct rig *rig, int n_times, struct smoothed *out) {
 
 /* The device counts the steps of what it is given once, played or issued. */
 TEST(smoothed_steps_that_are_played_count_on) {
-    const struct graph_options options = {.fused = true,
-                                          .logits_bytes = BF16_BYTES,
-                                          .element_bytes = F32_BYTES,
-                                          .engine = true,
-                                          .smooths = true};
+    const struct graph_options options =
+        MAKE(struct graph_options, .fused = true, .logits_bytes = BF16_BYTES,
+             .element_bytes = F32_BYTES, .engine = true, .smooths = true);
     const struct smoothing smoothing = {
         .weight_init = 0.15, .weight_growth = 0.02, .weight_most = 1, .threshold_decay = 0.02};
     struct step_limits kept = limits;

@@ -282,11 +282,10 @@ static void add_pass(struct focused *f) {
         }
     }
     p->n_kept = p->n;
-    const struct step_part part = {.canvas = (int64_t)c->request * CANVAS_TOKENS,
-                                   .positions = c->positions,
-                                   .decision = {.n_rows = (uint32_t)p->n, .take = 1},
-                                   .kv_pages = {c->pages, c->n_pages, c->extents},
-                                   .masked = f->span_masked};
+    const struct step_part part =
+        MAKE(struct step_part, .canvas = (int64_t)c->request * CANVAS_TOKENS,
+             .positions = c->positions, .decision = {.n_rows = (uint32_t)p->n, .take = 1},
+             .kv_pages = {c->pages, c->n_pages, c->extents}, .masked = f->span_masked);
     struct span *span = rig_add(f->rig, (uint32_t)p->n, (uint32_t)(c->end - p->n), &part);
     bool decides = f->block.n_masked > 0;
     span->phase = decides ? PHASE_REUSE : PHASE_COMMIT;

@@ -50,10 +50,9 @@ TEST(the_device_decides_as_the_host_would) {
             }
             rig_write(rig, i, 0, canvas[i], N);
             rig_add(rig, N, 0,
-                    &(struct step_part){
-                        .canvas = (int64_t)i * CANVAS_TOKENS,
-                        .positions = count,
-                        .decision = {.first_row = first, .n_rows = rows, .take = take}});
+                    &MAKE(struct step_part, .canvas = (int64_t)i * CANVAS_TOKENS,
+                          .positions = count,
+                          .decision = {.first_row = first, .n_rows = rows, .take = take}));
         }
         rig_plan(rig);
         rig_threshold(rig, 0.1f + 0.05f * (float)(round % 8));
@@ -183,11 +182,8 @@ static void three_spans(struct rig *rig) {
     rig_add(rig, 16, 0,
             &(struct step_part){.positions = count, .kv_rows = keep_rows, .kv = {STORE, 4}});
     struct span *span = rig_add(rig, 23, 0,
-                                &(struct step_part){.positions = count,
-                                                    .logit_rows = wanted,
-                                                    .kv = {2 * STORE, 6},
-                                                    .block_start = 3,
-                                                    .block_end = 11});
+                                &MAKE(struct step_part, .positions = count, .logit_rows = wanted,
+                                      .kv = {2 * STORE, 6}, .block_start = 3, .block_end = 11));
     span->logit_rows = 3;
     span->select_rows = 15;
     span->pack_rows = 6;

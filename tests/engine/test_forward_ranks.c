@@ -7,90 +7,31 @@
 
 /* Shapes that 2 and 4 ranks can divide: full heads; grouped ones with biases, of which four ranks
  * hold each twice; head norms and a tied head. */
-static const struct model full_heads = {.name = "llada-tiny",
-                                        .family = "llada",
-                                        .title = "full heads",
-                                        .layers = 2,
-                                        .hidden = 32,
-                                        .heads = 4,
-                                        .kv_heads = 4,
-                                        .head_dim = 8,
-                                        .ffn = 48,
-                                        .vocab = 64,
-                                        .max_positions = 256,
-                                        .mask_token = 63};
-static const struct model few_heads = {.name = "dream-tiny",
-                                       .family = "Dream",
-                                       .title = "few key-value heads",
-                                       .layers = 2,
-                                       .hidden = 48,
-                                       .heads = 8,
-                                       .kv_heads = 2,
-                                       .head_dim = 8,
-                                       .ffn = 56,
-                                       .vocab = 60,
-                                       .max_positions = 256,
-                                       .mask_token = 5,
-                                       .qkv_bias = true,
-                                       .shifted_logits = true};
-static const struct model tied_head = {.name = "sdar-tiny",
-                                       .family = "sdar",
-                                       .title = "tied head",
-                                       .layers = 3,
-                                       .hidden = 40,
-                                       .heads = 4,
-                                       .kv_heads = 2,
-                                       .head_dim = 18,
-                                       .ffn = 40,
-                                       .vocab = 36,
-                                       .max_positions = 256,
-                                       .mask_token = 0,
-                                       .qk_norm = true,
-                                       .tied = true};
+static const struct model full_heads =
+    TINY(.name = "llada-tiny", .family = "llada", .title = "full heads", .layers = 2, .hidden = 32,
+         .heads = 4, .kv_heads = 4, .head_dim = 8, .ffn = 48, .vocab = 64, .mask_token = 63);
+static const struct model few_heads =
+    TINY(.name = "dream-tiny", .family = "Dream", .title = "few key-value heads", .layers = 2,
+         .hidden = 48, .heads = 8, .kv_heads = 2, .head_dim = 8, .ffn = 56, .vocab = 60,
+         .mask_token = 5, .qkv_bias = true, .shifted_logits = true);
+static const struct model tied_head =
+    TINY(.name = "sdar-tiny", .family = "sdar", .title = "tied head", .layers = 3, .hidden = 40,
+         .heads = 4, .kv_heads = 2, .head_dim = 18, .ffn = 40, .vocab = 36, .mask_token = 0,
+         .qk_norm = true, .tied = true);
 /* Experts behind a dense layer, in groups, with a bias and one that is shared. */
-static const struct model experts = {.name = "llada2-tiny",
-                                     .family = "llada2_moe",
-                                     .title = "experts",
-                                     .layers = 3,
-                                     .hidden = 32,
-                                     .heads = 4,
-                                     .kv_heads = 2,
-                                     .head_dim = 8,
-                                     .rotary_dim = 4,
-                                     .ffn = 48,
-                                     .vocab = 64,
-                                     .max_positions = 256,
-                                     .mask_token = 63,
-                                     .qk_norm = true,
-                                     .router = ROUTER_SIGMOID_GROUPED,
-                                     .experts = 16,
-                                     .experts_active = 4,
-                                     .expert_ffn = 32,
-                                     .shared_experts = 1,
-                                     .shared_ffn = 40,
-                                     .dense_layers = 1,
-                                     .expert_groups = 4,
-                                     .expert_groups_active = 2,
-                                     .expert_bias = true,
-                                     .norm_topk = true,
-                                     .routed_scale = 2.5};
+static const struct model experts =
+    TINY(.name = "llada2-tiny", .family = "llada2_moe", .title = "experts", .layers = 3,
+         .hidden = 32, .heads = 4, .kv_heads = 2, .head_dim = 8, .rotary_dim = 4, .ffn = 48,
+         .vocab = 64, .mask_token = 63, .qk_norm = true, .router = ROUTER_SIGMOID_GROUPED,
+         .experts = 16, .experts_active = 4, .expert_ffn = 32, .shared_experts = 1,
+         .shared_ffn = 40, .dense_layers = 1, .expert_groups = 4, .expert_groups_active = 2,
+         .expert_bias = true, .norm_topk = true, .routed_scale = 2.5);
 /* Experts in every layer, by a softmax. */
-static const struct model plain_experts = {.name = "llada-moe-tiny",
-                                           .family = "lladamoe",
-                                           .title = "plain experts",
-                                           .layers = 2,
-                                           .hidden = 32,
-                                           .heads = 4,
-                                           .kv_heads = 4,
-                                           .head_dim = 8,
-                                           .vocab = 64,
-                                           .max_positions = 256,
-                                           .mask_token = 63,
-                                           .qk_norm = true,
-                                           .router = ROUTER_SOFTMAX,
-                                           .experts = 8,
-                                           .experts_active = 4,
-                                           .expert_ffn = 32};
+static const struct model plain_experts =
+    TINY(.name = "llada-moe-tiny", .family = "lladamoe", .title = "plain experts", .layers = 2,
+         .hidden = 32, .heads = 4, .kv_heads = 4, .head_dim = 8, .vocab = 64, .mask_token = 63,
+         .qk_norm = true, .router = ROUTER_SOFTMAX, .experts = 8, .experts_active = 4,
+         .expert_ffn = 32);
 /* Models, and whether ranks divide experts or the width of each. */
 static const struct {
     const struct model *model;
@@ -100,26 +41,15 @@ static const struct {
                  {&plain_experts, true}};
 enum { CANVAS = 40, BEGIN = 16, BLOCK = 8 };
 
-static const struct graph_options fused_head = {.fused = true,
-                                                .stored_rows = SYM_FULL_Q,
-                                                .fused_head = true,
-                                                .fused_gate_up = true,
-                                                .element_bytes = 4,
-                                                .engine = true};
+static const struct graph_options fused_head =
+    ENGINE_GRAPH(.fused = true, .stored_rows = SYM_FULL_Q, .fused_head = true,
+                 .fused_gate_up = true);
 
-static const struct graph_options statistics = {.fused = true,
-                                                .stored_rows = SYM_FULL_Q,
-                                                .fused_head = true,
-                                                .fused_gate_up = true,
-                                                .element_bytes = 4,
-                                                .engine = true,
-                                                .statistics = true};
-static const struct graph_options stored_statistics = {.fused = true,
-                                                       .stored_rows = SYM_FULL_Q,
-                                                       .logits_bytes = 2,
-                                                       .element_bytes = 4,
-                                                       .engine = true,
-                                                       .statistics = true};
+static const struct graph_options statistics =
+    ENGINE_GRAPH(.fused = true, .stored_rows = SYM_FULL_Q, .fused_head = true,
+                 .fused_gate_up = true, .statistics = true);
+static const struct graph_options stored_statistics =
+    ENGINE_GRAPH(.fused = true, .stored_rows = SYM_FULL_Q, .logits_bytes = 2, .statistics = true);
 
 struct together {
     struct model rank;
@@ -164,10 +94,8 @@ static void first_step(struct rig *rig) {
     }
     rig_clear(rig);
     rig_add(rig, CANVAS, 0,
-            &(struct step_part){.positions = count,
-                                .kv_rows = kv_rows,
-                                .kv = {0, BEGIN},
-                                .decision = {BEGIN, BLOCK, 3}});
+            &MAKE(struct step_part, .positions = count, .kv_rows = kv_rows, .kv = {0, BEGIN},
+                  .decision = {BEGIN, BLOCK, 3}));
     rig_add(rig, 11, 0, &(struct step_part){.canvas = CANVAS_TOKENS, .positions = count});
     rig_step(rig);
 }

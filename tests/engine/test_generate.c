@@ -336,10 +336,9 @@ TEST(a_replay_has_exactly_the_rate_it_is_rescaled_to) {
     ck_assert_int_eq(survey_source(trace_source(trace), 0, &survey, &err), 0);
     ck_assert_int_eq(trace_rewind(trace, &err), 0);
     ck_assert_uint_eq(survey.rows, 2000);
-    struct replay replay = {.inner = trace_source(trace),
-                            .factor = survey_rate_per_s(&survey) / 0.8,
-                            .again = {trace, rewind_one},
-                            .period_ns = survey_period_ns(&survey)};
+    struct replay replay = MAKE(
+        struct replay, .inner = trace_source(trace), .factor = survey_rate_per_s(&survey) / 0.8,
+        .again = {trace, rewind_one}, .period_ns = survey_period_ns(&survey));
     struct arrival_source source = replay_source(&replay);
     struct arrival row;
     int64_t ends_ns[3], last_ns = 0;
@@ -363,10 +362,8 @@ TEST(a_cap_drops_or_truncates_and_counts) {
     for (int truncates = 0; truncates < 2; truncates++) {
         struct trace *trace;
         ck_assert_int_eq(trace_open(SAMPLES "mooncake_synthetic_first1000.csv", &trace, &err), 0);
-        struct cap cap = {.inner = trace_source(trace),
-                          .context_tokens = 4096,
-                          .truncates = truncates == 1,
-                          .name = "mooncake"};
+        struct cap cap = MAKE(struct cap, .inner = trace_source(trace), .context_tokens = 4096,
+                              .truncates = truncates == 1, .name = "mooncake");
         struct arrival_source source = cap_source(&cap);
         struct arrival row;
         uint64_t n = 0;

@@ -244,14 +244,10 @@ TEST(replicas_of_ranks_serve_like_replicas) {
     double end_ns[2];
     for (int i = 0; i < 2; i++) {
         struct system *s = rig_system("fast-dllm", "h100", false, settings[i]);
-        struct poisson_source source = {.rng = rng_stream(1, "arrivals"),
-                                        .lengths = rng_stream(1, "lengths"),
-                                        .rate = 100,
-                                        .n = 64,
-                                        .prompt_min = 64,
-                                        .prompt_max = 256,
-                                        .output_min = 64,
-                                        .output_max = 128};
+        struct poisson_source source =
+            MAKE(struct poisson_source, .rng = rng_stream(1, "arrivals"),
+                 .lengths = rng_stream(1, "lengths"), .rate = 100, .n = 64, .prompt_min = 64,
+                 .prompt_max = 256, .output_min = 64, .output_max = 128);
         struct loop_result result =
             rig_run(s, (struct arrival_source){.state = &source, .next = poisson_next}, NULL);
         ck_assert_uint_eq(result.completed, 64);

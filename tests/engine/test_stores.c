@@ -200,19 +200,12 @@ static struct sessions open_small(const struct system *system) {
 /* The request as the loop has it before step `step` of block `block`. */
 static struct request request_at(const struct system *system, uint32_t block, uint32_t step,
                                  uint32_t masked) {
-    struct request request = {.id = 7,
-                              .prompt_tokens = PROMPT,
-                              .output_tokens = OUTPUT,
-                              .canvas_tokens = CANVAS,
-                              .block_tokens = BLOCK,
-                              .steps_per_block = BLOCK,
-                              .state = REQUEST_RUNNING,
-                              .block = block,
-                              .block_start = PROMPT + block * BLOCK,
-                              .step_in_block = step,
-                              .steps = block * BLOCK + step,
-                              .masked_in_block = masked,
-                              .commit_tokens = 1};
+    struct request request =
+        MAKE(struct request, .id = 7, .prompt_tokens = PROMPT, .output_tokens = OUTPUT,
+             .canvas_tokens = CANVAS, .block_tokens = BLOCK, .steps_per_block = BLOCK,
+             .state = REQUEST_RUNNING, .block = block, .block_start = PROMPT + block * BLOCK,
+             .step_in_block = step, .steps = block * BLOCK + step, .masked_in_block = masked,
+             .commit_tokens = 1);
     uint32_t left = OUTPUT - block * BLOCK;
     request.block_length = left < BLOCK ? left : BLOCK;
     (void)cache_plan(system->cache, system->cache_state, NULL, &request);
@@ -321,11 +314,9 @@ static void check_sessions(struct system *system, bool shifted) {
             shape.spans = &span;
             shape_add(shape.sym, span, 1);
             uint32_t slot = 0;
-            struct planned_step planned_step = {.shape = &shape,
-                                                .requests = &request,
-                                                .slots = &slot,
-                                                .n_slots = 1,
-                                                .blocks = &flags};
+            struct planned_step planned_step =
+                MAKE(struct planned_step, .shape = &shape, .requests = &request, .slots = &slot,
+                     .n_slots = 1, .blocks = &flags);
             struct placement placement = {.peak_bytes = 1024};
             struct step planned;
             status = sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err);

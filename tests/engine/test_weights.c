@@ -266,25 +266,12 @@ TEST(a_folder_that_is_no_checkpoint_is_named) {
 
 /* ---- checkpoints ---- */
 
-static const struct model dream = {.name = "dream-test",
-                                   .family = "Dream",
-                                   .layers = 2,
-                                   .hidden = 6,
-                                   .heads = 3,
-                                   .kv_heads = 1,
-                                   .head_dim = 2,
-                                   .ffn = 5,
-                                   .vocab = 7,
-                                   .qkv_bias = true};
-static const struct model llada = {.name = "llada-test",
-                                   .family = "llada",
-                                   .layers = 1,
-                                   .hidden = 4,
-                                   .heads = 2,
-                                   .kv_heads = 2,
-                                   .head_dim = 2,
-                                   .ffn = 3,
-                                   .vocab = 5};
+static const struct model dream = {"dream-test", .family = "Dream", .layers = 2,   .hidden = 6,
+                                   .heads = 3,   .kv_heads = 1,     .head_dim = 2, .ffn = 5,
+                                   .vocab = 7,   .qkv_bias = true};
+static const struct model llada = {"llada-test",  .family = "llada", .layers = 1,
+                                   .hidden = 4,   .heads = 2,        .kv_heads = 2,
+                                   .head_dim = 2, .ffn = 3,          .vocab = 5};
 
 /* One changed thing of a checkpoint that is otherwise sound. */
 struct damage {
@@ -716,15 +703,9 @@ TEST(a_stretch_that_the_engine_does_not_run_is_named) {
 }
 
 TEST(a_matrix_larger_than_a_piece_arrives_whole) {
-    static const struct model tall = {.name = "llada-tall",
-                                      .family = "llada",
-                                      .layers = 1,
-                                      .hidden = 8,
-                                      .heads = 1,
-                                      .kv_heads = 1,
-                                      .head_dim = 2,
-                                      .ffn = 3,
-                                      .vocab = 140000};
+    static const struct model tall = {"llada-tall",  .family = "llada", .layers = 1,
+                                      .hidden = 8,   .heads = 1,        .kv_heads = 1,
+                                      .head_dim = 2, .ffn = 3,          .vocab = 140000};
     enter_folder();
     struct err err = {0};
     struct weights weights;
@@ -827,17 +808,9 @@ TEST(a_configuration_of_another_family_is_named) {
 /* ---- random weights ---- */
 
 TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
-    static const struct model wide = {.name = "sdar-test",
-                                      .family = "sdar",
-                                      .layers = 2,
-                                      .hidden = 200,
-                                      .heads = 4,
-                                      .kv_heads = 2,
-                                      .head_dim = 32,
-                                      .ffn = 300,
-                                      .vocab = 400,
-                                      .qk_norm = true,
-                                      .tied = true};
+    static const struct model wide = {"sdar-test",  .family = "sdar", .layers = 2,    .hidden = 200,
+                                      .heads = 4,   .kv_heads = 2,    .head_dim = 32, .ffn = 300,
+                                      .vocab = 400, .qk_norm = true,  .tied = true};
     struct weights a, b, rounded, other;
     struct err err = {0};
     ck_assert_int_eq(weights_open(&a, device(KERNEL_F32), &wide, "random:7", &err), 0);

@@ -51,13 +51,10 @@ static void random_shape(struct rng *rng, struct step_shape *shape) {
         uint32_t canvas = rig_between(rng, 64, 1024);
         bool refreshes = rng_next(rng) % 2 == 0, selects = refreshes && rng_next(rng) % 2 == 0;
         uint32_t queries = refreshes ? canvas : 32;
-        struct span span = {.phase = refreshes ? PHASE_REFRESH : PHASE_REUSE,
-                            .queries = queries,
-                            .first_queries = queries,
-                            .context = refreshes ? 0 : canvas / 2,
-                            .logit_rows = 32,
-                            .select_rows = selects ? canvas - 32 : 0,
-                            .pack_rows = selects ? canvas / 2 : 0};
+        struct span span =
+            MAKE(struct span, .phase = refreshes ? PHASE_REFRESH : PHASE_REUSE, .queries = queries,
+                 .first_queries = queries, .context = refreshes ? 0 : canvas / 2, .logit_rows = 32,
+                 .select_rows = selects ? canvas - 32 : 0, .pack_rows = selects ? canvas / 2 : 0);
         shape_add(shape->sym, &span, 1);
     }
 }

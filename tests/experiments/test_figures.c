@@ -187,10 +187,9 @@ static struct lmax asked_directly(const char *name, const char *gpu, const char 
     struct lmax lmax;
     struct err err = {0};
     ck_assert_msg(system_open(&wanted, &system, &err) == 0, "%s", err.text);
-    struct lmax_request request = {.system = system,
-                                   .prompt_share = prompt_share,
-                                   .share_of = share_of,
-                                   .canvas_tokens = canvas_tokens};
+    struct lmax_request request =
+        MAKE(struct lmax_request, .system = system, .prompt_share = prompt_share,
+             .share_of = share_of, .canvas_tokens = canvas_tokens);
     ck_assert_msg(lmax_find(&request, &lmax, &err) == 0, "%s", err.text);
     system_close(system);
     return lmax;

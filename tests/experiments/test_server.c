@@ -158,10 +158,9 @@ TEST(the_half_of_the_requests_that_nothing_was_fitted_to_is_met) {
         long long arrival, first, last;
         ck_assert_int_eq(
             sscanf(line, "%lld,%*d,%*d,%*d,%*d,%*d,%lld,%lld", &arrival, &first, &last), 3);
-        struct request_record record = {.id = id,
-                                        .arrival_ns = 1000 * arrival,
-                                        .first_block_ns = 1000 * first,
-                                        .finished_ns = 1000 * last};
+        struct request_record record =
+            MAKE(struct request_record, .id = id, .arrival_ns = 1000 * arrival,
+                 .first_block_ns = 1000 * first, .finished_ns = 1000 * last);
         add_later(&measured, &record, &err);
     }
     fclose(file);
@@ -444,11 +443,8 @@ TEST(only_a_batch_that_fills_the_device_has_stragglers) {
     struct span spans[MOST];
     const struct span *list[MOST];
     for (uint32_t i = 0; i < MOST; i++) {
-        spans[i] = (struct span){.phase = PHASE_REUSE,
-                                 .queries = 1,
-                                 .first_queries = 1,
-                                 .context = i == 3 ? 7999 : 999,
-                                 .exact = 1};
+        spans[i] = MAKE(struct span, .phase = PHASE_REUSE, .queries = 1, .first_queries = 1,
+                        .context = i == 3 ? 7999 : 999, .exact = 1);
         list[i] = &spans[i];
     }
     for (uint32_t n = 19; n <= MOST; n++) {

@@ -66,14 +66,11 @@ static double time_of(cudaError_t (*run)(const struct step *s, cudaStream_t stre
 }
 
 static cudaError_t sample(const struct step *s, cudaStream_t stream, bool statistics) {
-    const struct call_sample call = {.logits = s->logits->device,
-                                     .token = s->token->device,
-                                     .confidence = s->confidence->device,
-                                     .margin = statistics ? s->margin->device : NULL,
-                                     .entropy = statistics ? s->entropy->device : NULL,
-                                     .n_rows = s->n_rows,
-                                     .n_vocab = VOCAB,
-                                     .dtype = KERNEL_BF16};
+    const struct call_sample call =
+        MAKE(struct call_sample, .logits = s->logits->device, .token = s->token->device,
+             .confidence = s->confidence->device, .margin = statistics ? s->margin->device : NULL,
+             .entropy = statistics ? s->entropy->device : NULL, .n_rows = s->n_rows,
+             .n_vocab = VOCAB, .dtype = KERNEL_BF16);
     return kernel_sample(&call, stream);
 }
 
@@ -86,97 +83,59 @@ static cudaError_t with_statistics(const struct step *s, cudaStream_t stream) {
 }
 
 static cudaError_t credit(const struct step *s, cudaStream_t stream) {
-    const struct call_credit call = {.logits = s->logits->device,
-                                     .token = s->token->device,
-                                     .confidence = s->confidence->device,
-                                     .state = s->state->device,
-                                     .lists = s->lists->device,
-                                     .position = s->position->device,
-                                     .canvas = s->canvas->device,
-                                     .n_rows = s->n_rows,
-                                     .n_vocab = VOCAB,
-                                     .n_slots = 64,
-                                     .mask_token = MASK,
-                                     .alpha = 0.7f,
-                                     .beta = 0.8f,
-                                     .gamma = 0.2f,
-                                     .dtype = KERNEL_BF16};
+    const struct call_credit call =
+        MAKE(struct call_credit, .logits = s->logits->device, .token = s->token->device,
+             .confidence = s->confidence->device, .state = s->state->device,
+             .lists = s->lists->device, .position = s->position->device,
+             .canvas = s->canvas->device, .n_rows = s->n_rows, .n_vocab = VOCAB, .n_slots = 64,
+             .mask_token = MASK, .alpha = 0.7f, .beta = 0.8f, .gamma = 0.2f, .dtype = KERNEL_BF16);
     return kernel_credit(&call, stream);
 }
 
 /* Over the logits themselves, which nobody reads any more: its time is that of any numbers. */
 static cudaError_t softmax(const struct step *s, cudaStream_t stream) {
-    const struct call_softmax call = {.logits = s->logits->device,
-                                      .y = s->logits->device,
-                                      .n_rows = s->n_rows,
-                                      .n_vocab = VOCAB,
-                                      .dtype = KERNEL_BF16};
+    const struct call_softmax call =
+        MAKE(struct call_softmax, .logits = s->logits->device, .y = s->logits->device,
+             .n_rows = s->n_rows, .n_vocab = VOCAB, .dtype = KERNEL_BF16);
     return kernel_softmax(&call, stream);
 }
 
 static cudaError_t keep_expected(const struct step *s, cudaStream_t stream) {
-    const struct call_keep_expected call = {.x = s->rows->device,
-                                            .places = s->lists->device,
-                                            .step = s->steps->device,
-                                            .kept = s->kept->device,
-                                            .n_rows = s->n_rows,
-                                            .n_channels = HIDDEN,
-                                            .weight_init = 0.15,
-                                            .weight_growth = 0.02,
-                                            .weight_most = 0.3,
-                                            .dtype = KERNEL_BF16};
+    const struct call_keep_expected call =
+        MAKE(struct call_keep_expected, .x = s->rows->device, .places = s->lists->device,
+             .step = s->steps->device, .kept = s->kept->device, .n_rows = s->n_rows,
+             .n_channels = HIDDEN, .weight_init = 0.15, .weight_growth = 0.02, .weight_most = 0.3,
+             .dtype = KERNEL_BF16);
     return kernel_keep_expected(&call, stream);
 }
 
 static cudaError_t add_expected(const struct step *s, cudaStream_t stream) {
-    const struct call_add_expected call = {.kept = s->kept->device,
-                                           .places = s->lists->device,
-                                           .at = s->position->device,
-                                           .canvas = s->canvas->device,
-                                           .y = s->rows->device,
-                                           .n_tokens = s->n_rows,
-                                           .n_channels = HIDDEN,
-                                           .mask_token = MASK,
-                                           .dtype = KERNEL_BF16};
+    const struct call_add_expected call =
+        MAKE(struct call_add_expected, .kept = s->kept->device, .places = s->lists->device,
+             .at = s->position->device, .canvas = s->canvas->device, .y = s->rows->device,
+             .n_tokens = s->n_rows, .n_channels = HIDDEN, .mask_token = MASK, .dtype = KERNEL_BF16);
     return kernel_add_expected(&call, stream);
 }
 
 static cudaError_t next_step(const struct step *s, cudaStream_t stream) {
-    const struct call_next_step call = {.step = s->steps->device,
-                                        .first_row = s->first->device,
-                                        .least = s->threshold->device,
-                                        .threshold = s->confidence->device,
-                                        .n_rows = s->n_rows,
-                                        .n_requests = s->n_requests,
-                                        .threshold_decay = 0.02};
+    const struct call_next_step call =
+        MAKE(struct call_next_step, .step = s->steps->device, .first_row = s->first->device,
+             .least = s->threshold->device, .threshold = s->confidence->device, .n_rows = s->n_rows,
+             .n_requests = s->n_requests, .threshold_decay = 0.02);
     return kernel_next_step(&call, stream);
 }
 
 static cudaError_t decide(const struct step *s, cudaStream_t stream, enum decode_kind rule,
                           enum decode_rank rank) {
-    const struct call_decode call = {.confidence = s->confidence->device,
-                                     .margin = s->margin->device,
-                                     .entropy = s->entropy->device,
-                                     .token = s->mask_token->device,
-                                     .first_row = s->first->device,
-                                     .n_rows = s->lengths->device,
-                                     .take = s->take->device,
-                                     .threshold = s->threshold->device,
-                                     .key = s->key->device,
-                                     .canvas_start = s->start->device,
-                                     .position = s->position->device,
-                                     .canvas = s->canvas->device,
-                                     .committed = s->committed->device,
-                                     .n_committed = s->counts->device,
-                                     .n_requests = s->n_requests,
-                                     .max_rows = s->block,
-                                     .mask_token = MASK,
-                                     .rule = rule,
-                                     .rank = rank,
-                                     .slack = 1e-5f,
-                                     .low = 0.62f,
-                                     .factor = 1,
-                                     .bound = 0.35f};
+    const struct call_decode call = MAKE(
+        struct call_decode, .confidence = s->confidence->device, .margin = s->margin->device,
+        .entropy = s->entropy->device, .token = s->mask_token->device,
+        .first_row = s->first->device, .n_rows = s->lengths->device, .take = s->take->device,
+        .threshold = s->threshold->device, .key = s->key->device, .canvas_start = s->start->device,
+        .position = s->position->device, .canvas = s->canvas->device,
+        .committed = s->committed->device, .n_committed = s->counts->device,
+        .n_requests = s->n_requests, .max_rows = s->block, .mask_token = MASK, .rule = rule,
+        .rank = rank, .slack = 1e-5f, .low = 0.62f, .factor = 1, .bound = 0.35f);
     return kernel_decode(&call, stream);
 }
 
@@ -283,30 +242,17 @@ static struct array *some_logits(int n) {
 static void bench(int n_requests, int block, double ns_of_byte) {
     const int n = n_requests * block;
     const double step_us = weight_bytes * ns_of_byte / 1000;
-    struct step s = {.n_requests = n_requests,
-                     .block = block,
-                     .n_rows = n,
-                     .logits = some_logits(n),
-                     .token = whole(n, 0, 0),
-                     .mask_token = whole(n, MASK, 0),
-                     .confidence = singles(n, 1, 0),
-                     .margin = singles(n, 1, 0),
-                     .entropy = singles(n, 2, -2),
-                     .threshold = singles(n_requests, 0, 0.9f),
-                     .key = far(n_requests, 12345),
-                     .first = whole(n_requests, 0, block),
-                     .lengths = whole(n_requests, block, 0),
-                     .take = whole(n_requests, 2, 0),
-                     .position = far(n, 1),
-                     .start = far(n_requests, block),
-                     .canvas = whole(n, MASK, 0),
-                     .committed = array_new((size_t)n),
-                     .counts = array_new((size_t)n_requests * 4),
-                     .state = array_new((size_t)n * 130 * 4),
-                     .lists = whole(n, 0, 1),
-                     .rows = random_bf16((int64_t)n * HIDDEN, 1),
-                     .kept = array_new((size_t)n * HIDDEN * 2),
-                     .steps = whole(n, 0, 0)};
+    struct step s = MAKE(
+        struct step, .n_requests = n_requests, .block = block, .n_rows = n,
+        .logits = some_logits(n), .token = whole(n, 0, 0), .mask_token = whole(n, MASK, 0),
+        .confidence = singles(n, 1, 0), .margin = singles(n, 1, 0), .entropy = singles(n, 2, -2),
+        .threshold = singles(n_requests, 0, 0.9f), .key = far(n_requests, 12345),
+        .first = whole(n_requests, 0, block), .lengths = whole(n_requests, block, 0),
+        .take = whole(n_requests, 2, 0), .position = far(n, 1), .start = far(n_requests, block),
+        .canvas = whole(n, MASK, 0), .committed = array_new((size_t)n),
+        .counts = array_new((size_t)n_requests * 4), .state = array_new((size_t)n * 130 * 4),
+        .lists = whole(n, 0, 1), .rows = random_bf16((int64_t)n * HIDDEN, 1),
+        .kept = array_new((size_t)n * HIDDEN * 2), .steps = whole(n, 0, 0));
     memset(s.state->host, 0, s.state->n_bytes);
     push(s.state);
     const double sampling = time_of(plain, &s);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "kernels/rules/keyed.h"
+#include "tests/support/make.h"
 
 static uint64_t state; /* of what is drawn: the seed at first */
 static int n_passed, n_failed;

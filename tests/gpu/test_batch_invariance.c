@@ -199,13 +199,9 @@ static void *row_of(void *base, int64_t row, int64_t width) {
 }
 
 static void run_norm(const struct piece *p, int first, int n, void *to) {
-    const struct call_norm call = {.x = row_of(p->x, first, p->n_channels),
-                                   .weight = p->w,
-                                   .y = to,
-                                   .n_rows = n,
-                                   .n_channels = p->n_channels,
-                                   .epsilon = 1e-5f,
-                                   .dtype = KERNEL_BF16};
+    const struct call_norm call =
+        MAKE(struct call_norm, .x = row_of(p->x, first, p->n_channels), .weight = p->w, .y = to,
+             .n_rows = n, .n_channels = p->n_channels, .epsilon = 1e-5f, .dtype = KERNEL_BF16);
     tell(table->norm(device, &call), "norm");
 }
 
@@ -219,27 +215,19 @@ static void judge_norm(int n_rows, int n_channels) {
 }
 
 static void run_linear(const struct piece *p, int first, int n, void *to) {
-    const struct call_linear call = {.x = row_of(p->x, first, p->n_channels),
-                                     .w = p->w,
-                                     .add = p->add ? row_of(p->add, first, p->n_outputs) : NULL,
-                                     .y = to,
-                                     .x_stride = p->n_channels,
-                                     .y_stride = p->n_outputs,
-                                     .n_tokens = n,
-                                     .n_outputs = p->n_outputs,
-                                     .n_inputs = p->n_channels,
-                                     .dtype = KERNEL_BF16,
-                                     .by_inputs = p->by_inputs};
+    const struct call_linear call =
+        MAKE(struct call_linear, .x = row_of(p->x, first, p->n_channels), .w = p->w,
+             .add = p->add ? row_of(p->add, first, p->n_outputs) : NULL, .y = to,
+             .x_stride = p->n_channels, .y_stride = p->n_outputs, .n_tokens = n,
+             .n_outputs = p->n_outputs, .n_inputs = p->n_channels, .dtype = KERNEL_BF16,
+             .by_inputs = p->by_inputs);
     tell(table->linear(device, &call), "linear");
 }
 
 /* by_inputs: without a sum. */
 static void judge_product(int n_rows, int n_outputs, int n_inputs, bool adds, bool by_inputs) {
-    struct piece p = {.n = n_rows,
-                      .n_channels = n_inputs,
-                      .n_outputs = n_outputs,
-                      .run = run_linear,
-                      .by_inputs = by_inputs};
+    struct piece p = MAKE(struct piece, .n = n_rows, .n_channels = n_inputs, .n_outputs = n_outputs,
+                          .run = run_linear, .by_inputs = by_inputs);
     p.x = random_bf16((int64_t)n_rows * n_inputs, 1);
     p.w = random_bf16((int64_t)n_outputs * n_inputs, 1);
     p.add = adds ? random_bf16((int64_t)n_rows * n_outputs, 10) : NULL;
@@ -257,15 +245,10 @@ static void judge_linear(int n_rows, int n_outputs, int n_inputs, bool adds) {
 }
 
 static void run_gate_up(const struct piece *p, int first, int n, void *to) {
-    const struct call_gate_up call = {.x = row_of(p->x, first, p->n_channels),
-                                      .w = p->w,
-                                      .y = to,
-                                      .x_stride = p->n_channels,
-                                      .y_stride = p->n_outputs,
-                                      .n_tokens = n,
-                                      .n_channels = p->n_channels,
-                                      .n_hidden = p->n_outputs,
-                                      .dtype = KERNEL_BF16};
+    const struct call_gate_up call =
+        MAKE(struct call_gate_up, .x = row_of(p->x, first, p->n_channels), .w = p->w, .y = to,
+             .x_stride = p->n_channels, .y_stride = p->n_outputs, .n_tokens = n,
+             .n_channels = p->n_channels, .n_hidden = p->n_outputs, .dtype = KERNEL_BF16);
     tell(table->gate_up(device, &call), "gate_up");
 }
 
@@ -280,17 +263,11 @@ static void judge_gate_up(int n_rows, int n_hidden, int n_channels) {
 }
 
 static void run_head(const struct piece *p, int first, int n, void *to) {
-    const struct call_head call = {.x = row_of(p->x, first, p->n_channels),
-                                   .w = p->w,
-                                   .token = p->of_tokens ? to : p->token,
-                                   .confidence = p->of_tokens ? p->confidence : to,
-                                   .scratch = p->scratch,
-                                   .n_rows = n,
-                                   .n_channels = p->n_channels,
-                                   .n_vocab = p->n_outputs,
-                                   .rounded = p->rounded,
-                                   .invariant = p->other,
-                                   .dtype = KERNEL_BF16};
+    const struct call_head call = MAKE(
+        struct call_head, .x = row_of(p->x, first, p->n_channels), .w = p->w,
+        .token = p->of_tokens ? to : p->token, .confidence = p->of_tokens ? p->confidence : to,
+        .scratch = p->scratch, .n_rows = n, .n_channels = p->n_channels, .n_vocab = p->n_outputs,
+        .rounded = p->rounded, .invariant = p->other, .dtype = KERNEL_BF16);
     if (p->other) {
         tell(table->finish(device), "finish");
         tell_launch(kernel_head_tiles(head, &call, NULL), "head (tiles)");
@@ -301,13 +278,9 @@ static void run_head(const struct piece *p, int first, int n, void *to) {
 
 static void judge_head(int n_rows, int n_vocab, int n_channels, bool rounded, bool of_tokens,
                        bool other) {
-    struct piece p = {.n = n_rows,
-                      .n_channels = n_channels,
-                      .n_outputs = n_vocab,
-                      .run = run_head,
-                      .rounded = rounded,
-                      .of_tokens = of_tokens,
-                      .other = other};
+    struct piece p =
+        MAKE(struct piece, .n = n_rows, .n_channels = n_channels, .n_outputs = n_vocab,
+             .run = run_head, .rounded = rounded, .of_tokens = of_tokens, .other = other);
     p.x = random_bf16((int64_t)n_rows * n_channels, 1);
     p.w = random_bf16((int64_t)n_vocab * n_channels, 0.2);
     p.token = memory_new(n_rows * 4);
@@ -321,21 +294,16 @@ static void judge_head(int n_rows, int n_vocab, int n_channels, bool rounded, bo
 }
 
 static void run_sample(const struct piece *p, int first, int n, void *to) {
-    const struct call_sample call = {.logits = row_of(p->x, first, p->n_outputs),
-                                     .token = p->token,
-                                     .confidence = to,
-                                     .n_rows = n,
-                                     .n_vocab = p->n_outputs,
-                                     .dtype = KERNEL_BF16};
+    const struct call_sample call =
+        MAKE(struct call_sample, .logits = row_of(p->x, first, p->n_outputs), .token = p->token,
+             .confidence = to, .n_rows = n, .n_vocab = p->n_outputs, .dtype = KERNEL_BF16);
     tell(table->sample(device, &call), "sample");
 }
 
 static void run_softmax(const struct piece *p, int first, int n, void *to) {
-    const struct call_softmax call = {.logits = row_of(p->x, first, p->n_outputs),
-                                      .y = to,
-                                      .n_rows = n,
-                                      .n_vocab = p->n_outputs,
-                                      .dtype = KERNEL_BF16};
+    const struct call_softmax call =
+        MAKE(struct call_softmax, .logits = row_of(p->x, first, p->n_outputs), .y = to, .n_rows = n,
+             .n_vocab = p->n_outputs, .dtype = KERNEL_BF16);
     tell(table->softmax(device, &call), "softmax");
 }
 
@@ -410,21 +378,13 @@ static void place_queries(struct piece *p) {
 
 static void run_dense(const struct piece *p, int first, int n, void *to) {
     const int32_t base = p->start[first];
-    const struct call_dense_attention call = {.q = row_of(p->q, base, p->n_heads * D),
-                                              .k = row_of(p->k, base, p->n_kv_heads * D),
-                                              .v = row_of(p->v, base, p->n_kv_heads * D),
-                                              .y = to,
-                                              .start = p->starts,
-                                              .q_stride = p->n_heads * D,
-                                              .kv_stride = p->n_kv_heads * D,
-                                              .y_stride = p->n_heads * D,
-                                              .n_requests = n,
-                                              .n_tokens = p->start[first + n] - base,
-                                              .n_heads = p->n_heads,
-                                              .n_kv_heads = p->n_kv_heads,
-                                              .head_size = D,
-                                              .max_tokens = longest(p, first, n),
-                                              .dtype = KERNEL_BF16};
+    const struct call_dense_attention call = MAKE(
+        struct call_dense_attention, .q = row_of(p->q, base, p->n_heads * D),
+        .k = row_of(p->k, base, p->n_kv_heads * D), .v = row_of(p->v, base, p->n_kv_heads * D),
+        .y = to, .start = p->starts, .q_stride = p->n_heads * D, .kv_stride = p->n_kv_heads * D,
+        .y_stride = p->n_heads * D, .n_requests = n, .n_tokens = p->start[first + n] - base,
+        .n_heads = p->n_heads, .n_kv_heads = p->n_kv_heads, .head_size = D,
+        .max_tokens = longest(p, first, n), .dtype = KERNEL_BF16);
     send_narrow(p->starts, p->start, first, n + 1, base);
     if (p->other) {
         tell_launch(kernel_dense_attention_mma(&call, NULL), "dense attention (mma)");
@@ -444,25 +404,14 @@ static void judge_dense(int n_requests, int most_tokens, bool other) {
 
 static void run_block(const struct piece *p, int first, int n, void *to) {
     const int32_t base = p->start[first];
-    const struct call_block_attention call = {.q = row_of(p->q, base, p->n_heads * D),
-                                              .k = row_of(p->k, base, p->n_kv_heads * D),
-                                              .v = row_of(p->v, base, p->n_kv_heads * D),
-                                              .cache = row_of(p->cache, p->cache_start[first], 1),
-                                              .y = to,
-                                              .start = p->starts,
-                                              .kept = p->kepts,
-                                              .cache_start = p->cache_starts,
-                                              .scratch = p->scratch,
-                                              .q_stride = p->n_heads * D,
-                                              .kv_stride = p->n_kv_heads * D,
-                                              .y_stride = p->n_heads * D,
-                                              .n_requests = n,
-                                              .n_heads = p->n_heads,
-                                              .n_kv_heads = p->n_kv_heads,
-                                              .head_size = D,
-                                              .max_queries = longest(p, first, n),
-                                              .invariant = p->other,
-                                              .dtype = KERNEL_BF16};
+    const struct call_block_attention call =
+        MAKE(struct call_block_attention, .q = row_of(p->q, base, p->n_heads * D),
+             .k = row_of(p->k, base, p->n_kv_heads * D), .v = row_of(p->v, base, p->n_kv_heads * D),
+             .cache = row_of(p->cache, p->cache_start[first], 1), .y = to, .start = p->starts,
+             .kept = p->kepts, .cache_start = p->cache_starts, .scratch = p->scratch,
+             .q_stride = p->n_heads * D, .kv_stride = p->n_kv_heads * D, .y_stride = p->n_heads * D,
+             .n_requests = n, .n_heads = p->n_heads, .n_kv_heads = p->n_kv_heads, .head_size = D,
+             .max_queries = longest(p, first, n), .invariant = p->other, .dtype = KERNEL_BF16);
     send_narrow(p->starts, p->start, first, n + 1, base);
     send_narrow(p->kepts, p->kept, first, n, 0);
     send_wide(p->cache_starts, p->cache_start, first, n);
@@ -504,27 +453,15 @@ static void run_select(const struct piece *p, int first, int n, void *to) {
         most = n_candidates > most ? n_candidates : most;
     }
     /* Scores and indices are wanted by nobody: every head of every token has room for one. */
-    const struct call_select call = {.q = row_of(p->q, base, p->n_heads * D),
-                                     .k = row_of(p->k, base, p->n_kv_heads * D),
-                                     .v = row_of(p->v, base, p->n_kv_heads * D),
-                                     .start = p->starts,
-                                     .block_start = p->begins,
-                                     .block_end = p->ends,
-                                     .kept = p->kepts,
-                                     .cache_start = p->cache_starts,
-                                     .score_start = p->score_starts,
-                                     .cache = to,
-                                     .scores = p->scratch,
-                                     .indices = p->token,
-                                     .q_stride = p->n_heads * D,
-                                     .kv_stride = p->n_kv_heads * D,
-                                     .n_requests = n,
-                                     .n_heads = p->n_heads,
-                                     .n_kv_heads = p->n_kv_heads,
-                                     .head_size = D,
-                                     .max_candidates = most,
-                                     .uniform = p->uniform,
-                                     .dtype = KERNEL_BF16};
+    const struct call_select call =
+        MAKE(struct call_select, .q = row_of(p->q, base, p->n_heads * D),
+             .k = row_of(p->k, base, p->n_kv_heads * D), .v = row_of(p->v, base, p->n_kv_heads * D),
+             .start = p->starts, .block_start = p->begins, .block_end = p->ends, .kept = p->kepts,
+             .cache_start = p->cache_starts, .score_start = p->score_starts, .cache = to,
+             .scores = p->scratch, .indices = p->token, .q_stride = p->n_heads * D,
+             .kv_stride = p->n_kv_heads * D, .n_requests = n, .n_heads = p->n_heads,
+             .n_kv_heads = p->n_kv_heads, .head_size = D, .max_candidates = most,
+             .uniform = p->uniform, .dtype = KERNEL_BF16);
     send_narrow(p->starts, p->start, first, n + 1, base);
     send_narrow(p->begins, p->begin, first, n, 0);
     send_narrow(p->ends, p->end, first, n, 0);

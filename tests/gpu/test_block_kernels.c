@@ -109,26 +109,13 @@ static void test_paged(enum paged_kind kind, int head_size) {
     struct array *scratch =
         array_new((size_t)block_attention_scratch_bytes(device.multiProcessorCount));
     must(cudaMemset(scratch->device, 0, scratch->n_bytes), "zero");
-    struct call_paged_attention call = {.q = q->host,
-                                        .k = k->host,
-                                        .v = v->host,
-                                        .y = y->host,
-                                        .start = s.start,
-                                        .extent = s.extent,
-                                        .pages = pages,
-                                        .q_stride = q_stride,
-                                        .kv_stride = kv_stride,
-                                        .y_stride = y_stride,
-                                        .n_requests = s.b,
-                                        .n_tokens = (int32_t)n,
-                                        .n_heads = n_heads,
-                                        .n_kv_heads = n_kv_heads,
-                                        .head_size = d,
-                                        .max_pages = max_pages,
-                                        .page_rows = page_rows,
-                                        .max_queries = s.longest,
-                                        .max_extent = s.furthest,
-                                        .dtype = KERNEL_BF16};
+    struct call_paged_attention call =
+        MAKE(struct call_paged_attention, .q = q->host, .k = k->host, .v = v->host, .y = y->host,
+             .start = s.start, .extent = s.extent, .pages = pages, .q_stride = q_stride,
+             .kv_stride = kv_stride, .y_stride = y_stride, .n_requests = s.b,
+             .n_tokens = (int32_t)n, .n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_size = d,
+             .max_pages = max_pages, .page_rows = page_rows, .max_queries = s.longest,
+             .max_extent = s.furthest, .dtype = KERNEL_BF16);
     if (!ref_paged_attention(&call)) {
         exit(2);
     }
@@ -252,20 +239,11 @@ static void test_importance(int head_size, int most) {
     struct array *y = array_new((size_t)n * 4), *starts = integers(start, b + 1);
     struct array *masks = bytes_of(masked, n), *where = integers(rows, n);
     const bool scattered = draw() % 2;
-    struct call_importance call = {.q = q->host,
-                                   .k = k->host,
-                                   .kv_rows = scattered ? rows : NULL,
-                                   .start = start,
-                                   .masked = masked,
-                                   .importance = y->host,
-                                   .q_stride = q_stride,
-                                   .kv_stride = kv_stride,
-                                   .n_requests = b,
-                                   .n_heads = n_heads,
-                                   .n_kv_heads = n_kv_heads,
-                                   .head_size = d,
-                                   .max_masked = most_masked,
-                                   .dtype = KERNEL_BF16};
+    struct call_importance call =
+        MAKE(struct call_importance, .q = q->host, .k = k->host, .kv_rows = scattered ? rows : NULL,
+             .start = start, .masked = masked, .importance = y->host, .q_stride = q_stride,
+             .kv_stride = kv_stride, .n_requests = b, .n_heads = n_heads, .n_kv_heads = n_kv_heads,
+             .head_size = d, .max_masked = most_masked, .dtype = KERNEL_BF16);
     ref_importance(&call);
     call.q = q->device;
     call.k = k->device;
@@ -302,11 +280,9 @@ static void test_compact(void) {
     }
     const bool counted = draw() % 2;
     struct array *from[4], *to[4];
-    struct call_compact call = {.rows = rows,
-                                .n_rows = counted ? &n : NULL,
-                                .n_arrays = n_parts,
-                                .max_rows = most,
-                                .dtype = KERNEL_BF16};
+    struct call_compact call =
+        MAKE(struct call_compact, .rows = rows, .n_rows = counted ? &n : NULL, .n_arrays = n_parts,
+             .max_rows = most, .dtype = KERNEL_BF16);
     struct array *row_list = integers(rows, most), *count = integers(&n, 1);
     for (int a = 0; a < n_parts; a++) {
         call.width[a] = between(0, 600) * 8;
@@ -334,13 +310,9 @@ static void test_compact(void) {
 
 /* In bf16 rows of every path have one error bound; a call outside the promises is refused. */
 static void test_refusals(void) {
-    struct call_paged_attention paged = {.n_requests = 1,
-                                         .n_heads = 4,
-                                         .n_kv_heads = 2,
-                                         .head_size = 128,
-                                         .max_pages = 4,
-                                         .page_rows = 24,
-                                         .dtype = KERNEL_BF16};
+    struct call_paged_attention paged =
+        MAKE(struct call_paged_attention, .n_requests = 1, .n_heads = 4, .n_kv_heads = 2,
+             .head_size = 128, .max_pages = 4, .page_rows = 24, .dtype = KERNEL_BF16);
     check(kernel_paged_attention(&paged, NULL) == cudaErrorInvalidValue, "pages of 24 rows");
     paged.page_rows = 16;
     paged.max_extent = 65;
@@ -349,12 +321,9 @@ static void test_refusals(void) {
     check(kernel_paged_attention(&paged, NULL) == cudaSuccess, "no queries");
     paged.head_size = 96;
     check(kernel_paged_attention(&paged, NULL) == cudaErrorInvalidValue, "heads of 96");
-    struct call_importance importance = {.n_requests = 1,
-                                         .n_heads = 4,
-                                         .n_kv_heads = 2,
-                                         .head_size = 128,
-                                         .max_masked = FOCUS_MAX_BLOCK + 1,
-                                         .dtype = KERNEL_BF16};
+    struct call_importance importance =
+        MAKE(struct call_importance, .n_requests = 1, .n_heads = 4, .n_kv_heads = 2,
+             .head_size = 128, .max_masked = FOCUS_MAX_BLOCK + 1, .dtype = KERNEL_BF16);
     check(kernel_importance(&importance, NULL) == cudaErrorInvalidValue, "a block of 129");
     struct call_compact compact = {.n_arrays = 1, .max_rows = 1, .width = {12}};
     check(kernel_compact(&compact, NULL) == cudaErrorInvalidValue, "rows of 12");

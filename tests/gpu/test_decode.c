@@ -79,32 +79,15 @@ static void test_rule(enum decode_kind rule, enum decode_rank rank, int masked, 
     const float temperature = rule == DECODE_COUNT ? temperatures[draw() % 5] : 0;
     for (int side = 0; side < 2; side++) {
 #define OF(array) (side ? (array)->device : (array)->host)
-        const struct call_decode call = {
-            .confidence = OF(confidence),
-            .margin = OF(margin),
-            .entropy = OF(entropy),
-            .token = OF(token),
-            .first_row = OF(firsts),
-            .n_rows = OF(lengths),
-            .take = OF(takes),
-            .threshold = OF(threshold),
-            .key = OF(key),
-            .canvas_start = OF(start),
-            .position = masked == 4 ? NULL : OF(position),
-            .canvas = masked == 4 ? NULL : OF(canvas),
-            .committed = OF(committed),
-            .n_committed = OF(counts),
-            .n_requests = b,
-            .max_rows = longest,
-            .mask_token = MASK,
-            .rule = rule,
-            .rank = rank,
-            .slack = slack,
-            .low = 0.4f,
-            .factor = 1,
-            .bound = 0.8f,
-            .temperature = temperature,
-        };
+        const struct call_decode call = MAKE(
+            struct call_decode, .confidence = OF(confidence), .margin = OF(margin),
+            .entropy = OF(entropy), .token = OF(token), .first_row = OF(firsts),
+            .n_rows = OF(lengths), .take = OF(takes), .threshold = OF(threshold), .key = OF(key),
+            .canvas_start = OF(start), .position = masked == 4 ? NULL : OF(position),
+            .canvas = masked == 4 ? NULL : OF(canvas), .committed = OF(committed),
+            .n_committed = OF(counts), .n_requests = b, .max_rows = longest, .mask_token = MASK,
+            .rule = rule, .rank = rank, .slack = slack, .low = 0.4f, .factor = 1, .bound = 0.8f,
+            .temperature = temperature, );
         side ? launched(kernel_decode(&call, NULL), rule_names[rule]) : ref_decode(&call);
     }
     char name[64];
@@ -154,14 +137,10 @@ static void test_statistics(int n_rows, int n_vocab, int kind) {
     for (int i = 0; i < 3; i++) {
         out[i] = array_new((size_t)n_rows * 4);
     }
-    struct call_sample call = {.logits = logits->host,
-                               .token = token->host,
-                               .confidence = out[0]->host,
-                               .margin = out[1]->host,
-                               .entropy = out[2]->host,
-                               .n_rows = n_rows,
-                               .n_vocab = n_vocab,
-                               .dtype = KERNEL_BF16};
+    struct call_sample call =
+        MAKE(struct call_sample, .logits = logits->host, .token = token->host,
+             .confidence = out[0]->host, .margin = out[1]->host, .entropy = out[2]->host,
+             .n_rows = n_rows, .n_vocab = n_vocab, .dtype = KERNEL_BF16);
     if (!ref_sample(&call)) {
         exit(2);
     }
@@ -213,18 +192,11 @@ static void test_head_statistics(struct head *head, int n_rows, int n_channels, 
     for (int i = 0; i < 3; i++) {
         out[i] = array_new((size_t)n_rows * 4);
     }
-    struct call_head call = {.x = x->device,
-                             .w = w->device,
-                             .token = token->device,
-                             .confidence = out[0]->device,
-                             .margin = out[1]->device,
-                             .entropy = out[2]->device,
-                             .scratch = scratch->device,
-                             .n_rows = n_rows,
-                             .n_channels = n_channels,
-                             .n_vocab = n_vocab,
-                             .rounded = draw() % 2,
-                             .dtype = KERNEL_BF16};
+    struct call_head call =
+        MAKE(struct call_head, .x = x->device, .w = w->device, .token = token->device,
+             .confidence = out[0]->device, .margin = out[1]->device, .entropy = out[2]->device,
+             .scratch = scratch->device, .n_rows = n_rows, .n_channels = n_channels,
+             .n_vocab = n_vocab, .rounded = draw() % 2, .dtype = KERNEL_BF16);
     const cudaError_t status =
         head ? kernel_head_tiles(head, &call, NULL) : kernel_head_wgmma(&call, NULL);
     if (status == cudaErrorNotSupported) {
@@ -279,12 +251,10 @@ static void test_credit(int n_rows, int n_vocab, int n_slots, int n_passes) {
     for (int pass = 0; pass < n_passes; pass++) {
         struct array *logits = random_bf16((int64_t)n_rows * n_vocab, 3);
         for (int side = 0; side < 2; side++) {
-            struct call_sample sample = {.logits = logits->host,
-                                         .token = token->host,
-                                         .confidence = confidence->host,
-                                         .n_rows = n_rows,
-                                         .n_vocab = n_vocab,
-                                         .dtype = KERNEL_BF16};
+            struct call_sample sample =
+                MAKE(struct call_sample, .logits = logits->host, .token = token->host,
+                     .confidence = confidence->host, .n_rows = n_rows, .n_vocab = n_vocab,
+                     .dtype = KERNEL_BF16);
             if (side == 0 && !ref_sample(&sample)) {
                 exit(2);
             }
@@ -292,21 +262,12 @@ static void test_credit(int n_rows, int n_vocab, int n_slots, int n_passes) {
                 push(token);
                 push(confidence);
             }
-            const struct call_credit call = {.logits = OF(logits),
-                                             .token = OF(token),
-                                             .confidence = OF(confidence),
-                                             .state = OF(earned),
-                                             .lists = OF(lists),
-                                             .position = OF(position),
-                                             .canvas = OF(canvas),
-                                             .n_rows = n_rows,
-                                             .n_vocab = n_vocab,
-                                             .n_slots = n_slots,
-                                             .mask_token = MASK,
-                                             .alpha = 0.7f,
-                                             .beta = 0.8f,
-                                             .gamma = 0.2f,
-                                             .dtype = KERNEL_BF16};
+            const struct call_credit call =
+                MAKE(struct call_credit, .logits = OF(logits), .token = OF(token),
+                     .confidence = OF(confidence), .state = OF(earned), .lists = OF(lists),
+                     .position = OF(position), .canvas = OF(canvas), .n_rows = n_rows,
+                     .n_vocab = n_vocab, .n_slots = n_slots, .mask_token = MASK, .alpha = 0.7f,
+                     .beta = 0.8f, .gamma = 0.2f, .dtype = KERNEL_BF16);
             side ? launched(kernel_credit(&call, NULL), "credit") : ref_credit(&call);
         }
         float *got = pull(confidence);

@@ -107,15 +107,9 @@ static void test_refusals(void) {
     const struct call_add odd = {x->device, x->device, x->device, 7, KERNEL_BF16};
     check(table->add(device, &odd) == DEVICE_REFUSED && strstr(table->trouble(device), "add"),
           "a call outside the promises is refused");
-    const struct call_linear single = {.x = x->device,
-                                       .w = x->device,
-                                       .y = x->device,
-                                       .x_stride = 8,
-                                       .y_stride = 8,
-                                       .n_tokens = 1,
-                                       .n_outputs = 8,
-                                       .n_inputs = 8,
-                                       .dtype = KERNEL_F32};
+    const struct call_linear single =
+        MAKE(struct call_linear, .x = x->device, .w = x->device, .y = x->device, .x_stride = 8,
+             .y_stride = 8, .n_tokens = 1, .n_outputs = 8, .n_inputs = 8, .dtype = KERNEL_F32);
     check(table->linear(device, &single) == DEVICE_REFUSED, "a product in single precision");
     struct device_graph *graph = NULL;
     check(table->capture_end(device, &graph) == DEVICE_REFUSED && !graph,

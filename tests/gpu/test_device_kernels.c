@@ -50,12 +50,9 @@ static void test_one_pass(void) {
     }
     check_rows(s, T, F, F, 1, "swiglu");
     for (int side = 0; side < 2; side++) {
-        struct call_gate_up call = {.x_stride = C,
-                                    .y_stride = F,
-                                    .n_tokens = T,
-                                    .n_channels = C,
-                                    .n_hidden = F,
-                                    .dtype = KERNEL_BF16};
+        struct call_gate_up call =
+            MAKE(struct call_gate_up, .x_stride = C, .y_stride = F, .n_tokens = T, .n_channels = C,
+                 .n_hidden = F, .dtype = KERNEL_BF16);
         BOTH(x, z);
         BOTH(w, both_weights);
         BOTH(y, g);
@@ -63,12 +60,9 @@ static void test_one_pass(void) {
     }
     check_rows(g, T, F, F, C, "gate_up");
     for (int side = 0; side < 2; side++) {
-        struct call_random call = {.key = 7,
-                                   .first = 1ll << 40,
-                                   .n = T * C - 1,
-                                   .centre = 0.25,
-                                   .spread = 0.03,
-                                   .dtype = KERNEL_BF16};
+        struct call_random call =
+            MAKE(struct call_random, .key = 7, .first = 1ll << 40, .n = T * C - 1, .centre = 0.25,
+                 .spread = 0.03, .dtype = KERNEL_BF16);
         BOTH(y, y);
         side ? must(table->random(device, &call), "random") : ref_random(&call);
     }
@@ -108,33 +102,18 @@ static void test_focus(void) {
     struct device_graph *graph = NULL;
     must(table->finish(device), "finish");
     for (int side = 0; side < 2; side++) {
-        struct call_importance weigh = {.q_stride = H * D,
-                                        .kv_stride = G * D,
-                                        .n_requests = B,
-                                        .n_heads = H,
-                                        .n_kv_heads = G,
-                                        .head_size = D,
-                                        .max_masked = BLOCK,
-                                        .dtype = KERNEL_BF16};
-        struct call_compact compact = {.n_arrays = 1,
-                                       .max_rows = T,
-                                       .from_stride = {H * D},
-                                       .to_stride = {H * D},
-                                       .width = {H * D},
-                                       .dtype = KERNEL_BF16};
-        struct call_paged_attention attend = {.q_stride = H * D,
-                                              .kv_stride = G * D,
-                                              .y_stride = H * D,
-                                              .n_requests = B,
-                                              .n_tokens = T,
-                                              .n_heads = H,
-                                              .n_kv_heads = G,
-                                              .head_size = D,
-                                              .max_pages = PAGES,
-                                              .page_rows = PAGE_ROWS,
-                                              .max_queries = BLOCK,
-                                              .max_extent = CANVAS,
-                                              .dtype = KERNEL_BF16};
+        struct call_importance weigh =
+            MAKE(struct call_importance, .q_stride = H * D, .kv_stride = G * D, .n_requests = B,
+                 .n_heads = H, .n_kv_heads = G, .head_size = D, .max_masked = BLOCK,
+                 .dtype = KERNEL_BF16);
+        struct call_compact compact =
+            MAKE(struct call_compact, .n_arrays = 1, .max_rows = T, .from_stride = {H * D},
+                 .to_stride = {H * D}, .width = {H * D}, .dtype = KERNEL_BF16);
+        struct call_paged_attention attend =
+            MAKE(struct call_paged_attention, .q_stride = H * D, .kv_stride = G * D,
+                 .y_stride = H * D, .n_requests = B, .n_tokens = T, .n_heads = H, .n_kv_heads = G,
+                 .head_size = D, .max_pages = PAGES, .page_rows = PAGE_ROWS, .max_queries = BLOCK,
+                 .max_extent = CANVAS, .dtype = KERNEL_BF16);
 #define PUT(call, field, buffer) ((call).field = side ? (buffer)->device : (buffer)->host)
         PUT(weigh, q, q);
         PUT(weigh, k, k);
@@ -221,20 +200,12 @@ static void test_head(void) {
         check(good, "%s confidences", round ? "sample's" : "head's");
         free(got);
         if (round == 0) {
-            struct call_linear one = {.w = w->device,
-                                      .y = scratch->device,
-                                      .x_stride = C,
-                                      .y_stride = V + 5,
-                                      .n_tokens = 1,
-                                      .n_outputs = V,
-                                      .n_inputs = C,
-                                      .dtype = KERNEL_BF16};
-            const struct call_sample call = {.logits = logits->device,
-                                             .token = token->device,
-                                             .confidence = confidence->device,
-                                             .n_rows = N,
-                                             .n_vocab = V,
-                                             .dtype = KERNEL_BF16};
+            struct call_linear one = MAKE(struct call_linear, .w = w->device, .y = scratch->device,
+                                          .x_stride = C, .y_stride = V + 5, .n_tokens = 1,
+                                          .n_outputs = V, .n_inputs = C, .dtype = KERNEL_BF16);
+            const struct call_sample call = MAKE(
+                struct call_sample, .logits = logits->device, .token = token->device,
+                .confidence = confidence->device, .n_rows = N, .n_vocab = V, .dtype = KERNEL_BF16);
             for (int i = 0; i < N; i++) { /* rows must be contiguous: V is no multiple of 8 */
                 one.x = (uint16_t *)x->device + i * C;
                 must(table->linear(device, &one), "linear");
@@ -278,10 +249,9 @@ static void test_decode(int masked, bool fixed) {
     struct buffer *counts = poisoned(B * 4);
     must(table->finish(device), "finish");
     for (int side = 0; side < 2; side++) {
-        struct call_decode call = {.n_requests = B,
-                                   .max_rows = ROWS,
-                                   .mask_token = MASK,
-                                   .rule = fixed ? DECODE_COUNT : DECODE_THRESHOLD};
+        struct call_decode call =
+            MAKE(struct call_decode, .n_requests = B, .max_rows = ROWS, .mask_token = MASK,
+                 .rule = fixed ? DECODE_COUNT : DECODE_THRESHOLD);
         BOTH(confidence, sure);
         BOTH(token, tokens);
         BOTH(first_row, firsts);
@@ -320,28 +290,17 @@ static struct whole_step whole_step_open(void) {
         position[t] = t;
         row[t] = t % 3 == 0 ? t / 3 : -1;
     }
-    struct whole_step s = {
-        .qkv = random_bf16(T * W, 1),
-        .turns = buffer_new(T * D * 4),
-        .positions = holding(position, sizeof position),
-        .starts = holding(start, sizeof start),
-        .begins = holding(begin, sizeof begin),
-        .ends = holding(end, sizeof end),
-        .kepts = holding(kept, sizeof kept),
-        .zeros = holding(zero, sizeof zero),
-        .fresh_starts = holding(fresh, sizeof fresh),
-        .owners = holding(owner, sizeof owner),
-        .rows = holding(row, sizeof row),
-        .q = poisoned(T * H * D * 2),
-        .k = poisoned(T * G * D * 2),
-        .v = poisoned(T * G * D * 2),
-        .y = poisoned(T * H * D * 2),
-        .cache = poisoned(2 * KEPT * G * D * 2),
-        .z = poisoned(BLOCK * H * D * 2),
-        .scores = poisoned(G * (T - BLOCK) * 4),
-        .indices = poisoned(G * (T - BLOCK) * 4),
-        .kept_rows = poisoned(2 * KEPT * G * D * 2),
-    };
+    struct whole_step s = MAKE(
+        struct whole_step, .qkv = random_bf16(T * W, 1), .turns = buffer_new(T * D * 4),
+        .positions = holding(position, sizeof position), .starts = holding(start, sizeof start),
+        .begins = holding(begin, sizeof begin), .ends = holding(end, sizeof end),
+        .kepts = holding(kept, sizeof kept), .zeros = holding(zero, sizeof zero),
+        .fresh_starts = holding(fresh, sizeof fresh), .owners = holding(owner, sizeof owner),
+        .rows = holding(row, sizeof row), .q = poisoned(T * H * D * 2),
+        .k = poisoned(T * G * D * 2), .v = poisoned(T * G * D * 2), .y = poisoned(T * H * D * 2),
+        .cache = poisoned(2 * KEPT * G * D * 2), .z = poisoned(BLOCK * H * D * 2),
+        .scores = poisoned(G * (T - BLOCK) * 4), .indices = poisoned(G * (T - BLOCK) * 4),
+        .kept_rows = poisoned(2 * KEPT * G * D * 2), );
     ref_cos_sin(s.turns->host, T, D, 10000);
     push(s.turns);
     must(table->finish(device), "finish");
@@ -350,13 +309,9 @@ static struct whole_step whole_step_open(void) {
 
 static void check_rope(const struct whole_step *s) {
     for (int side = 0; side < 2; side++) {
-        struct call_rope call = {.q_stride = H * D,
-                                 .kv_stride = G * D,
-                                 .n_tokens = T,
-                                 .n_heads = H,
-                                 .n_kv_heads = G,
-                                 .head_size = D,
-                                 .dtype = KERNEL_BF16};
+        struct call_rope call =
+            MAKE(struct call_rope, .q_stride = H * D, .kv_stride = G * D, .n_tokens = T,
+                 .n_heads = H, .n_kv_heads = G, .head_size = D, .dtype = KERNEL_BF16);
         BOTH(qkv, s->qkv);
         BOTH(cos_sin, s->turns);
         BOTH(positions, s->positions);
@@ -375,16 +330,10 @@ static void check_rope(const struct whole_step *s) {
 
 static void check_dense_attention(const struct whole_step *s) {
     for (int side = 0; side < 2; side++) {
-        struct call_dense_attention call = {.q_stride = H * D,
-                                            .kv_stride = G * D,
-                                            .y_stride = H * D,
-                                            .n_requests = 1,
-                                            .n_tokens = T,
-                                            .n_heads = H,
-                                            .n_kv_heads = G,
-                                            .head_size = D,
-                                            .max_tokens = T,
-                                            .dtype = KERNEL_BF16};
+        struct call_dense_attention call =
+            MAKE(struct call_dense_attention, .q_stride = H * D, .kv_stride = G * D,
+                 .y_stride = H * D, .n_requests = 1, .n_tokens = T, .n_heads = H, .n_kv_heads = G,
+                 .head_size = D, .max_tokens = T, .dtype = KERNEL_BF16);
         BOTH(q, s->q);
         BOTH(k, s->k);
         BOTH(v, s->v);
@@ -401,15 +350,10 @@ static void check_dense_attention(const struct whole_step *s) {
 
 static void check_select(const struct whole_step *s, bool uniform) {
     for (int side = 0; side < 2; side++) {
-        struct call_select call = {.q_stride = H * D,
-                                   .kv_stride = G * D,
-                                   .n_requests = 1,
-                                   .n_heads = H,
-                                   .n_kv_heads = G,
-                                   .head_size = D,
-                                   .max_candidates = T - BLOCK,
-                                   .uniform = uniform,
-                                   .dtype = KERNEL_BF16};
+        struct call_select call =
+            MAKE(struct call_select, .q_stride = H * D, .kv_stride = G * D, .n_requests = 1,
+                 .n_heads = H, .n_kv_heads = G, .head_size = D, .max_candidates = T - BLOCK,
+                 .uniform = uniform, .dtype = KERNEL_BF16);
         BOTH(q, s->q);
         BOTH(k, s->k);
         BOTH(v, s->v);
@@ -434,12 +378,9 @@ static void check_select(const struct whole_step *s, bool uniform) {
 
 static void check_keep(const struct whole_step *s) {
     for (int side = 0; side < 2; side++) {
-        struct call_keep call = {.kv_stride = G * D,
-                                 .n_requests = 1,
-                                 .n_tokens = T,
-                                 .n_kv_heads = G,
-                                 .head_size = D,
-                                 .dtype = KERNEL_BF16};
+        struct call_keep call =
+            MAKE(struct call_keep, .kv_stride = G * D, .n_requests = 1, .n_tokens = T,
+                 .n_kv_heads = G, .head_size = D, .dtype = KERNEL_BF16);
         BOTH(k, s->k);
         BOTH(v, s->v);
         BOTH(start, s->starts);
@@ -455,15 +396,10 @@ static void check_keep(const struct whole_step *s) {
 
 static void check_block_attention(const struct whole_step *s) {
     for (int side = 0; side < 2; side++) {
-        struct call_block_attention call = {.q_stride = H * D,
-                                            .kv_stride = G * D,
-                                            .y_stride = H * D,
-                                            .n_requests = 1,
-                                            .n_heads = H,
-                                            .n_kv_heads = G,
-                                            .head_size = D,
-                                            .max_queries = BLOCK,
-                                            .dtype = KERNEL_BF16};
+        struct call_block_attention call =
+            MAKE(struct call_block_attention, .q_stride = H * D, .kv_stride = G * D,
+                 .y_stride = H * D, .n_requests = 1, .n_heads = H, .n_kv_heads = G, .head_size = D,
+                 .max_queries = BLOCK, .dtype = KERNEL_BF16);
         BOTH(q, s->q);
         BOTH(k, s->k);
         BOTH(v, s->v);

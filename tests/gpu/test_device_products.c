@@ -11,19 +11,13 @@ static struct call_linear product(int n_tokens, int n_outputs, int n_inputs, int
     struct buffer *w = random_bf16((int64_t)n_outputs * n_inputs, 1);
     struct buffer *other = random_bf16(n_tokens * y_stride, 10);
     struct buffer *y = random_bf16(n_tokens * y_stride, 10);
-    struct call_linear call = {.x = x->host,
-                               .w = w->host,
-                               .add = add == 1   ? other->host
-                                      : add == 2 ? y->host
-                                                 : NULL,
-                               .y = y->host,
-                               .x_stride = x_stride,
-                               .y_stride = y_stride,
-                               .n_tokens = n_tokens,
-                               .n_outputs = n_outputs,
-                               .n_inputs = n_inputs,
-                               .dtype = KERNEL_BF16,
-                               .by_inputs = add == 3};
+    struct call_linear call = MAKE(
+        struct call_linear, .x = x->host, .w = w->host,
+        .add = add == 1   ? other->host
+               : add == 2 ? y->host
+                          : NULL,
+        .y = y->host, .x_stride = x_stride, .y_stride = y_stride, .n_tokens = n_tokens,
+        .n_outputs = n_outputs, .n_inputs = n_inputs, .dtype = KERNEL_BF16, .by_inputs = add == 3);
     must(table->finish(device), "finish"); /* y has been uploaded */
     ref_linear(&call);
     call.x = x->device;

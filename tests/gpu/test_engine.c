@@ -17,6 +17,7 @@
 #include "sim/base/rng.h"
 #include "sim/graph/builder.h"
 #include "sim/serve/loop.h"
+#include "tests/support/make.h"
 
 enum { TOKENS = 77, VOCAB = 304 };
 
@@ -111,12 +112,9 @@ static void compare_with_golden(const struct model *model, struct chunk_rows chu
     must(weights_open(&weights, &device, model, folder, &err), &err);
     graph_build(&graph, model,
                 &(struct graph_options){.fused = true, .logits_bytes = 2, .engine = true});
-    const struct step_limits limits = {.max_requests = 1,
-                                       .max_tokens = TOKENS,
-                                       .max_logit_rows = TOKENS,
-                                       .max_positions = 256,
-                                       .canvas_tokens = 256,
-                                       .workspace_bytes = 16 << 20};
+    const struct step_limits limits =
+        MAKE(struct step_limits, .max_requests = 1, .max_tokens = TOKENS, .max_logit_rows = TOKENS,
+             .max_positions = 256, .canvas_tokens = 256, .workspace_bytes = 16 << 20);
     must(forward_open(&device, &graph, &weights, &limits, &forward, &err), &err);
     must(forward_write_canvas(forward, 0, ids, TOKENS, &err), &err);
     for (int i = 0; i < TOKENS; i++) {
@@ -195,12 +193,9 @@ static void open_side(struct side *side, const char *device, const char *model, 
         snprintf(own[8].key, sizeof own[8].key, "%s", on);
         snprintf(own[8].value, sizeof own[8].value, smooths(on) ? "smooth" : "on");
     }
-    const struct system_request request = {.system = "dllm-serve",
-                                           .model = model,
-                                           .gpu = "l40s",
-                                           .overrides = own,
-                                           .n_overrides = sizeof own / sizeof own[0],
-                                           .roofline = true};
+    const struct system_request request =
+        MAKE(struct system_request, .system = "dllm-serve", .model = model, .gpu = "l40s",
+             .overrides = own, .n_overrides = sizeof own / sizeof own[0], .roofline = true);
     must(system_open(&request, &side->system, &err), &err);
     const struct engine_request wanted = {
         .device = device, .library = library, .weights = "random:7", .system = side->system};
@@ -241,12 +236,11 @@ static void admit_all(struct side *side) {
     struct executor executor = live_interface(side->live);
     for (uint32_t slot = 0; slot < REQUESTS; slot++) {
         struct request *request = &side->requests[slot];
-        *request = (struct request){.id = slot,
-                                    .prompt_tokens = 1 + (uint32_t)(rng_uniform(&rng) * 150),
-                                    .output_tokens = 40 + (uint32_t)(rng_uniform(&rng) * 60),
-                                    .block_tokens = side->system->settings.block_tokens,
-                                    .steps_per_block = 8,
-                                    .state = REQUEST_RUNNING};
+        *request = MAKE(struct request, .id = slot,
+                        .prompt_tokens = 1 + (uint32_t)(rng_uniform(&rng) * 150),
+                        .output_tokens = 40 + (uint32_t)(rng_uniform(&rng) * 60),
+                        .block_tokens = side->system->settings.block_tokens, .steps_per_block = 8,
+                        .state = REQUEST_RUNNING);
         request->canvas_tokens = request->prompt_tokens + request->output_tokens;
         enter_block(request, 0);
         plan(side->system, request);
@@ -278,12 +272,10 @@ static void run_step(struct side *side, int only) {
     }
     shape.n_spans = n;
     shape.spans = spans;
-    const struct planned_step planned = {.shape = &shape,
-                                         .workspace_bytes =
-                                             budget_workspace_bytes(&side->system->budget, 0),
-                                         .requests = side->requests,
-                                         .slots = slots,
-                                         .n_slots = n};
+    const struct planned_step planned =
+        MAKE(struct planned_step, .shape = &shape,
+             .workspace_bytes = budget_workspace_bytes(&side->system->budget, 0),
+             .requests = side->requests, .slots = slots, .n_slots = n);
     if (n > 0) {
         must(live_execute(side->live, &planned, 1, NULL, &times, &err), &err);
     }
@@ -484,12 +476,10 @@ static void serve_focused(const char *loops, const char *decoder, struct focused
     if (strcmp(decoder, "fixed") == 0) {
         settings[2] = settings[3];
     }
-    const struct system_request request = {.system = "focus",
-                                           .model = "sdar-tiny",
-                                           .gpu = "l40s",
-                                           .overrides = settings,
-                                           .n_overrides = sizeof settings / sizeof settings[0],
-                                           .roofline = true};
+    const struct system_request request =
+        MAKE(struct system_request, .system = "focus", .model = "sdar-tiny", .gpu = "l40s",
+             .overrides = settings, .n_overrides = sizeof settings / sizeof settings[0],
+             .roofline = true);
     struct system *system;
     struct engine *engine;
     struct live *live;
@@ -500,10 +490,9 @@ static void serve_focused(const char *loops, const char *decoder, struct focused
     must(live_open(engine, 1, true, &live, &err), &err);
     *run = (struct focused){0};
     live_set_output(live, keep_focused, run);
-    const struct loop_request served = {.system = system,
-                                        .executor = live_interface(live),
-                                        .source = {.state = run, .next = next_focused},
-                                        .seed = 1};
+    const struct loop_request served =
+        MAKE(struct loop_request, .system = system, .executor = live_interface(live),
+             .source = {.state = run, .next = next_focused}, .seed = 1);
     must(loop_run(&served, &run->result, &err), &err);
     live_close(live);
     engine_close(engine);

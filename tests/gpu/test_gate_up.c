@@ -114,15 +114,10 @@ static void test_gate_up(int n_tokens, int n_channels, int n_hidden, bool few, b
     struct matrix w =
         matrix_random(2 * n_hidden, n_channels, n_channels, 127, 0.03 / sqrt(n_channels));
     struct matrix y = matrix_new(n_tokens, n_hidden, y_stride);
-    const struct call_gate_up call = {.x = x.device,
-                                      .w = w.device,
-                                      .y = y.device,
-                                      .x_stride = x_stride,
-                                      .y_stride = y_stride,
-                                      .n_tokens = n_tokens,
-                                      .n_channels = n_channels,
-                                      .n_hidden = n_hidden,
-                                      .dtype = KERNEL_BF16};
+    const struct call_gate_up call =
+        MAKE(struct call_gate_up, .x = x.device, .w = w.device, .y = y.device, .x_stride = x_stride,
+             .y_stride = y_stride, .n_tokens = n_tokens, .n_channels = n_channels,
+             .n_hidden = n_hidden, .dtype = KERNEL_BF16);
     const char *name = few ? "gate_up of few tokens" : "gate_up";
     const cudaError_t status = few ? kernel_gate_up_few(&call, NULL) : kernel_gate_up(&call, NULL);
     if (!supported) {
@@ -157,18 +152,13 @@ static void test_linear(int n_tokens, int n_inputs, int n_outputs, int mode, boo
     struct matrix add = matrix_random(n_tokens, n_outputs, y_stride, 100, 1);
     struct matrix y = mode == 2 ? matrix_random(n_tokens, n_outputs, y_stride, 100, 1)
                                 : matrix_new(n_tokens, n_outputs, y_stride);
-    const struct call_linear call = {.x = x.device,
-                                     .w = w.device,
-                                     .add = mode == 0   ? NULL
-                                            : mode == 1 ? add.device
-                                                        : y.device,
-                                     .y = y.device,
-                                     .x_stride = x_stride,
-                                     .y_stride = y_stride,
-                                     .n_tokens = n_tokens,
-                                     .n_outputs = n_outputs,
-                                     .n_inputs = n_inputs,
-                                     .dtype = KERNEL_BF16};
+    const struct call_linear call =
+        MAKE(struct call_linear, .x = x.device, .w = w.device,
+             .add = mode == 0   ? NULL
+                    : mode == 1 ? add.device
+                                : y.device,
+             .y = y.device, .x_stride = x_stride, .y_stride = y_stride, .n_tokens = n_tokens,
+             .n_outputs = n_outputs, .n_inputs = n_inputs, .dtype = KERNEL_BF16);
     const cudaError_t status =
         few ? kernel_linear_few(&call, NULL) : kernel_linear_wgmma(&call, NULL);
     if (!supported) {
@@ -194,12 +184,9 @@ static void test_linear(int n_tokens, int n_inputs, int n_outputs, int mode, boo
 }
 
 static void test_refusals(void) {
-    struct call_gate_up call = {.x_stride = 64,
-                                .y_stride = 64,
-                                .n_tokens = 1,
-                                .n_channels = 60,
-                                .n_hidden = 64,
-                                .dtype = KERNEL_BF16};
+    struct call_gate_up call =
+        MAKE(struct call_gate_up, .x_stride = 64, .y_stride = 64, .n_tokens = 1, .n_channels = 60,
+             .n_hidden = 64, .dtype = KERNEL_BF16);
     check_shape(kernel_gate_up(&call, NULL) == cudaErrorInvalidValue, "60 channels are refused", 1,
                 60, 64);
     call.n_channels = 64;

@@ -111,15 +111,10 @@ static void test_random(enum kernel_dtype dtype) {
     const int64_t n = between(1, 5000);
     struct array *y = array_new((size_t)n * (dtype == KERNEL_F32 ? 4 : 2));
     const int64_t run = draw() % 2 ? 0 : between(1, 700);
-    struct call_random call = {.y = y->host,
-                               .key = draw(),
-                               .first = (int64_t)(draw() >> 20),
-                               .n = n,
-                               .centre = normal(),
-                               .spread = fabs(normal()),
-                               .dtype = dtype,
-                               .run = run,
-                               .stride = run + between(0, 900)};
+    struct call_random call =
+        MAKE(struct call_random, .y = y->host, .key = draw(), .first = (int64_t)(draw() >> 20),
+             .n = n, .centre = normal(), .spread = fabs(normal()), .dtype = dtype, .run = run,
+             .stride = run + between(0, 900));
     ref_random(&call);
     call.y = y->device;
     launched(kernel_random(&call, NULL), "random");
@@ -189,15 +184,10 @@ static void test_rope(int mode) {
     struct array *q = array_new((size_t)n_tokens * n_heads * size * 2);
     struct array *k = array_new((size_t)n_tokens * n_kv_heads * size * 2);
     struct array *v = array_new((size_t)n_tokens * n_kv_heads * size * 2);
-    struct call_rope call = {.n_tokens = n_tokens,
-                             .n_heads = n_heads,
-                             .n_kv_heads = n_kv_heads,
-                             .head_size = size,
-                             .rotary_size = part,
-                             .q_stride = in_place ? width : n_heads * size,
-                             .kv_stride = in_place ? width : n_kv_heads * size,
-                             .epsilon = 1e-6f,
-                             .dtype = KERNEL_BF16};
+    struct call_rope call = MAKE(
+        struct call_rope, .n_tokens = n_tokens, .n_heads = n_heads, .n_kv_heads = n_kv_heads,
+        .head_size = size, .rotary_size = part, .q_stride = in_place ? width : n_heads * size,
+        .kv_stride = in_place ? width : n_kv_heads * size, .epsilon = 1e-6f, .dtype = KERNEL_BF16);
     for (int side = 0; side < 2; side++) {
 #define SIDE(a) (side ? (a)->device : (a)->host)
         call.qkv = SIDE(qkv);
@@ -311,24 +301,12 @@ static void test_block(int kind) { /* 0 random, 1 many small requests, 2 one lon
     struct array *scratch =
         array_new((size_t)block_attention_scratch_bytes(device.multiProcessorCount));
     must(cudaMemset(scratch->device, 0, scratch->n_bytes), "zero");
-    struct call_block_attention call = {.q = q->host,
-                                        .k = k->host,
-                                        .v = v->host,
-                                        .cache = cache->host,
-                                        .y = y->host,
-                                        .start = start,
-                                        .kept = kept,
-                                        .cache_start = cache_start,
-                                        .q_stride = q_stride,
-                                        .kv_stride = kv_stride,
-                                        .y_stride = q_stride,
-                                        .n_requests = b,
-                                        .n_heads = n_heads,
-                                        .n_kv_heads = n_kv_heads,
-                                        .head_size = D,
-                                        .max_queries = longest,
-                                        .own_cached = own_cached,
-                                        .dtype = KERNEL_BF16};
+    struct call_block_attention call = MAKE(
+        struct call_block_attention, .q = q->host, .k = k->host, .v = v->host, .cache = cache->host,
+        .y = y->host, .start = start, .kept = kept, .cache_start = cache_start,
+        .q_stride = q_stride, .kv_stride = kv_stride, .y_stride = q_stride, .n_requests = b,
+        .n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_size = D, .max_queries = longest,
+        .own_cached = own_cached, .dtype = KERNEL_BF16);
     if (!ref_block_attention(&call)) {
         exit(2);
     }
@@ -395,27 +373,13 @@ static void test_select(bool whole, bool uniform, int most) {
     struct array *starts = integers(start, b + 1), *begins = integers(begin, b);
     struct array *ends = integers(end, b), *kepts = integers(kept, b);
     struct array *cache_starts = longs(cache_start, b), *score_starts = longs(score_start, b);
-    struct call_select call = {.q = q->host,
-                               .k = k->host,
-                               .v = v->host,
-                               .start = start,
-                               .block_start = begin,
-                               .block_end = end,
-                               .kept = kept,
-                               .cache_start = cache_start,
-                               .score_start = score_start,
-                               .cache = cache->host,
-                               .scores = scores->host,
-                               .indices = indices->host,
-                               .q_stride = q_stride,
-                               .kv_stride = kv_stride,
-                               .n_requests = b,
-                               .n_heads = n_heads,
-                               .n_kv_heads = n_kv_heads,
-                               .head_size = D,
-                               .max_candidates = n_most,
-                               .uniform = uniform,
-                               .dtype = KERNEL_BF16};
+    struct call_select call =
+        MAKE(struct call_select, .q = q->host, .k = k->host, .v = v->host, .start = start,
+             .block_start = begin, .block_end = end, .kept = kept, .cache_start = cache_start,
+             .score_start = score_start, .cache = cache->host, .scores = scores->host,
+             .indices = indices->host, .q_stride = q_stride, .kv_stride = kv_stride,
+             .n_requests = b, .n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_size = D,
+             .max_candidates = n_most, .uniform = uniform, .dtype = KERNEL_BF16);
     struct call_select on_device = call;
     on_device.q = q->device;
     on_device.k = k->device;
@@ -480,19 +444,11 @@ static void test_top(int n) { /* the choice alone, long rows and few distinct sc
     struct array *starts = integers(start, 2), *begins = integers(begin, 1);
     struct array *ends = integers(end, 1), *kepts = integers(kept, 1);
     struct array *score_starts = longs(score_start, 1);
-    struct call_select call = {.start = start,
-                               .block_start = begin,
-                               .block_end = end,
-                               .kept = kept,
-                               .score_start = score_start,
-                               .scores = scores->host,
-                               .indices = indices->host,
-                               .n_requests = 1,
-                               .n_heads = 1,
-                               .n_kv_heads = 1,
-                               .head_size = D,
-                               .max_candidates = n,
-                               .dtype = KERNEL_BF16};
+    struct call_select call =
+        MAKE(struct call_select, .start = start, .block_start = begin, .block_end = end,
+             .kept = kept, .score_start = score_start, .scores = scores->host,
+             .indices = indices->host, .n_requests = 1, .n_heads = 1, .n_kv_heads = 1,
+             .head_size = D, .max_candidates = n, .dtype = KERNEL_BF16);
     ref_select_top(&call);
     call.start = starts->device;
     call.block_start = begins->device;
@@ -523,16 +479,11 @@ static void test_head(struct head *head, int n_rows, int n_channels, int n_vocab
     struct array *token = array_new((size_t)n_rows * 4),
                  *confidence = array_new((size_t)n_rows * 4);
     struct array *scratch = array_new((size_t)head_scratch_bytes());
-    struct call_head call = {.x = x->device,
-                             .w = w->device,
-                             .token = token->device,
-                             .confidence = confidence->device,
-                             .scratch = scratch->device,
-                             .n_rows = n_rows,
-                             .n_channels = n_channels,
-                             .n_vocab = n_vocab,
-                             .rounded = exact && draw() % 2,
-                             .dtype = KERNEL_BF16};
+    struct call_head call =
+        MAKE(struct call_head, .x = x->device, .w = w->device, .token = token->device,
+             .confidence = confidence->device, .scratch = scratch->device, .n_rows = n_rows,
+             .n_channels = n_channels, .n_vocab = n_vocab, .rounded = exact && draw() % 2,
+             .dtype = KERNEL_BF16);
     const cudaError_t status =
         head ? kernel_head_tiles(head, &call, NULL) : kernel_head_wgmma(&call, NULL);
     if (status == cudaErrorNotSupported) {
@@ -603,12 +554,9 @@ static void test_sample(int n_rows, int n_vocab, bool impossible) {
     push(logits);
     struct array *token = array_new((size_t)n_rows * 4);
     struct array *confidence = array_new((size_t)n_rows * 4);
-    struct call_sample call = {.logits = logits->host,
-                               .token = token->host,
-                               .confidence = confidence->host,
-                               .n_rows = n_rows,
-                               .n_vocab = n_vocab,
-                               .dtype = KERNEL_BF16};
+    struct call_sample call = MAKE(struct call_sample, .logits = logits->host, .token = token->host,
+                                   .confidence = confidence->host, .n_rows = n_rows,
+                                   .n_vocab = n_vocab, .dtype = KERNEL_BF16);
     if (!ref_sample(&call)) {
         exit(2);
     }

@@ -11,6 +11,7 @@
 
 #include "engine/device/device.h"
 #include "kernels/bf16.h"
+#include "tests/support/make.h"
 
 enum {
     CHANNELS = 4096,
@@ -80,15 +81,9 @@ static int64_t first_last(void) {
 /* ---- products and what follows them ---- */
 
 static void product(const uint16_t *x, const uint16_t *w, uint16_t *y, int64_t n, int outputs) {
-    const struct call_linear call = {.x = x,
-                                     .w = w,
-                                     .y = y,
-                                     .x_stride = CHANNELS,
-                                     .y_stride = outputs,
-                                     .n_tokens = (int32_t)n,
-                                     .n_outputs = outputs,
-                                     .n_inputs = CHANNELS,
-                                     .dtype = KERNEL_BF16};
+    const struct call_linear call = MAKE(
+        struct call_linear, .x = x, .w = w, .y = y, .x_stride = CHANNELS, .y_stride = outputs,
+        .n_tokens = (int32_t)n, .n_outputs = outputs, .n_inputs = CHANNELS, .dtype = KERNEL_BF16);
     must(table->linear(device.device, &call), "linear");
 }
 
@@ -98,27 +93,19 @@ static void test_products(const uint16_t *x, const uint16_t *w, uint16_t *wide, 
     product(x, w, wide, n_tokens, 2 * HIDDEN);
     product(x + first * CHANNELS, w, part, LAST, 2 * HIDDEN);
     compare("linear", wide + first * 2 * HIDDEN, part, (int64_t)LAST * 2 * HIDDEN, 3e-3);
-    struct call_swiglu swiglu = {.gate_up = wide,
-                                 .y = y,
-                                 .y_stride = HIDDEN,
-                                 .n_tokens = (int32_t)n_tokens,
-                                 .n_hidden = HIDDEN,
-                                 .dtype = KERNEL_BF16};
+    struct call_swiglu swiglu =
+        MAKE(struct call_swiglu, .gate_up = wide, .y = y, .y_stride = HIDDEN,
+             .n_tokens = (int32_t)n_tokens, .n_hidden = HIDDEN, .dtype = KERNEL_BF16);
     must(table->swiglu(device.device, &swiglu), "swiglu");
     swiglu.gate_up = wide + first * 2 * HIDDEN;
     swiglu.y = part;
     swiglu.n_tokens = LAST;
     must(table->swiglu(device.device, &swiglu), "swiglu");
     compare("swiglu", y + first * HIDDEN, part, (int64_t)LAST * HIDDEN, 0);
-    struct call_gate_up gate_up = {.x = x,
-                                   .w = w,
-                                   .y = y,
-                                   .x_stride = CHANNELS,
-                                   .y_stride = HIDDEN,
-                                   .n_tokens = (int32_t)n_tokens,
-                                   .n_channels = CHANNELS,
-                                   .n_hidden = HIDDEN,
-                                   .dtype = KERNEL_BF16};
+    struct call_gate_up gate_up =
+        MAKE(struct call_gate_up, .x = x, .w = w, .y = y, .x_stride = CHANNELS, .y_stride = HIDDEN,
+             .n_tokens = (int32_t)n_tokens, .n_channels = CHANNELS, .n_hidden = HIDDEN,
+             .dtype = KERNEL_BF16);
     must(table->gate_up(device.device, &gate_up), "gate_up");
     gate_up.x = x + first * CHANNELS;
     gate_up.y = part;
@@ -131,14 +118,9 @@ static void test_products(const uint16_t *x, const uint16_t *w, uint16_t *wide, 
 
 static void norm(uint16_t *residual, const uint16_t *x, const uint16_t *weight, uint16_t *y,
                  int64_t n) {
-    const struct call_norm call = {.x = x,
-                                   .weight = weight,
-                                   .residual = residual,
-                                   .y = y,
-                                   .n_rows = (int32_t)n,
-                                   .n_channels = CHANNELS,
-                                   .epsilon = 1e-5f,
-                                   .dtype = KERNEL_BF16};
+    const struct call_norm call =
+        MAKE(struct call_norm, .x = x, .weight = weight, .residual = residual, .y = y,
+             .n_rows = (int32_t)n, .n_channels = CHANNELS, .epsilon = 1e-5f, .dtype = KERNEL_BF16);
     must(table->norm(device.device, &call), "norm");
 }
 
@@ -178,19 +160,11 @@ static void test_rope(uint16_t *qkv, uint16_t *part) {
     must(table->copy(device.device, part, qkv + at, LAST * stride * 2), "copying");
     for (int side = 0; side < 2; side++) {
         uint16_t *rows = side == 0 ? part : qkv;
-        const struct call_rope call = {.qkv = rows,
-                                       .cos_sin = cos_sin,
-                                       .positions = positions,
-                                       .q = rows,
-                                       .k = rows + CHANNELS,
-                                       .v = rows + 2 * CHANNELS,
-                                       .q_stride = stride,
-                                       .kv_stride = stride,
-                                       .n_tokens = (int32_t)(side == 0 ? LAST : n_tokens),
-                                       .n_heads = HEADS,
-                                       .n_kv_heads = HEADS,
-                                       .head_size = D,
-                                       .dtype = KERNEL_BF16};
+        const struct call_rope call =
+            MAKE(struct call_rope, .qkv = rows, .cos_sin = cos_sin, .positions = positions,
+                 .q = rows, .k = rows + CHANNELS, .v = rows + 2 * CHANNELS, .q_stride = stride,
+                 .kv_stride = stride, .n_tokens = (int32_t)(side == 0 ? LAST : n_tokens),
+                 .n_heads = HEADS, .n_kv_heads = HEADS, .head_size = D, .dtype = KERNEL_BF16);
         must(table->rope(device.device, &call), "rope");
     }
     compare("rope", qkv + at, part, LAST * stride, 0);
@@ -223,21 +197,11 @@ static void test_attention(uint16_t *qkv, uint16_t *y, uint16_t *part) {
     for (int r = 0; r <= n; r++) {
         start[r] = r * REQUEST;
     }
-    struct call_dense_attention call = {.q = qkv,
-                                        .k = qkv + CHANNELS,
-                                        .v = qkv + 2 * CHANNELS,
-                                        .y = y,
-                                        .start = upload_starts(start, n + 1),
-                                        .q_stride = stride,
-                                        .kv_stride = stride,
-                                        .y_stride = CHANNELS,
-                                        .n_requests = n,
-                                        .n_tokens = start[n],
-                                        .n_heads = HEADS,
-                                        .n_kv_heads = HEADS,
-                                        .head_size = D,
-                                        .max_tokens = REQUEST,
-                                        .dtype = KERNEL_BF16};
+    struct call_dense_attention call =
+        MAKE(struct call_dense_attention, .q = qkv, .k = qkv + CHANNELS, .v = qkv + 2 * CHANNELS,
+             .y = y, .start = upload_starts(start, n + 1), .q_stride = stride, .kv_stride = stride,
+             .y_stride = CHANNELS, .n_requests = n, .n_tokens = start[n], .n_heads = HEADS,
+             .n_kv_heads = HEADS, .head_size = D, .max_tokens = REQUEST, .dtype = KERNEL_BF16);
     must(table->dense_attention(device.device, &call), "attention");
     const int64_t at = (int64_t)start[n - 1] * stride;
     struct call_dense_attention last = call;
@@ -289,28 +253,19 @@ static void test_logits(const uint16_t *x, const uint16_t *w, uint16_t *logits) 
     must(table->allocate(device.device, HEAD_SCRATCH_BYTES, &scratch), "allocating");
     int32_t *tokens = token;
     fill(logits, (int64_t)n_rows * VOCAB, 0, 1);
-    struct call_sample sample = {.logits = logits,
-                                 .token = tokens,
-                                 .confidence = confidence,
-                                 .n_rows = n_rows,
-                                 .n_vocab = VOCAB,
-                                 .dtype = KERNEL_BF16};
+    struct call_sample sample =
+        MAKE(struct call_sample, .logits = logits, .token = tokens, .confidence = confidence,
+             .n_rows = n_rows, .n_vocab = VOCAB, .dtype = KERNEL_BF16);
     must(table->sample(device.device, &sample), "sample");
     sample.logits = logits + (int64_t)(n_rows - LAST) * VOCAB;
     sample.token = tokens + n_tokens;
     sample.n_rows = LAST;
     must(table->sample(device.device, &sample), "sample");
     compare_tokens("sample", tokens + n_rows - LAST, tokens + n_tokens);
-    struct call_head head = {.x = x,
-                             .w = w,
-                             .token = tokens,
-                             .confidence = confidence,
-                             .scratch = scratch,
-                             .n_rows = (int32_t)n_tokens,
-                             .n_channels = CHANNELS,
-                             .n_vocab = 16384,
-                             .rounded = false,
-                             .dtype = KERNEL_BF16};
+    struct call_head head =
+        MAKE(struct call_head, .x = x, .w = w, .token = tokens, .confidence = confidence,
+             .scratch = scratch, .n_rows = (int32_t)n_tokens, .n_channels = CHANNELS,
+             .n_vocab = 16384, .rounded = false, .dtype = KERNEL_BF16);
     must(table->head(device.device, &head), "head");
     head.x = x + first_last() * CHANNELS;
     head.token = tokens + n_tokens;

@@ -43,20 +43,13 @@ static void test_route(int n_tokens) {
     push(bias);
     struct array *expert = array_new((size_t)n_tokens * n_active * 4);
     struct array *weight = array_new((size_t)n_tokens * n_active * 4);
-    struct call_moe_route call = {.logits = logits->host,
-                                  .bias = draw() % 2 ? bias->host : NULL,
-                                  .expert = expert->host,
-                                  .weight = weight->host,
-                                  .logit_stride = stride,
-                                  .n_tokens = n_tokens,
-                                  .n_experts = n_experts,
-                                  .n_active = n_active,
-                                  .n_groups = n_groups,
-                                  .n_groups_active = n_groups_active,
-                                  .normalised = draw() % 2,
-                                  .scale = draw() % 2 ? 1 : 2.5f,
-                                  .router = grouped ? KERNEL_ROUTER_SIGMOID : KERNEL_ROUTER_SOFTMAX,
-                                  .dtype = KERNEL_BF16};
+    struct call_moe_route call = MAKE(
+        struct call_moe_route, .logits = logits->host, .bias = draw() % 2 ? bias->host : NULL,
+        .expert = expert->host, .weight = weight->host, .logit_stride = stride,
+        .n_tokens = n_tokens, .n_experts = n_experts, .n_active = n_active, .n_groups = n_groups,
+        .n_groups_active = n_groups_active, .normalised = draw() % 2,
+        .scale = draw() % 2 ? 1 : 2.5f,
+        .router = grouped ? KERNEL_ROUTER_SIGMOID : KERNEL_ROUTER_SOFTMAX, .dtype = KERNEL_BF16);
     ref_moe_route(&call);
     call.logits = logits->device;
     call.bias = call.bias ? bias->device : NULL;
@@ -108,14 +101,10 @@ static void test_sort(int n_tokens, enum crowd crowd) {
     int32_t *experts = random_experts(n_tokens, n_active, all, crowd);
     struct array *expert = integers(experts, n), *start = array_new((size_t)(n_experts + 1) * 4);
     struct array *order = array_new((size_t)n * 4), *place = array_new((size_t)n * 4);
-    struct call_moe_sort call = {.expert = experts,
-                                 .start = start->host,
-                                 .order = order->host,
-                                 .place = place->host,
-                                 .n_tokens = n_tokens,
-                                 .n_active = n_active,
-                                 .n_experts = n_experts,
-                                 .first_expert = first};
+    struct call_moe_sort call =
+        MAKE(struct call_moe_sort, .expert = experts, .start = start->host, .order = order->host,
+             .place = place->host, .n_tokens = n_tokens, .n_active = n_active,
+             .n_experts = n_experts, .first_expert = first);
     ref_moe_sort(&call);
     call.expert = expert->device;
     call.start = start->device;
@@ -161,14 +150,10 @@ static void check_alone(const struct call_moe_gate_up *gate_up, const struct cal
     struct array *start = array_new((size_t)(gate_up->n_experts + 1) * 4);
     struct array *order = array_new((size_t)a * 4), *own_place = array_new((size_t)a * 4);
     struct array *inner = array_new((size_t)(a * f) * 2), *outer = array_new((size_t)(a * c) * 2);
-    const struct call_moe_sort sort = {.expert = experts + (int64_t)t * a,
-                                       .start = start->host,
-                                       .order = order->host,
-                                       .place = own_place->host,
-                                       .n_tokens = 1,
-                                       .n_active = a,
-                                       .n_experts = gate_up->n_experts,
-                                       .first_expert = first_expert};
+    const struct call_moe_sort sort =
+        MAKE(struct call_moe_sort, .expert = experts + (int64_t)t * a, .start = start->host,
+             .order = order->host, .place = own_place->host, .n_tokens = 1, .n_active = a,
+             .n_experts = gate_up->n_experts, .first_expert = first_expert);
     ref_moe_sort(&sort);
     push(start);
     push(order);
@@ -208,14 +193,10 @@ static void test_products(int n_tokens, int n_active, int all, enum crowd crowd,
     int32_t *experts = random_experts(n_tokens, n_active, all, crowd);
     struct array *start = array_new((size_t)(n_experts + 1) * 4);
     struct array *order = array_new((size_t)n * 4), *place = array_new((size_t)n * 4);
-    const struct call_moe_sort sort = {.expert = experts,
-                                       .start = start->host,
-                                       .order = order->host,
-                                       .place = place->host,
-                                       .n_tokens = n_tokens,
-                                       .n_active = n_active,
-                                       .n_experts = n_experts,
-                                       .first_expert = first};
+    const struct call_moe_sort sort =
+        MAKE(struct call_moe_sort, .expert = experts, .start = start->host, .order = order->host,
+             .place = place->host, .n_tokens = n_tokens, .n_active = n_active,
+             .n_experts = n_experts, .first_expert = first);
     ref_moe_sort(&sort);
     push(start);
     push(order);
@@ -227,28 +208,15 @@ static void test_products(int n_tokens, int n_active, int all, enum crowd crowd,
     struct array *w2 = random_bf16((int64_t)n_experts * n_channels * n_hidden, 1 / sqrt(n_hidden));
     struct array *inner = array_new((size_t)(n * n_hidden) * 2);
     struct array *outer = array_new((size_t)(n * n_channels) * 2);
-    struct call_moe_gate_up gate_up = {.x = x->host,
-                                       .w = w1->host,
-                                       .start = start->host,
-                                       .order = order->host,
-                                       .y = inner->host,
-                                       .x_stride = stride,
-                                       .n_tokens = n_tokens,
-                                       .n_active = n_active,
-                                       .n_experts = n_experts,
-                                       .n_channels = n_channels,
-                                       .n_hidden = n_hidden,
-                                       .dtype = KERNEL_BF16};
-    struct call_moe_down down = {.x = inner->host,
-                                 .w = w2->host,
-                                 .start = start->host,
-                                 .y = outer->host,
-                                 .n_tokens = n_tokens,
-                                 .n_active = n_active,
-                                 .n_experts = n_experts,
-                                 .n_channels = n_channels,
-                                 .n_hidden = n_hidden,
-                                 .dtype = KERNEL_BF16};
+    struct call_moe_gate_up gate_up =
+        MAKE(struct call_moe_gate_up, .x = x->host, .w = w1->host, .start = start->host,
+             .order = order->host, .y = inner->host, .x_stride = stride, .n_tokens = n_tokens,
+             .n_active = n_active, .n_experts = n_experts, .n_channels = n_channels,
+             .n_hidden = n_hidden, .dtype = KERNEL_BF16);
+    struct call_moe_down down =
+        MAKE(struct call_moe_down, .x = inner->host, .w = w2->host, .start = start->host,
+             .y = outer->host, .n_tokens = n_tokens, .n_active = n_active, .n_experts = n_experts,
+             .n_channels = n_channels, .n_hidden = n_hidden, .dtype = KERNEL_BF16);
     ref_moe_gate_up(&gate_up);
     ref_moe_down(&down);
     gate_up.x = x->device;
@@ -307,13 +275,9 @@ static void test_model(int n_tokens, int n_experts, int n_hidden) {
     int32_t *experts = random_experts(n_tokens, A, n_experts, EVEN);
     struct array *start = array_new((size_t)(n_experts + 1) * 4);
     struct array *order = array_new((size_t)n * 4), *place = array_new((size_t)n * 4);
-    const struct call_moe_sort sort = {.expert = experts,
-                                       .start = start->host,
-                                       .order = order->host,
-                                       .place = place->host,
-                                       .n_tokens = n_tokens,
-                                       .n_active = A,
-                                       .n_experts = n_experts};
+    const struct call_moe_sort sort =
+        MAKE(struct call_moe_sort, .expert = experts, .start = start->host, .order = order->host,
+             .place = place->host, .n_tokens = n_tokens, .n_active = A, .n_experts = n_experts);
     ref_moe_sort(&sort);
     push(start);
     push(order);
@@ -322,28 +286,14 @@ static void test_model(int n_tokens, int n_experts, int n_hidden) {
     void *w2 = device_random((int64_t)n_experts * n_hidden * C, draw(), 0.07);
     struct array *inner = array_new((size_t)(n * n_hidden) * 2);
     struct array *outer = array_new((size_t)(n * C) * 2);
-    const struct call_moe_gate_up gate_up = {.x = x,
-                                             .w = w1,
-                                             .start = start->device,
-                                             .order = order->device,
-                                             .y = inner->device,
-                                             .x_stride = C,
-                                             .n_tokens = n_tokens,
-                                             .n_active = A,
-                                             .n_experts = n_experts,
-                                             .n_channels = C,
-                                             .n_hidden = n_hidden,
-                                             .dtype = KERNEL_BF16};
-    const struct call_moe_down down = {.x = inner->device,
-                                       .w = w2,
-                                       .start = start->device,
-                                       .y = outer->device,
-                                       .n_tokens = n_tokens,
-                                       .n_active = A,
-                                       .n_experts = n_experts,
-                                       .n_channels = C,
-                                       .n_hidden = n_hidden,
-                                       .dtype = KERNEL_BF16};
+    const struct call_moe_gate_up gate_up = MAKE(
+        struct call_moe_gate_up, .x = x, .w = w1, .start = start->device, .order = order->device,
+        .y = inner->device, .x_stride = C, .n_tokens = n_tokens, .n_active = A,
+        .n_experts = n_experts, .n_channels = C, .n_hidden = n_hidden, .dtype = KERNEL_BF16);
+    const struct call_moe_down down =
+        MAKE(struct call_moe_down, .x = inner->device, .w = w2, .start = start->device,
+             .y = outer->device, .n_tokens = n_tokens, .n_active = A, .n_experts = n_experts,
+             .n_channels = C, .n_hidden = n_hidden, .dtype = KERNEL_BF16);
     char name[100];
     snprintf(name, sizeof name, "a model's layer: %d tokens, %d experts of %d", n_tokens, n_experts,
              n_hidden);
@@ -385,17 +335,13 @@ static void test_combine(void) {
     struct array *add = random_bf16((int64_t)n_tokens * n_channels, 1);
     struct array *y = mode == 2 ? random_bf16((int64_t)n_tokens * n_channels, 1)
                                 : array_new((size_t)n_tokens * n_channels * 2);
-    struct call_moe_combine call = {.x = x->host,
-                                    .weight = weight->host,
-                                    .place = places,
-                                    .add = mode == 0   ? NULL
-                                           : mode == 1 ? add->host
-                                                       : y->host,
-                                    .y = y->host,
-                                    .n_tokens = n_tokens,
-                                    .n_active = n_active,
-                                    .n_channels = n_channels,
-                                    .dtype = KERNEL_BF16};
+    struct call_moe_combine call =
+        MAKE(struct call_moe_combine, .x = x->host, .weight = weight->host, .place = places,
+             .add = mode == 0   ? NULL
+                    : mode == 1 ? add->host
+                                : y->host,
+             .y = y->host, .n_tokens = n_tokens, .n_active = n_active, .n_channels = n_channels,
+             .dtype = KERNEL_BF16);
     ref_moe_combine(&call);
     call.x = x->device;
     call.weight = weight->device;
@@ -409,12 +355,9 @@ static void test_combine(void) {
 }
 
 static void test_refusals(void) {
-    struct call_moe_route route = {.n_experts = 257,
-                                   .n_active = 1,
-                                   .n_groups = 1,
-                                   .n_groups_active = 1,
-                                   .router = KERNEL_ROUTER_SIGMOID,
-                                   .dtype = KERNEL_BF16};
+    struct call_moe_route route =
+        MAKE(struct call_moe_route, .n_experts = 257, .n_active = 1, .n_groups = 1,
+             .n_groups_active = 1, .router = KERNEL_ROUTER_SIGMOID, .dtype = KERNEL_BF16);
     check(kernel_moe_route(&route, NULL) == cudaErrorInvalidValue, "257 experts");
     route.n_experts = 64;
     check(kernel_moe_route(&route, NULL) == cudaSuccess, "no tokens to route");
@@ -425,12 +368,9 @@ static void test_refusals(void) {
     check(kernel_moe_route(&route, NULL) == cudaErrorInvalidValue, "9 of a group of 8");
     struct call_moe_sort sort = {.n_active = 17, .n_experts = 4};
     check(kernel_moe_sort(&sort, NULL) == cudaErrorInvalidValue, "17 active experts");
-    struct call_moe_gate_up gate_up = {.x_stride = 64,
-                                       .n_active = 2,
-                                       .n_experts = 4,
-                                       .n_channels = 60,
-                                       .n_hidden = 64,
-                                       .dtype = KERNEL_BF16};
+    struct call_moe_gate_up gate_up =
+        MAKE(struct call_moe_gate_up, .x_stride = 64, .n_active = 2, .n_experts = 4,
+             .n_channels = 60, .n_hidden = 64, .dtype = KERNEL_BF16);
     check(kernel_moe_gate_up(&gate_up, NULL) == cudaErrorInvalidValue, "60 channels");
     gate_up.n_channels = 64;
     check(kernel_moe_gate_up(&gate_up, NULL) == cudaSuccess, "no tokens to multiply");

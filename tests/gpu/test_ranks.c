@@ -338,12 +338,9 @@ static void open_side(struct side *side, const struct model *model, uint32_t ran
         .fused = true, .fused_head = true, .fused_gate_up = true, .engine = true};
     must_be(model_divide(model, ranks, false, &side->model, &err), &err);
     graph_build(&side->graph, &side->model, &options);
-    side->limits = (struct step_limits){.max_requests = 4,
-                                        .max_tokens = most_tokens,
-                                        .max_logit_rows = most_tokens,
-                                        .max_positions = MOST_TOKENS,
-                                        .canvas_tokens = MOST_TOKENS,
-                                        .workspace_bytes = 1 << 30};
+    side->limits = MAKE(struct step_limits, .max_requests = 4, .max_tokens = most_tokens,
+                        .max_logit_rows = most_tokens, .max_positions = MOST_TOKENS,
+                        .canvas_tokens = MOST_TOKENS, .workspace_bytes = 1 << 30);
     must_be(engine_device_open("cuda", library, &side->device, &err), &err);
     must_be(weights_open(&side->weights, &side->device, &side->model, "random:3", &err), &err);
     must_be(forward_open(&side->device, &side->graph, &side->weights, &side->limits, &side->forward,

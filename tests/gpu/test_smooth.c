@@ -63,11 +63,8 @@ static void test_softmax(int n_rows, int n_vocab, bool in_place) {
     }
     push(logits);
     y = in_place ? logits : array_new((size_t)n * 2);
-    struct call_softmax call = {.logits = logits->host,
-                                .y = y->host,
-                                .n_rows = n_rows,
-                                .n_vocab = n_vocab,
-                                .dtype = KERNEL_BF16};
+    struct call_softmax call = MAKE(struct call_softmax, .logits = logits->host, .y = y->host,
+                                    .n_rows = n_rows, .n_vocab = n_vocab, .dtype = KERNEL_BF16);
     ref_softmax(&call);
     call.logits = logits->device;
     call.y = y->device;
@@ -110,25 +107,14 @@ static void test_rows(int n_rows, int n_tokens, int n_channels) {
     push(at);
     for (int side = 0; side < 2; side++) {
 #define OF(array) (side ? (array)->device : (array)->host)
-        const struct call_keep_expected keep = {.x = OF(x),
-                                                .places = OF(of_rows),
-                                                .step = OF(step),
-                                                .kept = OF(kept),
-                                                .n_rows = n_rows,
-                                                .n_channels = n_channels,
-                                                .weight_init = 0.15,
-                                                .weight_growth = 0.02,
-                                                .weight_most = 0.3,
-                                                .dtype = KERNEL_BF16};
-        const struct call_add_expected add = {.kept = OF(kept),
-                                              .places = OF(of_tokens),
-                                              .at = OF(at),
-                                              .canvas = OF(canvas),
-                                              .y = OF(y),
-                                              .n_tokens = n_tokens,
-                                              .n_channels = n_channels,
-                                              .mask_token = MASK,
-                                              .dtype = KERNEL_BF16};
+        const struct call_keep_expected keep =
+            MAKE(struct call_keep_expected, .x = OF(x), .places = OF(of_rows), .step = OF(step),
+                 .kept = OF(kept), .n_rows = n_rows, .n_channels = n_channels, .weight_init = 0.15,
+                 .weight_growth = 0.02, .weight_most = 0.3, .dtype = KERNEL_BF16);
+        const struct call_add_expected add =
+            MAKE(struct call_add_expected, .kept = OF(kept), .places = OF(of_tokens), .at = OF(at),
+                 .canvas = OF(canvas), .y = OF(y), .n_tokens = n_tokens, .n_channels = n_channels,
+                 .mask_token = MASK, .dtype = KERNEL_BF16);
         if (side) {
             launched(kernel_keep_expected(&keep, NULL), "keep_expected");
             launched(kernel_add_expected(&add, NULL), "add_expected");
@@ -159,13 +145,10 @@ static void test_next_step(int n_requests, int n_rows) {
         push(sent[i]);
     }
     for (int side = 0; side < 2; side++) {
-        const struct call_next_step call = {.step = OF(step),
-                                            .first_row = OF(first),
-                                            .least = OF(least),
-                                            .threshold = OF(threshold),
-                                            .n_rows = n_rows,
-                                            .n_requests = n_requests,
-                                            .threshold_decay = 0.02};
+        const struct call_next_step call =
+            MAKE(struct call_next_step, .step = OF(step), .first_row = OF(first),
+                 .least = OF(least), .threshold = OF(threshold), .n_rows = n_rows,
+                 .n_requests = n_requests, .threshold_decay = 0.02);
         side ? launched(kernel_next_step(&call, NULL), "next_step") : ref_next_step(&call);
     }
     check_bytes(step, step->n_bytes, "steps, and nothing behind them");

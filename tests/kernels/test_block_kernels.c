@@ -36,25 +36,12 @@ static void paged_init(struct paged *p) {
     fill(&p->q[0][0][0], TOKENS * HEADS * SIZE, "q");
     fill(&p->k[0][0][0], PAGES * PAGE_ROWS * KV_HEADS * SIZE, "k");
     fill(&p->v[0][0][0], PAGES * PAGE_ROWS * KV_HEADS * SIZE, "v");
-    p->call = (struct call_paged_attention){.q = p->q,
-                                            .k = p->k,
-                                            .v = p->v,
-                                            .y = p->y,
-                                            .start = p->start,
-                                            .extent = p->extent,
-                                            .pages = p->pages[0],
-                                            .q_stride = HEADS * SIZE,
-                                            .kv_stride = KV_HEADS * SIZE,
-                                            .y_stride = HEADS * SIZE,
-                                            .n_requests = 3,
-                                            .n_heads = HEADS,
-                                            .n_kv_heads = KV_HEADS,
-                                            .head_size = SIZE,
-                                            .max_pages = MAX_PAGES,
-                                            .page_rows = PAGE_ROWS,
-                                            .max_queries = 4,
-                                            .max_extent = 15,
-                                            .dtype = KERNEL_F32};
+    p->call =
+        MAKE(struct call_paged_attention, .q = p->q, .k = p->k, .v = p->v, .y = p->y,
+             .start = p->start, .extent = p->extent, .pages = p->pages[0], .q_stride = HEADS * SIZE,
+             .kv_stride = KV_HEADS * SIZE, .y_stride = HEADS * SIZE, .n_requests = 3,
+             .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_size = SIZE, .max_pages = MAX_PAGES,
+             .page_rows = PAGE_ROWS, .max_queries = 4, .max_extent = 15, .dtype = KERNEL_F32);
 }
 
 static int pool_row(const struct paged *p, int r, int row) {
@@ -102,21 +89,11 @@ TEST(on_the_cpu_pages_and_one_run_of_keys_give_the_same_bits) {
         memcpy(v[row], p.v[pool_row(&p, 0, row)], sizeof v[row]);
     }
     memcpy(q[6], p.q[0], 3 * sizeof q[0]);
-    struct call_dense_attention dense = {.q = q,
-                                         .k = k,
-                                         .v = v,
-                                         .y = y,
-                                         .start = start,
-                                         .q_stride = HEADS * SIZE,
-                                         .kv_stride = KV_HEADS * SIZE,
-                                         .y_stride = HEADS * SIZE,
-                                         .n_requests = 1,
-                                         .n_tokens = 9,
-                                         .n_heads = HEADS,
-                                         .n_kv_heads = KV_HEADS,
-                                         .head_size = SIZE,
-                                         .max_tokens = 9,
-                                         .dtype = KERNEL_F32};
+    struct call_dense_attention dense =
+        MAKE(struct call_dense_attention, .q = q, .k = k, .v = v, .y = y, .start = start,
+             .q_stride = HEADS * SIZE, .kv_stride = KV_HEADS * SIZE, .y_stride = HEADS * SIZE,
+             .n_requests = 1, .n_tokens = 9, .n_heads = HEADS, .n_kv_heads = KV_HEADS,
+             .head_size = SIZE, .max_tokens = 9, .dtype = KERNEL_F32);
     float query[SIZE];
     const struct cpu_room room = {.inputs = query};
     cpu_dense_attention(&room, &dense);
@@ -133,20 +110,11 @@ TEST(importance_is_what_masked_tokens_pay_to_masked_tokens) {
     const uint8_t masked[T] = {1, 0, 1, 1, 0, 1};
     fill(&q[0][0][0], T * HEADS * SIZE, "q");
     fill(&k[0][0][0], 2 * T * KV_HEADS * SIZE, "k");
-    struct call_importance call = {.q = q,
-                                   .k = k,
-                                   .kv_rows = rows,
-                                   .start = start,
-                                   .masked = masked,
-                                   .importance = importance,
-                                   .q_stride = HEADS * SIZE,
-                                   .kv_stride = KV_HEADS * SIZE,
-                                   .n_requests = 2,
-                                   .n_heads = HEADS,
-                                   .n_kv_heads = KV_HEADS,
-                                   .head_size = SIZE,
-                                   .max_masked = 3,
-                                   .dtype = KERNEL_F32};
+    struct call_importance call =
+        MAKE(struct call_importance, .q = q, .k = k, .kv_rows = rows, .start = start,
+             .masked = masked, .importance = importance, .q_stride = HEADS * SIZE,
+             .kv_stride = KV_HEADS * SIZE, .n_requests = 2, .n_heads = HEADS,
+             .n_kv_heads = KV_HEADS, .head_size = SIZE, .max_masked = 3, .dtype = KERNEL_F32);
     ref_importance(&call);
     const int list[3] = {2, 3, 5};
     double want[3] = {0};
@@ -184,16 +152,10 @@ TEST(compaction_gathers_rows_of_several_arrays) {
     fill(b[0], 64, "b");
     memset(to_a, 0, sizeof to_a);
     memset(to_b, 0, sizeof to_b);
-    struct call_compact call = {.rows = rows,
-                                .n_rows = n_rows,
-                                .from = {a, b},
-                                .to = {to_a, to_b},
-                                .from_stride = {8, 16},
-                                .to_stride = {8, 24},
-                                .width = {8, 16},
-                                .n_arrays = 2,
-                                .max_rows = 3,
-                                .dtype = KERNEL_F32};
+    struct call_compact call =
+        MAKE(struct call_compact, .rows = rows, .n_rows = n_rows, .from = {a, b},
+             .to = {to_a, to_b}, .from_stride = {8, 16}, .to_stride = {8, 24}, .width = {8, 16},
+             .n_arrays = 2, .max_rows = 3, .dtype = KERNEL_F32);
     ref_compact(&call);
     ck_assert_mem_eq(to_a[0], a[1], sizeof a[1]);
     ck_assert_mem_eq(to_a[1], a[3], sizeof a[3]);

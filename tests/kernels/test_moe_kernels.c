@@ -87,12 +87,9 @@ TEST(the_best_groups_are_those_of_the_largest_pairs) {
     /* Groups of two: sums of scores of about 0.98, 1.0, 0.95, 0.99; the best expert's group loses.
      */
     const float logits[E] = {0, -0.08f, 0, 0, 4, -9, -0.04f, 0};
-    struct call_moe_route call = {.n_active = 3,
-                                  .n_groups = 4,
-                                  .n_groups_active = 2,
-                                  .normalised = true,
-                                  .scale = 2.5f,
-                                  .router = KERNEL_ROUTER_SIGMOID};
+    struct call_moe_route call =
+        MAKE(struct call_moe_route, .n_active = 3, .n_groups = 4, .n_groups_active = 2,
+             .normalised = true, .scale = 2.5f, .router = KERNEL_ROUTER_SIGMOID);
     const struct routed r = route(call, logits);
     const int32_t best[3] = {2, 3, 7};
     ck_assert_mem_eq(r.expert, best, sizeof best);
@@ -138,13 +135,9 @@ TEST(the_sigmoid_is_one_at_any_size_of_its_input) {
 TEST(pairs_are_sorted_by_expert_and_then_by_token) {
     const int32_t expert[5][2] = {{2, 0}, {3, 2}, {0, 3}, {2, 3}, {0, 2}};
     int32_t start[5], order[10], place[10];
-    struct call_moe_sort call = {.expert = expert[0],
-                                 .start = start,
-                                 .order = order,
-                                 .place = place,
-                                 .n_tokens = 5,
-                                 .n_active = 2,
-                                 .n_experts = 4};
+    struct call_moe_sort call =
+        MAKE(struct call_moe_sort, .expert = expert[0], .start = start, .order = order,
+             .place = place, .n_tokens = 5, .n_active = 2, .n_experts = 4);
     ref_moe_sort(&call);
     const int32_t starts[5] = {0, 3, 3, 7, 10}, orders[10] = {1, 4, 8, 0, 3, 6, 9, 2, 5, 7};
     ck_assert_mem_eq(start, starts, sizeof starts);
@@ -157,14 +150,9 @@ TEST(pairs_are_sorted_by_expert_and_then_by_token) {
 TEST(another_ranks_experts_have_no_place) {
     const int32_t expert[3][2] = {{5, 0}, {3, 2}, {4, 3}};
     int32_t start[3], order[6], place[6];
-    struct call_moe_sort call = {.expert = expert[0],
-                                 .start = start,
-                                 .order = order,
-                                 .place = place,
-                                 .n_tokens = 3,
-                                 .n_active = 2,
-                                 .n_experts = 2,
-                                 .first_expert = 3};
+    struct call_moe_sort call =
+        MAKE(struct call_moe_sort, .expert = expert[0], .start = start, .order = order,
+             .place = place, .n_tokens = 3, .n_active = 2, .n_experts = 2, .first_expert = 3);
     ref_moe_sort(&call);
     const int32_t starts[3] = {0, 2, 3}, places[6] = {-1, -1, 0, -1, 2, 1};
     ck_assert_mem_eq(start, starts, sizeof starts);
@@ -198,36 +186,17 @@ static void mixture_init(struct mixture *m, bool one_expert) {
     for (int p = 0; p < PAIRS; p++) {
         m->expert[p] = one_expert || p % A == 0 ? 3 : rng_uniform(&rng) < 0.2 ? 0 : 2;
     }
-    const struct call_moe_sort sort = {.expert = m->expert,
-                                       .start = m->start,
-                                       .order = m->order,
-                                       .place = m->place,
-                                       .n_tokens = T,
-                                       .n_active = A,
-                                       .n_experts = EXPERTS};
+    const struct call_moe_sort sort =
+        MAKE(struct call_moe_sort, .expert = m->expert, .start = m->start, .order = m->order,
+             .place = m->place, .n_tokens = T, .n_active = A, .n_experts = EXPERTS);
     ref_moe_sort(&sort);
-    m->gate_up = (struct call_moe_gate_up){.x = m->x,
-                                           .w = m->w1,
-                                           .start = m->start,
-                                           .order = m->order,
-                                           .y = m->inner,
-                                           .x_stride = STRIDE,
-                                           .n_tokens = T,
-                                           .n_active = A,
-                                           .n_experts = EXPERTS,
-                                           .n_channels = C,
-                                           .n_hidden = F,
-                                           .dtype = KERNEL_F32};
-    m->down = (struct call_moe_down){.x = m->inner,
-                                     .w = m->w2,
-                                     .start = m->start,
-                                     .y = m->outer,
-                                     .n_tokens = T,
-                                     .n_active = A,
-                                     .n_experts = EXPERTS,
-                                     .n_channels = C,
-                                     .n_hidden = F,
-                                     .dtype = KERNEL_F32};
+    m->gate_up =
+        MAKE(struct call_moe_gate_up, .x = m->x, .w = m->w1, .start = m->start, .order = m->order,
+             .y = m->inner, .x_stride = STRIDE, .n_tokens = T, .n_active = A, .n_experts = EXPERTS,
+             .n_channels = C, .n_hidden = F, .dtype = KERNEL_F32);
+    m->down = MAKE(struct call_moe_down, .x = m->inner, .w = m->w2, .start = m->start,
+                   .y = m->outer, .n_tokens = T, .n_active = A, .n_experts = EXPERTS,
+                   .n_channels = C, .n_hidden = F, .dtype = KERNEL_F32);
     memset(m->inner, 0xff, sizeof m->inner);
     memset(m->outer, 0xff, sizeof m->outer);
 }
@@ -247,24 +216,12 @@ static void dense_of(const struct mixture *m, int e, bool reference, float (*inn
     for (int i = 0; i < n; i++) {
         memcpy(x[i], m->x[m->order[m->start[e] + i] / A], sizeof x[i]);
     }
-    const struct call_gate_up first = {.x = x,
-                                       .w = m->w1[e],
-                                       .y = inner,
-                                       .x_stride = C,
-                                       .y_stride = F,
-                                       .n_tokens = n,
-                                       .n_channels = C,
-                                       .n_hidden = F,
-                                       .dtype = KERNEL_F32};
-    const struct call_linear second = {.x = inner,
-                                       .w = m->w2[e],
-                                       .y = outer,
-                                       .x_stride = F,
-                                       .y_stride = C,
-                                       .n_tokens = n,
-                                       .n_outputs = C,
-                                       .n_inputs = F,
-                                       .dtype = KERNEL_F32};
+    const struct call_gate_up first =
+        MAKE(struct call_gate_up, .x = x, .w = m->w1[e], .y = inner, .x_stride = C, .y_stride = F,
+             .n_tokens = n, .n_channels = C, .n_hidden = F, .dtype = KERNEL_F32);
+    const struct call_linear second =
+        MAKE(struct call_linear, .x = inner, .w = m->w2[e], .y = outer, .x_stride = F,
+             .y_stride = C, .n_tokens = n, .n_outputs = C, .n_inputs = F, .dtype = KERNEL_F32);
     if (reference) {
         ref_gate_up(&first);
         ref_linear(&second);
@@ -314,14 +271,9 @@ TEST(an_expert_that_holds_all_is_the_dense_layer) {
     for (int reference = 0; reference < 2; reference++) {
         mixture_init(m, true);
         run_products(m, reference);
-        const struct call_moe_combine combine = {.x = m->outer,
-                                                 .weight = weight,
-                                                 .place = m->place,
-                                                 .y = y,
-                                                 .n_tokens = T,
-                                                 .n_active = A,
-                                                 .n_channels = C,
-                                                 .dtype = KERNEL_F32};
+        const struct call_moe_combine combine =
+            MAKE(struct call_moe_combine, .x = m->outer, .weight = weight, .place = m->place,
+                 .y = y, .n_tokens = T, .n_active = A, .n_channels = C, .dtype = KERNEL_F32);
         ref_moe_combine(&combine);
         dense_of(m, 3, reference, dense, want);
         for (int t = 0; t < T; t++) {
@@ -341,13 +293,9 @@ TEST(co_batched_tokens_do_not_change_a_tokens_bits) {
     memcpy(outer, m->outer, sizeof outer);
     for (int t = 0; t < T; t += 5) { /* one token alone */
         int32_t start[EXPERTS + 1], order[A], place[A];
-        const struct call_moe_sort sort = {.expert = m->expert + t * A,
-                                           .start = start,
-                                           .order = order,
-                                           .place = place,
-                                           .n_tokens = 1,
-                                           .n_active = A,
-                                           .n_experts = EXPERTS};
+        const struct call_moe_sort sort =
+            MAKE(struct call_moe_sort, .expert = m->expert + t * A, .start = start, .order = order,
+                 .place = place, .n_tokens = 1, .n_active = A, .n_experts = EXPERTS);
         ref_moe_sort(&sort);
         struct call_moe_gate_up gate_up = m->gate_up;
         struct call_moe_down down = m->down;
@@ -372,14 +320,9 @@ TEST(what_comes_back_is_weighted_and_other_ranks_parts_are_left_out) {
     const float weight[2][2] = {{0.5f, 2}, {3, 0.25f}}, add[2][2] = {{7, 8}, {9, 10}};
     const int32_t place[2][2] = {{1, 0}, {-1, 2}};
     float y[2][2];
-    struct call_moe_combine call = {.x = x,
-                                    .weight = weight[0],
-                                    .place = place[0],
-                                    .y = y,
-                                    .n_tokens = 2,
-                                    .n_active = 2,
-                                    .n_channels = 2,
-                                    .dtype = KERNEL_F32};
+    struct call_moe_combine call =
+        MAKE(struct call_moe_combine, .x = x, .weight = weight[0], .place = place[0], .y = y,
+             .n_tokens = 2, .n_active = 2, .n_channels = 2, .dtype = KERNEL_F32);
     ref_moe_combine(&call);
     ck_assert(y[0][0] == 7 && y[0][1] == 14 && y[1][0] == 25 && y[1][1] == 50);
     memcpy(y, add, sizeof y);

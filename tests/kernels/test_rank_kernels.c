@@ -70,14 +70,10 @@ TEST(candidates_of_parts_combine_to_the_whole_rows) {
                 entropy[ROWS];
             int32_t token[ROWS];
             gather((const double(*)[VOCAB])logits, n_ranks, statistics, gathered);
-            ref_combine(&(struct call_combine){.gathered = gathered,
-                                               .token = token,
-                                               .confidence = confidence,
-                                               .margin = statistics ? margin : NULL,
-                                               .entropy = statistics ? entropy : NULL,
-                                               .n_ranks = n_ranks,
-                                               .n_rows = ROWS,
-                                               .n_vocab = VOCAB / n_ranks});
+            ref_combine(&MAKE(struct call_combine, .gathered = gathered, .token = token,
+                              .confidence = confidence, .margin = statistics ? margin : NULL,
+                              .entropy = statistics ? entropy : NULL, .n_ranks = n_ranks,
+                              .n_rows = ROWS, .n_vocab = VOCAB / n_ranks));
             for (int r = 0; r < ROWS; r++) {
                 struct row whole = row_of(logits[r], VOCAB);
                 ck_assert_int_eq(token[r], whole.token);
@@ -95,14 +91,9 @@ TEST(a_part_that_is_no_number_leaves_no_number) {
     float gathered[2 * 5] = {0, NAN, NAN, NAN, 1, 0, 0.5F, 0.25F, -1, 2}, confidence, margin,
                        entropy;
     int32_t token;
-    ref_combine(&(struct call_combine){.gathered = gathered,
-                                       .token = &token,
-                                       .confidence = &confidence,
-                                       .margin = &margin,
-                                       .entropy = &entropy,
-                                       .n_ranks = 2,
-                                       .n_rows = 1,
-                                       .n_vocab = 4});
+    ref_combine(&MAKE(struct call_combine, .gathered = gathered, .token = &token,
+                      .confidence = &confidence, .margin = &margin, .entropy = &entropy,
+                      .n_ranks = 2, .n_rows = 1, .n_vocab = 4));
     ck_assert_float_nan(confidence);
     ck_assert_float_nan(margin);
     ck_assert_float_nan(entropy);
@@ -122,27 +113,12 @@ TEST(a_selection_in_two_parts_is_that_of_all_heads) {
         q[i] = (float)rng_uniform(&rng) - 0.5F;
         k[i] = (float)rng_uniform(&rng) - 0.5F;
     }
-    struct call_select call = {.q = q,
-                               .k = k,
-                               .v = k,
-                               .start = start,
-                               .block_start = &begin,
-                               .block_end = &end,
-                               .kept = &kept,
-                               .cache_start = &zero,
-                               .score_start = &zero,
-                               .cache = cache,
-                               .scores = whole_scores,
-                               .indices = whole,
-                               .q_stride = CHANNELS,
-                               .kv_stride = CHANNELS,
-                               .n_requests = 1,
-                               .n_heads = HEADS,
-                               .n_kv_heads = HEADS,
-                               .head_size = SIZE,
-                               .max_candidates = CANDIDATES,
-                               .uniform = true,
-                               .dtype = KERNEL_F32};
+    struct call_select call =
+        MAKE(struct call_select, .q = q, .k = k, .v = k, .start = start, .block_start = &begin,
+             .block_end = &end, .kept = &kept, .cache_start = &zero, .score_start = &zero,
+             .cache = cache, .scores = whole_scores, .indices = whole, .q_stride = CHANNELS,
+             .kv_stride = CHANNELS, .n_requests = 1, .n_heads = HEADS, .n_kv_heads = HEADS,
+             .head_size = SIZE, .max_candidates = CANDIDATES, .uniform = true, .dtype = KERNEL_F32);
     ck_assert(ref_select(&call));
     float scores[2][HEADS * CANDIDATES] = {{0}};
     int32_t indices[2][HEADS * CANDIDATES];

@@ -171,19 +171,10 @@ TEST(rotated_products_depend_on_the_distance_alone) {
     double products[2];
     for (int shift = 0; shift < 2; shift++) {
         int32_t positions[2] = {3 + 17 * shift, 9 + 17 * shift};
-        struct call_rope call = {.qkv = qkv,
-                                 .cos_sin = turns,
-                                 .positions = positions,
-                                 .q = q,
-                                 .k = k,
-                                 .v = v,
-                                 .q_stride = SIZE,
-                                 .kv_stride = SIZE,
-                                 .n_tokens = 2,
-                                 .n_heads = 1,
-                                 .n_kv_heads = 1,
-                                 .head_size = SIZE,
-                                 .dtype = KERNEL_F32};
+        struct call_rope call =
+            MAKE(struct call_rope, .qkv = qkv, .cos_sin = turns, .positions = positions, .q = q,
+                 .k = k, .v = v, .q_stride = SIZE, .kv_stride = SIZE, .n_tokens = 2, .n_heads = 1,
+                 .n_kv_heads = 1, .head_size = SIZE, .dtype = KERNEL_F32);
         ref_rope(&call);
         products[shift] = 0;
         for (int d = 0; d < SIZE; d++) {
@@ -235,20 +226,10 @@ TEST(channels_beyond_the_rotary_size_pass_through) {
     int32_t positions[1] = {7};
     ref_cos_sin(turns, POSITIONS, ROTARY, 10000);
     fill(qkv, 3 * SIZE, "partial");
-    const struct call_rope call = {.qkv = qkv,
-                                   .cos_sin = turns,
-                                   .positions = positions,
-                                   .q = q,
-                                   .k = k,
-                                   .v = v,
-                                   .q_stride = SIZE,
-                                   .kv_stride = SIZE,
-                                   .n_tokens = 1,
-                                   .n_heads = 1,
-                                   .n_kv_heads = 1,
-                                   .head_size = SIZE,
-                                   .rotary_size = ROTARY,
-                                   .dtype = KERNEL_F32};
+    const struct call_rope call =
+        MAKE(struct call_rope, .qkv = qkv, .cos_sin = turns, .positions = positions, .q = q, .k = k,
+             .v = v, .q_stride = SIZE, .kv_stride = SIZE, .n_tokens = 1, .n_heads = 1,
+             .n_kv_heads = 1, .head_size = SIZE, .rotary_size = ROTARY, .dtype = KERNEL_F32);
     ref_rope(&call);
     for (int i = 0; i < ROTARY / 2; i++) {
         const double angle = 7 * pow(10000, -2.0 * i / ROTARY);
@@ -326,23 +307,12 @@ TEST(block_attention_over_a_full_cache_is_dense_attention) {
                                          0,
                                          0,
                                          KERNEL_F32};
-    struct call_block_attention part = {.q = q[kept[0]],
-                                        .k = k[kept[0]],
-                                        .v = v[kept[0]],
-                                        .cache = cache,
-                                        .y = block,
-                                        .start = fresh,
-                                        .kept = kept,
-                                        .cache_start = cache_start,
-                                        .q_stride = HEADS * SIZE,
-                                        .kv_stride = KV_HEADS * SIZE,
-                                        .y_stride = HEADS * SIZE,
-                                        .n_requests = 1,
-                                        .n_heads = HEADS,
-                                        .n_kv_heads = KV_HEADS,
-                                        .head_size = SIZE,
-                                        .max_queries = BLOCK,
-                                        .dtype = KERNEL_F32};
+    struct call_block_attention part =
+        MAKE(struct call_block_attention, .q = q[kept[0]], .k = k[kept[0]], .v = v[kept[0]],
+             .cache = cache, .y = block, .start = fresh, .kept = kept, .cache_start = cache_start,
+             .q_stride = HEADS * SIZE, .kv_stride = KV_HEADS * SIZE, .y_stride = HEADS * SIZE,
+             .n_requests = 1, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_size = SIZE,
+             .max_queries = BLOCK, .dtype = KERNEL_F32);
     ck_assert(ref_dense_attention(&whole) && ref_block_attention(&part));
     ck_assert_mem_eq(block, dense[kept[0]], sizeof block);
     /* With its own rows in the cache, too, a block's tokens may be any of the request's. */
@@ -386,26 +356,12 @@ TEST(selection_pools_across_the_block_and_keeps_token_order) {
     int32_t start[2] = {0, TOKENS}, begin[1] = {3}, end[1] = {5}, kept[1] = {3}, indices[6];
     int64_t cache_start[1] = {0}, score_start[1] = {0};
     fill(&v[0][0], TOKENS * SIZE, "v");
-    struct call_select call = {.q = q,
-                               .k = k,
-                               .v = v,
-                               .start = start,
-                               .block_start = begin,
-                               .block_end = end,
-                               .kept = kept,
-                               .cache_start = cache_start,
-                               .score_start = score_start,
-                               .cache = cache,
-                               .scores = scores,
-                               .indices = indices,
-                               .q_stride = SIZE,
-                               .kv_stride = SIZE,
-                               .n_requests = 1,
-                               .n_heads = 1,
-                               .n_kv_heads = 1,
-                               .head_size = SIZE,
-                               .max_candidates = 6,
-                               .dtype = KERNEL_F32};
+    struct call_select call =
+        MAKE(struct call_select, .q = q, .k = k, .v = v, .start = start, .block_start = begin,
+             .block_end = end, .kept = kept, .cache_start = cache_start, .score_start = score_start,
+             .cache = cache, .scores = scores, .indices = indices, .q_stride = SIZE,
+             .kv_stride = SIZE, .n_requests = 1, .n_heads = 1, .n_kv_heads = 1, .head_size = SIZE,
+             .max_candidates = 6, .dtype = KERNEL_F32);
     ck_assert(ref_select(&call));
     const float first[6] = {1, 2, 9, 3, 1, 5};
     for (int i = 0; i < 6; i++) {
@@ -432,26 +388,12 @@ TEST(a_group_scores_a_key_by_its_best_head) {
     float cache[2][1][SIZE], scores[2];
     int32_t start[2] = {0, TOKENS}, begin[1] = {2}, end[1] = {3}, kept[1] = {1}, indices[2];
     int64_t cache_start[1] = {0}, score_start[1] = {0};
-    struct call_select call = {.q = q,
-                               .k = k,
-                               .v = v,
-                               .start = start,
-                               .block_start = begin,
-                               .block_end = end,
-                               .kept = kept,
-                               .cache_start = cache_start,
-                               .score_start = score_start,
-                               .cache = cache,
-                               .scores = scores,
-                               .indices = indices,
-                               .q_stride = 2 * SIZE,
-                               .kv_stride = SIZE,
-                               .n_requests = 1,
-                               .n_heads = 2,
-                               .n_kv_heads = 1,
-                               .head_size = SIZE,
-                               .max_candidates = 2,
-                               .dtype = KERNEL_F32};
+    struct call_select call =
+        MAKE(struct call_select, .q = q, .k = k, .v = v, .start = start, .block_start = begin,
+             .block_end = end, .kept = kept, .cache_start = cache_start, .score_start = score_start,
+             .cache = cache, .scores = scores, .indices = indices, .q_stride = 2 * SIZE,
+             .kv_stride = SIZE, .n_requests = 1, .n_heads = 2, .n_kv_heads = 1, .head_size = SIZE,
+             .max_candidates = 2, .dtype = KERNEL_F32);
     ck_assert(ref_select(&call));
     ck_assert_double_eq_tol(scores[0], 3 / sqrt(2.0), 1e-6);
     ck_assert_double_eq_tol(scores[1], 2 / sqrt(2.0), 1e-6);
@@ -473,26 +415,12 @@ TEST(uniform_selection_keeps_one_choice_for_all_heads) {
     k[0][0][0] = 4, k[0][1][0] = -4; /* head 0's favourite, on the whole a loser */
     k[2][0][0] = -1, k[2][1][0] = 3; /* head 1's favourite, the best sum after pooling */
     k[6][0][0] = 1, k[6][1][0] = 1;
-    struct call_select call = {.q = q,
-                               .k = k,
-                               .v = k,
-                               .start = start,
-                               .block_start = begin,
-                               .block_end = end,
-                               .kept = kept,
-                               .cache_start = cache_start,
-                               .score_start = score_start,
-                               .cache = cache,
-                               .scores = scores,
-                               .indices = indices,
-                               .q_stride = HEADS * SIZE,
-                               .kv_stride = HEADS * SIZE,
-                               .n_requests = 2,
-                               .n_heads = HEADS,
-                               .n_kv_heads = HEADS,
-                               .head_size = SIZE,
-                               .max_candidates = 3,
-                               .dtype = KERNEL_F32};
+    struct call_select call =
+        MAKE(struct call_select, .q = q, .k = k, .v = k, .start = start, .block_start = begin,
+             .block_end = end, .kept = kept, .cache_start = cache_start, .score_start = score_start,
+             .cache = cache, .scores = scores, .indices = indices, .q_stride = HEADS * SIZE,
+             .kv_stride = HEADS * SIZE, .n_requests = 2, .n_heads = HEADS, .n_kv_heads = HEADS,
+             .head_size = SIZE, .max_candidates = 3, .dtype = KERNEL_F32);
     ck_assert(ref_select(&call));
     ck_assert_int_eq(indices[0], 0); /* head 0 of the first request */
     ck_assert_int_eq(indices[3], 1); /* head 1: tokens 1 and 2 tie after pooling */
@@ -509,14 +437,9 @@ TEST(uniform_selection_keeps_one_choice_for_all_heads) {
 TEST(the_head_returns_the_first_best_token_and_its_probability) {
     float x[2][2] = {{1, 0}, {0, 1}}, w[4][2] = {{1, 3}, {2, 3}, {2, 1}, {0, 0}}, confidence[2];
     int32_t token[2];
-    struct call_head call = {.x = x,
-                             .w = w,
-                             .token = token,
-                             .confidence = confidence,
-                             .n_rows = 2,
-                             .n_channels = 2,
-                             .n_vocab = 4,
-                             .dtype = KERNEL_F32};
+    struct call_head call =
+        MAKE(struct call_head, .x = x, .w = w, .token = token, .confidence = confidence,
+             .n_rows = 2, .n_channels = 2, .n_vocab = 4, .dtype = KERNEL_F32);
     ck_assert(ref_head(&call));
     ck_assert_int_eq(token[0], 1);
     ck_assert_int_eq(token[1], 0);
@@ -532,12 +455,9 @@ TEST(the_head_returns_the_first_best_token_and_its_probability) {
 TEST(a_sample_is_the_head_of_logits_that_exist) {
     float logits[2][3] = {{0, 2, 2}, {-1, -3, -2}}, confidence[2];
     int32_t token[2];
-    struct call_sample call = {.logits = logits,
-                               .token = token,
-                               .confidence = confidence,
-                               .n_rows = 2,
-                               .n_vocab = 3,
-                               .dtype = KERNEL_F32};
+    struct call_sample call =
+        MAKE(struct call_sample, .logits = logits, .token = token, .confidence = confidence,
+             .n_rows = 2, .n_vocab = 3, .dtype = KERNEL_F32);
     ck_assert(ref_sample(&call));
     ck_assert(token[0] == 1 && token[1] == 0);
     ck_assert_double_eq_tol(confidence[0], 1 / (2 + exp(-2)), 1e-6);
@@ -551,18 +471,11 @@ TEST(decoders_commit_the_surest_rows_and_at_least_one) {
     const int64_t position[7] = {6, 5, 4, 3, 2, 1, 0};
     int32_t canvas[7] = {0}, n_committed[3];
     uint8_t committed[7];
-    struct call_decode call = {.confidence = confidence,
-                               .token = token,
-                               .first_row = first,
-                               .n_rows = n_rows,
-                               .take = take,
-                               .position = position,
-                               .canvas = canvas,
-                               .committed = committed,
-                               .n_committed = n_committed,
-                               .n_requests = 3,
-                               .max_rows = 4,
-                               .rule = DECODE_COUNT};
+    struct call_decode call =
+        MAKE(struct call_decode, .confidence = confidence, .token = token, .first_row = first,
+             .n_rows = n_rows, .take = take, .position = position, .canvas = canvas,
+             .committed = committed, .n_committed = n_committed, .n_requests = 3, .max_rows = 4,
+             .rule = DECODE_COUNT);
     ref_decode(&call);
     const uint8_t fixed[7] = {0, 1, 0, 0, 1, 1, 1};
     ck_assert_mem_eq(committed, fixed, sizeof fixed);
@@ -590,19 +503,11 @@ TEST(decoders_choose_among_masked_positions_only) {
     uint8_t committed[8];
     const float threshold[2] = {0.5f, 0.5f};
     memset(committed, 7, sizeof committed);
-    struct call_decode call = {.confidence = confidence,
-                               .token = token,
-                               .first_row = first,
-                               .n_rows = n_rows,
-                               .position = position,
-                               .canvas = canvas,
-                               .committed = committed,
-                               .n_committed = n_committed,
-                               .n_requests = 2,
-                               .max_rows = 4,
-                               .mask_token = 99,
-                               .rule = DECODE_THRESHOLD,
-                               .threshold = threshold};
+    struct call_decode call =
+        MAKE(struct call_decode, .confidence = confidence, .token = token, .first_row = first,
+             .n_rows = n_rows, .position = position, .canvas = canvas, .committed = committed,
+             .n_committed = n_committed, .n_requests = 2, .max_rows = 4, .mask_token = 99,
+             .rule = DECODE_THRESHOLD, .threshold = threshold);
     ref_decode(&call);
     const uint8_t chosen[8] = {0, 1, 0, 0, 7, 0, 0, 7};
     const int32_t after[8] = {50, 2, 50, 99, 99, 50, 50, 99};

@@ -195,10 +195,9 @@ static void close_live(struct opened *opened) {
 static int loop_live(const struct opened *opened, struct system *system,
                      const struct arrival *arrivals, size_t n, struct err *err) {
     struct list_source list = {arrivals, n, 0};
-    const struct loop_request request = {.system = system,
-                                         .executor = live_interface(opened->live),
-                                         .source = {.state = &list, .next = list_next},
-                                         .seed = 1};
+    const struct loop_request request =
+        MAKE(struct loop_request, .system = system, .executor = live_interface(opened->live),
+             .source = {.state = &list, .next = list_next}, .seed = 1);
     struct loop_result result;
     return loop_run(&request, &result, err);
 }
@@ -315,14 +314,12 @@ static void make_first_batch(const struct system *system, struct first_batch *ba
     batch->shape.n_spans = 1;
     batch->shape.spans = &batch->span;
     shape_add(batch->shape.sym, batch->span, 1);
-    batch->submission =
-        (struct submission){.repeat = STEPS,
-                            .stop_ns = INT64_MAX,
-                            .step = {.shape = &batch->shape,
-                                     .workspace_bytes = budget_workspace_bytes(&system->budget, 0),
-                                     .requests = request,
-                                     .slots = &batch->slot,
-                                     .n_slots = 1}};
+    batch->submission = MAKE(struct submission, .repeat = STEPS, .stop_ns = INT64_MAX,
+                             .step = {.shape = &batch->shape,
+                                      .workspace_bytes = budget_workspace_bytes(&system->budget, 0),
+                                      .requests = request,
+                                      .slots = &batch->slot,
+                                      .n_slots = 1});
 }
 
 /* That batch on a late device, submitted. */
@@ -529,17 +526,13 @@ TEST(a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole) {
         snprintf(settings[i].key, sizeof settings[i].key, "%s", texts[i][0]);
         snprintf(settings[i].value, sizeof settings[i].value, "%s", texts[i][1]);
     }
-    struct run_request request = {
-        .system = "dllm-serve",
-        .gpu = "cpu",
-        .model = "llada-tiny",
-        .roofline = true,
-        .workload = "burst",
+    struct run_request request = MAKE(
+        struct run_request, .system = "dllm-serve", .gpu = "cpu", .model = "llada-tiny",
+        .roofline = true, .workload = "burst",
         .options =
             {.seed = 1, .requests = 6, .rate_per_s = 1000, .input_tokens = 9, .output_tokens = 8},
-        .settings = settings,
-        .n_settings = 7,
-        .backend = {.name = "cpu", .weights = "random:1", .skips_idle = true}};
+        .settings = settings, .n_settings = 7,
+        .backend = {.name = "cpu", .weights = "random:1", .skips_idle = true});
     struct err err = {0};
     struct composition *composition = NULL;
     struct store *store = NULL;

@@ -259,11 +259,9 @@ TEST(every_variant_decodes_as_a_reference_with_rows_of_its_own) {
                 prompts[arrival->id][t] = (int32_t)(rng_uniform(&rng) * 1000);
             }
             memset(&noted, 0, sizeof noted);
-            struct served *served = serve(&(struct serving){.system = system,
-                                                            .arrivals = arrival,
-                                                            .n = 1,
-                                                            .table = &table,
-                                                            .prompt = prompt_of});
+            struct served *served =
+                serve(&MAKE(struct serving, .system = system, .arrivals = arrival, .n = 1,
+                            .table = &table, .prompt = prompt_of));
             ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
             uint32_t n_steps = follow(cache, &weights, arrival, &canvas);
             ck_assert_uint_eq(served->result.steps, n_steps);
@@ -345,12 +343,9 @@ static void refuses(const char *system_name, const char *model, const char *key,
     struct setting setting = {.place = "test"};
     snprintf(setting.key, sizeof setting.key, "%s", key);
     snprintf(setting.value, sizeof setting.value, "%s", value);
-    const struct system_request asked = {.system = system_name,
-                                         .model = model,
-                                         .gpu = "cpu",
-                                         .overrides = &setting,
-                                         .n_overrides = 1,
-                                         .roofline = true};
+    const struct system_request asked =
+        MAKE(struct system_request, .system = system_name, .model = model, .gpu = "cpu",
+             .overrides = &setting, .n_overrides = 1, .roofline = true);
     struct system *system = NULL;
     struct err err = {0};
     int status = system_open(&asked, &system, &err);

@@ -110,10 +110,9 @@ static void decode_alone(const struct model *model, struct chain requests[N],
         rig_set_up(&(struct rig_setup){model, &options, "random:3", NULL, KERNEL_F32, &paged});
     for (int i = 0; i < N; i++) {
         struct chain *c = &requests[i];
-        *c = (struct chain){.canvas = (int)(together[i].prompt_tokens + together[i].output_tokens),
-                            .prompt = (int)together[i].prompt_tokens,
-                            .block = 4,
-                            .take = 1};
+        *c = MAKE(struct chain,
+                  .canvas = (int)(together[i].prompt_tokens + together[i].output_tokens),
+                  .prompt = (int)together[i].prompt_tokens, .block = 4, .take = 1);
         chain_start(c, i, rig);
         chain_place(c, 16, 1);
         while (!chain_over(c)) {
@@ -133,11 +132,8 @@ TEST(requests_get_the_tokens_of_the_forward_pass_whatever_the_scheduler) {
     for (size_t i = 0; i < N_SYSTEMS; i++) {
         struct system *system = EXACT_SYSTEM(i, "decoder=fixed", "max_batched_tokens=32");
         decode_alone(system->model, requests, outputs);
-        struct serving serving = {.system = system,
-                                  .arrivals = together,
-                                  .n = N,
-                                  .prompt = prompt_of,
-                                  .prompt_state = requests};
+        struct serving serving = MAKE(struct serving, .system = system, .arrivals = together,
+                                      .n = N, .prompt = prompt_of, .prompt_state = requests);
         struct served *served = serve(&serving);
         ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
         check_served(system, served);

@@ -137,11 +137,12 @@ static void decode_all(const struct model *model, bool block_cache, struct decod
     struct rig *rig =
         rig_set_up(&(struct rig_setup){model, &options, "random:3", NULL, KERNEL_F32, &paged});
     for (int i = 0; i < N; i++) {
-        all[i] = (struct decoding){
-            .chain = {.canvas = (int)(together[i].prompt_tokens + together[i].output_tokens),
-                      .prompt = (int)together[i].prompt_tokens,
-                      .block = BLOCK},
-            .rig = rig};
+        all[i] =
+            MAKE(struct decoding,
+                 .chain = {.canvas = (int)(together[i].prompt_tokens + together[i].output_tokens),
+                           .prompt = (int)together[i].prompt_tokens,
+                           .block = BLOCK},
+                 .rig = rig);
         chain_start(&all[i].chain, i, rig);
         chain_place(&all[i].chain, 4, 1);
         decode(&all[i], block_cache);
@@ -160,11 +161,8 @@ TEST(small_blocks_decode_what_the_released_loop_decodes) {
                                        cached ? "cache.block_cache=on" : "cache.block_cache=off",
                                        i < 4 ? "scheduler=static" : "scheduler=chunked");
         decode_all(system->model, cached, all);
-        struct serving serving = {.system = system,
-                                  .arrivals = together,
-                                  .n = N,
-                                  .prompt = prompt_of,
-                                  .prompt_state = all};
+        struct serving serving = MAKE(struct serving, .system = system, .arrivals = together,
+                                      .n = N, .prompt = prompt_of, .prompt_state = all);
         struct served *served = serve(&serving);
         ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
         check_served(served);

@@ -95,13 +95,9 @@ TEST(weights_and_thresholds_are_those_of_the_schedule) {
         keep.dtype = KERNEL_F32;
         ref_keep_expected(&keep);
         ck_assert_float_eq(kept, (float)smoothing_weight(&released, (uint32_t)i + 1));
-        ref_next_step(&(struct call_next_step){.step = &step,
-                                               .first_row = &first,
-                                               .least = &least,
-                                               .threshold = &threshold,
-                                               .n_rows = 1,
-                                               .n_requests = 1,
-                                               .threshold_decay = 0.02});
+        ref_next_step(&MAKE(struct call_next_step, .step = &step, .first_row = &first,
+                            .least = &least, .threshold = &threshold, .n_rows = 1, .n_requests = 1,
+                            .threshold_decay = 0.02));
         ck_assert_float_eq(threshold, smoothing_threshold(&released, (uint32_t)i, least));
         ck_assert_int_eq(step, i + 1);
     }
@@ -121,25 +117,13 @@ TEST(what_is_kept_of_a_row_is_added_to_masked_tokens_of_its_place) {
             before[row][c] = y[row][c] = some(&rng, 2);
         }
     }
-    ref_keep_expected(&(struct call_keep_expected){.x = x,
-                                                   .places = places,
-                                                   .step = steps,
-                                                   .kept = kept,
-                                                   .n_rows = ROWS,
-                                                   .n_channels = CHANNELS,
-                                                   .weight_init = 0.15,
-                                                   .weight_growth = 0.02,
-                                                   .weight_most = 0.3,
-                                                   .dtype = KERNEL_F32});
-    ref_add_expected(&(struct call_add_expected){.kept = kept,
-                                                 .places = tokens,
-                                                 .at = at,
-                                                 .canvas = canvas,
-                                                 .y = y,
-                                                 .n_tokens = ROWS,
-                                                 .n_channels = CHANNELS,
-                                                 .mask_token = 9,
-                                                 .dtype = KERNEL_F32});
+    ref_keep_expected(&MAKE(struct call_keep_expected, .x = x, .places = places, .step = steps,
+                            .kept = kept, .n_rows = ROWS, .n_channels = CHANNELS,
+                            .weight_init = 0.15, .weight_growth = 0.02, .weight_most = 0.3,
+                            .dtype = KERNEL_F32));
+    ref_add_expected(&MAKE(struct call_add_expected, .kept = kept, .places = tokens, .at = at,
+                           .canvas = canvas, .y = y, .n_tokens = ROWS, .n_channels = CHANNELS,
+                           .mask_token = 9, .dtype = KERNEL_F32));
     for (int c = 0; c < CHANNELS; c++) {
         const float third = (float)smoothing_weight(&released, 9) * x[3][c];
         const float first = (float)smoothing_weight(&released, 1) * x[0][c];
@@ -167,16 +151,9 @@ TEST(a_product_by_inputs_is_the_weighted_sum_of_a_matrix_s_rows) {
     for (int i = 0; i < INPUTS * OUTPUTS; i++) {
         w[i] = (float)((i * 7919LL) % 1009) / 1009 - 0.5f;
     }
-    struct call_linear call = {.x = x,
-                               .w = w,
-                               .y = y,
-                               .x_stride = STRIDE,
-                               .y_stride = OUTPUTS,
-                               .n_tokens = TOKENS,
-                               .n_outputs = OUTPUTS,
-                               .n_inputs = INPUTS,
-                               .dtype = KERNEL_F32,
-                               .by_inputs = true};
+    struct call_linear call = MAKE(struct call_linear, .x = x, .w = w, .y = y, .x_stride = STRIDE,
+                                   .y_stride = OUTPUTS, .n_tokens = TOKENS, .n_outputs = OUTPUTS,
+                                   .n_inputs = INPUTS, .dtype = KERNEL_F32, .by_inputs = true);
     ck_assert_int_eq(device_cpu.linear(device, &call), DEVICE_OK);
     for (int t = 0; t < TOKENS; t += 9) {
         for (int o = 0; o < OUTPUTS; o += 131) {
@@ -200,16 +177,10 @@ TEST(a_product_by_inputs_is_the_weighted_sum_of_a_matrix_s_rows) {
         table[i] = bf16_from_float((float)(i % 13) - 6);
         p[i % 32] = bf16_from_float((float)(i % 32) / 32);
     }
-    ck_assert_int_eq(device_cpu.linear(device, &(struct call_linear){.x = p,
-                                                                     .w = table,
-                                                                     .y = out,
-                                                                     .x_stride = 16,
-                                                                     .y_stride = 8,
-                                                                     .n_tokens = 2,
-                                                                     .n_outputs = 8,
-                                                                     .n_inputs = 16,
-                                                                     .dtype = KERNEL_BF16,
-                                                                     .by_inputs = true}),
+    ck_assert_int_eq(device_cpu.linear(device, &MAKE(struct call_linear, .x = p, .w = table,
+                                                     .y = out, .x_stride = 16, .y_stride = 8,
+                                                     .n_tokens = 2, .n_outputs = 8, .n_inputs = 16,
+                                                     .dtype = KERNEL_BF16, .by_inputs = true)),
                      DEVICE_OK);
     for (int i = 0; i < 16; i++) {
         double sum = 0;

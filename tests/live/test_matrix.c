@@ -222,11 +222,8 @@ static void check_carried_on(const struct subject *s, struct system *system) {
     }
     ck_assert(most > 1 || system->settings.block_tokens == 1);
     accuracy_init(&accuracy, system, simulated->n_steps, 3);
-    struct serving serving = {.system = system,
-                              .arrivals = s->set->together,
-                              .n = s->set->n,
-                              .played = simulated,
-                              .accuracy = &accuracy};
+    struct serving serving = MAKE(struct serving, .system = system, .arrivals = s->set->together,
+                                  .n = s->set->n, .played = simulated, .accuracy = &accuracy);
     struct served *played = serve(&serving);
     ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
     ck_assert_uint_eq(played->n_outputs, s->set->n);

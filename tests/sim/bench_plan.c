@@ -16,6 +16,7 @@
 #include "sim/memory/instance.h"
 #include "sim/memory/placement.h"
 #include "sim/serve/lmax.h"
+#include "tests/support/make.h"
 
 enum { RUNS = 5, MOST_PLANNERS = 8 };
 
@@ -133,12 +134,9 @@ static void plan_model(const char *model_name) {
     struct step step;
     struct graph_options options = {
         .fused = true, .selects = true, .logits_bytes = 2, .gathers_cache = true};
-    struct span refresh = {.phase = PHASE_REFRESH,
-                           .queries = 768,
-                           .first_queries = 768,
-                           .logit_rows = 256,
-                           .select_rows = 768,
-                           .pack_rows = 384};
+    struct span refresh =
+        MAKE(struct span, .phase = PHASE_REFRESH, .queries = 768, .first_queries = 768,
+             .logit_rows = 256, .select_rows = 768, .pack_rows = 384);
     struct span reuse = {
         .phase = PHASE_REUSE, .queries = 32, .first_queries = 32, .context = 768, .logit_rows = 32};
     graph_build(&step.graph, model, &options);
@@ -185,10 +183,9 @@ static void make_random(uint64_t seed, uint32_t n_buffers, struct packing_buffer
     struct rng rng = rng_stream(seed, "bench");
     for (uint32_t i = 0; i < n_buffers; i++) {
         int64_t first = (int64_t)(rng_next(&rng) % n_buffers);
-        out[i] = (struct packing_buffer){.first_time = first,
-                                         .last_time = first + (int64_t)(rng_next(&rng) % 8),
-                                         .bytes = 1 + (int64_t)(rng_next(&rng) % 64),
-                                         .align_bytes = 1};
+        out[i] = MAKE(struct packing_buffer, .first_time = first,
+                      .last_time = first + (int64_t)(rng_next(&rng) % 8),
+                      .bytes = 1 + (int64_t)(rng_next(&rng) % 64), .align_bytes = 1);
     }
 }
 

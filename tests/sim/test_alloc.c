@@ -73,24 +73,18 @@ static int watch_step(void *state, const struct step_record *record, struct err 
 static struct watch watch_decode(const char *name, const char *const *settings,
                                  const struct decode_source *decode) {
     struct system *system = rig_system(name, "l40s", false, settings);
-    struct poisson_source source = {.rng = rng_stream(1, "arrivals"),
-                                    .lengths = rng_stream(1, "lengths"),
-                                    .rate = 5,
-                                    .n = 300,
-                                    .prompt_min = 10,
-                                    .prompt_max = 900,
-                                    .output_min = decode != NULL ? 64 : 10,
-                                    .output_max = decode != NULL ? 64 : 300};
+    struct poisson_source source =
+        MAKE(struct poisson_source, .rng = rng_stream(1, "arrivals"),
+             .lengths = rng_stream(1, "lengths"), .rate = 5, .n = 300, .prompt_min = 10,
+             .prompt_max = 900, .output_min = decode != NULL ? 64 : 10,
+             .output_max = decode != NULL ? 64 : 300);
     struct watch watch = {0};
     struct sink sink = {.state = &watch, .step = watch_step};
     struct executor_sim *sim = executor_sim_open(system, 1);
-    struct loop_request request = {.system = system,
-                                   .executor = executor_sim_interface(sim),
-                                   .source = {&source, poisson_next, NULL},
-                                   .sinks = &sink,
-                                   .n_sinks = 1,
-                                   .records_members = true,
-                                   .decode = decode};
+    struct loop_request request =
+        MAKE(struct loop_request, .system = system, .executor = executor_sim_interface(sim),
+             .source = {&source, poisson_next, NULL}, .sinks = &sink, .n_sinks = 1,
+             .records_members = true, .decode = decode);
     struct loop_result result;
     struct err err = {0};
     ck_assert_msg(loop_run(&request, &result, &err) == 0, "%s", err.text);

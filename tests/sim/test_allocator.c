@@ -207,11 +207,9 @@ static void run_load(const struct allocator_settings *settings, bool is_expandab
 TEST(random_requests_conserve_memory_and_all_of_it_goes_back) {
     struct rng rng = rng_stream(11, "allocations");
     for (int round = 0; round < 96; round++) {
-        struct allocator_settings settings = {
-            .limit_bytes = round & 1 ? 700 * MIB : 0,
-            .max_split_bytes = round & 2 ? 64 * MIB : 0,
-            .gc_threshold = round & 4 ? 0.5 : 0,
-        };
+        struct allocator_settings settings = MAKE(
+            struct allocator_settings, .limit_bytes = round & 1 ? 700 * MIB : 0,
+            .max_split_bytes = round & 2 ? 64 * MIB : 0, .gc_threshold = round & 4 ? 0.5 : 0, );
         run_load(&settings, (round & 8) != 0, &rng);
     }
 }

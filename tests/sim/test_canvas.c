@@ -38,23 +38,13 @@ static void commit_on_device(const struct decode_rule *rule, const struct reques
         token[i] = 3;
         confidence[i] = (float)rng_uniform(rng);
     }
-    const struct call_decode call = {.confidence = confidence,
-                                     .token = token,
-                                     .first_row = &first,
-                                     .n_rows = &n,
-                                     .take = &take,
-                                     .threshold = &rule->threshold,
-                                     .key = &rule->key,
-                                     .canvas_start = &canvas_start,
-                                     .position = position,
-                                     .canvas = canvas,
-                                     .committed = committed,
-                                     .n_committed = &n_committed,
-                                     .n_requests = 1,
-                                     .max_rows = n,
-                                     .mask_token = 7,
-                                     .rule = (enum decode_kind)rule->kind,
-                                     .rank = (enum decode_rank)rule->rank};
+    const struct call_decode call =
+        MAKE(struct call_decode, .confidence = confidence, .token = token, .first_row = &first,
+             .n_rows = &n, .take = &take, .threshold = &rule->threshold, .key = &rule->key,
+             .canvas_start = &canvas_start, .position = position, .canvas = canvas,
+             .committed = committed, .n_committed = &n_committed, .n_requests = 1, .max_rows = n,
+             .mask_token = 7, .rule = (enum decode_kind)rule->kind,
+             .rank = (enum decode_rank)rule->rank);
     ref_decode(&call);
     ck_assert_int_ge(n_committed, 1);
 }
@@ -86,10 +76,9 @@ TEST(blind_decoders_choose_on_the_host_what_the_device_chooses) {
         void *state = policy_state(&decoder->policy);
         uint8_t masked[BLOCK] = {0}, committed[BLOCK] = {0}, next[BLOCK];
         uint32_t repeat, n = 1 + (uint32_t)(rng_next(&rng) % BLOCK);
-        struct request request = {.id = rng_next(&rng),
-                                  .block_start = (uint32_t)(rng_next(&rng) % 900),
-                                  .block_length = n,
-                                  .steps_per_block = 1 + (uint32_t)(rng_next(&rng) % n)};
+        struct request request = MAKE(
+            struct request, .id = rng_next(&rng), .block_start = (uint32_t)(rng_next(&rng) % 900),
+            .block_length = n, .steps_per_block = 1 + (uint32_t)(rng_next(&rng) % n));
         request.step_in_block = (uint32_t)(rng_next(&rng) % request.steps_per_block);
         for (uint32_t p = 0; p < n; p++) {
             masked[p] = p == 0 || rng_next(&rng) % 3 > 0;

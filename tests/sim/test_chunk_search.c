@@ -21,13 +21,10 @@ static void random_problem(struct rng *rng, struct problem *p) {
     const struct planner *planner = &planner_table[rng_next(rng) % planner_table_size];
     struct placement unchunked;
     placement_make(planner, &p->graph, &p->shape, p->rule.bound, &unchunked);
-    p->request =
-        (struct chunk_request){.rule = &p->rule,
-                               .planner = planner,
-                               .graph = &p->graph,
-                               .shape = &p->shape,
-                               .available_bytes = (int64_t)((0.2 + 0.9 * rng_uniform(rng)) *
-                                                            (double)unchunked.peak_bytes)};
+    p->request = MAKE(struct chunk_request, .rule = &p->rule, .planner = planner,
+                      .graph = &p->graph, .shape = &p->shape,
+                      .available_bytes =
+                          (int64_t)((0.2 + 0.9 * rng_uniform(rng)) * (double)unchunked.peak_bytes));
 }
 
 /* How many chunks make a difference. */
@@ -169,10 +166,9 @@ TEST(the_bottleneck_search_fits_where_any_does_and_costs_little_more) {
             struct placement unchunked, a, b;
             struct chunk_result found, all;
             struct chunk_rule rule = {.price_ns = price_of, .state = system->cost};
-            struct chunk_request request = {.rule = &rule,
-                                            .planner = system->planner,
-                                            .graph = &system->graph,
-                                            .shape = &shape};
+            struct chunk_request request =
+                MAKE(struct chunk_request, .rule = &rule, .planner = system->planner,
+                     .graph = &system->graph, .shape = &shape);
             placement_make(system->planner, &system->graph, &shape, whole, &unchunked);
             request.available_bytes =
                 (int64_t)((0.3 + 0.7 * rng_uniform(&rng)) * (double)unchunked.peak_bytes);

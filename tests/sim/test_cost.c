@@ -233,12 +233,9 @@ static struct system *open_own(const char *cache, const char *key, const char *v
     snprintf(settings[0].value, sizeof settings[0].value, "%s", cache);
     snprintf(settings[1].key, sizeof settings[1].key, "%s", key != NULL ? key : "");
     snprintf(settings[1].value, sizeof settings[1].value, "%s", value != NULL ? value : "");
-    struct system_request request = {.system = "dllm-serve",
-                                     .model = "llada-tiny",
-                                     .gpu = "h200",
-                                     .profile_path = path,
-                                     .overrides = settings,
-                                     .n_overrides = key != NULL ? 2 : 1};
+    struct system_request request =
+        MAKE(struct system_request, .system = "dllm-serve", .model = "llada-tiny", .gpu = "h200",
+             .profile_path = path, .overrides = settings, .n_overrides = key != NULL ? 2 : 1);
     struct err err = {0};
     struct system *system = NULL;
     int status = system_open(&request, &system, &err);
@@ -310,12 +307,9 @@ TEST(the_experts_that_are_hit_are_read_once) {
     struct system *system = NULL;
     struct err err = {0};
     const struct setting chance[] = {{.key = "experts_hit", .value = "256", .place = "test"}};
-    const struct system_request request = {.system = "sdar",
-                                           .model = "llada2-mini",
-                                           .gpu = "h200",
-                                           .overrides = chance,
-                                           .n_overrides = 1,
-                                           .roofline = true};
+    const struct system_request request =
+        MAKE(struct system_request, .system = "sdar", .model = "llada2-mini", .gpu = "h200",
+             .overrides = chance, .n_overrides = 1, .roofline = true);
     ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
     for (int64_t tokens = 1; tokens <= 4096; tokens *= 16) {
         struct step_shape shape;
@@ -355,13 +349,10 @@ TEST(a_mixture_has_the_same_flops_however_it_is_run) {
         double flops[2] = {0}, sum;
         for (int engine = 0; engine < 2; engine++) {
             struct setting setting = {.key = "runtime.engine", .value = "off", .place = "test"};
-            const struct system_request request = {
-                .system = m->mask == MASK_BIDIRECTIONAL ? "dllm-serve" : "sdar",
-                .model = models[i],
-                .gpu = "h200",
-                .roofline = true,
-                .overrides = &setting,
-                .n_overrides = 1};
+            const struct system_request request = MAKE(
+                struct system_request,
+                .system = m->mask == MASK_BIDIRECTIONAL ? "dllm-serve" : "sdar", .model = models[i],
+                .gpu = "h200", .roofline = true, .overrides = &setting, .n_overrides = 1);
             struct system *system = NULL;
             struct step_shape shape;
             snprintf(setting.value, sizeof setting.value, "%s", engine ? "on" : "off");
@@ -659,11 +650,9 @@ TEST(rows_that_an_own_profile_lacks_fall_back_and_missing_operators_are_named) {
     static const char few[] = "# kind: measured\n# source: a test\n"
                               "gemm,1000000,768,256,1\nattention_full,1,512,2,2,128,16\n";
     /* No profile stands behind that of a CPU. */
-    struct system_request request = {
-        .system = "fast-dllm",
-        .model = "llada-tiny",
-        .gpu = "cpu",
-        .profile_path = write_profile(few, "attention_block,1,32,480,2,2,128,32\n")};
+    struct system_request request =
+        MAKE(struct system_request, .system = "fast-dllm", .model = "llada-tiny", .gpu = "cpu",
+             .profile_path = write_profile(few, "attention_block,1,32,480,2,2,128,32\n"));
     struct system *system = NULL;
     struct err err = {0};
     ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);

@@ -53,11 +53,9 @@ TEST(confidences_lie_in_the_open_interval_and_only_where_masked) {
         for (uint32_t i = 0; i < length; i++) {
             masked[i] = rng_uniform(&rng) < 0.6;
         }
-        struct decode_view view = {.request = (uint64_t)round,
-                                   .block_start = below(&rng, 100000),
-                                   .block_length = length,
-                                   .step_in_block = below(&rng, 64),
-                                   .masked = masked};
+        struct decode_view view =
+            MAKE(struct decode_view, .request = (uint64_t)round, .block_start = below(&rng, 100000),
+                 .block_length = length, .step_in_block = below(&rng, 64), .masked = masked);
         process_confidence(&process, 7, &view, confidence);
         process_delta(&process, 7, &view, delta);
         double sum = 0;
@@ -176,12 +174,9 @@ TEST(kumaraswamy_draws_what_the_loop_always_drew) {
     for (uint32_t i = 0; i < B; i++) {
         masked[i] = i % 3 == 0;
     }
-    struct decode_view view = {.request = 11,
-                               .block_start = 64,
-                               .block_length = B,
-                               .step_in_block = 2,
-                               .step = 77,
-                               .masked = masked};
+    struct decode_view view =
+        MAKE(struct decode_view, .request = 11, .block_start = 64, .block_length = B,
+             .step_in_block = 2, .step = 77, .masked = masked);
     process_confidence(&process, 9, &view, confidence);
     for (uint32_t i = 0; i < B; i += 3) {
         double u = rng_keyed(9, 11, 77, i / 3);
@@ -284,11 +279,9 @@ static uint32_t block_tokens_of(const char *workload, const char *block_tokens) 
     const struct setting setting = {.key = "block_tokens", .place = "test"};
     struct setting settings[1] = {setting};
     snprintf(settings[0].value, sizeof settings[0].value, "%s", block_tokens);
-    const struct system_request request = {.system = "focus",
-                                           .gpu = "a100-80g",
-                                           .workload = workload,
-                                           .overrides = settings,
-                                           .n_overrides = 1};
+    const struct system_request request =
+        MAKE(struct system_request, .system = "focus", .gpu = "a100-80g", .workload = workload,
+             .overrides = settings, .n_overrides = 1);
     struct system *system = NULL;
     struct err err = {0};
     ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
@@ -598,11 +591,9 @@ static uint32_t naive_threshold(const uint8_t *masked, const uint8_t *keep, cons
 }
 
 TEST(a_rollout_is_the_rules_one_after_another) {
-    struct rollout_rule rule = {.block_tokens = B,
-                                .cache = BLOCK_NEIGHBOUR,
-                                .evicts = true,
-                                .focus = {.alpha = 1.5},
-                                .rule = {.kind = DECODE_THRESHOLD, .threshold = 0.8F}};
+    struct rollout_rule rule =
+        MAKE(struct rollout_rule, .block_tokens = B, .cache = BLOCK_NEIGHBOUR, .evicts = true,
+             .focus = {.alpha = 1.5}, .rule = {.kind = DECODE_THRESHOLD, .threshold = 0.8F});
     struct rollout sums = {0};
     rollout_request(&middling, 23, 5, &rule, 3, &sums);
     uint64_t passes = 0, processed = 0, kept = 0;
@@ -613,11 +604,9 @@ TEST(a_rollout_is_the_rules_one_after_another) {
         struct block_state block;
         block_begin(&block, BLOCK_NEIGHBOUR, B, 0, masked, uncached);
         for (uint32_t step = 0; !block_is_done(&block); step++) {
-            struct decode_view view = {.request = 5,
-                                       .block_start = B * b,
-                                       .block_length = B,
-                                       .step_in_block = step,
-                                       .masked = masked};
+            struct decode_view view =
+                MAKE(struct decode_view, .request = 5, .block_start = B * b, .block_length = B,
+                     .step_in_block = step, .masked = masked);
             process_confidence(&middling, 23, &view, confidence);
             process_delta(&middling, 23, &view, delta);
             processed += block_pending(&block, pending);

@@ -69,23 +69,17 @@ static void draw_rows(struct rows *rows, struct rng *rng, uint32_t n, enum masks
         }
     }
     memcpy(rows->after, rows->canvas, sizeof rows->after);
-    rows->seen = (struct decode_seen){.n = rows->n_masked,
-                                      .first = 0,
-                                      .offset = rows->offset,
-                                      .confidence = rows->seen_values[0],
-                                      .margin = rows->seen_values[1],
-                                      .entropy = rows->seen_values[2]};
+    rows->seen = MAKE(struct decode_seen, .n = rows->n_masked, .first = 0, .offset = rows->offset,
+                      .confidence = rows->seen_values[0], .margin = rows->seen_values[1],
+                      .entropy = rows->seen_values[2]);
 }
 
 static struct decode_rule draw_rule(struct rng *rng) {
-    struct decode_rule rule = {.kind = below(rng, DECODE_KINDS),
-                               .rank = below(rng, DECODE_RANKS),
-                               .threshold = (float)rng_uniform(rng) * 1.2f - 0.1f,
-                               .slack = below(rng, 2) ? 0.0625f : 0,
-                               .low = (float)rng_uniform(rng),
-                               .factor = 4 * (float)rng_uniform(rng),
-                               .bound = 4 * (float)rng_uniform(rng),
-                               .key = rng_next(rng)};
+    struct decode_rule rule = MAKE(
+        struct decode_rule, .kind = below(rng, DECODE_KINDS), .rank = below(rng, DECODE_RANKS),
+        .threshold = (float)rng_uniform(rng) * 1.2f - 0.1f, .slack = below(rng, 2) ? 0.0625f : 0,
+        .low = (float)rng_uniform(rng), .factor = 4 * (float)rng_uniform(rng),
+        .bound = 4 * (float)rng_uniform(rng), .key = rng_next(rng));
     if (below(rng, 2)) { /* as coarse as values may be, which meet them then */
         rule.threshold = 0.0625f * roundf(16 * rule.threshold);
         rule.low = 0.0625f * roundf(16 * rule.low);
@@ -168,32 +162,16 @@ static int32_t ref_choice(struct rows *rows, const struct decode_rule *rule, int
                           bool has_canvas) {
     const int32_t first = 0, n = (int32_t)rows->n;
     int32_t n_committed = -7;
-    struct call_decode call = {
-        .confidence = rows->confidence,
-        .margin = rows->margin,
-        .entropy = rows->entropy,
-        .token = rows->token,
-        .first_row = &first,
-        .n_rows = &n,
-        .take = &take,
-        .threshold = &rule->threshold,
-        .key = &rule->key,
-        .canvas_start = &rows->canvas_start,
-        .position = has_canvas ? rows->position : NULL,
-        .canvas = has_canvas ? rows->after : NULL,
-        .committed = rows->committed,
-        .n_committed = &n_committed,
-        .n_requests = 1,
-        .max_rows = n,
-        .mask_token = MASK,
-        .rule = (enum decode_kind)rule->kind,
-        .rank = (enum decode_rank)rule->rank,
-        .slack = rule->slack,
-        .low = rule->low,
-        .factor = rule->factor,
-        .bound = rule->bound,
-        .temperature = rule->temperature,
-    };
+    struct call_decode call =
+        MAKE(struct call_decode, .confidence = rows->confidence, .margin = rows->margin,
+             .entropy = rows->entropy, .token = rows->token, .first_row = &first, .n_rows = &n,
+             .take = &take, .threshold = &rule->threshold, .key = &rule->key,
+             .canvas_start = &rows->canvas_start, .position = has_canvas ? rows->position : NULL,
+             .canvas = has_canvas ? rows->after : NULL, .committed = rows->committed,
+             .n_committed = &n_committed, .n_requests = 1, .max_rows = n, .mask_token = MASK,
+             .rule = (enum decode_kind)rule->kind, .rank = (enum decode_rank)rule->rank,
+             .slack = rule->slack, .low = rule->low, .factor = rule->factor, .bound = rule->bound,
+             .temperature = rule->temperature, );
     memset(rows->committed, 9, sizeof rows->committed);
     ref_decode(&call);
     return n_committed;
@@ -232,11 +210,9 @@ TEST(rules_reference_and_plain_sorting_choose_alike) {
 TEST(values_at_a_limit_fall_on_the_side_that_the_rule_says) {
     const uint32_t offset[4] = {0, 1, 2, 3};
     const float confidence[4] = {0.5f, 0.75f, 0.5f, 0.25f}, entropy[4] = {-1, -0.5f, -1, -2};
-    const struct decode_seen seen = {.n = 4,
-                                     .offset = offset,
-                                     .confidence = confidence,
-                                     .margin = confidence,
-                                     .entropy = entropy};
+    const struct decode_seen seen =
+        MAKE(struct decode_seen, .n = 4, .offset = offset, .confidence = confidence,
+             .margin = confidence, .entropy = entropy);
     uint8_t commit[4];
     struct decode_rule rule = {.kind = DECODE_THRESHOLD, .threshold = 0.5f};
     ck_assert_uint_eq(decode_choose(&rule, &seen, 0, commit), 3); /* at it: goes */
@@ -390,12 +366,9 @@ TEST(a_temperature_draws_positions_without_replacement) {
     const uint32_t offset[4] = {0, 2, 3, 9};
     const float confidence[4] = {0.5f, 0.75f, 0.25f, 0.625f}, margin[4] = {0.1f, 0.6f, 0.05f, 0.3f},
                 entropy[4] = {-1.5f, -0.5f, -3, -1};
-    const struct decode_seen seen = {.n = 4,
-                                     .first = 64,
-                                     .offset = offset,
-                                     .confidence = confidence,
-                                     .margin = margin,
-                                     .entropy = entropy};
+    const struct decode_seen seen =
+        MAKE(struct decode_seen, .n = 4, .first = 64, .offset = offset, .confidence = confidence,
+             .margin = margin, .entropy = entropy);
     const float *values[] = {confidence, margin, entropy};
     const float temperatures[] = {0.2f, 1, 5};
     for (uint32_t rank = 0; rank <= RANK_ENTROPY; rank++) {
@@ -558,26 +531,15 @@ TEST(lists_of_credit_are_the_matrix_that_dinfer_keeps) {
             for (int32_t i = 0; i < V; i++) {
                 logits[0][i] = logits[1][i] = (float)(6 * rng_uniform(&rng));
             }
-            struct call_sample sample = {.logits = logits,
-                                         .token = token,
-                                         .confidence = confidence,
-                                         .n_rows = 2,
-                                         .n_vocab = V,
-                                         .dtype = KERNEL_F32};
+            struct call_sample sample =
+                MAKE(struct call_sample, .logits = logits, .token = token, .confidence = confidence,
+                     .n_rows = 2, .n_vocab = V, .dtype = KERNEL_F32);
             ck_assert(ref_sample(&sample));
             other[0] = token[1];
-            struct call_credit call = {.logits = logits,
-                                       .token = token,
-                                       .confidence = confidence,
-                                       .state = state,
-                                       .lists = lists,
-                                       .n_rows = 2,
-                                       .n_vocab = V,
-                                       .n_slots = SLOTS,
-                                       .alpha = m.alpha,
-                                       .beta = m.beta,
-                                       .gamma = m.gamma,
-                                       .dtype = KERNEL_F32};
+            struct call_credit call =
+                MAKE(struct call_credit, .logits = logits, .token = token, .confidence = confidence,
+                     .state = state, .lists = lists, .n_rows = 2, .n_vocab = V, .n_slots = SLOTS,
+                     .alpha = m.alpha, .beta = m.beta, .gamma = m.gamma, .dtype = KERNEL_F32);
             const float before = confidence[1];
             ref_credit(&call);
             int32_t expected;
@@ -599,21 +561,11 @@ TEST(credit_is_for_masked_positions_and_a_full_list_forgets_the_least) {
     const int32_t list = 0;
     const int64_t position = 0;
     float logits[V] = {0}, confidence = 0.5f;
-    struct call_credit call = {.logits = logits,
-                               .token = &token,
-                               .confidence = &confidence,
-                               .state = state,
-                               .lists = &list,
-                               .position = &position,
-                               .canvas = &canvas,
-                               .n_rows = 1,
-                               .n_vocab = V,
-                               .n_slots = SLOTS,
-                               .mask_token = MASK,
-                               .alpha = 0.7f,
-                               .beta = 0.8f,
-                               .gamma = 0.2f,
-                               .dtype = KERNEL_F32};
+    struct call_credit call =
+        MAKE(struct call_credit, .logits = logits, .token = &token, .confidence = &confidence,
+             .state = state, .lists = &list, .position = &position, .canvas = &canvas, .n_rows = 1,
+             .n_vocab = V, .n_slots = SLOTS, .mask_token = MASK, .alpha = 0.7f, .beta = 0.8f,
+             .gamma = 0.2f, .dtype = KERNEL_F32);
     ref_credit(&call);
     ck_assert(state[0] == 0 && confidence == 0.5f);
     canvas = MASK;
@@ -660,11 +612,9 @@ TEST(margin_and_entropy_are_those_of_a_distribution) {
         masked[i] = i % 3 > 0;
     }
     for (uint64_t request = 0; request < 20; request++) {
-        struct decode_view view = {.request = request,
-                                   .block_start = B,
-                                   .block_length = B,
-                                   .step_in_block = (uint32_t)request % 5,
-                                   .masked = masked};
+        struct decode_view view =
+            MAKE(struct decode_view, .request = request, .block_start = B, .block_length = B,
+                 .step_in_block = (uint32_t)request % 5, .masked = masked);
         struct decode_process process = middling;
         process.independent = request % 2;
         process.a = 2;
@@ -707,12 +657,9 @@ TEST(statistics_and_credit_do_not_depend_on_other_positions) {
         for (uint32_t i = 0; i < B; i++) {
             masked[i] = way == 0 || i == 9;
         }
-        struct decode_view view = {.request = 4,
-                                   .block_start = 32,
-                                   .block_length = B,
-                                   .step_in_block = 2,
-                                   .step = way ? 2 : 77,
-                                   .masked = masked};
+        struct decode_view view =
+            MAKE(struct decode_view, .request = 4, .block_start = 32, .block_length = B,
+                 .step_in_block = 2, .step = way ? 2 : 77, .masked = masked);
         process_confidence(&process, 3, &view, confidence);
         process_statistics(&process, 3, &view, confidence, margin, entropy);
         process_credit(&credit, 3, &view, all, earned[way], confidence);

@@ -158,20 +158,17 @@ static void run_watched(struct run *run, const struct executor *inner, const str
     struct executor_sim *sim = executor_sim_open(run->system, run->system->settings.replicas);
     run->inner = inner != NULL ? *inner : executor_sim_interface(sim);
     const struct sink sink = {run, watch_request, watch_step, watch_event};
-    const struct loop_request request = {.system = run->system,
-                                         .executor = {.state = run,
-                                                      .wants_spans = run->inner.wants_spans,
-                                                      .admit = watch_admit,
-                                                      .release = watch_release,
-                                                      .submit = watch_submit,
-                                                      .wait = watch_wait,
-                                                      .estimate_ns = watch_estimate},
-                                         .source = {&source, list_next, NULL},
-                                         .sinks = &sink,
-                                         .n_sinks = 1,
-                                         .records_members = true,
-                                         .seed = 1,
-                                         .stop = &run->stop};
+    const struct loop_request request =
+        MAKE(struct loop_request, .system = run->system,
+             .executor = {.state = run,
+                          .wants_spans = run->inner.wants_spans,
+                          .admit = watch_admit,
+                          .release = watch_release,
+                          .submit = watch_submit,
+                          .wait = watch_wait,
+                          .estimate_ns = watch_estimate},
+             .source = {&source, list_next, NULL}, .sinks = &sink, .n_sinks = 1,
+             .records_members = true, .seed = 1, .stop = &run->stop);
     struct err err = {0};
     ck_assert_msg(loop_run(&request, &run->result, &err) == 0, "%s", err.text);
     ck_assert_uint_eq(run->n_holders, 0);
@@ -197,14 +194,10 @@ static void run_close(struct run *run) {
 
 static void make_arrivals(struct arrival *list, size_t n, uint64_t seed, double rate,
                           uint32_t most_prompt, uint32_t most_output) {
-    struct poisson_source source = {.rng = rng_stream(seed, "arrivals"),
-                                    .lengths = rng_stream(seed, "lengths"),
-                                    .rate = rate,
-                                    .n = n,
-                                    .prompt_min = 1,
-                                    .prompt_max = most_prompt,
-                                    .output_min = 1,
-                                    .output_max = most_output};
+    struct poisson_source source =
+        MAKE(struct poisson_source, .rng = rng_stream(seed, "arrivals"),
+             .lengths = rng_stream(seed, "lengths"), .rate = rate, .n = n, .prompt_min = 1,
+             .prompt_max = most_prompt, .output_min = 1, .output_max = most_output);
     struct err err = {0};
     for (size_t i = 0; i < n; i++) {
         ck_assert(poisson_next(&source, &list[i], &err) == SOURCE_ROW);
@@ -281,10 +274,8 @@ TEST(pages_and_tokens_are_conserved_over_random_systems) {
         struct arrival list[N + 1];
         make_arrivals(list, N, round, 1 + 200 * rng_uniform(&rng), 300, 120);
         /* The last one finds every page given back. */
-        list[N] = (struct arrival){.arrival_ns = INT64_C(1000000000000000),
-                                   .id = N,
-                                   .prompt_tokens = 10,
-                                   .output_tokens = 10};
+        list[N] = MAKE(struct arrival, .arrival_ns = INT64_C(1000000000000000), .id = N,
+                       .prompt_tokens = 10, .output_tokens = 10);
         uint32_t most = (uint32_t)ceil_div(420 + 2 * block, page);
         struct run *run =
             run_open(names[round % 3], settings, most * rig_between(&rng, 10, 40) / 10);
@@ -697,11 +688,9 @@ static struct keeper serve_alone(struct poisson_source source) {
     struct fixed_executor fixed = {.mean_ns = 1e6};
     struct keeper keeper = {0};
     struct sink sink = {.state = &keeper, .request = keep_request};
-    struct loop_request request = {.system = system,
-                                   .executor = fixed_interface(&fixed),
-                                   .source = {&source, poisson_next, NULL},
-                                   .sinks = &sink,
-                                   .n_sinks = 1};
+    struct loop_request request =
+        MAKE(struct loop_request, .system = system, .executor = fixed_interface(&fixed),
+             .source = {&source, poisson_next, NULL}, .sinks = &sink, .n_sinks = 1);
     struct loop_result result;
     struct err err = {0};
     ck_assert_msg(loop_run(&request, &result, &err) == 0, "%s", err.text);
@@ -715,14 +704,10 @@ TEST(one_token_a_request_waits_as_m_d_1_says) {
     for (int i = 0; i < 3; i++) {
         double load = loads[i], mean = 0, square = 0;
         struct keeper keeper =
-            serve_alone((struct poisson_source){.rng = rng_stream(12, "arrivals"),
-                                                .lengths = rng_stream(12, "lengths"),
-                                                .rate = load * 1000,
-                                                .n = (uint64_t)BATCHES * PER_BATCH,
-                                                .prompt_min = 1,
-                                                .prompt_max = 1,
-                                                .output_min = 1,
-                                                .output_max = 1});
+            serve_alone(MAKE(struct poisson_source, .rng = rng_stream(12, "arrivals"),
+                             .lengths = rng_stream(12, "lengths"), .rate = load * 1000,
+                             .n = (uint64_t)BATCHES * PER_BATCH, .prompt_min = 1, .prompt_max = 1,
+                             .output_min = 1, .output_max = 1));
         for (int b = 0; b < BATCHES; b++) {
             double batch = 0;
             for (int j = 0; j < PER_BATCH; j++) {
@@ -741,14 +726,10 @@ TEST(one_token_a_request_waits_as_m_d_1_says) {
 }
 
 TEST(longer_outputs_queue_as_lindley_says_to_the_nanosecond) {
-    struct poisson_source source = {.rng = rng_stream(13, "arrivals"),
-                                    .lengths = rng_stream(13, "lengths"),
-                                    .rate = 150,
-                                    .n = 20000,
-                                    .prompt_min = 1,
-                                    .prompt_max = 40,
-                                    .output_min = 1,
-                                    .output_max = 10};
+    struct poisson_source source =
+        MAKE(struct poisson_source, .rng = rng_stream(13, "arrivals"),
+             .lengths = rng_stream(13, "lengths"), .rate = 150, .n = 20000, .prompt_min = 1,
+             .prompt_max = 40, .output_min = 1, .output_max = 10);
     struct keeper keeper = serve_alone(source);
     int64_t end_ns = 0;
     MUST(keeper.n_requests == 20000);

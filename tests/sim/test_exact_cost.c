@@ -44,15 +44,12 @@ TEST(every_exact_graph_is_whole_and_its_tensors_never_overlap) {
     for (int round = 0; round < 400; round++) {
         struct graph graph;
         const bool fused = rng_uniform(&rng) < 0.7;
-        const struct graph_options options = {.fused = fused,
-                                              .exact = true,
-                                              .evicts = rng_uniform(&rng) < 0.5,
-                                              .fused_head = fused && rng_uniform(&rng) < 0.5,
-                                              .fused_gate_up = fused && rng_uniform(&rng) < 0.5,
-                                              .engine = rng_uniform(&rng) < 0.5,
-                                              .logits_bytes = 2,
-                                              .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
-                                              .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0};
+        const struct graph_options options = MAKE(
+            struct graph_options, .fused = fused, .exact = true, .evicts = rng_uniform(&rng) < 0.5,
+            .fused_head = fused && rng_uniform(&rng) < 0.5,
+            .fused_gate_up = fused && rng_uniform(&rng) < 0.5, .engine = rng_uniform(&rng) < 0.5,
+            .logits_bytes = 2, .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
+            .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0);
         graph_build(&graph, model_of(models[round % N_MODELS]), &options);
         struct err err = {0};
         ck_assert_msg(graph_check(&graph, &err) == 0, "%s", err.text);
@@ -224,13 +221,10 @@ static void check_rows(const char *gpu, size_t least) {
         }
         double q = (double)row.q, kv = (double)row.kv, batch = (double)row.batch;
         double pairs = row.decode ? kv : q * (kv - q) + q * (q + 1) / 2;
-        const struct profile_spans spans = {.n_seqs = row.batch,
-                                            .sum_q = batch * q,
-                                            .sum_kv = batch * kv,
-                                            .sum_q_kv = batch * pairs,
-                                            .heads = row.heads,
-                                            .kv_heads = row.kv_heads,
-                                            .head_dim = row.head_dim};
+        const struct profile_spans spans =
+            MAKE(struct profile_spans, .n_seqs = row.batch, .sum_q = batch * q,
+                 .sum_kv = batch * kv, .sum_q_kv = batch * pairs, .heads = row.heads,
+                 .kv_heads = row.kv_heads, .head_dim = row.head_dim);
         enum profile_match match;
         double ns = row.decode ? profile_attention(system->profile, &spans, &match)
                                : profile_attention_prefill(system->profile, &spans, &match);

@@ -35,21 +35,11 @@ static void scene_init(void) {
         scene.requests[i].kv_bytes = 1000;
         scene.requests[i].kv_held_bytes = i < 2 ? 1000 : 0;
     }
-    scene.view = (struct schedule_view){
-        .now_ns = 50,
-        .requests = scene.requests,
-        .running = running,
-        .n_running = 2,
-        .waiting = waiting,
-        .n_waiting = 2,
-        .next_arrival_ns = INT64_MAX,
-        .running_tokens = 200,
-        .max_batched_tokens = 600,
-        .max_requests = 4,
-        .kv_free_bytes = 2000,
-        .kv_total_bytes = 4000,
-        .estimate_ns = one_ms,
-    };
+    scene.view =
+        MAKE(struct schedule_view, .now_ns = 50, .requests = scene.requests, .running = running,
+             .n_running = 2, .waiting = waiting, .n_waiting = 2, .next_arrival_ns = INT64_MAX,
+             .running_tokens = 200, .max_batched_tokens = 600, .max_requests = 4,
+             .kv_free_bytes = 2000, .kv_total_bytes = 4000, .estimate_ns = one_ms, );
     scene.answer.wake_ns = INT64_MAX;
 }
 
@@ -106,11 +96,9 @@ static void assert_scene(uint32_t capacity, uint32_t calls, const char *sentence
     scheduler.grows = scene.grows;
     guard_init(&guard, &scheduler.policy, &state, N_SLOTS);
     for (uint32_t i = 0; i < calls; i++) {
-        struct batch batch = {.capacity = capacity,
-                              .selected = selected,
-                              .chunk_tokens = chunk_tokens,
-                              .preempted = preempted,
-                              .idle = idle};
+        struct batch batch =
+            MAKE(struct batch, .capacity = capacity, .selected = selected,
+                 .chunk_tokens = chunk_tokens, .preempted = preempted, .idle = idle);
         guard.outer.scheduler.schedule(&guard, &scene.view, &batch);
         if (guard.err.kind != ERR_NONE) {
             ck_assert(batch.n == 0 && batch.n_admitted == 0 && batch.all_running == 0);
@@ -358,10 +346,9 @@ TEST(asking_twice_moves_the_state_of_a_scheduler_once) {
             turn = 9;
             i = 10;
         }
-        struct batch batch = {.selected = scene.selected,
-                              .chunk_tokens = scene.chunk_tokens,
-                              .preempted = scene.preempted,
-                              .idle = scene.idle};
+        struct batch batch =
+            MAKE(struct batch, .selected = scene.selected, .chunk_tokens = scene.chunk_tokens,
+                 .preempted = scene.preempted, .idle = scene.idle);
         guard.outer.scheduler.schedule(&guard, &scene.view, &batch);
         ck_assert_str_eq(guard.err.text, "");
         ck_assert_int_eq(batch.wake_ns, 50 + i);
@@ -451,33 +438,23 @@ static uint32_t keep_all(const void *state, const void *memory, const struct evi
 
 static void cached_init(void) {
     memset(&cached, 0, sizeof cached);
-    cached.request = (struct request){.id = 5,
-                                      .prompt_tokens = 36,
-                                      .output_tokens = 64,
-                                      .canvas_tokens = 100,
-                                      .block_tokens = 32,
-                                      .block = 1,
-                                      .block_start = 68,
-                                      .block_length = 32,
-                                      .step_in_block = 2,
-                                      .steps = 20,
-                                      .masked_in_block = 30,
-                                      .uncached_in_block = 32,
-                                      .kept_in_block = 32,
-                                      .reach_in_block = 32,
-                                      .committed_tokens = 34};
+    cached.request = MAKE(struct request, .id = 5, .prompt_tokens = 36, .output_tokens = 64,
+                          .canvas_tokens = 100, .block_tokens = 32, .block = 1, .block_start = 68,
+                          .block_length = 32, .step_in_block = 2, .steps = 20,
+                          .masked_in_block = 30, .uncached_in_block = 32, .kept_in_block = 32,
+                          .reach_in_block = 32, .committed_tokens = 34);
     cached.rows = (struct row_sets){
         .kind = ROW_KV, .run = {68, 100}, .head = {68, 100}, .keep = {{0, 68}}, .held = 100};
     cached.request.rows = cached.rows;
     cached.repeat = UINT32_MAX;
-    cached.cache = (struct cache_policy){.policy = {.abi = POLICY_ABI,
-                                                    .kind = POLICY_CACHE,
-                                                    .size = sizeof(struct cache_policy),
-                                                    .state_bytes = 1,
-                                                    .name = "scripted",
-                                                    .doc = "answers as the test says"},
-                                         .memory_bytes = 8,
-                                         .plan = scripted_plan};
+    cached.cache = MAKE(struct cache_policy,
+                        .policy = {.abi = POLICY_ABI,
+                                   .kind = POLICY_CACHE,
+                                   .size = sizeof(struct cache_policy),
+                                   .state_bytes = 1,
+                                   .name = "scripted",
+                                   .doc = "answers as the test says"},
+                        .memory_bytes = 8, .plan = scripted_plan);
 }
 
 static void assert_cached(const char *sentence) {
@@ -603,12 +580,8 @@ static void exact_init(void) {
     cached.request.block_start = 64;
     cached.request.cached_tokens = 64;
     cached.request.passes_in_block = 2;
-    cached.rows = (struct row_sets){.kind = ROW_EXACT,
-                                    .run = {64, 96},
-                                    .skips = 1,
-                                    .head = {64, 96},
-                                    .keep = {{0, 96}},
-                                    .held = 100};
+    cached.rows = MAKE(struct row_sets, .kind = ROW_EXACT, .run = {64, 96}, .skips = 1,
+                       .head = {64, 96}, .keep = {{0, 96}}, .held = 100);
 }
 
 /* In a prefill of 48 positions behind 16. */
@@ -742,14 +715,14 @@ static void scripted_learn(const void *state, void *memory, const struct request
 static void assert_evicted(const char *sentence, const char *learning) {
     static const uint8_t pending[] = {0, 1, 1, 1, 1, 1}, masked[] = {0, 0, 1, 1, 1, 1};
     static const float delta[] = {0, 0, 0.5f, 0.25f, 0, -1};
-    struct cache_policy cache = {.policy = {.abi = POLICY_ABI,
-                                            .kind = POLICY_CACHE,
-                                            .size = sizeof cache,
-                                            .name = "scripted",
-                                            .doc = "answers as the test says"},
-                                 .memory_bytes = 8,
-                                 .evict = scripted_evict,
-                                 .learn = scripted_learn};
+    struct cache_policy cache =
+        MAKE(struct cache_policy,
+             .policy = {.abi = POLICY_ABI,
+                        .kind = POLICY_CACHE,
+                        .size = sizeof cache,
+                        .name = "scripted",
+                        .doc = "answers as the test says"},
+             .memory_bytes = 8, .evict = scripted_evict, .learn = scripted_learn);
     const struct request request = {.id = 3, .block_length = 6, .masked_in_block = 4};
     const struct eviction_view view = {&request, 6, pending, masked, delta, -1};
     struct guard guard;
@@ -848,21 +821,20 @@ static uint32_t scripted_choose(const void *state, const struct request *request
 }
 
 static void assert_decoded(bool counts, const char *sentence) {
-    const struct decoder decoder = {.policy = {.abi = POLICY_ABI,
-                                               .kind = POLICY_DECODER,
-                                               .size = sizeof(struct decoder),
-                                               .name = "scripted",
-                                               .doc = "answers as the test says"},
-                                    .count = counts ? scripted_count : NULL,
-                                    .choose = counts ? NULL : scripted_choose};
+    const struct decoder decoder =
+        MAKE(struct decoder,
+             .policy = {.abi = POLICY_ABI,
+                        .kind = POLICY_DECODER,
+                        .size = sizeof(struct decoder),
+                        .name = "scripted",
+                        .doc = "answers as the test says"},
+             .count = counts ? scripted_count : NULL, .choose = counts ? NULL : scripted_choose);
     const struct request request = {.masked_in_block = counts ? 12 : 3, .block_length = 12};
     const float confidence[] = {0.5f, 0.6f, 0.7f}, entropy[] = {-1, -2, -3};
     const uint32_t offset[] = {0, 1, 5};
-    const struct decode_seen seen = {.n = 3,
-                                     .offset = offset,
-                                     .confidence = confidence,
-                                     .margin = confidence,
-                                     .entropy = entropy};
+    const struct decode_seen seen =
+        MAKE(struct decode_seen, .n = 3, .offset = offset, .confidence = confidence,
+             .margin = confidence, .entropy = entropy);
     uint8_t commit[3];
     uint32_t repeat = 7;
     struct guard guard;
@@ -952,15 +924,15 @@ static void scripted_credit(const void *state, struct decoder_credit *out) {
 }
 
 static void assert_ruled(const char *sentence) {
-    const struct decoder decoder = {.policy = {.abi = POLICY_ABI,
-                                               .kind = POLICY_DECODER,
-                                               .size = sizeof(struct decoder),
-                                               .name = "scripted",
-                                               .doc = "answers as the test says"},
-                                    .count = ruled.counts ? ruled_count : NULL,
-                                    .rule = scripted_rule,
-                                    .credit = scripted_credit,
-                                    .reads_statistics = ruled.reads_statistics};
+    const struct decoder decoder =
+        MAKE(struct decoder,
+             .policy = {.abi = POLICY_ABI,
+                        .kind = POLICY_DECODER,
+                        .size = sizeof(struct decoder),
+                        .name = "scripted",
+                        .doc = "answers as the test says"},
+             .count = ruled.counts ? ruled_count : NULL, .rule = scripted_rule,
+             .credit = scripted_credit, .reads_statistics = ruled.reads_statistics);
     const struct request request = {.masked_in_block = 3, .block_length = 12};
     struct decode_rule rule;
     struct decoder_credit credit;
@@ -1024,12 +996,13 @@ static uint32_t scripted_route(void *state, const struct request *request,
 }
 
 static void assert_routed(const char *sentence) {
-    const struct router router = {.policy = {.abi = POLICY_ABI,
-                                             .kind = POLICY_ROUTER,
-                                             .size = sizeof(struct router),
-                                             .name = "scripted",
-                                             .doc = "answers as the test says"},
-                                  .route = scripted_route};
+    const struct router router = MAKE(struct router,
+                                      .policy = {.abi = POLICY_ABI,
+                                                 .kind = POLICY_ROUTER,
+                                                 .size = sizeof(struct router),
+                                                 .name = "scripted",
+                                                 .doc = "answers as the test says"},
+                                      .route = scripted_route);
     const struct request request = {.id = 1};
     const struct replica_view replicas[2] = {{.n_running = 1}, {.n_running = 2}};
     struct guard guard;

@@ -335,10 +335,9 @@ TEST(below_the_floor_of_what_cannot_be_chunked_there_is_no_canvas) {
     struct system *system = open_system("mosaic", "llada-8b", "rtx3090");
     struct lmax lmax;
     struct err err = {0};
-    struct lmax_request request = {.system = system,
-                                   .prompt_share = 0.5,
-                                   .memory_bytes = system->budget.weights_bytes +
-                                                   system->settings.reserve_bytes + MIB};
+    struct lmax_request request =
+        MAKE(struct lmax_request, .system = system, .prompt_share = 0.5,
+             .memory_bytes = system->budget.weights_bytes + system->settings.reserve_bytes + MIB);
     ck_assert_int_eq(lmax_find(&request, &lmax, &err), ERR_WORLD);
     ck_assert_str_eq(err.text,
                      "no canvas of LLaDA-8B Base/Instruct/1.5 fits 15.6 GiB: weights and reserve "
@@ -381,12 +380,9 @@ static uint32_t longest_with(const char *name, const char *model, const char *ke
     struct system *system = NULL;
     snprintf(setting.key, sizeof setting.key, "%s", key);
     snprintf(setting.value, sizeof setting.value, "%s", value);
-    const struct system_request wanted = {.system = name,
-                                          .model = model,
-                                          .gpu = "rtx3090",
-                                          .overrides = &setting,
-                                          .n_overrides = 1,
-                                          .roofline = true};
+    const struct system_request wanted =
+        MAKE(struct system_request, .system = name, .model = model, .gpu = "rtx3090",
+             .overrides = &setting, .n_overrides = 1, .roofline = true);
     ck_assert_msg(system_open(&wanted, &system, &err) == 0, "%s", err.text);
     struct lmax_request request = {.system = system, .prompt_share = 0.5};
     uint32_t canvas = found(&request).longest.canvas_tokens;
@@ -477,10 +473,9 @@ TEST(two_equal_steps_say_as_much_as_eleven) {
             steps[n] = (struct eager_step){whole_canvas(3000), 1500};
         }
         for (int more = 0; more < 2; more++) {
-            struct eager_request request = {.graph = &graph,
-                                            .steps = steps,
-                                            .n_steps = more ? 11 : 2,
-                                            .keeps_results = i / 3 % 2};
+            struct eager_request request =
+                MAKE(struct eager_request, .graph = &graph, .steps = steps,
+                     .n_steps = more ? 11 : 2, .keeps_results = i / 3 % 2);
             struct stream stream;
             struct live live[2];
             stream_init(&stream);

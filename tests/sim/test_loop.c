@@ -7,14 +7,10 @@
 
 static struct poisson_source random_source(struct rng *rng, uint64_t seed, uint64_t n) {
     uint32_t prompt = rig_between(rng, 1, 600), output = rig_between(rng, 1, 300);
-    return (struct poisson_source){.rng = rng_stream(seed, "arrivals"),
-                                   .lengths = rng_stream(seed, "lengths"),
-                                   .rate = 0.2 + 20 * rng_uniform(rng),
-                                   .n = n,
-                                   .prompt_min = 1,
-                                   .prompt_max = 2 * prompt,
-                                   .output_min = 1,
-                                   .output_max = 2 * output};
+    return MAKE(struct poisson_source, .rng = rng_stream(seed, "arrivals"),
+                .lengths = rng_stream(seed, "lengths"), .rate = 0.2 + 20 * rng_uniform(rng), .n = n,
+                .prompt_min = 1, .prompt_max = 2 * prompt, .output_min = 1,
+                .output_max = 2 * output);
 }
 
 static void check_conservation(const struct system *system, const struct loop_result *result,
@@ -212,12 +208,9 @@ static void check_schedule(const char *const *settings, const struct arrival *ar
     struct list_source list = {arrivals, n, 0};
     struct keeper keeper = {0};
     struct sink sink = keeper_sink(&keeper);
-    struct loop_request request = {.system = system,
-                                   .executor = fixed_interface(&fixed),
-                                   .source = {&list, list_next, NULL},
-                                   .sinks = &sink,
-                                   .n_sinks = 1,
-                                   .records_members = true};
+    struct loop_request request = MAKE(
+        struct loop_request, .system = system, .executor = fixed_interface(&fixed),
+        .source = {&list, list_next, NULL}, .sinks = &sink, .n_sinks = 1, .records_members = true);
     struct loop_result result;
     struct err err = {0};
     ck_assert_msg(loop_run(&request, &result, &err) == 0, "%s", err.text);
@@ -305,21 +298,15 @@ static double mean_wait(double load, bool exponential, uint64_t n, double *littl
     struct system *system = rig_system("vanilla", "l40s", true, settings);
     struct fixed_executor fixed = {
         .mean_ns = 1e6, .exponential = exponential, .rng = rng_stream(4, "service")};
-    struct poisson_source source = {.rng = rng_stream(9, "arrivals"),
-                                    .lengths = rng_stream(9, "lengths"),
-                                    .rate = load * 1000,
-                                    .n = n,
-                                    .prompt_min = 1,
-                                    .prompt_max = 1,
-                                    .output_min = 1,
-                                    .output_max = 1};
+    struct poisson_source source =
+        MAKE(struct poisson_source, .rng = rng_stream(9, "arrivals"),
+             .lengths = rng_stream(9, "lengths"), .rate = load * 1000, .n = n, .prompt_min = 1,
+             .prompt_max = 1, .output_min = 1, .output_max = 1);
     struct keeper keeper = {0};
     struct sink sink = {.state = &keeper, .request = keep_request};
-    struct loop_request request = {.system = system,
-                                   .executor = fixed_interface(&fixed),
-                                   .source = {&source, poisson_next, NULL},
-                                   .sinks = &sink,
-                                   .n_sinks = 1};
+    struct loop_request request =
+        MAKE(struct loop_request, .system = system, .executor = fixed_interface(&fixed),
+             .source = {&source, poisson_next, NULL}, .sinks = &sink, .n_sinks = 1);
     struct loop_result result;
     struct err err = {0};
     ck_assert_int_eq(loop_run(&request, &result, &err), 0);
@@ -378,14 +365,11 @@ static struct replay_step *steps_of(const struct keeper *keeper) {
     struct replay_step *steps = calloc(keeper->n_steps, sizeof *steps);
     for (size_t i = 0; i < keeper->n_steps; i++) {
         const struct kept_step *kept = &keeper->steps[i];
-        steps[i] = (struct replay_step){.replica = kept->record.replica,
-                                        .steps = kept->record.repeat,
-                                        .n_requests = kept->record.n,
-                                        .start_ns = kept->record.start_ns,
-                                        .end_ns = kept->record.end_ns,
-                                        .gpu_ns = kept->record.gpu_ns,
-                                        .host_ns = kept->record.host_ns,
-                                        .request_ids = kept->ids};
+        steps[i] =
+            MAKE(struct replay_step, .replica = kept->record.replica, .steps = kept->record.repeat,
+                 .n_requests = kept->record.n, .start_ns = kept->record.start_ns,
+                 .end_ns = kept->record.end_ns, .gpu_ns = kept->record.gpu_ns,
+                 .host_ns = kept->record.host_ns, .request_ids = kept->ids);
     }
     return steps;
 }
@@ -401,13 +385,10 @@ TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     struct replay_step *steps = steps_of(&recorded);
     struct executor_replay *replay = executor_replay_open(steps, recorded.n_steps, 1, false);
     struct sink sink = keeper_sink(&repeated);
-    struct loop_request request = {.system = system,
-                                   .executor = executor_replay_interface(replay),
-                                   .source = {&second, poisson_next, NULL},
-                                   .sinks = &sink,
-                                   .n_sinks = 1,
-                                   .records_members = true,
-                                   .seed = 1};
+    struct loop_request request =
+        MAKE(struct loop_request, .system = system, .executor = executor_replay_interface(replay),
+             .source = {&second, poisson_next, NULL}, .sinks = &sink, .n_sinks = 1,
+             .records_members = true, .seed = 1);
     struct loop_result again;
     struct err err = {0};
     ck_assert_msg(loop_run(&request, &again, &err) == 0, "%s", err.text);
@@ -441,13 +422,10 @@ TEST(a_replay_stands_ties_between_replicas) {
     struct executor_replay *replay = executor_replay_open(steps, recorded.n_steps, 4, false);
     struct closed_source source = {.n_clients = 20, .n = 120};
     struct sink sink = keeper_sink(&repeated);
-    struct loop_request request = {.system = system,
-                                   .executor = executor_replay_interface(replay),
-                                   .source = {&source, closed_next, closed_completed},
-                                   .sinks = &sink,
-                                   .n_sinks = 1,
-                                   .records_members = true,
-                                   .seed = 1};
+    struct loop_request request =
+        MAKE(struct loop_request, .system = system, .executor = executor_replay_interface(replay),
+             .source = {&source, closed_next, closed_completed}, .sinks = &sink, .n_sinks = 1,
+             .records_members = true, .seed = 1);
     struct loop_result again;
     struct err err = {0};
     ck_assert_msg(loop_run(&request, &again, &err) == 0, "%s", err.text);

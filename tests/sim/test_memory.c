@@ -6,14 +6,12 @@ TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {
     struct rng rng = rng_stream(2, "placements");
     for (int round = 0; round < 1500; round++) {
         struct graph graph;
-        struct graph_options options = {.fused = rng_uniform(&rng) < 0.5,
-                                        .gathers_cache = rng_uniform(&rng) < 0.5,
-                                        .splits_first_layer = rng_uniform(&rng) < 0.5,
-                                        .selects = rng_uniform(&rng) < 0.5,
-                                        .compares_values = rng_uniform(&rng) < 0.5,
-                                        .logits_bytes = 2,
-                                        .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
-                                        .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0};
+        struct graph_options options = MAKE(
+            struct graph_options, .fused = rng_uniform(&rng) < 0.5,
+            .gathers_cache = rng_uniform(&rng) < 0.5, .splits_first_layer = rng_uniform(&rng) < 0.5,
+            .selects = rng_uniform(&rng) < 0.5, .compares_values = rng_uniform(&rng) < 0.5,
+            .logits_bytes = 2, .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
+            .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0);
         graph_build(&graph, any_model(&rng), &options);
         struct step_shape shape = random_shape(&rng, 12, 3000);
         struct chunk_rows chunks = random_chunks(&rng, 4096);
@@ -89,11 +87,9 @@ TEST(the_placed_workspace_agrees_with_measured_peaks) {
 
 TEST(a_model_that_does_not_fit_is_refused_with_the_figures) {
     struct setting setting = {.key = "memory_utilization", .value = "0.6", .place = "test"};
-    struct system_request request = {.system = "dllm-serve",
-                                     .gpu = "rtx4090",
-                                     .roofline = true,
-                                     .overrides = &setting,
-                                     .n_overrides = 1};
+    struct system_request request =
+        MAKE(struct system_request, .system = "dllm-serve", .gpu = "rtx4090", .roofline = true,
+             .overrides = &setting, .n_overrides = 1);
     struct system *system = NULL;
     struct err err = {0};
     ck_assert_int_eq(system_open(&request, &system, &err), ERR_WORLD);
@@ -126,11 +122,8 @@ TEST(credit_is_planned_for_as_many_requests_as_may_run) {
     struct step_price price[3];
     shape_clear(&shape);
     for (uint32_t i = 0; i < 4; i++) {
-        struct span span = {.phase = PHASE_REUSE,
-                            .queries = 64,
-                            .first_queries = 64,
-                            .context = 512,
-                            .logit_rows = 64};
+        struct span span = MAKE(struct span, .phase = PHASE_REUSE, .queries = 64,
+                                .first_queries = 64, .context = 512, .logit_rows = 64);
         shape_add(shape.sym, &span, 1);
     }
     for (int i = 0; i < 3; i++) {
@@ -156,12 +149,9 @@ TEST(what_the_models_here_do_not_cover_is_refused) {
         struct setting setting = {.place = "test"};
         snprintf(setting.key, sizeof setting.key, "%s", cases[i].key);
         snprintf(setting.value, sizeof setting.value, "%s", cases[i].value);
-        struct system_request request = {.system = "dllm-serve",
-                                         .model = cases[i].model,
-                                         .gpu = "h200",
-                                         .roofline = true,
-                                         .overrides = &setting,
-                                         .n_overrides = 1};
+        struct system_request request =
+            MAKE(struct system_request, .system = "dllm-serve", .model = cases[i].model,
+                 .gpu = "h200", .roofline = true, .overrides = &setting, .n_overrides = 1);
         struct system *system = NULL;
         struct err err = {0};
         ck_assert_int_eq(system_open(&request, &system, &err), ERR_USAGE);

@@ -14,15 +14,12 @@
 
 static void make_random_step(struct rng *rng, bool fused, struct graph *graph,
                              struct step_shape *shape) {
-    struct graph_options options = {.fused = fused,
-                                    .gathers_cache = rng_uniform(rng) < 0.5,
-                                    .splits_first_layer = rng_uniform(rng) < 0.5,
-                                    .selects = rng_uniform(rng) < 0.5,
-                                    .compares_values = rng_uniform(rng) < 0.5,
-                                    .logits_bytes = 2,
-                                    .fused_head = rng_uniform(rng) < 0.3,
-                                    .copy_bytes = rng_uniform(rng) < 0.5 ? 8 : 0,
-                                    .softmax_bytes = rng_uniform(rng) < 0.5 ? 8 : 0};
+    struct graph_options options =
+        MAKE(struct graph_options, .fused = fused, .gathers_cache = rng_uniform(rng) < 0.5,
+             .splits_first_layer = rng_uniform(rng) < 0.5, .selects = rng_uniform(rng) < 0.5,
+             .compares_values = rng_uniform(rng) < 0.5, .logits_bytes = 2,
+             .fused_head = rng_uniform(rng) < 0.3, .copy_bytes = rng_uniform(rng) < 0.5 ? 8 : 0,
+             .softmax_bytes = rng_uniform(rng) < 0.5 ? 8 : 0);
     graph_build(graph, any_model(rng), &options);
     *shape = random_shape(rng, 1, 4000);
 }
@@ -119,12 +116,10 @@ TEST(tensors_are_classed_by_the_part_of_the_model_that_writes_them) {
     for (int round = 0; round < 16; round++) {
         struct graph graph;
         struct err err = {0};
-        struct graph_options options = {.fused = (round & 1) != 0,
-                                        .fused_head = (round & 2) != 0,
-                                        .splits_first_layer = (round & 4) != 0,
-                                        .selects = true,
-                                        .logits_bytes = 2,
-                                        .copy_bytes = 8};
+        struct graph_options options =
+            MAKE(struct graph_options, .fused = (round & 1) != 0, .fused_head = (round & 2) != 0,
+                 .splits_first_layer = (round & 4) != 0, .selects = true, .logits_bytes = 2,
+                 .copy_bytes = 8);
         graph_build(&graph, model_find((round & 8) != 0 ? "llada-moe" : "llada-8b", &err),
                     &options);
         for (int t = 0; t < (int)graph.n_tensors; t++) {

@@ -26,11 +26,11 @@ static void make_random(struct rng *rng, const struct kind *kind, struct problem
     out->packing = (struct packing){out->buffers, rig_between(rng, 0, kind->most_buffers)};
     for (uint32_t i = 0; i < out->packing.n_buffers; i++) {
         int64_t first = rig_between(rng, 0, kind->most_time);
-        out->buffers[i] = (struct packing_buffer){
-            .first_time = first,
-            .last_time = first + rig_between(rng, 0, kind->most_lifetime),
-            .bytes = rig_between(rng, 0, 20) == 0 ? 0 : rig_between(rng, 1, kind->most_bytes),
-            .align_bytes = rig_between(rng, 1, kind->most_align)};
+        out->buffers[i] =
+            MAKE(struct packing_buffer, .first_time = first,
+                 .last_time = first + rig_between(rng, 0, kind->most_lifetime),
+                 .bytes = rig_between(rng, 0, 20) == 0 ? 0 : rig_between(rng, 1, kind->most_bytes),
+                 .align_bytes = rig_between(rng, 1, kind->most_align));
     }
 }
 
@@ -343,14 +343,12 @@ TEST(exact_plans_every_step_to_the_optimum_within_few_nodes) {
     uint32_t n_better = 0;
     for (int round = 0; round < 2000; round++) {
         struct graph graph;
-        struct graph_options options = {.fused = rng_uniform(&rng) < 0.5,
-                                        .gathers_cache = rng_uniform(&rng) < 0.5,
-                                        .splits_first_layer = rng_uniform(&rng) < 0.5,
-                                        .selects = rng_uniform(&rng) < 0.5,
-                                        .compares_values = rng_uniform(&rng) < 0.5,
-                                        .logits_bytes = 2,
-                                        .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
-                                        .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0};
+        struct graph_options options = MAKE(
+            struct graph_options, .fused = rng_uniform(&rng) < 0.5,
+            .gathers_cache = rng_uniform(&rng) < 0.5, .splits_first_layer = rng_uniform(&rng) < 0.5,
+            .selects = rng_uniform(&rng) < 0.5, .compares_values = rng_uniform(&rng) < 0.5,
+            .logits_bytes = 2, .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
+            .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0);
         graph_build(&graph, any_model(&rng), &options);
         struct step_shape shape = random_shape(&rng, 1, 4000);
         struct chunk_rows chunks = {{0}};
@@ -369,18 +367,16 @@ TEST(exact_plans_every_step_to_the_optimum_within_few_nodes) {
 }
 
 TEST(a_carried_tensor_lives_from_the_first_operator_on) {
-    struct graph graph = {
-        .n_ops = 2,
-        .n_tensors = 2,
-        .tensors = {{.name = "early", .bytes = {SYM_ONE, 100}, .loop = -1, .alias = -1},
-                    {.name = "carried",
-                     .bytes = {SYM_ONE, 100},
-                     .loop = -1,
-                     .alias = -1,
-                     .carried = true,
-                     .first_op = 1,
-                     .last_op = 1}},
-    };
+    struct graph graph =
+        MAKE(struct graph, .n_ops = 2, .n_tensors = 2,
+             .tensors = {{.name = "early", .bytes = {SYM_ONE, 100}, .loop = -1, .alias = -1},
+                         {.name = "carried",
+                          .bytes = {SYM_ONE, 100},
+                          .loop = -1,
+                          .alias = -1,
+                          .carried = true,
+                          .first_op = 1,
+                          .last_op = 1}}, );
     struct step_shape shape;
     struct err err = {0};
     shape_clear(&shape);

@@ -11,19 +11,12 @@
 static struct request request_at(uint32_t prompt, uint32_t output, uint32_t block,
                                  uint32_t step_in_block) {
     uint32_t begin = 32 * block, length = output - begin < 32 ? output - begin : 32;
-    return (struct request){.prompt_tokens = prompt,
-                            .output_tokens = output,
-                            .canvas_tokens = prompt + output,
-                            .block_tokens = 32,
-                            .steps_per_block = 32,
-                            .block = block,
-                            .block_start = prompt + begin,
-                            .block_length = length,
-                            .step_in_block = step_in_block,
-                            .uncached_in_block = length,
-                            .masked_in_block =
-                                length - (step_in_block < length ? step_in_block : 0),
-                            .steps = 32 * block + step_in_block};
+    return MAKE(struct request, .prompt_tokens = prompt, .output_tokens = output,
+                .canvas_tokens = prompt + output, .block_tokens = 32, .steps_per_block = 32,
+                .block = block, .block_start = prompt + begin, .block_length = length,
+                .step_in_block = step_in_block, .uncached_in_block = length,
+                .masked_in_block = length - (step_in_block < length ? step_in_block : 0),
+                .steps = 32 * block + step_in_block);
 }
 
 static struct span span_of(const char *cache, const struct request *request, uint32_t *holds) {
@@ -123,18 +116,11 @@ TEST(vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near) {
  * differs. */
 TEST(a_cross_block_update_takes_the_place_of_commit_passes) {
     uint32_t holds;
-    struct request request = {.prompt_tokens = 40,
-                              .output_tokens = 100,
-                              .canvas_tokens = 140,
-                              .block_tokens = 32,
-                              .steps_per_block = 32,
-                              .causal = SEES_BLOCKS,
-                              .block = 1,
-                              .block_start = 64,
-                              .block_length = 32,
-                              .masked_in_block = 32,
-                              .uncached_in_block = 32,
-                              .cached_tokens = 32};
+    struct request request =
+        MAKE(struct request, .prompt_tokens = 40, .output_tokens = 100, .canvas_tokens = 140,
+             .block_tokens = 32, .steps_per_block = 32, .causal = SEES_BLOCKS, .block = 1,
+             .block_start = 64, .block_length = 32, .masked_in_block = 32, .uncached_in_block = 32,
+             .cached_tokens = 32);
     struct span span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
     ck_assert_uint_eq(span.phase, PHASE_REUSE);
     ck_assert_uint_eq(span.queries, 64);

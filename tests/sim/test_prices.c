@@ -65,12 +65,9 @@ static struct system *open_graph(const char *name, const char *model, uint32_t r
     settings[0] = (struct setting){.key = "tensor_parallel", .place = "test"};
     settings[1] = (struct setting){.key = "expert_parallel", .value = "on", .place = "test"};
     snprintf(settings[0].value, sizeof settings[0].value, "%u", ranks);
-    struct system_request request = {.system = name,
-                                     .model = model,
-                                     .gpu = "h200",
-                                     .roofline = true,
-                                     .overrides = settings,
-                                     .n_overrides = experts ? 2 : 1};
+    struct system_request request =
+        MAKE(struct system_request, .system = name, .model = model, .gpu = "h200", .roofline = true,
+             .overrides = settings, .n_overrides = experts ? 2 : 1);
     struct err err = {0};
     struct system *system = NULL;
     return system_open(&request, &system, &err) == 0 ? system : NULL;
@@ -243,10 +240,8 @@ static void scan_chunks(const struct card *card, const struct system *system) {
         return;
     }
     for (int64_t rows = 512; rows <= 65536; rows *= 2) {
-        struct span span = {.phase = PHASE_REFRESH,
-                            .queries = (uint32_t)rows,
-                            .first_queries = (uint32_t)rows,
-                            .logit_rows = (uint32_t)rows};
+        struct span span = MAKE(struct span, .phase = PHASE_REFRESH, .queries = (uint32_t)rows,
+                                .first_queries = (uint32_t)rows, .logit_rows = (uint32_t)rows);
         struct op_price whole[GRAPH_MAX_OPS], chunked[GRAPH_MAX_OPS];
         struct step_shape shape;
         shape_clear(&shape);
@@ -352,11 +347,9 @@ TEST(a_trained_router_hits_the_experts_that_were_counted) {
 static double block_ms(const char *hits) {
     struct setting setting = {.key = "experts_hit", .place = "test"};
     snprintf(setting.value, sizeof setting.value, "%s", hits);
-    struct system_request request = {.system = "lmdeploy",
-                                     .model = "llada2-mini",
-                                     .gpu = "h200",
-                                     .overrides = &setting,
-                                     .n_overrides = 1};
+    struct system_request request =
+        MAKE(struct system_request, .system = "lmdeploy", .model = "llada2-mini", .gpu = "h200",
+             .overrides = &setting, .n_overrides = 1);
     struct system *system = NULL;
     struct err err = {0};
     struct step_shape shape = step_of(3);
@@ -432,10 +425,9 @@ TEST(the_shares_of_the_time_are_those_of_the_operators) {
         {"llada-8b", "h100", true, PROVENANCE_ROOFLINE, false, PROVENANCE_ROOFLINE},
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        struct system_request request = {.system = "dllm-serve",
-                                         .model = cases[c].model,
-                                         .gpu = cases[c].gpu,
-                                         .roofline = cases[c].roofline};
+        struct system_request request =
+            MAKE(struct system_request, .system = "dllm-serve", .model = cases[c].model,
+                 .gpu = cases[c].gpu, .roofline = cases[c].roofline);
         struct err err = {0};
         struct system *system = NULL;
         ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);

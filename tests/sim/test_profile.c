@@ -110,13 +110,9 @@ TEST(cached_bytes_never_beat_memory_beyond_the_table) {
 }
 
 static double attention_ns(const struct profile *profile, int64_t n, double q, double kv) {
-    struct profile_spans spans = {.n_seqs = n,
-                                  .sum_q = (double)n * q,
-                                  .sum_kv = (double)n * kv,
-                                  .sum_q_kv = (double)n * q * kv,
-                                  .heads = 32,
-                                  .kv_heads = 32,
-                                  .head_dim = 128};
+    struct profile_spans spans =
+        MAKE(struct profile_spans, .n_seqs = n, .sum_q = (double)n * q, .sum_kv = (double)n * kv,
+             .sum_q_kv = (double)n * q * kv, .heads = 32, .kv_heads = 32, .head_dim = 128);
     enum profile_match match;
     double ns = profile_attention(profile, &spans, &match);
     ck_assert(isfinite(ns) && ns > 0);
@@ -172,13 +168,9 @@ TEST(a_prefill_behind_a_prefix_lies_between_its_prefix_and_all_keys) {
     for (size_t g = 0; g < sizeof names / sizeof names[0]; g++) {
         struct profile *profile = open_shipped(names[g]);
         const double n = 8, q = 1024, prefix = 3072;
-        struct profile_spans spans = {.n_seqs = 8,
-                                      .sum_q = n * q,
-                                      .sum_kv = n * (prefix + q),
-                                      .sum_q_kv = n * q * (prefix + q / 2),
-                                      .heads = 32,
-                                      .kv_heads = 32,
-                                      .head_dim = 128};
+        struct profile_spans spans = MAKE(
+            struct profile_spans, .n_seqs = 8, .sum_q = n * q, .sum_kv = n * (prefix + q),
+            .sum_q_kv = n * q * (prefix + q / 2), .heads = 32, .kv_heads = 32, .head_dim = 128);
         enum profile_match match;
         double ns = profile_attention_prefill(profile, &spans, &match);
         ck_assert_msg(ns > attention_ns(profile, 8, q, prefix), "%s", names[g]);

@@ -22,14 +22,10 @@ static struct ended run_with(struct system *system, const struct arrival *arriva
     struct list_source list = {arrivals, n, 0};
     struct executor_sim *sim = executor_sim_open(system, system->settings.replicas);
     struct sink sinks[2] = {keeper_sink(&run.keeper), more != NULL ? *more : (struct sink){0}};
-    struct loop_request request = {.system = system,
-                                   .executor = executor_sim_interface(sim),
-                                   .source = {.state = &list, .next = list_next},
-                                   .sinks = sinks,
-                                   .n_sinks = 1 + (more != NULL),
-                                   .records_members = true,
-                                   .seed = seed,
-                                   .decode = decode};
+    struct loop_request request = MAKE(
+        struct loop_request, .system = system, .executor = executor_sim_interface(sim),
+        .source = {.state = &list, .next = list_next}, .sinks = sinks,
+        .n_sinks = 1 + (more != NULL), .records_members = true, .seed = seed, .decode = decode);
     struct err err = {0};
     int status = loop_run(&request, &run.result, &err);
     ck_assert_msg(status == 0, "%s", err.text);
@@ -149,11 +145,9 @@ static void random_arrivals(struct arrival *arrivals, uint64_t seed) {
     for (uint32_t i = 0; i < MANY; i++) {
         uint32_t output = rig_between(&rng, 1, 200);
         at_ns += rig_between(&rng, 0, 40000000);
-        arrivals[i] = (struct arrival){.arrival_ns = at_ns,
-                                       .id = i,
-                                       .prompt_tokens = rig_between(&rng, 1, 300),
-                                       .output_tokens = output,
-                                       .answer_tokens = rig_between(&rng, 1, output)};
+        arrivals[i] = MAKE(struct arrival, .arrival_ns = at_ns, .id = i,
+                           .prompt_tokens = rig_between(&rng, 1, 300), .output_tokens = output,
+                           .answer_tokens = rig_between(&rng, 1, output));
     }
 }
 
@@ -382,11 +376,9 @@ TEST(a_trace_that_stops_short_is_not_for_a_system_that_does_not) {
     struct system *going_on = rig_system("lmdeploy", "h200", true, off);
     struct list_source again = {list, 1, 0};
     struct executor_sim *sim = executor_sim_open(going_on, 1);
-    struct loop_request request = {.system = going_on,
-                                   .executor = executor_sim_interface(sim),
-                                   .source = {.state = &again, .next = list_next},
-                                   .seed = 1,
-                                   .decode = &source};
+    struct loop_request request =
+        MAKE(struct loop_request, .system = going_on, .executor = executor_sim_interface(sim),
+             .source = {.state = &again, .next = list_next}, .seed = 1, .decode = &source);
     struct loop_result result;
     struct err err = {0};
     ck_assert_int_eq(loop_run(&request, &result, &err), ERR_WORLD);

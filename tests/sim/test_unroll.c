@@ -240,11 +240,9 @@ static void assert_refused(const char *system_name, const char *const *texts,
                  texts[n]);
         snprintf(settings[n].value, sizeof settings[n].value, "%s", equals + 1);
     }
-    struct system_request request = {.system = system_name,
-                                     .gpu = "h200",
-                                     .overrides = settings,
-                                     .n_overrides = n,
-                                     .roofline = true};
+    struct system_request request =
+        MAKE(struct system_request, .system = system_name, .gpu = "h200", .overrides = settings,
+             .n_overrides = n, .roofline = true);
     struct err err = {0};
     struct system *system = NULL;
     ck_assert_int_eq(system_open(&request, &system, &err), ERR_USAGE);

@@ -6,112 +6,42 @@
 
 #include "tests/support/forward.h"
 
-static const struct model sdar_blocks = {.name = "sdar-blocks",
-                                         .family = "sdar",
-                                         .layers = 3,
-                                         .hidden = 44,
-                                         .heads = 4,
-                                         .kv_heads = 2,
-                                         .head_dim = 18,
-                                         .ffn = 30,
-                                         .vocab = 35,
-                                         .max_positions = 256,
-                                         .mask_token = 0,
-                                         .qk_norm = true,
-                                         .tied = true,
-                                         .mask = MASK_BLOCK_CAUSAL};
+static const struct model sdar_blocks =
+    TINY(.name = "sdar-blocks", .family = "sdar", .layers = 3, .hidden = 44, .heads = 4,
+         .kv_heads = 2, .head_dim = 18, .ffn = 30, .vocab = 35, .mask_token = 0, .qk_norm = true,
+         .tied = true, .mask = MASK_BLOCK_CAUSAL);
 /* Whose graph evicts behind the second layer. */
-static const struct model focus_blocks = {.name = "sdar-focus",
-                                          .family = "sdar",
-                                          .layers = 4,
-                                          .hidden = 40,
-                                          .heads = 4,
-                                          .kv_heads = 2,
-                                          .head_dim = 10,
-                                          .ffn = 30,
-                                          .vocab = 41,
-                                          .max_positions = 256,
-                                          .mask_token = 0,
-                                          .qk_norm = true,
-                                          .mask = MASK_BLOCK_CAUSAL};
-static const struct graph_options evicting = {.fused = true,
-                                              .logits_bytes = 2,
-                                              .element_bytes = 4,
-                                              .engine = true,
-                                              .exact = true,
-                                              .evicts = true};
-static const struct model fast_blocks = {.name = "fast-blocks",
-                                         .family = "Fast_dLLM_Qwen",
-                                         .layers = 2,
-                                         .hidden = 48,
-                                         .heads = 6,
-                                         .kv_heads = 2,
-                                         .head_dim = 8,
-                                         .ffn = 56,
-                                         .vocab = 61,
-                                         .max_positions = 256,
-                                         .mask_token = 5,
-                                         .qkv_bias = true,
-                                         .shifted_logits = true,
-                                         .mask = MASK_BLOCK_CAUSAL};
-static const struct model qwen_tokens = {.name = "qwen2.5-tokens",
-                                         .family = "qwen2",
-                                         .layers = 3,
-                                         .hidden = 40,
-                                         .heads = 4,
-                                         .kv_heads = 1,
-                                         .head_dim = 8,
-                                         .ffn = 24,
-                                         .vocab = 41,
-                                         .max_positions = 256,
-                                         .mask_token = NO_MASK_TOKEN,
-                                         .qkv_bias = true,
-                                         .tied = true,
-                                         .mask = MASK_CAUSAL};
-static const struct model llama_tokens = {.name = "llama-tokens",
-                                          .family = "llama",
-                                          .layers = 2,
-                                          .hidden = 32,
-                                          .heads = 4,
-                                          .kv_heads = 2,
-                                          .head_dim = 8,
-                                          .ffn = 48,
-                                          .vocab = 67,
-                                          .max_positions = 256,
-                                          .mask_token = NO_MASK_TOKEN,
-                                          .mask = MASK_CAUSAL};
+static const struct model focus_blocks =
+    TINY(.name = "sdar-focus", .family = "sdar", .layers = 4, .hidden = 40, .heads = 4,
+         .kv_heads = 2, .head_dim = 10, .ffn = 30, .vocab = 41, .mask_token = 0, .qk_norm = true,
+         .mask = MASK_BLOCK_CAUSAL);
+static const struct graph_options evicting =
+    ENGINE_GRAPH(.fused = true, .logits_bytes = 2, .exact = true, .evicts = true);
+static const struct model fast_blocks =
+    TINY(.name = "fast-blocks", .family = "Fast_dLLM_Qwen", .layers = 2, .hidden = 48, .heads = 6,
+         .kv_heads = 2, .head_dim = 8, .ffn = 56, .vocab = 61, .mask_token = 5, .qkv_bias = true,
+         .shifted_logits = true, .mask = MASK_BLOCK_CAUSAL);
+static const struct model qwen_tokens =
+    TINY(.name = "qwen2.5-tokens", .family = "qwen2", .layers = 3, .hidden = 40, .heads = 4,
+         .kv_heads = 1, .head_dim = 8, .ffn = 24, .vocab = 41, .mask_token = NO_MASK_TOKEN,
+         .qkv_bias = true, .tied = true, .mask = MASK_CAUSAL);
+static const struct model llama_tokens =
+    TINY(.name = "llama-tokens", .family = "llama", .layers = 2, .hidden = 32, .heads = 4,
+         .kv_heads = 2, .head_dim = 8, .ffn = 48, .vocab = 67, .mask_token = NO_MASK_TOKEN,
+         .mask = MASK_CAUSAL);
 
 /* LLaDA2.0's: a dense layer first, experts in groups with a bias, one that all share, half of a
  * head's channels rotated. */
-static const struct model llada2_blocks = {.name = "llada2-blocks",
-                                           .family = "llada2_moe",
-                                           .layers = 3,
-                                           .hidden = 48,
-                                           .heads = 6,
-                                           .kv_heads = 2,
-                                           .head_dim = 8,
-                                           .rotary_dim = 4,
-                                           .ffn = 56,
-                                           .vocab = 61,
-                                           .max_positions = 256,
-                                           .mask_token = 5,
-                                           .qk_norm = true,
-                                           .mask = MASK_BLOCK_CAUSAL,
-                                           .router = ROUTER_SIGMOID_GROUPED,
-                                           .experts = 16,
-                                           .experts_active = 4,
-                                           .expert_ffn = 16,
-                                           .shared_experts = 1,
-                                           .shared_ffn = 24,
-                                           .dense_layers = 1,
-                                           .expert_groups = 4,
-                                           .expert_groups_active = 2,
-                                           .expert_bias = true,
-                                           .norm_topk = true,
-                                           .routed_scale = 2.5};
+static const struct model llada2_blocks =
+    TINY(.name = "llada2-blocks", .family = "llada2_moe", .layers = 3, .hidden = 48, .heads = 6,
+         .kv_heads = 2, .head_dim = 8, .rotary_dim = 4, .ffn = 56, .vocab = 61, .mask_token = 5,
+         .qk_norm = true, .mask = MASK_BLOCK_CAUSAL, .router = ROUTER_SIGMOID_GROUPED,
+         .experts = 16, .experts_active = 4, .expert_ffn = 16, .shared_experts = 1,
+         .shared_ffn = 24, .dense_layers = 1, .expert_groups = 4, .expert_groups_active = 2,
+         .expert_bias = true, .norm_topk = true, .routed_scale = 2.5);
 
-static const struct graph_options exact = {
-    .fused = true, .logits_bytes = 2, .element_bytes = 4, .engine = true, .exact = true};
+static const struct graph_options exact =
+    ENGINE_GRAPH(.fused = true, .logits_bytes = 2, .exact = true);
 
 static inline struct rig *exact_rig(const struct model *model, const struct graph_options *options,
                                     uint32_t page_rows) {
@@ -244,14 +174,12 @@ static inline void chain_add(struct chain *c, struct rig *rig) {
         c->rows[r] = yields ? c->queries - 1 : chain_query(c, c->begin + r);
         c->targets[r] = yields ? c->first + c->queries : c->begin + r;
     }
-    const struct step_part part = {
-        .canvas = (int64_t)c->request * CANVAS_TOKENS,
-        .positions = c->positions,
-        .logit_rows = c->rows,
-        .targets = c->targets,
-        .decision = {.n_rows = yields || chain_decides(c) ? (uint32_t)n_rows : 0,
-                     .take = yields ? 1 : (uint32_t)chain_take(c)},
-        .kv_pages = {c->pages, c->n_pages, c->extents}};
+    const struct step_part part =
+        MAKE(struct step_part, .canvas = (int64_t)c->request * CANVAS_TOKENS,
+             .positions = c->positions, .logit_rows = c->rows, .targets = c->targets,
+             .decision = {.n_rows = yields || chain_decides(c) ? (uint32_t)n_rows : 0,
+                          .take = yields ? 1 : (uint32_t)chain_take(c)},
+             .kv_pages = {c->pages, c->n_pages, c->extents});
     struct span *span = rig_add(rig, (uint32_t)c->queries, (uint32_t)c->first, &part);
     span->phase = c->phase;
     span->exact = 1;

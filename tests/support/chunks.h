@@ -13,17 +13,12 @@ static inline bool coin(struct rng *rng) {
 }
 
 static inline void random_graph(struct rng *rng, struct graph *graph) {
-    struct graph_options options = {.fused = coin(rng),
-                                    .gathers_cache = coin(rng),
-                                    .splits_first_layer = coin(rng),
-                                    .selects = coin(rng),
-                                    .compares_values = coin(rng),
-                                    .logits_bytes = coin(rng) ? 2 : 4,
-                                    .copy_bytes = coin(rng) ? 8 : 0,
-                                    .softmax_bytes = coin(rng) ? 8 : 0,
-                                    .fused_head = rng_uniform(rng) < 0.2,
-                                    .fused_gate_up = coin(rng),
-                                    .engine = coin(rng)};
+    struct graph_options options =
+        MAKE(struct graph_options, .fused = coin(rng), .gathers_cache = coin(rng),
+             .splits_first_layer = coin(rng), .selects = coin(rng), .compares_values = coin(rng),
+             .logits_bytes = coin(rng) ? 2 : 4, .copy_bytes = coin(rng) ? 8 : 0,
+             .softmax_bytes = coin(rng) ? 8 : 0, .fused_head = rng_uniform(rng) < 0.2,
+             .fused_gate_up = coin(rng), .engine = coin(rng));
     if (rng_uniform(rng) < 0.3) {
         options.query_chunks = options.fused = true;
         options.gathers_cache = options.splits_first_layer = false;

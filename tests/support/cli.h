@@ -81,10 +81,9 @@ static inline struct output cli_run(const struct child *child, const char *const
     }
     int status;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    struct output output = {.status =
-                                WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-                            .out = cli_read(out),
-                            .err = cli_read(err)};
+    struct output output = MAKE(
+        struct output, .status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+        .out = cli_read(out), .err = cli_read(err));
     fclose(out);
     fclose(err);
     return output;

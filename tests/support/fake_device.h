@@ -79,10 +79,61 @@ static inline double pass_ns(double rows, double channels) {
     return 1000 + 0.05 * rows * channels;
 }
 
-static inline int fake_linear(struct device *device, const struct call_linear *call) {
-    (void)device;
-    return fake_cost(product_ns(call->n_tokens, call->n_outputs, call->n_inputs));
+/* What a kernel takes. */
+#define COST(kernel, time_ns)                                                                      \
+    static inline int fake_##kernel(struct device *device, const struct call_##kernel *call) {     \
+        (void)device;                                                                              \
+        return fake_cost(time_ns);                                                                 \
+    }
+
+COST(linear, product_ns(call->n_tokens, call->n_outputs, call->n_inputs))
+COST(gate_up, product_ns(call->n_tokens, call->n_hidden, call->n_channels))
+COST(head, product_ns(call->n_rows, call->n_vocab, call->n_channels))
+COST(add, pass_ns((double)call->n, 1))
+COST(rope, pass_ns(call->n_tokens, call->n_heads + 2.0 * call->n_kv_heads))
+COST(keep, pass_ns(call->n_tokens, call->n_kv_heads))
+COST(swiglu, pass_ns(call->n_tokens, call->n_hidden))
+COST(sample, pass_ns(call->n_rows, call->n_vocab))
+COST(credit, pass_ns(call->n_rows, 64))
+COST(softmax, pass_ns(call->n_rows, 2.0 * call->n_vocab))
+COST(keep_expected, pass_ns(call->n_rows, call->n_channels))
+COST(add_expected, pass_ns(call->n_tokens, call->n_channels))
+COST(next_step, pass_ns(call->n_rows, 1))
+COST(importance, pass_ns(call->n_requests, 10.0 * call->max_masked))
+COST(compact, pass_ns(call->max_rows, call->width[0]))
+COST(moe_route, pass_ns(call->n_tokens, call->n_experts))
+COST(moe_sort, pass_ns(call->n_tokens, call->n_active))
+COST(moe_combine, pass_ns(call->n_tokens, (double)call->n_active * call->n_channels))
+COST(dense_attention,
+     1000 + 0.001 * call->n_requests * (double)call->max_tokens * (call->max_tokens + 128.0))
+
+/* As many experts as there are pairs are read, or all. */
+static inline double fake_experts_ns(double pairs, double experts, double width) {
+    return 2000 + 0.001 * width * (pairs + (pairs < experts ? pairs : experts));
 }
+
+COST(moe_gate_up, fake_experts_ns((double)call->n_tokens * call->n_active, call->n_experts,
+                                  (double)call->n_hidden * call->n_channels))
+COST(moe_down, fake_experts_ns((double)call->n_tokens * call->n_active, call->n_experts,
+                               (double)call->n_hidden * call->n_channels))
+
+static inline double fake_sum(const int32_t *values, int32_t begin, int32_t end) {
+    double sum = 0;
+    for (int32_t i = begin; i < end; i++) {
+        sum += values[i];
+    }
+    return sum;
+}
+
+COST(block_attention, 1500 + 0.01 * call->max_queries * fake_sum(call->kept, 0, call->n_requests))
+COST(paged_attention,
+     1500 + 0.01 * fake_sum(call->extent, call->start[0], call->start[call->n_requests]))
+/* Twice the candidates, which are what stands outside of the blocks, and what is kept. */
+COST(select,
+     1500 +
+         2 * (call->start[call->n_requests] + fake_sum(call->block_start, 0, call->n_requests) -
+              fake_sum(call->block_end, 0, call->n_requests)) +
+         fake_sum(call->kept, 0, call->n_requests))
 
 static inline int fake_embed(struct device *device, const struct call_embed *call) {
     (void)device;
@@ -98,161 +149,17 @@ static inline int fake_norm(struct device *device, const struct call_norm *call)
     return fake_cost(pass_ns(call->n_rows, call->n_channels));
 }
 
-static inline int fake_add(struct device *device, const struct call_add *call) {
-    (void)device;
-    return fake_cost(pass_ns((double)call->n, 1));
-}
-
-static inline int fake_rope(struct device *device, const struct call_rope *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_tokens, call->n_heads + 2.0 * call->n_kv_heads));
-}
-
-static inline int fake_keep(struct device *device, const struct call_keep *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_tokens, call->n_kv_heads));
-}
-
-static inline int fake_swiglu(struct device *device, const struct call_swiglu *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_tokens, call->n_hidden));
-}
-
-static inline int fake_dense_attention(struct device *device,
-                                       const struct call_dense_attention *call) {
-    (void)device;
-    double q = call->max_tokens;
-    return fake_cost(1000 + 0.001 * call->n_requests * q * (q + 128));
-}
-
-static inline int fake_block_attention(struct device *device,
-                                       const struct call_block_attention *call) {
-    (void)device;
-    double kept = 0;
-    for (int32_t r = 0; r < call->n_requests; r++) {
-        kept += call->kept[r];
-    }
-    return fake_cost(1500 + 0.01 * call->max_queries * kept);
-}
-
-static inline int fake_select(struct device *device, const struct call_select *call) {
-    (void)device;
-    double candidates = call->start[call->n_requests], kept = 0;
-    for (int32_t r = 0; r < call->n_requests; r++) {
-        candidates -= call->block_end[r] - call->block_start[r];
-        kept += call->kept[r];
-    }
-    return fake_cost(1500 + 2 * candidates + kept);
-}
-
-static inline int fake_gate_up(struct device *device, const struct call_gate_up *call) {
-    (void)device;
-    return fake_cost(product_ns(call->n_tokens, call->n_hidden, call->n_channels));
-}
-
-static inline int fake_head(struct device *device, const struct call_head *call) {
-    (void)device;
-    return fake_cost(product_ns(call->n_rows, call->n_vocab, call->n_channels));
-}
-
-static inline int fake_sample(struct device *device, const struct call_sample *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_rows, call->n_vocab));
-}
-
-static inline int fake_credit(struct device *device, const struct call_credit *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_rows, 64));
-}
-
-static inline int fake_softmax(struct device *device, const struct call_softmax *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_rows, 2.0 * call->n_vocab));
-}
-
-static inline int fake_keep_expected(struct device *device, const struct call_keep_expected *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_rows, call->n_channels));
-}
-
-static inline int fake_add_expected(struct device *device, const struct call_add_expected *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_tokens, call->n_channels));
-}
-
-static inline int fake_next_step(struct device *device, const struct call_next_step *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_rows, 1));
-}
-
 static inline int fake_decode(struct device *device, const struct call_decode *call) {
     (void)device;
-    double rows = 0;
-    for (int32_t r = 0; r < call->n_requests; r++) {
-        rows += call->n_rows[r];
-    }
     fake_host_cost(REQUEST_NS * call->n_requests);
-    int status = fake_cost(700 + 3 * rows);
+    int status = fake_cost(700 + 3 * fake_sum(call->n_rows, 0, call->n_requests));
     fake.in_step = false;
     return status;
 }
 
 static inline int fake_random(struct device *device, const struct call_random *call) {
-    (void)device;
-    (void)call;
+    (void)device, (void)call;
     return DEVICE_OK;
-}
-
-static inline int fake_paged_attention(struct device *device,
-                                       const struct call_paged_attention *call) {
-    (void)device;
-    double pairs = 0;
-    for (int32_t t = call->start[0]; t < call->start[call->n_requests]; t++) {
-        pairs += call->extent[t];
-    }
-    return fake_cost(1500 + 0.01 * pairs);
-}
-
-static inline int fake_importance(struct device *device, const struct call_importance *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_requests, 10.0 * call->max_masked));
-}
-
-static inline int fake_compact(struct device *device, const struct call_compact *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->max_rows, call->width[0]));
-}
-
-static inline int fake_moe_route(struct device *device, const struct call_moe_route *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_tokens, call->n_experts));
-}
-
-static inline int fake_moe_sort(struct device *device, const struct call_moe_sort *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_tokens, call->n_active));
-}
-
-/* As many experts as there are pairs are read, or all. */
-static inline double fake_experts_ns(double pairs, double experts, double width) {
-    return 2000 + 0.001 * width * (pairs + (pairs < experts ? pairs : experts));
-}
-
-static inline int fake_moe_gate_up(struct device *device, const struct call_moe_gate_up *call) {
-    (void)device;
-    return fake_cost(fake_experts_ns((double)call->n_tokens * call->n_active, call->n_experts,
-                                     (double)call->n_hidden * call->n_channels));
-}
-
-static inline int fake_moe_down(struct device *device, const struct call_moe_down *call) {
-    (void)device;
-    return fake_cost(fake_experts_ns((double)call->n_tokens * call->n_active, call->n_experts,
-                                     (double)call->n_hidden * call->n_channels));
-}
-
-static inline int fake_moe_combine(struct device *device, const struct call_moe_combine *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_tokens, (double)call->n_active * call->n_channels));
 }
 
 static inline int fake_event_open(struct device *device, struct device_event **out) {
@@ -281,12 +188,9 @@ static inline int fake_elapsed(struct device *device, struct device_event *from,
 
 static inline int fake_facts(struct device *device, struct device_facts *out) {
     (void)device;
-    *out = (struct device_facts){.name = "a fake",
-                                 .memory_bytes = 8LL << 30,
-                                 .free_bytes = 4LL << 30,
-                                 .l2_bytes = 1 << 16,
-                                 .n_sms = 1,
-                                 .capability = fake.capability};
+    *out = MAKE(struct device_facts, .name = "a fake", .memory_bytes = 8LL << 30,
+                .free_bytes = 4LL << 30, .l2_bytes = 1 << 16, .n_sms = 1,
+                .capability = fake.capability);
     return DEVICE_OK;
 }
 

@@ -95,29 +95,29 @@ static inline int faulty_drain(struct device *device) {
     }
 #include "kernels/device/kernels.def"
 
-struct faulty_copy {
+struct faulty_move {
     void *to;
     const void *from;
     int64_t bytes;
 };
 
 static int faulty_issue_copy(struct device *device, const void *call) {
-    const struct faulty_copy *c = call;
+    const struct faulty_move *c = call;
     return device_cpu.copy(device, c->to, c->from, c->bytes);
 }
 
 static int faulty_issue_clear(struct device *device, const void *call) {
-    const struct faulty_copy *c = call;
+    const struct faulty_move *c = call;
     return device_cpu.clear(device, c->to, c->bytes);
 }
 
-static int faulty_do_copy(struct device *device, void *to, const void *from, int64_t bytes) {
-    const struct faulty_copy call = {to, from, bytes};
+static int faulty_copy(struct device *device, void *to, const void *from, int64_t bytes) {
+    const struct faulty_move call = {to, from, bytes};
     return faulty_issue(device, faulty_issue_copy, &call, sizeof call);
 }
 
 static int faulty_clear(struct device *device, void *to, int64_t bytes) {
-    const struct faulty_copy call = {to, NULL, bytes};
+    const struct faulty_move call = {to, NULL, bytes};
     return faulty_issue(device, faulty_issue_clear, &call, sizeof call);
 }
 
@@ -174,34 +174,43 @@ static int faulty_open(int32_t index, enum kernel_dtype dtype, struct device **o
     return device_cpu.open(index, dtype, out, text);
 }
 
+/* Calls that fail, or do what the CPU does and are counted. */
+#define FAULTY(entry, failure, count, parameters, arguments)                                       \
+    static int faulty_##entry parameters {                                                         \
+        if (faulty_trips()) {                                                                      \
+            return failure;                                                                        \
+        }                                                                                          \
+        count;                                                                                     \
+        return device_cpu.entry arguments;                                                         \
+    }
+
+FAULTY(facts, DEVICE_FAILED, (void)0, (struct device * device, struct device_facts *out),
+       (device, out))
+FAULTY(allocate, DEVICE_NO_MEMORY, (void)0, (struct device * device, int64_t bytes, void **out),
+       (device, bytes, out))
+FAULTY(allocate_host, DEVICE_NO_MEMORY, faulty.n_host_pieces++,
+       (struct device * device, int64_t bytes, void **out), (device, bytes, out))
+FAULTY(granule, DEVICE_REFUSED, faulty.n_mapping_calls++, (struct device * device, int64_t *bytes),
+       (device, bytes))
+FAULTY(map, DEVICE_FAILED, faulty.n_mapping_calls++,
+       (struct device * device, void *at, struct device_handle *handle), (device, at, handle))
+FAULTY(allow, DEVICE_FAILED, faulty.n_mapping_calls++,
+       (struct device * device, void *at, int64_t bytes), (device, at, bytes))
+FAULTY(event_open, DEVICE_NO_MEMORY, faulty.n_marks++,
+       (struct device * device, struct device_event **out), (device, out))
+FAULTY(event_record, DEVICE_FAILED, (void)0, (struct device * device, struct device_event *event),
+       (device, event))
+FAULTY(event_elapsed, DEVICE_FAILED, (void)0,
+       (struct device * device, struct device_event *from, struct device_event *to, double *ns),
+       (device, from, to, ns))
+
 static const char *faulty_trouble(const struct device *device) {
     return faulty.trouble != NULL ? faulty.trouble : device_cpu.trouble(device);
-}
-
-static int faulty_facts(struct device *device, struct device_facts *out) {
-    return faulty_trips() ? DEVICE_FAILED : device_cpu.facts(device, out);
-}
-
-static int faulty_allocate(struct device *device, int64_t bytes, void **out) {
-    return faulty_trips() ? DEVICE_NO_MEMORY : device_cpu.allocate(device, bytes, out);
-}
-
-static int faulty_allocate_host(struct device *device, int64_t bytes, void **out) {
-    if (faulty_trips()) {
-        return DEVICE_NO_MEMORY;
-    }
-    faulty.n_host_pieces++;
-    return device_cpu.allocate_host(device, bytes, out);
 }
 
 static void faulty_release_host(struct device *device, void *memory) {
     faulty.n_host_pieces -= memory != NULL;
     device_cpu.release_host(device, memory);
-}
-
-static int faulty_granule(struct device *device, int64_t *bytes) {
-    faulty.n_mapping_calls++;
-    return faulty_trips() ? DEVICE_REFUSED : device_cpu.granule(device, bytes);
 }
 
 static int faulty_range_open(struct device *device, int64_t bytes, void **out) {
@@ -238,16 +247,6 @@ static void faulty_handle_close(struct device *device, struct device_handle *han
     device_cpu.handle_close(device, handle);
 }
 
-static int faulty_map(struct device *device, void *at, struct device_handle *handle) {
-    faulty.n_mapping_calls++;
-    return faulty_trips() ? DEVICE_FAILED : device_cpu.map(device, at, handle);
-}
-
-static int faulty_allow(struct device *device, void *at, int64_t bytes) {
-    faulty.n_mapping_calls++;
-    return faulty_trips() ? DEVICE_FAILED : device_cpu.allow(device, at, bytes);
-}
-
 static int faulty_unmap(struct device *device, struct device_handle *handle) {
     faulty.n_mapping_calls++;
     ck_assert_int_eq(faulty.n_queued, 0); /* which may want to read it */
@@ -255,7 +254,7 @@ static int faulty_unmap(struct device *device, struct device_handle *handle) {
 }
 
 static int faulty_upload(struct device *device, void *to, const void *from, int64_t bytes) {
-    const struct faulty_copy call = {to, from, bytes};
+    const struct faulty_move call = {to, from, bytes};
     if (!faulty.queues) {
         return faulty_trips() ? DEVICE_FAILED : device_cpu.upload(device, to, from, bytes);
     }
@@ -272,21 +271,9 @@ static int faulty_finish(struct device *device) {
     return faulty_trips() ? DEVICE_FAILED : faulty_drain(device);
 }
 
-static int faulty_event_open(struct device *device, struct device_event **out) {
-    if (faulty_trips()) {
-        return DEVICE_NO_MEMORY;
-    }
-    faulty.n_marks++;
-    return device_cpu.event_open(device, out);
-}
-
 static void faulty_event_close(struct device *device, struct device_event *mark) {
     faulty.n_marks--;
     device_cpu.event_close(device, mark);
-}
-
-static int faulty_event_record(struct device *device, struct device_event *mark) {
-    return faulty_trips() ? DEVICE_FAILED : device_cpu.event_record(device, mark);
 }
 
 static int faulty_event_reached(struct device *device, struct device_event *mark, bool *out) {
@@ -301,45 +288,20 @@ static int faulty_event_wait(struct device *device, struct device_event *mark) {
     return faulty_trips() ? DEVICE_FAILED : faulty_drain(device);
 }
 
-static int faulty_event_elapsed(struct device *device, struct device_event *from,
-                                struct device_event *to, double *ns) {
-    return faulty_trips() ? DEVICE_FAILED : device_cpu.event_elapsed(device, from, to, ns);
-}
-
 /* Sets everything back. fail_at as above. */
 static inline struct device_table faulty_device(long fail_at) {
     faulty = (struct faulty){.fail_at = fail_at};
     struct device_table table = device_cpu; /* what cannot fail */
     table.name = "faulty";
-    table.open = faulty_open;
-    table.trouble = faulty_trouble;
-    table.facts = faulty_facts;
-    table.allocate = faulty_allocate;
-    table.allocate_host = faulty_allocate_host;
-    table.release_host = faulty_release_host;
-    table.granule = faulty_granule;
-    table.range_open = faulty_range_open;
-    table.range_close = faulty_range_close;
-    table.handle_open = faulty_handle_open;
-    table.handle_close = faulty_handle_close;
-    table.map = faulty_map;
-    table.allow = faulty_allow;
-    table.unmap = faulty_unmap;
-    table.upload = faulty_upload;
-    table.download = faulty_download;
-    table.copy = faulty_do_copy;
-    table.clear = faulty_clear;
-    table.finish = faulty_finish;
-    table.event_open = faulty_event_open;
-    table.event_close = faulty_event_close;
-    table.event_record = faulty_event_record;
-    table.event_reached = faulty_event_reached;
-    table.event_wait = faulty_event_wait;
-    table.event_elapsed = faulty_event_elapsed;
-    table.capture_begin = faulty_capture_begin;
-    table.capture_end = faulty_capture_end;
-    table.graph_launch = faulty_graph_launch;
-    table.graph_close = faulty_graph_close;
+#define ENTRY(entry) table.entry = faulty_##entry
+    ENTRY(open), ENTRY(trouble), ENTRY(facts), ENTRY(allocate), ENTRY(allocate_host),
+        ENTRY(release_host), ENTRY(granule), ENTRY(range_open), ENTRY(range_close),
+        ENTRY(handle_open), ENTRY(handle_close), ENTRY(map), ENTRY(allow), ENTRY(unmap),
+        ENTRY(upload), ENTRY(download), ENTRY(copy), ENTRY(clear), ENTRY(finish), ENTRY(event_open),
+        ENTRY(event_close), ENTRY(event_record), ENTRY(event_reached), ENTRY(event_wait),
+        ENTRY(event_elapsed), ENTRY(capture_begin), ENTRY(capture_end), ENTRY(graph_launch),
+        ENTRY(graph_close);
+#undef ENTRY
 #define KERNEL(kernel) table.kernel = faulty_##kernel;
 #include "kernels/device/kernels.def"
     return table;

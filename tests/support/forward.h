@@ -13,64 +13,30 @@
 
 /* ---- models ---- */
 
+#define TINY(...)                                                                                  \
+    { .max_positions = 256, __VA_ARGS__ }
+#define ENGINE_GRAPH(...)                                                                          \
+    { .element_bytes = 4, .engine = true, __VA_ARGS__ } /* in float32 */
+
 /* The shapes of the golden checkpoints, and one with head norms and a tied head whose sizes are no
  * multiples of anything a kernel takes at once. */
-static const struct model llada = {.name = "llada-tiny",
-                                   .family = "llada",
-                                   .layers = 2,
-                                   .hidden = 32,
-                                   .heads = 4,
-                                   .kv_heads = 4,
-                                   .head_dim = 8,
-                                   .ffn = 48,
-                                   .vocab = 67,
-                                   .max_positions = 256,
-                                   .mask_token = 66};
-static const struct model dream = {.name = "dream-tiny",
-                                   .family = "Dream",
-                                   .layers = 2,
-                                   .hidden = 48,
-                                   .heads = 6,
-                                   .kv_heads = 2,
-                                   .head_dim = 8,
-                                   .ffn = 56,
-                                   .vocab = 61,
-                                   .max_positions = 256,
-                                   .mask_token = 5,
-                                   .qkv_bias = true,
-                                   .shifted_logits = true};
-static const struct model sdar = {.name = "sdar-tiny",
-                                  .family = "sdar",
-                                  .layers = 3,
-                                  .hidden = 44,
-                                  .heads = 4,
-                                  .kv_heads = 2,
-                                  .head_dim = 18,
-                                  .ffn = 30,
-                                  .vocab = 35,
-                                  .max_positions = 256,
-                                  .mask_token = 0,
-                                  .qk_norm = true,
-                                  .tied = true};
+static const struct model llada =
+    TINY(.name = "llada-tiny", .family = "llada", .layers = 2, .hidden = 32, .heads = 4,
+         .kv_heads = 4, .head_dim = 8, .ffn = 48, .vocab = 67, .mask_token = 66);
+static const struct model dream =
+    TINY(.name = "dream-tiny", .family = "Dream", .layers = 2, .hidden = 48, .heads = 6,
+         .kv_heads = 2, .head_dim = 8, .ffn = 56, .vocab = 61, .mask_token = 5, .qkv_bias = true,
+         .shifted_logits = true);
+static const struct model sdar =
+    TINY(.name = "sdar-tiny", .family = "sdar", .layers = 3, .hidden = 44, .heads = 4,
+         .kv_heads = 2, .head_dim = 18, .ffn = 30, .vocab = 35, .mask_token = 0, .qk_norm = true,
+         .tied = true);
 /* LLaDA-MoE's: every layer a mixture. */
-static const struct model llada_moe = {.name = "llada-moe-tiny",
-                                       .family = "lladamoe",
-                                       .layers = 2,
-                                       .hidden = 32,
-                                       .heads = 4,
-                                       .kv_heads = 4,
-                                       .head_dim = 8,
-                                       .vocab = 67,
-                                       .max_positions = 256,
-                                       .mask_token = 66,
-                                       .qk_norm = true,
-                                       .router = ROUTER_SOFTMAX,
-                                       .experts = 8,
-                                       .experts_active = 3,
-                                       .expert_ffn = 24,
-                                       .expert_groups = 1,
-                                       .expert_groups_active = 1,
-                                       .routed_scale = 1};
+static const struct model llada_moe =
+    TINY(.name = "llada-moe-tiny", .family = "lladamoe", .layers = 2, .hidden = 32, .heads = 4,
+         .kv_heads = 4, .head_dim = 8, .vocab = 67, .mask_token = 66, .qk_norm = true,
+         .router = ROUTER_SOFTMAX, .experts = 8, .experts_active = 3, .expert_ffn = 24,
+         .expert_groups = 1, .expert_groups_active = 1, .routed_scale = 1);
 static const struct model *const models[] = {&llada, &dream, &sdar, &llada_moe};
 enum {
     N_MODELS = 4,
@@ -83,20 +49,12 @@ enum {
     WORKSPACE = 64 << 20
 };
 
-/* Graphs for the engine, in float32. */
-static const struct graph_options fused = {.fused = true,
-                                           .stored_rows = SYM_FULL_Q,
-                                           .logits_bytes = 2,
-                                           .element_bytes = 4,
-                                           .engine = true};
-static const struct graph_options eager = {
-    .stored_rows = SYM_FULL_Q, .logits_bytes = 4, .element_bytes = 4, .engine = true};
-static const struct graph_options sparse = {.fused = true,
-                                            .stored_rows = SYM_FULL_Q,
-                                            .logits_bytes = 2,
-                                            .element_bytes = 4,
-                                            .engine = true,
-                                            .selects = true};
+static const struct graph_options fused =
+    ENGINE_GRAPH(.fused = true, .stored_rows = SYM_FULL_Q, .logits_bytes = 2);
+static const struct graph_options eager =
+    ENGINE_GRAPH(.stored_rows = SYM_FULL_Q, .logits_bytes = 4);
+static const struct graph_options sparse =
+    ENGINE_GRAPH(.fused = true, .stored_rows = SYM_FULL_Q, .logits_bytes = 2, .selects = true);
 
 /* ---- an engine and its batch ---- */
 
@@ -147,10 +105,8 @@ static inline int rig_try_open(const struct rig_setup *setup, struct rig **out, 
     options.element_bytes = setup->dtype == KERNEL_F32 ? 4 : 2;
     graph_build(&rig->graph, setup->model, &options);
     rig->planner = "first-fit";
-    rig->result = (struct step_result){.token = rig->token,
-                                       .confidence = rig->confidence,
-                                       .committed = rig->committed,
-                                       .n_committed = rig->n_committed};
+    rig->result = MAKE(struct step_result, .token = rig->token, .confidence = rig->confidence,
+                       .committed = rig->committed, .n_committed = rig->n_committed);
     int status = engine_device_start(setup->table != NULL ? setup->table : &device_cpu,
                                      setup->dtype, &rig->device, err);
     if (status == 0) {
@@ -213,11 +169,9 @@ static inline void rig_read(struct rig *rig, int request, int first, int32_t *to
 static inline struct span *rig_add(struct rig *rig, uint32_t queries, uint32_t context,
                                    const struct step_part *part) {
     uint32_t i = rig->shape.n_spans++;
-    rig->spans[i] = (struct span){.phase = context > 0 ? PHASE_REUSE : PHASE_REFRESH,
-                                  .queries = queries,
-                                  .first_queries = queries,
-                                  .context = context,
-                                  .logit_rows = queries};
+    rig->spans[i] =
+        MAKE(struct span, .phase = context > 0 ? PHASE_REUSE : PHASE_REFRESH, .queries = queries,
+             .first_queries = queries, .context = context, .logit_rows = queries);
     rig->span_list[i] = &rig->spans[i];
     rig->parts[i] = *part;
     rig->shape.spans = rig->span_list;
@@ -247,12 +201,9 @@ static inline void rig_plan(struct rig *rig) {
     }
     placement_make(planner_find(rig->planner, &err), &rig->graph, &rig->shape, rig->chunks,
                    &rig->placement);
-    rig->step = (struct step){.placement = &rig->placement,
-                              .shape = &rig->shape,
-                              .parts = rig->parts,
-                              .rule = {.kind = DECODE_THRESHOLD},
-                              .evict = rig->evict,
-                              .evict_state = rig->evict_state};
+    rig->step = MAKE(struct step, .placement = &rig->placement, .shape = &rig->shape,
+                     .parts = rig->parts, .rule = {.kind = DECODE_THRESHOLD}, .evict = rig->evict,
+                     .evict_state = rig->evict_state);
     rig_threshold(rig, 0.5f);
     memset(rig->token, 0xff, sizeof rig->token);
     memset(rig->confidence, 0xff, sizeof rig->confidence);

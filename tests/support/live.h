@@ -24,12 +24,9 @@ static inline struct system *live_system_of(const char *name, const char *model,
         snprintf(setting->key, sizeof setting->key, "%.*s", (int)(equals - text), text);
         snprintf(setting->value, sizeof setting->value, "%s", equals + 1);
     }
-    struct system_request request = {.system = name,
-                                     .model = model,
-                                     .gpu = "cpu",
-                                     .overrides = all,
-                                     .n_overrides = n,
-                                     .roofline = true};
+    struct system_request request =
+        MAKE(struct system_request, .system = name, .model = model, .gpu = "cpu", .overrides = all,
+             .n_overrides = n, .roofline = true);
     struct err err = {0};
     struct system *system = NULL;
     int status = system_open(&request, &system, &err);
@@ -94,14 +91,10 @@ static inline int served_step(void *state, const struct step_record *record, str
             decode_log_add(served->passes, record->request_ids[j], &pass, record->repeat, NULL);
         }
     }
-    served->steps[i] = (struct replay_step){.steps = record->repeat,
-                                            .n_requests = record->n,
-                                            .start_ns = record->start_ns,
-                                            .end_ns = record->end_ns,
-                                            .gpu_ns = record->gpu_ns,
-                                            .host_ns = record->host_ns,
-                                            .request_ids = served->ids[i],
-                                            .commits = served->commits[i]};
+    served->steps[i] = MAKE(struct replay_step, .steps = record->repeat, .n_requests = record->n,
+                            .start_ns = record->start_ns, .end_ns = record->end_ns,
+                            .gpu_ns = record->gpu_ns, .host_ns = record->host_ns,
+                            .request_ids = served->ids[i], .commits = served->commits[i]);
     const struct step_positions *positions = record->positions;
     if (positions != NULL) {
         ck_assert_uint_le(positions->stride, LIVE_BLOCK);
@@ -168,11 +161,9 @@ static inline struct served *serve(const struct serving *serving) {
     live_set_prompt(live, serving->prompt, serving->prompt_state);
     struct executor_sim *sim = executor_sim_open(system, 1);
     struct executor_replay *replay = NULL;
-    struct meter_request around = {.inner = live_interface(live),
-                                   .system = system,
-                                   .pricer = sim,
-                                   .places_all = true,
-                                   .accuracy = serving->accuracy};
+    struct meter_request around =
+        MAKE(struct meter_request, .inner = live_interface(live), .system = system, .pricer = sim,
+             .places_all = true, .accuracy = serving->accuracy);
     if (serving->played != NULL) {
         replay = executor_replay_open(serving->played->steps, serving->played->n_steps, 1,
                                       serving->played->is_live);
@@ -189,15 +180,10 @@ static inline struct served *serve(const struct serving *serving) {
     meter_init(&meter, &around);
     struct list_source list = {serving->arrivals, serving->n, 0};
     struct sink sink = {.state = served, .request = served_request, .step = served_step};
-    struct loop_request request = {.system = system,
-                                   .executor = meter_interface(&meter),
-                                   .source = {.state = &list, .next = list_next},
-                                   .sinks = &sink,
-                                   .n_sinks = 1,
-                                   .records_members = true,
-                                   .decode = serving->decode,
-                                   .stop = &served->stop,
-                                   .seed = 1};
+    struct loop_request request =
+        MAKE(struct loop_request, .system = system, .executor = meter_interface(&meter),
+             .source = {.state = &list, .next = list_next}, .sinks = &sink, .n_sinks = 1,
+             .records_members = true, .decode = serving->decode, .stop = &served->stop, .seed = 1);
     (void)loop_run(&request, &served->result, err);
     int64_t logit_bytes;
     meter_memory(&meter, &served->planned_activation_bytes, &logit_bytes);

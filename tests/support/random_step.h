@@ -23,14 +23,11 @@ static inline struct step_shape random_shape(struct rng *rng, uint32_t most, uin
     shape_clear(&shape);
     for (uint32_t i = rig_between(rng, 1, most); i > 0; i--) {
         uint32_t canvas = rig_between(rng, 2, longest), queries = rig_between(rng, 1, canvas);
-        struct span span = {.phase = PHASE_REFRESH,
-                            .queries = queries,
-                            .first_queries = canvas,
-                            .context = canvas - queries,
-                            .logit_rows = rig_between(rng, 0, queries),
-                            .select_rows = rig_between(rng, 0, canvas),
-                            .pack_rows = rig_between(rng, 0, canvas),
-                            .value_rows = rig_between(rng, 0, canvas)};
+        struct span span = MAKE(
+            struct span, .phase = PHASE_REFRESH, .queries = queries, .first_queries = canvas,
+            .context = canvas - queries, .logit_rows = rig_between(rng, 0, queries),
+            .select_rows = rig_between(rng, 0, canvas), .pack_rows = rig_between(rng, 0, canvas),
+            .value_rows = rig_between(rng, 0, canvas));
         shape_add(shape.sym, &span, 1);
     }
     return shape;

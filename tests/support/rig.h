@@ -72,11 +72,10 @@ static inline enum source_reply poisson_next(void *state, struct arrival *out, s
         return SOURCE_END;
     }
     source->now_s += -log(rng_uniform(&source->rng)) / source->rate;
-    *out = (struct arrival){
-        .arrival_ns = (int64_t)(source->now_s * 1e9),
-        .id = source->next++,
+    *out = MAKE(
+        struct arrival, .arrival_ns = (int64_t)(source->now_s * 1e9), .id = source->next++,
         .prompt_tokens = rig_between(&source->lengths, source->prompt_min, source->prompt_max),
-        .output_tokens = rig_between(&source->lengths, source->output_min, source->output_max)};
+        .output_tokens = rig_between(&source->lengths, source->output_min, source->output_max));
     return SOURCE_ROW;
 }
 
@@ -111,10 +110,8 @@ static inline int fixed_wait(void *state, int64_t until_ns, struct completion *o
     if (fixed->busy && fixed->end_ns <= until_ns) {
         fixed->busy = false;
         fixed->now_ns = fixed->end_ns;
-        *out = (struct completion){.kind = COMPLETION_BATCH,
-                                   .time_ns = fixed->end_ns,
-                                   .start_ns = fixed->start_ns,
-                                   .steps = fixed->steps};
+        *out = MAKE(struct completion, .kind = COMPLETION_BATCH, .time_ns = fixed->end_ns,
+                    .start_ns = fixed->start_ns, .steps = fixed->steps);
     } else if (until_ns == INT64_MAX) {
         *out = (struct completion){.kind = COMPLETION_IDLE, .time_ns = fixed->now_ns};
     } else {
@@ -194,13 +191,10 @@ static inline struct loop_result rig_run(struct system *system, struct arrival_s
                                          struct keeper *keeper) {
     struct executor_sim *sim = executor_sim_open(system, system->settings.replicas);
     struct sink sink = keeper != NULL ? keeper_sink(keeper) : (struct sink){0};
-    struct loop_request request = {.system = system,
-                                   .executor = executor_sim_interface(sim),
-                                   .source = source,
-                                   .sinks = &sink,
-                                   .n_sinks = keeper != NULL,
-                                   .records_members = keeper != NULL,
-                                   .seed = 1};
+    struct loop_request request =
+        MAKE(struct loop_request, .system = system, .executor = executor_sim_interface(sim),
+             .source = source, .sinks = &sink, .n_sinks = keeper != NULL,
+             .records_members = keeper != NULL, .seed = 1);
     struct loop_result result;
     struct err err = {0};
     int status = loop_run(&request, &result, &err);

@@ -69,12 +69,11 @@ static inline int script_query(const struct script *s, const struct model *model
 /* Adds the next step's span to a rig's batch: logits of the active block. */
 static inline void script_add(struct script *s, struct rig *rig) {
     int n = script_queries(s), first = script_first(s);
-    struct step_part part = {.canvas = (int64_t)s->request * CANVAS_TOKENS,
-                             .positions = s->positions,
-                             .logit_rows = s->rows,
-                             .targets = s->targets,
-                             .decision = {.n_rows = (uint32_t)s->block, .take = (uint32_t)s->take},
-                             .kv = {STORE * s->request, script_kept(s)}};
+    struct step_part part =
+        MAKE(struct step_part, .canvas = (int64_t)s->request * CANVAS_TOKENS,
+             .positions = s->positions, .logit_rows = s->rows, .targets = s->targets,
+             .decision = {.n_rows = (uint32_t)s->block, .take = (uint32_t)s->take},
+             .kv = {STORE * s->request, script_kept(s)});
     for (int t = 0; t < n; t++) {
         s->positions[t] = first + t;
         s->kv_rows[t] = script_row(s, first + t);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/support/make.h"
+
 static struct suite_test {
     const TTest *test;
     int begin, end; /* values of _i */

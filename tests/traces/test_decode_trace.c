@@ -377,11 +377,9 @@ static int play(const char *text, uint32_t prompt, uint32_t output, struct err *
     struct list_source list = {&arrival, 1, 0};
     struct system *system = rig_system("sdar", "l40s", true, settings);
     struct executor_sim *sim = executor_sim_open(system, 1);
-    struct loop_request request = {.system = system,
-                                   .executor = executor_sim_interface(sim),
-                                   .source = {&list, list_next, NULL},
-                                   .decode = &decode,
-                                   .seed = 1};
+    struct loop_request request =
+        MAKE(struct loop_request, .system = system, .executor = executor_sim_interface(sim),
+             .source = {&list, list_next, NULL}, .decode = &decode, .seed = 1);
     struct loop_result result;
     int status = loop_run(&request, &result, err);
     ck_assert(status != 0 || result.completed == 1);
