@@ -52,19 +52,27 @@ static const char schema_sql[] =
     " WHERE name IN ('admit', 'preempt', 'reject')"
     " UNION ALL SELECT run, start_ns, replica, NULL, 'batch', requests FROM steps;";
 
-static const char schema_from_1_sql[] = "ALTER TABLE runs ADD COLUMN identity TEXT;"
-                                        "CREATE INDEX runs_by_identity ON runs(identity);";
-
-/* Then every text filled its output. */
-static const char schema_from_2_sql[] =
-    "ALTER TABLE requests ADD COLUMN answer_tokens INTEGER;"
-    "ALTER TABLE requests ADD COLUMN committed_tokens INTEGER;"
-    "ALTER TABLE requests ADD COLUMN steps_after_end INTEGER;"
-    "ALTER TABLE requests ADD COLUMN tokens_after_end INTEGER;"
-    "UPDATE requests SET answer_tokens=output_tokens, committed_tokens=output_tokens,"
-    " steps_after_end=0, tokens_after_end=0;";
-
-/* Then steps had counts alone. */
-static const char schema_from_3_sql[] = "ALTER TABLE steps ADD COLUMN positions BLOB;";
+/* From each version to the next: what changes a database, and a view of it as if it were changed.
+ */
+static const struct {
+    const char *change, *view;
+} schema_steps[SCHEMA_VERSION] = {
+    [1] = {"ALTER TABLE runs ADD COLUMN identity TEXT;"
+           "CREATE INDEX runs_by_identity ON runs(identity);",
+           "CREATE TEMP VIEW runs AS SELECT *, NULL AS identity FROM main.runs;"},
+    /* Then every text filled its output. */
+    [2] = {"ALTER TABLE requests ADD COLUMN answer_tokens INTEGER;"
+           "ALTER TABLE requests ADD COLUMN committed_tokens INTEGER;"
+           "ALTER TABLE requests ADD COLUMN steps_after_end INTEGER;"
+           "ALTER TABLE requests ADD COLUMN tokens_after_end INTEGER;"
+           "UPDATE requests SET answer_tokens=output_tokens, committed_tokens=output_tokens,"
+           " steps_after_end=0, tokens_after_end=0;",
+           "CREATE TEMP VIEW requests AS SELECT *, output_tokens AS answer_tokens,"
+           " output_tokens AS committed_tokens, 0 AS steps_after_end, 0 AS tokens_after_end"
+           " FROM main.requests;"},
+    /* Then steps had counts alone. */
+    [3] = {"ALTER TABLE steps ADD COLUMN positions BLOB;",
+           "CREATE TEMP VIEW steps AS SELECT *, NULL AS positions FROM main.steps;"},
+};
 
 #endif

@@ -139,25 +139,30 @@ static int create_schema(struct store *store, struct err *err) {
 
 /* Another process may have done it between our look and our lock. */
 static int migrate(struct store *store, struct err *err) {
+    static const char doing[] = "record into";
     char mark[48];
     snprintf(mark, sizeof mark, "PRAGMA user_version=%d;", SCHEMA_VERSION);
     int64_t version = 0;
-    int failed = run_sql(store, "BEGIN IMMEDIATE", "record into", err);
-    if (failed != 0) {
-        return failed;
+    if (run_sql(store, "BEGIN IMMEDIATE", doing, err) != 0) {
+        return err_status(err);
     }
-    failed = ask(store, "PRAGMA user_version", &version, err);
-    if (failed == 0 && version < SCHEMA_VERSION) {
-        failed = version < 2 ? run_sql(store, schema_from_1_sql, "record into", err) : 0;
-        if (failed == 0 && version < 3) {
-            failed = run_sql(store, schema_from_2_sql, "record into", err);
-        }
-        failed = failed != 0 ? failed : run_sql(store, schema_from_3_sql, "record into", err);
-        failed = failed != 0 ? failed : run_sql(store, mark, "record into", err);
+    int failed = ask(store, "PRAGMA user_version", &version, err);
+    for (int64_t v = version; failed == 0 && v < SCHEMA_VERSION; v++) {
+        failed = run_sql(store, schema_steps[v].change, doing, err);
     }
-    failed = failed != 0 ? failed : run_sql(store, "COMMIT", "record into", err);
+    failed = failed != 0 ? failed : run_sql(store, mark, doing, err);
+    failed = failed != 0 ? failed : run_sql(store, "COMMIT", doing, err);
     if (failed != 0 && sqlite3_get_autocommit(store->db) == 0) {
         sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    }
+    return failed;
+}
+
+/* An older database that is only read gets views of today's columns over its tables. */
+static int look_newer(struct store *store, int64_t version, struct err *err) {
+    int failed = 0;
+    for (int64_t v = version; failed == 0 && v < SCHEMA_VERSION; v++) {
+        failed = run_sql(store, schema_steps[v].view, "open", err);
     }
     return failed;
 }
@@ -175,7 +180,6 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
         return failed;
     }
     if (n_entries == 0 && application == 0 && version == 0) {
-        store->has_identities = store->has_answers = store->has_positions = true;
         return mode == STORE_WRITE
                    ? create_schema(store, err)
                    : err_world(err, "cannot open '%s': it is empty, not a results database",
@@ -205,11 +209,10 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
         return err_world(err, "cannot open '%s': the database is damaged (%lld of 6 tables)",
                          store->path, (long long)n_ours);
     }
-    store->has_identities = version >= 2 || mode == STORE_WRITE;
-    store->has_answers = version >= 3 || mode == STORE_WRITE;
-    store->has_positions = version >= 4 || mode == STORE_WRITE;
-    return failed == 0 && version < SCHEMA_VERSION && mode == STORE_WRITE ? migrate(store, err)
-                                                                          : failed;
+    return failed != 0                ? failed
+           : mode == STORE_READ       ? look_newer(store, version, err)
+           : version < SCHEMA_VERSION ? migrate(store, err)
+                                      : 0;
 }
 
 int store_open(const char *path, enum store_mode mode, struct store **out, struct err *err) {
@@ -254,21 +257,15 @@ int store_open(const char *path, enum store_mode mode, struct store **out, struc
     return 0;
 }
 
-static void finalize_statements(struct store *store) {
-    sqlite3_stmt **all[] = {&store->put_request, &store->put_members, &store->put_step,
-                            &store->put_event};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        sqlite3_finalize(*all[i]);
-        *all[i] = NULL;
-    }
-}
-
 void store_close(struct store *store) {
     if (store == NULL) {
         return;
     }
     store_run_rollback(store);
-    finalize_statements(store);
+    sqlite3_finalize(store->put_request);
+    sqlite3_finalize(store->put_members);
+    sqlite3_finalize(store->put_step);
+    sqlite3_finalize(store->put_event);
     for (uint32_t i = 0; i < store->n_last; i++) {
         free(store->last[i].batch.data);
     }
@@ -322,34 +319,19 @@ static int put_row(struct store *store, sqlite3_stmt *stmt, struct err *err) {
     return failed;
 }
 
+#define COLUMN_VALUE(column, member) (int64_t) r->member,
+
+/* Binds integers from the first place on. */
+static void bind_all(sqlite3_stmt *stmt, const int64_t *values, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        sqlite3_bind_int64(stmt, (int)i + 1, values[i]);
+    }
+}
+
 static int record_request(void *state, const struct request_record *r, struct err *err) {
     struct store *store = state;
-    const int64_t values[] = {store->run,
-                              store->n_requests,
-                              (int64_t)r->id,
-                              r->replica,
-                              r->tenant,
-                              r->prompt_tokens,
-                              r->output_tokens,
-                              r->arrival_ns,
-                              r->admitted_ns,
-                              r->first_block_ns,
-                              r->finished_ns,
-                              r->state,
-                              r->reason,
-                              r->steps,
-                              r->refresh_steps,
-                              r->preemptions,
-                              r->first_block_tokens,
-                              (int64_t)r->tokens_processed,
-                              r->answer_tokens,
-                              r->committed_tokens,
-                              (int64_t)r->steps_after_end,
-                              (int64_t)r->tokens_after_end};
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        sqlite3_bind_int64(store->put_request, (int)i + 1, values[i]);
-    }
-    store->n_requests++;
+    const int64_t values[] = {store->run, store->n_requests++, REQUEST_COLUMNS(COLUMN_VALUE)};
+    bind_all(store->put_request, values, sizeof values / sizeof values[0]);
     return put_row(store, store->put_request, err);
 }
 
@@ -472,42 +454,19 @@ static int record_step(void *state, const struct step_record *r, struct err *err
         put_varint(&symbols, (uint64_t)r->sym[i]);
     }
     sqlite3_stmt *stmt = store->put_step;
-    const int64_t before[] = {store->run,
-                              (int64_t)r->index,
-                              r->replica,
-                              r->repeat,
-                              r->start_ns,
-                              r->end_ns,
-                              r->gpu_ns,
-                              r->host_ns,
-                              r->n,
-                              r->n_by_phase[PHASE_PREFILL],
-                              r->n_by_phase[PHASE_REFRESH],
-                              r->n_by_phase[PHASE_REUSE],
-                              r->n_by_phase[PHASE_COMMIT],
-                              r->sym[SYM_TOKENS]};
-    enum { N_BEFORE = sizeof before / sizeof before[0] };
-    for (int i = 0; i < N_BEFORE; i++) {
-        sqlite3_bind_int64(stmt, i + 1, before[i]);
-    }
-    sqlite3_bind_blob(stmt, N_BEFORE + 1, data, (int)symbols.n, SQLITE_STATIC);
-    sqlite3_bind_int64(stmt, N_BEFORE + 2, r->kv_used_bytes);
-    sqlite3_bind_int64(stmt, N_BEFORE + 3, r->n_running);
-    sqlite3_bind_int64(stmt, N_BEFORE + 4, r->n_waiting);
-    sqlite3_bind_int64(stmt, N_BEFORE + 5, members);
-    failed = record_positions(store, r, N_BEFORE + 6, err);
+    const int64_t values[] = {store->run, STEP_COLUMNS(COLUMN_VALUE) r->sym[SYM_TOKENS], members};
+    enum { N_VALUES = sizeof values / sizeof values[0] };
+    bind_all(stmt, values, N_VALUES);
+    sqlite3_bind_blob(stmt, N_VALUES + 1, data, (int)symbols.n, SQLITE_STATIC);
+    failed = record_positions(store, r, N_VALUES + 2, err);
     store->n_steps += failed == 0;
     return failed == 0 ? put_row(store, stmt, err) : failed;
 }
 
 static int record_event(void *state, const struct event_record *r, struct err *err) {
     struct store *store = state;
-    const int64_t values[] = {store->run, store->n_events, r->time_ns, (int64_t)r->request,
-                              r->kind,    r->replica,      r->detail};
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        sqlite3_bind_int64(store->put_event, (int)i + 1, values[i]);
-    }
-    store->n_events++;
+    const int64_t values[] = {store->run, store->n_events++, EVENT_COLUMNS(COLUMN_VALUE)};
+    bind_all(store->put_event, values, sizeof values / sizeof values[0]);
     return put_row(store, store->put_event, err);
 }
 
@@ -541,27 +500,26 @@ static int put_run(struct store *store, const struct run_facts *f, struct err *e
 }
 
 static int prepare_recording(struct store *store, struct err *err) {
-    if (store->put_request != NULL) {
-        return 0;
-    }
-    int failed = store_prepare(
-        store, "INSERT INTO requests VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-        &store->put_request, err);
-    if (failed == 0) {
-        failed =
-            store_prepare(store, "INSERT INTO members VALUES(?,?,?)", &store->put_members, err);
-    }
-    if (failed == 0) {
-        failed = store_prepare(store,
-                               "INSERT INTO steps VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                               &store->put_step, err);
-    }
-    if (failed == 0) {
-        failed = store_prepare(store, "INSERT INTO events VALUES(?,?,?,?,?,?,?)", &store->put_event,
-                               err);
-    }
-    if (failed != 0) {
-        finalize_statements(store);
+    const struct {
+        sqlite3_stmt **out;
+        const char *sql;
+    } statements[] = {
+        {&store->put_request,
+         "INSERT INTO requests(run,number" REQUEST_COLUMNS(
+             COLUMN_NAME) ") "
+                          "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+        {&store->put_members, "INSERT INTO members VALUES(?,?,?)"},
+        {&store->put_step, "INSERT INTO steps(run" STEP_COLUMNS(
+                               COLUMN_NAME) ",tokens,members,symbols,positions) "
+                                            "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+        {&store->put_event,
+         "INSERT INTO events(run,number" EVENT_COLUMNS(COLUMN_NAME) ") VALUES(?,?,?,?,?,?,?)"},
+    };
+    int failed = 0;
+    for (size_t i = 0; failed == 0 && i < sizeof statements / sizeof statements[0]; i++) {
+        if (*statements[i].out == NULL) {
+            failed = store_prepare(store, statements[i].sql, statements[i].out, err);
+        }
     }
     return failed;
 }

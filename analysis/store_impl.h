@@ -23,8 +23,6 @@ struct last_members {
 struct store {
     char *path;
     sqlite3 *db;
-    bool has_identities, has_answers;  /* schema 2; schema 3 */
-    bool has_positions;                /* schema 4 */
     const volatile sig_atomic_t *stop; /* of store_be_patient */
     unsigned waited_ms;
     sqlite3_stmt *put_request, *put_members, *put_step, *put_event;
@@ -36,6 +34,48 @@ struct store {
     int64_t run;
     int64_t n_requests, n_members, n_steps, n_events;
 };
+
+/* The integers of a record: the column, and the member that it holds. */
+#define REQUEST_COLUMNS(X)                                                                         \
+    X(id, id)                                                                                      \
+    X(replica, replica)                                                                            \
+    X(tenant, tenant)                                                                              \
+    X(prompt_tokens, prompt_tokens)                                                                \
+    X(output_tokens, output_tokens)                                                                \
+    X(arrival_ns, arrival_ns)                                                                      \
+    X(admitted_ns, admitted_ns)                                                                    \
+    X(first_block_ns, first_block_ns)                                                              \
+    X(finished_ns, finished_ns)                                                                    \
+    X(state, state)                                                                                \
+    X(reason, reason)                                                                              \
+    X(steps, steps)                                                                                \
+    X(refresh_steps, refresh_steps)                                                                \
+    X(preemptions, preemptions)                                                                    \
+    X(first_block_tokens, first_block_tokens)                                                      \
+    X(tokens_processed, tokens_processed)                                                          \
+    X(answer_tokens, answer_tokens)                                                                \
+    X(committed_tokens, committed_tokens)                                                          \
+    X(steps_after_end, steps_after_end)                                                            \
+    X(tokens_after_end, tokens_after_end)
+#define STEP_COLUMNS(X)                                                                            \
+    X(idx, index)                                                                                  \
+    X(replica, replica)                                                                            \
+    X(repeat, repeat)                                                                              \
+    X(start_ns, start_ns)                                                                          \
+    X(end_ns, end_ns)                                                                              \
+    X(gpu_ns, gpu_ns)                                                                              \
+    X(host_ns, host_ns)                                                                            \
+    X(requests, n)                                                                                 \
+    X(prefill, n_by_phase[PHASE_PREFILL])                                                          \
+    X(refresh, n_by_phase[PHASE_REFRESH])                                                          \
+    X(reuse, n_by_phase[PHASE_REUSE])                                                              \
+    X(commits, n_by_phase[PHASE_COMMIT])                                                           \
+    X(kv_used_bytes, kv_used_bytes)                                                                \
+    X(running, n_running)                                                                          \
+    X(waiting, n_waiting)
+#define EVENT_COLUMNS(X)                                                                           \
+    X(time_ns, time_ns) X(request, request) X(kind, kind) X(replica, replica) X(detail, detail)
+#define COLUMN_NAME(column, member) "," #column
 
 /* Turn an SQLite result into one sentence: "cannot <doing> ...". Returns the err kind. */
 int store_fail(struct store *store, int rc, const char *doing, struct err *err);

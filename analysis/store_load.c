@@ -44,10 +44,6 @@ static int end_query(struct store *store, sqlite3_stmt *stmt, int rc, int failed
     return failed;
 }
 
-static uint32_t column_u32(sqlite3_stmt *stmt, int column) {
-    return (uint32_t)sqlite3_column_int64(stmt, column);
-}
-
 static const char *column_text(sqlite3_stmt *stmt, int column) {
     const char *text = (const char *)sqlite3_column_text(stmt, column);
     return text != NULL ? text : "";
@@ -57,13 +53,9 @@ int store_list_runs(struct store *store,
                     int (*each)(void *state, const struct stored_run *run, struct err *err),
                     void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
-    const char *sql = store->has_identities
-                          ? "SELECT run,system,model,gpu,profile,profile_kind,backend,trace,"
-                            "trace_provenance,seed,config,summary,n_requests,n_steps,n_events,"
-                            "identity FROM runs ORDER BY run"
-                          : "SELECT run,system,model,gpu,profile,profile_kind,backend,trace,"
-                            "trace_provenance,seed,config,summary,n_requests,n_steps,n_events,"
-                            "NULL FROM runs ORDER BY run";
+    static const char sql[] = "SELECT run,system,model,gpu,profile,profile_kind,backend,trace,"
+                              "trace_provenance,seed,config,summary,n_requests,n_steps,n_events,"
+                              "identity FROM runs ORDER BY run";
     int failed = store_prepare(store, sql, &stmt, err);
     if (failed != 0) {
         return failed;
@@ -93,51 +85,26 @@ int store_list_runs(struct store *store,
     return end_query(store, stmt, rc, failed, err);
 }
 
-#define REQUEST_COLUMNS                                                                            \
-    "SELECT id,replica,tenant,prompt_tokens,output_tokens,arrival_ns,admitted_ns,first_block_ns,"  \
-    "finished_ns,state,reason,steps,refresh_steps,preemptions,first_block_tokens,tokens_processed"
+#define COLUMN_LOAD(column, member)                                                                \
+    record.member = (__typeof__(record.member))sqlite3_column_int64(stmt, place++);
 
-/* Before schema 3 every text filled its output. */
 int store_load_requests(struct store *store, int64_t run,
                         int (*each)(void *state, const struct request_record *record,
                                     struct err *err),
                         void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
-    int failed =
-        query_run(store, run,
-                  store->has_answers ? REQUEST_COLUMNS
-                      ",answer_tokens,committed_tokens,steps_after_end,tokens_after_end"
-                      " FROM requests WHERE run=? ORDER BY number"
-                                     : REQUEST_COLUMNS ",output_tokens,output_tokens,0,0"
-                                                       " FROM requests WHERE run=? ORDER BY number",
-                  &stmt, err);
+    int failed = query_run(
+        store, run,
+        "SELECT run" REQUEST_COLUMNS(COLUMN_NAME) " FROM requests WHERE run=? ORDER BY number",
+        &stmt, err);
     if (failed != 0) {
         return failed;
     }
     int rc;
     while (failed == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        struct request_record record = {
-            .id = (uint64_t)sqlite3_column_int64(stmt, 0),
-            .replica = column_u32(stmt, 1),
-            .tenant = column_u32(stmt, 2),
-            .prompt_tokens = column_u32(stmt, 3),
-            .output_tokens = column_u32(stmt, 4),
-            .arrival_ns = sqlite3_column_int64(stmt, 5),
-            .admitted_ns = sqlite3_column_int64(stmt, 6),
-            .first_block_ns = sqlite3_column_int64(stmt, 7),
-            .finished_ns = sqlite3_column_int64(stmt, 8),
-            .state = column_u32(stmt, 9),
-            .reason = column_u32(stmt, 10),
-            .steps = column_u32(stmt, 11),
-            .refresh_steps = column_u32(stmt, 12),
-            .preemptions = column_u32(stmt, 13),
-            .first_block_tokens = column_u32(stmt, 14),
-            .tokens_processed = (uint64_t)sqlite3_column_int64(stmt, 15),
-            .answer_tokens = column_u32(stmt, 16),
-            .committed_tokens = column_u32(stmt, 17),
-            .steps_after_end = (uint64_t)sqlite3_column_int64(stmt, 18),
-            .tokens_after_end = (uint64_t)sqlite3_column_int64(stmt, 19),
-        };
+        struct request_record record = {0};
+        int place = 1;
+        REQUEST_COLUMNS(COLUMN_LOAD)
         failed = record.reason < REJECT_REASON_COUNT && record.state < REQUEST_STATE_COUNT
                      ? each(state, &record, err)
                      : damaged(store, run, "a request's state or reason is unknown", err);
@@ -244,7 +211,7 @@ static bool read_positions(struct batch *batch, const unsigned char *at, const u
 static int get_positions(struct store *store, int64_t run, sqlite3_stmt *stmt, int column,
                          struct batch *batch, struct step_record *record, struct err *err) {
     struct step_positions *p = &batch->positions;
-    if (!store->has_positions || sqlite3_column_type(stmt, column) == SQLITE_NULL) {
+    if (sqlite3_column_type(stmt, column) == SQLITE_NULL) {
         return 0;
     }
     const unsigned char *at = sqlite3_column_blob(stmt, column);
@@ -315,22 +282,17 @@ static int get_members(struct store *store, int64_t run, sqlite3_stmt *stmt, int
     return 0;
 }
 
-#define STEP_COLUMNS                                                                               \
-    "SELECT s.idx,s.replica,s.repeat,s.start_ns,s.end_ns,s.gpu_ns,s.host_ns,"                      \
-    "s.requests,s.prefill,s.refresh,s.reuse,s.commits,s.symbols,"                                  \
-    "s.kv_used_bytes,s.running,s.waiting,m.batch"
-#define STEP_TABLES                                                                                \
-    " FROM steps s LEFT JOIN members m ON m.run=s.run AND m.number=s.members"                      \
-    " WHERE s.run=? ORDER BY s.idx"
-
 int store_load_steps(struct store *store, int64_t run,
                      int (*each)(void *state, const struct step_record *record, struct err *err),
                      void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
-    int failed = query_run(store, run,
-                           store->has_positions ? STEP_COLUMNS ",s.positions" STEP_TABLES
-                                                : STEP_COLUMNS STEP_TABLES,
-                           &stmt, err);
+    int failed = query_run(
+        store, run,
+        "SELECT s.run" STEP_COLUMNS(
+            COLUMN_NAME) ",symbols,batch,positions"
+                         " FROM steps s LEFT JOIN members m ON m.run=s.run AND m.number=s.members"
+                         " WHERE s.run=? ORDER BY s.idx",
+        &stmt, err);
     if (failed != 0) {
         return failed;
     }
@@ -338,28 +300,14 @@ int store_load_steps(struct store *store, int64_t run,
     int rc;
     while (failed == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
         int64_t sym[SYM_COUNT];
-        struct step_record record = {
-            .index = (uint64_t)sqlite3_column_int64(stmt, 0),
-            .replica = column_u32(stmt, 1),
-            .repeat = column_u32(stmt, 2),
-            .start_ns = sqlite3_column_int64(stmt, 3),
-            .end_ns = sqlite3_column_int64(stmt, 4),
-            .gpu_ns = sqlite3_column_int64(stmt, 5),
-            .host_ns = sqlite3_column_int64(stmt, 6),
-            .sym = sym,
-            .n = column_u32(stmt, 7),
-            .kv_used_bytes = sqlite3_column_int64(stmt, 13),
-            .n_running = column_u32(stmt, 14),
-            .n_waiting = column_u32(stmt, 15),
-        };
-        record.n_by_phase[PHASE_PREFILL] = column_u32(stmt, 8);
-        record.n_by_phase[PHASE_REFRESH] = column_u32(stmt, 9);
-        record.n_by_phase[PHASE_REUSE] = column_u32(stmt, 10);
-        record.n_by_phase[PHASE_COMMIT] = column_u32(stmt, 11);
-        failed = get_symbols(stmt, 12, sym)
-                     ? get_members(store, run, stmt, 16, &batch, &record, err)
+        struct step_record record = {.sym = sym};
+        int place = 1;
+        STEP_COLUMNS(COLUMN_LOAD)
+        failed = get_symbols(stmt, place, sym)
+                     ? get_members(store, run, stmt, place + 1, &batch, &record, err)
                      : damaged(store, run, "a step's symbols do not decode", err);
-        failed = failed == 0 ? get_positions(store, run, stmt, 17, &batch, &record, err) : failed;
+        failed =
+            failed != 0 ? failed : get_positions(store, run, stmt, place + 2, &batch, &record, err);
         if (failed == 0) {
             failed = each(state, &record, err);
         }
@@ -376,22 +324,18 @@ int store_load_events(struct store *store, int64_t run,
                       int (*each)(void *state, const struct event_record *record, struct err *err),
                       void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
-    int failed = query_run(store, run,
-                           "SELECT time_ns,request,kind,replica,detail FROM events WHERE run=?"
-                           " ORDER BY number",
-                           &stmt, err);
+    int failed = query_run(
+        store, run,
+        "SELECT run" EVENT_COLUMNS(COLUMN_NAME) " FROM events WHERE run=? ORDER BY number", &stmt,
+        err);
     if (failed != 0) {
         return failed;
     }
     int rc;
     while (failed == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        struct event_record record = {
-            .time_ns = sqlite3_column_int64(stmt, 0),
-            .request = (uint64_t)sqlite3_column_int64(stmt, 1),
-            .kind = column_u32(stmt, 2),
-            .replica = column_u32(stmt, 3),
-            .detail = column_u32(stmt, 4),
-        };
+        struct event_record record = {0};
+        int place = 1;
+        EVENT_COLUMNS(COLUMN_LOAD)
         failed = record.kind < EVENT_KIND_COUNT
                      ? each(state, &record, err)
                      : damaged(store, run, "an event's kind is unknown", err);
@@ -399,22 +343,24 @@ int store_load_events(struct store *store, int64_t run,
     return end_query(store, stmt, rc, failed, err);
 }
 
-static int load_text(struct store *store, int64_t run, const char *sql, char **out,
-                     struct err *err) {
-    sqlite3_stmt *stmt = NULL;
-    int failed = query_run(store, run, sql, &stmt, err);
-    if (failed != 0) {
-        return failed;
-    }
-    int rc = sqlite3_step(stmt);
-    if (rc == SQLITE_ROW) {
-        *out = strdup(column_text(stmt, 0));
-        failed = *out == NULL ? err_world(err, "out of memory while reading '%s'", store->path) : 0;
-    } else {
+/* The first cell of the answer, to be freed by the caller; NULL where there is no row. */
+static int take_text(struct store *store, sqlite3_stmt *stmt, char **out, struct err *err) {
+    int rc = sqlite3_step(stmt), failed = 0;
+    *out = rc == SQLITE_ROW ? strdup(column_text(stmt, 0)) : NULL;
+    if (rc == SQLITE_ROW && *out == NULL) {
+        failed = err_world(err, "out of memory while reading '%s'", store->path);
+    } else if (rc != SQLITE_ROW && rc != SQLITE_DONE) {
         failed = store_fail(store, rc, "read", err);
     }
     sqlite3_finalize(stmt);
     return failed;
+}
+
+static int load_text(struct store *store, int64_t run, const char *sql, char **out,
+                     struct err *err) {
+    sqlite3_stmt *stmt = NULL;
+    int failed = query_run(store, run, sql, &stmt, err);
+    return failed != 0 ? failed : take_text(store, stmt, out, err);
 }
 
 int store_load_config(struct store *store, int64_t run, char **out, struct err *err) {
@@ -428,9 +374,6 @@ int store_load_summary(struct store *store, int64_t run, char **out, struct err 
 int store_find_summary(struct store *store, const char *identity, char **out, struct err *err) {
     sqlite3_stmt *stmt = NULL;
     *out = NULL;
-    if (!store->has_identities) {
-        return 0;
-    }
     int failed = store_prepare(store,
                                "SELECT summary FROM runs WHERE identity=? AND summary NOT NULL"
                                " ORDER BY run DESC LIMIT 1",
@@ -439,13 +382,5 @@ int store_find_summary(struct store *store, const char *identity, char **out, st
         return failed;
     }
     sqlite3_bind_text(stmt, 1, identity, -1, SQLITE_STATIC);
-    int rc = sqlite3_step(stmt);
-    if (rc == SQLITE_ROW) {
-        *out = strdup(column_text(stmt, 0));
-        failed = *out == NULL ? err_world(err, "out of memory while reading '%s'", store->path) : 0;
-    } else if (rc != SQLITE_DONE) {
-        failed = store_fail(store, rc, "read", err);
-    }
-    sqlite3_finalize(stmt);
-    return failed;
+    return take_text(store, stmt, out, err);
 }
