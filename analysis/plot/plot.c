@@ -281,13 +281,8 @@ static void write_ranges(FILE *out, const struct panel *panel, const struct rang
         return;
     }
     double head = panel->values ? 1.14 : 1.06;
-    double span = range->max - range->min;
     double low = range->min < 0 ? range->min * head : 0;
     double high = range->max > 0 ? range->max * head : 0;
-    if (panel->y_tight) {
-        low = range->min - 0.06 * span;
-        high = range->max + 0.06 * span;
-    }
     if (high <= low) {
         low -= 0.5;
         high += 0.5;

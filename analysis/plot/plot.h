@@ -45,7 +45,6 @@ struct panel {
     size_t n_categories;
     bool log_x, log_y;
     bool values;         /* print bar heights over the bars */
-    bool y_tight;        /* let y begin at the data; otherwise at 0 (linear axes) */
     double y_line;       /* a thin horizontal reference line; 0: none */
     double y_min, y_max; /* fixed range where y_max > y_min */
 };
