@@ -133,8 +133,7 @@ static int record_run(struct store *store, const char *system, enum store_level 
 }
 
 static int count_run(void *state, const struct stored_run *run, struct err *err) {
-    (void)run;
-    (void)err;
+    (void)run, (void)err;
     ++*(int *)state;
     return 0;
 }
@@ -245,8 +244,7 @@ TEST(a_run_comes_back_field_by_field) {
 }
 
 static int check_run(void *state, const struct stored_run *run, struct err *err) {
-    (void)state;
-    (void)err;
+    (void)state, (void)err;
     ck_assert_str_eq(run->system, "only");
     ck_assert_str_eq(run->profile_kind, "imported");
     ck_assert_uint_eq(run->seed, 42);
@@ -531,8 +529,7 @@ TEST(beyond_the_file_size_limit_the_run_is_undone_and_earlier_ones_stay) {
 
 /* Every connection opened from here on may hold so many pages, as on a disk of that size. */
 static int small_disk(sqlite3 *db, char **message, const struct sqlite3_api_routines *api) {
-    (void)message;
-    (void)api;
+    (void)message, (void)api;
     return sqlite3_exec(db, "PRAGMA max_page_count=40", NULL, NULL, NULL);
 }
 

@@ -26,8 +26,6 @@ static const struct model *model_named(const char *name) {
     return model;
 }
 
-/* ---- a calibration ---- */
-
 struct rig {
     struct device_table table;
     struct engine_device device;
@@ -58,8 +56,7 @@ static struct system *open_system(const char *name, const char *model) {
     const struct system_request request =
         MAKE(struct system_request, .system = name, .model = model, .gpu = "cpu",
              .overrides = &width, .n_overrides = 1, .roofline = true);
-    int status = system_open(&request, &system, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
     return system;
 }
 
@@ -108,8 +105,7 @@ static void rig_close(struct rig *rig) {
 
 static void rig_run(struct rig *rig) {
     struct err err = {0};
-    int status = calibrate(&rig->request, &rig->report, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(calibrate(&rig->request, &rig->report, &err) == 0, "%s", err.text);
 }
 
 static bool exists(const struct rig *rig, const char *name) {
@@ -140,8 +136,7 @@ static struct profile *open_profile(const struct rig *rig) {
     const struct profile_peaks peaks = profile_peaks_of(gpu);
     struct profile *profile = NULL;
     struct err err = {0};
-    int status = profile_open(rig->path, &peaks, &profile, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(profile_open(rig->path, &peaks, &profile, &err) == 0, "%s", err.text);
     return profile;
 }
 
@@ -490,16 +485,14 @@ TEST(a_cpu_is_calibrated_for_exact_keys_and_values) {
     calibrate_cpu("vllm-ar", "qwen2.5-tiny");
 }
 
-/* ---- the grid ---- */
-
 static struct calibration_grid grid_of(const char *name, int64_t max_tokens, bool is_coarse) {
     struct calibration_grid grid;
     const struct calibration_bounds bounds =
         MAKE(struct calibration_bounds, .max_tokens = max_tokens, .max_logit_rows = max_tokens,
              .max_kv_rows = 16 * max_tokens, .page_rows = 64, .is_coarse = is_coarse);
     struct err err = {0};
-    int status = calibration_grid_make(&grid, model_named(name), 2, &bounds, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(calibration_grid_make(&grid, model_named(name), 2, &bounds, &err) == 0, "%s",
+                  err.text);
     return grid;
 }
 
@@ -618,8 +611,6 @@ TEST(a_grid_of_a_mixture_has_its_router_its_experts_and_what_they_share) {
     calibration_grid_close(&grid);
 }
 
-/* ---- samples ---- */
-
 static int samples_of(struct calibration_samples *samples, const struct calibration_grid *grid,
                       const char *text, struct err *err) {
     return samples_open(samples, grid, scratch_write("samples.partial", text), "a test", err);
@@ -632,12 +623,12 @@ TEST(a_point_is_the_median_of_its_rounds) {
     struct calibration_samples samples;
     struct err err = {0};
     double median, spread;
-    int status = samples_of(&samples, &grid,
-                            SAMPLES_HEAD "0 gemm,32,768,256,10\n1 gemm,32,768,256,30\n"
-                                         "2 gemm,32,768,256,11\n4 gemm,32,768,256,12\n"
-                                         "3 gemm,64,768,256,7\n",
-                            &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(samples_of(&samples, &grid,
+                             SAMPLES_HEAD "0 gemm,32,768,256,10\n1 gemm,32,768,256,30\n"
+                                          "2 gemm,32,768,256,11\n4 gemm,32,768,256,12\n"
+                                          "3 gemm,64,768,256,7\n",
+                             &err) == 0,
+                  "%s", err.text);
     ck_assert_uint_eq(samples.n_found, 5);
     for (size_t i = 0; i < grid.n; i++) {
         uint32_t n = samples_summarise(&samples, i, &median, &spread);
@@ -664,9 +655,9 @@ TEST(a_torn_last_line_is_cut_off) {
     struct calibration_samples samples;
     struct err err = {0};
     const char *path = scratch_path("samples.partial");
-    int status =
-        samples_of(&samples, &grid, SAMPLES_HEAD "0 gemm,32,768,256,10\n0 gemm,64,768", &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(
+        samples_of(&samples, &grid, SAMPLES_HEAD "0 gemm,32,768,256,10\n0 gemm,64,768", &err) == 0,
+        "%s", err.text);
     ck_assert_uint_eq(samples.n_found, 1);
     *samples_at(&samples, 0, 0) = 5;
     ck_assert_int_eq(samples_append(&samples, 0, 0, 1, &err), 0);
@@ -701,8 +692,6 @@ TEST(what_is_no_file_of_this_calibration_is_refused) {
     }
     calibration_grid_close(&grid);
 }
-
-/* ---- the fit ---- */
 
 static struct host_fit fit_of(const struct host_sample *samples, size_t n) {
     struct host_fit fit;
@@ -770,8 +759,6 @@ TEST(equal_steps_tell_nothing_of_requests) {
     ck_assert_double_eq_tol(fit.step_ns, 50e3, 500);
     ck_assert_double_eq(fit.request_ns, 0);
 }
-
-/* ---- the command ---- */
 
 TEST(a_command_that_makes_no_sense_is_refused_in_one_sentence) {
     char sentence[1024];

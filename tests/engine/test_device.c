@@ -96,8 +96,6 @@ TEST(selection_in_float32_equals_the_reference) {
     engine_device_close(&cpu);
 }
 
-/* ---- attention in tiles ---- */
-
 enum { KEYS = 200, HEADS = 4, KV_HEADS = 2, SIZE = 32, MOST_BLOCK = 3 };
 
 /* One request's queries, keys and values, and the cache that holds its first keys. */
@@ -231,8 +229,6 @@ TEST(attention_over_several_tiles_equals_the_reference_wherever_the_large_scores
     engine_device_close(&cpu);
 }
 
-/* ---- ties ---- */
-
 /* Whole numbers, whose products and sums are exact: equal rows give equal logits. */
 TEST(equal_logits_give_the_lowest_token) {
     enum { V = 600, C = 16, N = 3 };
@@ -303,8 +299,6 @@ TEST(calls_that_are_too_large_for_the_cpu_are_refused) {
               cpu.facts.capability == 0 && strlen(cpu.facts.name) > 0);
     engine_device_close(&cpu);
 }
-
-/* ---- memory behind addresses ---- */
 
 /* Whether a byte can be read and written; the system is asked, which does not fault. */
 static bool is_reachable(unsigned char *at) {

@@ -72,8 +72,6 @@ TEST(checkpoints_give_the_logits_that_pytorch_computes_from_them) {
     }
 }
 
-/* ---- caches, step by step ---- */
-
 static const struct script scripts[] = {
     {.keeping = KEEP_NONE, .canvas = 40, .prompt = 7, .block = 11, .steps = 3, .take = 4},
     {.keeping = KEEP_BEFORE, .canvas = 38, .prompt = 6, .block = 8, .steps = 4, .take = 2},
@@ -160,8 +158,6 @@ TEST(a_dual_cache_with_everything_fresh_equals_the_full_pass_bit_for_bit) {
         rig_close(rig);
     }
 }
-
-/* ---- batches ---- */
 
 enum { N_BATCHED = 6 };
 
@@ -305,8 +301,6 @@ TEST(only_the_rows_that_are_kept_are_written_to_the_pool) {
     }
     rig_close(rig);
 }
-
-/* ---- heads, chunks and placements ---- */
 
 static void assert_same_result(struct rig *a, struct rig *b) {
     size_t rows = (size_t)b->shape.sym[SYM_LOGIT_ROWS];
@@ -464,8 +458,6 @@ TEST(logits_that_are_not_stored_whole_are_not_given) {
         rig_close(rig);
     }
 }
-
-/* ---- what operators touch ---- */
 
 /* Set every byte below `n` that no tensor live at `op` holds to a pattern of NaNs. */
 static void poison(struct rig *rig, uint32_t op, unsigned char *workspace, int64_t n) {

@@ -8,8 +8,6 @@
 #include "tests/support/late_device.h"
 #include "tests/support/script.h"
 
-/* ---- counting allocations ---- */
-
 #ifndef __SANITIZE_ADDRESS__ /* the sanitizer owns the allocator */
 static long n_allocations;
 
@@ -38,8 +36,6 @@ void *aligned_alloc(size_t align, size_t size) {
     return __libc_memalign(align, size);
 }
 #endif
-
-/* ---- a request under the sparse cache, twice over ---- */
 
 static const struct script sparse_script = {.keeping = KEEP_CHOSEN,
                                             .canvas = 47,
@@ -79,8 +75,6 @@ static int decode_both(struct rig *rig, int32_t canvas[2 * CANVAS_TOKENS], struc
 static struct rig *open_on(const struct device_table *table) {
     return rig_set_up(&(struct rig_setup){&dream, &sparse, "random:21", table, KERNEL_F32, NULL});
 }
-
-/* ---- recordings ---- */
 
 TEST(recorded_steps_decode_as_issued_ones_do) {
     const struct device_table table = faulty_device(0);
@@ -282,8 +276,6 @@ TEST(steps_that_differ_in_a_launch_are_told_apart) {
     rig_close(plain);
 }
 
-/* ---- queues ---- */
-
 /* Steps of a request one behind the other, without waiting. */
 static void run_ahead(struct rig *rig, int32_t canvas[CANVAS_TOKENS]) {
     struct script s = sparse_script;
@@ -333,8 +325,6 @@ TEST(work_that_is_queued_finds_its_inputs_as_they_were) {
     rig_close(plain);
     rig_close(queued);
 }
-
-/* ---- failures ---- */
 
 /* Opens, decodes a little in every way there is, and closes: 0, or what went wrong. */
 static int live_through(const struct device_table *table, const char *source, bool maps,
@@ -429,8 +419,6 @@ TEST(a_shortage_of_memory_says_what_was_wanted) {
     }
 }
 
-/* ---- memory ---- */
-
 TEST(what_is_allocated_is_what_was_asked_for) {
     struct step_limits shared = limits;
     shared.shares_pool = true;
@@ -515,8 +503,7 @@ TEST(a_store_moves_over_itself_without_a_copy_over_itself) {
     }
     for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
         const int64_t to = moves[i][0], from = moves[i][1], bytes = moves[i][2];
-        int status = forward_move_store(rig->forward, to, from, bytes, &err);
-        ck_assert_msg(status == 0, "%s", err.text);
+        ck_assert_msg(forward_move_store(rig->forward, to, from, bytes, &err) == 0, "%s", err.text);
         memmove(expected + to, expected + from, (size_t)bytes);
         ck_assert_msg(memcmp(pool, expected, sizeof expected) == 0, "move %zu", i);
     }

@@ -62,8 +62,6 @@ TEST(blocks_and_tokens_decode_as_a_reference_that_computes_everything_anew) {
     }
 }
 
-/* ---- bits ---- */
-
 enum { MAX_KEPT = 128 };
 
 /* What a request's steps came to: logits of the steps that have any, and its canvas. */
@@ -174,8 +172,6 @@ TEST(a_request_that_is_computed_anew_goes_on_as_if_nothing_had_happened) {
     }
 }
 
-/* ---- batches ---- */
-
 /* Everybody at once, each a step further when it has waited for its turn, so that prefills, blocks
  * and commit passes meet. */
 TEST(company_in_a_batch_changes_no_bit) {
@@ -235,8 +231,6 @@ TEST(company_in_a_batch_changes_no_bit) {
     }
 }
 
-/* ---- the pool ---- */
-
 TEST(a_step_writes_its_own_rows_of_the_pool_and_no_other) {
     for (int i = 0; i < N_ALL; i++) {
         const struct model *model = all_models[i];
@@ -274,8 +268,6 @@ TEST(a_step_writes_its_own_rows_of_the_pool_and_no_other) {
     }
 }
 
-/* ---- what fuses and chunks ---- */
-
 TEST(eager_graphs_and_chunks_decide_as_the_fused_graph_in_one_piece) {
     struct graph_options eager_exact = eager, one_head = exact;
     eager_exact.exact = true;
@@ -299,8 +291,6 @@ TEST(eager_graphs_and_chunks_decide_as_the_fused_graph_in_one_piece) {
         }
     }
 }
-
-/* ---- what is refused ---- */
 
 static const char *refusal(struct rig *rig, struct err *err) {
     *err = (struct err){0};

@@ -6,8 +6,6 @@
 
 enum { BLOCK = 12, LAYERS = 4, EVICTED_IN = 1 };
 
-/* ---- the reference ---- */
-
 /* A pass over `n` positions of which those in kept[] go on behind the eviction; NULL: all. */
 struct pass {
     int n, n_kept;
@@ -152,8 +150,6 @@ static void naive_end(const struct weights *w, struct pass *p, bool evicts) {
         naive_matvec(weights_at(w, WEIGHT_HEAD, 0), y, (int)m->vocab, (int)m->hidden, p->logits[i]);
     }
 }
-
-/* ---- a request, its passes, and what stays of them ---- */
 
 struct focused {
     struct rig *rig;

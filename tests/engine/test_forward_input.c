@@ -8,8 +8,6 @@ static struct rig *open_sparse(void) {
     return rig_open(&dream, &sparse, "random:21");
 }
 
-/* ---- decisions ---- */
-
 /* The rule as the simulator's host applies it: the surest of the masked rows, one by one. */
 static int host_decides(const int32_t *canvas, const struct rig *rig, uint32_t first, uint32_t n,
                         int64_t take, uint8_t *committed) {
@@ -107,8 +105,6 @@ TEST(a_refused_step_leaves_the_one_before_as_it_was) {
     rig_close(rig);
 }
 
-/* ---- canvases and stores ---- */
-
 TEST(canvases_are_written_and_read_at_any_length) {
     enum { N = 70000 }; /* more than is staged at once */
     struct step_limits wide = limits;
@@ -164,8 +160,6 @@ TEST(stores_move_over_themselves_unharmed) {
                                "20971520");
     rig_close(rig);
 }
-
-/* ---- refusals ---- */
 
 /* A step of three spans: one attends to a store, one keeps rows, one selects them. */
 static int32_t keep_rows[16];

@@ -195,8 +195,6 @@ TEST(statistics_of_divided_rows_are_those_of_whole_ones) {
     }
 }
 
-/* ---- products that a device chooses how to run ---- */
-
 /* The CPU, which would wait for its queue, and so for other ranks, whenever it meets a product of
  * new sizes: that has to be while nobody waits for it. */
 enum { TRYING_DEVICES = 4, TRYING_SIZES = 64 };
@@ -369,8 +367,6 @@ TEST(ranks_that_divide_experts_hold_them_whole) {
     }
     rig_close(one);
 }
-
-/* ---- what goes wrong ---- */
 
 TEST(a_rank_that_fails_leaves_nobody_waiting) {
     struct together t;

@@ -13,8 +13,6 @@
 #define GOLDEN  "tests/golden/traces/"
 #define SAMPLES "traces/samples/"
 
-/* ---- generators ---- */
-
 static struct length *open_length(const char *spec, enum length_side side, const char *const *set) {
     struct err err = {0};
     struct length *length;
@@ -223,8 +221,6 @@ TEST(every_process_and_model_can_be_found_and_explains_itself) {
     }
 }
 
-/* ---- length models ---- */
-
 static struct moments length_moments(struct length *length, uint32_t *min, uint32_t *max) {
     const int n = 200000;
     double sum = 0, squares = 0;
@@ -321,8 +317,6 @@ TEST(resampled_pairs_are_rows_of_the_trace) {
     }
     resample_close(resample);
 }
-
-/* ---- transforms ---- */
 
 static int rewind_one(void *state, struct err *err) {
     return trace_rewind(state, err);

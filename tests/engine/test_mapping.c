@@ -44,8 +44,8 @@ static void close_mapping(struct opened *opened) {
 static void cover(struct opened *opened, int64_t workspace, int64_t rows) {
     struct err err = {0};
     struct mapping *mapping = &opened->mapping;
-    int status = mapping_cover(mapping, workspace, mapping->bytes - rows, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(mapping_cover(mapping, workspace, mapping->bytes - rows, &err) == 0, "%s",
+                  err.text);
     ck_assert_int_eq(mapping_mapped_bytes(mapping),
                      opened->table.allocated_bytes(opened->device.device));
     ck_assert_int_le(mapping_mapped_bytes(mapping), mapping->bytes);
@@ -61,8 +61,6 @@ static int step(struct opened *opened, int64_t workspace, int64_t rows, int n) {
     }
     return faulty.n_mapping_calls - before;
 }
-
-/* ---- growing ---- */
 
 TEST(memory_comes_in_few_large_handles) {
     struct opened *opened = open_mapping(16 * GIB);
@@ -128,8 +126,6 @@ TEST(what_is_needed_is_there_and_stays_what_it_was) {
         close_mapping(opened);
     }
 }
-
-/* ---- steps ---- */
 
 /* Blocks of 32 steps, of which the first needs far more than the others. */
 TEST(steps_that_come_again_make_no_call) {
@@ -204,8 +200,6 @@ TEST(ends_that_have_met_need_no_memory_of_their_own) {
     close_mapping(opened);
 }
 
-/* ---- the queue ---- */
-
 TEST(no_memory_is_taken_from_under_work_that_is_queued) {
     struct opened *opened = open_mapping(8 * GIB);
     struct mapping *mapping = &opened->mapping;
@@ -223,8 +217,6 @@ TEST(no_memory_is_taken_from_under_work_that_is_queued) {
     ck_assert_int_eq(faulty.n_queued, 0);
     close_mapping(opened);
 }
-
-/* ---- shortage ---- */
 
 TEST(a_device_without_more_memory_is_asked_for_less_and_then_says_so) {
     struct opened *opened = open_mapping(8 * GIB);
@@ -288,8 +280,6 @@ TEST(whichever_call_fails_there_is_a_sentence_and_nothing_is_left) {
     ck_assert_int_gt(most, 20);
 }
 
-/* ---- under the forward pass ---- */
-
 static const struct script dual_script = {
     .keeping = KEEP_OUTSIDE, .canvas = 40, .prompt = 8, .block = 8, .steps = 4, .take = 0};
 static const struct script sparse_script = {.keeping = KEEP_CHOSEN,
@@ -324,8 +314,7 @@ static void decode(struct rig *rig, const struct script *script, int64_t pool_by
         script_add(&s, rig);
         rig_plan(rig);
         rig->parts[0].kv.first = first;
-        int status = forward_submit(rig->forward, &rig->step, &err);
-        ck_assert_msg(status == 0, "%s", err.text);
+        ck_assert_msg(forward_submit(rig->forward, &rig->step, &err) == 0, "%s", err.text);
     }
     ck_assert_int_eq(rig_collect(rig, &err), 0);
     rig_read(rig, 0, 0, canvas, CANVAS_TOKENS);

@@ -79,8 +79,6 @@ TEST(few_key_value_heads_stand_on_several_ranks) {
     ck_assert_uint_eq(divided("llada2-mini", 8, false).expert_ffn, 64);
 }
 
-/* ---- graphs ---- */
-
 static const struct graph_options fused = {
     .fused = true, .fused_head = true, .fused_gate_up = true, .engine = true};
 
@@ -115,8 +113,6 @@ TEST(ranks_meet_twice_a_layer_and_once_at_the_head) {
         }
     }
 }
-
-/* ---- systems ---- */
 
 static struct system *open_ranks(const char *name, const char *model, const char *gpu,
                                  const char *ranks, const char *experts) {
@@ -234,8 +230,6 @@ TEST(steps_get_shorter_with_ranks_but_not_for_free) {
         }
     }
 }
-
-/* ---- replicas of several GPUs ---- */
 
 TEST(replicas_of_ranks_serve_like_replicas) {
     static const char *const one[] = {"tensor_parallel=2", "replicas=1", NULL};

@@ -3,8 +3,6 @@
 #include "engine/session/session.h"
 #include "tests/support/rig.h"
 
-/* ---- places ---- */
-
 enum { POOL = 1000, OWNERS = 40 };
 
 /* Who owns each unit, by the owners' own account; UINT8_MAX: nobody. */
@@ -118,8 +116,6 @@ TEST(a_pool_is_filled_to_its_last_unit_from_the_top_down) {
     stores_close(&stores);
 }
 
-/* ---- the arrays that stand for the device ---- */
-
 enum { CANVASES = 4096, BYTES = 1 << 16 };
 
 static struct {
@@ -163,8 +159,6 @@ int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_b
     device.n_moves++;
     return 0;
 }
-
-/* ---- sessions ---- */
 
 enum { PROMPT = 20, OUTPUT = 21, BLOCK = 8, CANVAS = PROMPT + OUTPUT };
 
@@ -415,8 +409,6 @@ TEST(prompts_are_drawn_by_seed_and_request_and_never_hold_the_mask) {
     sessions_close(&sessions);
     system_close(system);
 }
-
-/* ---- a pool under pressure ---- */
 
 TEST(a_full_pool_moves_stores_with_their_rows_and_says_when_it_is_full) {
     struct system *system = small_system("dual", "block", "fixed");

@@ -13,8 +13,6 @@
 #include "sim/model/ranks.h"
 #include "tests/support/suite.h"
 
-/* ---- files in memory ---- */
-
 enum { FILE_BYTES = 1 << 24 };
 
 /* Length, header, then `data_bytes` bytes of `data` (or zeros). Returns the whole size. */
@@ -153,8 +151,6 @@ TEST(every_byte_of_the_data_belongs_to_one_tensor) {
         "f: the last 5 bytes belong to no tensor");
 }
 
-/* ---- files on disk ---- */
-
 static char folder[64];
 
 static void enter_folder(void) {
@@ -263,8 +259,6 @@ TEST(a_folder_that_is_no_checkpoint_is_named) {
     ck_assert_int_eq(safetensors_open("/nowhere", &files, &err), ERR_WORLD);
     ck_assert_str_eq(err.text, "/nowhere: cannot be opened: No such file or directory");
 }
-
-/* ---- checkpoints ---- */
 
 static const struct model dream = {"dream-test", .family = "Dream", .layers = 2,   .hidden = 6,
                                    .heads = 3,   .kv_heads = 1,     .head_dim = 2, .ffn = 5,
@@ -431,8 +425,9 @@ TEST(a_checkpoint_fills_the_fused_matrices_part_after_part) {
     for (int dtype = KERNEL_BF16; dtype <= KERNEL_F32; dtype++) {
         struct weights weights;
         struct err err = {0};
-        int status = weights_open(&weights, device((enum kernel_dtype)dtype), &dream, folder, &err);
-        ck_assert_msg(status == 0, "%s", err.text);
+        ck_assert_msg(
+            weights_open(&weights, device((enum kernel_dtype)dtype), &dream, folder, &err) == 0,
+            "%s", err.text);
         ck_assert(weights.constants.rotation.theta == 10000 &&
                   weights.constants.norm_epsilon == 0.5f);
         ck_assert_int_eq(check_filled(&weights), 2 * (2 * 42 + 6) + 2 * (12 + 60 + 10 + 36 + 90));
@@ -441,8 +436,6 @@ TEST(a_checkpoint_fills_the_fused_matrices_part_after_part) {
     close_devices();
     leave_folder();
 }
-
-/* ---- families ---- */
 
 /* Shapes as each family has them: head norms, biases, tied heads. */
 static const struct {
@@ -614,8 +607,7 @@ TEST(ranks_read_their_parts_of_a_checkpoint) {
         bool by_expert = i / 2 == 1;
         uint32_t r = (uint32_t)i % 2;
         ck_assert_int_eq(model_divide(&model, 2, by_expert, &rank, &err), 0);
-        int status = weights_open_rank(&mine, cpu, &rank, r, folder, &err);
-        ck_assert_msg(status == 0, "%s", err.text);
+        ck_assert_msg(weights_open_rank(&mine, cpu, &rank, r, folder, &err) == 0, "%s", err.text);
         const float *qkv = weights_at(&mine, WEIGHT_QKV, 1);
         const float *down = weights_at(&mine, WEIGHT_EXPERTS_DOWN, 1);
         const float *up = weights_at(&mine, WEIGHT_EXPERTS_GATE_UP, 1);
@@ -645,8 +637,8 @@ TEST(a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head) {
     struct err err = {0};
     struct damage damage = {.config = family_config(families[0].config), .head = 1};
     write_checkpoint(&model, &damage);
-    int status = weights_open(&weights, device(KERNEL_F32), &model, folder, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(weights_open(&weights, device(KERNEL_F32), &model, folder, &err) == 0, "%s",
+                  err.text);
     weights_close(&weights);
     damage.head = 2;
     ck_assert_str_eq(checkpoint_error(&model, &damage),
@@ -713,8 +705,8 @@ TEST(a_matrix_larger_than_a_piece_arrives_whole) {
         &tall,
         &(struct damage){
             .config = "{\"model_type\":\"llada\",\"rope_theta\":5e5,\"rms_norm_eps\":1e-5}"});
-    int status = weights_open(&weights, device(KERNEL_F32), &tall, folder, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(weights_open(&weights, device(KERNEL_F32), &tall, folder, &err) == 0, "%s",
+                  err.text);
     const float *embedding = weights_at(&weights, WEIGHT_EMBEDDING, 0);
     const float *head = weights_at(&weights, WEIGHT_HEAD, 0);
     for (int64_t i = 0; i < 8 * 140000; i++) {
@@ -773,8 +765,8 @@ TEST(a_rotary_buffer_is_passed_over) {
     write_checkpoint(&dream,
                      &(struct damage){.extra = "model.layers.0.self_attn.rotary_emb.inv_freq",
                                       .config = dream_config});
-    int status = weights_open(&weights, device(KERNEL_F32), &dream, folder, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(weights_open(&weights, device(KERNEL_F32), &dream, folder, &err) == 0, "%s",
+                  err.text);
     weights_close(&weights);
     close_devices();
     leave_folder();
@@ -804,8 +796,6 @@ TEST(a_configuration_of_another_family_is_named) {
     close_devices();
     leave_folder();
 }
-
-/* ---- random weights ---- */
 
 TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
     static const struct model wide = {"sdar-test",  .family = "sdar", .layers = 2,    .hidden = 200,

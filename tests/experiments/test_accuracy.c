@@ -5,8 +5,6 @@
 #include "tests/support/cli.h"
 #include "tests/support/rig.h"
 
-/* ---- files ---- */
-
 /* As tables were written before exact policies: without their symbols. */
 #define SYMBOLS                                                                                    \
     "one,requests,tokens,first_tokens,logit_rows,context_rows,select_rows,pack_rows,value_rows,"   \
@@ -22,8 +20,7 @@
 static struct accuracy read_file(const char *path, const struct system *system) {
     struct accuracy accuracy;
     struct err err = {0};
-    int status = accuracy_read(path, system, &accuracy, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(accuracy_read(path, system, &accuracy, &err) == 0, "%s", err.text);
     return accuracy;
 }
 
@@ -41,8 +38,6 @@ static char *shown(const struct accuracy *accuracy) {
     fclose(out);
     return text;
 }
-
-/* ---- read back ---- */
 
 /* A batch of random requests, as a system that selects may run it. */
 static void random_shape(struct rng *rng, struct step_shape *shape) {
@@ -122,8 +117,6 @@ TEST(columns_are_found_by_name_and_predictions_of_the_file_are_not_read) {
     accuracy_fini(&b);
     system_close(system);
 }
-
-/* ---- errors ---- */
 
 static double number_at(const json_t *object, const char *table, size_t row, const char *column) {
     const json_t *value =
@@ -246,8 +239,6 @@ TEST(other_prices_give_other_errors) {
     free(measured);
     free(roofline);
 }
-
-/* ---- what is refused ---- */
 
 /* The command ends with status 1 and "PATH" followed by `rest`. */
 static void refuses_text(const char *text, const char *rest) {

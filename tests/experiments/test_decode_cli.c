@@ -4,8 +4,6 @@
 #include "tests/support/cli.h"
 #include "tests/support/decode_text.h"
 
-/* ---- what two runs print ---- */
-
 /* A summary without what says where its decisions are from, or follows from it. */
 static json_t *summary_of(const char *text) {
     json_t *summary = json_loads(text, 0, NULL);
@@ -51,8 +49,6 @@ static void check_same_rows(const char *a, const char *b) {
 
 #define REQUESTS 40
 #define MANY     "--requests", "40"
-
-/* ---- simulated runs ---- */
 
 /* One system with one setting (KEY=VALUE), recorded and played. */
 struct line_up {
@@ -309,8 +305,6 @@ TEST(an_output_replaces_only_its_own_kind_and_only_when_it_is_whole) {
     free(after);
     free(PRINTS("run", "--system", "focus", MANY, "--decode-out", trace)); /* its own kind */
 }
-
-/* ---- live runs ---- */
 
 /* A threshold at which these random weights commit one position in some passes, more in others. */
 #define SMALL                                                                                      \

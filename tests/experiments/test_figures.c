@@ -177,8 +177,6 @@ TEST(the_peak_is_of_the_ffn_where_few_tokens_are_masked_and_of_the_logits_where_
     studied_fini(&made);
 }
 
-/* ---- canvases ---- */
-
 static struct lmax asked_directly(const char *name, const char *gpu, const char *model,
                                   double prompt_share, enum share_of share_of,
                                   uint32_t canvas_tokens) {

@@ -10,8 +10,6 @@
 #include "sim/base/sha256.h"
 #include "tests/support/cli.h"
 
-/* ---- SHA-256 ---- */
-
 static const char *digest_of(const char *bytes, size_t size, size_t piece) {
     static char hex[SHA256_HEX_CHARS];
     struct sha256 sha;
@@ -43,8 +41,6 @@ TEST(digests_are_those_of_the_standard) {
     }
     free(million);
 }
-
-/* ---- what is noted of a run ---- */
 
 static json_t *summary_of(char *text) {
     json_error_t trouble;
@@ -146,8 +142,6 @@ TEST(what_cannot_be_read_twice_has_no_identity) {
     ck_assert_str_eq(identity_digest(json_object_get(summary, "identity")), "");
     json_decref(summary);
 }
-
-/* ---- resuming ---- */
 
 /* Runs a sweep; the second column of numbers must be those of a sweep without a database, and the
  * last words on standard error hold `why`. */
@@ -339,8 +333,6 @@ TEST(a_replay_says_what_has_changed_since) {
     ck_assert_msg(strstr(other.err, "/replayed.so has changed since") != NULL, "%s", other.err);
     output_free(&other);
 }
-
-/* ---- sharing ---- */
 
 TEST(a_claim_is_one_programs_until_it_ends) {
     struct claims *mine = NULL, *theirs = NULL;

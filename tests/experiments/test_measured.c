@@ -108,8 +108,6 @@ TEST(measurements_that_cannot_be_read_are_named) {
     refuses("/b.csv': No such file or directory");
 }
 
-/* ---- recorded runs ---- */
-
 TEST(recorded_runs_are_a_table_with_the_fields_of_their_summaries) {
     const char *database = scratch_path("r.db");
     char text[320], path[64];

@@ -92,8 +92,6 @@ TEST(small_blocks_are_played_under_every_scheduler) {
     }
 }
 
-/* ---- live runs ---- */
-
 /* Of a system on a small model; `alone`: the record suffices, positions need not be known. */
 struct live {
     const char *system, *model;

@@ -170,8 +170,6 @@ TEST(the_half_of_the_requests_that_nothing_was_fitted_to_is_met) {
     ck_assert_double_eq_tol(simulated.ttft_s / measured.ttft_s, 1, 0.015);
 }
 
-/* ---- reading ---- */
-
 #define HEAD "arrival_us,input_tokens,output_tokens,first_token_us,last_token_us\n"
 
 static void complains(const char *text, const char *sentence) {
@@ -254,8 +252,6 @@ TEST(the_command_compares_and_says_why_it_cannot) {
     ck_assert_ptr_nonnull(strstr(output.err, "[figure] lacks 'requests_of'"));
     output_free(&output);
 }
-
-/* ---- what vLLM's loop does ---- */
 
 static struct system *vllm(const char *const *settings) {
     return rig_system("vllm-ar", "rtx-pro-6000", false, settings);
@@ -373,8 +369,6 @@ TEST(a_pool_of_more_pages_than_fit_is_refused) {
             "run", "--system", "vllm-ar", "--gpu", "rtx4090", "--set", "pool_pages=99999");
 }
 
-/* ---- attention of both at once ---- */
-
 /* One sequence alone takes 20 ns a key beside the smallest pass, a batch of 64 takes 4 ns a key and
  * sequence by itself and 6 beside a pass. */
 static struct profile *made_up_profile(void) {
@@ -465,8 +459,6 @@ TEST(only_a_batch_that_fills_the_device_has_stragglers) {
     }
     profile_close(profile);
 }
-
-/* ---- freed pages ---- */
 
 /* Against a list of single pages, each with its owner. */
 TEST(freed_pages_are_handed_out_oldest_first) {

@@ -90,8 +90,6 @@ TEST(seeds_give_means_and_intervals_that_one_seed_lacks) {
     studied_fini(&many);
 }
 
-/* ---- files ---- */
-
 TEST(a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone) {
     static const char *const suffixes[] = {"csv", "svg", "png", "pdf"};
     char folder[] = "/tmp/unmask-figure-XXXXXX", path[128], stem[64], line[128];
@@ -129,8 +127,6 @@ TEST(a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone) {
     ck_assert_int_eq(rmdir(folder), 0);
 }
 
-/* ---- beside a paper ---- */
-
 /* Readings stay in the order of the answer; a printed row of which nothing speaks is not hidden. */
 TEST(every_printed_row_is_in_the_comparison) {
     char path[64];
@@ -162,8 +158,6 @@ TEST(every_printed_row_is_in_the_comparison) {
     free(rows);
     studied_fini(&made);
 }
-
-/* ---- what is refused ---- */
 
 #define FIGURE "[figure]\ntitle = t\nkind = lines\nquery = SELECT 1 AS x, 2 AS y\n"
 

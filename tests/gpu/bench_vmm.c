@@ -23,8 +23,6 @@ static const struct device_table *table;
 static int64_t granule;
 static FILE *csv;
 
-/* ---- figures ---- */
-
 /* One thing measured, round by round. */
 struct figure {
     char what[48];
@@ -104,8 +102,6 @@ static double lap(int64_t *start, int64_t n) {
     return ns;
 }
 
-/* ---- single calls ---- */
-
 static struct device_handle *handles[MAX_HANDLES];
 
 static unsigned char *reserve(int64_t bytes) {
@@ -182,8 +178,6 @@ static void measure_plain(int64_t bytes, int64_t n, bool counts) {
     }
 }
 
-/* ---- a workspace of `total` bytes ---- */
-
 /* All of it at once, in handles of this size, access set once. */
 static void measure_growth(int64_t total, int64_t bytes, bool counts) {
     int64_t n = total / bytes;
@@ -244,8 +238,6 @@ static void measure_mapping(int64_t total, bool counts) {
     }
 }
 
-/* ---- what is mapped, in use ---- */
-
 static double fill_ns(void *at, int64_t bytes) {
     enum { FILLS = 8 };
     struct device_event *events[2];
@@ -294,8 +286,6 @@ static void measure_plain_fill(int64_t total, bool counts) {
         note("plain fill", 0, total, ns);
     }
 }
-
-/* ---- all of it ---- */
 
 /* Of the same round side by side, so that a drift meets everything alike. */
 static void measure_round(int64_t total, bool counts) {

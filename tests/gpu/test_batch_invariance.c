@@ -46,8 +46,6 @@ static void tell_launch(cudaError_t status, const char *what) {
     }
 }
 
-/* ---- device memory ---- */
-
 static void *memory[MAX_MEMORY];
 static int n_memory;
 
@@ -81,8 +79,6 @@ static void send(void *to, const void *values, int64_t bytes) {
     must(table->finish(device), "finish");
     table->release_host(device, host);
 }
-
-/* ---- one piece ---- */
 
 /* A kernel and its inputs: n rows, or requests, of any range of which it can be run alone. What
  * row or request i gets is the bytes from place[i] to place[i + 1] when all are run. */
@@ -191,8 +187,6 @@ static void judge(struct piece *piece) {
     free(piece->place);
     memory_free();
 }
-
-/* ---- rows ---- */
 
 static void *row_of(void *base, int64_t row, int64_t width) {
     return (char *)base + row * width * 2;
@@ -323,8 +317,6 @@ static void judge_sample(int n_rows, int n_vocab) {
     piece_name(&p, "sample's confidences, %d rows, %d tokens", n_rows, n_vocab);
     judge(&p);
 }
-
-/* ---- requests ---- */
 
 /* Numbers of the requests from `first` on, counted from the first one's. */
 static void send_narrow(void *to, const int32_t *values, int first, int n, int32_t base) {

@@ -20,8 +20,6 @@ static void check_all(const struct array *a, const char *name) {
     check_bytes(a, a->n_bytes, name);
 }
 
-/* ---- paged attention ---- */
-
 enum { MAX_B = 70, MAX_T = 5000 };
 
 enum paged_kind { MIXED, DECODE, BLOCKS, CAUSAL, ONE_LONG, KINDS };
@@ -199,8 +197,6 @@ static void test_paged(enum paged_kind kind, int head_size) {
     arrays_free();
 }
 
-/* ---- FOCUS ---- */
-
 /* Requests of up to `most` tokens; some are prompts, without a mask. */
 static int random_requests(int b, int most, int32_t *start, uint8_t *masked, int *most_masked) {
     *most_masked = 0;
@@ -268,8 +264,6 @@ static void test_importance(int head_size, int most) {
     free(rows);
     arrays_free();
 }
-
-/* ---- rows that stay ---- */
 
 static void test_compact(void) {
     const int n_from = between(1, 300), most = between(0, n_from), n_parts = between(1, 4);

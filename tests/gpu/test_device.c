@@ -155,8 +155,6 @@ static void test_graph(void) {
     buffers_free();
 }
 
-/* ---- memory behind addresses ---- */
-
 /* A kernel's numbers over both sides of it. */
 static void draw_both(const struct buffer *b, uint64_t key) {
     struct call_random call = {b->device, key, 0, b->bytes / 2, 0, 1, KERNEL_BF16, 0, 0};

@@ -52,8 +52,6 @@ static double relative_error(const float *found, const float *wanted, int64_t n)
     return sqrt(apart / size);
 }
 
-/* ---- against PyTorch ---- */
-
 static const struct model llada_wide = {.name = "llada-wide",
                                         .family = "llada",
                                         .layers = 2,
@@ -147,8 +145,6 @@ static void compare_with_golden(const struct model *model, struct chunk_rows chu
     weights_close(&weights);
     engine_device_close(&device);
 }
-
-/* ---- against the CPU ---- */
 
 enum { REQUESTS = 5, STEPS = 40, MAX_TOKENS = 4096 };
 
@@ -347,8 +343,6 @@ static void compare_with_cpu(const char *model, const char *cache, const char *h
     close_side(&gpu);
 }
 
-/* ---- alone and together ---- */
-
 /* What co-batched requests changed. */
 struct change {
     int64_t n_confidences, n_changed; /* as bits */
@@ -423,8 +417,6 @@ static void compare_with_alone(const char *model, const char *cache, const char 
            " tokens\n",
            off.n_changed, off.n_confidences, off.n_other_tokens, off.n_tokens);
 }
-
-/* ---- what FOCUS evicts: the device's choice and the host's ---- */
 
 enum { FOCUSED = 24, FOCUSED_OUTPUT = 80 };
 

@@ -78,8 +78,6 @@ static int64_t first_last(void) {
     return n_tokens - LAST;
 }
 
-/* ---- products and what follows them ---- */
-
 static void product(const uint16_t *x, const uint16_t *w, uint16_t *y, int64_t n, int outputs) {
     const struct call_linear call = MAKE(
         struct call_linear, .x = x, .w = w, .y = y, .x_stride = CHANNELS, .y_stride = outputs,
@@ -113,8 +111,6 @@ static void test_products(const uint16_t *x, const uint16_t *w, uint16_t *wide, 
     must(table->gate_up(device.device, &gate_up), "gate_up");
     compare("gate_up", y + first * HIDDEN, part, (int64_t)LAST * HIDDEN, 3e-3);
 }
-
-/* ---- passes over rows ---- */
 
 static void norm(uint16_t *residual, const uint16_t *x, const uint16_t *weight, uint16_t *y,
                  int64_t n) {
@@ -174,8 +170,6 @@ static void test_rope(uint16_t *qkv, uint16_t *part) {
     table->release_host(device.device, host);
 }
 
-/* ---- attention ---- */
-
 static int32_t *upload_starts(const int32_t *start, int n) {
     void *host, *memory;
     must(table->allocate_host(device.device, n * 4, &host), "allocating");
@@ -231,8 +225,6 @@ static void test_attention(uint16_t *qkv, uint16_t *y, uint16_t *part) {
     compare("attention, last queries", part, y, (int64_t)LAST * CHANNELS, 4e-3);
     free(start);
 }
-
-/* ---- logits ---- */
 
 static void compare_tokens(const char *what, const int32_t *a, const int32_t *b) {
     int32_t x[LAST], y[LAST];

@@ -14,8 +14,6 @@ static void check_all(const struct array *a, const char *name) {
     check_bytes(a, a->n_bytes, name);
 }
 
-/* ---- routing ---- */
-
 enum { MAX_TOKENS = 3000 };
 
 static void test_route(int n_tokens) {
@@ -76,8 +74,6 @@ static void test_route(int n_tokens) {
     arrays_free();
 }
 
-/* ---- sorting ---- */
-
 enum crowd { EVEN, SKEWED, ONE, FEW_EXPERTS, CROWDS };
 
 /* Which experts each token goes to: distinct ones where there are enough. */
@@ -120,8 +116,6 @@ static void test_sort(int n_tokens, enum crowd crowd) {
     free(experts);
     arrays_free();
 }
-
-/* ---- products ---- */
 
 static const struct {
     const char *name;
@@ -257,8 +251,6 @@ static void test_products(int n_tokens, int n_active, int all, enum crowd crowd,
     arrays_free();
 }
 
-/* ---- models' shapes ---- */
-
 static void *device_random(int64_t n, uint64_t key, double spread) {
     void *y;
     must(cudaMalloc(&y, (size_t)n * 2), "cudaMalloc");
@@ -315,8 +307,6 @@ static void test_model(int n_tokens, int n_experts, int n_hidden) {
     free(experts);
     arrays_free();
 }
-
-/* ---- combining ---- */
 
 static void test_combine(void) {
     const int n_tokens = between(1, small ? 30 : 200), n_active = between(1, MOE_MAX_ACTIVE);

@@ -34,8 +34,6 @@ static void stop(const char *what, const char *why) {
     exit(1);
 }
 
-/* ---- ranks as threads ---- */
-
 struct party {
     struct engine_device device;
     int32_t rank;
@@ -127,8 +125,6 @@ static int64_t some_size(uint64_t round) {
                                     32 * 2048, 8 << 20, 3 << 20, 2056,    524288, 1000 * 8};
     return sizes[common(round, 0) % (sizeof sizes / sizeof sizes[0])];
 }
-
-/* ---- right? ---- */
 
 static void check_sums(struct party *p, enum all_reduce_way way, const char *name) {
     const struct device_table *table = p->device.table;
@@ -224,8 +220,6 @@ static void check_plays(struct party *p) {
     }
 }
 
-/* ---- how long? ---- */
-
 static int by_size(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -308,8 +302,6 @@ static void *work(void *argument) {
     engine_device_close(&p->device);
     return NULL;
 }
-
-/* ---- a model ---- */
 
 enum { MOST_TOKENS = 2048, SIDE_TOKENS = 200 };
 

@@ -16,8 +16,6 @@ static void fill(float *x, int n, const char *stream) {
     }
 }
 
-/* ---- paged attention ---- */
-
 enum { SIZE = 4, HEADS = 4, KV_HEADS = 2, PAGE_ROWS = 4, PAGES = 9, MAX_PAGES = 4, TOKENS = 7 };
 
 /* Request 0: three queries of one extent (a block). Request 1: none. Request 2: four queries, each
@@ -101,8 +99,6 @@ TEST(on_the_cpu_pages_and_one_run_of_keys_give_the_same_bits) {
     ck_assert_mem_eq(p.y[0], y[6], 3 * sizeof y[0]);
 }
 
-/* ---- importance ---- */
-
 TEST(importance_is_what_masked_tokens_pay_to_masked_tokens) {
     enum { T = 6 };
     float q[T][HEADS][SIZE], k[2 * T][KV_HEADS][SIZE], importance[T];
@@ -142,8 +138,6 @@ TEST(importance_is_what_masked_tokens_pay_to_masked_tokens) {
         ck_assert_double_eq_tol(importance[list[j]], want[j], 1e-6);
     }
 }
-
-/* ---- rows that stay ---- */
 
 TEST(compaction_gathers_rows_of_several_arrays) {
     float a[4][8], b[4][16], to_a[3][8], to_b[3][24];

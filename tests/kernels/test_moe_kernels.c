@@ -17,8 +17,6 @@ static void fill(float *x, int n, const char *stream) {
     }
 }
 
-/* ---- routing ---- */
-
 enum { E = 8 };
 
 struct routed {
@@ -130,8 +128,6 @@ TEST(the_sigmoid_is_one_at_any_size_of_its_input) {
     ck_assert(isnan(sigmoid_single(NAN)));
 }
 
-/* ---- sorting ---- */
-
 TEST(pairs_are_sorted_by_expert_and_then_by_token) {
     const int32_t expert[5][2] = {{2, 0}, {3, 2}, {0, 3}, {2, 3}, {0, 2}};
     int32_t start[5], order[10], place[10];
@@ -162,8 +158,6 @@ TEST(another_ranks_experts_have_no_place) {
     ref_moe_sort(&call);
     ck_assert_int_eq(start[2], 0);
 }
-
-/* ---- products ---- */
 
 enum { T = 37, A = 3, EXPERTS = 4, C = 24, F = 136, STRIDE = 32, PAIRS = T * A };
 
@@ -312,8 +306,6 @@ TEST(co_batched_tokens_do_not_change_a_tokens_bits) {
     }
     device_cpu.close(cpu);
 }
-
-/* ---- combining ---- */
 
 TEST(what_comes_back_is_weighted_and_other_ranks_parts_are_left_out) {
     const float x[3][2] = {{1, 2}, {10, 20}, {100, 200}};

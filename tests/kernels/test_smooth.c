@@ -13,8 +13,6 @@ static const struct smoothing released = {.weight_init = 0.15,
                                           .threshold_decay = 0.02,
                                           .gain = 1};
 
-/* ---- the schedule ---- */
-
 TEST(weight_grows_and_threshold_sinks_with_the_steps_of_a_request) {
     ck_assert_double_eq(smoothing_weight(&released, 0), 0); /* nothing was said yet */
     ck_assert_double_eq_tol(smoothing_weight(&released, 1), 0.15, 1e-12);
@@ -40,8 +38,6 @@ TEST(confidences_rise_in_order_and_stay_in_the_open_interval) {
         ck_assert(raised[i] >= confidence[i] && raised[i] > raised[i - 1] && raised[i] < 1);
     }
 }
-
-/* ---- graph, plan, price ---- */
 
 static const struct op *op_named(const struct graph *graph, const char *name) {
     for (uint32_t i = 0; i < graph->n_ops; i++) {
@@ -97,8 +93,6 @@ TEST(the_product_with_the_table_of_embeddings_is_planned_and_priced) {
     system_close(smooth);
 }
 
-/* ---- runs ---- */
-
 static struct loop_result run(const char *const *settings) {
     static const struct arrival alone = {.prompt_tokens = 100, .output_tokens = 256};
     struct system *system = dinfer(settings);
@@ -141,8 +135,6 @@ TEST(the_first_step_of_a_request_counts_as_none_before) {
     ck_assert_uint_eq(plain.steps, 4);
     ck_assert_uint_eq(idle.steps, 5);
 }
-
-/* ---- refusals ---- */
 
 static void assert_refused(const char *name, const char *key, const char *value,
                            const char *sentence) {

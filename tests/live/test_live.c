@@ -124,10 +124,6 @@ TEST(vicinity_is_every_other_cache_of_the_kind_where_its_window_is_theirs) {
     }
 }
 
-/* ---- mapped memory ---- */
-
-/* ---- decisions ---- */
-
 static uint32_t choose_by_threshold(const void *state, const struct request *request,
                                     const struct decode_seen *seen, uint8_t *commit) {
     struct err err = {0};
@@ -169,8 +165,6 @@ TEST(the_threshold_on_the_device_decides_as_the_rule_on_the_host) {
     ck_assert_uint_eq(least, 1);
 }
 
-/* ---- an engine of the test's own ---- */
-
 struct opened {
     struct engine *engine;
     struct live *live;
@@ -201,8 +195,6 @@ static int loop_live(const struct opened *opened, struct system *system,
     struct loop_result result;
     return loop_run(&request, &result, err);
 }
-
-/* ---- selections ---- */
 
 /* A pool is filled from its end; this many bytes of it hold one small request's rows. */
 enum { POOL_END_BYTES = 1 << 22 };
@@ -240,10 +232,6 @@ TEST(heads_that_choose_together_keep_other_rows_than_heads_that_choose_alone) {
     ck_assert_mem_ne(uniform, by_head, POOL_END_BYTES);
 }
 
-/* ---- replays ---- */
-
-/* ---- times ---- */
-
 TEST(steps_follow_each_other_and_idle_time_is_skipped) {
     struct system *system = system_of("llada-tiny", "dual", "fixed", "block", "pages");
     struct served *served = serve_live(system, apart, N);
@@ -278,8 +266,6 @@ TEST(arrivals_in_real_time_are_waited_for) {
     free(served);
     system_close(system);
 }
-
-/* ---- steps under way ---- */
 
 enum { STEPS = 4 };
 
@@ -422,8 +408,6 @@ TEST(closing_waits_for_the_step_under_way) {
     engine_close(run.opened.engine);
     system_close(run.system);
 }
-
-/* ---- what fails ---- */
 
 static uint32_t miscount(const void *state, const struct request *request,
                          const struct decode_seen *seen, uint8_t *commit) {

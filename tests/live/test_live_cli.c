@@ -648,8 +648,6 @@ TEST(what_ranks_are_calibrated_to_predicts_what_ranks_serve) {
 #undef CIRCLE
 }
 
-/* ---- exact keys and values ---- */
-
 #define EXACT                                                                                      \
     "--runtime", "unmask", "--set", "prefix_caching=off", "--set", "reserve_bytes=16MiB", "--set", \
         "memory_utilization=0.04", "--set", "max_batched_tokens=512"

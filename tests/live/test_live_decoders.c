@@ -60,8 +60,6 @@ static struct served *serve_well(struct system *system, const struct arrival *ar
     return served;
 }
 
-/* ---- device and host ---- */
-
 static const struct decoder *inner;
 
 /* The rule of `inner`, applied by the host. */
@@ -164,8 +162,6 @@ TEST(the_fused_head_decides_as_stored_logits_do) {
     }
 }
 
-/* ---- credit ---- */
-
 static struct device_table watched;
 static uint32_t n_begun, n_raised;
 
@@ -248,8 +244,6 @@ TEST(a_matrix_of_credit_is_simulated_only) {
                                "decoder.form = list, which decides alike");
     system_close(system);
 }
-
-/* ---- logits that are no numbers ---- */
 
 static int spoil_after;
 

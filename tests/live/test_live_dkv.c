@@ -45,8 +45,6 @@ static struct served *serve_well(struct system *system, const struct arrival *ar
     return served;
 }
 
-/* ---- an independent pass over some positions of a canvas ---- */
-
 enum { MOST_CANVAS = 32, LAYERS = 2, SEED = 1 };
 
 struct canvas {
@@ -149,8 +147,6 @@ static void run_step(const struct weights *w, struct canvas *canvas, const bool 
     memset(canvas->decided, 0, sizeof canvas->decided);
     canvas->decided[next] = true;
 }
-
-/* ---- what each policy runs, in the paper's words ---- */
 
 /* The masked position of [first, end) whose draw is the largest: one is decided a step. */
 static uint32_t next_of(const struct canvas *canvas, uint64_t id, uint32_t first, uint32_t end) {
@@ -276,8 +272,6 @@ TEST(every_variant_decodes_as_a_reference_with_rows_of_its_own) {
     }
 }
 
-/* ---- what it is where nothing is reused, or the same is ---- */
-
 static struct served *serve_as(const char *first, const char *second, const char *third,
                                const char *decoder) {
     struct system *system =
@@ -335,8 +329,6 @@ TEST(one_interval_for_prompt_and_output_is_the_decode_variant) {
     free(both);
     free(decode);
 }
-
-/* ---- company, simulation, replay, mapped memory ---- */
 
 static void refuses(const char *system_name, const char *model, const char *key, const char *value,
                     const char *sentence) {

@@ -38,8 +38,6 @@ static void check_served(const struct system *system, const struct served *serve
                      served->memory.planned_bytes);
 }
 
-/* ---- tokens ---- */
-
 static const char *const scopes[] = {"logit_scope=queries", "logit_scope=generation",
                                      "logit_scope=block", "logit_scope=masked"};
 
@@ -90,8 +88,6 @@ TEST(a_finished_block_written_by_the_next_one_s_first_pass_changes_no_token) {
         system_close(cross);
     }
 }
-
-/* ---- against the forward pass, a request at a time ---- */
 
 static const int32_t *prompt_of(void *state, uint64_t id) {
     const struct chain *requests = state;
@@ -145,16 +141,6 @@ TEST(requests_get_the_tokens_of_the_forward_pass_whatever_the_scheduler) {
         system_close(system);
     }
 }
-
-/* ---- preemption ---- */
-
-/* ---- schedules ---- */
-
-/* ---- mapped memory ---- */
-
-/* ---- members that run idle ---- */
-
-/* ---- what is refused ---- */
 
 TEST(pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens) {
     struct system *system = EXACT_SYSTEM(0, "page_tokens=24");

@@ -28,8 +28,6 @@ static void check_served(const struct served *served) {
     ck_assert_int_eq(served->memory.metered_bytes, served->memory.planned_bytes);
 }
 
-/* ---- the released loop ---- */
-
 /* One request: its pages and tokens are a chain's, all else is here. */
 struct decoding {
     struct chain chain;
@@ -180,8 +178,6 @@ TEST(small_blocks_decode_what_the_released_loop_decodes) {
     ck_assert_int_gt(n_parts[0], 50);
     ck_assert_int_eq(n_parts[1], 0);
 }
-
-/* ---- company, memory, schedules ---- */
 
 static const struct cache_policy *announcing;
 

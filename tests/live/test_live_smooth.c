@@ -28,8 +28,6 @@ static struct served *serve_well(struct system *system, const struct arrival *ar
     return served;
 }
 
-/* ---- kernels ---- */
-
 enum { ROWS = 5, VOCAB = 41, CHANNELS = 24, PLACES = 7 };
 
 static float some(struct rng *rng, double scale) {
@@ -197,8 +195,6 @@ TEST(a_product_by_inputs_is_the_weighted_sum_of_a_matrix_s_rows) {
     free(one);
 }
 
-/* ---- what enters a step ---- */
-
 enum { MOST_ROWS = 64, MOST_CANVAS = 64, MOST_CHANNELS = 512, MOST_VOCAB = 1536 };
 
 /* One request's steps, worked out beside the engine: what each is expected to start from. */
@@ -333,8 +329,6 @@ TEST(masked_tokens_enter_a_step_with_what_the_one_before_it_said) {
     check_embeddings(in_chunks, 0);
 }
 
-/* ---- tokens ---- */
-
 TEST(without_weight_it_decides_as_plain_steps_do) {
     static const char *const weightless[] = {"iteration.weight_init=0",
                                              "iteration.weight_growth=0"};
@@ -363,8 +357,6 @@ TEST(without_weight_it_decides_as_plain_steps_do) {
         }
     }
 }
-
-/* ---- whose places they are ---- */
 
 static struct {
     int64_t owner[1024]; /* canvas position that was kept in a place last, + 1 */
@@ -484,10 +476,6 @@ TEST(a_place_is_that_of_its_position_whoever_is_preempted) {
     ck_assert_uint_gt(n_preempted, 2);
 }
 
-/* ---- schedules ---- */
-
-/* ---- memory ---- */
-
 TEST(what_is_kept_is_planned_and_allocated_to_the_byte) {
     struct system *smooth = SMOOTH("llada-tiny", "cache=dual"),
                   *plain = SMOOTH("llada-tiny", "cache=dual", "iteration=plain");
@@ -515,8 +503,6 @@ TEST(what_is_kept_is_planned_and_allocated_to_the_byte) {
     system_close(smooth);
     system_close(plain);
 }
-
-/* ---- refusals ---- */
 
 static void assert_refused(struct system *system, const char *sentence) {
     struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};

@@ -7,8 +7,6 @@
 #include "engine/device/mapping.h"
 #include "tests/support/matrix.h"
 
-/* ---- invariants ---- */
-
 /* A configuration under test: its run of all requests together, beside which others are held. */
 struct subject {
     const struct matrix_config *config;

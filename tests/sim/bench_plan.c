@@ -66,8 +66,6 @@ static struct answer measure(void (*plan_once)(const void *state, const struct p
     return answer;
 }
 
-/* ---- what is planned ---- */
-
 struct step {
     struct graph graph;
     struct step_shape shape;
@@ -93,8 +91,6 @@ static void plan_buffers(const void *state, const struct planner *planner, struc
                            .lower_bound_bytes = plan.lower_bound_bytes,
                            .stopped = plan.stopped};
 }
-
-/* ---- the table ---- */
 
 static const struct planner *planners[MOST_PLANNERS];
 static size_t n_planners;
@@ -210,8 +206,6 @@ static void plan_random(uint32_t n_buffers) {
     snprintf(title, sizeof title, "random, %u buffers", n_buffers);
     print_row(title, plan_buffers, &request);
 }
-
-/* ---- the search for chunks ---- */
 
 struct search {
     struct system *system;

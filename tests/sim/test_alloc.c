@@ -61,8 +61,7 @@ struct watch {
 
 static int watch_step(void *state, const struct step_record *record, struct err *err) {
     struct watch *watch = state;
-    (void)record;
-    (void)err;
+    (void)record, (void)err;
     if (watch->n_steps++ == 0) {
         watch->at_first = n_allocations;
     }

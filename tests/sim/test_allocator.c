@@ -8,8 +8,6 @@
 
 #define MIB (INT64_C(1) << 20)
 
-/* ---- what always holds ---- */
-
 struct sums {
     int64_t reserved_bytes, allocated_bytes;
     size_t n_idle, n_unmapped;
@@ -98,8 +96,6 @@ static int verify(const struct allocator *allocator, struct err *err) {
     }
     return 0;
 }
-
-/* ---- random requests ---- */
 
 enum { MOST_LIVE = 400 };
 
@@ -213,8 +209,6 @@ TEST(random_requests_conserve_memory_and_all_of_it_goes_back) {
         run_load(&settings, (round & 8) != 0, &rng);
     }
 }
-
-/* ---- rules ---- */
 
 static const struct allocator_settings no_settings;
 
@@ -373,8 +367,6 @@ TEST(an_expandable_segment_grows_where_others_leave_slivers) {
     allocator_close(expandable);
 }
 
-/* ---- what lies above the allocator ---- */
-
 static void say(struct stream *stream, enum stream_event_kind kind, uint32_t id, int64_t bytes) {
     struct stream_event event = stream_event_make(kind, id, bytes);
     stream_append(stream, &event);
@@ -499,8 +491,6 @@ TEST(every_model_frees_what_it_allocates) {
     }
 }
 
-/* ---- recordings ---- */
-
 /* Recorded from PyTorch 2.11 on an H200, 2026-11-21, by experiments/reference/
  * record_allocations.py. */
 static const char *const recordings[] = {
@@ -615,8 +605,6 @@ TEST(addresses_that_contradict_each_other_are_not_heeded) {
     }
 }
 
-/* ---- files ---- */
-
 #define HEAD "event,id,bytes\n"
 
 TEST(malformed_streams_are_refused_with_one_sentence) {
@@ -667,8 +655,6 @@ TEST(a_missing_file_is_told) {
     ck_assert_int_eq(stream_read("/no/such/file", &stream, &err), ERR_WORLD);
     ck_assert_str_eq(err.text, "cannot open /no/such/file: No such file or directory");
 }
-
-/* ---- the command ---- */
 
 #define RECORDED "tests/golden/allocations/random-limited.csv"
 

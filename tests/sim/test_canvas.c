@@ -18,8 +18,6 @@ static const struct policy *named(enum policy_kind kind, const char *name) {
     return policy;
 }
 
-/* ---- blind decoders ---- */
-
 enum { BLOCK = 48, ROUNDS = 200 };
 
 /* What the reference implementation of the device's kernel commits of the same positions, whatever

@@ -3,8 +3,6 @@
 #include "tests/support/chunks.h"
 #include "tests/support/live.h"
 
-/* ---- the search ---- */
-
 /* A problem with less memory than it takes unchunked, or a little more. */
 struct problem {
     struct graph graph;
@@ -218,8 +216,6 @@ TEST(what_does_not_fit_in_any_chunks_says_how_much_it_needs) {
                      "100 MiB are available; the floor without chunkable tensors is 160 MiB");
     system_close(system);
 }
-
-/* ---- systems ---- */
 
 TEST(chunks_that_are_always_asked_for_are_given) {
     static const char *const settings[] = {"chunk_search=always", "ffn_chunks=3", "logit_chunks=5",

@@ -2,8 +2,6 @@
 #include "sim/graph/registrar.h"
 #include "tests/support/chunks.h"
 
-/* ---- the registrar ---- */
-
 /* Two operators and a loop of them, over tensors of 8 and 24 bytes a token. */
 static struct graph small_graph(void) {
     struct graph g = {.element_bytes = 2};
@@ -107,8 +105,6 @@ TEST(loops_and_lives_that_make_no_sense_are_refused_with_a_sentence) {
     graph_add_op(&g, "late", OP_ADD, SYM_TOKENS, again, out);
     refuse(&g, "operator 'late' reads 'y' after its memory was taken over");
 }
-
-/* ---- what a placement promises, step by step ---- */
 
 /* Which tensors hold what was written to them last. */
 struct memory {
@@ -226,8 +222,6 @@ TEST(a_loop_with_room_for_all_its_rows_is_planned_as_if_there_were_none) {
         ck_assert_int_eq(a.peak_bytes, b.peak_bytes);
     }
 }
-
-/* ---- prices ---- */
 
 TEST(a_loop_costs_the_sum_of_its_chunks_and_its_products_no_less_than_the_whole) {
     struct system *system = rig_system("dllm-serve", "l40s", false, NULL);

@@ -195,8 +195,6 @@ TEST(mixtures_read_more_experts_with_more_tokens_and_cost_less_than_dense_ones) 
     system_close(system);
 }
 
-/* ---- a profile of our own kernels ---- */
-
 enum { ONCE = 1, LAYERS = 4 }; /* of llada-tiny */
 
 /* One row of every kind, far beyond the sizes of the steps below, where each answers with its own
@@ -238,8 +236,7 @@ static struct system *open_own(const char *cache, const char *key, const char *v
              .profile_path = path, .overrides = settings, .n_overrides = key != NULL ? 2 : 1);
     struct err err = {0};
     struct system *system = NULL;
-    int status = system_open(&request, &system, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
     remove(path);
     return system;
 }

@@ -38,8 +38,6 @@ static uint32_t below(struct rng *rng, uint32_t n) {
     return (uint32_t)(rng_uniform(rng) * n);
 }
 
-/* ---- the process ---- */
-
 TEST(confidences_lie_in_the_open_interval_and_only_where_masked) {
     struct rng rng = rng_stream(1, "ranges");
     for (int round = 0; round < 2000; round++) {
@@ -297,8 +295,6 @@ TEST(a_process_brings_the_blocks_it_was_calibrated_under) {
     ck_assert_uint_eq(block_tokens_of(NULL, "0"), 4);
 }
 
-/* ---- a block's life ---- */
-
 /* "mmdc": masked, decoded, cached. */
 static void expect_life(const struct block_state *block, const char *life) {
     ck_assert_uint_eq(block->length, strlen(life));
@@ -380,8 +376,6 @@ TEST(evicted_positions_stay_masked_and_pending_and_the_frontier_is_what_was_kept
     expect_life(&block, "ddmmmm");
     ck_assert_int_eq(block.frontier, 3);
 }
-
-/* ---- FOCUS's selection ---- */
 
 static const struct focus_rule released = {.alpha = 1.5, .history = FOCUS_MEAN_OF_BLOCK};
 
@@ -556,8 +550,6 @@ TEST(random_blocks_are_selected_by_the_definition) {
         ck_assert_int_eq(memcmp(keep, expected, length), 0);
     }
 }
-
-/* ---- rolling out ---- */
 
 static struct rollout roll(const struct decode_process *process, struct rollout_rule rule,
                            uint32_t n_requests) {

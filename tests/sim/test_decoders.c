@@ -20,8 +20,6 @@ static uint32_t below(struct rng *rng, uint32_t n) {
     return (uint32_t)(rng_next(rng) % n);
 }
 
-/* ---- random steps ---- */
-
 /* A block's rows as the device has them: some masked, in order of their positions. */
 struct rows {
     uint32_t n, n_masked;
@@ -98,8 +96,6 @@ static struct decode_rule draw_rule(struct rng *rng) {
     }
     return rule;
 }
-
-/* ---- rules ---- */
 
 static float value_of(const struct decode_rule *rule, const struct decode_seen *seen, uint32_t i) {
     const float draw = keyed_draw(rule->key, seen->first + seen->offset[i]);
@@ -330,8 +326,6 @@ TEST(noise_is_gumbels) {
     ck_assert(least < -2.2 && least > -2.83 && most > 10 && most < 16.7);
 }
 
-/* ---- decoders ---- */
-
 /* Two of four by the softmax of their values over a temperature, drawn one after the other without
  * the first: the six pairs against their probabilities, chi-square at 5 degrees of freedom, which
  * is over 20.5 once in a thousand times. */
@@ -483,8 +477,6 @@ TEST(origin_releases_its_share_at_random_and_everything_at_the_end) {
     free(state);
 }
 
-/* ---- credit ---- */
-
 /* dInfer's own words: a matrix, the softmax of all logits. */
 struct matrix {
     double earned[9];
@@ -593,8 +585,6 @@ TEST(credit_raises_a_probability_against_unchanged_others) {
                             p * exp(b) / (p * exp(b) + 1 - p), 1e-6);
     ck_assert_float_le(credit_raise(&credit, 1e6f, 1 - FLT_EPSILON / 2), 1 - FLT_EPSILON / 2);
 }
-
-/* ---- processes ---- */
 
 static const struct decode_process middling = {.location = 1.5,
                                                .distance = 3,

@@ -235,8 +235,6 @@ static const char *const schedulers[][2] = {
 };
 enum { N_SCHEDULERS = sizeof schedulers / sizeof schedulers[0], N_GROWING = 8 };
 
-/* ---- conservation ---- */
-
 TEST(pages_and_tokens_are_conserved_over_random_systems) {
     enum { N = 80 };
     static const char *const caches[] = {"cache=exact",     "cache=exact", "cache=delayed",
@@ -330,8 +328,6 @@ TEST(replicas_keep_their_pages_apart) {
         run_close(run);
     }
 }
-
-/* ---- hand-made schedules: steps of exactly 1 ms, one after the other ---- */
 
 static uint64_t n_asked;
 static const struct scheduler *asked_scheduler;
@@ -515,8 +511,6 @@ TEST(lockstep_computes_finished_blocks_along_and_first_done_first_out_does_not) 
     CHECK_STEPS("sdar", fdfo, 0, list, "8:01 8:01 8:01 8:01 8:01 8:01 4:0");
 }
 
-/* ---- schedulers that break their promises ---- */
-
 /* Admits the first request and takes 8 of its prefill a step, for up to 5 steps; or worse. */
 enum deed { IN_LOOPS, CUTS_A_BLOCK, CUTS_A_STEP, CUTS_NOTHING, GIVES_WAY };
 static enum deed deed;
@@ -589,8 +583,6 @@ TEST(loops_stop_where_what_is_left_of_a_prefill_is_wider_than_a_step) {
     /* Of each request 8 of 20, where 12 are left; then 8, 4 and the three steps of the block. */
     ck_assert_uint_eq(n_asked, 4);
 }
-
-/* ---- what the schedulers say of themselves, over a random trace ---- */
 
 TEST(lmdeploy_and_sglang_never_prefill_beside_decoding_and_chunked_does) {
     enum { N = 150 };
@@ -678,8 +670,6 @@ TEST(a_schedule_without_arrivals_under_way_is_as_slow_as_its_steps) {
         ck_assert_int_eq(end_ns[1], 3 * end_ns[0]);
     }
 }
-
-/* ---- queueing truth: autoregressive requests, one at a time, each step 1 ms ---- */
 
 static struct keeper serve_alone(struct poisson_source source) {
     static const char *const settings[] = {"max_requests=1", "decides_ahead=off",

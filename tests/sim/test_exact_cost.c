@@ -37,8 +37,6 @@ static struct span block_span(uint32_t queries, uint32_t context, uint32_t kept,
                          .kept_keys = kept_keys};
 }
 
-/* ---- graphs and plans ---- */
-
 TEST(every_exact_graph_is_whole_and_its_tensors_never_overlap) {
     struct rng rng = rng_stream(21, "exact graphs");
     for (int round = 0; round < 400; round++) {
@@ -71,8 +69,6 @@ TEST(every_exact_graph_is_whole_and_its_tensors_never_overlap) {
         }
     }
 }
-
-/* ---- work by hand ---- */
 
 /* FLOPs of one layer: products over so many tokens, and attention over so many pairs. */
 struct layer_work {
@@ -183,8 +179,6 @@ TEST(eviction_spares_all_but_the_first_layer_and_the_seconds_projections) {
     system_close(plain);
 }
 
-/* ---- prices at measured rows ---- */
-
 /* Reads "OPERATOR,batch,q,kv,heads,kv_heads,head_dim,us"; false for other lines. */
 struct attention_row {
     bool decode;
@@ -286,8 +280,6 @@ TEST(a_step_of_measured_sizes_is_priced_by_its_rows) {
     }
     system_close(system);
 }
-
-/* ---- the longest canvas ---- */
 
 TEST(the_longest_canvas_is_what_its_exact_rows_leave_room_for) {
     static const char *const names[][2] = {{"sdar", "sdar-8b"}, {"vllm-ar", "llama-3.1-8b"}};

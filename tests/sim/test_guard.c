@@ -21,8 +21,7 @@ static struct {
 } scene;
 
 static int64_t one_ms(const void *estimator, const struct batch *batch) {
-    (void)estimator;
-    (void)batch;
+    (void)estimator, (void)batch;
     return 1000000;
 }
 
@@ -430,8 +429,7 @@ static uint32_t scripted_plan(const void *state, const void *memory, const struc
 
 static uint32_t keep_all(const void *state, const void *memory, const struct eviction_view *view,
                          uint8_t *keep) {
-    (void)state;
-    (void)memory;
+    (void)state, (void)memory;
     memcpy(keep, view->pending, view->length);
     return view->length;
 }
@@ -706,8 +704,7 @@ static uint32_t scripted_evict(const void *state, const void *memory,
 
 static void scripted_learn(const void *state, void *memory, const struct request *request,
                            uint32_t n) {
-    (void)state;
-    (void)request;
+    (void)state, (void)request;
     uint64_t *remembered = memory;
     remembered[evicted.remembers_too_much ? 1 : 0] += n + (evicted.alternates ? evicted.turn++ : 0);
 }
@@ -795,8 +792,7 @@ static uint32_t scripted_count(const void *state, const struct request *request,
 
 static uint32_t scripted_choose(const void *state, const struct request *request,
                                 const struct decode_seen *seen, uint8_t *commit) {
-    (void)state;
-    (void)request;
+    (void)state, (void)request;
     memcpy(commit, decoded.commit, seen->n);
     if (decoded.writes_behind) {
         commit[seen->n + 1] = 1;
@@ -904,8 +900,7 @@ static struct {
 } ruled;
 
 static uint32_t ruled_count(const void *state, const struct request *request, uint32_t *repeat) {
-    (void)state;
-    (void)request;
+    (void)state, (void)request;
     *repeat = 1;
     return 1;
 }
@@ -987,8 +982,7 @@ static bool writes_replicas, alternates;
 
 static uint32_t scripted_route(void *state, const struct request *request,
                                const struct replica_view *replicas, uint32_t n) {
-    (void)state;
-    (void)request;
+    (void)state, (void)request;
     if (writes_replicas) {
         ((struct replica_view *)replicas)[n - 1].n_running++;
     }

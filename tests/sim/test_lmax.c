@@ -14,8 +14,6 @@
 static const char *const models[] = {"llada-8b", "dream-7b", "llada-moe"};
 enum { N_MODELS = 3 };
 
-/* ---- streams ---- */
-
 static struct model of_layers(const char *name, uint32_t layers) {
     struct err err = {0};
     const struct model *found = model_find(name, &err);
@@ -74,8 +72,8 @@ static void make_recorded_steps(struct stream *stream) {
 
 static void read_recording(struct stream *stream) {
     struct err err = {0};
-    int status = stream_read("tests/golden/allocations/llada-default.csv", stream, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(stream_read("tests/golden/allocations/llada-default.csv", stream, &err) == 0,
+                  "%s", err.text);
 }
 
 /* The weights are what is allocated before the first graph begins. */
@@ -233,8 +231,6 @@ TEST(the_average_counts_repeated_operators_as_often_as_they_run) {
     ck_assert_int_eq(live.part_bytes[PART_FFN], 10);
     ck_assert_double_eq_tol(live_par(&live), 50.0 / 20, 1e-12);
 }
-
-/* ---- the search ---- */
 
 static const char *const systems[] = {"native",
                                       "native-float64",
@@ -553,8 +549,6 @@ TEST(canvases_are_multiples_of_what_is_asked) {
     ck_assert_uint_ne(fine % 4096, 0);
     system_close(system);
 }
-
-/* ---- the command ---- */
 
 /* A system with layers of its own owns its model, which is gone when the table is printed. */
 TEST(a_model_of_fewer_layers_is_named_after_its_system_is_closed) {

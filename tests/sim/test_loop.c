@@ -3,8 +3,6 @@
 #include "sim/system/system_step.h"
 #include "tests/support/rig.h"
 
-/* ---- conservation over random systems and traces ---- */
-
 static struct poisson_source random_source(struct rng *rng, uint64_t seed, uint64_t n) {
     uint32_t prompt = rig_between(rng, 1, 600), output = rig_between(rng, 1, 300);
     return MAKE(struct poisson_source, .rng = rng_stream(seed, "arrivals"),
@@ -193,8 +191,6 @@ TEST(skipping_ahead_is_exact_with_replicas_and_closed_loops_too) {
     }
 }
 
-/* ---- hand-made schedules: three requests, steps of exactly 1 ms ---- */
-
 struct expected_step {
     int64_t start_ms;
     uint32_t n;
@@ -289,8 +285,6 @@ TEST(phase_multiplexed_stops_at_the_first_misfit_unless_told_to_skip) {
     check_schedule(settings, arrivals, 3, skipping, 5);
 }
 
-/* ---- queueing truth ---- */
-
 /* One server, one step a request: mean wait in the queue in units of the mean service time. */
 static double mean_wait(double load, bool exponential, uint64_t n, double *little) {
     static const char *const settings[] = {"scheduler=static", "cache=none", "block_tokens=1",
@@ -358,8 +352,6 @@ TEST(an_exponential_server_waits_as_m_m_1_says) {
         ck_assert_double_eq_tol(little, 1, 1e-9);
     }
 }
-
-/* ---- replay ---- */
 
 static struct replay_step *steps_of(const struct keeper *keeper) {
     struct replay_step *steps = calloc(keeper->n_steps, sizeof *steps);
@@ -486,8 +478,6 @@ TEST(what_can_never_run_is_rejected_with_its_reason) {
     keeper_fini(&keeper);
     system_close(small);
 }
-
-/* ---- schedulers that break their promises ---- */
 
 enum misdeed { LISTS_TWICE, LISTS_FINISHED, OVERFILLS, STARVES };
 static enum misdeed misdeed;

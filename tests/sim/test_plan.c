@@ -10,8 +10,6 @@
 #include "tests/support/cli.h"
 #include "tests/support/random_step.h"
 
-/* ---- live bytes ---- */
-
 static void make_random_step(struct rng *rng, bool fused, struct graph *graph,
                              struct step_shape *shape) {
     struct graph_options options =
@@ -136,8 +134,6 @@ TEST(tensors_are_classed_by_the_part_of_the_model_that_writes_them) {
         ck_assert_msg(n_found[i] > 0, "no graph has a tensor '%s'", expected[i].tensor);
     }
 }
-
-/* ---- the command ---- */
 
 static char *read_file(const char *path) {
     FILE *file = fopen(path, "r");

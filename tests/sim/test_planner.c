@@ -10,8 +10,6 @@
 
 enum { MOST_BUFFERS = 40 };
 
-/* ---- small problems ---- */
-
 struct problem {
     struct packing packing;
     struct packing_buffer buffers[MOST_BUFFERS];
@@ -127,8 +125,6 @@ TEST(a_plan_that_does_not_hold_is_noticed) {
     }
 }
 
-/* ---- the truth by trying every offset ---- */
-
 struct trial {
     const struct packing *packing;
     int64_t offset_bytes[MOST_BUFFERS], best_bytes;
@@ -232,8 +228,6 @@ TEST(exact_equals_the_best_of_all_orders) {
     ck_assert_uint_gt(n_search, 5);
 }
 
-/* ---- the published problems ---- */
-
 static void read_published(const char *name, struct instance *out) {
     char path[128];
     struct err err = {0};
@@ -336,8 +330,6 @@ TEST(more_buffers_than_the_search_takes_on_are_planned_without_it) {
     instance_fini(&one);
 }
 
-/* ---- steps ---- */
-
 TEST(exact_plans_every_step_to_the_optimum_within_few_nodes) {
     struct rng rng = rng_stream(8, "steps");
     uint32_t n_better = 0;
@@ -387,8 +379,6 @@ TEST(a_carried_tensor_lives_from_the_first_operator_on) {
         ck_assert_int_eq(placement.peak_bytes, 2 * PLACEMENT_ALIGN_BYTES);
     }
 }
-
-/* ---- files ---- */
 
 static void write_text(const char *path, const char *text, size_t length) {
     FILE *file = fopen(path, "w");
@@ -460,8 +450,6 @@ TEST(columns_may_stand_in_any_order_and_lines_end_in_crlf) {
     instance_fini(&instance);
     unlink(path);
 }
-
-/* ---- the command ---- */
 
 #define EXAMPLE "tests/golden/instances/input.12.csv"
 

@@ -22,9 +22,7 @@ const char *__lsan_default_options(void) {
 #endif
 
 static void no_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
-    (void)state;
-    (void)view;
-    (void)batch;
+    (void)state, (void)view, (void)batch;
 }
 
 static const char *const words[] = {"fast", "slow", NULL};

@@ -9,8 +9,6 @@
 #include "sim/cost/transfer.h"
 #include "tests/support/rig.h"
 
-/* ---- the grid ---- */
-
 /* A GPU with the profiles that a system on it is priced from. */
 struct card {
     const struct gpu *gpu;
@@ -104,8 +102,6 @@ static struct step_shape step_of(size_t i) {
     }
     return shape;
 }
-
-/* ---- the laws ---- */
 
 static struct {
     size_t n_ops, n_breaches;
@@ -228,8 +224,6 @@ TEST(no_operator_is_priced_below_either_roof) {
                   scan.text);
 }
 
-/* ---- chunks ---- */
-
 /* Products and experts read their weights once more in each chunk: no sum over chunks is less than
  * the whole. */
 static void scan_chunks(const struct card *card, const struct system *system) {
@@ -291,8 +285,6 @@ TEST(no_product_in_chunks_is_cheaper_than_whole) {
     ck_assert_msg(scan.n_breaches == 0, "%zu of %zu; the worst: %s", scan.n_breaches, scan.n_ops,
                   scan.text);
 }
-
-/* ---- mixtures ---- */
 
 TEST(the_routers_product_is_priced_where_no_row_of_experts_has_it) {
     struct system *system = open_graph("fast-dllm-published", "llada-moe", 1, false);
@@ -376,8 +368,6 @@ TEST(fewer_experts_cost_as_much_less_as_their_weights_take) {
     ck_assert_double_eq_tol((printed - few) / (37.5 * expert_ms), 1, 0.25);
     ck_assert_double_eq_tol((chance - printed) / (93.8 * expert_ms), 1, 0.25);
 }
-
-/* ---- whose word a price is ---- */
 
 static struct price_shares shares_of(struct system *system, size_t step, double *unpriced) {
     struct step_shape shape = step_of(step);

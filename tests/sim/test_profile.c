@@ -20,8 +20,8 @@ static const struct profile_peaks peaks = {.flops = 100e12, .bandwidth = 1e12, .
 static struct profile *parse(const char *text) {
     struct profile *profile = NULL;
     struct err err = {0};
-    int status = profile_parse("t.csv", text, strlen(text), &peaks, &profile, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(profile_parse("t.csv", text, strlen(text), &peaks, &profile, &err) == 0, "%s",
+                  err.text);
     return profile;
 }
 
@@ -38,8 +38,7 @@ static struct profile *open_shipped(const char *name) {
     snprintf(path, sizeof path, "kernels/profiles/%s.csv", name);
     struct profile_peaks of_gpu = peaks_of(name);
     struct profile *profile = NULL;
-    int status = profile_open(path, &of_gpu, &profile, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(profile_open(path, &of_gpu, &profile, &err) == 0, "%s", err.text);
     return profile;
 }
 
@@ -211,8 +210,6 @@ TEST(mixtures_and_collectives_answer_for_sizes_nobody_measured) {
     profile_close(h100);
 }
 
-/* ---- rows that were timed on a warm cache, and experts as they were routed ---- */
-
 static struct profile *parse_with_cache(const char *text, int64_t l2_bytes) {
     struct profile_peaks cached = peaks;
     struct profile *profile = NULL;
@@ -311,8 +308,6 @@ TEST(experts_are_priced_by_how_many_are_hit) {
     ck_assert_double_eq_tol((by_chance - launch) / (as_routed - launch), 163.3 / 128.5, 0.02);
     profile_close(imported);
 }
-
-/* ---- rows of our own kernels ---- */
 
 /* One row of each kind, as `unmask calibrate` writes them. */
 #define OWN                                                                                        \
@@ -655,8 +650,6 @@ TEST(the_l40s_table_is_noisier_than_its_leave_one_out_error) {
     profile_close(l40s);
 }
 
-/* ---- transfer ---- */
-
 static struct transfer_side side(const char *name, double flops, double bandwidth, int64_t sms) {
     struct profile_peaks rates = {flops, bandwidth, sms, 0};
     return (struct transfer_side){
@@ -667,8 +660,7 @@ static struct profile *transferred(const struct profile *donor, struct transfer_
     struct transfer_side from = side("old", peaks.flops, peaks.bandwidth, peaks.sms);
     struct profile *out = NULL;
     struct err err = {0};
-    int status = profile_transfer(donor, &from, &to, &out, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(profile_transfer(donor, &from, &to, &out, &err) == 0, "%s", err.text);
     return out;
 }
 

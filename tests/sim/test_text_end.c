@@ -8,8 +8,6 @@
 #include "traces/decode_log.h"
 #include "traces/decode_trace.h"
 
-/* ---- runs ---- */
-
 struct ended {
     struct loop_result result;
     struct keeper keeper;
@@ -27,8 +25,7 @@ static struct ended run_with(struct system *system, const struct arrival *arriva
         .source = {.state = &list, .next = list_next}, .sinks = sinks,
         .n_sinks = 1 + (more != NULL), .records_members = true, .seed = seed, .decode = decode);
     struct err err = {0};
-    int status = loop_run(&request, &run.result, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(loop_run(&request, &run.result, &err) == 0, "%s", err.text);
     executor_sim_close(sim);
     return run;
 }
@@ -43,8 +40,6 @@ static struct ended run_system(const char *name, const char *const *settings,
 
 #define RUN(name, arrivals, n, ...)                                                                \
     run_system(name, (const char *const[]){__VA_ARGS__, NULL}, arrivals, n)
-
-/* ---- one request by hand ---- */
 
 /* Blocks of 32: the end is in the second of eight. */
 static const struct arrival one[] = {
@@ -134,8 +129,6 @@ TEST(the_block_of_the_end_is_a_last_block) {
     keeper_fini(&crosses.keeper);
     keeper_fini(&plain.keeper);
 }
-
-/* ---- at random ---- */
 
 enum { MANY = 60 };
 
@@ -236,8 +229,6 @@ TEST(skipping_ahead_changes_nothing_where_texts_end) {
     }
 }
 
-/* ---- who sees the end ---- */
-
 /* The scheduler that it stands before. */
 static const struct scheduler *watched;
 static uint64_t n_seen_ended;
@@ -285,8 +276,6 @@ TEST(policies_see_an_end_only_once_it_is_decoded) {
     system->decoder = watched_decoder;
     system_close(system);
 }
-
-/* ---- recorded ---- */
 
 static int log_step(void *state, const struct step_record *record, struct err *err) {
     (void)err;

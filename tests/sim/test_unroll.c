@@ -10,8 +10,6 @@ static const struct arrival arrivals[N] = {
     {.id = 2, .prompt_tokens = PROMPT - 9, .output_tokens = OUTPUT},
 };
 
-/* ---- simulated ---- */
-
 struct outcome {
     struct loop_result result;
     uint64_t wasted, wasted_tokens, commit_steps;
@@ -112,8 +110,6 @@ TEST(an_overlapping_host_gains_nothing) {
     ck_assert_int_eq(single.result.end_ns, four.result.end_ns);
 }
 
-/* ---- live ---- */
-
 static struct served *serve_with(const char *name, const char *model, const char *const *settings,
                                  uint32_t unroll) {
     static const struct arrival small[N] = {
@@ -198,8 +194,6 @@ TEST(unrolling_changes_no_token_of_exact_blocks) {
                false);
 }
 
-/* ---- logits that are no numbers ---- */
-
 static int spoil_after;
 
 static int spoil_sample(struct device *device, const struct call_sample *call) {
@@ -226,8 +220,6 @@ TEST(logits_that_are_no_numbers_end_an_unrolled_run_in_their_step) {
     free(served);
     system_close(system);
 }
-
-/* ---- refusals ---- */
 
 static void assert_refused(const char *system_name, const char *const *texts,
                            const char *sentence) {
@@ -264,8 +256,7 @@ TEST(what_follows_from_each_step_s_commits_is_refused) {
 
 static uint32_t choose_all(const void *state, const struct request *request,
                            const struct decode_seen *seen, uint8_t *commit) {
-    (void)state;
-    (void)request;
+    (void)state, (void)request;
     memset(commit, 1, seen->n);
     return seen->n;
 }

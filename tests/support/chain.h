@@ -186,8 +186,6 @@ static inline void chain_add(struct chain *c, struct rig *rig) {
     span->logit_rows = (uint32_t)n_rows;
 }
 
-/* ---- the reference ---- */
-
 static struct naive_kv chain_own;
 
 static inline int chain_likeliest(const struct chain *c, const double *row) {

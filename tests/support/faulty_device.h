@@ -48,8 +48,6 @@ static inline bool faulty_trips(void) {
     return trips;
 }
 
-/* ---- calls that are recorded ---- */
-
 static inline int faulty_issue(struct device *device,
                                int (*issue)(struct device *device, const void *call),
                                const void *call, size_t size) {
@@ -164,8 +162,6 @@ static void faulty_graph_close(struct device *device, struct device_graph *recor
     faulty.n_open--;
 }
 
-/* ---- all else ---- */
-
 static int faulty_open(int32_t index, enum kernel_dtype dtype, struct device **out, char *text) {
     if (faulty_trips()) {
         memcpy(text, "absent", sizeof "absent");
@@ -277,8 +273,7 @@ static void faulty_event_close(struct device *device, struct device_event *mark)
 }
 
 static int faulty_event_reached(struct device *device, struct device_event *mark, bool *out) {
-    (void)device;
-    (void)mark;
+    (void)device, (void)mark;
     *out = faulty.n_queued == 0;
     return faulty_trips() ? DEVICE_FAILED : DEVICE_OK;
 }

@@ -11,8 +11,6 @@
 #include "sim/graph/builder.h"
 #include "tests/support/suite.h"
 
-/* ---- models ---- */
-
 #define TINY(...)                                                                                  \
     { .max_positions = 256, __VA_ARGS__ }
 #define ENGINE_GRAPH(...)                                                                          \
@@ -55,8 +53,6 @@ static const struct graph_options eager =
     ENGINE_GRAPH(.stored_rows = SYM_FULL_Q, .logits_bytes = 4);
 static const struct graph_options sparse =
     ENGINE_GRAPH(.fused = true, .stored_rows = SYM_FULL_Q, .logits_bytes = 2, .selects = true);
-
-/* ---- an engine and its batch ---- */
 
 static const struct step_limits limits = {.max_requests = MAX_SPANS,
                                           .max_tokens = MAX_TOKENS,
@@ -241,8 +237,6 @@ static inline void draw_ids(const struct model *model, uint64_t seed) {
         count[i] = i;
     }
 }
-
-/* ---- the independent forward pass ---- */
 
 enum { MAX_NAIVE = 96, MAX_DIM = 256, MAX_KV_HEADS = 4, MAX_LAYERS = 3, MAX_EXPERTS = 16 };
 

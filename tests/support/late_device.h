@@ -25,8 +25,7 @@ static int late_event_record(struct device *device, struct device_event *mark) {
 }
 
 static int late_event_reached(struct device *device, struct device_event *mark, bool *out) {
-    (void)device;
-    (void)mark;
+    (void)device, (void)mark;
     late.n_asked++;
     late.n_left -= late.n_left > 0;
     *out = late.n_left == 0;

@@ -29,8 +29,7 @@ static inline struct system *live_system_of(const char *name, const char *model,
              .n_overrides = n, .roofline = true);
     struct err err = {0};
     struct system *system = NULL;
-    int status = system_open(&request, &system, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
     return system;
 }
 

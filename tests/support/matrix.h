@@ -5,8 +5,6 @@
 
 #include "tests/support/live.h"
 
-/* ---- requests ---- */
-
 /* Of unequal lengths, whose last blocks are shorter; together, and each alone in another order. */
 static const struct arrival canvas_together[] = {
     {.id = 0, .prompt_tokens = 9, .output_tokens = 10},
@@ -45,8 +43,6 @@ static inline void set_apart(const struct arrival_set *set, struct arrival out[L
         out[i].arrival_ns = (int64_t)i * INT64_C(1000000000000);
     }
 }
-
-/* ---- configurations ---- */
 
 enum invariant {
     ALONE = 1 << 0,     /* co-batched requests and arrival change no token */

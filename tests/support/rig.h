@@ -12,8 +12,6 @@
 #include "sim/serve/loop.h"
 #include "tests/support/suite.h"
 
-/* ---- systems ---- */
-
 /* Open a system of the shipped file with settings "key=value" (NULL-ended); fails the test when
  * that is not possible. */
 static inline struct system *rig_system(const char *name, const char *gpu, bool roofline,
@@ -32,12 +30,9 @@ static inline struct system *rig_system(const char *name, const char *gpu, bool 
         .system = name, .gpu = gpu, .overrides = overrides, .n_overrides = n, .roofline = roofline};
     struct err err = {0};
     struct system *system = NULL;
-    int status = system_open(&request, &system, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
     return system;
 }
-
-/* ---- sources ---- */
 
 struct list_source {
     const struct arrival *arrivals;
@@ -78,8 +73,6 @@ static inline enum source_reply poisson_next(void *state, struct arrival *out, s
         .output_tokens = rig_between(&source->lengths, source->output_min, source->output_max));
     return SOURCE_ROW;
 }
-
-/* ---- an executor whose steps take a given time, whatever is in them ---- */
 
 struct fixed_executor {
     struct rng rng;
@@ -123,8 +116,7 @@ static inline int fixed_wait(void *state, int64_t until_ns, struct completion *o
 
 static inline int64_t fixed_estimate(const void *state, const struct step_shape *shape,
                                      int64_t workspace_bytes) {
-    (void)shape;
-    (void)workspace_bytes;
+    (void)shape, (void)workspace_bytes;
     return (int64_t)((const struct fixed_executor *)state)->mean_ns;
 }
 
@@ -132,8 +124,6 @@ static inline struct executor fixed_interface(struct fixed_executor *fixed) {
     return (struct executor){
         .state = fixed, .submit = fixed_submit, .wait = fixed_wait, .estimate_ns = fixed_estimate};
 }
-
-/* ---- a sink that keeps everything ---- */
 
 struct kept_step {
     struct step_record record;
@@ -197,8 +187,7 @@ static inline struct loop_result rig_run(struct system *system, struct arrival_s
              .records_members = keeper != NULL, .seed = 1);
     struct loop_result result;
     struct err err = {0};
-    int status = loop_run(&request, &result, &err);
-    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_msg(loop_run(&request, &result, &err) == 0, "%s", err.text);
     executor_sim_close(sim);
     return result;
 }

@@ -118,8 +118,6 @@ static inline void script_start(struct script *s, int request, struct rig *rig,
     rig_write(rig, request, 0, tokens, s->canvas);
 }
 
-/* ---- the reference ---- */
-
 struct naive_request {
     int32_t tokens[MAX_NAIVE];
     struct naive_cache cache;

@@ -52,8 +52,6 @@ static void check_pass(const struct decode_source *source, uint64_t request, uin
     ck_assert_mem_eq(&pass, expected, sizeof pass);
 }
 
-/* ---- the file ---- */
-
 enum { REQUESTS = 40, PASSES = 60, BLOCK = 32 };
 
 static struct decode_pass random_pass(struct rng *rng) {
@@ -131,8 +129,6 @@ TEST(equal_passes_are_one_row_and_comments_do_not_count) {
     decode_trace_close(third);
     free(text);
 }
-
-/* ---- positions ---- */
 
 /* What a pass might say of a block of up to BLOCK positions. */
 static void random_positions(struct rng *rng, struct decode_positions *p) {
@@ -364,8 +360,6 @@ TEST(what_a_trace_does_not_have_is_said_by_its_name) {
     ck_assert_int_eq(decode_trace_read("/tmp", DECODE_COUNTS, &trace, &err), ERR_WORLD);
     ck_assert_str_eq(err.text, "cannot read /tmp: disk I/O error");
 }
-
-/* ---- the loop ---- */
 
 /* Two requests of one block of 4 and prompts that fill blocks, under DC+'s cache. */
 static int play(const char *text, uint32_t prompt, uint32_t output, struct err *err) {

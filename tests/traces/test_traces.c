@@ -7,15 +7,13 @@
 #include <unistd.h>
 
 #include "sim/base/arrival.h"
-#include "tests/support/suite.h"
 #include "sim/base/field.h"
+#include "tests/support/suite.h"
 #include "traces/reader.h"
 #include "traces/transform.h"
 
 #define GOLDEN  "tests/golden/traces/"
 #define SAMPLES "traces/samples/"
-
-/* ---- readers ---- */
 
 struct sums {
     uint64_t rows, input_tokens, output_tokens, tenants, skipped;
