@@ -110,15 +110,11 @@ static int make(const struct options *options, const struct gpu *from, const str
     struct transfer_check check;
     int status = open_donor(options, from, &donor, err);
     if (status == 0) {
-        status = profile_transfer(donor, &sides[0], &sides[1], &target, err);
-    }
-    if (status == 0) {
         status = transfer_check_nearest(from, to, &check, err);
     }
     if (status == 0) {
-        status = transfer_note(target, &check, err);
-    }
-    if (status == 0) {
+        target = profile_transfer(donor, &sides[0], &sides[1]);
+        transfer_note(target, &check);
         status = write_out(options, target, err);
     }
     profile_close(donor);
@@ -135,21 +131,19 @@ struct checks {
     size_t n;
 };
 
-static int check_pairs(const struct gpu *const *gpus, struct profile *const *profiles,
-                       struct checks *out, struct err *err) {
-    int status = 0;
+static void check_pairs(const struct gpu *const *gpus, struct profile *const *profiles,
+                        struct checks *out) {
     for (size_t i = 0; gpus[i] != NULL; i++) {
-        for (size_t j = 0; status == 0 && gpus[j] != NULL; j++) {
+        for (size_t j = 0; gpus[j] != NULL; j++) {
             if (i == j || profiles[i] == NULL || profiles[j] == NULL) {
                 continue;
             }
             ASSERT(out->n < MOST_PAIRS);
             struct transfer_check *check = &out->pairs[out->n];
-            status = transfer_check(profiles[i], gpus[i], profiles[j], gpus[j], check, err);
+            *check = transfer_check(profiles[i], gpus[i], profiles[j], gpus[j]);
             out->n += check->n >= TRANSFER_FEWEST_ROWS;
         }
     }
-    return status;
 }
 
 static struct table *table_of(const struct checks *checks) {
@@ -182,7 +176,9 @@ static int check(const struct options *options, struct err *err) {
             status = profile_open_shipped(gpus[i], &profiles[i], err);
         }
     }
-    status = status != 0 ? status : check_pairs(gpus, profiles, checks, err);
+    if (status == 0) {
+        check_pairs(gpus, profiles, checks);
+    }
     if (status == 0) {
         struct table *table = table_of(checks);
         status = cmd_print_table(options, table, err);

@@ -279,14 +279,15 @@ static const void **read_all(struct catalogue *c, struct err *err) {
         n++;
     }
     const void **all = zeroed(n + 1, sizeof *all);
-    for (size_t i = 0; i < n && err->kind == ERR_NONE; i++) {
-        all[i] = recall(c, shipped_path(c, names[i], path), true, err);
+    size_t i = 0;
+    while (i < n && (all[i] = recall(c, shipped_path(c, names[i], path), true, err)) != NULL) {
+        i++;
     }
     if (n == 0) {
         err_world(err, "there are no files %s", shipped_path(c, "*", path));
     }
     names_free(names);
-    if (err->kind != ERR_NONE) {
+    if (n == 0 || i < n) {
         free(all);
         return NULL;
     }

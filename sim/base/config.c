@@ -1,13 +1,12 @@
 #include "sim/base/config.h"
 
-#include <errno.h>
 #include <ini.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/inputs.h"
+#include "sim/base/text.h"
 
 struct reader {
     const char *text; /* the rest */
@@ -111,31 +110,10 @@ int config_parse(const char *path, const char *text, size_t size, struct config 
 }
 
 int config_read(const char *path, struct config *out, struct err *err) {
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return err_world(err, "cannot open %s: %s", path, strerror(errno));
-    }
-    inputs_note("settings", path);
-    char *text = NULL;
-    size_t size = 0, room = 0;
-    for (;;) {
-        if (size == room) {
-            room = room == 0 ? 4096 : 2 * room;
-            char *longer = realloc(text, room);
-            ASSERT(longer != NULL);
-            text = longer;
-        }
-        size_t n = fread(text + size, 1, room - size, file);
-        size += n;
-        if (n == 0) {
-            break;
-        }
-    }
-    int status = ferror(file) ? err_world(err, "cannot read %s: %s", path, strerror(errno)) : 0;
-    fclose(file);
-    if (status == 0) {
-        status = config_parse(path, text, size, out, err);
-    }
+    enum { MOST_BYTES = 1 << 26 };
+    size_t size;
+    char *text = text_read(path, "settings", MOST_BYTES, &size, err);
+    int status = text != NULL ? config_parse(path, text, size, out, err) : err_status(err);
     free(text);
     return status;
 }

@@ -1,14 +1,12 @@
 #include "sim/cost/profile.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/inputs.h"
-#include "sim/base/names.h"
-#include "sim/base/num.h"
+#include "sim/base/text.h"
+#include "sim/base/zeroed.h"
 #include "sim/cost/profile_table.h"
 
 enum { MAX_FILE_BYTES = 64 << 20 };
@@ -39,34 +37,10 @@ const char *profile_kind_of_file(const char *path, char *text, size_t size) {
 
 int profile_open(const char *path, const struct profile_peaks *peaks, struct profile **out,
                  struct err *err) {
+    size_t size;
+    char *text = text_read(path, "profile", MAX_FILE_BYTES, &size, err);
     *out = NULL;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return err_world(err, "cannot read the profile %s: %s", path, strerror(errno));
-    }
-    inputs_note("profile", path);
-    char *text = NULL;
-    size_t size = 0, capacity = 0, got;
-    int bad = 0;
-    do {
-        if (size == capacity) {
-            capacity = capacity == 0 ? 1 << 16 : 2 * capacity;
-            char *grown = capacity > MAX_FILE_BYTES ? NULL : realloc(text, capacity);
-            if (grown == NULL) {
-                bad = err_world(err, "%s: larger than %d bytes, or out of memory", path,
-                                MAX_FILE_BYTES);
-                break;
-            }
-            text = grown;
-        }
-        got = fread(text + size, 1, capacity - size, file);
-        size += got;
-    } while (got > 0);
-    if (!bad && ferror(file)) {
-        bad = err_world(err, "cannot read the profile %s: %s", path, strerror(errno));
-    }
-    fclose(file);
-    bad = bad ? bad : profile_parse(path, text, size, peaks, out, err);
+    int bad = text != NULL ? profile_parse(path, text, size, peaks, out, err) : err_status(err);
     free(text);
     return bad;
 }
@@ -94,10 +68,7 @@ void profile_close(struct profile *profile) {
 
 struct profile *profile_copy(const struct profile *donor, const char *source,
                              const struct profile_peaks *peaks) {
-    struct profile *copy = calloc(1, sizeof *copy);
-    if (copy == NULL) {
-        return NULL;
-    }
+    struct profile *copy = zeroed(1, sizeof *copy);
     copy->peaks = *peaks;
     copy->measured_edges = donor->measured_edges;
     copy->routing_alpha = donor->routing_alpha;
@@ -105,26 +76,20 @@ struct profile *profile_copy(const struct profile *donor, const char *source,
     copy->path = strdup(donor->path);
     copy->kind = strdup("transferred");
     copy->source = strdup(source);
-    bool fine = copy->path != NULL && copy->kind != NULL && copy->source != NULL;
-    for (size_t op = 0; op < PROFILE_OPS && fine; op++) {
-        fine = donor->ops[op].n_cells == 0 || lattice_copy(&copy->ops[op], &donor->ops[op]);
+    ASSERT(copy->path != NULL && copy->kind != NULL && copy->source != NULL);
+    for (size_t op = 0; op < PROFILE_OPS; op++) {
         size_t n_cells = donor->ops[op].n_cells;
-        if (fine && n_cells > 0 && donor->raised[op] != NULL) {
-            copy->raised[op] = malloc(n_cells);
-            fine = copy->raised[op] != NULL;
-            if (fine) {
-                memcpy(copy->raised[op], donor->raised[op], n_cells);
-            }
+        if (n_cells > 0) {
+            lattice_copy(&copy->ops[op], &donor->ops[op]);
         }
-    }
-    if (!fine) {
-        profile_close(copy);
-        return NULL;
+        if (n_cells > 0 && donor->raised[op] != NULL) {
+            copy->raised[op] = memcpy(unwritten(n_cells, 1), donor->raised[op], n_cells);
+        }
     }
     return copy;
 }
 
-bool profile_refresh(struct profile *profile) {
+void profile_refresh(struct profile *profile) {
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         const struct lattice *lattice = &profile->ops[op];
         profile->floor_us[op] = INFINITY;
@@ -133,7 +98,9 @@ bool profile_refresh(struct profile *profile) {
         }
     }
     moe_find_launch(profile);
-    return profile->ops[PROFILE_GEMM].n_cells == 0 || gemm_choose_tiles(profile);
+    if (profile->ops[PROFILE_GEMM].n_cells > 0) {
+        gemm_choose_tiles(profile);
+    }
 }
 
 const char *profile_kind(const struct profile *profile) {
@@ -260,4 +227,46 @@ double profile_collective(const struct profile *profile, enum profile_op op, int
     ASSERT(op == PROFILE_ALL_REDUCE || op == PROFILE_ALL_GATHER);
     ASSERT(profile_has(profile, op) && n_gpus >= 2 && bytes > 0);
     return 1e3 * collective_us(profile, op, n_gpus, bytes, match);
+}
+
+void profile_cell_at(const struct lattice *lattice, size_t cell, double at[LATTICE_MAX_AXES]) {
+    for (size_t a = 0; a < LATTICE_MAX_AXES; a++) {
+        at[a] = a < lattice->n_axes ? (double)lattice_value(lattice, cell, a) : 0;
+    }
+}
+
+double profile_predict(const struct profile *profile, enum profile_op op, size_t cell,
+                       const double at[LATTICE_MAX_AXES], enum profile_match *match) {
+    const struct lattice *lattice = &profile->ops[op];
+    int64_t first = lattice_value(lattice, cell, 0), second = (int64_t)at[1],
+            third = (int64_t)at[2];
+    size_t i_first = cell / lattice->axes[0].stride;
+    switch (op) {
+    case PROFILE_GEMM:
+        return gemm_us(profile, (int64_t)at[0], second, third, match);
+    case PROFILE_ATTENTION_CAUSAL:
+        return causal_us(profile, i_first, at[1], at[2], at[3], match);
+    case PROFILE_ATTENTION_DECODE:
+        return decode_us(profile, i_first, at[1], at[2], match);
+    case PROFILE_MOE:
+        return moe_us(profile, moe_shape_unpack(first), at[1], 0, match);
+    case PROFILE_ELEMENTWISE:
+        return elementwise_us(profile, first, match);
+    case PROFILE_ALL_REDUCE:
+    case PROFILE_ALL_GATHER:
+        return collective_us(profile, op, first, second, match);
+    case PROFILE_ATTENTION_FULL:
+    case PROFILE_ATTENTION_BLOCK:
+    case PROFILE_ATTENTION_MIXED:
+        return spans_us(profile, op, i_first, at[1], at[2], at[3], match);
+    case PROFILE_PASS:
+        return pass_us(profile, (enum profile_pass)first, second, third, match);
+    case PROFILE_HEAD:
+    case PROFILE_GATE_UP:
+        return fused_us(profile, op, third, first, second, match);
+    case PROFILE_OPS:
+        break;
+    }
+    ASSERT(op < PROFILE_OPS);
+    return NAN;
 }

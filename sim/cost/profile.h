@@ -187,11 +187,11 @@ struct lattice *profile_lattice(struct profile *profile, enum profile_op op);
 int profile_write(const struct profile *profile, FILE *file, struct err *err);
 
 /* A copy of `donor` for another GPU with kind "transferred", whose lattices the caller (transfer.c)
- * rewrites and then hands to profile_refresh. NULL when memory ran out. */
+ * rewrites and then hands to profile_refresh. */
 struct profile *profile_copy(const struct profile *donor, const char *source,
                              const struct profile_peaks *peaks);
 
-/* Recompute what is derived from the rows. false when memory ran out. */
-bool profile_refresh(struct profile *profile);
+/* Recompute what is derived from the rows. */
+void profile_refresh(struct profile *profile);
 
 #endif

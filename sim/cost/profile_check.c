@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "sim/base/zeroed.h"
 #include "sim/cost/profile_table.h"
 
 enum { MIN_ROWS = 16, LONG_KV = 512, DOUBLING_ROWS = 4096 };
@@ -79,48 +79,6 @@ static void note(struct sample *sample, double predicted, double measured) {
     }
 }
 
-/* The lookup that would answer for a cell. */
-static double predict(const struct profile *profile, enum profile_op op, size_t cell,
-                      enum profile_match *match) {
-    const struct lattice *lattice = &profile->ops[op];
-    int64_t at[LATTICE_MAX_AXES] = {0};
-    for (size_t a = 0; a < lattice->n_axes; a++) {
-        at[a] = lattice_value(lattice, cell, a);
-    }
-    size_t i_first = cell / lattice->axes[0].stride;
-    switch (op) {
-    case PROFILE_GEMM:
-        return gemm_us(profile, at[0], at[1], at[2], match);
-    case PROFILE_ATTENTION_CAUSAL:
-        return causal_us(profile, i_first, (double)at[1], (double)at[2], (double)at[3], match);
-    case PROFILE_ATTENTION_DECODE:
-        return decode_us(profile, i_first, (double)at[1], (double)at[2], match);
-    case PROFILE_MOE:
-        return moe_us(profile, moe_shape_unpack(at[0]), (double)at[1], 0, match);
-    case PROFILE_ELEMENTWISE:
-        return elementwise_us(profile, at[0], match);
-    case PROFILE_ALL_REDUCE:
-    case PROFILE_ALL_GATHER:
-        return collective_us(profile, op, at[0], at[1], match);
-    case PROFILE_ATTENTION_FULL:
-        return full_us(profile, i_first, (double)at[1], (double)at[2], match);
-    case PROFILE_ATTENTION_BLOCK:
-        return block_us(profile, i_first, (double)at[1], (double)at[2], (double)at[3], match);
-    case PROFILE_ATTENTION_MIXED:
-        return mixed_us(profile, i_first, (double)at[1], (double)at[2], (double)at[3], match);
-    case PROFILE_PASS:
-        return pass_us(profile, (enum profile_pass)at[PASS_NAME], at[PASS_CHANNELS], at[PASS_ROWS],
-                       match);
-    case PROFILE_HEAD:
-    case PROFILE_GATE_UP:
-        return fused_us(profile, op, at[FUSED_ROWS], at[FUSED_OUTPUTS], at[FUSED_INPUTS], match);
-    case PROFILE_OPS:
-        break;
-    }
-    ASSERT(op < PROFILE_OPS);
-    return NAN;
-}
-
 static enum profile_check_row row_of(const struct lattice *lattice, enum profile_op op,
                                      size_t cell) {
     static const enum profile_check_row others[PROFILE_OPS] = {
@@ -178,8 +136,10 @@ static void check_op(struct profile *profile, enum profile_op op, struct samples
             continue;
         }
         enum profile_match match = PROFILE_EXTRAPOLATED;
+        double at[LATTICE_MAX_AXES];
         lattice->time_us[cell] = NAN;
-        double predicted = predict(profile, op, cell, &match);
+        profile_cell_at(lattice, cell, at);
+        double predicted = profile_predict(profile, op, cell, at, &match);
         lattice->time_us[cell] = measured;
         bool frontier = match == PROFILE_EXTRAPOLATED;
         note(&samples->rows[row_of(lattice, op, cell)][frontier], predicted, measured);
@@ -226,7 +186,9 @@ static void leave_out(struct profile *profile, enum profile_op op, enum profile_
         bool is_small = row == CHECK_GEMM_SHAPE && lattice_value(lattice, cell, GEMM_M) < MIN_ROWS;
         if (!isnan(kept[cell]) && !is_small) {
             enum profile_match match = PROFILE_EXTRAPOLATED;
-            double predicted = predict(profile, op, cell, &match);
+            double at[LATTICE_MAX_AXES];
+            profile_cell_at(lattice, cell, at);
+            double predicted = profile_predict(profile, op, cell, at, &match);
             note(&samples[match == PROFILE_EXTRAPOLATED], predicted, kept[cell]);
         }
     }
@@ -240,24 +202,21 @@ static double predict_heads(const struct profile *profile, enum profile_op op, s
     const struct lattice *lattice = &profile->ops[op];
     enum profile_match match;
     struct head_layout wanted = head_layout_unpack(lattice_value(lattice, cell, 0));
-    double batch = (double)lattice_value(lattice, cell, 1), share = 1;
-    double second = (double)lattice_value(lattice, cell, 2);
-    double third = lattice->n_axes > 3 ? (double)lattice_value(lattice, cell, 3) : 0;
+    double at[LATTICE_MAX_AXES], share = 1;
+    profile_cell_at(lattice, cell, at);
     size_t own = cell / lattice->axes[0].stride;
     if (op == PROFILE_ATTENTION_FULL || op == PROFILE_ATTENTION_BLOCK) {
-        size_t other = spans_other_layout(profile, op, own, second, third, &share);
-        return op == PROFILE_ATTENTION_FULL
-                   ? full_us(profile, other, batch * share, second, &match)
-                   : block_us(profile, other, batch * share, second, third, &match);
+        size_t other = spans_other_layout(profile, op, own, at[2], at[3], &share);
+        return spans_us(profile, op, other, at[1] * share, at[2], at[3], &match);
     }
     size_t other = attention_other_layout(lattice, own);
     struct head_layout has = head_layout_unpack(lattice->axes[0].values[other]);
     if (op == PROFILE_ATTENTION_DECODE) {
         share = (double)(wanted.kv_heads * wanted.head_dim) / (double)(has.kv_heads * has.head_dim);
-        return decode_us(profile, other, batch * share, second, &match);
+        return decode_us(profile, other, at[1] * share, at[2], &match);
     }
     share = (double)(wanted.heads * wanted.head_dim) / (double)(has.heads * has.head_dim);
-    return causal_us(profile, other, batch * share, second, third, &match);
+    return causal_us(profile, other, at[1] * share, at[2], at[3], &match);
 }
 
 static void check_heads(const struct profile *profile, enum profile_op op,
@@ -271,7 +230,7 @@ static void check_heads(const struct profile *profile, enum profile_op op,
     }
 }
 
-static int check_shapes(struct profile *profile, struct samples *samples, struct err *err) {
+static void check_shapes(struct profile *profile, struct samples *samples) {
     static const struct {
         enum profile_op op;
         enum profile_check_row row;
@@ -280,39 +239,29 @@ static int check_shapes(struct profile *profile, struct samples *samples, struct
                   {PROFILE_MOE, CHECK_MOE_MIXTURE}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const struct lattice *lattice = &profile->ops[shapes[i].op];
-        bool *seen = calloc(lattice->n_cells + 1, sizeof *seen);
-        double *kept = calloc(lattice->n_cells + 1, sizeof *kept);
-        for (size_t cell = 0; seen != NULL && kept != NULL && cell < lattice->n_cells; cell++) {
+        bool *seen = zeroed(lattice->n_cells, sizeof *seen);
+        double *kept = unwritten(lattice->n_cells, sizeof *kept);
+        for (size_t cell = 0; cell < lattice->n_cells; cell++) {
             if (!isnan(lattice->time_us[cell]) && !seen[cell]) {
                 leave_out(profile, shapes[i].op, shapes[i].row, cell, seen, kept,
                           samples->rows[shapes[i].row]);
             }
         }
-        bool is_out = seen == NULL || kept == NULL;
         free(seen);
         free(kept);
-        if (is_out) {
-            return err_world(err, "%s: out of memory", profile->path);
-        }
     }
     check_heads(profile, PROFILE_ATTENTION_CAUSAL, CHECK_CAUSAL_HEADS, samples);
     check_heads(profile, PROFILE_ATTENTION_DECODE, CHECK_DECODE_HEADS, samples);
     check_heads(profile, PROFILE_ATTENTION_FULL, CHECK_FULL_HEADS, samples);
     check_heads(profile, PROFILE_ATTENTION_BLOCK, CHECK_BLOCK_HEADS, samples);
-    return 0;
 }
 
-int profile_check(struct profile *profile, struct profile_check *out, struct err *err) {
-    memset(out, 0, sizeof *out);
+void profile_check(struct profile *profile, struct profile_check *out) {
     size_t room = 0;
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         room = profile->ops[op].n_cells > room ? profile->ops[op].n_cells : room;
     }
-    size_t n_samples = 2 * (size_t)CHECK_ROWS + 1;
-    double *errors = calloc(room * n_samples + 1, sizeof *errors);
-    if (errors == NULL) {
-        return err_world(err, "%s: out of memory", profile->path);
-    }
+    double *errors = unwritten(room * (2 * (size_t)CHECK_ROWS + 1), sizeof *errors);
     struct samples samples;
     for (size_t i = 0; i < 2 * (size_t)CHECK_ROWS; i++) {
         samples.rows[i / 2][i % 2] = (struct sample){errors + i * room, 0};
@@ -321,7 +270,7 @@ int profile_check(struct profile *profile, struct profile_check *out, struct err
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         check_op(profile, (enum profile_op)op, &samples);
     }
-    int status = check_shapes(profile, &samples, err);
+    check_shapes(profile, &samples);
     for (size_t i = 0; i < CHECK_ROWS; i++) {
         out->rows[i].name = row_names[i];
         out->rows[i].interior = summarise(&samples.rows[i][0]);
@@ -329,7 +278,6 @@ int profile_check(struct profile *profile, struct profile_check *out, struct err
     }
     out->noise = summarise(&samples.noise);
     free(errors);
-    return status;
 }
 
 static void print_errors(const struct profile_errors *errors, FILE *file) {

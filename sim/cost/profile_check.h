@@ -22,32 +22,32 @@ struct profile_errors {
 struct profile_errors profile_errors_of(double *errors, size_t n);
 
 enum profile_check_row {
-    CHECK_GEMM = 0,       /* m >= 16 */
-    CHECK_GEMM_SMALL = 1, /* m < 16 */
-    CHECK_GEMM_NEW_M = 2, /* as if no row had this m; m >= 16 in these three */
-    CHECK_GEMM_NEW_N = 3,
-    CHECK_GEMM_NEW_K = 4,
-    CHECK_CAUSAL = 5,
-    CHECK_CAUSAL_LONG = 6, /* kv >= 512 */
-    CHECK_DECODE = 7,
-    CHECK_MOE = 8,
-    CHECK_ELEMENTWISE = 9,
-    CHECK_ALL_REDUCE = 10,
-    CHECK_ALL_GATHER = 11,
-    CHECK_FULL = 12,
-    CHECK_BLOCK = 13,
-    CHECK_PASS = 14,
-    CHECK_HEAD = 15,
-    CHECK_GATE_UP = 16,
-    CHECK_MIXED = 17,
-    CHECK_GEMM_SHAPE = 18, /* as if nothing had this n and k; m >= 16 */
-    CHECK_MOE_SHAPE = 19,
-    CHECK_MOE_MIXTURE = 20, /* nor any width of the same mixture */
-    CHECK_CAUSAL_HEADS = 21,
-    CHECK_DECODE_HEADS = 22,
-    CHECK_FULL_HEADS = 23,
-    CHECK_BLOCK_HEADS = 24,
-    CHECK_ROWS = 25,
+    CHECK_GEMM,       /* m >= 16 */
+    CHECK_GEMM_SMALL, /* m < 16 */
+    CHECK_GEMM_NEW_M, /* as if no row had this m; m >= 16 in these three */
+    CHECK_GEMM_NEW_N,
+    CHECK_GEMM_NEW_K,
+    CHECK_CAUSAL,
+    CHECK_CAUSAL_LONG, /* kv >= 512 */
+    CHECK_DECODE,
+    CHECK_MOE,
+    CHECK_ELEMENTWISE,
+    CHECK_ALL_REDUCE,
+    CHECK_ALL_GATHER,
+    CHECK_FULL,
+    CHECK_BLOCK,
+    CHECK_PASS,
+    CHECK_HEAD,
+    CHECK_GATE_UP,
+    CHECK_MIXED,
+    CHECK_GEMM_SHAPE, /* as if nothing had this n and k; m >= 16 */
+    CHECK_MOE_SHAPE,
+    CHECK_MOE_MIXTURE, /* nor any width of the same mixture */
+    CHECK_CAUSAL_HEADS,
+    CHECK_DECODE_HEADS,
+    CHECK_FULL_HEADS,
+    CHECK_BLOCK_HEADS,
+    CHECK_ROWS,
 };
 
 struct profile_check {
@@ -63,7 +63,7 @@ struct profile_check {
 };
 
 /* Removes and restores rows, one or a shape at a time: `profile` is as before on return. */
-int profile_check(struct profile *profile, struct profile_check *out, struct err *err);
+void profile_check(struct profile *profile, struct profile_check *out);
 
 /* The table, for people. */
 void profile_check_print(const struct profile_check *check, FILE *file);

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/zeroed.h"
 #include "sim/cost/profile_table.h"
 
 /* Rows of more tokens than this are not bound by the memory alone. */
@@ -98,12 +99,9 @@ static struct cold_line cold_line(const struct profile *profile, enum profile_op
     return (struct cold_line){op == PROFILE_GEMM ? start_us : 0, 1 / slope};
 }
 
-static bool cool_op(struct profile *profile, enum profile_op op, double in_turn) {
+static void cool_op(struct profile *profile, enum profile_op op, double in_turn) {
     struct lattice *lattice = &profile->ops[op];
-    profile->raised[op] = calloc(lattice->n_cells + 1, 1);
-    if (profile->raised[op] == NULL) {
-        return false;
-    }
+    profile->raised[op] = zeroed(lattice->n_cells, 1);
     struct cold_line cold = cold_line(profile, op, in_turn);
     for (size_t cell = 0; cold.bytes_per_us > 0 && cell < lattice->n_cells; cell++) {
         double row_us = lattice->time_us[cell];
@@ -120,11 +118,10 @@ static bool cool_op(struct profile *profile, enum profile_op op, double in_turn)
             profile->raised[op][cell] = 1;
         }
     }
-    return true;
 }
 
 /* "gemm 6, moe 1, attention_decode 1" */
-bool profile_cool(struct profile *profile) {
+void profile_cool(struct profile *profile) {
     static const enum profile_op ops[] = {PROFILE_GEMM, PROFILE_MOE, PROFILE_ATTENTION_DECODE};
     const char *text = NULL, *routing = NULL;
     for (size_t i = 0; i < profile->n_notes; i++) {
@@ -139,12 +136,10 @@ bool profile_cool(struct profile *profile) {
     for (size_t i = 0; text != NULL && i < sizeof ops / sizeof ops[0]; i++) {
         const char *name = profile_op_name(ops[i]), *at = strstr(text, name);
         double in_turn = at != NULL ? strtod(at + strlen(name), NULL) : 0;
-        if (in_turn >= 1 && profile->ops[ops[i]].n_cells > 0 && profile->peaks.l2_bytes > 0 &&
-            !cool_op(profile, ops[i], in_turn)) {
-            return false;
+        if (in_turn >= 1 && profile->ops[ops[i]].n_cells > 0 && profile->peaks.l2_bytes > 0) {
+            cool_op(profile, ops[i], in_turn);
         }
     }
-    return true;
 }
 
 size_t profile_raised(const struct profile *profile, enum profile_op op, size_t *n_rows) {

@@ -5,9 +5,9 @@
  * the efficiency against the wave-quantised roofline is interpolated, for the tile shape that
  * explains the neighbourhood best. Leave-one-out errors of each choice: profile_check. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "sim/base/num.h"
+#include "sim/base/zeroed.h"
 #include "sim/cost/profile_table.h"
 
 /* Rows of one output tile above the small products: on the RTX 4090 and RTX PRO 6000 tables (steps
@@ -146,15 +146,12 @@ static size_t best_tile(const struct profile *profile, size_t near, int64_t n_lo
     return best;
 }
 
-bool gemm_choose_tiles(struct profile *profile) {
+void gemm_choose_tiles(struct profile *profile) {
     const struct lattice *gemm = &profile->ops[PROFILE_GEMM];
     if (profile->gemm_tile == NULL) {
-        profile->gemm_tile = malloc(gemm->n_cells);
+        profile->gemm_tile = unwritten(gemm->n_cells, 1);
         profile->gemm_tile_errors =
-            malloc(gemm->n_cells * N_TILES * sizeof *profile->gemm_tile_errors);
-    }
-    if (profile->gemm_tile == NULL || profile->gemm_tile_errors == NULL) {
-        return false;
+            unwritten(gemm->n_cells * N_TILES, sizeof *profile->gemm_tile_errors);
     }
     judge_tiles(profile, profile->gemm_tile_errors);
     for (size_t cell = 0; cell < gemm->n_cells; cell++) {
@@ -167,7 +164,6 @@ bool gemm_choose_tiles(struct profile *profile) {
                                          lattice_value(gemm, (size_t)hi, GEMM_N), false)
                     : 0;
     }
-    return true;
 }
 
 double gemm_without_slice(const struct profile *profile, size_t cell, size_t axis) {

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/zeroed.h"
+
 static int compare_rows(const void *a, const void *b) {
     const struct lattice_row *x = a, *y = b;
     for (size_t i = 0; i < LATTICE_MAX_AXES; i++) {
@@ -19,12 +21,9 @@ static int compare_values(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
-static bool build_axis(struct lattice_axis *axis, size_t i_axis, const struct lattice_row *rows,
+static void build_axis(struct lattice_axis *axis, size_t i_axis, const struct lattice_row *rows,
                        size_t n_rows) {
-    axis->values = malloc(n_rows * sizeof *axis->values);
-    if (axis->values == NULL) {
-        return false;
-    }
+    axis->values = unwritten(n_rows, sizeof *axis->values);
     for (size_t i = 0; i < n_rows; i++) {
         axis->values[i] = rows[i].at[i_axis];
     }
@@ -35,7 +34,6 @@ static bool build_axis(struct lattice_axis *axis, size_t i_axis, const struct la
             axis->values[axis->n++] = axis->values[i];
         }
     }
-    return true;
 }
 
 enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct lattice_row *rows,
@@ -50,10 +48,7 @@ enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct
         }
     }
     for (size_t a = 0; a < n_axes; a++) {
-        if (!build_axis(&lattice->axes[a], a, rows, n_rows)) {
-            lattice_fini(lattice);
-            return LATTICE_NO_MEMORY;
-        }
+        build_axis(&lattice->axes[a], a, rows, n_rows);
         if (lattice->axes[a].n > LATTICE_MAX_CELLS / lattice->n_cells) {
             lattice_fini(lattice);
             return LATTICE_TOO_LARGE;
@@ -65,11 +60,7 @@ enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct
         lattice->axes[a].stride = stride;
         stride *= lattice->axes[a].n;
     }
-    lattice->time_us = malloc(lattice->n_cells * sizeof *lattice->time_us);
-    if (lattice->time_us == NULL) {
-        lattice_fini(lattice);
-        return LATTICE_NO_MEMORY;
-    }
+    lattice->time_us = unwritten(lattice->n_cells, sizeof *lattice->time_us);
     for (size_t i = 0; i < lattice->n_cells; i++) {
         lattice->time_us[i] = NAN;
     }
@@ -83,28 +74,14 @@ enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct
     return LATTICE_FINE;
 }
 
-bool lattice_copy(struct lattice *out, const struct lattice *from) {
+void lattice_copy(struct lattice *out, const struct lattice *from) {
     *out = *from;
-    for (size_t a = 0; a < LATTICE_MAX_AXES; a++) {
-        out->axes[a].values = NULL;
-    }
-    bool fine = true;
     for (size_t a = 0; a < from->n_axes; a++) {
-        size_t size = from->axes[a].n * sizeof *from->axes[a].values;
-        out->axes[a].values = malloc(size);
-        if (out->axes[a].values != NULL) {
-            memcpy(out->axes[a].values, from->axes[a].values, size);
-        } else {
-            fine = false;
-        }
+        size_t n = from->axes[a].n, size = sizeof *from->axes[a].values;
+        out->axes[a].values = memcpy(unwritten(n, size), from->axes[a].values, n * size);
     }
-    out->time_us = malloc(from->n_cells * sizeof *from->time_us);
-    if (out->time_us == NULL || !fine) {
-        lattice_fini(out);
-        return false;
-    }
-    memcpy(out->time_us, from->time_us, from->n_cells * sizeof *from->time_us);
-    return true;
+    size_t size = sizeof *from->time_us;
+    out->time_us = memcpy(unwritten(from->n_cells, size), from->time_us, from->n_cells * size);
 }
 
 void lattice_fini(struct lattice *lattice) {

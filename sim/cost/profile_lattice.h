@@ -42,13 +42,13 @@ struct lattice_bracket {
     bool exact;
 };
 
-enum lattice_trouble { LATTICE_FINE, LATTICE_NO_MEMORY, LATTICE_TOO_LARGE, LATTICE_DUPLICATE };
+enum lattice_trouble { LATTICE_FINE, LATTICE_TOO_LARGE, LATTICE_DUPLICATE };
 
 /* Build from `rows`, which are sorted in place. LATTICE_DUPLICATE leaves the two equal rows in
  * `twins`. Unless LATTICE_FINE, nothing needs releasing. */
 enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct lattice_row *rows,
                                   size_t n_rows, struct lattice_row twins[2]);
-bool lattice_copy(struct lattice *out, const struct lattice *from);
+void lattice_copy(struct lattice *out, const struct lattice *from);
 void lattice_fini(struct lattice *lattice);
 
 /* The index of `value` on an axis, or -1; and of the last value that is not above `x`, or -1. */

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/grow.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/base/zeroed.h"
 #include "sim/cost/profile_table.h"
 #include "sim/cost/runtime.h"
 
@@ -13,24 +15,43 @@
 enum { MAX_COLUMNS = 9 };
 static const int64_t max_size = INT64_C(1) << 40; /* any size: exact as a double */
 
+#define ATTENTION_COLUMNS "batch,q,kv,heads,kv_heads,head_dim,time_us"
+#define LAYOUT            SIZE_HEADS, SIZE_KV_HEADS, SIZE_HEAD_DIM
 const struct profile_operator profile_operators[PROFILE_OPS] = {
-    [PROFILE_GEMM] = {"gemm", 3, 3, "m,n,k,time_us"},
-    [PROFILE_ATTENTION_CAUSAL] = {"attention_causal", 6, 4,
-                                  "batch,q,kv,heads,kv_heads,head_dim,time_us"},
-    [PROFILE_ATTENTION_DECODE] = {"attention_decode", 6, 3,
-                                  "batch,q,kv,heads,kv_heads,head_dim,time_us"},
-    [PROFILE_MOE] = {"moe", 5, 2, "tokens,hidden,expert_ffn,top_k,experts,time_us"},
-    [PROFILE_ELEMENTWISE] = {"elementwise", 1, 1, "bytes,time_us"},
-    [PROFILE_ALL_REDUCE] = {"all_reduce", 2, 2, "gpus,bytes,time_us"},
-    [PROFILE_ALL_GATHER] = {"all_gather", 2, 2, "gpus,bytes,time_us"},
-    [PROFILE_ATTENTION_FULL] = {"attention_full", 5, 3, "batch,q,heads,kv_heads,head_dim,time_us"},
-    [PROFILE_ATTENTION_BLOCK] = {"attention_block", 6, 4,
-                                 "batch,q,kv,heads,kv_heads,head_dim,time_us"},
-    [PROFILE_PASS] = {"pass", 3, 3, "NAME,channels,rows,time_us"},
-    [PROFILE_HEAD] = {"head", 3, 3, "rows,vocab,hidden,time_us"},
-    [PROFILE_GATE_UP] = {"gate_up", 3, 3, "rows,gates_and_ups,hidden,time_us"},
-    [PROFILE_ATTENTION_MIXED] = {"attention_mixed", 6, 4,
-                                 "batch,q,kv,heads,kv_heads,head_dim,time_us"},
+    [PROFILE_GEMM] = {"gemm", "m,n,k,time_us", 3, {SIZE_0, SIZE_1, SIZE_2}},
+    [PROFILE_ATTENTION_CAUSAL] = {"attention_causal",
+                                  ATTENTION_COLUMNS,
+                                  4,
+                                  {SIZE_1, SIZE_2, SIZE_KEYS, LAYOUT}},
+    [PROFILE_ATTENTION_DECODE] = {"attention_decode",
+                                  ATTENTION_COLUMNS,
+                                  3,
+                                  {SIZE_1, SIZE_SINGLE, SIZE_2, LAYOUT}},
+    [PROFILE_MOE] = {"moe",
+                     "tokens,hidden,expert_ffn,top_k,experts,time_us",
+                     2,
+                     {SIZE_1, SIZE_HIDDEN, SIZE_EXPERT_FFN, SIZE_TOP_K, SIZE_EXPERTS}},
+    [PROFILE_ELEMENTWISE] = {"elementwise", "bytes,time_us", 1, {SIZE_0}},
+    [PROFILE_ALL_REDUCE] = {"all_reduce", "gpus,bytes,time_us", 2, {SIZE_0, SIZE_1}},
+    [PROFILE_ALL_GATHER] = {"all_gather", "gpus,bytes,time_us", 2, {SIZE_0, SIZE_1}},
+    [PROFILE_ATTENTION_FULL] = {"attention_full",
+                                "batch,q,heads,kv_heads,head_dim,time_us",
+                                3,
+                                {SIZE_1, SIZE_2, LAYOUT}},
+    [PROFILE_ATTENTION_BLOCK] = {"attention_block",
+                                 ATTENTION_COLUMNS,
+                                 4,
+                                 {SIZE_1, SIZE_2, SIZE_3, LAYOUT}},
+    [PROFILE_PASS] = {"pass", "NAME,channels,rows,time_us", 3, {SIZE_PASS, SIZE_1, SIZE_2}},
+    [PROFILE_HEAD] = {"head", "rows,vocab,hidden,time_us", 3, {SIZE_2, SIZE_0, SIZE_1}},
+    [PROFILE_GATE_UP] = {"gate_up",
+                         "rows,gates_and_ups,hidden,time_us",
+                         3,
+                         {SIZE_2, SIZE_0, SIZE_1}},
+    [PROFILE_ATTENTION_MIXED] = {"attention_mixed",
+                                 ATTENTION_COLUMNS,
+                                 4,
+                                 {SIZE_1, SIZE_2, SIZE_3, LAYOUT}},
 };
 
 const char *const profile_pass_names[PROFILE_PASSES] = {
@@ -51,99 +72,71 @@ const char *const profile_pass_names[PROFILE_PASSES] = {
 
 struct rows {
     struct lattice_row *items;
-    size_t n, capacity;
+    size_t n, room;
 };
 
-static bool append(struct rows *rows, const struct lattice_row *row) {
-    if (rows->n == rows->capacity) {
-        size_t capacity = rows->capacity == 0 ? 256 : 2 * rows->capacity;
-        struct lattice_row *items = realloc(rows->items, capacity * sizeof *items);
-        if (items == NULL) {
-            return false;
-        }
-        rows->items = items;
-        rows->capacity = capacity;
-    }
-    rows->items[rows->n++] = *row;
-    return true;
+static int check_layout(const char *path, int line, struct head_layout layout, struct err *err) {
+    return layout.heads <= 0xffff && layout.kv_heads <= layout.heads && layout.head_dim <= 0xffff
+               ? 0
+               : err_world(err,
+                           "%s:%d: heads %lld, kv_heads %lld, head_dim %lld: expected kv_heads "
+                           "<= heads and all below 65536",
+                           path, line, (long long)layout.heads, (long long)layout.kv_heads,
+                           (long long)layout.head_dim);
 }
 
-static int place_attention(const char *path, int line, enum profile_op op, const int64_t *sizes,
-                           struct lattice_row *row, struct err *err) {
-    bool is_full = op == PROFILE_ATTENTION_FULL;
-    const int64_t *heads = sizes + (is_full ? 2 : 3);
-    int64_t batch = sizes[0], q = sizes[1], kv = is_full ? q : sizes[2];
-    struct head_layout layout = {heads[0], heads[1], heads[2]};
-    if (layout.heads > 0xffff || layout.kv_heads > layout.heads || layout.head_dim > 0xffff) {
-        return err_world(err,
-                         "%s:%d: heads %lld, kv_heads %lld, head_dim %lld: expected kv_heads "
-                         "<= heads and all below 65536",
-                         path, line, (long long)layout.heads, (long long)layout.kv_heads,
-                         (long long)layout.head_dim);
-    }
-    bool counts_own = op == PROFILE_ATTENTION_CAUSAL || op == PROFILE_ATTENTION_DECODE;
-    if ((counts_own && q > kv) || (op == PROFILE_ATTENTION_DECODE && q != 1)) {
-        return err_world(err, "%s:%d: %s with %lld queries over %lld keys", path, line,
-                         profile_operators[op].name, (long long)q, (long long)kv);
-    }
-    row->at[0] = head_layout_pack(layout);
-    row->at[1] = batch;
-    row->at[2] = op == PROFILE_ATTENTION_DECODE ? kv : q;
-    bool has_keys = op == PROFILE_ATTENTION_BLOCK || op == PROFILE_ATTENTION_MIXED;
-    row->at[3] = op == PROFILE_ATTENTION_CAUSAL ? kv - q : has_keys ? kv : 0;
-    return 0;
-}
-
-static int place_moe(const char *path, int line, const int64_t *sizes, struct lattice_row *row,
-                     struct err *err) {
-    struct moe_shape shape = {sizes[1], sizes[2], sizes[3], sizes[4]};
-    if (shape.hidden > 0x1ffff || shape.expert_ffn > 0x3ffff || shape.top_k > 0xfff ||
-        shape.experts > 0xffff || shape.top_k > shape.experts) {
-        return err_world(err,
-                         "%s:%d: a mixture of %lld experts, %lld active, hidden %lld, "
-                         "expert_ffn %lld is out of range",
-                         path, line, (long long)shape.experts, (long long)shape.top_k,
-                         (long long)shape.hidden, (long long)shape.expert_ffn);
-    }
-    row->at[MOE_SHAPE] = moe_shape_pack(shape);
-    row->at[MOE_TOKENS] = sizes[0];
-    return 0;
+static int check_shape(const char *path, int line, struct moe_shape shape, struct err *err) {
+    return shape.hidden <= 0x1ffff && shape.expert_ffn <= 0x3ffff && shape.top_k <= 0xfff &&
+                   shape.experts <= 0xffff && shape.top_k <= shape.experts
+               ? 0
+               : err_world(err,
+                           "%s:%d: a mixture of %lld experts, %lld active, hidden %lld, "
+                           "expert_ffn %lld is out of range",
+                           path, line, (long long)shape.experts, (long long)shape.top_k,
+                           (long long)shape.hidden, (long long)shape.expert_ffn);
 }
 
 /* Sizes in the file's order to lattice coordinates. */
 static int place_row(const char *path, int line, enum profile_op op, const int64_t *sizes,
                      struct lattice_row *row, struct err *err) {
+    const struct profile_operator *shape = &profile_operators[op];
+    int64_t of[SIZE_SINGLE + 1] = {0};
     memset(row, 0, sizeof *row);
     row->line = line;
-    switch (op) {
-    case PROFILE_ATTENTION_CAUSAL:
-    case PROFILE_ATTENTION_DECODE:
-    case PROFILE_ATTENTION_FULL:
-    case PROFILE_ATTENTION_BLOCK:
-    case PROFILE_ATTENTION_MIXED:
-        return place_attention(path, line, op, sizes, row, err);
-    case PROFILE_MOE:
-        return place_moe(path, line, sizes, row, err);
-    case PROFILE_HEAD:
-    case PROFILE_GATE_UP:
-        row->at[FUSED_OUTPUTS] = sizes[1];
-        row->at[FUSED_INPUTS] = sizes[2];
-        row->at[FUSED_ROWS] = sizes[0];
-        return 0;
-    case PROFILE_ALL_REDUCE:
-    case PROFILE_ALL_GATHER:
-        if (sizes[0] < 2) {
-            return err_world(err, "%s:%d: %s over %lld GPU", path, line, profile_operators[op].name,
-                             (long long)sizes[0]);
+    for (size_t i = 0; shape->sizes[i] != SIZE_END; i++) {
+        enum profile_size size = shape->sizes[i];
+        of[size] = sizes[i];
+        if (size <= SIZE_3) {
+            row->at[size - SIZE_0] = sizes[i];
         }
-        break;
-    case PROFILE_GEMM:
-    case PROFILE_ELEMENTWISE:
-    case PROFILE_PASS:
-    case PROFILE_OPS:
-        break;
     }
-    memcpy(row->at, sizes, profile_operators[op].n_sizes * sizeof *sizes);
+    bool is_single = of[SIZE_SINGLE] > 0;
+    int64_t q = of[is_single ? SIZE_SINGLE : SIZE_2], kv = of[is_single ? SIZE_2 : SIZE_KEYS];
+    if (of[SIZE_SINGLE] > 1 || (of[SIZE_KEYS] > 0 && q > kv)) {
+        return err_world(err, "%s:%d: %s with %lld queries over %lld keys", path, line, shape->name,
+                         (long long)q, (long long)kv);
+    }
+    if ((op == PROFILE_ALL_REDUCE || op == PROFILE_ALL_GATHER) && sizes[0] < 2) {
+        return err_world(err, "%s:%d: %s over %lld GPU", path, line, shape->name,
+                         (long long)sizes[0]);
+    }
+    if (of[SIZE_KEYS] > 0) {
+        row->at[3] = of[SIZE_KEYS] - of[SIZE_2];
+    }
+    if (op == PROFILE_PASS) {
+        row->at[PASS_NAME] = of[SIZE_PASS];
+    }
+    if (of[SIZE_HEADS] > 0) {
+        struct head_layout layout = {of[SIZE_HEADS], of[SIZE_KV_HEADS], of[SIZE_HEAD_DIM]};
+        row->at[0] = head_layout_pack(layout);
+        return check_layout(path, line, layout, err);
+    }
+    if (of[SIZE_EXPERTS] > 0) {
+        struct moe_shape moe = {of[SIZE_HIDDEN], of[SIZE_EXPERT_FFN], of[SIZE_TOP_K],
+                                of[SIZE_EXPERTS]};
+        row->at[MOE_SHAPE] = moe_shape_pack(moe);
+        return check_shape(path, line, moe, err);
+    }
     return 0;
 }
 
@@ -192,9 +185,13 @@ static int parse_operator(const char *path, int line, char *const *columns, size
         return bad;
     }
     const struct profile_operator *shape = &profile_operators[op];
-    if (n != shape->n_sizes + 2) {
+    size_t n_sizes = 0;
+    while (shape->sizes[n_sizes] != SIZE_END) {
+        n_sizes++;
+    }
+    if (n != n_sizes + 2) {
         return err_world(err, "%s:%d: %s has %zu columns after its name, expected %zu: %s", path,
-                         line, shape->name, n - 1, shape->n_sizes + 1, shape->columns);
+                         line, shape->name, n - 1, n_sizes + 1, shape->columns);
     }
     int64_t sizes[MAX_COLUMNS] = {0};
     size_t first = 0;
@@ -205,7 +202,7 @@ static int parse_operator(const char *path, int line, char *const *columns, size
         bad = find_word(path, line, "pass", columns[1], passes, &pass, err);
         sizes[first++] = (int64_t)pass;
     }
-    for (size_t i = first; bad == 0 && i < shape->n_sizes; i++) {
+    for (size_t i = first; bad == 0 && i < n_sizes; i++) {
         bad = read_size(path, line, columns[i + 1], shape->columns, &sizes[i], err);
     }
     struct lattice_row row;
@@ -217,9 +214,9 @@ static int parse_operator(const char *path, int line, char *const *columns, size
         return err_world(err, "%s:%d: time_us is '%.40s', expected a positive number", path, line,
                          columns[n - 1]);
     }
-    if (!append(&rows[op], &row)) {
-        return err_world(err, "%s: out of memory", path);
-    }
+    struct rows *of = &rows[op];
+    of->items = grow(of->items, of->n, &of->room, sizeof row);
+    of->items[of->n++] = row;
     return 0;
 }
 
@@ -302,18 +299,13 @@ static int parse_row(struct profile *profile, int line, char *text, struct rows 
                : parse_operator(profile->path, line, columns, n, rows, err);
 }
 
-bool profile_add_note(struct profile *profile, const char *key, size_t key_chars,
+void profile_add_note(struct profile *profile, const char *key, size_t key_chars,
                       const char *value) {
-    struct profile_note *notes =
-        realloc(profile->notes, (profile->n_notes + 1) * sizeof *profile->notes);
-    if (notes == NULL) {
-        return false;
-    }
-    profile->notes = notes;
-    struct profile_note *note = &notes[profile->n_notes];
+    profile->notes = realloc(profile->notes, (profile->n_notes + 1) * sizeof *profile->notes);
+    ASSERT(profile->notes != NULL);
+    struct profile_note *note = &profile->notes[profile->n_notes++];
     *note = (struct profile_note){strndup(key, key_chars), strdup(value)};
-    profile->n_notes++;
-    return note->key != NULL && note->value != NULL;
+    ASSERT(note->key != NULL && note->value != NULL);
 }
 
 static int take_once(const struct profile *profile, int line, char **field, const char *text,
@@ -322,7 +314,8 @@ static int take_once(const struct profile *profile, int line, char **field, cons
         return err_world(err, "%s:%d: a second kind or source line", profile->path, line);
     }
     *field = strdup(text);
-    return *field != NULL ? 0 : err_world(err, "%s: out of memory", profile->path);
+    ASSERT(*field != NULL);
+    return 0;
 }
 
 /* "# key: value" lines say where the numbers come from; other comments are for people. */
@@ -349,10 +342,10 @@ static int parse_comment(struct profile *profile, int line, const char *text, st
     if (strncmp(text, "# source:", 9) == 0) {
         return take_once(profile, line, &profile->source, value, err);
     }
-    bool is_layout = strncmp(text, "# columns:", 10) == 0;
-    return is_layout || profile_add_note(profile, key, length, value)
-               ? 0
-               : err_world(err, "%s: out of memory", profile->path);
+    if (strncmp(text, "# columns:", 10) != 0) {
+        profile_add_note(profile, key, length, value);
+    }
+    return 0;
 }
 
 /* Measured here, or transferred from what was. */
@@ -405,35 +398,25 @@ static int build(struct profile *profile, struct rows rows[PROFILE_OPS], struct 
         case LATTICE_TOO_LARGE:
             return err_world(err, "%s: the %s rows span a grid of more than %d cells",
                              profile->path, profile_operators[op].name, LATTICE_MAX_CELLS);
-        case LATTICE_NO_MEMORY:
-            return err_world(err, "%s: out of memory", profile->path);
         }
     }
-    return profile_cool(profile) && profile_refresh(profile)
-               ? 0
-               : err_world(err, "%s: out of memory", profile->path);
+    profile_cool(profile);
+    profile_refresh(profile);
+    return 0;
 }
 
 int profile_parse(const char *path, const char *text, size_t size,
                   const struct profile_peaks *peaks, struct profile **out, struct err *err) {
     ASSERT(peaks->flops > 0 && peaks->bandwidth > 0 && peaks->sms > 0);
     struct rows rows[PROFILE_OPS] = {{0}};
-    struct profile *profile = calloc(1, sizeof *profile);
-    char *copy = malloc(size + 1);
-    int bad = 0;
-    if (profile == NULL || copy == NULL || (profile->path = strdup(path)) == NULL) {
-        bad = err_world(err, "%s: out of memory", path);
-        goto free_rows;
-    }
-    memcpy(copy, text, size);
-    copy[size] = '\0';
+    struct profile *profile = zeroed(1, sizeof *profile);
+    char *copy = memcpy(zeroed(size + 1, 1), text, size);
+    profile->path = strdup(path);
+    ASSERT(profile->path != NULL);
     profile->peaks = *peaks;
-    if (memchr(text, '\0', size) != NULL) {
-        bad = err_world(err, "%s: holds a zero byte; expected text", path);
-    }
-    bad = bad ? bad : parse_lines(profile, copy, rows, err);
+    int bad = strlen(copy) == size ? parse_lines(profile, copy, rows, err)
+                                   : err_world(err, "%s: holds a zero byte; expected text", path);
     bad = bad ? bad : build(profile, rows, err);
-free_rows:
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         free(rows[op].items);
     }

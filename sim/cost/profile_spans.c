@@ -13,11 +13,6 @@ _Static_assert((int)CAUSAL_BATCH == (int)FULL_BATCH && (int)CAUSAL_Q == (int)FUL
                    (int)CAUSAL_PREFIX == (int)BLOCK_KV,
                "one lookup for all three");
 
-double full_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
-                        double q) {
-    return block_roofline_us(peaks, layout, batch, q, 0);
-}
-
 double block_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
                          double q, double kv) {
     double channels = (double)(layout.heads * layout.head_dim);
@@ -106,24 +101,14 @@ static double from_axis(struct lookup *l, size_t axis, size_t base, enum profile
     return isnan(t_hi) ? NAN : hold(l, axis, (double)line->values[hi], t_hi, x);
 }
 
-static double from_layout(const struct profile *profile, enum profile_op op, size_t i_layout,
-                          double batch, double q, double kv, enum profile_match *match) {
+double spans_us(const struct profile *profile, enum profile_op op, size_t i_layout, double batch,
+                double q, double kv, enum profile_match *match) {
     const struct lattice_axis *layouts = &profile->ops[op].axes[FULL_LAYOUT];
     struct lookup l = {.profile = profile,
                        .op = op,
                        .layout = head_layout_unpack(layouts->values[i_layout]),
                        .at = {[FULL_BATCH] = batch, [FULL_Q] = q, [BLOCK_KV] = kv}};
     return from_axis(&l, FULL_BATCH, i_layout * layouts->stride, match);
-}
-
-double full_us(const struct profile *profile, size_t i_layout, double batch, double q,
-               enum profile_match *match) {
-    return from_layout(profile, PROFILE_ATTENTION_FULL, i_layout, batch, q, 0, match);
-}
-
-double block_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
-                enum profile_match *match) {
-    return from_layout(profile, PROFILE_ATTENTION_BLOCK, i_layout, batch, q, kv, match);
 }
 
 bool causal_is_grid(const struct profile *profile) {
@@ -133,12 +118,7 @@ bool causal_is_grid(const struct profile *profile) {
 
 double causal_grid_us(const struct profile *profile, size_t i_layout, double batch, double q,
                       double prefix, enum profile_match *match) {
-    return from_layout(profile, PROFILE_ATTENTION_CAUSAL, i_layout, batch, q, prefix, match);
-}
-
-double mixed_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
-                enum profile_match *match) {
-    return from_layout(profile, PROFILE_ATTENTION_MIXED, i_layout, batch, q, kv, match);
+    return spans_us(profile, PROFILE_ATTENTION_CAUSAL, i_layout, batch, q, prefix, match);
 }
 
 /* The measured layout whose sequences of this kind take the nearest roofline time, but for layout
@@ -181,7 +161,7 @@ static double spans_ns(const struct profile *profile, enum profile_op op,
     struct head_layout wanted = {spans->heads, spans->kv_heads, spans->head_dim};
     double share;
     size_t i_layout = nearest_layout(profile, op, wanted, q, kv, &share);
-    double time_us = from_layout(profile, op, i_layout, n * share, q, kv, match);
+    double time_us = spans_us(profile, op, i_layout, n * share, q, kv, match);
     ptrdiff_t exact = lattice_index(&profile->ops[op], FULL_LAYOUT, head_layout_pack(wanted));
     *match = exact >= 0 ? *match : PROFILE_EXTRAPOLATED;
     return 1e3 * time_us;
@@ -223,7 +203,8 @@ double profile_attention_mixed(const struct profile *profile, const struct profi
     int64_t layout = mixed->axes[MIXED_LAYOUT].values[i_mixed];
     ptrdiff_t i_causal = lattice_index(causal, CAUSAL_LAYOUT, layout);
     enum profile_match pass_match = PROFILE_EXACT;
-    double both_us = mixed_us(profile, i_mixed, n * share, prefill_tokens, kv, match);
+    double both_us =
+        spans_us(profile, PROFILE_ATTENTION_MIXED, i_mixed, n * share, prefill_tokens, kv, match);
     double pass_us =
         i_causal < 0 ? 0 : causal_us(profile, (size_t)i_causal, 1, prefill_tokens, 0, &pass_match);
     *match =
@@ -239,8 +220,8 @@ static double lone_key_ns(const struct profile *profile, size_t i_layout) {
     double q = (double)mixed->axes[MIXED_Q].values[0];
     enum profile_match match;
     return 1e3 *
-           (mixed_us(profile, i_layout, 1, q, LONG_KEYS, &match) -
-            mixed_us(profile, i_layout, 1, q, SHORT_KEYS, &match)) /
+           (spans_us(profile, PROFILE_ATTENTION_MIXED, i_layout, 1, q, LONG_KEYS, &match) -
+            spans_us(profile, PROFILE_ATTENTION_MIXED, i_layout, 1, q, SHORT_KEYS, &match)) /
            (LONG_KEYS - SHORT_KEYS);
 }
 

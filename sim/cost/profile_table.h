@@ -18,11 +18,33 @@ enum { BLOCK_LAYOUT = 0, BLOCK_BATCH = 1, BLOCK_Q = 2, BLOCK_KV = 3 };
 enum { PASS_NAME = 0, PASS_CHANNELS = 1, PASS_ROWS = 2 };
 enum { FUSED_OUTPUTS = 0, FUSED_INPUTS = 1, FUSED_ROWS = 2 };
 
+/* What a size of a row says: the value on an axis of the lattice; a part of the head layout or of
+ * the mixture's shape, which are one number on axis 0; keys, of which axis 3 holds those before the
+ * queries; or nothing, because it is always 1. */
+enum profile_size {
+    SIZE_END, /* no further sizes */
+    SIZE_0,
+    SIZE_1,
+    SIZE_2,
+    SIZE_3,
+    SIZE_PASS, /* the pass's name, on axis 0 */
+    SIZE_HEADS,
+    SIZE_KV_HEADS,
+    SIZE_HEAD_DIM,
+    SIZE_HIDDEN,
+    SIZE_EXPERT_FFN,
+    SIZE_TOP_K,
+    SIZE_EXPERTS,
+    SIZE_KEYS,
+    SIZE_SINGLE,
+};
+
 /* How the rows of one operator look in a file, and how many axes their lattice has. */
+enum { PROFILE_MOST_SIZES = 6 };
 struct profile_operator {
-    const char *name;
-    size_t n_sizes, n_axes;
-    const char *columns;
+    const char *name, *columns;
+    size_t n_axes;
+    enum profile_size sizes[PROFILE_MOST_SIZES + 1]; /* in the order of the file */
 };
 extern const struct profile_operator profile_operators[PROFILE_OPS];
 
@@ -53,8 +75,8 @@ struct profile {
     float *gemm_tile_errors;      /* what it was chosen by: an error a cell and tile, or NAN */
 };
 
-/* Copies its texts. false when memory ran out. */
-bool profile_add_note(struct profile *profile, const char *key, size_t key_chars,
+/* Copies its texts. */
+void profile_add_note(struct profile *profile, const char *key, size_t key_chars,
                       const char *value);
 
 struct head_layout {
@@ -109,8 +131,8 @@ double gemm_roofline_us(const struct profile_peaks *peaks, double m, double n, d
  * with the cell's value on that axis were missing; NAN at the end of a line. */
 double gemm_without_slice(const struct profile *profile, size_t cell, size_t axis);
 
-/* Fill gemm_tile and gemm_tile_errors, allocating them once. false when memory ran out. */
-bool gemm_choose_tiles(struct profile *profile);
+/* Fill gemm_tile and gemm_tile_errors, allocating them once. */
+void gemm_choose_tiles(struct profile *profile);
 
 /* Causal attention of `batch` sequences, each of `q` queries after `prefix` cached keys, with the
  * heads of layout `i_layout` on the lattice's first axis. */
@@ -130,19 +152,17 @@ double moe_roofline_us(const struct profile_peaks *peaks, struct moe_shape shape
 void moe_find_launch(struct profile *profile);
 
 /* Take what a table was timed in turn over from its "weights_in_turn" line, and raise the rows that
- * found their weights or keys in the L2 cache. false when memory ran out. */
-bool profile_cool(struct profile *profile);
+ * found their weights or keys in the L2 cache. */
+void profile_cool(struct profile *profile);
 /* The layout that would answer for layout `own` were it not measured; `share`: for how many of its
  * sequences one of the other's stands. */
 size_t attention_other_layout(const struct lattice *lattice, size_t own);
 size_t spans_other_layout(const struct profile *profile, enum profile_op op, size_t own, double q,
                           double kv, double *share);
-double full_us(const struct profile *profile, size_t i_layout, double batch, double q,
-               enum profile_match *match);
-double block_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
-                enum profile_match *match);
-double full_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
-                        double q);
+/* Of full passes (kv 0), blocks and mixed calls: `batch` sequences of `q` queries and `kv` cached
+ * keys; of a mixed call, all of it: the pass of `q` tokens and `batch` queries over `kv` keys. */
+double spans_us(const struct profile *profile, enum profile_op op, size_t i_layout, double batch,
+                double q, double kv, enum profile_match *match);
 /* `kv` cached rows beside the q own ones. */
 double block_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
                          double q, double kv);
@@ -150,9 +170,11 @@ double block_roofline_us(const struct profile_peaks *peaks, struct head_layout l
 bool causal_is_grid(const struct profile *profile);
 double causal_grid_us(const struct profile *profile, size_t i_layout, double batch, double q,
                       double prefix, enum profile_match *match);
-/* The whole call: the pass of `q` tokens and `batch` queries over `kv` keys each. */
-double mixed_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
-                enum profile_match *match);
+/* The look-up that answers for a place on the lattice, whose coordinate on axis 0 is the cell's. */
+double profile_predict(const struct profile *profile, enum profile_op op, size_t cell,
+                       const double at[LATTICE_MAX_AXES], enum profile_match *match);
+/* Where a cell lies. */
+void profile_cell_at(const struct lattice *lattice, size_t cell, double at[LATTICE_MAX_AXES]);
 double pass_us(const struct profile *profile, enum profile_pass pass, int64_t channels,
                int64_t rows, enum profile_match *match);
 double fused_us(const struct profile *profile, enum profile_op op, int64_t rows, int64_t n,

@@ -7,65 +7,30 @@
 #include "sim/cost/profile_table.h"
 #include "sim/cost/runtime.h"
 
-/* The layout with the sizes that stand before it in a row. */
-static void write_attention(const struct lattice *lattice, enum profile_op op, size_t cell,
-                            FILE *file) {
-    int64_t batch = lattice_value(lattice, cell, 1), third = lattice_value(lattice, cell, 2);
-    struct head_layout layout = head_layout_unpack(lattice_value(lattice, cell, 0));
-    fprintf(file, "%s,%" PRId64, profile_operators[op].name, batch);
-    if (op == PROFILE_ATTENTION_DECODE) {
-        fprintf(file, ",1,%" PRId64, third);
-    } else if (op == PROFILE_ATTENTION_FULL) {
-        fprintf(file, ",%" PRId64, third);
-    } else {
-        int64_t kv = lattice_value(lattice, cell, 3);
-        fprintf(file, ",%" PRId64 ",%" PRId64, third,
-                op == PROFILE_ATTENTION_CAUSAL ? kv + third : kv);
-    }
-    fprintf(file, ",%" PRId64 ",%" PRId64 ",%" PRId64, layout.heads, layout.kv_heads,
-            layout.head_dim);
-}
-
 static void write_sizes(const struct lattice *lattice, enum profile_op op, size_t cell,
                         FILE *file) {
-    int64_t at[LATTICE_MAX_AXES] = {0};
+    int64_t of[SIZE_SINGLE + 1] = {[SIZE_SINGLE] = 1};
     for (size_t a = 0; a < lattice->n_axes; a++) {
-        at[a] = lattice_value(lattice, cell, a);
+        of[SIZE_0 + a] = lattice_value(lattice, cell, a);
     }
-    const char *name = profile_operators[op].name;
-    struct moe_shape shape;
-    switch (op) {
-    case PROFILE_ATTENTION_CAUSAL:
-    case PROFILE_ATTENTION_DECODE:
-    case PROFILE_ATTENTION_FULL:
-    case PROFILE_ATTENTION_BLOCK:
-    case PROFILE_ATTENTION_MIXED:
-        write_attention(lattice, op, cell, file);
-        break;
-    case PROFILE_MOE:
-        shape = moe_shape_unpack(at[MOE_SHAPE]);
-        fprintf(file, "%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64, name,
-                at[MOE_TOKENS], shape.hidden, shape.expert_ffn, shape.top_k, shape.experts);
-        break;
-    case PROFILE_PASS:
-        fprintf(file, "%s,%s,%" PRId64 ",%" PRId64, name, profile_pass_names[at[PASS_NAME]],
-                at[PASS_CHANNELS], at[PASS_ROWS]);
-        break;
-    case PROFILE_HEAD:
-    case PROFILE_GATE_UP:
-        fprintf(file, "%s,%" PRId64 ",%" PRId64 ",%" PRId64, name, at[FUSED_ROWS],
-                at[FUSED_OUTPUTS], at[FUSED_INPUTS]);
-        break;
-    case PROFILE_GEMM:
-    case PROFILE_ELEMENTWISE:
-    case PROFILE_ALL_REDUCE:
-    case PROFILE_ALL_GATHER:
-    case PROFILE_OPS:
-        fputs(name, file);
-        for (size_t a = 0; a < lattice->n_axes; a++) {
-            fprintf(file, ",%" PRId64, at[a]);
+    struct head_layout layout = head_layout_unpack(of[SIZE_0]);
+    struct moe_shape shape = moe_shape_unpack(of[SIZE_0]);
+    of[SIZE_HEADS] = layout.heads;
+    of[SIZE_KV_HEADS] = layout.kv_heads;
+    of[SIZE_HEAD_DIM] = layout.head_dim;
+    of[SIZE_HIDDEN] = shape.hidden;
+    of[SIZE_EXPERT_FFN] = shape.expert_ffn;
+    of[SIZE_TOP_K] = shape.top_k;
+    of[SIZE_EXPERTS] = shape.experts;
+    of[SIZE_KEYS] = of[SIZE_2] + of[SIZE_3];
+    const struct profile_operator *row = &profile_operators[op];
+    fputs(row->name, file);
+    for (size_t i = 0; row->sizes[i] != SIZE_END; i++) {
+        if (row->sizes[i] == SIZE_PASS) {
+            fprintf(file, ",%s", profile_pass_names[of[SIZE_0]]);
+        } else {
+            fprintf(file, ",%" PRId64, of[row->sizes[i]]);
         }
-        break;
     }
 }
 

@@ -24,122 +24,64 @@ struct sides {
     double link_ratio;
 };
 
-/* The donor's time where it has as many waves as the target has at the cell, and the ratio of the
- * target's roofline time at the cell to the donor's at that place. */
-struct match_point {
-    double time_us, ratio;
-};
-
-static struct match_point match_gemm(const struct profile *donor, const struct sides *sides,
-                                     size_t cell) {
-    const struct lattice *gemm = &donor->ops[PROFILE_GEMM];
-    int64_t m = lattice_value(gemm, cell, GEMM_M), n = lattice_value(gemm, cell, GEMM_N);
-    int64_t k = lattice_value(gemm, cell, GEMM_K), rows = m;
-    if (m >= WAVE_ROWS) {
-        rows = llround((double)m * (double)sides->from.sms / (double)sides->to.sms);
-    }
-    enum profile_match match;
-    double time_us = gemm_us(donor, rows, n, k, &match);
-    return (struct match_point){
-        time_us, gemm_roofline_us(&sides->to, (double)m, (double)n, (double)k) /
-                     gemm_roofline_us(&sides->from, (double)rows, (double)n, (double)k)};
-}
-
-static struct match_point match_causal(const struct profile *donor, const struct sides *sides,
-                                       size_t cell) {
-    const struct lattice *causal = &donor->ops[PROFILE_ATTENTION_CAUSAL];
-    size_t i_layout = cell / causal->axes[CAUSAL_LAYOUT].stride;
-    struct head_layout layout = head_layout_unpack(causal->axes[CAUSAL_LAYOUT].values[i_layout]);
-    double batch = (double)lattice_value(causal, cell, CAUSAL_BATCH), same = batch;
-    double q = (double)lattice_value(causal, cell, CAUSAL_Q);
-    double prefix = (double)lattice_value(causal, cell, CAUSAL_PREFIX);
-    double scaled = batch * (double)sides->from.sms / (double)sides->to.sms;
-    if (causal->axes[CAUSAL_BATCH].n > 1 && scaled >= 1) {
-        same = scaled;
-    }
-    enum profile_match match;
-    double time_us = causal_us(donor, i_layout, same, q, prefix, &match);
-    return (struct match_point){time_us,
-                                attention_roofline_us(&sides->to, layout, batch, q, prefix) /
-                                    attention_roofline_us(&sides->from, layout, same, q, prefix)};
-}
-
-static struct match_point match_full(const struct profile *donor, const struct sides *sides,
-                                     size_t cell) {
-    const struct lattice *full = &donor->ops[PROFILE_ATTENTION_FULL];
-    size_t i_layout = cell / full->axes[FULL_LAYOUT].stride;
-    struct head_layout layout = head_layout_unpack(full->axes[FULL_LAYOUT].values[i_layout]);
-    double batch = (double)lattice_value(full, cell, FULL_BATCH), same = batch;
-    double q = (double)lattice_value(full, cell, FULL_Q);
-    double scaled = batch * (double)sides->from.sms / (double)sides->to.sms;
-    if (full->axes[FULL_BATCH].n > 1 && scaled >= 1) {
-        same = scaled;
-    }
-    enum profile_match match;
-    double time_us = full_us(donor, i_layout, same, q, &match);
-    return (struct match_point){time_us, full_roofline_us(&sides->to, layout, batch, q) /
-                                             full_roofline_us(&sides->from, layout, same, q)};
-}
-
-/* A block streams its cached rows: no waves to match. */
-static struct match_point match_block(const struct profile *donor, const struct sides *sides,
-                                      size_t cell) {
-    const struct lattice *block = &donor->ops[PROFILE_ATTENTION_BLOCK];
-    struct head_layout layout = head_layout_unpack(lattice_value(block, cell, BLOCK_LAYOUT));
-    double batch = (double)lattice_value(block, cell, BLOCK_BATCH);
-    double q = (double)lattice_value(block, cell, BLOCK_Q);
-    double kv = (double)lattice_value(block, cell, BLOCK_KV);
-    return (struct match_point){block->time_us[cell],
-                                block_roofline_us(&sides->to, layout, batch, q, kv) /
-                                    block_roofline_us(&sides->from, layout, batch, q, kv)};
-}
-
-static struct match_point match_fused(const struct lattice *fused, const struct sides *sides,
-                                      size_t cell) {
-    double rows = (double)lattice_value(fused, cell, FUSED_ROWS);
-    double n = (double)lattice_value(fused, cell, FUSED_OUTPUTS);
-    double k = (double)lattice_value(fused, cell, FUSED_INPUTS);
-    return (struct match_point){fused->time_us[cell],
-                                gemm_roofline_us(&sides->to, rows, n, k) /
-                                    gemm_roofline_us(&sides->from, rows, n, k)};
-}
-
-static struct match_point match_cell(const struct profile *donor, const struct sides *sides,
-                                     enum profile_op op, size_t cell) {
-    const struct lattice *lattice = &donor->ops[op];
-    double time_us = lattice->time_us[cell];
+/* A cell's roofline time at those rates; 0 where it goes by no such time. */
+static double cell_roofline_us(const struct profile *donor, const struct profile_peaks *peaks,
+                               enum profile_op op, size_t cell, const double at[LATTICE_MAX_AXES]) {
+    int64_t first = lattice_value(&donor->ops[op], cell, 0);
+    struct moe_shape shape = moe_shape_unpack(first);
     switch (op) {
     case PROFILE_GEMM:
-        return match_gemm(donor, sides, cell);
-    case PROFILE_ATTENTION_CAUSAL:
-        return match_causal(donor, sides, cell);
-    case PROFILE_MOE: {
-        struct moe_shape shape = moe_shape_unpack(lattice_value(lattice, cell, MOE_SHAPE));
-        double tokens = (double)lattice_value(lattice, cell, MOE_TOKENS);
-        double hits = moe_row_hits(donor, shape, tokens);
-        return (struct match_point){time_us,
-                                    moe_roofline_us(&sides->to, shape, tokens, hits) /
-                                        moe_roofline_us(&sides->from, shape, tokens, hits)};
-    }
-    case PROFILE_ATTENTION_FULL:
-        return match_full(donor, sides, cell);
-    case PROFILE_ATTENTION_BLOCK:
-        return match_block(donor, sides, cell);
+        return gemm_roofline_us(peaks, at[GEMM_M], at[GEMM_N], at[GEMM_K]);
     case PROFILE_HEAD:
     case PROFILE_GATE_UP:
-        return match_fused(lattice, sides, cell);
-    case PROFILE_ATTENTION_DECODE: /* One query a sequence: bound by the KV stream. */
-    case PROFILE_ATTENTION_MIXED:  /* Mostly that, too. */
-    case PROFILE_ELEMENTWISE:
-    case PROFILE_PASS:
-        return (struct match_point){time_us, sides->from.bandwidth / sides->to.bandwidth};
-    case PROFILE_ALL_REDUCE:
-    case PROFILE_ALL_GATHER:
-        return (struct match_point){time_us, sides->link_ratio};
-    case PROFILE_OPS:
-        break;
+        return gemm_roofline_us(peaks, at[FUSED_ROWS], at[FUSED_OUTPUTS], at[FUSED_INPUTS]);
+    case PROFILE_ATTENTION_CAUSAL:
+        return attention_roofline_us(peaks, head_layout_unpack(first), at[CAUSAL_BATCH],
+                                     at[CAUSAL_Q], at[CAUSAL_PREFIX]);
+    case PROFILE_ATTENTION_FULL:
+    case PROFILE_ATTENTION_BLOCK:
+        return block_roofline_us(peaks, head_layout_unpack(first), at[BLOCK_BATCH], at[BLOCK_Q],
+                                 at[BLOCK_KV]);
+    case PROFILE_MOE:
+        return moe_roofline_us(peaks, shape, at[MOE_TOKENS],
+                               moe_row_hits(donor, shape, at[MOE_TOKENS]));
+    default: /* one query a sequence is bound by the KV stream, and so are calls that have some */
+        return 0;
     }
-    return (struct match_point){time_us, 1};
+}
+
+/* The size at which the donor has as many waves as the target has at the cell: rows of a product,
+ * sequences of a pass. */
+static void match_waves(const struct profile *donor, const struct sides *sides, enum profile_op op,
+                        double at[LATTICE_MAX_AXES]) {
+    const struct lattice *lattice = &donor->ops[op];
+    if (op == PROFILE_GEMM && at[GEMM_M] >= WAVE_ROWS) {
+        at[GEMM_M] = (double)llround(at[GEMM_M] * (double)sides->from.sms / (double)sides->to.sms);
+    }
+    bool is_pass = op == PROFILE_ATTENTION_CAUSAL || op == PROFILE_ATTENTION_FULL;
+    double scaled = at[FULL_BATCH] * (double)sides->from.sms / (double)sides->to.sms;
+    if (is_pass && lattice->axes[FULL_BATCH].n > 1 && scaled >= 1) {
+        at[FULL_BATCH] = scaled;
+    }
+}
+
+/* The donor's time at as many waves, and the ratio of the target's roofline time at the cell to the
+ * donor's at that place. */
+static double match_cell(const struct profile *donor, const struct sides *sides, enum profile_op op,
+                         size_t cell, double *ratio) {
+    const struct lattice *lattice = &donor->ops[op];
+    double at[LATTICE_MAX_AXES], same[LATTICE_MAX_AXES];
+    enum profile_match match;
+    profile_cell_at(lattice, cell, at);
+    memcpy(same, at, sizeof same);
+    match_waves(donor, sides, op, same);
+    double had_us = cell_roofline_us(donor, &sides->from, op, cell, same);
+    bool by_links = op == PROFILE_ALL_REDUCE || op == PROFILE_ALL_GATHER;
+    *ratio = had_us > 0 ? cell_roofline_us(donor, &sides->to, op, cell, at) / had_us
+             : by_links ? sides->link_ratio
+                        : sides->from.bandwidth / sides->to.bandwidth;
+    return memcmp(same, at, sizeof same) == 0 ? lattice->time_us[cell]
+                                              : profile_predict(donor, op, cell, same, &match);
 }
 
 struct transfer_side transfer_side_of(const struct gpu *gpu) {
@@ -156,14 +98,14 @@ static void scale_rows(const struct profile *donor, const struct sides *sides, e
     double floor_us = donor->floor_us[op];
     for (size_t cell = 0; cell < lattice->n_cells; cell++) {
         if (!isnan(lattice->time_us[cell])) {
-            struct match_point from = match_cell(donor, sides, op, cell);
-            lattice->time_us[cell] = floor_us + fmax(0, from.time_us - floor_us) * from.ratio;
+            double ratio, time_us = match_cell(donor, sides, op, cell, &ratio);
+            lattice->time_us[cell] = floor_us + fmax(0, time_us - floor_us) * ratio;
         }
     }
 }
 
 /* From which profile and by which rule, for a file of it. */
-static bool note_origin(const struct profile *donor, const struct transfer_side *from,
+static void note_origin(const struct profile *donor, const struct transfer_side *from,
                         struct profile *target) {
     static const char rule[] =
         "time above the operator's shortest row x ratio of roofline times at the rates both GPUs "
@@ -175,22 +117,20 @@ static bool note_origin(const struct profile *donor, const struct transfer_side 
                  {"donor_kind", donor->kind},
                  {"donor_file", donor->path},
                  {"rule", rule}};
-    bool fine = true;
     for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
-        fine = fine && profile_add_note(target, notes[i].key, strlen(notes[i].key), notes[i].value);
+        profile_add_note(target, notes[i].key, strlen(notes[i].key), notes[i].value);
     }
     /* Rows of experts are as they were routed. */
     for (size_t i = 0; i < donor->n_notes; i++) {
         static const char routing[] = "expert_routing";
-        fine =
-            fine && (strcmp(donor->notes[i].key, routing) != 0 ||
-                     profile_add_note(target, routing, sizeof routing - 1, donor->notes[i].value));
+        if (strcmp(donor->notes[i].key, routing) == 0) {
+            profile_add_note(target, routing, sizeof routing - 1, donor->notes[i].value);
+        }
     }
-    return fine;
 }
 
-int profile_transfer(const struct profile *donor, const struct transfer_side *from,
-                     const struct transfer_side *to, struct profile **out, struct err *err) {
+struct profile *profile_transfer(const struct profile *donor, const struct transfer_side *from,
+                                 const struct transfer_side *to) {
     const struct profile_peaks *peaks = &to->peaks;
     ASSERT(peaks->flops > 0 && peaks->bandwidth > 0 && peaks->sms > 0);
     ASSERT(from->link_bandwidth > 0 && to->link_bandwidth > 0);
@@ -201,19 +141,10 @@ int profile_transfer(const struct profile *donor, const struct transfer_side *fr
     snprintf(source, sizeof source, "%s, scaled from %s by the rates both reach: %s", to->gpu,
              from->gpu, donor->source);
     struct profile *target = profile_copy(donor, source, peaks);
-    *out = NULL;
-    if (target == NULL || !note_origin(donor, from, target)) {
-        goto no_memory;
-    }
+    note_origin(donor, from, target);
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         scale_rows(donor, &sides, (enum profile_op)op, &target->ops[op]);
     }
-    if (!profile_refresh(target)) {
-        goto no_memory;
-    }
-    *out = target;
-    return 0;
-no_memory:
-    profile_close(target);
-    return err_world(err, "transfer from %s to %s: out of memory", from->gpu, to->gpu);
+    profile_refresh(target);
+    return target;
 }

@@ -17,8 +17,7 @@ struct transfer_side {
 
 struct transfer_side transfer_side_of(const struct gpu *gpu);
 
-/* A profile for `to` from the `donor` measured on `from` and left as it is; the caller closes
- * `*out`.
+/* A profile for `to` from the `donor` measured on `from` and left as it is; the caller closes it.
  *
  * A row's time beyond the operator's floor (the shortest row: launch and latency, kept unscaled)
  * goes by the ratio of the two GPUs' roofline times at the rates they reach, so that compute-bound
@@ -30,8 +29,8 @@ struct transfer_side transfer_side_of(const struct gpu *gpu);
  * How good that is depends on the pair: transfer_check measures it on GPUs that both have rows. Of
  * the 20 ordered pairs of shipped profiles the median error of products of at least 128 rows is
  * 21 % on average, where data-sheet rates instead of reached ones give 27 % (2026-11-21). */
-int profile_transfer(const struct profile *donor, const struct transfer_side *from,
-                     const struct transfer_side *to, struct profile **out, struct err *err);
+struct profile *profile_transfer(const struct profile *donor, const struct transfer_side *from,
+                                 const struct transfer_side *to);
 
 /* The classes of rows whose errors are told apart: products that stream weights, those that
  * compute, and the other operators at TRANSFER_OTHERS + op. */
@@ -47,8 +46,8 @@ struct transfer_check {
 };
 
 /* Transfer `donor` to the GPU of `truth` and compare. */
-int transfer_check(const struct profile *donor, const struct gpu *from, const struct profile *truth,
-                   const struct gpu *to, struct transfer_check *out, struct err *err);
+struct transfer_check transfer_check(const struct profile *donor, const struct gpu *from,
+                                     const struct profile *truth, const struct gpu *to);
 
 /* A pair with fewer common rows says nothing of itself; one with fewer than the second, nothing of
  * other pairs: tables of different libraries share few sizes, and differ by the library. */
@@ -65,7 +64,7 @@ int transfer_check_nearest(const struct gpu *from, const struct gpu *to, struct 
 const char *transfer_check_text(const struct transfer_check *check, char *text, size_t size);
 
 /* Put that text among the provenance lines of a transferred profile. */
-int transfer_note(struct profile *transferred, const struct transfer_check *check, struct err *err);
+void transfer_note(struct profile *transferred, const struct transfer_check *check);
 
 /* The profile in the GPU's file under kernels/profiles; ERR_USAGE when it has none. */
 int profile_open_shipped(const struct gpu *gpu, struct profile **out, struct err *err);

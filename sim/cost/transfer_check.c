@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/zeroed.h"
 #include "sim/cost/profile_table.h"
 #include "sim/cost/transfer.h"
 
@@ -73,17 +74,12 @@ static bool is_transferred(enum profile_op op) {
     return op != PROFILE_ALL_REDUCE && op != PROFILE_ALL_GATHER;
 }
 
-static int compare(const struct profile *guess, const struct profile *truth,
-                   struct transfer_check *out, struct err *err) {
+static void compare(const struct profile *guess, const struct profile *truth,
+                    struct transfer_check *out) {
     struct common common = {0};
-    int status = 0;
     for (size_t i = 0; i < TRANSFER_CLASSES; i++) {
         size_t op = i < TRANSFER_OTHERS ? PROFILE_GEMM : i - TRANSFER_OTHERS;
-        common.errors[i] = malloc((guess->ops[op].n_cells + 1) * sizeof *common.errors[i]);
-        if (common.errors[i] == NULL) {
-            status = err_world(err, "transfer: out of memory");
-            goto free_errors;
-        }
+        common.errors[i] = unwritten(guess->ops[op].n_cells, sizeof *common.errors[i]);
     }
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         if (is_transferred((enum profile_op)op)) {
@@ -93,25 +89,18 @@ static int compare(const struct profile *guess, const struct profile *truth,
     for (size_t i = 0; i < TRANSFER_CLASSES; i++) {
         out->by_class[i] = profile_errors_of(common.errors[i], common.n[i]);
         out->n += common.n[i];
-    }
-free_errors:
-    for (size_t i = 0; i < TRANSFER_CLASSES; i++) {
         free(common.errors[i]);
     }
-    return status;
 }
 
-int transfer_check(const struct profile *donor, const struct gpu *from, const struct profile *truth,
-                   const struct gpu *to, struct transfer_check *out, struct err *err) {
+struct transfer_check transfer_check(const struct profile *donor, const struct gpu *from,
+                                     const struct profile *truth, const struct gpu *to) {
     struct transfer_side sides[] = {transfer_side_of(from), transfer_side_of(to)};
-    struct profile *guess = NULL;
-    *out = (struct transfer_check){.from = from, .to = to};
-    int status = profile_transfer(donor, &sides[0], &sides[1], &guess, err);
-    if (status == 0) {
-        status = compare(guess, truth, out, err);
-    }
+    struct transfer_check check = {.from = from, .to = to};
+    struct profile *guess = profile_transfer(donor, &sides[0], &sides[1]);
+    compare(guess, truth, &check);
     profile_close(guess);
-    return status;
+    return check;
 }
 
 static double apart(const struct gpu *a, const struct gpu *b) {
@@ -124,7 +113,7 @@ static int check_shipped(const struct profile *donor, const struct gpu *from, co
     struct profile *truth = NULL;
     int status = profile_open_shipped(to, &truth, err);
     if (status == 0) {
-        status = transfer_check(donor, from, truth, to, out, err);
+        *out = transfer_check(donor, from, truth, to);
     }
     profile_close(truth);
     return status;
@@ -178,18 +167,13 @@ int transfer_check_nearest(const struct gpu *from, const struct gpu *to, struct 
     return status;
 }
 
-int transfer_note(struct profile *transferred, const struct transfer_check *check,
-                  struct err *err) {
-    char text[1024];
-    if (check->n == 0) {
-        snprintf(text, sizeof text, "none: no two shipped profiles share enough rows");
-    } else {
+void transfer_note(struct profile *transferred, const struct transfer_check *check) {
+    static const char key[] = "errors_of_the_nearest_transfer";
+    char text[1024] = "none: no two shipped profiles share enough rows";
+    if (check->n > 0) {
         transfer_check_text(check, text, sizeof text);
     }
-    static const char key[] = "errors_of_the_nearest_transfer";
-    return profile_add_note(transferred, key, sizeof key - 1, text)
-               ? 0
-               : err_world(err, "%s: out of memory", transferred->path);
+    profile_add_note(transferred, key, sizeof key - 1, text);
 }
 
 const char *transfer_check_text(const struct transfer_check *check, char *text, size_t size) {

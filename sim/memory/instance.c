@@ -80,14 +80,16 @@ static int check_ids(const struct reader *r, struct err *err) {
         ids[i] = &instance->ids[i];
     }
     qsort(ids, n, sizeof *ids, by_id);
-    for (uint32_t i = 1; i < n && err->kind == ERR_NONE; i++) {
+    int status = 0;
+    for (uint32_t i = 1; i < n && status == 0; i++) {
         if (strcmp(*ids[i - 1], *ids[i]) == 0) {
-            err_world(err, "%s:%td: id '%.64s' is that of line %td already", r->csv.line.path,
-                      ids[i] - instance->ids + 2, *ids[i], ids[i - 1] - instance->ids + 2);
+            status =
+                err_world(err, "%s:%td: id '%.64s' is that of line %td already", r->csv.line.path,
+                          ids[i] - instance->ids + 2, *ids[i], ids[i - 1] - instance->ids + 2);
         }
     }
     free(ids);
-    return (int)err->kind;
+    return status;
 }
 
 static int read_all(struct reader *r, struct err *err) {

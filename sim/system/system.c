@@ -19,7 +19,7 @@ static int transfer_profile(const struct system *s, struct profile **out, struct
     int status = profile_open_shipped(owner, &donor, err);
     if (status == 0) {
         struct transfer_side from = transfer_side_of(owner), to = transfer_side_of(s->gpu);
-        status = profile_transfer(donor, &from, &to, out, err);
+        *out = profile_transfer(donor, &from, &to);
     }
     profile_close(donor);
     return status;

@@ -89,8 +89,8 @@ TEST(every_command_that_prices_takes_a_profile) {
 TEST(a_profile_that_cannot_be_used_is_refused) {
     REFUSES(2, "--profile and --roofline exclude each other", "run", "--roofline", "--profile",
             own_profile());
-    REFUSES(1, "cannot read the profile no/such.csv: No such file or directory", "explain",
-            "--profile", "no/such.csv");
+    REFUSES(1, "cannot open no/such.csv: No such file or directory", "explain", "--profile",
+            "no/such.csv");
     char longest[200];
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
