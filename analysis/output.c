@@ -1,5 +1,6 @@
 #include "analysis/output.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -22,6 +23,30 @@ int output_may_replace(const char *path, const char *head, const char *what, str
         return 0;
     }
     return err_usage(err, "'%s' exists and is not %s: it is not overwritten", path, what);
+}
+
+int output_open(const char *path, struct output *out, struct err *err) {
+    struct stat found;
+    bool replaces = stat(path, &found) != 0 || S_ISREG(found.st_mode);
+    *out = (struct output){.path = path};
+    if (snprintf(out->beside, sizeof out->beside, "%s%s", path, replaces ? ".part" : "") >=
+        (int)sizeof out->beside) {
+        return err_usage(err, "'%.60s...' is too long for the name of a file", path);
+    }
+    out->file = fopen(out->beside, "w");
+    return out->file != NULL ? 0 : err_world(err, "cannot write '%s': %s", path, strerror(errno));
+}
+
+int output_close(struct output *out, bool keeps, struct err *err) {
+    bool is_beside = strcmp(out->beside, out->path) != 0, failed = ferror(out->file) != 0;
+    failed = fclose(out->file) != 0 || failed;
+    failed = failed || (keeps && is_beside && rename(out->beside, out->path) != 0);
+    int cause = errno;
+    if (is_beside && (failed || !keeps)) {
+        remove(out->beside);
+    }
+    return failed && keeps ? err_world(err, "cannot write '%s': %s", out->path, strerror(cause))
+                           : 0;
 }
 
 void output_csv_text(FILE *out, const char *text) {

@@ -2,6 +2,7 @@
 #ifndef UNMASK_ANALYSIS_OUTPUT_H
 #define UNMASK_ANALYSIS_OUTPUT_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "sim/base/err.h"
@@ -10,6 +11,21 @@
  * `head`, as the output itself does; ERR_USAGE else, so that a results database or an input given
  * by mistake is not overwritten. `what` ("a timeline") goes into the sentence. */
 int output_may_replace(const char *path, const char *head, const char *what, struct err *err);
+
+/* A file that is being written: beside its place, as PATH.part, until it is whole. What is no file,
+ * such as /dev/stdout, is written as it stands. */
+struct output {
+    FILE *file;
+    const char *path; /* borrowed */
+    char beside[4096 + 8];
+};
+
+/* Begin it; ERR_WORLD, or ERR_USAGE of a path that is too long. */
+int output_open(const char *path, struct output *out, struct err *err);
+
+/* End it: rename what was written over `path` where `keeps`, else remove it. An error, of which
+ * those of writing are one, leaves what was there. 0 where nothing is kept. */
+int output_close(struct output *out, bool keeps, struct err *err);
 
 /* A text between the tags, or in the quotes, of XML and HTML. */
 void output_xml_text(FILE *out, const char *text);

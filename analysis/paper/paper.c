@@ -1,6 +1,5 @@
 #include "analysis/paper/paper.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -407,14 +406,10 @@ void paper_print(const struct paper_result *results, size_t n, enum paper_format
 
 int paper_write(const struct paper_result *results, size_t n, enum paper_format format,
                 const char *path, struct err *err) {
-    FILE *out = fopen(path, "w");
-    if (out == NULL) {
-        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    struct output out;
+    if (output_open(path, &out, err) != 0) {
+        return err_status(err);
     }
-    paper_print(results, n, format, out);
-    int write_error = ferror(out);
-    if (fclose(out) != 0 || write_error) {
-        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
-    }
-    return 0;
+    paper_print(results, n, format, out.file);
+    return output_close(&out, true, err);
 }

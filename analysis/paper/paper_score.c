@@ -1,8 +1,9 @@
 #include "analysis/paper/paper_score.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "analysis/output.h"
 
 void paper_score_init(struct paper_score *score) {
     *score = (struct paper_score){0};
@@ -107,14 +108,10 @@ void paper_score_print(const struct paper_score *score, enum paper_format format
 
 int paper_score_write(const struct paper_score *score, enum paper_format format, const char *path,
                       struct err *err) {
-    FILE *out = fopen(path, "w");
-    if (out == NULL) {
-        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    struct output out;
+    if (output_open(path, &out, err) != 0) {
+        return err_status(err);
     }
-    paper_score_print(score, format, out);
-    int write_error = ferror(out);
-    if (fclose(out) != 0 || write_error) {
-        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
-    }
-    return 0;
+    paper_score_print(score, format, out.file);
+    return output_close(&out, true, err);
 }

@@ -1,8 +1,6 @@
 /* The numbers of a figure as CSV. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "analysis/output.h"
 #include "analysis/plot/plot.h"
@@ -15,10 +13,11 @@ static void csv_number(FILE *out, const double *values, size_t i, char end) {
 }
 
 int figure_write_csv(const struct figure *figure, const char *path, struct err *err) {
-    FILE *out = fopen(path, "w");
-    if (out == NULL) {
-        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    struct output output;
+    if (output_open(path, &output, err) != 0) {
+        return err_status(err);
     }
+    FILE *out = output.file;
     fputs("panel,series,x,y,low,high,paper\n", out);
     for (size_t p = 0; p < figure->n_panels; p++) {
         const struct panel *panel = &figure->panels[p];
@@ -42,9 +41,5 @@ int figure_write_csv(const struct figure *figure, const char *path, struct err *
             }
         }
     }
-    int write_error = ferror(out);
-    if (fclose(out) != 0 || write_error) {
-        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
-    }
-    return 0;
+    return output_close(&output, true, err);
 }

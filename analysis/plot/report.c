@@ -80,7 +80,7 @@ static int add_run(void *state, const struct stored_run *run, struct err *err) {
 }
 
 /* The page up to "@DATA@", the data, and what follows; "<" would end their element. */
-static int fill_page(const json_t *data, FILE *page, FILE *out, struct err *err) {
+static void fill_page(const json_t *data, FILE *page, FILE *out) {
     static const char mark[] = "@DATA@";
     char line[4096];
     while (fgets(line, sizeof line, page) != NULL) {
@@ -92,32 +92,22 @@ static int fill_page(const json_t *data, FILE *page, FILE *out, struct err *err)
         fputs(at != NULL ? at + strlen(mark) : "", out);
         free(text);
     }
-    return ferror(page) || ferror(out) ? err_world(err, "%s", strerror(errno)) : 0;
 }
 
-/* Written beside `path` and renamed over it: a full disk leaves the old page. */
 static int write_page(const json_t *data, const char *path, struct err *err) {
-    char beside[PATH_CHARS], shipped[PATH_CHARS];
-    struct err cause = {0};
-    if (snprintf(beside, sizeof beside, "%s.part", path) >= (int)sizeof beside) {
-        return err_usage(err, "'%s' is too long for the name of a file", path);
-    }
+    char shipped[PATH_CHARS];
+    struct output out;
     FILE *page = fopen(data_path(shipped, sizeof shipped, "analysis/plot/report.html"), "r");
     if (page == NULL) {
         return err_world(err, "cannot read '%s': %s", shipped, strerror(errno));
     }
-    FILE *out = fopen(beside, "w");
-    bool failed = out == NULL || fill_page(data, page, out, &cause) != 0;
-    failed = (out != NULL && fclose(out) != 0) || failed;
-    fclose(page);
-    if (failed || rename(beside, path) != 0) {
-        err_world(err, "cannot write '%s': %s", path, strerror(errno));
-        if (out != NULL) {
-            remove(beside);
-        }
-        return err_status(err);
+    int failed = output_open(path, &out, err);
+    if (failed == 0) {
+        fill_page(data, page, out.file);
+        failed = output_close(&out, true, err);
     }
-    return 0;
+    fclose(page);
+    return failed;
 }
 
 int report_write(struct store *store, const char *path, struct err *err) {

@@ -1,6 +1,5 @@
 #include "experiments/cli/plan_picture.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -216,11 +215,13 @@ static void write_map(FILE *out, const struct plan_map *map) {
 
 int plan_picture_draw(const struct options *options, const struct plan_map *map, struct err *err) {
     const char *path = options_text(options, "picture");
-    FILE *out = path != NULL ? fopen(path, "w") : NULL;
-    if (out != NULL) {
-        write_map(out, map);
+    struct output out;
+    if (path == NULL) {
+        return 0;
     }
-    bool failed = path != NULL && (out == NULL || ferror(out) != 0);
-    failed |= out != NULL && fclose(out) != 0;
-    return failed ? err_world(err, "cannot write '%s': %s", path, strerror(errno)) : 0;
+    if (output_open(path, &out, err) != 0) {
+        return err_status(err);
+    }
+    write_map(out.file, map);
+    return output_close(&out, true, err);
 }

@@ -1,8 +1,8 @@
 /* unmask fit: repeat the fits of the calibrated constants. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "analysis/output.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/study/dinfer_fit.h"
 #include "experiments/study/fit.h"
@@ -41,16 +41,13 @@ struct fitted {
 };
 
 static int write_fitted(const struct fitted *fitted, const char *path, struct err *err) {
-    FILE *file = fopen(path, "w");
-    if (file == NULL) {
-        return err_world(err, "cannot write %s: %s", path, strerror(errno));
+    struct output out;
+    if (output_open(path, &out, err) != 0) {
+        return err_status(err);
     }
-    decode_fit_write(&fitted->of_focus, &fitted->focus, file);
-    dinfer_fit_write(&fitted->of_dinfer, file);
-    bool failed = ferror(file) != 0;
-    return fclose(file) != 0 || failed
-               ? err_world(err, "cannot write %s: %s", path, strerror(errno))
-               : 0;
+    decode_fit_write(&fitted->of_focus, &fitted->focus, out.file);
+    dinfer_fit_write(&fitted->of_dinfer, out.file);
+    return output_close(&out, true, err);
 }
 
 static int fit_papers(struct fitted *fitted, const char *out, struct err *err) {

@@ -1,10 +1,8 @@
 /* unmask profile transfer: a profile for a GPU nobody measured, and how far off such profiles are.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "analysis/output.h"
 #include "experiments/cli/cmd.h"
@@ -48,39 +46,6 @@ static bool is_transferred(const char *path) {
     return kind != NULL && strcmp(kind, "transferred") == 0;
 }
 
-static int cannot_write(const char *path, struct err *err) {
-    return err_world(err, "cannot write %s: %s", path, strerror(errno));
-}
-
-/* What is no file, such as /dev/stdout, cannot be renamed over. */
-static int write_to(const char *path, const struct profile *profile, struct err *err) {
-    FILE *file = fopen(path, "w");
-    if (file == NULL) {
-        return cannot_write(path, err);
-    }
-    int status = profile_write(profile, file, err);
-    if (fclose(file) != 0 && status == 0) {
-        status = cannot_write(path, err);
-    }
-    return status;
-}
-
-/* Whole or not at all: a disk that is full leaves what was there. */
-static int write_beside(const char *path, const struct profile *profile, struct err *err) {
-    char beside[4096];
-    if (snprintf(beside, sizeof beside, "%s.new", path) >= (int)sizeof beside) {
-        return err_usage(err, "--out: the path is too long");
-    }
-    int status = write_to(beside, profile, err);
-    if (status == 0 && rename(beside, path) != 0) {
-        status = cannot_write(path, err);
-    }
-    if (status != 0) {
-        unlink(beside);
-    }
-    return status;
-}
-
 static int write_out(const struct options *options, const struct profile *profile,
                      struct err *err) {
     const char *path = options_text(options, "out");
@@ -92,15 +57,19 @@ static int write_out(const struct options *options, const struct profile *profil
         return status;
     }
     struct stat found;
-    bool exists = stat(path, &found) == 0;
-    if (exists && !S_ISREG(found.st_mode)) {
-        return write_to(path, profile, err);
-    }
+    bool exists = stat(path, &found) == 0 && S_ISREG(found.st_mode);
     if (exists && found.st_size > 0 && !options_has(options, "replace") && !is_transferred(path)) {
         return err_usage(
             err, "%s holds a profile that was not transferred; --replace overwrites it", path);
     }
-    return write_beside(path, profile, err);
+    struct output out;
+    status = output_open(path, &out, err);
+    if (status != 0) {
+        return status;
+    }
+    status = profile_write(profile, out.file, err);
+    int closed = output_close(&out, status == 0, err);
+    return status != 0 ? status : closed;
 }
 
 static int make(const struct options *options, const struct gpu *from, const struct gpu *to,

@@ -1,6 +1,5 @@
 #include "experiments/run/accuracy.h"
 
-#include <errno.h>
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
 #include <inttypes.h>
@@ -324,24 +323,20 @@ static void write_row(const struct compared_step *step, size_t index, FILE *out)
 }
 
 int accuracy_write(const struct accuracy *accuracy, const char *path, struct err *err) {
-    if (output_may_replace(path, csv_head, "a table of compared steps", err) != 0) {
-        return (int)err->kind;
+    struct output out;
+    if (output_may_replace(path, csv_head, "a table of compared steps", err) != 0 ||
+        output_open(path, &out, err) != 0) {
+        return err_status(err);
     }
-    FILE *out = fopen(path, "w");
-    if (out == NULL) {
-        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
-    }
-    fputs(csv_head, out);
+    fputs(csv_head, out.file);
     for (int i = 0; i < SYM_COUNT; i++) {
-        fprintf(out, ",%s", symbol_names[i]);
+        fprintf(out.file, ",%s", symbol_names[i]);
     }
     fputs(",predicted_device_ns,predicted_host_ns,predicted_wall_ns,measured_device_ns,"
           "measured_wall_ns,error\n",
-          out);
+          out.file);
     for (size_t i = 0; i < accuracy->n_steps; i++) {
-        write_row(&accuracy->steps[i], i, out);
+        write_row(&accuracy->steps[i], i, out.file);
     }
-    bool failed = ferror(out) != 0;
-    failed = fclose(out) != 0 || failed;
-    return failed ? err_world(err, "cannot write '%s': %s", path, strerror(errno)) : 0;
+    return output_close(&out, true, err);
 }

@@ -1,8 +1,8 @@
 /* Drawing a server's requests: distributions of both sides, and the table as files. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/output.h"
 #include "analysis/plot/plot.h"
 #include "experiments/server/server.h"
 
@@ -67,10 +67,11 @@ static int write_table(const struct server *server, const char *stem, bool markd
                        struct err *err) {
     char path[512];
     snprintf(path, sizeof path, "%s-server.%s", stem, markdown ? "md" : "csv");
-    FILE *file = fopen(path, "w");
-    if (file == NULL) {
-        return err_world(err, "cannot write %s: %s", path, strerror(errno));
+    struct output out;
+    if (output_open(path, &out, err) != 0) {
+        return err_status(err);
     }
+    FILE *file = out.file;
     const char *between = markdown ? " | " : ",", *end = markdown ? " |\n" : "\n";
     fprintf(file, "%squantity%sunit%smeasured", markdown ? "| " : "", between, between);
     for (size_t run = 0; run < server->n_runs; run++) {
@@ -90,10 +91,7 @@ static int write_table(const struct server *server, const char *stem, bool markd
         }
         fputs(end, file);
     }
-    bool failed = ferror(file) != 0;
-    return fclose(file) != 0 || failed
-               ? err_world(err, "cannot write %s: %s", path, strerror(errno))
-               : 0;
+    return output_close(&out, true, err);
 }
 
 int server_draw(const struct server *server, const char *title, const char *stem, struct err *err) {

@@ -1,6 +1,5 @@
 #include "experiments/study/figure.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -333,10 +332,11 @@ static void tear_up(struct sheet *sheet) {
 static int write_rows(const json_t *rows, const char *stem, struct err *err) {
     char path[1024];
     snprintf(path, sizeof path, "%s.csv", stem);
-    FILE *out = fopen(path, "w");
-    if (out == NULL) {
-        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    struct output output;
+    if (output_open(path, &output, err) != 0) {
+        return err_status(err);
     }
+    FILE *out = output.file;
     for (size_t i = 0; i <= json_array_size(rows); i++) {
         const char *key, *comma = "";
         json_t *value;
@@ -351,10 +351,7 @@ static int write_rows(const json_t *rows, const char *stem, struct err *err) {
         }
         fputc('\n', out);
     }
-    int write_error = ferror(out);
-    return fclose(out) == 0 && write_error == 0
-               ? 0
-               : err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    return output_close(&output, true, err);
 }
 
 int study_draw(const struct study *study, struct tables *tables, const char *stem,
