@@ -11,7 +11,6 @@
 #include "experiments/cli/progress.h"
 #include "experiments/cli/table.h"
 #include "experiments/cli/words.h"
-#include "experiments/server/server.h"
 #include "experiments/study/figure.h"
 #include "sim/base/datadir.h"
 #include "sim/base/names.h"
@@ -137,49 +136,6 @@ struct making {
     struct config calibrated, papers;
     struct paper_score score;
 };
-
-/* The kind whose numbers to compare with are a server's, not a paper's. */
-static int make_server(const struct study *study, const char *out, struct err *err) {
-    char path[PATH_CHARS], stem[PATH_CHARS / 2];
-    struct words systems, labels;
-    const char *file = study_text(study, "requests_of", NULL), *texts[3];
-    static const char *const keys[] = {"systems", "labels", "gpu"};
-    for (size_t i = 0; i < 3; i++) {
-        texts[i] = study_text(study, keys[i], NULL);
-        if (texts[i] == NULL || file == NULL) {
-            return err_usage(err, "%s: [figure] lacks '%s'", study->configs[0].path,
-                             file == NULL ? "requests_of" : keys[i]);
-        }
-    }
-    struct server *server = malloc(sizeof *server);
-    ASSERT(server != NULL);
-    int status = server_read(data_path(path, sizeof path, file), file, server, err);
-    status = status != 0 ? status : words_split(texts[0], &systems, "systems", err);
-    status = status != 0 ? status : words_split(texts[1], &labels, "labels", err);
-    for (size_t i = 0; status == 0 && i < systems.n; i++) {
-        struct run_request request = {
-            .system = systems.word[i], .gpu = texts[2], .options = {.seed = 1}};
-        status =
-            server_add_run(server, &request, i < labels.n ? labels.word[i] : systems.word[i], err);
-    }
-    status = status != 0 ? status : server_compare(server, err);
-    const char *title = study_text(study, "title", NULL);
-    if (status == 0) {
-        printf("%s\n", title);
-        server_print(server, stdout);
-    }
-    if (status == 0 && out != NULL) {
-        snprintf(stem, sizeof stem, "%s/%s", out, study->name);
-        status = server_draw(server, title, stem, err);
-        if (status == 0) {
-            printf("wrote %s.svg, .png, .pdf, .csv, -server.csv and -server.md\n", stem);
-        }
-    }
-    printf("\n");
-    server_fini(server);
-    free(server);
-    return status;
-}
 
 /* The paper whose numbers a file of experiments/paper has: a section of papers.ini. */
 static const char *paper_of(const struct config *papers, const char *file) {
@@ -316,10 +272,7 @@ static int make_figure(const char *path, struct making *making, struct err *err)
     struct paper paper = {0};
     struct tables *tables = tables_open();
     int status = study_open(path, &making->changes, &study, err);
-    const char *kind = status == 0 ? study_text(&study, "kind", NULL) : NULL;
-    if (kind != NULL && strcmp(kind, "server") == 0) {
-        status = making->scores_only ? 0 : make_server(&study, making->out, err);
-    } else if (status == 0) {
+    if (status == 0) {
         struct tick ticks = {0};
         status = load_paper(making, &study, &paper, tables, err);
         progress_start(&ticks.progress, "points", study.n_places);
@@ -423,7 +376,7 @@ static int run(const struct options *options, struct err *err) {
 const struct command command_figure = {
     .name = "figure",
     .words = "NAME|FILE...",
-    .doc = "draws a figure of a study of one's own, of a paper or of a measured server",
+    .doc = "draws the figure of a study: of one's own, of a paper or of a measured server",
     .more = "A study is an INI file: what to run, and a query over the results.\n"
             "\n"
             "  [figure]\n"

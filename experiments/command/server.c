@@ -19,25 +19,12 @@ static const struct option own_options[] = {
      false},
     {"gpu-memory-utilization", "X",
      "vLLM's own: share of the memory (memory_utilization); default: the system's", false},
-    {"out", "STEM", "write STEM.svg, .png, .csv, -server.csv and -server.md", false},
     {NULL, NULL, NULL, false},
 };
 
 static const struct option *const options_of_server[] = {
     own_options, system_option, device_options, policy_options, json_options, NULL,
 };
-
-static int report(const struct options *options, struct server *server, const char *label,
-                  struct err *err) {
-    const char *out = options_text(options, "out");
-    int status = server_compare(server, err);
-    if (status == 0 && options_has(options, "json")) {
-        status = cmd_print_json(server_json(server), err);
-    } else if (status == 0) {
-        server_print(server, stdout);
-    }
-    return status != 0 || out == NULL ? status : server_draw(server, label, out, err);
-}
 
 /* The engine's own arguments, by its own names. A given pool is the whole of it. */
 static int read_engine(const struct options *options, struct asked *asked, struct err *err) {
@@ -76,9 +63,13 @@ static int run(const struct options *options, struct err *err) {
     status = status != 0 ? status : read_engine(options, &asked, err);
     if (status == 0) {
         asked.request.system = options_has(options, "system") ? asked.request.system : "vllm-ar";
-        status = server_add_run(server, &asked.request, asked.request.system, err);
+        status = server_run(server, &asked.request, err);
     }
-    status = status != 0 ? status : report(options, server, asked.request.system, err);
+    if (status == 0 && options_has(options, "json")) {
+        status = cmd_print_json(server_json(server), err);
+    } else if (status == 0) {
+        server_print(server, stdout);
+    }
     server_fini(server);
     free(server);
     return status;
@@ -94,7 +85,9 @@ const struct command command_server = {
         "(how much of the prompt an earlier prompt began with) and scheduled_us are optional.\n"
         "Both sides count alike: TTFT from the arrival, TPOT without the first token. A server's\n"
         "limits decide its TTFT: give the arguments that it was started with. A warning says so\n"
-        "where the requests that it had at once contradict those assumed. Default system: vllm-ar.",
+        "where the requests that it had at once contradict those assumed. Default system: "
+        "vllm-ar.\n"
+        "A study with a [server] draws it (experiments/studies/vllm).",
     .options = options_of_server,
     .run = run,
 };

@@ -13,19 +13,16 @@
 #define SERVER_AT_ONCE_RATIO 1.25
 
 void server_fini(struct server *server) {
-    for (size_t i = 0; i < server->n_runs; i++) {
-        compose_close(server->runs[i]);
-    }
+    compose_close(server->run);
     summary_fini(&server->measured);
     *server = (struct server){0};
 }
 
 /* A limit that the server cannot have had, or one that it had and the run has not. */
-static void hold_to_measured(struct server *server, size_t run) {
-    struct composition *composition = server->runs[run];
-    struct warnings *warnings = &composition->facts.warnings;
-    uint32_t limit = composition->system->budget.max_requests;
-    uint32_t measured = server->measured_at_once, simulated = server->at_once[run];
+static void hold_to_measured(struct server *server) {
+    struct warnings *warnings = &server->run->facts.warnings;
+    uint32_t limit = server->run->system->budget.max_requests;
+    uint32_t measured = server->measured_at_once, simulated = server->simulated_at_once;
     if (limit > 0 && measured > limit) {
         warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)measured / limit,
                      "the server had %u requests between their first and last tokens at once, and "
@@ -38,32 +35,6 @@ static void hold_to_measured(struct server *server, size_t run) {
                      "than what is assumed here",
                      measured, simulated);
     }
-}
-
-int server_add_run(struct server *server, const struct run_request *request, const char *label,
-                   struct err *err) {
-    ASSERT(server->n_runs < SERVER_MOST_RUNS);
-    struct run_request replay = *request;
-    struct overlap overlap = {0};
-    const struct sink sink = overlap_sink(&overlap);
-    const struct run_watch watch = {.sinks = &sink, .n_sinks = 1};
-    struct composition *composition = NULL;
-    replay.workload = server->path;
-    int status = compose_open(&replay, &composition, err);
-    if (status == 0) {
-        status = compose_run(composition, &watch, err);
-    }
-    uint32_t at_once = overlap_peak(&overlap);
-    overlap_fini(&overlap);
-    if (status != 0) {
-        compose_close(composition);
-        return status;
-    }
-    server->labels[server->n_runs] = label;
-    server->at_once[server->n_runs] = at_once;
-    server->runs[server->n_runs] = composition;
-    hold_to_measured(server, server->n_runs++);
-    return 0;
 }
 
 /* ---- comparing ---- */
@@ -100,137 +71,127 @@ static double quantity_of(const struct summary *summary, size_t index,
     return index == MAKESPAN ? summary->makespan_s : summary->throughput_tok_s;
 }
 
-int server_compare(struct server *server, struct err *err) {
-    for (size_t run = 0; run < server->n_runs; run++) {
-        const struct summary *summary = &server->runs[run]->summary;
-        if (summary->completed != server->measured.completed) {
-            return err_world(err,
-                             "%s completed %llu of the %llu requests of %s, %llu rejected: nothing "
-                             "to compare",
-                             server->runs[run]->facts.system,
-                             (unsigned long long)summary->completed,
-                             (unsigned long long)server->measured.completed, server->name,
-                             (unsigned long long)summary->rejected);
-        }
+static int compare(struct server *server, struct err *err) {
+    const struct summary *summary = &server->run->summary;
+    if (summary->completed != server->measured.completed) {
+        return err_world(err,
+                         "%s completed %llu of the %llu requests of %s, %llu rejected: nothing to "
+                         "compare",
+                         server->run->facts.system, (unsigned long long)summary->completed,
+                         (unsigned long long)server->measured.completed, server->name,
+                         (unsigned long long)summary->rejected);
     }
     for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
         struct server_quantity *quantity = &server->quantities[i];
         quantity->measured = quantity_of(&server->measured, i, quantity);
-        for (size_t run = 0; run < server->n_runs; run++) {
-            quantity->simulated[run] = quantity_of(&server->runs[run]->summary, i, quantity);
-        }
+        quantity->simulated = quantity_of(summary, i, quantity);
     }
     return 0;
 }
 
-double server_error(const struct server_quantity *quantity, size_t run) {
-    return quantity->simulated[run] / quantity->measured - 1;
+int server_run(struct server *server, const struct run_request *request, struct err *err) {
+    struct run_request replay = *request;
+    struct overlap overlap = {0};
+    const struct sink sink = overlap_sink(&overlap);
+    const struct run_watch watch = {.sinks = &sink, .n_sinks = 1};
+    replay.workload = server->path;
+    int status = compose_open(&replay, &server->run, err);
+    status = status == 0 ? compose_run(server->run, &watch, err) : status;
+    server->simulated_at_once = overlap_peak(&overlap);
+    overlap_fini(&overlap);
+    if (status != 0) {
+        return status;
+    }
+    hold_to_measured(server);
+    return compare(server, err);
+}
+
+double server_error(const struct server_quantity *quantity) {
+    return quantity->simulated / quantity->measured - 1;
 }
 
 /* Where nothing was measured, such as tokens after the first, there is nothing to miss. */
-static bool is_within(const struct server_quantity *quantity, size_t run) {
-    return !(fabs(server_error(quantity, run)) > quantity->tolerance);
+static bool is_within(const struct server_quantity *quantity) {
+    return !(fabs(server_error(quantity)) > quantity->tolerance);
 }
 
-size_t server_within(const struct server *server, size_t run) {
+size_t server_within(const struct server *server) {
     size_t n = 0;
     for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
-        n += is_within(&server->quantities[i], run);
+        n += is_within(&server->quantities[i]);
     }
     return n;
 }
 
 /* ---- printing ---- */
 
-/* Constants that were fitted, once each. */
-static void print_constants(const struct composition *run, FILE *out) {
-    for (uint32_t i = 0; i < run->system->n_calibrated; i++) {
-        const struct calibrated *constant = &run->system->calibrated[i];
-        fprintf(out, "calibrated   %s = %.6g (fitted to %s)\n", constant->name, constant->value,
-                constant->fitted_to);
-    }
-}
-
-static void print_run(const struct server *server, size_t run, FILE *out) {
-    const struct composition *composition = server->runs[run];
-    const struct run_facts *facts = &composition->facts;
-    char pool[32], peak[32];
-    fprintf(out,
-            "\n%s: %s, %s on %s, prices %s\n%zu of %d quantities within 3 %% (means, makespan, "
-            "throughput) and 5 %% (percentiles)\n",
-            server->labels[run], facts->system, facts->model, facts->gpu, facts->profile_kind,
-            server_within(server, run), SERVER_QUANTITIES);
-    const struct budget *budget = &composition->system->budget;
-    fprintf(out,
-            "KV pool %s, peak %s; at most %u requests in a step, %llu preemptions\n"
-            "at once between first and last token: measured %u, simulated %u requests\n",
-            num_format_bytes(pool, sizeof pool, (double)budget->pool_bytes),
-            num_format_bytes(peak, sizeof peak, (double)composition->summary.kv_peak_bytes),
-            composition->summary.max_batch, (unsigned long long)composition->summary.preemptions,
-            server->measured_at_once, server->at_once[run]);
-    print_constants(composition, out);
-    compose_print_warnings(composition, NULL, out);
-}
-
 void server_print(const struct server *server, FILE *out) {
+    const struct composition *run = server->run;
+    const struct run_facts *facts = &run->facts;
+    char pool[32], peak[32];
     struct table *table = table_open("quantity|unit|measured");
-    for (size_t run = 0; run < server->n_runs; run++) {
-        table_column(table, server->labels[run]);
-        table_column(table, "error");
-    }
+    table_column(table, facts->system);
+    table_column(table, "error");
     for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
         const struct server_quantity *quantity = &server->quantities[i];
-        table_add(table, "s s %.5g", quantity->name, quantity->unit, quantity->measured);
-        for (size_t run = 0; run < server->n_runs; run++) {
-            table_number(table, quantity->simulated[run], "%.5g");
-            table_number(table, 100 * server_error(quantity, run),
-                         is_within(quantity, run) ? "%+.1f %% " : "%+.1f %%*");
-        }
+        table_add(table, "s s %.5g %.5g", quantity->name, quantity->unit, quantity->measured,
+                  quantity->simulated);
+        table_number(table, 100 * server_error(quantity),
+                     is_within(quantity) ? "%+.1f %% " : "%+.1f %%*");
     }
     fprintf(out, "%llu requests of %s, %llu output tokens; *: beyond the aim\n\n",
             (unsigned long long)server->measured.completed, server->name,
             (unsigned long long)server->measured.tokens_committed);
     table_print(table, out);
     table_close(table);
-    for (size_t run = 0; run < server->n_runs; run++) {
-        print_run(server, run, out);
+    fprintf(out,
+            "\n%s: %s, %s on %s, prices %s\n%zu of %d quantities within 3 %% (means, makespan, "
+            "throughput) and 5 %% (percentiles)\n",
+            facts->system, facts->system, facts->model, facts->gpu, facts->profile_kind,
+            server_within(server), SERVER_QUANTITIES);
+    fprintf(out,
+            "KV pool %s, peak %s; at most %u requests in a step, %llu preemptions\n"
+            "at once between first and last token: measured %u, simulated %u requests\n",
+            num_format_bytes(pool, sizeof pool, (double)run->system->budget.pool_bytes),
+            num_format_bytes(peak, sizeof peak, (double)run->summary.kv_peak_bytes),
+            run->summary.max_batch, (unsigned long long)run->summary.preemptions,
+            server->measured_at_once, server->simulated_at_once);
+    for (uint32_t i = 0; i < run->system->n_calibrated; i++) {
+        const struct calibrated *constant = &run->system->calibrated[i];
+        fprintf(out, "calibrated   %s = %.6g (fitted to %s)\n", constant->name, constant->value,
+                constant->fitted_to);
     }
+    compose_print_warnings(run, NULL, out);
 }
 
 /* Measured and simulated numbers by quantity, and what was run. */
-static json_t *run_json(const struct server *server, size_t run) {
-    const struct composition *composition = server->runs[run];
+static json_t *run_json(const struct server *server) {
+    const struct composition *run = server->run;
     json_t *numbers = json_object(), *constants = json_object();
     for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
         const struct server_quantity *quantity = &server->quantities[i];
-        json_t *number =
-            json_pack("{s:f, s:f, s:f, s:b}", "measured", quantity->measured, "simulated",
-                      quantity->simulated[run], "error", server_error(quantity, run), "within",
-                      (int)is_within(quantity, run));
-        json_object_set_new(numbers, quantity->name, number);
+        json_object_set_new(numbers, quantity->name,
+                            json_pack("{s:f, s:f, s:f, s:b}", "measured", quantity->measured,
+                                      "simulated", quantity->simulated, "error",
+                                      server_error(quantity), "within", (int)is_within(quantity)));
     }
-    for (uint32_t i = 0; i < composition->system->n_calibrated; i++) {
-        const struct calibrated *constant = &composition->system->calibrated[i];
+    for (uint32_t i = 0; i < run->system->n_calibrated; i++) {
+        const struct calibrated *constant = &run->system->calibrated[i];
         json_object_set_new(constants, constant->name, json_real(constant->value));
     }
-    struct warnings warnings = caution_of(&composition->summary, &composition->facts);
+    struct warnings warnings = caution_of(&run->summary, &run->facts);
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:I, s:O}", "label",
-                     server->labels[run], "system", composition->facts.system, "model",
-                     composition->facts.model, "gpu", composition->facts.gpu, "profile_kind",
-                     composition->facts.profile_kind, "within",
-                     (json_int_t)server_within(server, run), "calibrated", constants, "quantities",
+                     run->facts.system, "system", run->facts.system, "model", run->facts.model,
+                     "gpu", run->facts.gpu, "profile_kind", run->facts.profile_kind, "within",
+                     (json_int_t)server_within(server), "calibrated", constants, "quantities",
                      numbers, "warnings", caution_json(&warnings), "at_once",
-                     (json_int_t)server->at_once[run], "identity", composition->identity);
+                     (json_int_t)server->simulated_at_once, "identity", run->identity);
 }
 
 json_t *server_json(const struct server *server) {
-    json_t *runs = json_array();
-    for (size_t run = 0; run < server->n_runs; run++) {
-        json_array_append_new(runs, run_json(server, run));
-    }
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "measured", server->name, "at_once",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:[o]}", "measured", server->name, "at_once",
                      (json_int_t)server->measured_at_once, "requests",
                      (json_int_t)server->measured.completed, "output_tokens",
                      (json_int_t)server->measured.tokens_committed, "of",
-                     (json_int_t)SERVER_QUANTITIES, "runs", runs);
+                     (json_int_t)SERVER_QUANTITIES, "runs", run_json(server));
 }

@@ -17,26 +17,22 @@
 #define SERVER_MEAN_TOLERANCE       0.03
 #define SERVER_PERCENTILE_TOLERANCE 0.05
 
-enum { SERVER_MOST_RUNS = 16, SERVER_QUANTITIES = 17 };
+enum { SERVER_QUANTITIES = 17 };
 
 /* One number of both sides, times in seconds. */
 struct server_quantity {
     const char *name, *unit;
-    double measured, tolerance;
-    double simulated[SERVER_MOST_RUNS];
+    double measured, simulated, tolerance;
 };
 
-/* A measured server and what each run made of its requests. */
+/* A measured server and what a run made of its requests. */
 struct server {
     char path[256];
     const char *name; /* of the file, for people; borrowed */
     struct summary measured;
-    uint32_t measured_at_once; /* requests between their first and last tokens, at most */
-    struct composition *runs[SERVER_MOST_RUNS];
-    const char *labels[SERVER_MOST_RUNS]; /* borrowed */
-    uint32_t at_once[SERVER_MOST_RUNS];   /* as measured_at_once */
-    size_t n_runs;
-    struct server_quantity quantities[SERVER_QUANTITIES]; /* of server_compare */
+    struct composition *run;                      /* NULL: none so far */
+    uint32_t measured_at_once, simulated_at_once; /* requests between first and last token, most */
+    struct server_quantity quantities[SERVER_QUANTITIES];
 };
 
 /* Read the measurement at `path`, called `name`. ERR_WORLD says "path:line: found X, expected Y".
@@ -44,26 +40,19 @@ struct server {
 int server_read(const char *path, const char *name, struct server *server, struct err *err);
 void server_fini(struct server *server);
 
-/* Simulate the requests of the file: `request` without its workload. Where as many requests at once
- * as were measured contradict the run's limits, it gets a warning. */
-int server_add_run(struct server *server, const struct run_request *request, const char *label,
-                   struct err *err);
-
-/* Fill in the quantities. ERR_WORLD where a run has not completed every request. */
-int server_compare(struct server *server, struct err *err);
+/* Simulate the requests of the file, `request` without its workload, and compare. Where as many
+ * requests at once as were measured contradict the run's limits, it gets a warning. ERR_WORLD where
+ * not every request was completed. */
+int server_run(struct server *server, const struct run_request *request, struct err *err);
 
 /* simulated / measured - 1. */
-double server_error(const struct server_quantity *quantity, size_t run);
+double server_error(const struct server_quantity *quantity);
 
-/* How many quantities of a run are within their tolerances. */
-size_t server_within(const struct server *server, size_t run);
+/* How many quantities are within their tolerances. */
+size_t server_within(const struct server *server);
 
-/* The table, and where the numbers of each run come from. */
+/* The table, and where the numbers of the run come from. */
 void server_print(const struct server *server, FILE *out);
 json_t *server_json(const struct server *server); /* NULL when memory is out */
-
-/* STEM.svg, .png and .csv: the distributions of all requests; STEM-server.csv and .md: the table.
- */
-int server_draw(const struct server *server, const char *title, const char *stem, struct err *err);
 
 #endif

@@ -6,29 +6,6 @@
 #include "experiments/run/compose.h"
 #include "experiments/study/jobs.h"
 
-enum { MOST_SETTINGS = 64 };
-
-/* The settings of one combination, each as "set KEY". */
-static int take_settings(const json_t *args, struct setting out[MOST_SETTINGS], uint32_t *n,
-                         struct err *err) {
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)args, key, value) {
-        const char *text = job_text(args, key);
-        if (strncmp(key, "set ", 4) != 0 || text == NULL) {
-            continue;
-        }
-        if (*n == MOST_SETTINGS) {
-            return err_usage(err, "a run has at most %d settings", MOST_SETTINGS);
-        }
-        struct setting *setting = &out[(*n)++];
-        snprintf(setting->key, sizeof setting->key, "%s", key + 4);
-        snprintf(setting->value, sizeof setting->value, "%s", text);
-        snprintf(setting->place, sizeof setting->place, "set %s of the study", key + 4);
-    }
-    return 0;
-}
-
 static int take_options(const json_t *args, struct workload_options *out, struct err *err) {
     uint64_t input = 0, output = 0;
     out->seed = 1;
@@ -44,7 +21,7 @@ static int take_options(const json_t *args, struct workload_options *out, struct
 /* A run that does not fit its GPU is a row that says so. */
 static int run(void **state, const json_t *args, json_t *row, json_t *rows, struct err *err) {
     (void)state;
-    struct setting settings[MOST_SETTINGS];
+    struct setting settings[JOB_MOST_SETTINGS];
     struct run_request request = {.system = job_text(args, "system"),
                                   .gpu = job_text(args, "gpu"),
                                   .model = job_text(args, "model"),
@@ -54,7 +31,7 @@ static int run(void **state, const json_t *args, json_t *row, json_t *rows, stru
     struct composition *composition = NULL;
     const struct run_watch unwatched = {0};
     json_t *summary = NULL;
-    int status = take_settings(args, settings, &request.n_settings, err);
+    int status = job_settings(args, settings, &request.n_settings, err);
     status = status != 0 ? status : take_options(args, &request.options, err);
     status = status != 0 ? status : compose_open(&request, &composition, err);
     status = status != 0 ? status : compose_run(composition, &unwatched, err);

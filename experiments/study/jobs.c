@@ -8,9 +8,9 @@
 #include "sim/base/datadir.h"
 #include "sim/base/num.h"
 
-const struct job *const job_table[] = {&job_run,     &job_recorded, &job_csv,  &job_lmax,
-                                       &job_latency, &job_budget,   &job_live, &job_layer,
-                                       &job_rollout, &job_eviction, NULL};
+const struct job *const job_table[] = {&job_run,     &job_recorded, &job_csv,    &job_lmax,
+                                       &job_latency, &job_budget,   &job_live,   &job_layer,
+                                       &job_rollout, &job_eviction, &job_server, NULL};
 
 const char *job_text(const json_t *args, const char *key) {
     const char *text = json_string_value(json_object_get(args, key));
@@ -54,4 +54,24 @@ const char *job_path(char *path, size_t size, const char *name) {
         return path;
     }
     return data_path(path, size, name);
+}
+
+int job_settings(const json_t *args, struct setting out[JOB_MOST_SETTINGS], uint32_t *n,
+                 struct err *err) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)args, key, value) {
+        const char *text = job_text(args, key);
+        if (strncmp(key, "set ", 4) != 0 || text == NULL) {
+            continue;
+        }
+        if (*n == JOB_MOST_SETTINGS) {
+            return err_usage(err, "a run has at most %d settings", JOB_MOST_SETTINGS);
+        }
+        struct setting *setting = &out[(*n)++];
+        snprintf(setting->key, sizeof setting->key, "%s", key + 4);
+        snprintf(setting->value, sizeof setting->value, "%s", text);
+        snprintf(setting->place, sizeof setting->place, "set %s of the study", key + 4);
+    }
+    return 0;
 }

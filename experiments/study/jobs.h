@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "sim/base/err.h"
+#include "sim/system/system.h"
 
 struct job {
     const char *name; /* of its sections: [run], or [run NAME] where the table has another name */
@@ -26,7 +27,7 @@ struct job {
 };
 
 extern const struct job job_run, job_recorded, job_csv, job_lmax, job_latency, job_budget, job_live,
-    job_layer, job_rollout, job_eviction;
+    job_layer, job_rollout, job_eviction, job_server;
 extern const struct job *const job_table[]; /* ends with NULL */
 
 /* An argument; NULL, or `absent`, where it was not given or is empty. Numbers are refused with the
@@ -35,6 +36,11 @@ const char *job_text(const json_t *args, const char *key);
 int job_number(const json_t *args, const char *key, double min, double max, double *out,
                struct err *err);
 int job_whole(const json_t *args, const char *key, uint64_t max, uint64_t *out, struct err *err);
+
+/* The settings among them, each as "set KEY". */
+enum { JOB_MOST_SETTINGS = 64 };
+int job_settings(const json_t *args, struct setting out[JOB_MOST_SETTINGS], uint32_t *n,
+                 struct err *err);
 
 /* A cell: an integer, a number or a text, whichever it reads as; null for "". */
 json_t *job_cell(const char *text);

@@ -157,10 +157,9 @@ static struct study_table *table_of(struct study *study, const struct job *job, 
 }
 
 static const char *const figure_keys[] = {
-    "title",       "note",   "kind",    "query",   "x_label",  "y_label", "log_x",
-    "log_y",       "values", "y_line",  "y_min",   "y_max",    "same_y",  "columns",
-    "width",       "paper",  "rows",    "compare", "declared", "role",    "include",
-    "requests_of", "gpu",    "systems", "labels",  NULL};
+    "title",  "note",    "kind",     "query", "x_label", "y_label", "log_x", "log_y",
+    "values", "y_line",  "y_min",    "y_max", "same_y",  "columns", "width", "paper",
+    "rows",   "compare", "declared", "role",  "include", NULL};
 
 static int take_config(const struct config *config, struct study *study, struct err *err) {
     for (size_t i = 0; i < config->n_entries; i++) {
