@@ -68,15 +68,15 @@ struct calibration_point point_of(const struct points *points, const struct op *
     const struct op_launch *how = op_launch_of(op);
     const struct model *m = points->graph->model;
     struct calibration_point point = {
-        .op = type->pass != NULL ? PROFILE_PASS : type->table,
+        .op = type->wide != WIDE_NONE ? PROFILE_PASS : type->table,
         .is_heavy = how->weightiness == OP_HEAVY,
         .variant = points->variant,
         .first_op = (uint32_t)(op - points->graph->ops),
         .n_ops = how->n_measured > 0 ? how->n_measured : 1,
         .fill = how->fill,
     };
-    if (type->pass != NULL) {
-        const struct op_pass pass = type->pass(points->graph, op);
+    if (type->wide != WIDE_NONE) {
+        const struct op_pass pass = op_pass_of(points->graph, op);
         point.pass = pass.pass;
         point.sizes[POINT_PASS_CHANNELS] = pass.channels;
         point.n_sizes = 2;

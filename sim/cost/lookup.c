@@ -6,8 +6,8 @@
 static bool has_pass(const struct profile *profile, const struct graph *graph,
                      const struct op *op) {
     const struct op_type *type = op_type_of(op);
-    return type->pass != NULL && op->eager_bytes == 0 &&
-           profile_has_pass(profile, type->pass(graph, op).pass);
+    return type->wide != WIDE_NONE && op->eager_bytes == 0 &&
+           profile_has_pass(profile, op_pass_of(graph, op).pass);
 }
 
 /* Whether a mixture's operator is in the rows of its experts' products, as others measure them: the
@@ -107,10 +107,10 @@ void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const st
                               .kind = PROVENANCE_ROOFLINE,
                               .is_behind = is_behind,
                               .correction = -1};
-    if (type->pass != NULL) {
-        lookup->pass = type->pass(of->graph, op);
+    if (type->wide != WIDE_NONE) {
+        lookup->pass = op_pass_of(of->graph, op);
     }
-    lookup->is_absent = type->is_part && type->pass == NULL;
+    lookup->is_absent = type->is_part && type->wide == WIDE_NONE;
     if (profile == NULL) {
         return;
     }

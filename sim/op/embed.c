@@ -1,12 +1,8 @@
 #include "sim/graph/graph.h"
 
-static struct op_pass pass(const struct graph *graph, const struct op *op) {
-    (void)op;
-    return (struct op_pass){PASS_EMBED, graph->model->hidden};
-}
-
 const struct op_type op_type_embed = {
     .memory = MEMORY_EMBEDDING,
-    .pass = pass,
+    .pass = PASS_EMBED,
+    .wide = WIDE_HIDDEN,
     .work = op_pass_work,
 };

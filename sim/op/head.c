@@ -38,26 +38,17 @@ const struct op_type op_type_softmax = {
     .work = softmax_work,
 };
 
-static struct op_pass sample_pass(const struct graph *graph, const struct op *op) {
-    (void)op;
-    return (struct op_pass){PASS_SAMPLE, graph->model->vocab};
-}
-
 const struct op_type op_type_sample = {
     .memory = MEMORY_SAMPLE,
     .eager = {2, 2, 13.6},
-    .pass = sample_pass,
+    .pass = PASS_SAMPLE,
+    .wide = WIDE_VOCAB,
     .work = op_pass_work,
 };
 
-static struct op_pass commit_pass(const struct graph *graph, const struct op *op) {
-    (void)graph;
-    (void)op;
-    return (struct op_pass){PASS_DECODE, 1};
-}
-
 const struct op_type op_type_commit = {
-    .pass = commit_pass,
+    .pass = PASS_DECODE,
+    .wide = WIDE_ONE,
     .work = op_pass_work,
 };
 

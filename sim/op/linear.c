@@ -15,14 +15,10 @@ const struct op_type op_type_gate_up = {
     .activates = true,
 };
 
-static struct op_pass swiglu_pass(const struct graph *graph, const struct op *op) {
-    int64_t gates_and_ups = graph->tensors[op->in[0]].bytes.per / graph->element_bytes;
-    return (struct op_pass){PASS_SWIGLU, gates_and_ups / 2};
-}
-
 const struct op_type op_type_swiglu = {
     .memory = MEMORY_ACTIVATION,
     .eager = {10, 6, 0},
-    .pass = swiglu_pass,
+    .pass = PASS_SWIGLU,
+    .wide = WIDE_GATED,
     .work = op_pass_work,
 };

@@ -1,6 +1,5 @@
 /* Mixtures of experts: products of others' runtimes, and the sorted pairs of our own. */
 #include "sim/graph/graph.h"
-#include "sim/model/ranks.h"
 
 const struct op_type op_type_moe_route = {
     .family = FAMILY_ROUTER,
@@ -50,24 +49,16 @@ const struct op_type op_type_moe_down = {
     .by_pairs = true,
 };
 
-static struct op_pass choose_pass(const struct graph *graph, const struct op *op) {
-    (void)op;
-    return (struct op_pass){PASS_MOE_CHOOSE, model_routed_experts(graph->model)};
-}
-
 const struct op_type op_type_moe_choose = {
-    .pass = choose_pass,
+    .pass = PASS_MOE_CHOOSE,
+    .wide = WIDE_EXPERTS,
     .work = op_pass_work,
     .within_experts = true,
 };
 
-static struct op_pass combine_pass(const struct graph *graph, const struct op *op) {
-    (void)op;
-    return (struct op_pass){PASS_MOE_COMBINE, graph->model->hidden};
-}
-
 const struct op_type op_type_moe_combine = {
-    .pass = combine_pass,
+    .pass = PASS_MOE_COMBINE,
+    .wide = WIDE_HIDDEN,
     .work = op_pass_work,
     .within_experts = true,
 };

@@ -1,6 +1,7 @@
 #include "sim/op/op.h"
 
 #include "sim/graph/graph.h"
+#include "sim/model/ranks.h"
 
 const char *const op_kind_names[OP_KIND_COUNT] = {
 #define OP(id, file, name) [OP_##id] = (name),
@@ -45,6 +46,23 @@ struct op_work op_no_work(const struct graph *graph, const struct op *op,
                           const struct op_amount *amount) {
     (void)graph, (void)op, (void)amount;
     return (struct op_work){0};
+}
+
+struct op_pass op_pass_of(const struct graph *graph, const struct op *op) {
+    const struct op_type *type = op_type_of(op);
+    const struct model *m = graph->model;
+    bool is_of_two = type->pass_of_two != 0 && op->in[1] >= 0;
+    const int64_t channels[] = {
+        [WIDE_ONE] = 1,
+        [WIDE_HIDDEN] = m->hidden,
+        [WIDE_KV] = (int64_t)m->kv_heads * m->head_dim,
+        [WIDE_VOCAB] = m->vocab,
+        [WIDE_EXPERTS] = model_routed_experts(m),
+        [WIDE_ROTATED] = op->n + 2 * op->k,
+        [WIDE_GATED] =
+            op->in[0] < 0 ? 0 : graph->tensors[op->in[0]].bytes.per / graph->element_bytes / 2,
+    };
+    return (struct op_pass){is_of_two ? type->pass_of_two : type->pass, channels[type->wide]};
 }
 
 struct op_size op_size_of(const struct graph *graph, const struct op *op) {

@@ -73,6 +73,18 @@ static inline double op_work_bytes(const struct op_work *work) {
     return work->row_bytes + work->weight_bytes + work->cached_bytes;
 }
 
+/* How many channels wide a named pass of a profile is. */
+enum op_wide {
+    WIDE_NONE, /* profiles have no such pass: PROFILE_ELEMENTWISE answers */
+    WIDE_ONE,
+    WIDE_HIDDEN,
+    WIDE_KV, /* keys of all heads, or values */
+    WIDE_VOCAB,
+    WIDE_EXPERTS, /* those that are routed to */
+    WIDE_ROTATED, /* queries, keys and values */
+    WIDE_GATED,   /* what a gate and an up come to */
+};
+
 /* The named pass of a profile that an operator is, and how many channels wide. */
 struct op_pass {
     enum profile_pass pass;
@@ -94,8 +106,9 @@ struct op_type {
      * operator itself. Where a profile has none, a product is priced as PROFILE_GEMM, attention by
      * PROFILE_ATTENTION_CAUSAL and _DECODE, the rest by roofline. */
     enum profile_op table;
-    /* Passes: NULL where profiles have no such name; PROFILE_ELEMENTWISE answers then. */
-    struct op_pass (*pass)(const struct graph *graph, const struct op *op);
+    /* Passes, where `wide` says how much; with a second input it may be another. */
+    enum profile_pass pass, pass_of_two;
+    enum op_wide wide;
     struct op_work (*work)(const struct graph *graph, const struct op *op,
                            const struct op_amount *amount);
     struct eager_pass eager; /* of copies the graph says which of eager_passes they are */
@@ -122,6 +135,9 @@ struct op_type {
 #include "sim/op/ops.def"
 #undef OP
 extern const struct op_type *const op_types[OP_KIND_COUNT];
+
+/* Of an operator whose type is not WIDE_NONE. */
+struct op_pass op_pass_of(const struct graph *graph, const struct op *op);
 
 /* What tells apart operators of one type, and rows of them: output and input channels of a product;
  * of attention those of queries and of keys; of all others the bytes that a row moves. */

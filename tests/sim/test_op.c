@@ -6,8 +6,8 @@ TEST(every_operator_says_what_it_costs) {
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         const struct op_type *type = op_types[kind];
         ck_assert_msg(type != NULL && type->work != NULL, "%s", op_kind_names[kind]);
-        ck_assert_msg(type->pass == NULL || type->family == FAMILY_PASS, "%s: a pass by two names",
-                      op_kind_names[kind]);
+        ck_assert_msg(type->wide == WIDE_NONE || type->family == FAMILY_PASS,
+                      "%s: a pass by two names", op_kind_names[kind]);
         ck_assert_msg(type->activates <=
                           (type->family == FAMILY_PRODUCT || type->family == FAMILY_EXPERTS),
                       "%s", op_kind_names[kind]);
