@@ -37,8 +37,8 @@ static const struct param spec_params[] = {
 enum { N_SPEC_PARAMS = sizeof spec_params / sizeof spec_params[0] };
 
 /* Keys that are no numbers; read before the others. */
-static const char *const text_keys[] = {"arrivals", "trace", "input", "output", "answer", "note"};
-enum { N_TEXT_KEYS = sizeof text_keys / sizeof text_keys[0] };
+static const char *const text_keys[] = {"arrivals", "trace", "input", "output",
+                                        "answer",   "note",  NULL};
 
 struct workload *workload_new(const char *name) {
     struct workload *workload = zeroed(1, sizeof *workload);
@@ -61,7 +61,7 @@ static int unknown_key(const struct config *config, const struct config_entry *e
     for (size_t i = 0; i < N_SPEC_PARAMS; i++) {
         names[n++] = spec_params[i].name;
     }
-    for (size_t i = 0; i < N_TEXT_KEYS; i++) {
+    for (size_t i = 0; text_keys[i] != NULL; i++) {
         names[n++] = text_keys[i];
     }
     char place[MAX_PATH_CHARS + 32];
@@ -69,15 +69,6 @@ static int unknown_key(const struct config *config, const struct config_entry *e
     name_hint(entry->key, names, hint);
     return err_usage(err, "%s: a workload has no key '%s'%s",
                      config_place(config, entry, place, sizeof place), entry->key, hint);
-}
-
-static bool is_text_key(const char *key) {
-    for (size_t i = 0; i < N_TEXT_KEYS; i++) {
-        if (strcmp(text_keys[i], key) == 0) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* By enum length_side. */
@@ -111,7 +102,7 @@ static int set_entry(struct workload *workload, const struct config *config,
         return param_set(spec_params, N_SPEC_PARAMS, &workload->spec, "workload", place, entry->key,
                          entry->value, err);
     }
-    return is_text_key(entry->key) ? 0 : unknown_key(config, entry, err);
+    return name_find(text_keys, entry->key) >= 0 ? 0 : unknown_key(config, entry, err);
 }
 
 static int open_process(struct workload *workload, const struct config *config,

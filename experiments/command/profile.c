@@ -105,16 +105,17 @@ static int show(const char *name, const struct options *options, struct err *err
                 json_array_append_new(operators, json_string(profile_op_name((enum profile_op)op)));
             }
         }
-        status = cmd_print_json(json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:O}", "gpu", gpu->name,
-                                          "file", given != NULL ? given : gpu->profile, "kind",
-                                          profile_kind(profile), "source", profile_source(profile),
-                                          "provenance", facts_json(profile), "raised_rows",
-                                          raised_json(profile), "operators", operators),
-                                err);
+        status =
+            cmd_print_json(json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:O}", "gpu", gpu->name,
+                                     "file", given != NULL ? given : gpu->profile, "kind",
+                                     provenance_words[profile_kind(profile)], "source",
+                                     profile_source(profile), "provenance", facts_json(profile),
+                                     "raised_rows", raised_json(profile), "operators", operators),
+                           err);
     } else {
         printf("%s (%s)\nfile         %s\nkind         %s\nsource       %s\n", gpu->name,
-               gpu->title, file_of(gpu, given, file, sizeof file), profile_kind(profile),
-               profile_source(profile));
+               gpu->title, file_of(gpu, given, file, sizeof file),
+               provenance_words[profile_kind(profile)], profile_source(profile));
         print_facts(profile);
         print_raised(profile);
         printf("operators   ");
@@ -164,7 +165,8 @@ static int check_one(const char *name, const char *file, json_t *all, struct err
     if (all != NULL) {
         json_array_append_new(all, check_json(gpu, &check));
     } else {
-        printf("%s: %s, %s\n", gpu->name, profile_kind(profile), profile_source(profile));
+        printf("%s: %s, %s\n", gpu->name, provenance_words[profile_kind(profile)],
+               profile_source(profile));
         profile_check_print(&check, stdout);
     }
     profile_close(profile);

@@ -32,7 +32,7 @@ static int open_donor(const struct options *options, const struct gpu *from, str
         return profile_open_shipped(from, out, err);
     }
     int status = profile_open(file, &peaks, out, err);
-    if (status == 0 && strcmp(profile_kind(*out), "transferred") == 0) {
+    if (status == 0 && profile_kind(*out) == PROVENANCE_TRANSFERRED) {
         return err_usage(err, "%s is transferred itself: transfer from what it was scaled from",
                          file);
     }

@@ -20,26 +20,16 @@ static bool is_source_for(const char *source, const char *gpu) {
     return strncmp(source, gpu, strlen(gpu)) == 0 && source[strlen(gpu)] == ',';
 }
 
-static const char *fact_of(const struct profile *profile, const char *wanted) {
-    const char *key, *value;
-    for (size_t i = 0; profile_fact(profile, i, &key, &value); i++) {
-        if (strcmp(key, wanted) == 0) {
-            return value;
-        }
-    }
-    return NULL;
-}
-
 int compose_check_profile(const struct profile *profile, const char *path, const struct gpu *gpu,
                           struct err *err) {
-    if (strcmp(profile_kind(profile), "transferred") == 0) {
+    if (profile_kind(profile) == PROVENANCE_TRANSFERRED) {
         const char *source = profile_source(profile);
         return is_source_for(source, gpu->name)
                    ? 0
                    : err_usage(err, "%s is a profile for %.*s, not for %s", path,
                                (int)strcspn(source, ","), source, gpu->name);
     }
-    const char *title = fact_of(profile, "gpu");
+    const char *title = profile_note(profile, "gpu");
     return title == NULL || strcmp(title, gpu->title) == 0
                ? 0
                : err_usage(err, "%s is a profile of '%s', but %s is '%s'", path, title, gpu->name,
@@ -53,7 +43,7 @@ int compose_check_system(const struct system *system, struct err *err) {
         return status;
     }
     status = compose_check_profile(system->profile, path, system->gpu, err);
-    const char *dtype = fact_of(system->profile, "dtype");
+    const char *dtype = profile_note(system->profile, "dtype");
     if (status == 0 && dtype != NULL && strcmp(dtype, "float32") == 0 &&
         system->runtime.element_bytes != 4) {
         status = err_usage(err,
@@ -230,7 +220,7 @@ void compose_state_facts(struct composition *c) {
     facts->profile_kind = system_profile_kind(system);
     facts->prices = (struct run_prices){.from = system_prices(system)};
     if (system->behind != NULL && cost_ops_behind(system->cost) > 0) {
-        facts->prices.behind = profile_kind(system->behind);
+        facts->prices.behind = provenance_words[profile_kind(system->behind)];
     }
     if (system->settings.tensor_parallel > 1) {
         facts->tensor_parallel = system->settings.tensor_parallel;

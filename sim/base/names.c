@@ -6,6 +6,15 @@
 
 enum { NAME_CHARS = 64 };
 
+int name_find(const char *const *names, const char *word) {
+    for (int i = 0; names[i] != NULL; i++) {
+        if (strcmp(names[i], word) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 static size_t edit_distance(const char *a, const char *b) {
     size_t row[NAME_CHARS + 1];
     size_t n = strlen(b);

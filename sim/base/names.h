@@ -4,6 +4,9 @@
 
 #include <stddef.h>
 
+/* The index of `word` among `names`, which end with NULL; -1 where it is none of them. */
+int name_find(const char *const *names, const char *word);
+
 /* The known name nearest to `word` by edit distance, or NULL when none is near. `names` ends with
  * NULL. */
 const char *name_nearest(const char *word, const char *const *names);

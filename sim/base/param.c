@@ -18,13 +18,8 @@ const struct param *param_find(const struct param *table, size_t n, const char *
     return NULL;
 }
 
-static bool is_true(const char *text) {
-    return strcmp(text, "on") == 0 || strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
-}
-
-static bool is_false(const char *text) {
-    return strcmp(text, "off") == 0 || strcmp(text, "false") == 0 || strcmp(text, "0") == 0;
-}
+/* Every second one is true. */
+static const char *const truths[] = {"off", "on", "false", "true", "0", "1", NULL};
 
 /* True when `text` was a value the parameter allows, which is then stored. */
 static bool param_write(const struct param *param, void *state, const char *text) {
@@ -53,21 +48,16 @@ static bool param_write(const struct param *param, void *state, const char *text
         memcpy(slot, &value, sizeof value);
         return true;
     case PARAM_BOOL: {
-        bool truth = is_true(text);
-        if (!truth && !is_false(text)) {
-            return false;
-        }
-        memcpy(slot, &truth, sizeof truth);
-        return true;
+        int found = name_find(truths, text);
+        bool truth = found % 2 == 1;
+        memcpy(slot, &truth, found >= 0 ? sizeof truth : 0);
+        return found >= 0;
     }
-    case PARAM_WORD:
-        for (uint32_t i = 0; param->words[i] != NULL; i++) {
-            if (strcmp(param->words[i], text) == 0) {
-                memcpy(slot, &i, sizeof i);
-                return true;
-            }
-        }
-        return false;
+    case PARAM_WORD: {
+        int found = name_find(param->words, text);
+        memcpy(slot, &(uint32_t){(uint32_t)found}, found >= 0 ? sizeof(uint32_t) : 0);
+        return found >= 0;
+    }
     }
     return false;
 }

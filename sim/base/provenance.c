@@ -1,7 +1,8 @@
 #include "sim/base/provenance.h"
 
 #include <stdio.h>
-#include <string.h>
+
+#include "sim/base/names.h"
 
 const char *const provenance_words[PROVENANCE_KIND_COUNT + 1] = {
     [PROVENANCE_MEASURED] = "measured",       [PROVENANCE_IMPORTED] = "imported",
@@ -16,10 +17,5 @@ struct provenance provenance_of(enum provenance_kind kind, const char *source) {
 }
 
 int provenance_find(const char *word) {
-    for (int kind = 0; kind < PROVENANCE_KIND_COUNT; kind++) {
-        if (strcmp(provenance_words[kind], word) == 0) {
-            return kind;
-        }
-    }
-    return -1;
+    return name_find(provenance_words, word);
 }

@@ -114,7 +114,7 @@ void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const st
     if (profile == NULL) {
         return;
     }
-    lookup->kind = (enum provenance_kind)provenance_find(profile_kind(profile));
+    lookup->kind = profile_kind(profile);
     lookup->is_included = is_included(profile, of->graph, op);
     lookup->has_own = type->family == FAMILY_PASS ? has_pass(profile, of->graph, op)
                                                   : profile_has(profile, type->table);

@@ -281,8 +281,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
 }
 
 static enum provenance_kind kind_of(const struct profile *profile) {
-    return profile == NULL ? PROVENANCE_ROOFLINE
-                           : (enum provenance_kind)provenance_find(profile_kind(profile));
+    return profile == NULL ? PROVENANCE_ROOFLINE : profile_kind(profile);
 }
 
 static void use_symbol(struct cost_model *cost, enum symbol symbol) {

@@ -61,7 +61,6 @@ void profile_close(struct profile *profile) {
     free(profile->gemm_tile);
     free(profile->gemm_tile_errors);
     free(profile->path);
-    free(profile->kind);
     free(profile->source);
     free(profile);
 }
@@ -74,9 +73,9 @@ struct profile *profile_copy(const struct profile *donor, const char *source,
     copy->routing_alpha = donor->routing_alpha;
     memcpy(copy->host, donor->host, sizeof copy->host);
     copy->path = strdup(donor->path);
-    copy->kind = strdup("transferred");
+    copy->kind = PROVENANCE_TRANSFERRED;
     copy->source = strdup(source);
-    ASSERT(copy->path != NULL && copy->kind != NULL && copy->source != NULL);
+    ASSERT(copy->path != NULL && copy->source != NULL);
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         size_t n_cells = donor->ops[op].n_cells;
         if (n_cells > 0) {
@@ -103,7 +102,7 @@ void profile_refresh(struct profile *profile) {
     }
 }
 
-const char *profile_kind(const struct profile *profile) {
+enum provenance_kind profile_kind(const struct profile *profile) {
     return profile->kind;
 }
 
@@ -113,6 +112,15 @@ const char *profile_source(const struct profile *profile) {
 
 const struct profile_peaks *profile_peaks(const struct profile *profile) {
     return &profile->peaks;
+}
+
+const char *profile_note(const struct profile *profile, const char *key) {
+    for (size_t i = 0; i < profile->n_notes; i++) {
+        if (strcmp(profile->notes[i].key, key) == 0) {
+            return profile->notes[i].value;
+        }
+    }
+    return NULL;
 }
 
 bool profile_fact(const struct profile *profile, size_t i, const char **key, const char **value) {

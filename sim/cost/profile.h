@@ -17,6 +17,7 @@
 #include <stdio.h>
 
 #include "sim/base/err.h"
+#include "sim/base/provenance.h"
 #include "sim/cost/correction.h"
 #include "sim/model/gpu.h"
 #include "sim/op/profile_rows.h"
@@ -76,12 +77,14 @@ void profile_close(struct profile *profile);
  * is no such file or no such comment. */
 const char *profile_kind_of_file(const char *path, char *text, size_t size);
 
-/* "measured", "imported" or "transferred", and where the numbers come from. */
-const char *profile_kind(const struct profile *profile);
+/* Measured, imported or transferred, and where the numbers come from. */
+enum provenance_kind profile_kind(const struct profile *profile);
 const char *profile_source(const struct profile *profile);
 const struct profile_peaks *profile_peaks(const struct profile *profile);
 
-/* The other provenance lines, in the file's order; false past the last one. */
+/* What the provenance line of that key says, NULL where there is none; and all the lines, in the
+ * file's order, false past the last one. */
+const char *profile_note(const struct profile *profile, const char *key);
 bool profile_fact(const struct profile *profile, size_t i, const char **key, const char **value);
 
 /* `kind` as enum host_kind. */

@@ -123,12 +123,8 @@ static void cool_op(struct profile *profile, enum profile_op op, double in_turn)
 /* "gemm 6, moe 1, attention_decode 1" */
 void profile_cool(struct profile *profile) {
     static const enum profile_op ops[] = {PROFILE_GEMM, PROFILE_MOE, PROFILE_ATTENTION_DECODE};
-    const char *text = NULL, *routing = NULL;
-    for (size_t i = 0; i < profile->n_notes; i++) {
-        const struct profile_note *note = &profile->notes[i];
-        text = strcmp(note->key, "weights_in_turn") == 0 ? note->value : text;
-        routing = strcmp(note->key, "expert_routing") == 0 ? note->value : routing;
-    }
+    const char *text = profile_note(profile, "weights_in_turn");
+    const char *routing = profile_note(profile, "expert_routing");
     static const char power_law[] = "power_law ";
     if (routing != NULL && strncmp(routing, power_law, sizeof power_law - 1) == 0) {
         profile->routing_alpha = strtod(routing + sizeof power_law - 1, NULL);

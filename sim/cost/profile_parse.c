@@ -143,10 +143,10 @@ static int place_row(const char *path, int line, enum profile_op op, const int64
 /* The index of `word` in the NULL-ended `names`, or ERR_WORLD with the nearest of them. */
 static int find_word(const char *path, int line, const char *what, const char *word,
                      const char *const *names, size_t *out, struct err *err) {
-    for (*out = 0; names[*out] != NULL; (*out)++) {
-        if (strcmp(word, names[*out]) == 0) {
-            return 0;
-        }
+    int found = name_find(names, word);
+    *out = found >= 0 ? (size_t)found : 0;
+    if (found >= 0) {
+        return 0;
     }
     char hint[NAME_HINT_CHARS];
     name_hint(word, names, hint);
@@ -291,72 +291,75 @@ static int parse_row(struct profile *profile, int line, char *text, struct rows 
                      struct err *err) {
     char *columns[MAX_COLUMNS + 1] = {NULL};
     size_t n = split(text, columns);
-    if (strcmp(columns[0], "load") == 0) {
+    static const char *const others[] = {"load", "host", NULL};
+    switch (name_find(others, columns[0])) {
+    case 0:
         return parse_correction(profile, line, columns, n, err);
+    case 1:
+        return parse_host(profile, line, columns, n, err);
+    default:
+        return parse_operator(profile->path, line, columns, n, rows, err);
     }
-    return strcmp(columns[0], "host") == 0
-               ? parse_host(profile, line, columns, n, err)
-               : parse_operator(profile->path, line, columns, n, rows, err);
 }
 
-void profile_add_note(struct profile *profile, const char *key, size_t key_chars,
-                      const char *value) {
+void profile_add_note(struct profile *profile, const char *key, const char *value) {
     profile->notes = realloc(profile->notes, (profile->n_notes + 1) * sizeof *profile->notes);
     ASSERT(profile->notes != NULL);
     struct profile_note *note = &profile->notes[profile->n_notes++];
-    *note = (struct profile_note){strndup(key, key_chars), strdup(value)};
+    *note = (struct profile_note){strdup(key), strdup(value)};
     ASSERT(note->key != NULL && note->value != NULL);
 }
 
-static int take_once(const struct profile *profile, int line, char **field, const char *text,
-                     struct err *err) {
-    if (*field != NULL) {
-        return err_world(err, "%s:%d: a second kind or source line", profile->path, line);
+static int take_kind(struct profile *profile, int line, const char *word, struct err *err) {
+    int kind = provenance_find(word);
+    if (profile->has_kind) {
+        return err_world(err, "%s:%d: a second kind line", profile->path, line);
     }
-    *field = strdup(text);
-    ASSERT(*field != NULL);
+    if (kind < 0 || kind > PROVENANCE_TRANSFERRED) {
+        return err_world(err, "%s:%d: kind is '%.40s', expected measured, imported or transferred",
+                         profile->path, line, word);
+    }
+    profile->kind = (enum provenance_kind)kind;
+    profile->has_kind = true;
     return 0;
 }
 
 /* "# key: value" lines say where the numbers come from; other comments are for people. */
-static int parse_comment(struct profile *profile, int line, const char *text, struct err *err) {
+static int parse_comment(struct profile *profile, int line, char *text, struct err *err) {
     static const char key_chars[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
-    if (strncmp(text, "# ", 2) != 0) {
+    static const char *const own_keys[] = {"kind", "source", "columns", NULL};
+    enum { KIND, SOURCE, COLUMNS };
+    char *key = text + 2;
+    size_t length = text[1] == ' ' ? strspn(key, key_chars) : 0;
+    if (length == 0 || key[length] != ':' || key[length + 1] != ' ') {
         return 0;
     }
-    const char *key = text + 2;
-    size_t length = strspn(key, key_chars);
     const char *value = key + length + 2;
-    if (length == 0 || strncmp(key + length, ": ", 2) != 0) {
+    key[length] = '\0';
+    switch (name_find(own_keys, key)) {
+    case KIND:
+        return take_kind(profile, line, value, err);
+    case SOURCE:
+        if (profile->source != NULL) {
+            return err_world(err, "%s:%d: a second source line", profile->path, line);
+        }
+        profile->source = strdup(value);
+        ASSERT(profile->source != NULL);
+        return 0;
+    case COLUMNS:
+        return 0;
+    default:
+        profile_add_note(profile, key, value);
         return 0;
     }
-    bool is_kind = strncmp(text, "# kind:", 7) == 0;
-    if (is_kind && strcmp(value, "measured") != 0 && strcmp(value, "imported") != 0 &&
-        strcmp(value, "transferred") != 0) {
-        return err_world(err, "%s:%d: kind is '%.40s', expected measured, imported or transferred",
-                         profile->path, line, value);
-    }
-    if (is_kind) {
-        return take_once(profile, line, &profile->kind, value, err);
-    }
-    if (strncmp(text, "# source:", 9) == 0) {
-        return take_once(profile, line, &profile->source, value, err);
-    }
-    if (strncmp(text, "# columns:", 10) != 0) {
-        profile_add_note(profile, key, length, value);
-    }
-    return 0;
 }
 
 /* Measured here, or transferred from what was. */
 static bool has_measured_edges(const struct profile *profile) {
-    const char *kind = profile->kind;
-    for (size_t i = 0; i < profile->n_notes && strcmp(kind, "transferred") == 0; i++) {
-        if (strcmp(profile->notes[i].key, "donor_kind") == 0) {
-            kind = profile->notes[i].value;
-        }
-    }
-    return strcmp(kind, "measured") == 0;
+    const char *donor = profile_note(profile, "donor_kind");
+    return profile->kind == PROVENANCE_MEASURED ||
+           (profile->kind == PROVENANCE_TRANSFERRED && donor != NULL &&
+            provenance_find(donor) == PROVENANCE_MEASURED);
 }
 
 static int parse_lines(struct profile *profile, char *text, struct rows rows[PROFILE_OPS],
@@ -374,9 +377,9 @@ static int parse_lines(struct profile *profile, char *text, struct rows rows[PRO
             return bad;
         }
     }
-    if (profile->kind == NULL || profile->source == NULL) {
+    if (!profile->has_kind || profile->source == NULL) {
         return err_world(err, "%s: no '# %s: ' line says where the numbers come from",
-                         profile->path, profile->kind == NULL ? "kind" : "source");
+                         profile->path, !profile->has_kind ? "kind" : "source");
     }
     profile->measured_edges = has_measured_edges(profile);
     return 0;

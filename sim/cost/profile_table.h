@@ -54,7 +54,9 @@ struct profile_note {
 };
 
 struct profile {
-    char *path, *kind, *source;
+    char *path, *source;
+    enum provenance_kind kind;
+    bool has_kind; /* while it is read */
     struct profile_note *notes;
     size_t n_notes;
     struct profile_peaks peaks;
@@ -76,8 +78,7 @@ struct profile {
 };
 
 /* Copies its texts. */
-void profile_add_note(struct profile *profile, const char *key, size_t key_chars,
-                      const char *value);
+void profile_add_note(struct profile *profile, const char *key, const char *value);
 
 struct head_layout {
     int64_t heads, kv_heads, head_dim;

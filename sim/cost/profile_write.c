@@ -35,8 +35,8 @@ static void write_sizes(const struct lattice *lattice, enum profile_op op, size_
 }
 
 int profile_write(const struct profile *profile, FILE *file, struct err *err) {
-    fprintf(file, PROFILE_FILE_HEAD " one device.\n# kind: %s\n# source: %s\n", profile->kind,
-            profile->source);
+    fprintf(file, PROFILE_FILE_HEAD " one device.\n# kind: %s\n# source: %s\n",
+            provenance_words[profile->kind], profile->source);
     for (size_t i = 0; i < profile->n_notes; i++) {
         fprintf(file, "# %s: %s\n", profile->notes[i].key, profile->notes[i].value);
     }

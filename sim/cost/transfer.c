@@ -114,18 +114,16 @@ static void note_origin(const struct profile *donor, const struct transfer_side 
     const struct {
         const char *key, *value;
     } notes[] = {{"donor", from->gpu},
-                 {"donor_kind", donor->kind},
+                 {"donor_kind", provenance_words[donor->kind]},
                  {"donor_file", donor->path},
                  {"rule", rule}};
     for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
-        profile_add_note(target, notes[i].key, strlen(notes[i].key), notes[i].value);
+        profile_add_note(target, notes[i].key, notes[i].value);
     }
     /* Rows of experts are as they were routed. */
-    for (size_t i = 0; i < donor->n_notes; i++) {
-        static const char routing[] = "expert_routing";
-        if (strcmp(donor->notes[i].key, routing) == 0) {
-            profile_add_note(target, routing, sizeof routing - 1, donor->notes[i].value);
-        }
+    const char *routing = profile_note(donor, "expert_routing");
+    if (routing != NULL) {
+        profile_add_note(target, "expert_routing", routing);
     }
 }
 

@@ -168,12 +168,11 @@ int transfer_check_nearest(const struct gpu *from, const struct gpu *to, struct 
 }
 
 void transfer_note(struct profile *transferred, const struct transfer_check *check) {
-    static const char key[] = "errors_of_the_nearest_transfer";
     char text[1024] = "none: no two shipped profiles share enough rows";
     if (check->n > 0) {
         transfer_check_text(check, text, sizeof text);
     }
-    profile_add_note(transferred, key, sizeof key - 1, text);
+    profile_add_note(transferred, "errors_of_the_nearest_transfer", text);
 }
 
 const char *transfer_check_text(const struct transfer_check *check, char *text, size_t size) {

@@ -6,6 +6,7 @@
 
 #include "sim/base/csv.h"
 #include "sim/base/grow.h"
+#include "sim/base/names.h"
 #include "sim/base/param.h"
 
 void stream_init(struct stream *stream) {
@@ -47,8 +48,7 @@ static const char *const column_names[] = {"event",           "id",
                                            "segments",        NULL};
 static const uint64_t optional_columns = ~UINT64_C(0) << COLUMN_ADDRESS;
 
-static const char *const event_names[N_STREAM_EVENT_KINDS] = {"alloc", "free", "oom", "empty",
-                                                              "graph"};
+static const char *const event_names[] = {"alloc", "free", "oom", "empty", "graph", NULL};
 
 #define SETTING(field, type, unit, most)                                                           \
     { #field, type, 0, unit, "0", 0, most, NULL, offsetof(struct allocator_settings, field), "" }
@@ -143,12 +143,8 @@ static int take_event(struct reading *reading, struct err *err) {
     if (csv_row(&reading->csv, err) != 0) {
         return (int)err->kind;
     }
-    int kind = 0;
-    while (kind < N_STREAM_EVENT_KINDS &&
-           strcmp(event_names[kind], csv_field(csv, COLUMN_EVENT)) != 0) {
-        kind++;
-    }
-    if (kind == N_STREAM_EVENT_KINDS) {
+    int kind = name_find(event_names, csv_field(csv, COLUMN_EVENT));
+    if (kind < 0) {
         return csv_bad(csv, COLUMN_EVENT, "alloc, free, oom, empty or graph", err);
     }
     event.kind = (enum stream_event_kind)kind;

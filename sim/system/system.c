@@ -27,17 +27,14 @@ static int transfer_profile(const struct system *s, struct profile **out, struct
 
 /* A profile that holds one rank's share of the shapes says of how many. */
 static int check_ranks(const struct system *s, const struct profile *profile, struct err *err) {
-    const char *key, *value;
-    for (size_t i = 0; profile_fact(profile, i, &key, &value); i++) {
-        unsigned long ranks = strcmp(key, "ranks") == 0 ? strtoul(value, NULL, 10) : 0;
-        if (ranks > 0 && ranks != s->settings.tensor_parallel) {
-            return err_usage(err,
-                             "%s was calibrated for one of %lu GPUs that hold the model together: "
-                             "set tensor_parallel = %lu, not %" PRIu32,
-                             s->profile_path, ranks, ranks, s->settings.tensor_parallel);
-        }
-    }
-    return 0;
+    const char *value = profile_note(profile, "ranks");
+    unsigned long ranks = value != NULL ? strtoul(value, NULL, 10) : 0;
+    return ranks == 0 || ranks == s->settings.tensor_parallel
+               ? 0
+               : err_usage(err,
+                           "%s was calibrated for one of %lu GPUs that hold the model together: "
+                           "set tensor_parallel = %lu, not %" PRIu32,
+                           s->profile_path, ranks, ranks, s->settings.tensor_parallel);
 }
 
 /* The user's profile, else the shipped one, else one transferred from the donor; behind the first

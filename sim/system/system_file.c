@@ -12,15 +12,6 @@ static const char *const file_words[] = {"base", "doc", "model", "source", NULL}
 
 static const char assumed_prefix[] = "assumed.";
 
-static bool is_file_word(const char *key) {
-    for (int i = 0; file_words[i] != NULL; i++) {
-        if (strcmp(key, file_words[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Replace "$NAME" by the calibrated constant of that name and note that it is in force. */
 int system_expand(struct system *s, const struct config *constants, struct setting *setting,
                   struct err *err) {
@@ -177,7 +168,7 @@ static int take_entries(struct system *s, const struct config *config,
                         struct err *err) {
     for (size_t i = 0; i < config->n_entries; i++) {
         const struct config_entry *entry = &config->entries[i];
-        if (strcmp(entry->section, name) == 0 && !is_file_word(entry->key) &&
+        if (strcmp(entry->section, name) == 0 && name_find(file_words, entry->key) < 0 &&
             (strchr(entry->key, '@') != NULL) == of_gpu) {
             int status = take_entry(s, config, constants, entry, err);
             if (status != 0) {

@@ -85,7 +85,7 @@ static struct provenance of_terms(const struct system *s) {
         snprintf(terms.source + used, sizeof terms.source - used, ", of %s", preset->host_model);
     }
     if (s->host_terms_of_profile == 2 * HOST_KIND_COUNT) {
-        bool is_here = strcmp(profile_kind(s->profile), "transferred") != 0;
+        bool is_here = profile_kind(s->profile) != PROVENANCE_TRANSFERRED;
         terms = provenance_of(is_here ? PROVENANCE_MEASURED : PROVENANCE_TRANSFERRED,
                               is_here ? "the profile's host rows"
                                       : "host rows measured beside the donor");

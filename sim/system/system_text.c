@@ -48,22 +48,17 @@ char *system_text(const struct system *s) {
     return bytes;
 }
 
-/* Kinds are one of three words; two of them where some prices come from the profile behind. */
+/* Two words where some prices come from the profile behind. */
 const char *system_profile_kind(const struct system *s) {
-    static const char *const words[] = {"measured", "imported", "transferred"};
     static const char *const mixed[3][3] = {
         {"measured", "measured and imported", "measured and transferred"},
         {"imported and measured", "imported", "imported and transferred"},
         {"transferred and measured", "transferred and imported", "transferred"}};
     if (s->profile == NULL || cost_ops_behind(s->cost) == 0) {
-        return s->profile == NULL ? "roofline" : profile_kind(s->profile);
+        return provenance_words[s->profile == NULL ? PROVENANCE_ROOFLINE
+                                                   : profile_kind(s->profile)];
     }
-    int kinds[2] = {0, 0};
-    for (int word = 0; word < 3; word++) {
-        kinds[0] = strcmp(profile_kind(s->profile), words[word]) == 0 ? word : kinds[0];
-        kinds[1] = strcmp(profile_kind(s->behind), words[word]) == 0 ? word : kinds[1];
-    }
-    return mixed[kinds[0]][kinds[1]];
+    return mixed[profile_kind(s->profile)][profile_kind(s->behind)];
 }
 
 const char *system_profile_source(const struct system *s) {
@@ -71,8 +66,7 @@ const char *system_profile_source(const struct system *s) {
 }
 
 struct provenance system_prices(const struct system *s) {
-    int kind = s->profile != NULL ? provenance_find(profile_kind(s->profile)) : -1;
-    return provenance_of(kind >= 0 ? (enum provenance_kind)kind : PROVENANCE_ROOFLINE,
+    return provenance_of(s->profile != NULL ? profile_kind(s->profile) : PROVENANCE_ROOFLINE,
                          system_profile_source(s));
 }
 
@@ -86,7 +80,8 @@ const char *system_collectives(const struct system *s, char *text, size_t size) 
         return NULL;
     }
     if (profile != NULL) {
-        snprintf(text, size, "%s: %s", profile_kind(profile), profile_source(profile));
+        snprintf(text, size, "%s: %s", provenance_words[profile_kind(profile)],
+                 profile_source(profile));
     } else {
         snprintf(text, size, "assumed: %s at %g of %g GB/s each way (data sheet)", s->gpu->link,
                  LINK_SHARE, s->gpu->link_bandwidth * 1e-9);

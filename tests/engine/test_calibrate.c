@@ -371,7 +371,7 @@ TEST(a_profile_says_where_it_comes_from) {
     struct rig *rig = rig_open_fake(false);
     rig_run(rig);
     struct profile *profile = open_profile(rig);
-    ck_assert_str_eq(profile_kind(profile), "measured");
+    ck_assert_int_eq(profile_kind(profile), PROVENANCE_MEASURED);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         const char *key = "", *value;
         bool found = false;
