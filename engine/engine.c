@@ -4,68 +4,12 @@
 #include <stdlib.h>
 
 #include "engine/device/mapping.h"
-#include "engine/session/session.h"
+#include "engine/supported.h"
 #include "sim/base/num.h"
 #include "sim/system/system.h"
 
 /* Canvases take four bytes a token: as many as any pool of cached rows is likely to serve. */
 enum { CANVAS_TOKENS = 4 << 20, MOST_REQUESTS = 4096 };
-
-/* Before there is a device: what other runtimes hold and copy has no place in our step graph. */
-static int check_runtime(const struct system *system, struct err *err) {
-    const struct runtime *runtime = &system->runtime;
-    if (!runtime->varlen) {
-        return err_usage(err, "the engine runs packed batches, runtime %s pads them",
-                         system->runtime_name);
-    }
-    if (runtime->gathers_cache) {
-        return err_usage(err,
-                         "runtime %s gathers cached rows, which the engine does not: set "
-                         "runtime = unmask",
-                         system->runtime_name);
-    }
-    if (!runtime->engine) {
-        return err_usage(err,
-                         "system %s has runtime.engine = off, steps without what the engine's "
-                         "kernels hold: to run it, add --set runtime.engine=on",
-                         system->name);
-    }
-    return 0;
-}
-
-static int check_system(const struct engine_request *request, const struct engine *engine,
-                        struct err *err) {
-    const struct system *system = request->system;
-    int64_t element_bytes = engine->device.dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
-    if (system->settings.temperature != 1) {
-        return err_usage(err,
-                         "the engine takes the softmax of logits as they are, the system says "
-                         "temperature = %g: set temperature = 1",
-                         system->settings.temperature);
-    }
-    if (system->settings.replicas != 1) {
-        return err_usage(err, "the engine runs one replica, the system has %" PRIu32,
-                         system->settings.replicas);
-    }
-    if (system->settings.tensor_parallel > 1 && system->decoder->credit != NULL) {
-        return err_usage(err,
-                         "decoder %s looks at the logits of all GPUs, which the engine does not: "
-                         "set tensor_parallel = 1",
-                         system->decoder->policy.name);
-    }
-    if (system->settings.tensor_parallel > 1 && system->settings.iteration == ITERATION_SMOOTH) {
-        return err_usage(err,
-                         "iteration = smooth looks at the logits of all GPUs, which the engine "
-                         "does not: set tensor_parallel = 1");
-    }
-    if (system->runtime.element_bytes != element_bytes) {
-        return err_usage(err,
-                         "the %s back end computes in %" PRId64 "-byte elements, the system says "
-                         "runtime.element_bytes = %" PRId64,
-                         engine->device.table->name, element_bytes, system->runtime.element_bytes);
-    }
-    return sessions_check(system, err);
-}
 
 /* A pool that workspace and rows share ends anywhere. */
 static int64_t aligned(int64_t bytes) {
@@ -145,11 +89,11 @@ int engine_open(const struct engine_request *request, struct engine **out, struc
     ASSERT(engine != NULL);
     engine->system = request->system;
     engine->limits = limits_of(request->system);
-    int status = check_runtime(request->system, err);
+    int status = supports_runtime(request->system, err);
     if (status == 0) {
         status = engine_device_open(request->device, request->library, &engine->device, err);
     }
-    status = status == 0 ? check_system(request, engine, err) : status;
+    status = status == 0 ? supports_system(request->system, &engine->device, err) : status;
     status = status == 0 ? check_memory(engine, err) : status;
     if (status == 0 && engine->device.table->batch_invariant != NULL) {
         engine->device.table->batch_invariant(engine->device.device,

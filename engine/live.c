@@ -1,16 +1,14 @@
 #include "engine/live.h"
 
-#include <float.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "engine/op/op.h"
-#include "engine/session/session.h"
+#include "engine/session/outcome.h"
+#include "engine/session/rest.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/zeroed.h"
-#include "sim/cache/blocks.h"
 #include "sim/system/system_step.h"
 
 /* The batch under way. It is over when its last step is, and no longer busy when the loop knows. */
@@ -25,6 +23,9 @@ struct flight {
 struct live {
     struct engine *engine;
     struct sessions sessions;
+    struct members members; /* of the step under way, */
+    struct rest rest;
+    struct outcome outcome; /* and what it came to */
     bool skips_idle, has_started;
     int64_t zero_ns, skipped_ns; /* the machine's clock at time 0; time that was skipped since */
     const volatile sig_atomic_t *stop; /* set from outside; may be NULL */
@@ -36,20 +37,8 @@ struct live {
     int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n, struct err *err);
     void *output_state;
     struct end_tokens ends;
-    struct session_watch watch; /* all zero: nobody watches */
-    uint32_t *answer_tokens;    /* [n_slots]: up to the end that was found; 0: none was */
-    struct err output_err; /* of an output that could not be handed out, told at the next wait */
-    /* Results of the step done last. */
-    int32_t *token;                       /* [max_logit_rows] */
-    float *confidence, *margin, *entropy; /* the same */
-    uint8_t *committed;                   /* the same */
-    int32_t *n_committed;                 /* [max_requests] */
-    uint32_t *commits;                    /* [max_unrolled, max_requests], as the loop takes them */
-    uint32_t *left; /* [max_requests], masked positions behind the steps looked at so far */
-    /* Of one request, for decoders that choose on the host. */
-    uint32_t *rows, *offsets;
-    float *seen[3]; /* confidences, margins, entropies */
-    uint8_t *chosen;
+    uint32_t *answer_tokens; /* [n_slots]: up to the end that was found; 0: none was */
+    struct err output_err;   /* of an output that could not be handed out, told at the next wait */
     int32_t *output_tokens;
 };
 
@@ -83,202 +72,16 @@ static int64_t sleep_until(struct live *live, int64_t until_ns) {
 
 /* ---- one step ---- */
 
-static bool host_chooses(const struct live *live) {
-    const struct decoder *decoder = live->engine->system->decoder;
-    return decoder->choose != NULL;
-}
-
-/* Whether somebody has to know which rows a step committed. */
-static bool is_watched(const struct live *live) {
-    return live->watch.watch.see != NULL;
-}
-
-static bool tracks_rows(const struct live *live) {
-    return host_chooses(live) || is_watched(live) ||
-           live->engine->system->settings.logit_scope == LOGITS_MASKED ||
-           sessions_list_positions(live->engine->system);
-}
-
 static int plan_step(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                      struct err *err) {
-    const struct system *system = live->engine->system;
-    int status =
-        system_place(system, planned->shape, planned->workspace_bytes, &live->placement, err);
-    return status != 0 ? status
-                       : sessions_plan(&live->sessions, planned, commits, &live->placement,
-                                       &live->step, err);
-}
-
-static int start_step(struct live *live, const struct submission *submission, struct err *err) {
-    uint32_t at_once = submission->unrolled ? submission->repeat : 1;
-    int status = plan_step(live, &submission->step, NULL, err);
-    return status == 0 ? forward_submit_times(live->engine->forward, &live->step, at_once, err)
-                       : status;
-}
-
-/* Confidences as decoders are promised them: between 0 and 1, neither of them reached. */
-static float open_interval(float confidence) {
-    return fminf(fmaxf(confidence, FLT_MIN), 1 - FLT_EPSILON / 2);
-}
-
-/* Commit what the decoder marked among a member's masked rows, which is as many as it says. */
-static int commit_chosen(struct live *live, const struct planned_step *planned, uint32_t member,
-                         uint32_t n, struct err *err) {
-    uint32_t n_chosen = 0;
-    int status = 0;
-    for (uint32_t j = 0; status == 0 && j < n; j++) {
-        if (live->chosen[j]) {
-            n_chosen++;
-            status = sessions_commit(&live->sessions, planned, member, live->rows[j],
-                                     live->token[live->rows[j]], err);
-        }
+    if (system_place(live->engine->system, planned->shape, planned->workspace_bytes,
+                     &live->placement, err) != 0 ||
+        members_plan(&live->members, planned, commits, &live->placement, &live->step, err) != 0) {
+        return err_status(err);
     }
-    if (status == 0 && n_chosen != live->commits[member]) {
-        status =
-            err_world(err,
-                      "decoder %s broke its promise: it says that it commits %" PRIu32
-                      " positions and marks %" PRIu32,
-                      live->engine->system->decoder->policy.name, live->commits[member], n_chosen);
-    }
-    return status;
-}
-
-/* In the step number `i` of those since the host looked last. */
-static int not_numbers(const struct request *request, uint32_t i, struct err *err) {
-    return err_world(err, "the logits of request %" PRIu64 " are not numbers in its step %" PRIu32,
-                     request->id, request->steps + i + 1);
-}
-
-/* What the decoder is shown of the `n` rows in live->rows. */
-static struct decode_seen look(struct live *live, const struct request *request, uint32_t member,
-                               uint32_t n) {
-    bool statistics = live->engine->system->decoder->reads_statistics != 0;
-    for (uint32_t j = 0; j < n; j++) {
-        uint32_t row = live->rows[j];
-        live->offsets[j] = sessions_target(&live->sessions, member, row) - request->block_start;
-        live->seen[0][j] = open_interval(live->confidence[row]);
-        live->seen[1][j] = live->margin[row];
-        live->seen[2][j] = live->entropy[row];
-    }
-    return (struct decode_seen){.n = n,
-                                .first = request->block_start,
-                                .offset = live->offsets,
-                                .confidence = live->seen[0],
-                                .margin = statistics ? live->seen[1] : NULL,
-                                .entropy = statistics ? live->seen[2] : NULL};
-}
-
-/* The decoder reads what is known of each member's masked positions and chooses. */
-static int choose_on_host(struct live *live, const struct planned_step *planned, struct err *err) {
-    const struct system *system = live->engine->system;
-    const struct step_result result = {.token = live->token,
-                                       .confidence = live->confidence,
-                                       .margin = live->margin,
-                                       .entropy = live->entropy};
-    int status = forward_result(live->engine->forward, &result, err);
-    for (uint32_t i = 0; status == 0 && i < planned->n_slots; i++) {
-        const struct request *request = &planned->requests[planned->slots[i]];
-        uint32_t n = sessions_masked_rows(&live->sessions, planned, i, live->rows);
-        live->commits[i] = 0;
-        if (n == 0) { /* a prefill, a commit pass */
-            continue;
-        }
-        for (uint32_t j = 0; j < n; j++) {
-            if (isnan(live->confidence[live->rows[j]])) {
-                return not_numbers(request, 0, err);
-            }
-        }
-        const struct decode_seen seen = look(live, request, i, n);
-        live->commits[i] =
-            system->decoder->choose(system->decoder_state, request, &seen, live->chosen);
-        status = commit_chosen(live, planned, i, n, err);
-    }
-    return status;
-}
-
-/* A position that was given the mask's own id looks masked to the device and is decided again; it
- * was counted when it was decided first. */
-static uint32_t newly_decided(const struct request *request, uint32_t committed) {
-    return committed < request->masked_in_block ? committed : request->masked_in_block;
-}
-
-/* A counting decoder's word is held against what the device committed. */
-static int check_count(const struct live *live, const struct request *request, uint32_t commits,
-                       struct err *err) {
-    uint32_t counted = request->commit_tokens;
-    bool counts = live->engine->system->decoder->count != NULL && !blocks_yield(request);
-    bool may_lack = session_is_listed(&live->sessions, request);
-    return !counts || commits == counted || (commits < counted && may_lack)
-               ? 0
-               : err_world(err,
-                           "the device committed %" PRIu32 " positions of request %" PRIu64
-                           ", its decoder counts %" PRIu32,
-                           commits, request->id, request->commit_tokens);
-}
-
-/* What the device decided, unless the caller had the word. */
-static int read_decisions(struct live *live, const struct planned_step *planned, bool decided,
-                          struct err *err) {
-    bool settles = tracks_rows(live) && !planned->is_recorded;
-    const struct step_result result = {.committed = settles ? live->committed : NULL,
-                                       .n_committed = live->n_committed};
-    int status = forward_result(live->engine->forward, &result, err);
-    if (status == 0 && settles) {
-        sessions_settle(&live->sessions, planned, live->committed);
-    }
-    for (uint32_t i = 0; status == 0 && i < planned->n_slots; i++) {
-        const struct request *request = &planned->requests[planned->slots[i]];
-        if (live->n_committed[i] == DECODE_NOT_NUMBERS) {
-            return not_numbers(request, 0, err);
-        }
-        live->commits[i] = (uint32_t)live->n_committed[i];
-        status = decided ? 0 : check_count(live, request, live->commits[i], err);
-        if (!decided) {
-            live->commits[i] = newly_decided(request, live->commits[i]);
-        }
-    }
-    return status;
-}
-
-/* What each of the steps that were issued at once decided: [steps, members]. */
-static int finish_unrolled(struct live *live, const struct planned_step *planned, uint32_t n_steps,
-                           double *device_ns, struct err *err) {
-    uint32_t n = planned->n_slots;
-    int status = forward_wait(live->engine->forward, device_ns, err);
-    for (uint32_t i = 0; status == 0 && i < n; i++) {
-        live->left[i] = planned->requests[planned->slots[i]].masked_in_block;
-    }
-    for (uint32_t s = 0; status == 0 && s < n_steps; s++) {
-        status = forward_committed(live->engine->forward, s, live->n_committed, err);
-        for (uint32_t i = 0; status == 0 && i < n; i++) {
-            const struct request *request = &planned->requests[planned->slots[i]];
-            if (live->n_committed[i] == DECODE_NOT_NUMBERS) {
-                return not_numbers(request, s, err);
-            }
-            uint32_t committed = (uint32_t)live->n_committed[i];
-            committed = committed < live->left[i] ? committed : live->left[i];
-            live->commits[(size_t)s * n + i] = committed;
-            live->left[i] -= committed;
-        }
-    }
-    return status;
-}
-
-/* `decided`: the caller said how many positions each member commits. */
-static int finish_step(struct live *live, const struct planned_step *planned, bool decided,
-                       double *device_ns, struct err *err) {
-    int status = forward_wait(live->engine->forward, device_ns, err);
-    if (status != 0) {
-        return status;
-    }
-    status = host_chooses(live) && !decided ? choose_on_host(live, planned, err)
-                                            : read_decisions(live, planned, decided, err);
-    if (status == 0) {
-        sessions_pass(planned, live->commits);
-    }
-    return status == 0 && is_watched(live) && !planned->is_recorded
-               ? session_watch_step(&live->watch, &live->sessions, planned, err)
-               : status;
+    live->step.evict = rest_evict;
+    live->step.evict_state = &live->rest;
+    return 0;
 }
 
 /* ---- the executor ---- */
@@ -334,7 +137,11 @@ static int submit(void *state, const struct submission *submission, struct err *
     struct live *live = state;
     ASSERT(!live->flight.busy && submission->repeat >= 1);
     live->flight = (struct flight){.submission = *submission, .start_ns = now_ns(live)};
-    int status = start_step(live, submission, err);
+    int status = plan_step(live, &live->flight.submission.step, NULL, err);
+    if (status == 0) {
+        status = forward_submit_times(live->engine->forward, &live->step,
+                                      submission->unrolled ? submission->repeat : 1, err);
+    }
     live->flight.busy = status == 0;
     return status;
 }
@@ -351,8 +158,9 @@ static void complete(struct live *live, struct completion *out) {
         .start_ns = flight->start_ns,
         .gpu_ns = device_ns,
         .host_ns = wall_ns > device_ns ? wall_ns - device_ns : 0,
-        .decided = {.commits = live->commits,
-                    .positions = tracks_rows(live) && !flight->submission.unrolled},
+        .decided = {.commits = live->outcome.commits,
+                    .positions =
+                        outcome_tracks_rows(&live->outcome) && !flight->submission.unrolled},
     };
 }
 
@@ -363,8 +171,8 @@ static int pass_border(struct live *live, struct err *err) {
     const struct submission *submission = &flight->submission;
     bool at_once = submission->unrolled;
     int status = at_once
-                     ? finish_unrolled(live, &submission->step, submission->repeat, &device_ns, err)
-                     : finish_step(live, &submission->step, false, &device_ns, err);
+                     ? outcome_wait_unrolled(&live->outcome, submission->repeat, &device_ns, err)
+                     : outcome_wait(&live->outcome, false, &device_ns, err);
     flight->device_ns += device_ns;
     flight->steps_done += at_once ? submission->repeat : 1;
     flight->end_ns = now_ns(live);
@@ -433,9 +241,9 @@ struct executor live_interface(struct live *live) {
     return (struct executor){
         .state = live,
         .wants_spans = true,
-        .unrolls = !is_watched(live),
-        .wants_positions = tracks_rows(live),
-        .decides_positions = tracks_rows(live),
+        .unrolls = !outcome_is_watched(&live->outcome),
+        .wants_positions = outcome_tracks_rows(&live->outcome),
+        .decides_positions = outcome_tracks_rows(&live->outcome),
         .admit = admit,
         .grow = grow,
         .release = release,
@@ -458,7 +266,7 @@ int live_execute(struct live *live, const struct planned_step *planned, uint32_t
         status = i == 0 ? forward_submit(live->engine->forward, &live->step, err)
                         : forward_again(live->engine->forward, err);
         if (status == 0) {
-            status = finish_step(live, planned, commits != NULL, &device_ns, err);
+            status = outcome_wait(&live->outcome, commits != NULL, &device_ns, err);
         }
         out->device_ns += device_ns;
     }
@@ -479,7 +287,7 @@ static int turn_by_turn(struct live *live, const struct planned_step *planned,
     const struct graph *graph = &live->engine->system->graph;
     int status = plan_step(live, planned, commits, err);
     if (status == 0 && commits == NULL) {
-        sessions_decide_nothing(&live->sessions, planned);
+        members_decide_nothing(&live->members);
     }
     status = status == 0 ? forward_begin(forward, &live->step, err) : status;
     if (status == 0 && hits == NULL) {
@@ -502,7 +310,7 @@ int live_operators(struct live *live, const struct planned_step *planned, const 
                    double *ns, struct err *err) {
     int status = turn_by_turn(live, planned, commits, NULL, err);
     status = status == 0 ? forward_turn_times(live->engine->forward, ns, err) : status;
-    return status == 0 && commits != NULL ? read_decisions(live, planned, true, err) : status;
+    return status == 0 && commits != NULL ? outcome_read(&live->outcome, true, err) : status;
 }
 
 int live_experts(struct live *live, const struct planned_step *planned, const uint32_t *commits,
@@ -510,7 +318,7 @@ int live_experts(struct live *live, const struct planned_step *planned, const ui
     struct hits hits = {0};
     int status = turn_by_turn(live, planned, commits, &hits, err);
     *hit = hits.n_choices > 0 ? hits.sum / hits.n_choices : 0;
-    return status == 0 && commits != NULL ? read_decisions(live, planned, true, err) : status;
+    return status == 0 && commits != NULL ? outcome_read(&live->outcome, true, err) : status;
 }
 
 int64_t live_activation_peak_bytes(const struct live *live) {
@@ -542,8 +350,7 @@ void live_set_ends(struct live *live, const struct end_tokens *ends) {
 }
 
 void live_set_watch(struct live *live, const struct position_watch *watch) {
-    session_watch_open(&live->watch, watch, &live->engine->limits,
-                       live->engine->system->settings.block_tokens);
+    outcome_watch(&live->outcome, watch);
 }
 
 void live_set_output(struct live *live,
@@ -565,24 +372,13 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
         live_close(live);
         return status;
     }
-    uint32_t block = engine->system->settings.block_tokens;
-    live->token = zeroed(limits->max_logit_rows, sizeof *live->token);
-    live->confidence = zeroed(limits->max_logit_rows, sizeof *live->confidence);
-    live->margin = zeroed(limits->max_logit_rows, sizeof *live->margin);
-    live->entropy = zeroed(limits->max_logit_rows, sizeof *live->entropy);
-    live->committed = zeroed(limits->max_logit_rows, sizeof *live->committed);
-    live->n_committed = zeroed(limits->max_requests, sizeof *live->n_committed);
-    size_t unrolled = limits->max_unrolled > 1 ? limits->max_unrolled : 1;
-    live->commits = zeroed(unrolled * limits->max_requests, sizeof *live->commits);
-    live->left = zeroed(limits->max_requests, sizeof *live->left);
+    members_open(&live->members, &live->sessions);
+    outcome_open(&live->outcome, &live->members, engine->forward);
+    if (rows_leave_out(&engine->system->rows)) {
+        rest_open(&live->rest, &live->members);
+    }
     live->answer_tokens =
         zeroed(engine->system->settings.max_in_system, sizeof *live->answer_tokens);
-    live->rows = zeroed(block, sizeof *live->rows);
-    live->offsets = zeroed(block, sizeof *live->offsets);
-    for (int i = 0; i < 3; i++) {
-        live->seen[i] = zeroed(block, sizeof *live->seen[i]);
-    }
-    live->chosen = zeroed(block, sizeof *live->chosen);
     live->output_tokens = zeroed(limits->max_positions, sizeof *live->output_tokens);
     *out = live;
     return 0;
@@ -602,22 +398,10 @@ void live_close(struct live *live) {
         double device_ns;
         (void)forward_wait(live->engine->forward, &device_ns, &ignored);
     }
+    outcome_close(&live->outcome);
+    rest_close(&live->rest);
+    members_close(&live->members);
     sessions_close(&live->sessions);
-    session_watch_close(&live->watch);
-    free(live->token);
-    free(live->confidence);
-    free(live->committed);
-    free(live->n_committed);
-    free(live->commits);
-    free(live->left);
-    free(live->rows);
-    free(live->margin);
-    free(live->entropy);
-    free(live->offsets);
-    for (int i = 0; i < 3; i++) {
-        free(live->seen[i]);
-    }
-    free(live->chosen);
     free(live->answer_tokens);
     free(live->output_tokens);
     free(live);

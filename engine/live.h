@@ -9,8 +9,7 @@
 #include <signal.h>
 
 #include "engine/engine.h"
-#include "engine/session/session.h"
-#include "engine/session/session_watch.h"
+#include "engine/session/outcome.h"
 #include "engine/weights/end_tokens.h"
 #include "sim/serve/executor.h"
 

@@ -1,6 +1,7 @@
 /* Places in the pool, and sessions: what a request's step reads, writes and decides. The forward
  * pass is replaced by two arrays, so that nothing but the sessions is on trial. */
-#include "engine/session/session.h"
+#include "engine/session/members.h"
+#include "engine/supported.h"
 #include "tests/support/rig.h"
 
 enum { POOL = 1000, OWNERS = 40 };
@@ -224,7 +225,7 @@ static void check_part(const struct sessions *sessions, const struct planned_ste
     bool keeps_behind = strcmp(cache, "dual") == 0, keeps_before = strcmp(cache, "prefix") == 0;
     for (uint32_t position = first; position < first + span->queries; position++) {
         bool in_block = position >= request->block_start && position < block_end;
-        bool is_masked = session_is_masked(planned, 0, position);
+        bool is_masked = members_is_masked(planned, 0, position);
         ck_assert_int_eq(part->positions[position - first], (int)position);
         bool in_scope = in_block;
         if (system->settings.logit_scope == LOGITS_QUERIES) {
@@ -289,6 +290,8 @@ static const char *const scopes[] = {"queries", "generation", "block", "masked"}
  * block is committed as the steps go on. */
 static void check_sessions(struct system *system, bool shifted) {
     struct sessions sessions = open_small(system);
+    struct members members;
+    members_open(&members, &sessions);
     struct err err = {0};
     struct request request = request_at(system, 0, 0, BLOCK);
     int status = sessions_admit(&sessions, 0, &request, NULL, &err);
@@ -313,19 +316,18 @@ static void check_sessions(struct system *system, bool shifted) {
                      .n_slots = 1, .blocks = &flags);
             struct placement placement = {.peak_bytes = 1024};
             struct step planned;
-            status = sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err);
+            status = members_plan(&members, &planned_step, NULL, &placement, &planned, &err);
             ck_assert_msg(status == 0, "%s", err.text);
             check_part(&sessions, &planned_step, planned.parts, shifted);
             check_store(&sessions, &request, planned.parts);
             ck_assert_uint_eq(planned.parts->decision.take, 1);
             uint32_t rows[BLOCK];
-            ck_assert_uint_eq(sessions_masked_rows(&sessions, &planned_step, 0, rows),
-                              length - step);
+            ck_assert_uint_eq(members_masked_rows(&members, 0, rows), length - step);
             uint8_t committed[CANVAS] = {0};
             committed[rows[(length - step) / 2]] = 1;
-            sessions_settle(&sessions, &planned_step, committed);
+            members_settle(&members, committed);
             uint32_t count = 0;
-            sessions_pass(&planned_step, &count);
+            members_count(&planned_step, &count);
             ck_assert_uint_eq(count, 1);
             for (uint32_t i = 0; i < length; i++) {
                 masked[i] = masked[i] && !commit[i];
@@ -336,6 +338,7 @@ static void check_sessions(struct system *system, bool shifted) {
     sessions_release(&sessions, 0);
     ck_assert_int_eq(sessions.stores.used, 0);
     ck_assert_int_eq(sessions_pool_peak_bytes(&sessions), request.kv_bytes);
+    members_close(&members);
     sessions_close(&sessions);
 }
 
@@ -356,18 +359,15 @@ TEST(steps_read_write_and_decide_what_the_policies_say) {
 TEST(a_cache_policy_that_the_engine_does_not_run_is_refused) {
     const char *const settings[] = {"cache=dllm-cache", "kv=slab", NULL};
     struct system *system = rig_system("dllm-serve", "h200", true, settings);
-    struct sessions sessions;
     struct err err = {0};
-    ck_assert_int_eq(sessions_open(&sessions, system, NULL, &small, 1, &err), ERR_USAGE);
+    ck_assert_int_eq(supports_policies(system, &err), ERR_USAGE);
     ck_assert_str_eq(err.text,
                      "the engine does not run cache policy dllm-cache: it keeps keys and values "
                      "of a canvas, and runs the same positions through all layers");
-    sessions_close(&sessions);
     system_close(system);
     system = small_system("dual", "block", "fixed");
     system->row_bytes = 12;
-    ck_assert_int_eq(sessions_open(&sessions, system, NULL, &small, 1, &err), ERR_USAGE);
-    sessions_close(&sessions);
+    ck_assert_int_eq(supports_policies(system, &err), ERR_USAGE);
     system_close(system);
 }
 
@@ -446,6 +446,8 @@ TEST(stores_are_pushed_out_of_the_way_of_a_shared_workspace) {
     struct sessions sessions;
     struct err err = {0};
     ck_assert_int_eq(sessions_open(&sessions, system, NULL, &shared, 1, &err), 0);
+    struct members members;
+    members_open(&members, &sessions);
     memset(&device, 0, sizeof device);
     struct request requests[2] = {request_at(system, 0, 0, BLOCK), request_at(system, 0, 0, BLOCK)};
     const struct span *span = &requests[1].span;
@@ -466,21 +468,22 @@ TEST(stores_are_pushed_out_of_the_way_of_a_shared_workspace) {
         .shape = &shape, .requests = requests, .slots = &slot, .n_slots = 1};
     struct placement placement = {.peak_bytes = BYTES / 4};
     struct step planned;
-    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err), 0);
+    ck_assert_int_eq(members_plan(&members, &planned_step, NULL, &placement, &planned, &err), 0);
     ck_assert_uint_eq(device.n_moves, 0);
     placement.peak_bytes = BYTES / 4 * 3;
-    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err), 0);
+    ck_assert_int_eq(members_plan(&members, &planned_step, NULL, &placement, &planned, &err), 0);
     ck_assert_uint_eq(device.n_moves, 1);
     ck_assert_int_eq(sessions.by_slot[1].store_bytes, BYTES / 4 * 3);
     ck_assert_int_eq(device.held_from, BYTES / 4 * 3);
     placement.peak_bytes = BYTES / 4 * 3 + 1;
-    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err),
+    ck_assert_int_eq(members_plan(&members, &planned_step, NULL, &placement, &planned, &err),
                      ERR_WORLD);
     sessions_release(&sessions, 1);
     planned_step.n_slots = shape.n_spans = 0;
     placement.peak_bytes = BYTES;
-    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err), 0);
+    ck_assert_int_eq(members_plan(&members, &planned_step, NULL, &placement, &planned, &err), 0);
     ck_assert_int_eq(device.held_from, BYTES);
+    members_close(&members);
     sessions_close(&sessions);
     system_close(system);
 }
@@ -488,6 +491,8 @@ TEST(stores_are_pushed_out_of_the_way_of_a_shared_workspace) {
 TEST(what_exceeds_the_limits_is_refused) {
     struct system *system = small_system("none", "queries", "threshold");
     struct sessions sessions = open_small(system);
+    struct members members;
+    members_open(&members, &sessions);
     struct err err = {0};
     struct request requests[11];
     uint32_t slots[11];
@@ -508,17 +513,18 @@ TEST(what_exceeds_the_limits_is_refused) {
         .shape = &shape, .requests = requests, .slots = slots, .n_slots = 5};
     struct placement placement = {.peak_bytes = 0};
     struct step planned;
-    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err),
+    ck_assert_int_eq(members_plan(&members, &planned_step, NULL, &placement, &planned, &err),
                      ERR_USAGE);
     planned_step.n_slots = shape.n_spans = 4;
-    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err), 0);
+    ck_assert_int_eq(members_plan(&members, &planned_step, NULL, &placement, &planned, &err), 0);
     ck_assert(planned.parts[0].decision.take == 0 && planned.parts[0].decision.n_rows == BLOCK);
     ck_assert_double_eq_tol((double)planned.parts[0].decision.threshold, 0.9, 1e-6);
     requests[3].span.queries = 400; /* no token budget allows it */
-    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err),
+    ck_assert_int_eq(members_plan(&members, &planned_step, NULL, &placement, &planned, &err),
                      ERR_USAGE);
     requests[4].canvas_tokens = 129;
     ck_assert_int_eq(sessions_admit(&sessions, 4, &requests[4], NULL, &err), ERR_USAGE);
+    members_close(&members);
     sessions_close(&sessions);
     system_close(system);
 }

@@ -1,6 +1,7 @@
 /* dKV-Cache live on the CPU: scattered positions run against the rows of a whole canvas, as an
  * independent pass in double with rows of its own has it; what is renewed always is as without a
  * cache; company changes no token. */
+#include "engine/supported.h"
 #include "engine/weights/weights.h"
 #include "sim/decoder/decoder.h"
 #include "tests/support/forward.h"
@@ -341,7 +342,7 @@ static void refuses(const char *system_name, const char *model, const char *key,
     struct system *system = NULL;
     struct err err = {0};
     int status = system_open(&asked, &system, &err);
-    status = status == 0 ? sessions_check(system, &err) : status;
+    status = status == 0 ? supports_policies(system, &err) : status;
     ck_assert_int_eq(status, ERR_USAGE);
     ck_assert_str_eq(err.text, sentence);
     system_close(system);

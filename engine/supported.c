@@ -1,4 +1,5 @@
-/* Which systems the engine runs. */
+#include "engine/supported.h"
+
 #include <inttypes.h>
 
 #include "engine/session/session.h"
@@ -43,21 +44,7 @@ static int check_rule(const struct system *system, struct err *err) {
                            system->settings.block_tokens);
 }
 
-bool sessions_list_positions(const struct system *system) {
-    return rows_leave_out(&system->rows);
-}
-
-int sessions_check_batch(const struct sessions *sessions, const struct planned_step *planned,
-                         struct err *err) {
-    uint32_t n = planned_spans(planned), most = sessions->limits.max_requests;
-    return n <= most ? 0
-                     : err_usage(err,
-                                 "a batch of %" PRIu32 " requests, but the engine was opened for "
-                                 "%" PRIu32,
-                                 n, most);
-}
-
-int sessions_check(const struct system *system, struct err *err) {
+int supports_policies(const struct system *system, struct err *err) {
     if (refuse_rows(system, err) != 0) {
         return (int)err->kind;
     }
@@ -76,4 +63,58 @@ int sessions_check(const struct system *system, struct err *err) {
                          system->row_bytes / system->runtime.element_bytes);
     }
     return check_rule(system, err);
+}
+
+int supports_runtime(const struct system *system, struct err *err) {
+    const struct runtime *runtime = &system->runtime;
+    if (!runtime->varlen) {
+        return err_usage(err, "the engine runs packed batches, runtime %s pads them",
+                         system->runtime_name);
+    }
+    if (runtime->gathers_cache) {
+        return err_usage(err,
+                         "runtime %s gathers cached rows, which the engine does not: set "
+                         "runtime = unmask",
+                         system->runtime_name);
+    }
+    if (!runtime->engine) {
+        return err_usage(err,
+                         "system %s has runtime.engine = off, steps without what the engine's "
+                         "kernels hold: to run it, add --set runtime.engine=on",
+                         system->name);
+    }
+    return 0;
+}
+
+int supports_system(const struct system *system, const struct engine_device *device,
+                    struct err *err) {
+    int64_t element_bytes = engine_element_bytes(device);
+    if (system->settings.temperature != 1) {
+        return err_usage(err,
+                         "the engine takes the softmax of logits as they are, the system says "
+                         "temperature = %g: set temperature = 1",
+                         system->settings.temperature);
+    }
+    if (system->settings.replicas != 1) {
+        return err_usage(err, "the engine runs one replica, the system has %" PRIu32,
+                         system->settings.replicas);
+    }
+    if (system->settings.tensor_parallel > 1 && system->decoder->credit != NULL) {
+        return err_usage(err,
+                         "decoder %s looks at the logits of all GPUs, which the engine does not: "
+                         "set tensor_parallel = 1",
+                         system->decoder->policy.name);
+    }
+    if (system->settings.tensor_parallel > 1 && system->settings.iteration == ITERATION_SMOOTH) {
+        return err_usage(err,
+                         "iteration = smooth looks at the logits of all GPUs, which the engine "
+                         "does not: set tensor_parallel = 1");
+    }
+    if (system->runtime.element_bytes != element_bytes) {
+        return err_usage(err,
+                         "the %s back end computes in %" PRId64 "-byte elements, the system says "
+                         "runtime.element_bytes = %" PRId64,
+                         device->table->name, element_bytes, system->runtime.element_bytes);
+    }
+    return supports_policies(system, err);
 }

@@ -1,0 +1,501 @@
+#include "engine/session/members.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "sim/base/zeroed.h"
+#include "sim/cache/blocks.h"
+
+/* ---- opening ---- */
+
+void part_arrays_open(struct part_arrays *arrays, const struct step_limits *limits) {
+    int32_t **const by_token[] = {&arrays->positions, &arrays->kv_rows, &arrays->extents,
+                                  &arrays->kept, &arrays->token_places};
+    int32_t **const by_row[] = {&arrays->logit_rows, &arrays->targets, &arrays->row_places};
+    *arrays = (struct part_arrays){0};
+    arrays->parts = zeroed(limits->max_requests, sizeof *arrays->parts);
+    arrays->n_rows = zeroed(limits->max_requests, sizeof *arrays->n_rows);
+    arrays->masked = zeroed(limits->max_tokens, sizeof *arrays->masked);
+    for (size_t i = 0; i < sizeof by_token / sizeof by_token[0]; i++) {
+        *by_token[i] = zeroed(limits->max_tokens, sizeof(int32_t));
+    }
+    for (size_t i = 0; i < sizeof by_row / sizeof by_row[0]; i++) {
+        *by_row[i] = zeroed(limits->max_logit_rows, sizeof(int32_t));
+    }
+}
+
+void part_arrays_close(struct part_arrays *arrays) {
+    void *const all[] = {arrays->parts,   arrays->n_rows,       arrays->positions,
+                         arrays->kv_rows, arrays->extents,      arrays->kept,
+                         arrays->masked,  arrays->token_places, arrays->logit_rows,
+                         arrays->targets, arrays->row_places};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        free(all[i]);
+    }
+    *arrays = (struct part_arrays){0};
+}
+
+void members_open(struct members *members, struct sessions *sessions) {
+    *members = (struct members){.sessions = sessions};
+    part_arrays_open(&members->whole, &sessions->limits);
+}
+
+void members_close(struct members *members) {
+    part_arrays_close(&members->whole);
+}
+
+/* ---- positions ---- */
+
+static uint32_t block_end(const struct request *request) {
+    return request->block_start + request->block_length;
+}
+
+bool members_is_listed(const struct system *system, const struct request *request) {
+    bool in_block = request->causal == SEES_BLOCKS && request->span.phase != PHASE_PREFILL;
+    return rows_leave_out(&system->rows) && (in_block || request->causal == SEES_CANVAS);
+}
+
+bool members_is_masked(const struct planned_step *planned, uint32_t member, uint32_t position) {
+    const struct request *request = members_request(planned, member);
+    const struct planned_block *block = members_block(planned, member);
+    uint32_t offset = position - request->block_start;
+    if (!members_in_block(request, position)) {
+        return position >= request->block_start;
+    }
+    return block != NULL ? block->masked[offset] != 0
+                         : offset >= request->block_length - request->masked_in_block;
+}
+
+/* Of the queries of the member's span; where it lists them, which of them are masked. */
+static int plan_positions(struct members *members, uint32_t member, bool lists, struct err *err) {
+    const struct planned_step *planned = members->planned;
+    const struct request *request = members_request(planned, member);
+    const struct planned_block *block = members_block(planned, member);
+    const struct row_sets *rows = &request->rows;
+    const struct span *span = &request->span;
+    const char *cache = members->sessions->system->cache->policy.name;
+    int32_t *positions = members->whole.positions + members->whole.n_tokens;
+    uint8_t *masked = members->whole.masked + members->whole.n_tokens;
+    bool is_block = span->exact && request->causal == SEES_BLOCKS && span->phase != PHASE_PREFILL;
+    if (lists && block == NULL) {
+        return err_usage(err,
+                         "the record has counts alone, where a step of request %" PRIu64
+                         " runs some positions of its block and leaves others out",
+                         request->id);
+    }
+    if (!lists && is_block && span->context + span->queries != block_end(request)) {
+        return err_usage(err, "cache %s runs parts of a block, which the engine does not", cache);
+    }
+    uint32_t n = 0, end = lists ? rows->run.end : rows->run.first + span->queries;
+    for (uint32_t position = rows->run.first; position < end; position++) {
+        bool in_block = lists && members_in_block(request, position);
+        if (in_block && rows->skips && !block->run[position - request->block_start]) {
+            continue;
+        }
+        if (n < span->queries) {
+            positions[n] = (int32_t)position;
+            masked[n] = lists && members_is_masked(planned, member, position);
+        }
+        n++;
+    }
+    return n == span->queries ? 0
+                              : err_world(err,
+                                          "cache %s says that request %" PRIu64 " runs %" PRIu32
+                                          " positions, of which its canvas has %" PRIu32,
+                                          cache, request->id, span->queries, n);
+}
+
+/* ---- keys and values ---- */
+
+/* Where a query's keys end: behind its block, which may be shorter where it is the active one, or,
+ * where a position sees no further than itself, behind itself. */
+static uint32_t extent_of(const struct request *request, uint32_t position) {
+    uint32_t block = request->causal == SEES_BLOCKS ? request->block_tokens : 1;
+    uint32_t end = (position / block + 1) * block;
+    return end < block_end(request) ? end : block_end(request);
+}
+
+static void plan_pages(struct members *members, const struct request *request, uint32_t slot,
+                       struct step_part *part) {
+    const struct pages *pages = &members->sessions->pages;
+    int32_t *extents = members->whole.extents + members->whole.n_tokens;
+    for (uint32_t i = 0; i < request->span.queries; i++) {
+        extents[i] = (int32_t)extent_of(request, (uint32_t)part->positions[i]);
+    }
+    part->kv_pages = (struct kv_pages){
+        .pages = pages_of(pages, slot), .n_pages = pages->held[slot], .extent = extents};
+}
+
+static int plan_store(struct members *members, const struct request *request, uint32_t slot,
+                      struct step_part *part, struct err *err) {
+    const struct system *system = members->sessions->system;
+    const struct span *span = &request->span;
+    const struct row_sets *rows = &request->rows;
+    int32_t *kv_rows = members->whole.kv_rows + members->whole.n_tokens;
+    bool chosen = rows_are_chosen(rows);
+    bool writes =
+        range_common(rows->run, rows->keep[0]) + range_common(rows->run, rows->keep[1]) > 0;
+    part->kv.n_rows = (int32_t)(chosen ? rows->n_chosen : rows_kept(rows));
+    part->block_start = chosen && span->select_rows > 0 ? request->block_start : 0;
+    part->block_end = chosen && span->select_rows > 0 ? block_end(request) : 0;
+    part->kv_rows = !chosen && writes ? kv_rows : NULL;
+    for (uint32_t i = 0; part->kv_rows != NULL && i < span->queries; i++) {
+        kv_rows[i] = rows_place(rows, (uint32_t)part->positions[i]);
+    }
+    int64_t first_byte = part->kv.n_rows > 0 ? members->sessions->by_slot[slot].store_bytes : 0;
+    part->kv.first = first_byte / system->runtime.element_bytes;
+    return part->kv.n_rows * system->row_bytes <= request->kv_bytes
+               ? 0
+               : err_world(err,
+                           "cache %s keeps %" PRId32 " rows of request %" PRIu64
+                           " but holds memory for %" PRId64,
+                           system->cache->policy.name, part->kv.n_rows, request->id,
+                           request->kv_bytes / system->row_bytes);
+}
+
+/* ---- logit rows ---- */
+
+/* The positions that the span's logit rows decide on, of which the masked ones alone where the
+ * scope says so. */
+static struct range scope_of(const struct settings *settings, const struct request *request) {
+    bool is_full = request->span.queries == request->canvas_tokens;
+    const struct range block = {request->block_start, request->span.logit_rows > 0
+                                                          ? block_end(request)
+                                                          : request->block_start};
+    if (request->span.exact &&
+        (!blocks_decide(request) || settings->logit_scope == LOGITS_QUERIES)) {
+        return block;
+    }
+    if (settings->logit_scope == LOGITS_QUERIES) {
+        return request->rows.head;
+    }
+    return settings->logit_scope == LOGITS_GENERATION && is_full && request->step_in_block == 0
+               ? (struct range){request->prompt_tokens, request->canvas_tokens}
+               : block;
+}
+
+/* What a row decides on: nothing where a record says that the step commits another position, or, in
+ * a span that lists them, where the position was decided already, even if what it was given is the
+ * mask's id. The prompt's first token stands for nothing, since it is no mask. Where a position has
+ * a place its row keeps it. */
+static int32_t target_of(const struct members *members, uint32_t member, uint32_t position,
+                         bool lists, bool is_masked) {
+    const struct planned_step *planned = members->planned;
+    const struct request *request = members_request(planned, member);
+    const struct planned_block *block = members_block(planned, member);
+    bool commits = !planned->is_recorded || block == NULL || !members_in_block(request, position) ||
+                   block->commit[position - request->block_start];
+    bool has_place = members->sessions->free_places != NULL && !lists;
+    return (has_place || commits) && (is_masked || !lists) ? (int32_t)position : 0;
+}
+
+/* Where a model's logits speak of the position after their query's, the query before the target is
+ * taken; the first query of a span stands in for the one before it, as Dream's own code has it.
+ * What decides on the first position of an exact block is the pass before it. Of a span that lists
+ * its positions where logits are shifted they follow one another, and the first is no masked one.
+ */
+static uint32_t plan_rows(struct members *members, uint32_t member, bool lists,
+                          struct step_part *part) {
+    const struct system *system = members->sessions->system;
+    const struct request *request = members_request(members->planned, member);
+    struct part_arrays *to = &members->whole;
+    int32_t *rows = to->logit_rows + to->n_logit_rows, *targets = to->targets + to->n_logit_rows;
+    const uint8_t *masked = to->masked + to->n_tokens;
+    const struct range scope = scope_of(&system->settings, request);
+    bool decides = blocks_decide(request);
+    bool masked_alone = decides && system->settings.logit_scope == LOGITS_MASKED;
+    bool is_shifted = system->model->shifted_logits || request->causal == SEES_TOKENS;
+    uint32_t left = members->sessions->limits.max_logit_rows - to->n_logit_rows;
+    uint32_t n = 0, n_before = 0, n_block = 0;
+    uint32_t n_candidates = lists ? request->span.queries : range_length(scope);
+    for (uint32_t i = 0; i < n_candidates && n < left; i++) {
+        uint32_t position = lists ? (uint32_t)part->positions[i] : scope.first + i;
+        int32_t query = lists ? (int32_t)i : (int32_t)position - part->positions[0];
+        bool is_masked =
+            lists ? masked[i] != 0
+                  : masked_alone && members_is_masked(members->planned, member, position);
+        if (!range_has(scope, position) || (masked_alone && !is_masked)) {
+            continue;
+        }
+        n_before += position < request->block_start;
+        n_block += members_in_block(request, position);
+        rows[n] = is_shifted && query > 0 ? query - 1 : query;
+        targets[n++] = target_of(members, member, position, lists, is_masked);
+    }
+    part->decision.first_row = n_before;
+    part->decision.n_rows = decides ? n_block : 0;
+    return n;
+}
+
+/* The same of a span that yields a block's first token: its last rows, each of which speaks of the
+ * position after its query's, and the last of them decides. */
+static uint32_t plan_yield_rows(struct members *members, const struct request *request,
+                                struct step_part *part) {
+    struct part_arrays *to = &members->whole;
+    int32_t *rows = to->logit_rows + to->n_logit_rows, *targets = to->targets + to->n_logit_rows;
+    uint32_t left = members->sessions->limits.max_logit_rows - to->n_logit_rows;
+    uint32_t n = request->span.logit_rows < left ? request->span.logit_rows : left;
+    for (uint32_t r = 0; r < n; r++) {
+        rows[r] = (int32_t)(request->span.queries - n + r);
+        targets[r] = part->positions[rows[r]] + 1;
+    }
+    part->decision = (struct decision){.first_row = n - 1, .n_rows = 1, .take = 1};
+    return n;
+}
+
+/* ---- places and decisions ---- */
+
+/* -1: the position is none of the active block, or the pass decides nothing. */
+static int32_t place_of(const struct members *members, const struct request *request, uint32_t slot,
+                        int32_t position) {
+    bool has_one = blocks_decide(request) && members_in_block(request, (uint32_t)position);
+    return has_one ? (int32_t)(sessions_first_place(members->sessions, slot) + position -
+                               request->block_start)
+                   : -1;
+}
+
+/* Of the positions that queries stand at and that rows decide on; empty when a block begins. */
+static int plan_places(struct members *members, const struct request *request, uint32_t slot,
+                       struct step_part *part, struct err *err) {
+    struct part_arrays *to = &members->whole;
+    bool smooths = members->sessions->system->settings.iteration == ITERATION_SMOOTH;
+    int32_t *rows = to->row_places + to->n_logit_rows, *tokens = to->token_places + to->n_tokens;
+    for (uint32_t r = 0; r < request->span.logit_rows; r++) {
+        rows[r] = place_of(members, request, slot, part->targets[r]);
+    }
+    for (uint32_t t = 0; smooths && t < request->span.queries; t++) {
+        tokens[t] = place_of(members, request, slot, part->positions[t]);
+    }
+    part->row_places = rows;
+    part->token_places = smooths ? tokens : NULL;
+    part->steps = request->steps;
+    return blocks_decide(request) && request->step_in_block == 0
+               ? sessions_empty_places(members->sessions, slot, err)
+               : 0;
+}
+
+/* Who decides on a part's rows, and by which numbers. */
+static void plan_decision(struct members *members, const struct request *request,
+                          const uint32_t *take, struct decision *decision) {
+    const struct system *system = members->sessions->system;
+    members->rule = decoder_rule(system->decoder, system->decoder_state, request);
+    decision->threshold = members->rule.threshold;
+    decision->key = members->rule.key;
+    if (take != NULL) {
+        decision->take = *take;
+        decision->n_rows = *take > 0 ? decision->n_rows : 0;
+    } else if (system->decoder->count != NULL) {
+        decision->take = request->commit_tokens;
+    } else if (system->decoder->choose != NULL) {
+        decision->n_rows = 0; /* the host decides */
+    }
+}
+
+/* Nothing is committed, and nothing outlasts the step but keys and values. */
+static void decide_nothing(struct step_part *part) {
+    part->decision.n_rows = 0;
+    part->row_places = NULL;
+}
+
+/* ---- a member ---- */
+
+static int plan_member(struct members *members, uint32_t member, const uint32_t *take,
+                       struct step_part *part, struct err *err) {
+    struct sessions *sessions = members->sessions;
+    uint32_t slot = planned_slot(members->planned, member);
+    const struct request *request = &members->planned->requests[slot];
+    bool lists = members_is_listed(sessions->system, request), yields = blocks_yield(request);
+    int status = plan_positions(members, member, lists, err);
+    if (status != 0) {
+        return status;
+    }
+    if (lists && request->rows.chooser == CHOSEN_BY_POLICY) {
+        part->masked = members->whole.masked + members->whole.n_tokens;
+    }
+    if (sessions_are_exact(sessions)) {
+        plan_pages(members, request, slot, part);
+    } else if (plan_store(members, request, slot, part, err) != 0) {
+        return err_status(err);
+    }
+    uint32_t n =
+        yields ? plan_yield_rows(members, request, part) : plan_rows(members, member, lists, part);
+    uint32_t n_span = request->span.logit_rows;
+    members->whole.n_rows[member] = yields || !lists ? n_span : n;
+    /* A record's span has the rows that its eviction left. */
+    bool narrows = members->planned->is_recorded && part->masked != NULL && blocks_decide(request);
+    if (narrows && n > n_span) {
+        part->decision.n_rows = n_span;
+    } else if (n != n_span) {
+        return err_world(err,
+                         "request %" PRIu64 " has %" PRIu32 " logit rows in its span, the engine "
+                         "finds %" PRIu32,
+                         request->id, n_span, n);
+    }
+    if (yields && take == NULL) {
+        return 0; /* whatever the decoder */
+    }
+    if (sessions->free_places != NULL && plan_places(members, request, slot, part, err) != 0) {
+        return err_status(err);
+    }
+    plan_decision(members, request, take, &part->decision);
+    return 0;
+}
+
+/* A request that is computed along and changes nothing, where the cache is exact: as many queries
+ * as its span has, at the last positions that it holds rows of, up to the span's own; fresh keys
+ * and values go nowhere. */
+static int plan_idle(struct members *members, uint32_t member, struct step_part *part,
+                     struct err *err) {
+    struct part_arrays *to = &members->whole;
+    const uint32_t slot = planned_slot(members->planned, member);
+    const struct request *request = &members->planned->requests[slot];
+    const struct span *span = &request->span;
+    int64_t held =
+        (int64_t)members->sessions->pages.held[slot] * members->sessions->system->budget.unit_rows;
+    int64_t end = (int64_t)span->context + span->queries;
+    end = held < end ? held : end;
+    if (end < span->queries) {
+        return err_world(
+            err, "request %" PRIu64 " runs %" PRIu32 " queries idle but holds %" PRId64 " rows",
+            request->id, span->queries, end);
+    }
+    for (uint32_t i = 0; i < span->queries; i++) {
+        to->positions[to->n_tokens + i] = (int32_t)(end - span->queries + i);
+    }
+    plan_pages(members, request, slot, part);
+    part->kv_pages.reads_only = true;
+    for (uint32_t i = 0; i < span->queries; i++) {
+        to->extents[to->n_tokens + i] = (int32_t)end;
+    }
+    for (uint32_t r = 0; r < span->logit_rows; r++) {
+        to->logit_rows[to->n_logit_rows + r] = (int32_t)r;
+        to->targets[to->n_logit_rows + r] = part->positions[r];
+    }
+    to->n_rows[member] = span->logit_rows;
+    return 0;
+}
+
+/* ---- the step ---- */
+
+static int plan_parts(struct members *members, const uint32_t *take, struct err *err) {
+    const struct planned_step *planned = members->planned;
+    const struct sessions *sessions = members->sessions;
+    struct part_arrays *to = &members->whole;
+    for (uint32_t i = 0; i < planned_spans(planned); i++) {
+        uint32_t slot = planned_slot(planned, i);
+        bool is_idle = i >= planned->n_slots;
+        struct step_part *part = &to->parts[i];
+        *part = (struct step_part){.canvas = sessions->by_slot[slot].canvas,
+                                   .positions = to->positions + to->n_tokens,
+                                   .logit_rows = to->logit_rows + to->n_logit_rows,
+                                   .targets = to->targets + to->n_logit_rows};
+        uint32_t queries = planned->requests[slot].span.queries;
+        if (to->n_tokens + queries > sessions->limits.max_tokens) {
+            return err_usage(err,
+                             "a step of more than the %" PRIu32 " tokens the engine was opened for",
+                             sessions->limits.max_tokens);
+        }
+        int status =
+            is_idle && sessions_are_exact(sessions)
+                ? plan_idle(members, i, part, err)
+                : plan_member(members, i, take != NULL && !is_idle ? &take[i] : NULL, part, err);
+        if (status != 0) {
+            return status;
+        }
+        if (is_idle) { /* of it nothing changes */
+            decide_nothing(part);
+            part->kv_rows = NULL;
+        }
+        to->n_tokens += queries;
+        to->n_logit_rows += to->n_rows[i];
+    }
+    return 0;
+}
+
+int members_plan(struct members *members, const struct planned_step *planned, const uint32_t *take,
+                 const struct placement *placement, struct step *step, struct err *err) {
+    const struct system *system = members->sessions->system;
+    uint32_t n = planned_spans(planned), most = members->sessions->limits.max_requests;
+    if (n > most) {
+        return err_usage(err,
+                         "a batch of %" PRIu32 " requests, but the engine was opened for %" PRIu32,
+                         n, most);
+    }
+    members->planned = planned;
+    members->decided = &members->whole;
+    members->seen = (struct eviction){0};
+    members->whole.n_tokens = members->whole.n_logit_rows = 0;
+    if (sessions_make_room(members->sessions, placement, err) != 0 ||
+        plan_parts(members, take, err) != 0) {
+        return err_status(err);
+    }
+    struct decoder_credit credit = {0};
+    if (system->decoder->credit != NULL) {
+        system->decoder->credit(system->decoder_state, &credit);
+    }
+    *step = (struct step){.placement = placement,
+                          .shape = planned->shape,
+                          .parts = members->whole.parts,
+                          .rule = members->rule,
+                          .credit = credit.rule};
+    return 0;
+}
+
+void members_decide_nothing(struct members *members) {
+    for (uint32_t i = 0; i < planned_spans(members->planned); i++) {
+        decide_nothing(&members->whole.parts[i]);
+    }
+}
+
+/* ---- what it commits ---- */
+
+void members_note_commit(const struct planned_step *planned, uint32_t member, int32_t target) {
+    const struct request *request = members_request(planned, member);
+    const struct planned_block *block = members_block(planned, member);
+    uint32_t offset = (uint32_t)target - request->block_start;
+    if (block != NULL && offset < request->block_length && block->masked[offset]) {
+        block->commit[offset] = 1;
+    }
+}
+
+void members_settle(const struct members *members, const uint8_t *committed) {
+    for (uint32_t i = 0; i < members->planned->n_slots; i++) {
+        const struct step_part *part = &members->decided->parts[i];
+        for (uint32_t r = 0; r < part->decision.n_rows; r++) {
+            uint32_t row = part->decision.first_row + r;
+            if (committed[row]) {
+                members_note_commit(members->planned, i, part->targets[row]);
+            }
+        }
+        committed += members->decided->n_rows[i];
+    }
+}
+
+void members_count(const struct planned_step *planned, uint32_t *commits) {
+    for (uint32_t i = 0; i < planned->n_slots; i++) {
+        const struct request *request = members_request(planned, i);
+        const struct planned_block *block = members_block(planned, i);
+        if (block != NULL) {
+            commits[i] = 0;
+            for (uint32_t at = 0; at < request->block_length; at++) {
+                commits[i] += block->commit[at];
+            }
+        }
+        commits[i] = blocks_yield(request) ? 1 : commits[i];
+    }
+}
+
+uint32_t members_masked_rows(const struct members *members, uint32_t member, uint32_t *rows) {
+    const struct request *request = members_request(members->planned, member);
+    const int32_t *targets = members->decided->parts[member].targets;
+    uint32_t n = 0;
+    for (uint32_t row = 0; blocks_decide(request) && row < members->decided->n_rows[member];
+         row++) {
+        uint32_t target = (uint32_t)targets[row];
+        if (members_in_block(request, target) &&
+            members_is_masked(members->planned, member, target)) {
+            rows[n++] = row;
+        }
+    }
+    return n;
+}

@@ -1,0 +1,303 @@
+#include "engine/session/outcome.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/zeroed.h"
+#include "sim/cache/blocks.h"
+
+void outcome_open(struct outcome *outcome, const struct members *members, struct forward *forward) {
+    const struct step_limits *limits = &members->sessions->limits;
+    uint32_t block = members->sessions->system->settings.block_tokens;
+    size_t unrolled = limits->max_unrolled > 1 ? limits->max_unrolled : 1;
+    *outcome = (struct outcome){
+        .members = members,
+        .forward = forward,
+        .commits = zeroed(unrolled * limits->max_requests, sizeof *outcome->commits),
+        .result = {.token = zeroed(limits->max_logit_rows, sizeof(int32_t)),
+                   .confidence = zeroed(limits->max_logit_rows, sizeof(float)),
+                   .margin = zeroed(limits->max_logit_rows, sizeof(float)),
+                   .entropy = zeroed(limits->max_logit_rows, sizeof(float)),
+                   .committed = zeroed(limits->max_logit_rows, sizeof(uint8_t)),
+                   .n_committed = zeroed(limits->max_requests, sizeof(int32_t))},
+        .left = zeroed(limits->max_requests, sizeof *outcome->left),
+        .rows = zeroed(block, sizeof *outcome->rows),
+        .offsets = zeroed(block, sizeof *outcome->offsets),
+        .confidence = zeroed(block, sizeof *outcome->confidence),
+        .margin = zeroed(block, sizeof *outcome->margin),
+        .entropy = zeroed(block, sizeof *outcome->entropy),
+        .chosen = zeroed(block, sizeof *outcome->chosen),
+    };
+}
+
+void outcome_close(struct outcome *outcome) {
+    const struct step_result *result = &outcome->result;
+    void *const all[] = {outcome->commits, result->token,     result->confidence,  result->margin,
+                         result->entropy,  result->committed, result->n_committed, outcome->left,
+                         outcome->rows,    outcome->offsets,  outcome->confidence, outcome->margin,
+                         outcome->entropy, outcome->chosen};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        free(all[i]);
+    }
+    decode_positions_fini(&outcome->positions);
+    *outcome = (struct outcome){0};
+}
+
+static const struct system *system_of(const struct outcome *outcome) {
+    return outcome->members->sessions->system;
+}
+
+bool outcome_is_watched(const struct outcome *outcome) {
+    return outcome->watch.see != NULL;
+}
+
+bool outcome_tracks_rows(const struct outcome *outcome) {
+    const struct system *system = system_of(outcome);
+    return outcome_is_watched(outcome) || system->decoder->choose != NULL ||
+           system->settings.logit_scope == LOGITS_MASKED || rows_leave_out(&system->rows);
+}
+
+/* In the step number `i` of those since the host looked last. */
+static int not_numbers(const struct request *request, uint32_t i, struct err *err) {
+    return err_world(err, "the logits of request %" PRIu64 " are not numbers in its step %" PRIu32,
+                     request->id, request->steps + i + 1);
+}
+
+/* ---- the host's choice ---- */
+
+/* Confidences as decoders are promised them: between 0 and 1, neither of them reached. */
+static float open_interval(float confidence) {
+    return fminf(fmaxf(confidence, FLT_MIN), 1 - FLT_EPSILON / 2);
+}
+
+/* What the decoder is shown of a member's `n` rows, which are `first` and following in the results.
+ */
+static struct decode_seen look(struct outcome *outcome, uint32_t member, uint32_t first,
+                               uint32_t n) {
+    const struct members *members = outcome->members;
+    const struct request *request = members_request(members->planned, member);
+    bool statistics = system_of(outcome)->decoder->reads_statistics != 0;
+    for (uint32_t j = 0; j < n; j++) {
+        uint32_t row = outcome->rows[j];
+        outcome->offsets[j] =
+            (uint32_t)members->decided->parts[member].targets[row] - request->block_start;
+        outcome->confidence[j] = open_interval(outcome->result.confidence[first + row]);
+        outcome->margin[j] = outcome->result.margin[first + row];
+        outcome->entropy[j] = outcome->result.entropy[first + row];
+    }
+    return (struct decode_seen){.n = n,
+                                .first = request->block_start,
+                                .offset = outcome->offsets,
+                                .confidence = outcome->confidence,
+                                .margin = statistics ? outcome->margin : NULL,
+                                .entropy = statistics ? outcome->entropy : NULL};
+}
+
+/* Commit what the decoder marked among a member's masked rows, which is as many as it says. */
+static int commit_chosen(struct outcome *outcome, uint32_t member, uint32_t first, uint32_t n,
+                         struct err *err) {
+    const struct step_part *part = &outcome->members->decided->parts[member];
+    uint32_t n_chosen = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        if (outcome->chosen[j]) {
+            int32_t target = part->targets[outcome->rows[j]];
+            n_chosen++;
+            members_note_commit(outcome->members->planned, member, target);
+            if (forward_write_canvas(outcome->forward, part->canvas + target,
+                                     &outcome->result.token[first + outcome->rows[j]], 1,
+                                     err) != 0) {
+                return err_status(err);
+            }
+        }
+    }
+    return n_chosen == outcome->commits[member]
+               ? 0
+               : err_world(err,
+                           "decoder %s broke its promise: it says that it commits %" PRIu32
+                           " positions and marks %" PRIu32,
+                           system_of(outcome)->decoder->policy.name, outcome->commits[member],
+                           n_chosen);
+}
+
+/* The decoder reads what is known of each member's masked positions and chooses. */
+static int choose_on_host(struct outcome *outcome, struct err *err) {
+    const struct members *members = outcome->members;
+    const struct system *system = system_of(outcome);
+    struct step_result result = outcome->result;
+    result.committed = NULL;
+    result.n_committed = NULL;
+    int status = forward_result(outcome->forward, &result, err);
+    for (uint32_t i = 0, first = 0; status == 0 && i < members->planned->n_slots; i++) {
+        const struct request *request = members_request(members->planned, i);
+        uint32_t n = members_masked_rows(members, i, outcome->rows);
+        outcome->commits[i] = 0;
+        for (uint32_t j = 0; j < n; j++) {
+            if (isnan(result.confidence[first + outcome->rows[j]])) {
+                return not_numbers(request, 0, err);
+            }
+        }
+        if (n > 0) { /* none in a prefill, a commit pass */
+            const struct decode_seen seen = look(outcome, i, first, n);
+            outcome->commits[i] =
+                system->decoder->choose(system->decoder_state, request, &seen, outcome->chosen);
+            status = commit_chosen(outcome, i, first, n, err);
+        }
+        first += members->decided->n_rows[i];
+    }
+    return status;
+}
+
+/* ---- the device's decisions ---- */
+
+/* A counting decoder's word is held against what the device committed. */
+static int check_count(const struct system *system, const struct request *request, uint32_t commits,
+                       struct err *err) {
+    uint32_t counted = request->commit_tokens;
+    bool counts = system->decoder->count != NULL && !blocks_yield(request);
+    bool may_lack = members_is_listed(system, request);
+    return !counts || commits == counted || (commits < counted && may_lack)
+               ? 0
+               : err_world(err,
+                           "the device committed %" PRIu32 " positions of request %" PRIu64
+                           ", its decoder counts %" PRIu32,
+                           commits, request->id, request->commit_tokens);
+}
+
+int outcome_read(struct outcome *outcome, bool decided, struct err *err) {
+    const struct planned_step *planned = outcome->members->planned;
+    bool settles = outcome_tracks_rows(outcome) && !planned->is_recorded;
+    const struct step_result result = {.committed = settles ? outcome->result.committed : NULL,
+                                       .n_committed = outcome->result.n_committed};
+    int status = forward_result(outcome->forward, &result, err);
+    if (status == 0 && settles) {
+        members_settle(outcome->members, result.committed);
+    }
+    for (uint32_t i = 0; status == 0 && i < planned->n_slots; i++) {
+        const struct request *request = members_request(planned, i);
+        if (result.n_committed[i] == DECODE_NOT_NUMBERS) {
+            return not_numbers(request, 0, err);
+        }
+        uint32_t commits = (uint32_t)result.n_committed[i], masked = request->masked_in_block;
+        status = decided ? 0 : check_count(system_of(outcome), request, commits, err);
+        /* A position that was given the mask's own id looks masked to the device and is decided
+         * again; it was counted when it was decided first. */
+        outcome->commits[i] = decided || commits < masked ? commits : masked;
+    }
+    return status;
+}
+
+/* ---- watching ---- */
+
+void outcome_watch(struct outcome *outcome, const struct position_watch *watch) {
+    outcome->watch = *watch;
+    decode_positions_init(&outcome->positions, system_of(outcome)->settings.block_tokens);
+}
+
+/* What layers before and at the eviction said of a member's positions, where one was asked. */
+static void take_importance(const struct members *members, uint32_t member,
+                            struct decode_positions *p) {
+    const struct eviction *seen = &members->seen;
+    p->has_importance = seen->before != NULL && members->whole.parts[member].masked != NULL;
+    memset(p->before, 0, p->length * sizeof *p->before);
+    memset(p->after, 0, p->length * sizeof *p->after);
+    for (uint32_t i = 0, at = 0; p->has_importance && i < p->length; i++) {
+        if (p->run[i] && p->masked[i]) {
+            p->before[i] = seen->before[(uint32_t)seen->first[member] + at];
+            p->after[i] = seen->after[(uint32_t)seen->first[member] + at];
+        }
+        at += p->run[i] != 0;
+    }
+}
+
+/* And what its logit rows said, from `first` on in the results. */
+static void take_rows(struct outcome *outcome, uint32_t member, uint32_t first) {
+    const struct step_result *said = &outcome->result;
+    struct decode_positions *p = &outcome->positions;
+    const int32_t *targets = outcome->members->decided->parts[member].targets;
+    uint32_t n = members_masked_rows(outcome->members, member, outcome->rows);
+    memset(p->seen, 0, p->length);
+    for (uint32_t i = 0; i < p->length; i++) {
+        p->token[i] = 0;
+        p->confidence[i] = p->margin[i] = p->entropy[i] = 0;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t row = first + outcome->rows[i];
+        uint32_t at = (uint32_t)targets[outcome->rows[i]] - p->start;
+        p->seen[at] = p->masked[at] && p->keep[at];
+        if (p->seen[at]) {
+            p->token[at] = said->token[row];
+            p->confidence[at] = said->confidence[row];
+            p->margin[at] = said->margin[row];
+            p->entropy[at] = 0 - said->entropy[row];
+        }
+    }
+}
+
+/* The step's commits are noted in its blocks. */
+static int tell_watch(struct outcome *outcome, struct err *err) {
+    const struct members *members = outcome->members;
+    struct decode_positions *p = &outcome->positions;
+    struct step_result said = outcome->result;
+    said.committed = NULL;
+    said.n_committed = NULL;
+    int status = forward_result(outcome->forward, &said, err);
+    for (uint32_t i = 0, first = 0; status == 0 && i < members->planned->n_slots; i++) {
+        const struct request *request = members_request(members->planned, i);
+        const struct planned_block *block = members_block(members->planned, i);
+        p->start = request->block_start;
+        p->length = request->block_length;
+        memcpy(p->masked, block->masked, p->length);
+        memcpy(p->run, block->run, p->length);
+        memcpy(p->keep, block->keep, p->length);
+        memcpy(p->commit, block->commit, p->length);
+        take_rows(outcome, i, first);
+        take_importance(members, i, p);
+        status = outcome->watch.see(outcome->watch.state, request->id, p, err);
+        first += members->decided->n_rows[i];
+    }
+    return status;
+}
+
+/* ---- the step ---- */
+
+int outcome_wait(struct outcome *outcome, bool decided, double *device_ns, struct err *err) {
+    bool host_chooses = system_of(outcome)->decoder->choose != NULL && !decided;
+    if (forward_wait(outcome->forward, device_ns, err) != 0) {
+        return err_status(err);
+    }
+    int status = host_chooses ? choose_on_host(outcome, err) : outcome_read(outcome, decided, err);
+    if (status != 0) {
+        return status;
+    }
+    members_count(outcome->members->planned, outcome->commits);
+    return outcome_is_watched(outcome) && !outcome->members->planned->is_recorded
+               ? tell_watch(outcome, err)
+               : 0;
+}
+
+int outcome_wait_unrolled(struct outcome *outcome, uint32_t n_steps, double *device_ns,
+                          struct err *err) {
+    const struct planned_step *planned = outcome->members->planned;
+    uint32_t n = planned->n_slots;
+    int32_t *n_committed = outcome->result.n_committed;
+    int status = forward_wait(outcome->forward, device_ns, err);
+    for (uint32_t i = 0; i < n; i++) {
+        outcome->left[i] = members_request(planned, i)->masked_in_block;
+    }
+    for (uint32_t s = 0; status == 0 && s < n_steps; s++) {
+        status = forward_committed(outcome->forward, s, n_committed, err);
+        for (uint32_t i = 0; status == 0 && i < n; i++) {
+            if (n_committed[i] == DECODE_NOT_NUMBERS) {
+                return not_numbers(members_request(planned, i), s, err);
+            }
+            uint32_t committed = (uint32_t)n_committed[i];
+            committed = committed < outcome->left[i] ? committed : outcome->left[i];
+            outcome->commits[(size_t)s * n + i] = committed;
+            outcome->left[i] -= committed;
+        }
+    }
+    return status;
+}
