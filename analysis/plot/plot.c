@@ -45,10 +45,6 @@ struct layout {
     int note_rows;
 };
 
-static bool has_value(const double *values, size_t i) {
-    return values != NULL && isfinite(values[i]);
-}
-
 static size_t name_index(const struct layout *layout, const char *name) {
     size_t i = 0;
     while (i < layout->n_names && strcmp(layout->names[i], name) != 0) {
@@ -65,7 +61,7 @@ static int collect_names(struct layout *layout, struct err *err) {
             const struct plot_series *series = &panel->series[s];
             ASSERT(panel->kind == PANEL_XY || series->n == panel->n_categories);
             for (size_t i = 0; i < series->n; i++) {
-                layout->has_paper = layout->has_paper || has_value(series->paper, i);
+                layout->has_paper = layout->has_paper || isfinite(series->points[i].paper);
             }
             if (name_index(layout, series->name) < layout->n_names) {
                 continue;
@@ -155,29 +151,32 @@ static int lay_out(const struct figure *figure, struct layout *layout, struct er
     return 0;
 }
 
+static double or_zero(double value) {
+    return isfinite(value) ? value : 0;
+}
+
 /* The data of one series: x y low high paper width; bars get their place in the group. */
 static void write_data(FILE *out, const struct panel *panel, size_t p, size_t s) {
     const struct plot_series *series = &panel->series[s];
     fprintf(out, "$p%zus%zu << EOD\n", p, s);
     double width = panel->kind == PANEL_STACKED ? 0.6 : 0.8 / (double)panel->n_series;
     for (size_t i = 0; i < series->n; i++) {
-        double x = 0, y = series->y[i];
-        double low = has_value(series->low, i) ? series->low[i] : y;
-        double high = has_value(series->high, i) ? series->high[i] : y;
-        double paper = has_value(series->paper, i) ? series->paper[i] : NAN;
-        if (panel->kind == PANEL_XY) {
-            x = series->x[i];
-        } else if (panel->kind == PANEL_BARS) {
+        const struct plot_point *point = &series->points[i];
+        double x = point->x, y = point->y;
+        double low = isfinite(point->low) ? point->low : y;
+        double high = isfinite(point->high) ? point->high : y;
+        if (panel->kind == PANEL_BARS) {
             x = (double)i + ((double)s + 0.5) * width - 0.4;
-        } else {
+        } else if (panel->kind == PANEL_STACKED) {
             /* Cumulative from the bottom; taller bars are drawn first. */
             x = (double)i;
             y = 0;
             for (size_t below = 0; below <= s; below++) {
-                y += has_value(panel->series[below].y, i) ? panel->series[below].y[i] : 0;
+                y += or_zero(panel->series[below].points[i].y);
             }
         }
-        fprintf(out, "%.9g %.9g %.9g %.9g %.9g %.9g\n", x, y, low, high, paper, 0.94 * width);
+        fprintf(out, "%.9g %.9g %.9g %.9g %.9g %.9g\n", x, y, low, high, point->paper,
+                0.94 * width);
     }
     fputs("EOD\n", out);
 }
@@ -203,16 +202,17 @@ static struct range y_range(const struct panel *panel) {
     for (size_t s = 0; s < panel->n_series; s++) {
         const struct plot_series *series = &panel->series[s];
         for (size_t i = 0; i < series->n; i++) {
-            widen(&range, series->y[i]);
-            widen(&range, has_value(series->low, i) ? series->low[i] : NAN);
-            widen(&range, has_value(series->high, i) ? series->high[i] : NAN);
-            widen(&range, has_value(series->paper, i) ? series->paper[i] : NAN);
+            const struct plot_point *point = &series->points[i];
+            widen(&range, point->y);
+            widen(&range, point->low);
+            widen(&range, point->high);
+            widen(&range, point->paper);
         }
     }
     for (size_t i = 0; panel->kind == PANEL_STACKED && i < panel->n_categories; i++) {
         double sum = 0;
         for (size_t s = 0; s < panel->n_series; s++) {
-            sum += has_value(panel->series[s].y, i) ? panel->series[s].y[i] : 0;
+            sum += or_zero(panel->series[s].points[i].y);
         }
         widen(&range, sum);
     }
@@ -226,7 +226,7 @@ static struct range x_range(const struct panel *panel) {
     struct range range = {.min_positive = INFINITY};
     for (size_t s = 0; s < panel->n_series; s++) {
         for (size_t i = 0; i < panel->series[s].n; i++) {
-            widen(&range, panel->series[s].x[i]);
+            widen(&range, panel->series[s].points[i].x);
         }
     }
     return range;
@@ -313,14 +313,12 @@ static void write_values(FILE *out, const struct panel *panel) {
         const struct plot_series *series = &panel->series[s];
         double width = 0.8 / (double)panel->n_series;
         for (size_t i = 0; i < series->n; i++) {
-            if (!isfinite(series->y[i])) {
+            const struct plot_point *point = &series->points[i];
+            if (!isfinite(point->y)) {
                 continue;
             }
-            double top = series->y[i];
-            top = has_value(series->high, i) ? fmax(top, series->high[i]) : top;
-            top = has_value(series->paper, i) ? fmax(top, series->paper[i]) : top;
-            fprintf(out, series->y[i] < 1000 ? "set label '%.3g'" : "set label '%.0f'",
-                    series->y[i]);
+            double top = fmax(point->y, fmax(point->high, point->paper)); /* NaN counts nothing */
+            fprintf(out, point->y < 1000 ? "set label '%.3g'" : "set label '%.0f'", point->y);
             fprintf(out, " at first %.9g, first %.9g center offset 0,0.9 font ',9'\n",
                     (double)i + ((double)s + 0.5) * width - 0.4, top);
         }
@@ -376,8 +374,9 @@ static void write_curves(FILE *out, const struct layout *layout, const struct pa
         const char *colour = panel->kind == PANEL_XY ? colours[name % N_COLOURS] : "#000000";
         bool bars = false, printed = false;
         for (size_t i = 0; i < series->n; i++) {
-            bars = bars || has_value(series->low, i) || has_value(series->high, i);
-            printed = printed || has_value(series->paper, i);
+            const struct plot_point *point = &series->points[i];
+            bars = bars || isfinite(point->low) || isfinite(point->high);
+            printed = printed || isfinite(point->paper);
         }
         if (bars) {
             fprintf(out,

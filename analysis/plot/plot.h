@@ -26,14 +26,17 @@ enum line_style {
     STYLE_DASHED, /* a reference line */
 };
 
-/* `n` values; a NaN is a gap. In bar panels x is ignored and n is the panel's n_categories. */
+/* A NaN is a gap, or nothing: no error bar from low to high, no printed value. */
+struct plot_point {
+    double x, y, low, high, paper;
+};
+
+/* In bar panels x is ignored and n is the panel's n_categories. */
 struct plot_series {
     const char *name; /* in the legend, and the identity of its colour */
-    const double *x, *y;
+    const struct plot_point *points;
     size_t n;
-    enum line_style style;    /* PANEL_XY only */
-    const double *low, *high; /* ends of error bars, or both NULL */
-    const double *paper;      /* printed values at the same x; NULL or NaN where there are none */
+    enum line_style style; /* PANEL_XY only */
 };
 
 struct panel {

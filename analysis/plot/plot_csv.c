@@ -5,9 +5,9 @@
 #include "analysis/output.h"
 #include "analysis/plot/plot.h"
 
-static void csv_number(FILE *out, const double *values, size_t i, char end) {
-    if (values != NULL && isfinite(values[i])) {
-        fprintf(out, "%.9g", values[i]);
+static void csv_number(FILE *out, double value, char end) {
+    if (isfinite(value)) {
+        fprintf(out, "%.9g", value);
     }
     fputc(end, out);
 }
@@ -24,20 +24,21 @@ int figure_write_csv(const struct figure *figure, const char *path, struct err *
         for (size_t s = 0; s < panel->n_series; s++) {
             const struct plot_series *series = &panel->series[s];
             for (size_t i = 0; i < series->n; i++) {
+                const struct plot_point *point = &series->points[i];
                 output_csv_text(out, panel->title);
                 fputc(',', out);
                 output_csv_text(out, series->name);
                 fputc(',', out);
                 if (panel->kind == PANEL_XY) {
-                    csv_number(out, series->x, i, ',');
+                    csv_number(out, point->x, ',');
                 } else {
                     output_csv_text(out, panel->categories[i]);
                     fputc(',', out);
                 }
-                csv_number(out, series->y, i, ',');
-                csv_number(out, series->low, i, ',');
-                csv_number(out, series->high, i, ',');
-                csv_number(out, series->paper, i, '\n');
+                csv_number(out, point->y, ',');
+                csv_number(out, point->low, ',');
+                csv_number(out, point->high, ',');
+                csv_number(out, point->paper, '\n');
             }
         }
     }

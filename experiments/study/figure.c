@@ -161,38 +161,26 @@ static size_t place_of(const struct panel *panel, const json_t *row, size_t i) {
     return i;
 }
 
-static double *no_numbers(size_t n) {
-    double *numbers = malloc((n + 1) * sizeof *numbers);
-    ASSERT(numbers != NULL);
-    for (size_t i = 0; i < n; i++) {
-        numbers[i] = (double)NAN;
-    }
-    return numbers;
-}
-
 static void lay_series(const char *name, const json_t *rows, const struct panel *panel,
                        struct plot_series *out) {
+    const double none = (double)NAN;
     size_t n = panel->kind == PANEL_XY ? json_array_size(rows) : panel->n_categories;
-    double *x = no_numbers(n), *y = no_numbers(n), *low = no_numbers(n), *high = no_numbers(n),
-           *paper = no_numbers(n);
-    int style = word_index(style_words, word_at(json_array_get(rows, 0), "style"));
+    struct plot_point *points = calloc(n + 1, sizeof *points);
+    ASSERT(points != NULL);
+    for (size_t i = 0; i < n; i++) {
+        points[i] = (struct plot_point){none, none, none, none, none};
+    }
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i);
-        size_t at = place_of(panel, row, i);
-        x[at] = number_at(row, "x");
-        y[at] = number_at(row, "y");
-        low[at] = number_at(row, "low");
-        high[at] = number_at(row, "high");
-        paper[at] = number_at(row, "paper");
+        points[place_of(panel, row, i)] =
+            (struct plot_point){number_at(row, "x"), number_at(row, "y"), number_at(row, "low"),
+                                number_at(row, "high"), number_at(row, "paper")};
     }
+    int style = word_index(style_words, word_at(json_array_get(rows, 0), "style"));
     *out = (struct plot_series){.name = name,
-                                .x = x,
-                                .y = y,
+                                .points = points,
                                 .n = n,
-                                .style = style > 0 ? (enum line_style)style : STYLE_LINE_POINTS,
-                                .low = low,
-                                .high = high,
-                                .paper = paper};
+                                .style = style > 0 ? (enum line_style)style : STYLE_LINE_POINTS};
 }
 
 static void lay_panel(const struct study *study, const char *title, json_t *series,
@@ -234,7 +222,7 @@ static void share_range(struct panel *panels, size_t n) {
         ASSERT(sums != NULL);
         for (size_t s = 0; s < panels[p].n_series; s++) {
             for (size_t i = 0; i < panels[p].series[s].n; i++) {
-                double y = panels[p].series[s].y[i];
+                double y = panels[p].series[s].points[i].y;
                 bool adds = panels[p].kind == PANEL_STACKED && isfinite(y);
                 sums[adds ? i : most] = adds ? sums[i] + y : y;
                 min = fmin(min, y); /* of a NaN and a number, the number */
@@ -312,12 +300,7 @@ static void tear_up(struct sheet *sheet) {
     for (size_t p = 0; p < sheet->figure.n_panels; p++) {
         const struct panel *panel = &sheet->figure.panels[p];
         for (size_t s = 0; s < panel->n_series; s++) {
-            const struct plot_series *series = &panel->series[s];
-            const double *const numbers[] = {series->x, series->y, series->low, series->high,
-                                             series->paper};
-            for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-                free((void *)(uintptr_t)numbers[i]);
-            }
+            free((void *)(uintptr_t)panel->series[s].points);
         }
         free((void *)(uintptr_t)panel->series);
         free((void *)(uintptr_t)panel->categories);

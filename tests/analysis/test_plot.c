@@ -44,21 +44,16 @@ static char *read_all(const char *path) {
     return text;
 }
 
-static const double rates[] = {0.1, 0.2, 0.4}, ours[] = {20, 40, 76}, low[] = {19, 38, 70},
-                    high[] = {21, 44, 80}, printed[] = {NAN, NAN, 76.6}, other[] = {20, NAN, 42};
+static const struct plot_point ours[] = {
+    {0.1, 20, 19, 21, NAN}, {0.2, 40, 38, 44, NAN}, {0.4, 76, 70, 80, 76.6}};
+static const struct plot_point other[] = {
+    {0.1, 20, NAN, NAN, NAN}, {0.2, NAN, NAN, NAN, NAN}, {0.4, 42, NAN, NAN, NAN}};
 static const char *const names[] = {"LiveBench", "Burst, bursty", "OSC"};
 static const struct plot_series lines[] = {
-    {.name = "dLLM-Serve",
-     .x = rates,
-     .y = ours,
-     .n = 3,
-     .low = low,
-     .high = high,
-     .paper = printed},
-    {.name = "Fast-dLLM", .x = rates, .y = other, .n = 3, .style = STYLE_STEPS}};
-static const struct plot_series bars[] = {
-    {.name = "dLLM-Serve", .y = ours, .n = 3, .paper = printed},
-    {.name = "Fast-dLLM", .y = other, .n = 3}};
+    {.name = "dLLM-Serve", .points = ours, .n = 3},
+    {.name = "Fast-dLLM", .points = other, .n = 3, .style = STYLE_STEPS}};
+static const struct plot_series bars[] = {{.name = "dLLM-Serve", .points = ours, .n = 3},
+                                          {.name = "Fast-dLLM", .points = other, .n = 3}};
 static const struct panel panels[] = {{.kind = PANEL_XY,
                                        .title = "Throughput",
                                        .x_label = "Rate (req/s)",
@@ -110,7 +105,7 @@ TEST(a_figure_is_written_as_svg_png_and_csv) {
     ck_assert_int_eq(strncmp(csv, "panel,series,x,y,low,high,paper\n", 32), 0);
     ck_assert_ptr_nonnull(strstr(csv, "Throughput,dLLM-Serve,0.4,76,70,80,76.6\n"));
     ck_assert_ptr_nonnull(strstr(csv, "Throughput,Fast-dLLM,0.2,,,,\n"));
-    ck_assert_ptr_nonnull(strstr(csv, "Stack,dLLM-Serve,\"Burst, bursty\",40,,,\n"));
+    ck_assert_ptr_nonnull(strstr(csv, "Stack,dLLM-Serve,\"Burst, bursty\",40,38,44,\n"));
     remove_files((const char *const[]){"fig.svg", "fig.png", "fig.pdf", "fig.csv"}, 4);
 }
 
@@ -141,8 +136,8 @@ TEST(the_same_figure_gives_the_same_svg) {
 
 TEST(a_panel_without_values_says_no_data) {
     make_folder();
-    const double nothing[] = {NAN, NAN, NAN};
-    const struct plot_series series[] = {{.name = "a", .x = rates, .y = nothing, .n = 3}};
+    const struct plot_point nothing[] = {{0.1, NAN, NAN, NAN, NAN}, {0.4, NAN, NAN, NAN, NAN}};
+    const struct plot_series series[] = {{.name = "a", .points = nothing, .n = 2}};
     struct panel panel = panels[0];
     panel.series = series;
     panel.n_series = 1;
