@@ -10,27 +10,16 @@
 
 #include "sim/base/num.h"
 
-static int series_reserve(struct series *series, size_t capacity, struct err *err) {
-    if (capacity <= series->capacity) {
-        return 0;
-    }
-    double *values = capacity > SIZE_MAX / sizeof *values
-                         ? NULL
-                         : realloc(series->values, capacity * sizeof *values);
-    if (values == NULL) {
-        return err_world(err, "out of memory: cannot keep the figures of %zu requests", capacity);
-    }
-    series->values = values;
-    series->capacity = capacity;
-    return 0;
-}
-
 int series_push(struct series *series, double value, struct err *err) {
     if (series->n == series->capacity) {
-        int rc = series_reserve(series, series->capacity == 0 ? 256 : 2 * series->capacity, err);
-        if (rc != 0) {
-            return rc;
+        size_t capacity = series->capacity == 0 ? 256 : 2 * series->capacity;
+        double *values = realloc(series->values, capacity * sizeof *values);
+        if (values == NULL) {
+            return err_world(err, "out of memory: cannot keep the figures of %zu requests",
+                             capacity);
         }
+        series->values = values;
+        series->capacity = capacity;
     }
     series->values[series->n++] = value;
     return 0;
@@ -52,16 +41,6 @@ void summary_fini(struct summary *summary) {
     free(summary->arrival_s.values);
     free(summary->waiting_s.values);
     *summary = (struct summary){0};
-}
-
-int summary_reserve(struct summary *summary, size_t n_requests, struct err *err) {
-    struct series *all[] = {&summary->latency_s, &summary->ttfb_s, &summary->queue_s,
-                            &summary->tpot_s, &summary->arrival_s};
-    int rc = 0;
-    for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == 0; i++) {
-        rc = series_reserve(all[i], n_requests, err);
-    }
-    return rc;
 }
 
 static int add_completed(struct summary *summary, const struct request_record *record,

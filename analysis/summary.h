@@ -100,9 +100,6 @@ int64_t summary_kv_peak(const struct summary *summary, const struct run_facts *f
 void summary_init(struct summary *summary, const struct slo *slo); /* `slo` may be NULL */
 void summary_fini(struct summary *summary);
 
-/* Make room for `n_requests`, so that the sink allocates nothing up to there. */
-int summary_reserve(struct summary *summary, size_t n_requests, struct err *err);
-
 /* A sink that adds to `summary`, which must outlive it. */
 struct sink summary_sink(struct summary *summary);
 

@@ -158,27 +158,6 @@ void paper_fini(struct paper *paper) {
     *paper = (struct paper){0};
 }
 
-static bool matches(const char *wanted, const char *text) {
-    return wanted == NULL || strcmp(wanted, text) == 0;
-}
-
-const struct paper_row *paper_find(const struct paper *paper, const char *gpu, const char *dataset,
-                                   const char *system, const char *setting, const char *quantity) {
-    const struct paper_row *found = NULL;
-    for (size_t i = 0; i < paper->n_rows; i++) {
-        const struct paper_row *row = &paper->rows[i];
-        if (matches(gpu, row->gpu) && matches(dataset, row->dataset) &&
-            matches(system, row->system) && matches(setting, row->setting) &&
-            matches(quantity, row->quantity)) {
-            if (found != NULL) {
-                return NULL;
-            }
-            found = row;
-        }
-    }
-    return found;
-}
-
 enum paper_verdict paper_judge(const struct paper_result *result) {
     double ours = result->ours, printed = result->row->value;
     if (!isfinite(ours)) {

@@ -53,11 +53,6 @@ struct paper {
 int paper_load(const char *path, struct paper *out, struct err *err);
 void paper_fini(struct paper *paper);
 
-/* The only row that matches every text given; NULL matches anything. NULL when there is none or
- * more than one. */
-const struct paper_row *paper_find(const struct paper *paper, const char *gpu, const char *dataset,
-                                   const char *system, const char *setting, const char *quantity);
-
 /* Our number beside a paper's row. */
 struct paper_result {
     const struct paper_row *row;

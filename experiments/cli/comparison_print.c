@@ -28,22 +28,6 @@ static bool is_common(const struct comparison *c, const char *key) {
     return true;
 }
 
-static double mean_of(const struct sample *sample, const char *key) {
-    double sum = 0;
-    for (size_t i = 0; i < sample->n; i++) {
-        sum += cmd_number(sample->runs[i], key, NULL);
-    }
-    return sum / (double)sample->n;
-}
-
-static double most_of(const struct sample *sample, const char *key) {
-    double most = NAN;
-    for (size_t i = 0; i < sample->n; i++) {
-        most = fmax(most, cmd_number(sample->runs[i], key, NULL));
-    }
-    return most;
-}
-
 static void add_bytes(struct table *table, double bytes) {
     char text[32];
     table_shown(table, bytes, isfinite(bytes) ? num_format_bytes(text, sizeof text, bytes) : "-");
@@ -81,12 +65,12 @@ static void add_row(struct table *table, const struct comparison *c, size_t i, b
         sample_cell(table, sample, Q_GOODPUT, 3);
         sample_cell(table, sample, Q_ATTAINMENT, 1);
     }
-    table_add(table, "%.0f %.0f %.1f %.0f %.1f %.1f", mean_of(sample, "completed"),
-              mean_of(sample, "rejected"), mean_of(sample, "mean_batch"),
-              most_of(sample, "max_batch"), 100 * mean_of(sample, "gpu_busy"),
-              100 * mean_of(sample, "mfu"));
-    add_bytes(table, most_of(sample, "kv_peak_bytes"));
-    add_bytes(table, most_of(sample, "activation_peak_bytes"));
+    table_add(table, "%.0f %.0f %.1f %.0f %.1f %.1f", sample_mean(sample, "completed"),
+              sample_mean(sample, "rejected"), sample_mean(sample, "mean_batch"),
+              sample_most(sample, "max_batch"), 100 * sample_mean(sample, "gpu_busy"),
+              100 * sample_mean(sample, "mfu"));
+    add_bytes(table, sample_most(sample, "kv_peak_bytes"));
+    add_bytes(table, sample_most(sample, "activation_peak_bytes"));
 }
 
 static void print_table(const struct comparison *c, FILE *out) {
@@ -148,62 +132,6 @@ static void print_differences(const struct comparison *c, FILE *out) {
 
 /* ---- lines about systems: each once, with the systems it is of unless it is of all ---- */
 
-struct line {
-    const char *text; /* up to its end or a newline */
-    int length;
-};
-
-static struct line line_at(const char **rest) {
-    struct line line = {*rest, (int)strcspn(*rest, "\n")};
-    *rest += line.length + ((*rest)[line.length] == '\n');
-    return line;
-}
-
-static bool has_line(const char *text, struct line wanted) {
-    for (const char *rest = text; rest != NULL && *rest != '\0';) {
-        struct line line = line_at(&rest);
-        if (line.length == wanted.length &&
-            memcmp(line.text, wanted.text, (size_t)line.length) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* " (a, b)", or nothing where all systems that say anything say it. */
-static void print_whose(const struct comparison *c, const char *const *texts, struct line line,
-                        FILE *out) {
-    size_t n_says = 0, n_has = 0;
-    for (size_t i = 0; i < c->n; i++) {
-        n_says += texts[i] != NULL;
-        n_has += has_line(texts[i], line);
-    }
-    bool is_first = true;
-    for (size_t i = 0; n_has < n_says && i < c->n; i++) {
-        if (has_line(texts[i], line)) {
-            fprintf(out, "%s%s", is_first ? " (" : ", ", c->names[i]);
-            is_first = false;
-        }
-    }
-    fprintf(out, "%s\n", n_has < n_says ? ")" : "");
-}
-
-static void print_lines(const struct comparison *c, const char *const *texts, FILE *out) {
-    for (size_t i = 0; i < c->n; i++) {
-        for (const char *rest = texts[i]; rest != NULL && *rest != '\0';) {
-            struct line line = line_at(&rest);
-            bool is_known = false;
-            for (size_t before = 0; before < i; before++) {
-                is_known = is_known || has_line(texts[before], line);
-            }
-            if (!is_known) {
-                fprintf(out, "%.*s", line.length, line.text);
-                print_whose(c, texts, line, out);
-            }
-        }
-    }
-}
-
 static void write_host(const json_t *summary, FILE *out) {
     const json_t *host = json_object_get(summary, "host");
     if (json_is_object(host)) {
@@ -250,22 +178,41 @@ static void write_warnings(const struct comparison *c, size_t i, FILE *out) {
     caution_print(&c->warnings[i], NULL, out);
 }
 
+/* Every line that `write` gives of some system, in the order in which they come, and of which they
+ * are unless it is all of those with a result. */
 static void print_texts(const struct comparison *c,
                         void (*write)(const struct comparison *c, size_t i, FILE *out), FILE *out) {
-    char *texts[ASKED_MOST_SYSTEMS] = {NULL};
+    json_t *lines = json_object(), *names; /* {line: [name, ...]} */
+    const char *line;
+    size_t n_says = 0, n;
+    json_t *name;
     for (size_t i = 0; i < c->n; i++) {
-        size_t size;
-        if (sample_any(&c->samples[i]) != NULL) {
-            FILE *text = open_memstream(&texts[i], &size);
-            ASSERT(text != NULL);
-            write(c, i, text);
-            fclose(text);
+        char *text = NULL, *rest = NULL;
+        FILE *memory = sample_any(&c->samples[i]) != NULL ? open_memstream(&text, &n) : NULL;
+        if (memory == NULL) {
+            continue;
         }
+        write(c, i, memory);
+        fclose(memory);
+        n_says++;
+        for (char *at = strtok_r(text, "\n", &rest); at != NULL; at = strtok_r(NULL, "\n", &rest)) {
+            if (json_object_get(lines, at) == NULL) {
+                json_object_set_new(lines, at, json_array());
+            }
+            json_array_append_new(json_object_get(lines, at), json_string(c->names[i]));
+        }
+        free(text);
     }
-    print_lines(c, (const char *const *)texts, out);
-    for (size_t i = 0; i < c->n; i++) {
-        free(texts[i]);
+    json_object_foreach(lines, line, names) {
+        fputs(line, out);
+        json_array_foreach(names, n, name) {
+            if (json_array_size(names) < n_says) {
+                fprintf(out, "%s%s", n == 0 ? " (" : ", ", json_string_value(name));
+            }
+        }
+        fputs(json_array_size(names) < n_says ? ")\n" : "\n", out);
     }
+    json_decref(lines);
 }
 
 void comparison_print(const struct comparison *c, FILE *out) {

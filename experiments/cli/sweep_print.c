@@ -59,25 +59,16 @@ void sweep_settle(struct sweep *sweep) {
 
 /* Of the runs, and of the point beside its base. */
 static struct warnings warnings_of(const struct sweep *sweep, size_t point) {
-    static const enum quantity told[] = {Q_THROUGHPUT, Q_MEAN};
     const struct sample *ours = &sweep->samples[point],
                         *base = &sweep->samples[base_of(sweep, point)];
     struct warnings warnings = sample_warnings(ours);
     const json_t *any = sample_any(ours);
     if (sweep->n_seeds == 1 && sweep->n_points > 1 && !has_axis(sweep, AXIS_SEED) &&
         json_is_true(json_object_get(any, "is_drawn"))) {
-        warnings_add(&warnings, WARNING_FEW_SEEDS, 1,
-                     "one seed does not tell how far a difference would move with another one "
-                     "(--seeds N)");
+        sample_warn_of_one_seed(&warnings);
     }
-    bool shown[] = {sample_shows_throughput(ours, base), sample_shows_latency(ours, base)};
-    for (size_t k = 0; ours != base && k < 2; k++) {
-        struct spread spread = sample_differences(ours, base, told[k]);
-        if (shown[k] && isfinite(spread.low) && !spread_differs(&spread)) {
-            warnings_add(&warnings, WARNING_FEW_SEEDS, (double)sweep->n_seeds,
-                         "not distinguishable from the first system in %s with %zu seeds",
-                         quantity_texts[told[k]].heading, sweep->n_seeds);
-        }
+    if (ours != base) {
+        sample_warn_of_ties(ours, base, "", "the first system", &warnings);
     }
     if (ours != base && any != NULL && sample_warns(base, WARNING_REJECTED) > 0) {
         warnings_add(&warnings, WARNING_REJECTED, cmd_number(sample_any(base), "rejected", NULL),
@@ -88,14 +79,6 @@ static struct warnings warnings_of(const struct sweep *sweep, size_t point) {
 }
 
 /* ---- for people ---- */
-
-static double mean_of(const struct sample *sample, const char *key) {
-    double sum = 0;
-    for (size_t i = 0; i < sample->n; i++) {
-        sum += cmd_number(sample->runs[i], key, NULL);
-    }
-    return sum / (double)sample->n;
-}
 
 static struct table *open_table(const struct sweep *sweep) {
     struct table *table = table_open("");
@@ -143,7 +126,8 @@ static void add_row(const struct sweep *sweep, size_t point, struct table *table
         sample_cell(table, sample, Q_GOODPUT, 3);
         sample_cell(table, sample, Q_ATTAINMENT, 1);
     }
-    table_add(table, "%.0f %.0f s", mean_of(sample, "completed"), mean_of(sample, "rejected"),
+    table_add(table, "%.0f %.0f s", sample_mean(sample, "completed"),
+              sample_mean(sample, "rejected"),
               json_string_value(json_object_get(any, "profile_kind")));
     char codes[WARNING_CODES_CHARS];
     struct warnings warnings = warnings_of(sweep, point);

@@ -21,7 +21,11 @@ struct task {
     const char *quantity; /* ms_per_forward or tpf; NULL: throughput */
 };
 
-static int text_of(struct task *task, const char *key, const char **out, struct err *err) {
+static bool is_of(const struct task *task, const char *quantity) {
+    return task->quantity != NULL && strcmp(task->quantity, quantity) == 0;
+}
+
+static int text_of(const struct task *task, const char *key, const char **out, struct err *err) {
     const struct config_entry *entry = config_find(task->config, task->section, key);
     if (entry == NULL) {
         return err_usage(err, "%s: [%s] lacks '%s'", task->config->path, task->section, key);
@@ -30,54 +34,41 @@ static int text_of(struct task *task, const char *key, const char **out, struct 
     return 0;
 }
 
-static int number_of(struct task *task, const char *key, double *out, struct err *err) {
+/* A key that may be absent stays as it was. */
+static int number_of(const struct task *task, const char *key, bool may_lack, double *out,
+                     struct err *err) {
     const char *text = "";
-    int status = text_of(task, key, &text, err);
-    if (status == 0 && !num_f64(text, out)) {
-        status = err_usage(err, "%s: [%s] %s is not a number: '%s'", task->config->path,
-                           task->section, key, text);
+    if (may_lack && config_find(task->config, task->section, key) == NULL) {
+        return 0;
     }
-    return status;
+    if (text_of(task, key, &text, err) != 0) {
+        return err_status(err);
+    }
+    return num_f64(text, out) ? 0
+                              : err_usage(err, "%s: [%s] %s is not a number: '%s'",
+                                          task->config->path, task->section, key, text);
 }
 
 static int task_read(struct task *task, struct err *err) {
-    int status = text_of(task, "system", &task->system, err);
-    if (status == 0) {
-        status = text_of(task, "gpu", &task->gpu, err);
-    }
-    if (status == 0) {
-        status = text_of(task, "workload", &task->workload, err);
-    }
-    if (status == 0) {
-        status = text_of(task, "key", &task->key, err);
-    }
-    if (status == 0) {
-        status = number_of(task, "rate", &task->rate, err);
-    }
-    if (status == 0) {
-        status = number_of(task, "target", &task->target, err);
-    }
-    task->most = 8;
-    if (status == 0 && config_find(task->config, task->section, "most") != NULL) {
-        status = number_of(task, "most", &task->most, err);
-    }
-    if (status == 0 && config_find(task->config, task->section, "latency_of_first") != NULL) {
-        status = number_of(task, "latency_of_first", &task->first, err);
-    }
-    if (status == 0 && config_find(task->config, task->section, "requests") != NULL) {
-        status = number_of(task, "requests", &task->requests, err);
-    }
-    if (status == 0 && config_find(task->config, task->section, "output_tokens") != NULL) {
-        status = number_of(task, "output_tokens", &task->output_tokens, err);
-    }
     const struct config_entry *quantity = config_find(task->config, task->section, "quantity");
     task->quantity = quantity != NULL ? quantity->value : NULL;
-    if (status == 0 && quantity != NULL && strcmp(quantity->value, "ms_per_forward") != 0 &&
-        strcmp(quantity->value, "tpf") != 0) {
-        status = err_usage(err, "%s: [%s] quantity is '%s', expected ms_per_forward, tpf or none",
-                           task->config->path, task->section, quantity->value);
+    task->most = 8;
+    if (task->quantity != NULL && !is_of(task, "ms_per_forward") && !is_of(task, "tpf")) {
+        return err_usage(err, "%s: [%s] quantity is '%s', expected ms_per_forward, tpf or none",
+                         task->config->path, task->section, task->quantity);
     }
-    return status != 0 ? status : number_of(task, "value", &task->stored, err);
+    bool failed = text_of(task, "system", &task->system, err) != 0 ||
+                  text_of(task, "gpu", &task->gpu, err) != 0 ||
+                  text_of(task, "workload", &task->workload, err) != 0 ||
+                  text_of(task, "key", &task->key, err) != 0 ||
+                  number_of(task, "rate", false, &task->rate, err) != 0 ||
+                  number_of(task, "target", false, &task->target, err) != 0 ||
+                  number_of(task, "most", true, &task->most, err) != 0 ||
+                  number_of(task, "latency_of_first", true, &task->first, err) != 0 ||
+                  number_of(task, "requests", true, &task->requests, err) != 0 ||
+                  number_of(task, "output_tokens", true, &task->output_tokens, err) != 0 ||
+                  number_of(task, "value", false, &task->stored, err) != 0;
+    return failed ? err_status(err) : 0;
 }
 
 /* Latencies of the requests that arrive first. */
@@ -106,10 +97,6 @@ static int early_latency(const struct task *task, const struct run_request *requ
     *out = early.n > 0 ? early.sum_s / early.n : 0;
     compose_close(composition);
     return status;
-}
-
-static bool is_of(const struct task *task, const char *quantity) {
-    return task->quantity != NULL && strcmp(task->quantity, quantity) == 0;
 }
 
 /* Every key of the comma list gets the value. */
@@ -187,15 +174,24 @@ static int fit_one(const struct task *task, struct fit *fit, struct err *err) {
     return status != 0 ? status : reach(task, task->stored, &fit->stored_result, err);
 }
 
-/* Read off measured steps: nothing is varied. */
-static int take_measured(struct task *task, struct fit *fit, struct err *err) {
-    const char *measured = "";
+/* What has no system was read off measured steps: nothing is varied. */
+static int fit_section(struct task *task, struct fit *fit, struct err *err) {
     *fit = (struct fit){.name = task->section};
-    int status = text_of(task, "measured", &measured, err);
-    status = status == 0 ? number_of(task, "value", &fit->stored, err) : status;
-    status = status == 0 ? text_of(task, "fitted_to", &fit->fitted_to, err) : status;
-    fit->measured = measured;
-    return status;
+    if (text_of(task, "fitted_to", &fit->fitted_to, err) != 0) {
+        return err_status(err);
+    }
+    if (config_find(task->config, task->section, "system") == NULL) {
+        return text_of(task, "measured", &fit->measured, err) != 0 ||
+                       number_of(task, "value", false, &fit->stored, err) != 0
+                   ? err_status(err)
+                   : 0;
+    }
+    if (task_read(task, err) != 0) {
+        return err_status(err);
+    }
+    fit->target = task->target;
+    fit->stored = task->stored;
+    return fit_one(task, fit, err);
 }
 
 int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_t *n,
@@ -203,31 +199,10 @@ int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_
     *n = 0;
     for (size_t i = 0; i < calibrated->n_entries && *n < most; i++) {
         const struct config_entry *entry = &calibrated->entries[i];
-        if (strcmp(entry->key, "value") != 0) {
-            continue;
-        }
         struct task task = {.config = calibrated, .section = entry->section};
-        struct fit *fit = &out[*n];
-        if (config_find(calibrated, entry->section, "system") == NULL) {
-            int read = take_measured(&task, fit, err);
-            if (read != 0) {
-                return read;
-            }
-            (*n)++;
-            continue;
+        if (strcmp(entry->key, "value") == 0 && fit_section(&task, &out[(*n)++], err) != 0) {
+            return err_status(err);
         }
-        int status = task_read(&task, err);
-        if (status == 0) {
-            *fit = (struct fit){.name = task.section, .target = task.target, .stored = task.stored};
-            status = text_of(&task, "fitted_to", &fit->fitted_to, err);
-        }
-        if (status == 0) {
-            status = fit_one(&task, fit, err);
-        }
-        if (status != 0) {
-            return status;
-        }
-        (*n)++;
     }
     return 0;
 }

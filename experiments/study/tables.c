@@ -205,11 +205,6 @@ int tables_add(struct tables *tables, const char *name, const json_t *rows, stru
     return status;
 }
 
-bool tables_has(struct tables *tables, const char *name) {
-    return sqlite3_table_column_metadata(tables->db, NULL, name, NULL, NULL, NULL, NULL, NULL,
-                                         NULL) == SQLITE_OK;
-}
-
 /* ---- asking ---- */
 
 static int allow_reading(void *state, int action, const char *a, const char *b, const char *c,

@@ -23,8 +23,6 @@ void tables_close(struct tables *tables); /* NULL is fine */
 /* A new table of the rows of a JSON array. ERR_USAGE where there is one of that name. */
 int tables_add(struct tables *tables, const char *name, const json_t *rows, struct err *err);
 
-bool tables_has(struct tables *tables, const char *name);
-
 /* What one SELECT answers, a JSON array of objects; the caller's. It can read tables and nothing
  * else. ERR_USAGE is SQLite's complaint behind `place`, where the query stands. */
 int tables_select(struct tables *tables, const char *query, const char *place, json_t **rows,

@@ -105,20 +105,6 @@ static bool any_is_drawn(const struct comparison *c) {
     return false;
 }
 
-static void warn_of_ties(const struct comparison *c, size_t i, struct warnings *out) {
-    static const enum quantity told[] = {Q_THROUGHPUT, Q_MEAN};
-    const struct sample *base = &c->samples[0], *ours = &c->samples[i];
-    bool shown[] = {sample_shows_throughput(ours, base), sample_shows_latency(ours, base)};
-    for (size_t k = 0; k < sizeof told / sizeof told[0]; k++) {
-        struct spread spread = sample_differences(ours, base, told[k]);
-        if (shown[k] && isfinite(spread.low) && !spread_differs(&spread)) {
-            warnings_add(out, WARNING_FEW_SEEDS, (double)c->n_seeds,
-                         "%s is not distinguishable from %s in %s with %zu seeds", c->names[i],
-                         c->names[0], quantity_texts[told[k]].heading, c->n_seeds);
-        }
-    }
-}
-
 static void warn_of_base(const struct comparison *c, size_t i, struct warnings *out) {
     const struct sample *base = &c->samples[0];
     double rejected = cmd_number(sample_any(base), "rejected", NULL);
@@ -148,12 +134,12 @@ void comparison_settle(struct comparison *c) {
             continue;
         }
         if (c->n_seeds == 1 && is_drawn) {
-            warnings_add(&c->warnings[i], WARNING_FEW_SEEDS, 1,
-                         "one seed does not tell how far a difference would move with another one "
-                         "(--seeds N)");
+            sample_warn_of_one_seed(&c->warnings[i]);
         }
         if (i > 0) {
-            warn_of_ties(c, i, &c->warnings[i]);
+            char ours[ASKED_NAME_CHARS + 4];
+            snprintf(ours, sizeof ours, "%s is ", c->names[i]);
+            sample_warn_of_ties(&c->samples[i], &c->samples[0], ours, c->names[0], &c->warnings[i]);
             warn_of_base(c, i, &c->warnings[i]);
         }
     }

@@ -58,6 +58,42 @@ struct spread sample_ratios(const struct sample *over, const struct sample *unde
     return spread_of_ratios(values, bases, over->n);
 }
 
+double sample_mean(const struct sample *sample, const char *key) {
+    double sum = 0;
+    for (size_t i = 0; i < sample->n; i++) {
+        sum += cmd_number(sample->runs[i], key, NULL);
+    }
+    return sum / (double)sample->n;
+}
+
+double sample_most(const struct sample *sample, const char *key) {
+    double most = (double)NAN;
+    for (size_t i = 0; i < sample->n; i++) {
+        most = fmax(most, cmd_number(sample->runs[i], key, NULL));
+    }
+    return most;
+}
+
+void sample_warn_of_one_seed(struct warnings *out) {
+    warnings_add(out, WARNING_FEW_SEEDS, 1,
+                 "one seed does not tell how far a difference would move with another one "
+                 "(--seeds N)");
+}
+
+void sample_warn_of_ties(const struct sample *ours, const struct sample *base,
+                         const char *ours_name, const char *base_name, struct warnings *out) {
+    static const enum quantity told[] = {Q_THROUGHPUT, Q_MEAN};
+    const bool shown[] = {sample_shows_throughput(ours, base), sample_shows_latency(ours, base)};
+    for (size_t k = 0; k < sizeof told / sizeof told[0]; k++) {
+        struct spread spread = sample_differences(ours, base, told[k]);
+        if (shown[k] && isfinite(spread.low) && !spread_differs(&spread)) {
+            warnings_add(out, WARNING_FEW_SEEDS, (double)ours->n,
+                         "%snot distinguishable from %s in %s with %zu seeds", ours_name, base_name,
+                         quantity_texts[told[k]].heading, ours->n);
+        }
+    }
+}
+
 size_t sample_warns(const struct sample *sample, enum warning_code code) {
     size_t n = 0;
     for (size_t i = 0; i < sample->n; i++) {

@@ -50,6 +50,17 @@ struct spread sample_differences(const struct sample *ours, const struct sample 
 struct spread sample_ratios(const struct sample *over, const struct sample *under,
                             enum quantity quantity);
 
+/* Of a number under a summary's key: its mean and the most of it; NaN where a run has none. */
+double sample_mean(const struct sample *sample, const char *key);
+double sample_most(const struct sample *sample, const char *key);
+
+/* Warns that one seed does not tell a difference. */
+void sample_warn_of_one_seed(struct warnings *out);
+
+/* Warns of what `n_seeds` seeds do not tell apart; `ours_name` is "X is" or "". */
+void sample_warn_of_ties(const struct sample *ours, const struct sample *base,
+                         const char *ours_name, const char *base_name, struct warnings *out);
+
 /* Whether any of the runs warns so; in how many, and the sentence of the first that does. */
 size_t sample_warns(const struct sample *sample, enum warning_code code);
 
