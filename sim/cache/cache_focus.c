@@ -3,16 +3,18 @@
  * masked tokens attend to a token in the second layer than in the first tells which (focus.h). */
 #include <math.h>
 
+#include "kernels/rules/keyed.h"
 #include "sim/cache/exact.h"
 #include "sim/decode/focus.h"
 
 static const char *const threshold_words[] = {"mean-std", "std", NULL};
+static const char *const choice_words[] = {"surge", "top", "random", "bottom", NULL};
 static const char *const history_words[] = {"block", "mean", "ema", NULL};
 
 struct state {
     struct exact_state exact;
     double alpha, ema_weight;
-    uint32_t surge, history;
+    uint32_t surge, history, choice, k;
 };
 
 static const struct param params[] = {
@@ -25,12 +27,19 @@ static const struct param params[] = {
      "the average is of this block (code), of all blocks (Eq. 17), or moves (the paper's text)"},
     {"ema_weight", PARAM_F64, 0, "1", "0.5", 0.001, 1, NULL, offsetof(struct state, ema_weight),
      "of the newest count under history = ema (the paper prints none)"},
+    {"choice", PARAM_WORD, 0, "1", "surge", 0, 1, choice_words, offsetof(struct state, choice),
+     "what stays: FOCUS's rule, or k positions with the largest delta, at random, the smallest"},
+    {"k", PARAM_U32, 0, "tokens", "4", 1, 1024, NULL, offsetof(struct state, k),
+     "kept under another choice than surge (Table 3 has 2, 4 and 8)"},
 };
 
 static struct focus_rule rule_of(const void *opaque) {
     const struct state *state = opaque;
     static const enum focus_history histories[] = {FOCUS_MEAN_OF_BLOCK, FOCUS_MEAN, FOCUS_EMA};
-    return (struct focus_rule){.alpha = state->alpha,
+    static const enum focus_choice choices[] = {FOCUS_SURGE, FOCUS_TOP, FOCUS_RANDOM, FOCUS_BOTTOM};
+    return (struct focus_rule){.choice = choices[state->choice],
+                               .k = state->k,
+                               .alpha = state->alpha,
                                .std_alone = state->surge == 1,
                                .history = histories[state->history],
                                .ema_weight = state->ema_weight};
@@ -47,8 +56,9 @@ static uint32_t plan(const void *state, const void *memory, const struct request
 
 static uint32_t evict(const void *state, const void *memory, const struct eviction_view *view,
                       uint8_t *keep) {
-    const struct focus_rule rule = rule_of(state);
+    struct focus_rule rule = rule_of(state);
     const struct focus_yield *yield = memory;
+    rule.key = keyed_bits(keyed_mix(view->request->id), view->request->steps);
     return focus_select(&rule, view->length, view->pending, view->masked, view->delta,
                         (double)fmaxf(yield->mean, 1), view->frontier, keep);
 }

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "kernels/rules/keyed.h"
+
 void focus_yield_init(struct focus_yield *yield) {
     *yield = (struct focus_yield){.mean = 1};
 }
@@ -32,6 +34,7 @@ uint32_t focus_target(uint32_t n_masked, double average, double alpha) {
 }
 
 struct masked_deltas {
+    const struct focus_rule *rule;
     const uint8_t *pending, *masked;
     const float *delta;
     uint32_t length;
@@ -64,6 +67,20 @@ static uint32_t select_at_least(const struct masked_deltas *of, double least, ui
     return n;
 }
 
+/* What a fixed number of positions is chosen by: the larger first. */
+static float rank(const struct masked_deltas *of, uint32_t i) {
+    switch (of->rule->choice) {
+    case FOCUS_RANDOM:
+        return keyed_draw(of->rule->key, i);
+    case FOCUS_BOTTOM:
+        return -of->delta[i];
+    case FOCUS_SURGE:
+    case FOCUS_TOP:
+        break;
+    }
+    return of->delta[i];
+}
+
 static void select_largest(const struct masked_deltas *of, uint32_t k, uint8_t *keep) {
     for (uint32_t i = 0; i < of->length; i++) {
         keep[i] = 0;
@@ -72,7 +89,7 @@ static void select_largest(const struct masked_deltas *of, uint32_t k, uint8_t *
         uint32_t best = of->length;
         for (uint32_t i = 0; i < of->length; i++) {
             if (is_masked(of, i) && !keep[i] && !isnan(of->delta[i]) &&
-                (best == of->length || of->delta[i] > of->delta[best])) {
+                (best == of->length || rank(of, i) > rank(of, best))) {
                 best = i;
             }
         }
@@ -103,15 +120,16 @@ static void close_selection(const struct masked_deltas *of, int32_t frontier, ui
 uint32_t focus_select(const struct focus_rule *rule, uint32_t length, const uint8_t *pending,
                       const uint8_t *masked, const float *delta, double average, int32_t frontier,
                       uint8_t *keep) {
-    const struct masked_deltas of = {pending, masked, delta, length};
+    const struct masked_deltas of = {rule, pending, masked, delta, length};
     uint32_t n_masked = 0, n_kept = 0;
     for (uint32_t i = 0; i < length; i++) {
         n_masked += is_masked(&of, i);
         keep[i] = pending[i] != 0;
     }
-    uint32_t target = focus_target(n_masked, average, rule->alpha);
+    const bool surges = rule->choice == FOCUS_SURGE;
+    uint32_t target = surges ? focus_target(n_masked, average, rule->alpha) : rule->k;
     if (n_masked > target) {
-        if (select_at_least(&of, surge(&of, n_masked, rule->std_alone), keep) < target) {
+        if (!surges || select_at_least(&of, surge(&of, n_masked, rule->std_alone), keep) < target) {
             select_largest(&of, target, keep);
         }
         close_selection(&of, frontier, keep);

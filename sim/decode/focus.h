@@ -14,7 +14,10 @@
  *  4. Nothing selected (deltas that are not numbers): all stay.
  *  5. Placeholder integrity: left of the right-most one that stays, masked positions never run
  *     before in this block (beyond the frontier) stay, since later queries need their KV.
- *  6. Positions that are decoded but not yet cached always stay. */
+ *  6. Positions that are decoded but not yet cached always stay.
+ *
+ * What Table 3 compares puts k positions in the place of steps 1 and 2: those of the largest
+ * deltas, of the smallest, or drawn. */
 #ifndef UNMASK_SIM_DECODE_FOCUS_H
 #define UNMASK_SIM_DECODE_FOCUS_H
 
@@ -27,7 +30,17 @@ enum focus_history {
     FOCUS_EMA,  /* exponential moving average over all blocks (the paper's words) */
 };
 
+enum focus_choice {
+    FOCUS_SURGE, /* steps 1 and 2; the others: k positions (Table 3) */
+    FOCUS_TOP,
+    FOCUS_RANDOM,
+    FOCUS_BOTTOM,
+};
+
 struct focus_rule {
+    enum focus_choice choice;
+    uint32_t k;     /* >= 1; not of FOCUS_SURGE */
+    uint64_t key;   /* of FOCUS_RANDOM: what a step draws (kernels/rules/keyed.h) */
     double alpha;   /* 1.5 in all results of the paper, 1.0 the code's default */
     bool std_alone; /* compare with the standard deviation, not mean + it (Eq. 5) */
     enum focus_history history;

@@ -444,6 +444,29 @@ TEST(the_largest_deltas_stay_where_few_stand_out) {
     expect_kept(&released, "mmmmmmmm", "20020029", 1, 7, "x.....xx");
 }
 
+TEST(a_fixed_number_is_the_largest_the_smallest_or_drawn) {
+    struct focus_rule rule = released;
+    rule.k = 2;
+    rule.choice = FOCUS_TOP; /* 9 stands out and would be enough of the rule's own */
+    expect_kept(&rule, "mmmmmmmm", "02345619", 1, 7, "....xxxx");
+    rule.choice = FOCUS_BOTTOM; /* and their left neighbours */
+    expect_kept(&rule, "mmmmmmmm", "95037088", 1, 7, ".xx.xx..");
+    rule.choice = FOCUS_RANDOM;
+    uint32_t seen[8] = {0};
+    const uint8_t all[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const float delta[8] = {9};
+    for (rule.key = 0; rule.key < 4000; rule.key++) {
+        uint8_t keep[8];
+        focus_select(&rule, 8, all, all, delta, 1, 7, keep);
+        for (uint32_t i = 0; i < 8; i++) {
+            seen[i] += keep[i] && (i == 7 || keep[i + 1] == 0);
+        }
+    }
+    for (uint32_t i = 0; i < 6; i++) { /* drawn, and neither of the next two: 4000 x 1/4 x 5/7 */
+        ck_assert(seen[i] > 620 && seen[i] < 810);
+    }
+}
+
 TEST(all_that_stand_out_stay_where_they_fill_the_budget) {
     /* Mean 2.25, deviation 3.9: three nines stand out, the budget is two. */
     expect_kept(&released, "mmmmmmmmmmmm", "090009000900", 1, 11, "xx..xx..xx..");
