@@ -4,6 +4,7 @@
 
 #include "analysis/output.h"
 #include "experiments/cli/cmd.h"
+#include "experiments/study/decode_measured.h"
 #include "experiments/study/dinfer_fit.h"
 #include "experiments/study/fit.h"
 #include "sim/base/datadir.h"
@@ -12,9 +13,13 @@ enum { MOST_FITS = 32, PATH_CHARS = 1024 };
 
 static const struct option own_options[] = {
     {"out", "FILE", "of `fit decode`: write the fitted processes there", false},
+    {"from", "TRACE", "of `fit decode`: fit a process to half of this decode trace's requests",
+     true},
+    {"judge", "TRACE", "the same, and judge it by half of this one's requests too", true},
+    {"name", "NAME", "what --out calls that process (default: MODEL/measured)", false},
     {NULL, NULL, NULL, false},
 };
-static const struct option *const groups[] = {own_options, NULL};
+static const struct option *const groups[] = {own_options, json_options, NULL};
 
 static int fit_constants(struct err *err) {
     struct config calibrated;
@@ -78,13 +83,67 @@ static int fit_decode(const char *out, struct err *err) {
     return status;
 }
 
+/* ---- to measured decisions ---- */
+
+static size_t paths_of(const struct options *options, const char *name, const char **out) {
+    size_t n = 0;
+    for (size_t i = 0; i < options->n_given; i++) {
+        if (strcmp(options->given[i].option->name, name) == 0) {
+            out[n++] = options->given[i].value;
+        }
+    }
+    return n;
+}
+
+static int write_measured(const struct measured *measured, const char *name, const char *path,
+                          struct err *err) {
+    char own[128];
+    snprintf(own, sizeof own, "%s/measured",
+             decode_trace_about(measured->traces[0].trace, "model"));
+    struct output out;
+    if (output_open(path, &out, err) != 0) {
+        return err_status(err);
+    }
+    measured_write(measured, name != NULL ? name : own, out.file);
+    return output_close(&out, true, err);
+}
+
+static int fit_measured(const struct options *options, struct err *err) {
+    const char *from[OPTIONS_MOST_GIVEN], *by[OPTIONS_MOST_GIVEN];
+    size_t n_from = paths_of(options, "from", from), n_by = paths_of(options, "judge", by);
+    static struct measured measured;
+    int status = measured_open(from, n_from, by, n_by, &measured, err);
+    if (status != 0) {
+        return status;
+    }
+    const char *out = options_text(options, "out");
+    if (options_has(options, "json")) {
+        json_t *json = measured_json(&measured);
+        status = cmd_print_json(json, err);
+    } else {
+        measured_print(&measured, stdout);
+    }
+    if (status == 0 && out != NULL) {
+        status = write_measured(&measured, options_text(options, "name"), out, err);
+    }
+    measured_close(&measured);
+    return status;
+}
+
 static int run(const struct options *options, struct err *err) {
     bool decode = options->n_words > 0;
     if (decode && strcmp(options->words[0], "decode") != 0) {
         return err_usage(err, "fit takes no word but 'decode', not '%s'", options->words[0]);
     }
-    if (!decode && options_has(options, "out")) {
-        return err_usage(err, "--out goes with `fit decode`");
+    if (!decode && options->n_given > 0) {
+        return err_usage(err, "--%s goes with `fit decode`", options->given[0].option->name);
+    }
+    if (decode && options_has(options, "from")) {
+        return fit_measured(options, err);
+    }
+    if (options_has(options, "judge") || options_has(options, "name") ||
+        options_has(options, "json")) {
+        return err_usage(err, "--judge, --name and --json go with --from TRACE");
     }
     return decode ? fit_decode(options_text(options, "out"), err) : fit_constants(err);
 }
@@ -95,7 +154,10 @@ const struct command command_fit = {
     .doc = "fits each calibrated constant to its one paper number again",
     .more = "Prints the stored value beside the fitted one; experiments/calibrated.ini is not\n"
             "changed. `fit decode` fits the decode processes of experiments/decode.ini, which\n"
-            "takes two minutes.",
+            "takes two minutes. `fit decode --from TRACE --judge TRACE` fits a process to half of\n"
+            "the requests of decode traces that real runs wrote (--decode-out), and prints how\n"
+            "far its tokens a pass, order of commits and evictions are from those of the other\n"
+            "half, under the decoder of each trace; the assumed shape stands beside it.",
     .options = groups,
     .max_words = 1,
     .run = run,

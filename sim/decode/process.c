@@ -9,7 +9,14 @@
 #include "sim/decode/rule.h"
 
 /* The draws of a position have streams of their own: the seed, changed. */
-enum { DRAW_DIFFICULTY = 1, DRAW_STEP = 2, DRAW_DELTA = 3, DRAW_TAIL = 4, DRAW_BAR = 5 };
+enum {
+    DRAW_DIFFICULTY = 1,
+    DRAW_STEP = 2,
+    DRAW_DELTA = 3,
+    DRAW_TAIL = 4,
+    DRAW_BAR = 5,
+    DRAW_SKEW = 6
+};
 
 static uint64_t stream(uint64_t seed, uint64_t draw) {
     return seed ^ draw * UINT64_C(0xd1342543de82ef95);
@@ -77,7 +84,7 @@ static uint64_t tail_key_of(uint64_t seed, const struct decode_view *view) {
 struct walk {
     const struct decode_process *process;
     const struct decode_view *view;
-    uint64_t difficulty_key, step_key;
+    uint64_t difficulty_key, skew_key, step_key;
     double base;
     uint32_t gap; /* masked positions passed since the last known one */
 };
@@ -92,8 +99,18 @@ static struct walk walk_start(const struct decode_process *process, uint64_t see
         .process = process,
         .view = view,
         .difficulty_key = rng_key(stream(seed, DRAW_DIFFICULTY), view->request, 0),
+        .skew_key = rng_key(stream(seed, DRAW_SKEW), view->request, 0),
         .step_key = rng_key(stream(seed, DRAW_STEP), view->request, view->step_in_block),
         .base = process->location + process->context * n_known / view->block_length};
+}
+
+static double difficulty(const struct walk *walk, uint64_t position) {
+    double even = rng_bell(walk->difficulty_key, position), skew = walk->process->skew;
+    if (skew == 0) {
+        return even;
+    }
+    double tail = -log1p(-(double)keyed_draw(walk->skew_key, position));
+    return sqrt(1 - skew * skew) * even + skew * (1 - tail);
 }
 
 /* x of position i, which must be masked, with `distance` for the model's; positions are visited in
@@ -106,7 +123,7 @@ static double walk_logit(struct walk *walk, uint32_t i, double distance) {
     uint64_t position = walk->view->block_start + (uint64_t)i;
     double g = walk->gap++;
     return walk->base - distance * g / (g + process->gap) +
-           process->position_spread * rng_bell(walk->difficulty_key, position) +
+           process->position_spread * difficulty(walk, position) +
            process->step_spread * rng_bell(walk->step_key, position);
 }
 

@@ -12,13 +12,15 @@
  *
  * g: masked positions between this one and the nearest that is not, at its left (what precedes the
  * block is known: g = 0 at its first position). s: share of the block that is known. d: difficulty
- * of the position, the same in every step. e and n: anew in each step. d, e and n are nearly
- * standard normal and keyed by request, position in the canvas and step, so that no draw depends on
- * the batch, the order or the thread, nor on which other positions a step runs. The mean is over
- * the block's masked positions: importances of one layer add up to a constant, so deltas add up to
- * 0; their scale is arbitrary and the rule that reads them does not depend on it. The first layers
- * may know how near context is better than what the last layer will be sure of, hence a distance of
- * their own.
+ * of the position, the same in every step. e and n: anew in each step. e and n are nearly standard
+ * normal, as is d where `skew` is 0; else d = sqrt(1 - skew^2) n' + skew (1 - t') with t' of the
+ * exponential distribution: trained models are sure of most positions and at a loss at a few. All
+ * are keyed by request, position in the canvas and step, so that no draw depends on the batch, the
+ * order or the thread, nor on which other positions a step runs. The mean is over the block's
+ * masked positions: importances of one layer add up to a constant, so deltas add up to 0; their
+ * scale is arbitrary and the rule that reads them does not depend on it. The first layers may know
+ * how near context is better than what the last layer will be sure of, hence a distance of their
+ * own.
  *
  * The rest of a distribution follows from its confidence p and a share q, which differs from
  * position to position and step to step: the second token has q of what the first leaves (but no
@@ -67,11 +69,12 @@ enum { PROCESS_LOGIT_BEHIND_TEXT = 12 };
 struct decode_process {
     char name[64];
     struct provenance from; /* assumed where its file does not say */
+    char error[128];        /* what judging it against measured decisions gave; "": not judged */
     uint32_t block_tokens;  /* of the blocks it was calibrated under; 0: its file does not say */
     uint32_t independent;   /* 1: Kumaraswamy(a, b), and nothing else counts */
     double a, b;
     double location, distance, gap, context;
-    double position_spread, step_spread;
+    double position_spread, step_spread, skew;
     double delta_distance, delta_noise;
     double tail, tail_spread;
     double
@@ -113,8 +116,8 @@ void process_credit(const struct decode_credit *credit, uint64_t seed,
 void process_delta(const struct decode_process *process, uint64_t seed,
                    const struct decode_view *view, float *delta);
 
-/* The process of that name in experiments/decode.ini, or "kumaraswamy" with shapes 2 and 1. An
- * unknown name or a bad file is a sentence. */
+/* The process of that name in experiments/decode.ini; "FILE.ini:NAME" of another file; or
+ * "kumaraswamy" with shapes 2 and 1. An unknown name or a bad file is a sentence. */
 int decode_process_find(const char *name, struct decode_process *out, struct err *err);
 
 /* The name of the process that decode.ini has for a model on a workload: the MODEL/DATA that has

@@ -22,6 +22,7 @@ static const struct param params[] = {
     REAL(context, "0", -100, 100, "what a wholly known block would add"),
     REAL(position_spread, "1", 0, 100, "spread between positions, the same in every step"),
     REAL(step_spread, "1", 0, 100, "spread between steps"),
+    REAL(skew, "0", 0, 1, "share of that spread in a tail of positions that it is at a loss at"),
     REAL(delta_distance, "0", 0, 1000, "what distance costs the importance delta at most"),
     REAL(delta_noise, "1", 0, 1000, "noise of the importance delta, in logits"),
     REAL(tail, "0", -100, 100, "logit of the second token's share of what the first leaves"),
@@ -33,7 +34,8 @@ enum { N_PARAMS = sizeof params / sizeof params[0] };
 
 /* Say where a constant comes from, or where the process serves. */
 static const char *const others[] = {
-    "shape", "meaning", "calibrated_to", "paper_row", "transferred_from", "workloads", NULL};
+    "shape", "meaning", "calibrated_to", "paper_row", "transferred_from", "workloads",
+    "error", NULL};
 
 static bool is_other(const char *key) {
     for (size_t i = 0; others[i] != NULL; i++) {
@@ -81,11 +83,13 @@ static void state_source(const struct config *config, const char *name,
                          struct decode_process *out) {
     const struct config_entry *from = config_find(config, name, "transferred_from"),
                               *to = config_find(config, name, "calibrated_to"),
-                              *shape = config_find(config, name, "shape");
+                              *shape = config_find(config, name, "shape"),
+                              *error = config_find(config, name, "error");
     snprintf(out->name, sizeof out->name, "%s", name);
     out->from = from != NULL ? provenance_of(PROVENANCE_TRANSFERRED, from->value)
                 : to != NULL ? provenance_of(PROVENANCE_CALIBRATED, to->value)
                              : provenance_of(PROVENANCE_ASSUMED, config->path);
+    snprintf(out->error, sizeof out->error, "%s", error != NULL ? error->value : "");
     size_t used = strlen(out->from.source);
     if (shape != NULL) {
         snprintf(out->from.source + used, sizeof out->from.source - used, "; shape %s",
@@ -172,9 +176,14 @@ int decode_process_read(const char *path, const char *name, struct decode_proces
 
 int decode_process_find(const char *name, struct decode_process *out, struct err *err) {
     char path[1024];
+    const char *own = strstr(name, ".ini:");
     if (strcmp(name, "kumaraswamy") == 0) {
         *out = process_kumaraswamy(2, 1);
         return 0;
+    }
+    if (own != NULL) {
+        snprintf(path, sizeof path, "%.*s", (int)(own - name + 4), name);
+        return decode_process_read(path, own + strlen(".ini:"), out, err);
     }
     return decode_process_read(data_path(path, sizeof path, "experiments/decode.ini"), name, out,
                                err);

@@ -40,58 +40,111 @@ static uint32_t choose(const struct choice_asked *asked, const struct rollout_ru
     return choice_mark(choice, asked->block, asked->keep, chosen);
 }
 
+/* What a rollout of a request keeps from block to block. */
+struct roll {
+    const struct decode_process *process;
+    uint64_t seed;
+    const struct rollout_rule *rule;
+    struct focus_yield yield;
+    struct choice choice;
+    struct rollout *sums;
+};
+
+static void tell(const struct roll *roll, const struct decode_view *view, struct row *row,
+                 uint8_t *keep) {
+    uint8_t seen[ROLLOUT_MOST_POSITIONS];
+    int32_t token[ROLLOUT_MOST_POSITIONS] = {0};
+    float before[ROLLOUT_MOST_POSITIONS] = {0};
+    const struct rollout_rule *rule = roll->rule;
+    for (uint32_t i = 0; i < view->block_length; i++) {
+        seen[i] = row->masked[i] && keep[i];
+    }
+    const struct decode_positions pass = {.start = view->block_start,
+                                          .length = view->block_length,
+                                          .masked = row->masked,
+                                          .run = row->pending,
+                                          .keep = keep,
+                                          .commit = row->chosen,
+                                          .seen = seen,
+                                          .token = token,
+                                          .confidence = roll->choice.confidence,
+                                          .margin = roll->choice.margin,
+                                          .entropy = roll->choice.entropy,
+                                          .has_importance = rule->evicts || rule->ranks,
+                                          .before = before,
+                                          .after = row->delta};
+    rule->see(rule->see_state, &pass);
+}
+
+/* A denoising pass: what it keeps, and what it commits of that, into row->chosen. */
+static uint8_t *denoise(struct roll *roll, struct choice_asked *asked, struct row *row,
+                        uint32_t *n_kept) {
+    const struct rollout_rule *rule = roll->rule;
+    const struct block_state *block = asked->block;
+    struct rollout *sums = roll->sums;
+    uint8_t *keep = row->pending;
+    if (rule->evicts || rule->ranks) {
+        process_delta(roll->process, roll->seed, asked->view, row->delta);
+    }
+    if (rule->evicts) {
+        *n_kept = focus_select(&rule->focus, block->length, row->pending, row->masked, row->delta,
+                               roll->yield.mean, block->frontier, row->keep);
+        keep = row->keep;
+    }
+    asked->keep = keep;
+    uint32_t n = choose(asked, rule, &roll->choice, row->chosen);
+    sums->of_count[n]++;
+    sums->decoded_in_top_quintile +=
+        rule->ranks ? in_top_quintile(block, row->delta, row->chosen) : 0;
+    focus_yield_add(&roll->yield, &rule->focus, n);
+    if (rule->see != NULL) {
+        tell(roll, asked->view, row, keep);
+    }
+    return keep;
+}
+
 /* `at`: request, first position and steps done so far. Returns the block's passes. */
-static uint32_t rollout_block(const struct decode_process *process, uint64_t seed,
-                              const struct decode_view *at, const struct rollout_rule *rule,
-                              struct focus_yield *yield, struct choice *choice,
-                              struct rollout *sums) {
+static uint32_t rollout_block(struct roll *roll, const struct decode_view *at) {
+    const struct rollout_rule *rule = roll->rule;
     struct row row;
     struct block_state block;
-    block_begin(&block, rule->cache, rule->block_tokens, 0, row.masked, row.uncached);
-    focus_yield_begin_block(yield, &rule->focus);
+    uint32_t fixed = at->block_start == 0 ? rule->fixed_tokens : 0;
+    block_begin(&block, rule->cache, rule->block_tokens, fixed, row.masked, row.uncached);
+    focus_yield_begin_block(&roll->yield, &rule->focus);
     struct decode_view view = *at;
     uint32_t text =
         rule->answer_tokens > at->block_start ? rule->answer_tokens - at->block_start : 0;
     bool ends = rule->answer_tokens > 0 && text < rule->block_tokens;
     view.behind_text = ends ? rule->block_tokens - text : 0;
-    struct choice_asked asked = {.process = process,
-                                 .seed = seed,
+    struct choice_asked asked = {.process = roll->process,
+                                 .seed = roll->seed,
                                  .view = &view,
                                  .block = &block,
                                  .reads_statistics = rule->rule.rank == RANK_MARGIN ||
-                                                     rule->rule.rank == RANK_ENTROPY,
+                                                     rule->rule.rank == RANK_ENTROPY ||
+                                                     rule->see != NULL,
                                  .credit = rule->credits ? &rule->credit : NULL,
                                  .earned = row.earned};
     memset(row.earned, 0, sizeof row.earned);
+    memset(row.chosen, 0, sizeof row.chosen);
     view.masked = row.masked;
     while (!block_is_done(&block)) {
         view.step_in_block = block.passes;
-        sums->processed += block_pending(&block, row.pending);
+        roll->sums->processed += block_pending(&block, row.pending);
         uint32_t n_kept = block.n_uncached;
         const uint8_t *keep = row.pending;
-        if (block.n_masked > 0 && (rule->evicts || rule->ranks)) {
-            process_delta(process, seed, &view, row.delta);
-        }
-        if (rule->evicts) {
-            n_kept = focus_select(&rule->focus, block.length, row.pending, row.masked, row.delta,
-                                  yield->mean, block.frontier, row.keep);
-            keep = row.keep;
-        }
-        asked.keep = keep;
-        uint32_t n = choose(&asked, rule, choice, row.chosen);
-        sums->kept += n_kept;
-        sums->passes++;
         if (block.n_masked > 0) {
-            sums->of_count[n]++;
-            sums->decoded_in_top_quintile +=
-                rule->ranks ? in_top_quintile(&block, row.delta, row.chosen) : 0;
-            focus_yield_add(yield, &rule->focus, n);
+            keep = denoise(roll, &asked, &row, &n_kept);
+        } else {
+            memset(row.chosen, 0, block.length);
         }
+        roll->sums->kept += n_kept;
+        roll->sums->passes++;
         view.step++;
         block_pass(&block, keep, row.chosen);
     }
-    sums->blocks++;
-    sums->decoded += block.length - view.behind_text;
+    roll->sums->blocks++;
+    roll->sums->decoded += block.length - fixed - view.behind_text;
     return block.passes;
 }
 
@@ -100,16 +153,16 @@ void rollout_request(const struct decode_process *process, uint64_t seed, uint64
     struct decode_view view = {.request = request, .block_length = rule->block_tokens};
     struct decode_process drawn = *process;
     drawn.temperature = rule->temperature;
-    struct focus_yield yield;
-    struct choice choice;
+    struct roll roll = {.process = &drawn, .seed = seed, .rule = rule, .sums = sums};
     ASSERT(rule->block_tokens > 0 && rule->block_tokens <= ROLLOUT_MOST_POSITIONS);
-    focus_yield_init(&yield);
-    choice_init(&choice, rule->block_tokens);
+    ASSERT(rule->fixed_tokens < rule->block_tokens);
+    focus_yield_init(&roll.yield);
+    choice_init(&roll.choice, rule->block_tokens);
     for (uint32_t i = 0; i < n; i++) {
-        view.step += rollout_block(&drawn, seed, &view, rule, &yield, &choice, sums);
+        view.step += rollout_block(&roll, &view);
         view.block_start += rule->block_tokens;
     }
-    choice_fini(&choice);
+    choice_fini(&roll.choice);
 }
 
 double rollout_tokens_per_step(const struct rollout *sums) {

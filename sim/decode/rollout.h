@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/base/decode.h"
 #include "sim/decode/block.h"
 #include "sim/decode/focus.h"
 #include "sim/decode/process.h"
@@ -28,6 +29,12 @@ struct rollout_rule {
     double temperature; /* that logits are divided by; 0: 1 */
     /* Where a request's text ends, behind so many of its positions; 0: it does not. */
     uint32_t answer_tokens;
+    uint32_t
+        fixed_tokens; /* the first so many of a request's are known before, fewer than a block */
+    /* Told of every denoising pass, as a decode trace would tell; importances before are 0, those
+     * after the deltas, where the rule evicts or ranks. NULL: nobody is. */
+    void (*see)(void *state, const struct decode_positions *pass);
+    void *see_state;
 };
 
 /* Sums over blocks. */

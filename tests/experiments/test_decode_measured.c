@@ -1,0 +1,196 @@
+/* Decode processes fitted to traces and judged by them, on traces that a known process drew. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "experiments/study/decode_measured.h"
+#include "tests/support/decode_text.h"
+#include "tests/support/suite.h"
+#include "traces/decode_log.h"
+
+enum { B = 32, N_REQUESTS = 40, N_BLOCKS = 4, PROMPT = 70 };
+
+/* Unlike the assumed shape: sure, but for a tail, and hardly minding distance. */
+static const struct decode_process truth = {.location = 4,
+                                            .distance = 0.8,
+                                            .gap = 6,
+                                            .context = 0.5,
+                                            .position_spread = 2.5,
+                                            .step_spread = 0.5,
+                                            .skew = 0.9,
+                                            .delta_distance = 4,
+                                            .delta_noise = 1,
+                                            .tail = 0.5,
+                                            .tail_spread = 1};
+
+struct drawing {
+    struct decode_log *log;
+    uint64_t request;
+};
+
+static uint32_t sum(const uint8_t *flags) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < B; i++) {
+        n += flags[i];
+    }
+    return n;
+}
+
+static void draw(void *state, const struct decode_positions *pass) {
+    const struct drawing *drawing = state;
+    struct decode_positions own = *pass;
+    own.start += 64; /* of the canvas: the prompt ends in this block */
+    uint32_t kept = sum(pass->keep);
+    const struct decode_pass counts = {
+        .committed = sum(pass->commit), .processed = sum(pass->run), .kept = kept, .reach = B};
+    decode_log_add(drawing->log, drawing->request, &counts, 1, &own);
+}
+
+static void write_trace(const char *path, struct rollout_rule rule, const char *about) {
+    struct err err = {0};
+    struct drawing drawing;
+    unlink(path);
+    ck_assert_msg(decode_log_open(path, B, &drawing.log, &err) == 0, "%s", err.text);
+    rule.block_tokens = B;
+    rule.see = draw;
+    rule.see_state = &drawing;
+    rule.fixed_tokens = PROMPT - 64;
+    for (uint64_t i = 0; i < N_REQUESTS; i++) {
+        const uint32_t answer = 60 + (uint32_t)(7 * i % 50);
+        struct rollout sums = {0};
+        drawing.request = i;
+        rule.answer_tokens = rule.fixed_tokens + answer;
+        rollout_request(&truth, 99, i, &rule, (rule.answer_tokens + B - 1) / B, &sums);
+        decode_log_finish(drawing.log, i,
+                          &(struct decode_done){PROMPT, N_BLOCKS * B - PROMPT + 64, answer});
+    }
+    ck_assert_msg(decode_log_close(drawing.log, about, &err) == 0, "%s", err.text);
+}
+
+static const char plain_09[] = "measured_plain_09.db", plain_07[] = "measured_plain_07.db",
+                  focus_09[] = "measured_focus_09.db";
+#define ABOUT(cache, threshold)                                                                    \
+    "model: known\nsystem: a\ncache: " cache "\ndecoder: threshold\ndecoder.threshold: " threshold \
+    "\n"
+
+static void write_traces(void) {
+    struct rollout_rule rule = {.rule = {.kind = DECODE_THRESHOLD, .threshold = 0.9F}};
+    write_trace(plain_09, rule, ABOUT("exact", "0.9"));
+    rule.rule.threshold = 0.7F;
+    write_trace(plain_07, rule, ABOUT("exact", "0.7"));
+    rule.rule.threshold = 0.9F;
+    rule.cache = BLOCK_NEIGHBOUR;
+    rule.evicts = true;
+    rule.focus.alpha = 1.5;
+    write_trace(focus_09, rule, ABOUT("focus", "0.9"));
+}
+
+static void remove_traces(void) {
+    unlink(plain_09);
+    unlink(plain_07);
+    unlink(focus_09);
+}
+
+/* What it drew itself the process gives again, under a threshold it was not fitted to as well; the
+ * assumed shape at the right tokens a pass of the one does not at the other's. */
+TEST(a_process_fitted_to_its_own_draws_gives_the_other_half_and_the_other_threshold) {
+    static struct measured measured;
+    struct err err = {0};
+    write_traces();
+    ck_assert_msg(measured_open((const char *const[]){plain_09, focus_09}, 2,
+                                (const char *const[]){plain_07}, 1, &measured, &err) == 0,
+                  "%s", err.text);
+    ck_assert_uint_eq(measured.n, 3);
+    struct measured_error error = measured_error(&measured);
+    ck_assert_double_lt(error.most_yield, 0.12);
+    ck_assert_double_lt(error.most_quintile, 0.08);
+    for (size_t i = 0; i < measured.n; i++) {
+        ck_assert_double_lt(fabs(measured.traces[i].shift), 0.5);
+    }
+    ck_assert_double_lt(fabs(measured.fitted.tail - truth.tail), 0.3);
+    ck_assert_double_gt(measured.fitted.skew, 0.5);
+    measured_close(&measured);
+    remove_traces();
+}
+
+TEST(what_is_written_reads_back_with_its_error) {
+    static struct measured measured;
+    struct err err = {0};
+    struct decode_process back;
+    write_traces();
+    ck_assert_msg(measured_open((const char *const[]){plain_09}, 1, NULL, 0, &measured, &err) == 0,
+                  "%s", err.text);
+    FILE *file = fopen("measured.ini", "w");
+    ck_assert_ptr_nonnull(file);
+    measured_write(&measured, "known/a", file);
+    fclose(file);
+    ck_assert_msg(decode_process_find("measured.ini:known/a", &back, &err) == 0, "%s", err.text);
+    ck_assert_double_eq_tol(back.location, measured.fitted.location, 1e-4);
+    ck_assert_double_eq_tol(back.skew, measured.fitted.skew, 1e-4);
+    ck_assert_int_eq(back.from.kind, PROVENANCE_CALIBRATED);
+    ck_assert_ptr_nonnull(strstr(back.error, "tokens a pass"));
+    measured_close(&measured);
+    unlink("measured.ini");
+    remove_traces();
+}
+
+/* Six commits counted by hand: 0 and 1 beside each other at once, then 3, then 2. */
+TEST(order_of_commits_is_counted_as_it_was) {
+    struct decode_facts facts = {0};
+    uint8_t masked[4] = {1, 1, 1, 1}, all[4] = {1, 1, 1, 1};
+    float half[4] = {0.5F, 0.5F, 0.5F, 0.5F}, zero[4] = {0};
+    int32_t token[4] = {7, 7, 7, 7}, final[4] = {7, 7, 8, 7};
+    struct decode_positions pass = {.start = 8,
+                                    .length = 4,
+                                    .masked = masked,
+                                    .run = all,
+                                    .keep = all,
+                                    .commit = (uint8_t[]){1, 1, 0, 0},
+                                    .seen = masked,
+                                    .token = token,
+                                    .confidence = half,
+                                    .margin = zero,
+                                    .entropy = zero,
+                                    .before = zero,
+                                    .after = zero};
+    facts_begin(&facts, 12);
+    facts_see(&facts, &pass, final);
+    masked[0] = masked[1] = 0;
+    pass.commit = (uint8_t[]){0, 0, 0, 1};
+    facts_see(&facts, &pass, final);
+    masked[3] = 0;
+    pass.commit = (uint8_t[]){0, 0, 1, 0};
+    facts_see(&facts, &pass, final);
+    facts_end(&facts);
+    double error;
+    ck_assert_double_eq_tol(facts_quotient(&facts.yield, &error), 4.0 / 3, 1e-12);
+    ck_assert_double_eq(facts.distance, 0 + 1 + 1 + 0);
+    ck_assert_double_eq(facts.n_beside, 2);
+    ck_assert_double_eq(facts.n_lags, 3);
+    ck_assert_double_eq(facts.lag, 0 + 2 + 0);
+    ck_assert_double_eq(facts.n_seen, 4 + 2 + 1);
+    ck_assert_double_eq(facts.settled, 3 + 1 + 0);
+}
+
+TEST(a_trace_without_positions_or_of_too_few_requests_is_a_sentence) {
+    static struct measured measured;
+    struct err err = {0};
+    decode_write("measured_bare.db",
+                 "# unmask decode trace\n# block_tokens: 4\n# decoder: threshold\n"
+                 "request,committed,processed,kept,reach,passes\n"
+                 "0,4,4,4,4,1\n1,4,4,4,4,1\n");
+    const char *const bare[] = {"measured_bare.db"};
+    ck_assert_int_eq(measured_open(bare, 1, NULL, 0, &measured, &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "measured_bare.db"));
+    unlink("measured_bare.db");
+    struct rollout_rule rule = {.rule = {.kind = DECODE_THRESHOLD, .threshold = 0.9F}};
+    write_trace(plain_09, rule, "cache: exact\ndecoder: no-such\n");
+    const char *const odd[] = {plain_09};
+    err = (struct err){0};
+    ck_assert_int_ne(measured_open(odd, 1, NULL, 0, &measured, &err), 0);
+    ck_assert_msg(strstr(err.text, "no-such") != NULL, "%s", err.text);
+    unlink(plain_09);
+}
+
+SUITE("decode measured")
