@@ -564,8 +564,8 @@ TEST(what_is_calibrated_here_predicts_what_is_served_here) {
     "--model", "llada-tiny", "--profile", profile, "--set", "reserve_bytes=16MiB", "--set",        \
         "memory_utilization=0.04", "--set", "max_batched_tokens=128", "--requests", "4", "--rate", \
         "100", "--input-tokens", "16", "--output-tokens", "32", "--json"
-    free(PRINTS("calibrate", "--backend", "cpu", "--model", "llada-tiny", "--quick", "--max-tokens",
-                "128", "--out", profile));
+    free(PRINTS("calibrate", "--backend", "cpu", "--model", "llada-tiny", "--quick", "--minutes",
+                "0.001", "--max-tokens", "128", "--out", profile));
     json_t *predicted =
         read_json(PRINTS("run", CIRCLE, "--gpu", "cpu", "--set", "runtime.element_bytes=4"));
     json_t *measured = read_json(PRINTS("run", CIRCLE, LIVE, "--db", db, "--levels", "steps"));
@@ -596,8 +596,9 @@ TEST(what_ranks_are_calibrated_to_predicts_what_ranks_serve) {
         "tensor_parallel=2", "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04",   \
         "--set", "max_batched_tokens=128", "--requests", "4", "--rate", "100", "--input-tokens",   \
         "16", "--output-tokens", "32", "--json"
-    char *told = PRINTS("calibrate", "--backend", "cpu", "--model", "llada-tiny", "--quick",
-                        "--max-tokens", "128", "--tensor-parallel", "2", "--out", profile);
+    char *told =
+        PRINTS("calibrate", "--backend", "cpu", "--model", "llada-tiny", "--quick", "--minutes",
+               "0.001", "--max-tokens", "128", "--tensor-parallel", "2", "--out", profile);
     ck_assert_ptr_nonnull(strstr(told, "ranks        2 hold the model together"));
     free(told);
     FILE *opened = fopen(profile, "r");

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "tests/support/live.h"
+#include "tests/support/scratch.h"
 #include "traces/decode_trace.h"
 
 enum { N = 4 };
@@ -77,32 +78,59 @@ static struct end_tokens choose_end(const struct served *whole) {
     return (struct end_tokens){.tokens = {whole->tokens[1][11]}, .n = 1};
 }
 
-TEST(a_live_run_stops_at_the_end_of_text) {
-    for (size_t i = 0; i < LINE_UPS; i++) {
-        struct system *system = system_of(&line_ups[i], NULL);
-        static const struct end_tokens none;
-        struct served *whole = serve_ended(system, &none, NULL);
-        struct end_tokens ends = choose_end(whole);
-        struct served *served = serve_ended(system, &ends, NULL);
-        uint32_t n_ended = 0;
-        for (uint64_t id = 0; id < N; id++) {
-            uint32_t answer = answer_of(whole, id, ends.tokens[0]);
-            const struct request_record *r = &served->records[id];
-            ck_assert_msg(r->answer_tokens == answer, "%s: request %d answers %u, not %u",
-                          system->name, (int)id, r->answer_tokens, answer);
-            ck_assert_uint_eq(served->n_tokens[id], answer);
-            ck_assert_mem_eq(served->tokens[id], whole->tokens[id],
-                             answer * sizeof served->tokens[id][0]);
-            ck_assert_uint_ge(r->committed_tokens, answer);
-            ck_assert_uint_eq(r->steps_after_end, 0);
-            n_ended += r->committed_tokens < r->output_tokens;
-        }
-        ck_assert_msg(n_ended > 0, "%s", system->name);
-        ck_assert_uint_lt(served->result.request_steps, whole->result.request_steps);
-        free(whole);
-        free(served);
-        system_close(system);
+/* What a live run ended, simulated with its ends: the same answers after as many steps. */
+static void check_simulated(struct system *system, const struct served *live, const char *path) {
+    struct decode_trace *trace;
+    struct err err = {0};
+    ck_assert_msg(decode_trace_read(path, DECODE_COUNTS, &trace, &err) == 0, "%s", err.text);
+    const struct decode_source source = decode_trace_source(trace);
+    ck_assert(decode_trace_has_answers(trace));
+    struct served *simulated = serve(&MAKE(struct serving, .system = system, .arrivals = together,
+                                           .n = N, .simulates = true, .decode = &source));
+    ck_assert_msg(simulated->err.kind == ERR_NONE, "%s: %s", system->name, simulated->err.text);
+    for (uint64_t id = 0; id < N; id++) {
+        const struct request_record *a = &live->records[id], *b = &simulated->records[id];
+        ck_assert_uint_eq(a->answer_tokens, b->answer_tokens);
+        ck_assert_uint_eq(a->committed_tokens, b->committed_tokens);
+        /* Where steps are unrolled how many find their block done depends on the batch. */
+        ck_assert_msg(system->settings.unroll_maximum > 1 || a->steps == b->steps,
+                      "%s: request %d takes %u steps, simulated %u", system->name, (int)id,
+                      a->steps, b->steps);
     }
+    free(simulated);
+    decode_trace_close(trace);
+}
+
+TEST_EACH(a_live_run_stops_at_the_end_of_text_and_is_simulated_with_its_ends, LINE_UPS) {
+    struct system *system = system_of(&line_ups[_i], NULL);
+    static const struct end_tokens none;
+    struct served *whole = serve_ended(system, &none, NULL);
+    struct end_tokens ends = choose_end(whole);
+    const char *path = scratch_path("decisions");
+    struct decode_log *log;
+    struct err err = {0};
+    ck_assert_int_eq(decode_log_open(path, system->settings.block_tokens, &log, &err), 0);
+    struct served *served = serve_ended(system, &ends, log);
+    ck_assert_msg(decode_log_close(log, "", &err) == 0, "%s", err.text);
+    uint32_t n_ended = 0;
+    for (uint64_t id = 0; id < N; id++) {
+        uint32_t answer = answer_of(whole, id, ends.tokens[0]);
+        const struct request_record *r = &served->records[id];
+        ck_assert_msg(r->answer_tokens == answer, "%s: request %d answers %u, not %u", system->name,
+                      (int)id, r->answer_tokens, answer);
+        ck_assert_uint_eq(served->n_tokens[id], answer);
+        ck_assert_mem_eq(served->tokens[id], whole->tokens[id],
+                         answer * sizeof served->tokens[id][0]);
+        ck_assert_uint_ge(r->committed_tokens, answer);
+        ck_assert_uint_eq(r->steps_after_end, 0);
+        n_ended += r->committed_tokens < r->output_tokens;
+    }
+    ck_assert_msg(n_ended > 0, "%s", system->name);
+    ck_assert_uint_lt(served->result.request_steps, whole->result.request_steps);
+    check_simulated(system, served, path);
+    free(whole);
+    free(served);
+    system_close(system);
 }
 
 TEST(without_early_stop_the_answer_is_known_and_what_is_behind_it_counted) {
@@ -142,45 +170,6 @@ TEST(where_no_token_ends_a_text_arrivals_say_where_it_ends) {
     free(whole);
     free(served);
     system_close(system);
-}
-
-TEST(what_a_live_run_ended_is_simulated_with_its_ends) {
-    for (size_t i = 0; i < LINE_UPS; i++) {
-        char path[64];
-        struct err err = {0};
-        struct system *system = system_of(&line_ups[i], NULL);
-        static const struct end_tokens none;
-        struct served *whole = serve_ended(system, &none, NULL);
-        struct end_tokens ends = choose_end(whole);
-        struct decode_log *log;
-        snprintf(path, sizeof path, "/tmp/unmask_live_end_%d", (int)getpid());
-        ck_assert_int_eq(decode_log_open(path, system->settings.block_tokens, &log, &err), 0);
-        struct served *live = serve_ended(system, &ends, log);
-        ck_assert_msg(decode_log_close(log, "", &err) == 0, "%s", err.text);
-        struct decode_trace *trace;
-        ck_assert_msg(decode_trace_read(path, DECODE_COUNTS, &trace, &err) == 0, "%s", err.text);
-        remove(path);
-        const struct decode_source source = decode_trace_source(trace);
-        ck_assert(decode_trace_has_answers(trace));
-        struct serving serving = {
-            .system = system, .arrivals = together, .n = N, .simulates = true, .decode = &source};
-        struct served *simulated = serve(&serving);
-        ck_assert_msg(simulated->err.kind == ERR_NONE, "%s: %s", system->name, simulated->err.text);
-        for (uint64_t id = 0; id < N; id++) {
-            const struct request_record *a = &live->records[id], *b = &simulated->records[id];
-            ck_assert_uint_eq(a->answer_tokens, b->answer_tokens);
-            ck_assert_uint_eq(a->committed_tokens, b->committed_tokens);
-            /* Where steps are unrolled how many find their block done depends on the batch. */
-            ck_assert_msg(system->settings.unroll_maximum > 1 || a->steps == b->steps,
-                          "%s: request %d takes %u steps, simulated %u", system->name, (int)id,
-                          a->steps, b->steps);
-        }
-        free(whole);
-        free(live);
-        free(simulated);
-        decode_trace_close(trace);
-        system_close(system);
-    }
 }
 
 static void write_config(const char *folder, const char *name, const char *text) {
