@@ -45,14 +45,20 @@ struct fitted {
     struct dinfer_fits of_dinfer;
 };
 
+/* experiments/decode.ini with the numbers found. */
 static int write_fitted(const struct fitted *fitted, const char *path, struct err *err) {
+    struct fitted_number numbers[DECODE_FIT_NUMBERS + DINFER_FIT_NUMBERS];
+    size_t n = decode_fit_numbers(&fitted->of_focus, numbers);
+    n += dinfer_fit_numbers(&fitted->of_dinfer, numbers + n);
+    char shipped[PATH_CHARS];
     struct output out;
     if (output_open(path, &out, err) != 0) {
         return err_status(err);
     }
-    decode_fit_write(&fitted->of_focus, &fitted->focus, out.file);
-    dinfer_fit_write(&fitted->of_dinfer, out.file);
-    return output_close(&out, true, err);
+    int status = fit_rewrite(data_path(shipped, sizeof shipped, "experiments/decode.ini"), numbers,
+                             n, out.file, err);
+    int closed = output_close(&out, status == 0, err);
+    return status != 0 ? status : closed;
 }
 
 static int fit_papers(struct fitted *fitted, const char *out, struct err *err) {

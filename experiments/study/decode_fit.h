@@ -22,6 +22,7 @@
 #include <stdio.h>
 
 #include "analysis/paper/paper.h"
+#include "experiments/study/fit.h"
 #include "sim/decode/rollout.h"
 
 /* What a process is fitted to: a row of experiments/paper/focus.csv. */
@@ -92,7 +93,8 @@ int decode_fit_all(const struct paper *paper, struct decode_fits *out, struct er
 /* The table, stored constants (experiments/decode.ini) beside fitted ones. */
 int decode_fit_print(const struct decode_fits *fits, FILE *out, struct err *err);
 
-/* As the sections of an INI file that decode_process_read reads, its head among them. */
-void decode_fit_write(const struct decode_fits *fits, const struct paper *paper, FILE *file);
+/* What of experiments/decode.ini was fitted: how many numbers of at most DECODE_FIT_NUMBERS. */
+enum { DECODE_FIT_NUMBERS = N_DECODE_SHAPES * (4 + N_DECODE_TARGETS) };
+size_t decode_fit_numbers(const struct decode_fits *fits, struct fitted_number *out);
 
 #endif

@@ -5,12 +5,12 @@
 #include <string.h>
 
 const struct dinfer_target dinfer_targets[N_DINFER_TARGETS] = {
-    {"llada-moe/crux-o", "CRUX-O", "llada-td/crux-o", "moe-200/crux-o", NULL},
-    [DINFER_GSM8K] = {"llada-moe/gsm8k", "GSM8K", "llada-td/gsm8k", "moe-200/gsm8k", NULL},
-    {"llada-moe/humaneval", "HumanEval", "llada-td/humaneval", "moe-200/humaneval", NULL},
-    {"llada-moe/ifeval", "IFEval", "llada-td/ifeval", "moe-200/ifeval", NULL},
-    {"llada-moe/mbpp", "MBPP", "llada-td/mbpp", "moe-200/mbpp", NULL},
-    {"llada-moe/lcb-v6", "LCB_V6", "llada-td/lcb-v6", "moe-200/lcb-v6", "livecodebench-v6"},
+    {"llada-moe/crux-o", "CRUX-O", "llada-td/crux-o", "moe-200/crux-o"},
+    [DINFER_GSM8K] = {"llada-moe/gsm8k", "GSM8K", "llada-td/gsm8k", "moe-200/gsm8k"},
+    {"llada-moe/humaneval", "HumanEval", "llada-td/humaneval", "moe-200/humaneval"},
+    {"llada-moe/ifeval", "IFEval", "llada-td/ifeval", "moe-200/ifeval"},
+    {"llada-moe/mbpp", "MBPP", "llada-td/mbpp", "moe-200/mbpp"},
+    {"llada-moe/lcb-v6", "LCB_V6", "llada-td/lcb-v6", "moe-200/lcb-v6"},
 };
 
 const char *const dinfer_decoder_names[N_DINFER_DECODERS] = {
@@ -179,43 +179,19 @@ int dinfer_fit_print(const struct dinfer_fits *fits, FILE *out, struct err *err)
     return status;
 }
 
-void dinfer_fit_write(const struct dinfer_fits *fits, FILE *file) {
+size_t dinfer_fit_numbers(const struct dinfer_fits *fits, struct fitted_number *out) {
+    size_t n = 0;
     for (size_t i = 0; i < N_DINFER_TARGETS; i++) {
         const struct dinfer_target *to = &dinfer_targets[i];
-        fprintf(file,
-                "\n[%s]\nshape = assumed\nlocation = %.4f\nblock_tokens = 64\n"
-                "calibrated_to = dInfer Table 1: LLaDA-MoE, %s, Fast-dLLM without KV cache, %g "
-                "tokens per forward pass\n"
-                "paper_row = Table 1|8xH800|LLaDA-MoE|%s|Fast-dLLM|without KV cache|tpf\n",
-                to->process, fits->base[i].process.location, to->dataset, fits->base[i].target,
-                to->dataset);
-        if (to->workloads != NULL) {
-            fprintf(file, "workloads = %s\n", to->workloads);
+        const char *const names[] = {to->process, to->distilled, to->short_process, to->distilled};
+        const double values[] = {fits->base[i].process.location,
+                                 fits->distilled[i].process.location,
+                                 fits->of_short[i].process.location, shift_of(fits)};
+        for (size_t k = 0; k < (i == DINFER_GSM8K ? 3 : 4); k++) {
+            out[n] = (struct fitted_number){.key = k < 3 ? "location" : "transferred_from",
+                                            .value = values[k]};
+            snprintf(out[n++].section, sizeof out->section, "%s", names[k]);
         }
     }
-    for (size_t i = 0; i < N_DINFER_TARGETS; i++) {
-        const struct dinfer_target *to = &dinfer_targets[i];
-        fprintf(file, "\n[%s]\nshape = assumed\nlocation = %.4f\nblock_tokens = 64\n",
-                to->distilled, fits->distilled[i].process.location);
-        if (i == DINFER_GSM8K) {
-            fprintf(file,
-                    "calibrated_to = dInfer Table 2: LLaDA-MoE-TD, %s, dInfer with KV cache, %g "
-                    "tokens per forward pass\n"
-                    "paper_row = Table 2|8xH800|LLaDA-MoE-TD|%s|dInfer|with KV cache|tpf\n",
-                    to->dataset, fits->distilled[i].target, to->dataset);
-        } else {
-            fprintf(file, "transferred_from = %s, by the shift of %s between the two: %.4f\n",
-                    to->process, dinfer_targets[DINFER_GSM8K].dataset, shift_of(fits));
-        }
-    }
-    for (size_t i = 0; i < N_DINFER_TARGETS; i++) {
-        const struct dinfer_target *to = &dinfer_targets[i];
-        fprintf(file,
-                "\n[%s]\nshape = assumed\nlocation = %.4f\nblock_tokens = 64\n"
-                "calibrated_to = dInfer Table 1: LLaDA-MoE, %s, Fast-dLLM without KV cache, %g "
-                "tokens per forward pass, as if answers had %d of 1024 positions\n"
-                "paper_row = Table 1|8xH800|LLaDA-MoE|%s|Fast-dLLM|without KV cache|tpf\n",
-                to->short_process, fits->of_short[i].process.location, to->dataset,
-                fits->of_short[i].target, DINFER_SHORT_ANSWER, to->dataset);
-    }
+    return n;
 }

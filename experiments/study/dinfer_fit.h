@@ -25,7 +25,6 @@
 struct dinfer_target {
     const char *process, *dataset, *distilled; /* processes of LLaDA-MoE and of LLaDA-MoE-TD */
     const char *short_process; /* of LLaDA-MoE with answers of DINFER_SHORT_ANSWER tokens */
-    const char *workloads;     /* served besides the one `process` is named after; NULL: none */
 };
 enum { N_DINFER_TARGETS = 6, DINFER_GSM8K = 1, DINFER_SHORT_ANSWER = 200 };
 extern const struct dinfer_target dinfer_targets[N_DINFER_TARGETS];
@@ -58,8 +57,9 @@ const struct paper_row *dinfer_row(const struct paper *paper, const char *datase
                                    const char *system, const char *setting);
 const struct paper_row *dinfer_distilled_row(const struct paper *paper, const char *dataset);
 
-/* As decode_fit_print and decode_fit_write. */
+/* As decode_fit_print and decode_fit_numbers, at most DINFER_FIT_NUMBERS of them. */
+enum { DINFER_FIT_NUMBERS = 4 * N_DINFER_TARGETS };
 int dinfer_fit_print(const struct dinfer_fits *fits, FILE *out, struct err *err);
-void dinfer_fit_write(const struct dinfer_fits *fits, FILE *file);
+size_t dinfer_fit_numbers(const struct dinfer_fits *fits, struct fitted_number *out);
 
 #endif

@@ -1,5 +1,6 @@
 #include "experiments/study/fit.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "experiments/cli/words.h"
@@ -219,4 +220,45 @@ void fit_print(const struct fit *fits, size_t n, FILE *out) {
         fprintf(out, "%-26s %10.7g %12.2f %10.7g %12.2f  %s\n", fits[i].name, fits[i].stored,
                 fits[i].stored_result, fits[i].fitted, fits[i].fitted_result, fits[i].fitted_to);
     }
+}
+
+/* ---- an INI file with other numbers ---- */
+
+static const struct fitted_number *number_at(const char *section, const char *line,
+                                             const struct fitted_number *numbers, size_t n) {
+    size_t length = strcspn(line, " =");
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(numbers[i].section, section) == 0 && strlen(numbers[i].key) == length &&
+            strncmp(numbers[i].key, line, length) == 0) {
+            return &numbers[i];
+        }
+    }
+    return NULL;
+}
+
+int fit_rewrite(const char *shipped, const struct fitted_number *numbers, size_t n, FILE *out,
+                struct err *err) {
+    FILE *in = fopen(shipped, "r");
+    char line[1024], section[64] = "";
+    size_t n_found = 0;
+    if (in == NULL) {
+        return err_world(err, "cannot read '%s': %s", shipped, strerror(errno));
+    }
+    while (fgets(line, sizeof line, in) != NULL) {
+        if (line[0] == '[') {
+            snprintf(section, sizeof section, "%.*s", (int)strcspn(line + 1, "]"), line + 1);
+        }
+        const struct fitted_number *number = number_at(section, line, numbers, n);
+        const char *last = strrchr(line, ' ');
+        if (number != NULL && last != NULL) {
+            fprintf(out, "%.*s %.4f\n", (int)(last - line), line, number->value);
+            n_found++;
+        } else {
+            fputs(line, out);
+        }
+    }
+    fclose(in);
+    return n_found == n ? 0
+                        : err_world(err, "'%s' has lines for %zu of %zu fitted numbers", shipped,
+                                    n_found, n);
 }

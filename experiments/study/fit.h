@@ -20,6 +20,18 @@ struct fit {
 int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_t *n,
             struct err *err);
 
+/* A number of an INI file that was fitted again: the last word of [section] KEY. */
+struct fitted_number {
+    char section[64];
+    const char *key;
+    double value;
+};
+
+/* Copy the file `shipped` to `out`, the numbers in place of its own. ERR_WORLD where it has no such
+ * line for one of them. */
+int fit_rewrite(const char *shipped, const struct fitted_number *numbers, size_t n, FILE *out,
+                struct err *err);
+
 void fit_print(const struct fit *fits, size_t n, FILE *out);
 
 #endif
