@@ -41,6 +41,8 @@ struct run_decisions {
     struct provenance from; /* of a process that was drawn from; else its source alone counts */
 };
 
+struct quality;
+
 struct run_facts {
     /* Who ran what. `profile_kind` is measured, imported, transferred or roofline, and every output
      * that names the profile repeats it. `trace_provenance` likewise says what is assumed. */
@@ -86,6 +88,8 @@ struct run_facts {
     size_t n_constants;
     const struct run_figure *engine; /* figures of the real engine; none in a simulation */
     size_t n_engine;
+
+    const struct quality *quality; /* of a run that was asked prompts; NULL: none was */
 
     /* What is known beside the requests and makes the result easy to misread (caution.h). */
     struct warnings warnings;

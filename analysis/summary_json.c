@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "analysis/quality.h"
 #include "analysis/summary.h"
 
 /* NULL-safe: a failed json_* leaves NULL here and json_object_set_new reports it once. */
@@ -211,6 +212,14 @@ json_t *summary_price_shares(const struct price_shares *shares) {
     return json_pack("{s:o, s:o}", "by_kind", by_kind, "by_match", by_match);
 }
 
+/* Nothing where nobody asked. */
+static int put_quality(json_t *o, const struct summary *s, const struct run_facts *facts) {
+    return facts->quality == NULL ? 0
+                                  : put(o, "quality",
+                                        quality_json(facts->quality, s->makespan_s,
+                                                     s->answer_tokens, s->tokens_processed));
+}
+
 static int put_resources(json_t *o, const struct summary *s, const struct run_facts *facts) {
     return put(o, "gpu_busy", known_share(summary_gpu_busy(s, facts))) |
            put(o, "mfu", known_share(facts->mfu)) |
@@ -251,8 +260,9 @@ int summary_json(const struct summary *summary, const struct run_facts *facts, j
     json_t *object = json_object();
     struct warnings warnings = caution_of(summary, facts);
     if (put_identity(object, facts) | put_requests(object, summary) | put_steps(object, summary) |
-        put_ranks(object, summary, facts) | put_resources(object, summary, facts) |
-        put(object, "warnings", caution_json(&warnings)) | put_origin(object, facts)) {
+        put_quality(object, summary, facts) | put_ranks(object, summary, facts) |
+        put_resources(object, summary, facts) | put(object, "warnings", caution_json(&warnings)) |
+        put_origin(object, facts)) {
         json_decref(object);
         return err_world(err, "the summary cannot be written as JSON: a name is not UTF-8, a "
                               "number is not finite, or memory is out");

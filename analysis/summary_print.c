@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "analysis/identity.h"
+#include "analysis/quality.h"
 #include "analysis/summary.h"
 #include "sim/base/num.h"
 
@@ -216,6 +217,9 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
     print_requests(s, f, out);
     print_times(s, out);
     print_work(s, out);
+    if (f->quality != NULL) {
+        quality_print(f->quality, s->makespan_s, s->tokens_processed, out);
+    }
     print_resources(s, f, out);
     print_figures(f, out);
 }

@@ -36,6 +36,8 @@ struct live {
     void *prompt_state;
     int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n, struct err *err);
     void *output_state;
+    void (*show)(void *state, uint64_t id, const int32_t *tokens, uint32_t n);
+    void *show_state;
     struct end_tokens ends;
     uint32_t *answer_tokens; /* [n_slots]: up to the end that was found; 0: none was */
     struct err output_err;   /* of an output that could not be handed out, told at the next wait */
@@ -164,6 +166,20 @@ static void complete(struct live *live, struct completion *out) {
     };
 }
 
+static int show_canvases(struct live *live, struct err *err) {
+    const struct planned_step *step = &live->flight.submission.step;
+    int status = 0;
+    for (uint32_t i = 0; live->show != NULL && status == 0 && i < step->n_slots; i++) {
+        const struct session *session = &live->sessions.by_slot[step->slots[i]];
+        status = sessions_read(&live->sessions, step->slots[i], live->output_tokens, err);
+        if (status == 0) {
+            live->show(live->show_state, session->request->id, live->output_tokens,
+                       session->output_tokens);
+        }
+    }
+    return status;
+}
+
 /* A step is done: the batch is over, or its next step starts. */
 static int pass_border(struct live *live, struct err *err) {
     struct flight *flight = &live->flight;
@@ -173,6 +189,7 @@ static int pass_border(struct live *live, struct err *err) {
     int status = at_once
                      ? outcome_wait_unrolled(&live->outcome, submission->repeat, &device_ns, err)
                      : outcome_wait(&live->outcome, false, &device_ns, err);
+    status = status == 0 ? show_canvases(live, err) : status;
     flight->device_ns += device_ns;
     flight->steps_done += at_once ? submission->repeat : 1;
     flight->end_ns = now_ns(live);
@@ -351,6 +368,13 @@ void live_set_ends(struct live *live, const struct end_tokens *ends) {
 
 void live_set_watch(struct live *live, const struct position_watch *watch) {
     outcome_watch(&live->outcome, watch);
+}
+
+void live_set_show(struct live *live,
+                   void (*show)(void *state, uint64_t id, const int32_t *tokens, uint32_t n),
+                   void *state) {
+    live->show = show;
+    live->show_state = state;
 }
 
 void live_set_output(struct live *live,

@@ -48,6 +48,12 @@ void live_set_output(struct live *live,
                                    struct err *err),
                      void *state);
 
+/* Called after every step with the output positions of each of its requests, masks among them; what
+ * is read for it waits for the device. */
+void live_set_show(struct live *live,
+                   void (*show)(void *state, uint64_t id, const int32_t *tokens, uint32_t n),
+                   void *state);
+
 /* One planned step carried out at once, whatever the clock: so many times, and in each of them so
  * many commits of each member (NULL: as the decoder decides). Of a recorded step what it keeps and
  * commits is what its blocks say; else the engine decides, and writes it there. */

@@ -1,11 +1,13 @@
 /* A trace format: how the columns or keys of one tool are called, and how a line becomes a row.
  *
  * Formats differ in names and units and stand in one table (reader.c); the two families, CSV with a
- * header and JSON lines, differ in how a line is taken apart and have one file each. */
+ * header and JSON lines, differ in how a line is taken apart and have one file
+ * each; prompts are lengths once a tokenizer has counted them. */
 #ifndef UNMASK_TRACES_FORMAT_H
 #define UNMASK_TRACES_FORMAT_H
 
 #include "sim/base/field.h"
+#include "traces/prompts.h"
 
 enum { MAX_COLUMNS = 64, MAX_MUSTS = 2 };
 
@@ -25,6 +27,7 @@ struct trace_row {
     int64_t time_ns; /* as the file counts it, not yet rebased */
     uint32_t input_tokens, output_tokens, tenant, prefix_tokens;
     uint32_t answer_tokens; /* 0 where the file has no such column */
+    uint64_t prompt;        /* as an arrival's */
     bool failed;            /* a failed request, to be skipped and counted */
 };
 
@@ -41,6 +44,9 @@ struct family {
     bool (*opens)(const struct format *format, const struct line *first, struct layout *layout);
     int (*parse)(const struct format *format, const struct layout *layout, const struct line *line,
                  struct trace_row *row, struct err *err);
+    /* Of prompts, in place of parse. */
+    int (*take)(const struct line *line, const struct prompt_taker *taker, struct trace_row *row,
+                struct err *err);
 };
 
 struct format {
@@ -55,7 +61,7 @@ struct format {
     } musts[MAX_MUSTS];
 };
 
-extern const struct family family_csv, family_jsonl;
+extern const struct family family_csv, family_jsonl, family_prompts;
 
 /* Checks that both families share: token counts are at least 1, or the request failed. */
 int format_check_tokens(const struct format *format, const struct line *line, struct trace_row *row,

@@ -141,4 +141,4 @@ static int csv_parse(const struct format *format, const struct layout *layout,
     return status != 0 ? status : format_check_tokens(format, line, row, err);
 }
 
-const struct family family_csv = {true, csv_opens, csv_parse};
+const struct family family_csv = {.has_header = true, .opens = csv_opens, .parse = csv_parse};

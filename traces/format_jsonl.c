@@ -86,4 +86,4 @@ static int jsonl_parse(const struct format *format, const struct layout *layout,
     return status != 0 ? status : format_check_tokens(format, line, row, err);
 }
 
-const struct family family_jsonl = {false, jsonl_opens, jsonl_parse};
+const struct family family_jsonl = {.opens = jsonl_opens, .parse = jsonl_parse};

@@ -331,6 +331,7 @@ struct arrival_source lengths_source(struct lengths *lengths) {
 
 struct pair {
     uint32_t input_tokens, output_tokens, answer_tokens;
+    uint64_t prompt;
 };
 
 struct resample {
@@ -349,7 +350,7 @@ int resample_open(struct arrival_source rows, const char *name, uint64_t seed,
     while ((reply = rows.next(rows.state, &row, err)) == SOURCE_ROW) {
         resample->pairs = grow(resample->pairs, resample->n, &room, sizeof *resample->pairs);
         resample->pairs[resample->n++] =
-            (struct pair){row.prompt_tokens, row.output_tokens, row.answer_tokens};
+            (struct pair){row.prompt_tokens, row.output_tokens, row.answer_tokens, row.prompt};
     }
     if (reply == SOURCE_END && resample->n == 0) {
         err_world(err, "%s: found no rows, expected some to draw lengths from", name);
@@ -377,7 +378,8 @@ static enum source_reply give_resampled(void *state, struct arrival *out, struct
     *out = (struct arrival){.id = resample->n_given++,
                             .prompt_tokens = pair->input_tokens,
                             .output_tokens = pair->output_tokens,
-                            .answer_tokens = pair->answer_tokens};
+                            .answer_tokens = pair->answer_tokens,
+                            .prompt = pair->prompt};
     return SOURCE_ROW;
 }
 

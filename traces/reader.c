@@ -67,6 +67,7 @@ static const struct format formats[] = {
      1,
      false,
      {{0}}},
+    {"prompts", &family_prompts, {NULL}, 1, false, {{0}}},
 };
 
 struct trace {
@@ -78,6 +79,7 @@ struct trace {
     size_t room, begin, end;
     bool at_end;
     struct line line;
+    struct prompt_taker taker;
     uint64_t n_given, n_failed;
     int64_t first_ns, last_ns; /* as the file counts; last_ns -1 before the first row */
     struct err bad;            /* once set, every further call repeats it */
@@ -272,8 +274,10 @@ static int next_row(struct trace *trace, struct trace_row *row, bool *more, stru
             return err_world(err, "%s:%" PRIu64 ": found an empty line, expected a request",
                              trace->path, trace->line.number);
         }
-        status =
-            trace->format->family->parse(trace->format, &trace->layout, &trace->line, row, err);
+        const struct family *family = trace->format->family;
+        status = family->take != NULL
+                     ? family->take(&trace->line, &trace->taker, row, err)
+                     : family->parse(trace->format, &trace->layout, &trace->line, row, err);
         if (status == 0) {
             status = check_order(trace, row, err);
         }
@@ -288,7 +292,7 @@ static int next_row(struct trace *trace, struct trace_row *row, bool *more, stru
 static enum source_reply give_row(void *state, struct arrival *out, struct err *err) {
     struct trace *trace = state;
     if (trace->bad.kind != ERR_NONE) {
-        err_world(err, "%s", trace->bad.text);
+        err_set(err, trace->bad.kind, "%s", trace->bad.text);
         return SOURCE_BAD;
     }
     struct trace_row row = {0};
@@ -301,7 +305,7 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
                            trace->path, trace->line.number + 1, trace->n_failed);
     }
     if (status != 0) {
-        err_world(err, "%s", trace->bad.text);
+        err_set(err, trace->bad.kind, "%s", trace->bad.text);
         return SOURCE_BAD;
     }
     if (!more) {
@@ -315,9 +319,18 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
                             .prompt_tokens = row.input_tokens,
                             .output_tokens = row.output_tokens,
                             .answer_tokens = row.answer_tokens,
+                            .prompt = row.prompt,
                             .tenant = row.tenant,
                             .prefix_tokens = row.prefix_tokens};
     return SOURCE_ROW;
+}
+
+void trace_set_taker(struct trace *trace, const struct prompt_taker *taker) {
+    trace->taker = *taker;
+}
+
+bool trace_has_prompts(const struct trace *trace) {
+    return trace->format->family->take != NULL;
 }
 
 struct arrival_source trace_source(struct trace *trace) {
@@ -333,7 +346,7 @@ const char *trace_format(const struct trace *trace) {
 }
 
 bool trace_has_times(const struct trace *trace) {
-    return trace->format->columns[COLUMN_TIME] != NULL;
+    return trace->format->columns[COLUMN_TIME] != NULL || trace_has_prompts(trace);
 }
 
 bool trace_has_answers(const struct trace *trace) {

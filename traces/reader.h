@@ -11,6 +11,7 @@
  *                  prompt_size,token_size (seconds; type 2 and batch size 1 only)
  *   mooncake       JSON lines: timestamp (ms), input_length, output_length, ...
  *   llmservingsim  JSON lines: input_toks, output_toks, arrival_time_ns, ...
+ *   prompts        JSON lines of traces/prompts.h, which all arrive at once
  * CSV columns may stand in any order and further ones are ignored. answer_tokens, from 1 to the
  * output's, is where the text ends among the output positions; arrivals of a file without it do not
  * say (0).
@@ -27,6 +28,7 @@
 #include <stdbool.h>
 
 #include "sim/base/arrival.h"
+#include "traces/prompts.h"
 
 /* A longer line is an error; the reader's buffer grows no further. */
 enum { TRACE_MAX_LINE_BYTES = 4 << 20 };
@@ -42,6 +44,10 @@ struct arrival_source trace_source(struct trace *trace);
 
 /* Back to the first row. Fails on what cannot be read twice, such as a pipe. */
 int trace_rewind(struct trace *trace, struct err *err);
+
+/* Who counts the tokens of prompts; before their first row. */
+void trace_set_taker(struct trace *trace, const struct prompt_taker *taker);
+bool trace_has_prompts(const struct trace *trace);
 
 const char *trace_path(const struct trace *trace);
 const char *trace_format(const struct trace *trace);

@@ -83,6 +83,12 @@ static int check_spec(const struct workload *workload, const char *path, struct 
                          workload->trace != NULL ? "arrivals = trace or lengths from it"
                                                  : "trace = FILE for arrivals or lengths");
     }
+    if (workload->trace != NULL && trace_has_prompts(workload->trace) &&
+        (workload->length[LENGTH_INPUT] != NULL || spec->over == OVER_TRUNCATE)) {
+        return err_usage(err, "%s: found %s, but prompts are as long as they are", path,
+                         workload->length[LENGTH_INPUT] != NULL ? "lengths of the inputs"
+                                                                : "over_context = truncate");
+    }
     if (!pairs &&
         (workload->length[LENGTH_INPUT] == NULL || workload->length[LENGTH_OUTPUT] == NULL)) {
         return err_usage(err, "%s: found no lengths of the %s, expected %s = MODEL or lengths",
@@ -317,6 +323,9 @@ static int start(struct workload *workload, const char *path,
     workload->path = strdup(path);
     ASSERT(workload->path != NULL);
     int status = apply_options(workload, options, err);
+    if (workload->trace != NULL) {
+        trace_set_taker(workload->trace, &options->taker);
+    }
     if (status == 0) {
         status = check_spec(workload, path, err);
     }
@@ -432,6 +441,12 @@ uint64_t workload_requests(const struct workload *workload) {
 
 double workload_rate_per_s(const struct workload *workload) {
     return workload->spec.rate_per_s;
+}
+
+const char *workload_prompts(const struct workload *workload) {
+    return workload->trace != NULL && trace_has_prompts(workload->trace)
+               ? trace_path(workload->trace)
+               : NULL;
 }
 
 const char *workload_name(const struct workload *workload) {

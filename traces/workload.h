@@ -20,10 +20,11 @@
  *   provenance.answers = real    the same words; required with an answer that is not fixed
  *   note = ...
  *
- * Unknown keys are errors that name the nearest. A trace shorter than `requests` is repeated, each
- * round one mean gap after the last row. Requests over the context are dropped before arrival times
- * are given out, so that the rate is the rate of what is served. A file that does not end in .ini
- * is a trace, replayed once as it stands. */
+ * The trace may be a file of prompts (traces/prompts.h), whose tokens the taker counts; they keep
+ * their lengths. Unknown keys are errors that name the nearest. A trace shorter than `requests` is
+ * repeated, each round one mean gap after the last row. Requests over the context are dropped
+ * before arrival times are given out, so that the rate is the rate of what is served. A file that
+ * does not end in .ini is a trace, replayed once as it stands. */
 #ifndef UNMASK_TRACES_WORKLOAD_H
 #define UNMASK_TRACES_WORKLOAD_H
 
@@ -32,6 +33,7 @@
 #include "sim/base/arrival.h"
 #include "sim/base/config.h"
 #include "sim/base/provenance.h"
+#include "traces/prompts.h"
 
 /* What the command line says in the file's place; 0 leaves the file's word. The seed always
  * counts. */
@@ -41,6 +43,7 @@ struct workload_options {
     uint32_t input_tokens, output_tokens; /* every prompt or output has this length */
     uint32_t answer_tokens;               /* and every answer, or its whole output */
     uint32_t context_tokens;
+    struct prompt_taker taker; /* who counts the tokens of prompts */
 };
 
 struct workload;
@@ -66,6 +69,9 @@ double workload_rate_per_s(const struct workload *workload);
 
 /* Whether another seed gives other requests: arrivals or lengths are drawn. */
 bool workload_draws(const struct workload *workload);
+
+/* The file of prompts that its trace is, or NULL. */
+const char *workload_prompts(const struct workload *workload);
 
 const char *workload_name(const struct workload *workload);
 const char *workload_note(const struct workload *workload); /* "" where there is none */

@@ -266,8 +266,7 @@ static int encode_normalized(const struct encoding *e, const char *text, size_t 
     return status;
 }
 
-int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, struct token_ids *out,
-                     struct err *err) {
+int tokenizer_check_text(const char *text, size_t n, struct err *err) {
     for (size_t at = 0; at < n;) {
         bool is_valid;
         size_t length = utf8_next(text + at, n - at, &is_valid);
@@ -277,8 +276,14 @@ int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, struct tok
         }
         at += length;
     }
+    return 0;
+}
+
+int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, struct token_ids *out,
+                     struct err *err) {
     const struct encoding encoding = {t, out, err};
-    return encode_added(&encoding, false, text, n);
+    int status = tokenizer_check_text(text, n, err);
+    return status != 0 ? status : encode_added(&encoding, false, text, n);
 }
 
 /* ---- ids to text ---- */

@@ -50,7 +50,10 @@ int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *token);
 /* Adds the tokens in front of every text, such as <|begin_of_text|>; most tokenizers have none. */
 void tokenizer_begin(const struct tokenizer *tokenizer, struct token_ids *out);
 
-/* Adds the tokens of text[0..n). ERR_USAGE names the byte of text that is not UTF-8 or that the
+/* ERR_USAGE names the byte of text[0..n) that is not UTF-8. */
+int tokenizer_check_text(const char *text, size_t n, struct err *err);
+
+/* Adds the tokens of text[0..n). ERR_USAGE as tokenizer_check_text, or names a byte that the
  * vocabulary lacks. One caller at a time. */
 int tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t n, struct token_ids *out,
                      struct err *err);

@@ -54,6 +54,23 @@ const struct option backend_options[] = {
     {NULL, NULL, NULL, false},
 };
 
+const struct option text_options[] = {
+    {"tokenizer", "FOLDER", "whose tokenizer.json turns texts into tokens; default: --weights",
+     false},
+    {"chat", "NAME",
+     "the chat template around every prompt: none, llada, ling, chatml, dream, qwen2.5 or qa; "
+     "default: none, and for generate --text that of the folder",
+     false},
+    {NULL, NULL, NULL, false},
+};
+
+const struct option output_options[] = {
+    {"outputs", "FILE", "write the outputs as JSON lines", false},
+    {"reference", "FILE", "outputs of another run of these prompts, for the share that agrees",
+     false},
+    {NULL, NULL, NULL, false},
+};
+
 const struct option workload_options[] = {
     {"workload", "NAME", "a workload (list workloads), an INI or a trace file (default: burst)",
      false},
@@ -214,10 +231,12 @@ int asked_backend(const struct options *options, struct backend_request *out, st
     const char *name = options_text(options, "backend");
     *out = (struct backend_request){0};
     if (name == NULL || strcmp(name, "sim") == 0) {
-        const char *alone = options_has(options, "weights")   ? "weights"
-                            : options_has(options, "library") ? "library"
-                            : options_has(options, "eos")     ? "eos"
-                                                              : NULL;
+        const char *alone = options_has(options, "weights")     ? "weights"
+                            : options_has(options, "library")   ? "library"
+                            : options_has(options, "eos")       ? "eos"
+                            : options_has(options, "outputs")   ? "outputs"
+                            : options_has(options, "reference") ? "reference"
+                                                                : NULL;
         return alone == NULL ? 0 : err_usage(err, "--%s is for the back ends cpu and cuda", alone);
     }
     if (strcmp(name, "cpu") != 0 && strcmp(name, "cuda") != 0) {
@@ -291,6 +310,12 @@ static int read_system(const struct options *options, struct asked *asked, struc
         request->gpu = "cpu";
     }
     int status = asked_backend(options, &request->backend, err);
+    request->questions = (struct questions_request){.weights = request->backend.weights,
+                                                    .chat = options_text(options, "chat")};
+    status =
+        status != 0 ? status : asked_path(options, "tokenizer", &request->questions.tokenizer, err);
+    status =
+        status != 0 ? status : asked_path(options, "reference", &request->questions.reference, err);
     status = status != 0 ? status : read_model(options, asked, err);
     status = status != 0 ? status : asked_profile(options, asked, err);
     return status != 0 ? status : read_settings(options, asked, err);

@@ -21,6 +21,8 @@ extern const struct option system_option[];     /* --system */
 extern const struct option workload_options[];  /* workload, arrivals, lengths, seed */
 extern const struct option objective_options[]; /* bounds on latency, first block, token */
 extern const struct option backend_options[];   /* what executes, and its weights */
+extern const struct option text_options[];      /* tokenizer, chat template */
+extern const struct option output_options[];    /* outputs, and what they are compared with */
 extern const struct option record_options[];    /* database and what it keeps */
 extern const struct option job_options[];       /* -j */
 

@@ -1,15 +1,17 @@
-/* unmask generate: one prompt decoded on a real back end, by the same loop that serves traffic. */
+/* unmask generate: prompts decoded on a real back end, by the same loop that serves traffic. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/live.h"
 #include "experiments/cli/asked.h"
+#include "experiments/cli/canvas.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/run/decode_out.h"
+#include "experiments/run/questions.h"
+#include "traces/reader.h"
 
 /* Without the ways to price a step: what is generated is executed. */
 static const struct option own_options[] = {
@@ -19,9 +21,14 @@ static const struct option own_options[] = {
      false},
     {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s)", false},
     {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
+    {"text", "TEXT", "the prompt, put into the chat template of the weights", false},
+    {"prompts", "FILE", "many prompts, as JSON lines (prompt or ids, id, task, answer)", false},
     {"ids", "N,N,...", "the prompt's token ids", false},
     {"ids-file", "FILE", "the same out of a file, separated by commas or white space", false},
-    {"output-tokens", "N", "how many tokens to decode", false},
+    {"output-tokens", "N",
+     "how many positions to decode; default: what a line of prompts says, else 256, or as many as "
+     "the context leaves",
+     false},
     {"seed", "N", "of all random streams (default: 1)", false},
     {"decode-out", "FILE",
      "write what each pass said of each position and committed: a decode trace, a SQLite file",
@@ -30,39 +37,38 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_generate[] = {
-    system_option, policy_options, backend_options, own_options, json_options, NULL,
+    system_option,  policy_options, backend_options, text_options,
+    output_options, own_options,    json_options,    NULL,
 };
 
-/* The prompt, and what came of it. */
+/* One prompt on its way through the loop. */
+struct item {
+    uint64_t number; /* among the questions */
+    uint32_t output_tokens;
+    struct request_record record;
+};
+
+/* The prompts, and what came of them. */
 struct generation {
     uint64_t seed;
-    int32_t *ids; /* [n_ids] */
-    uint32_t n_ids, room;
-    uint32_t n_tokens;
-    int32_t *tokens; /* [n_tokens] */
-    bool is_asked, is_done;
-    struct request_record record;
+    uint64_t output_tokens; /* asked for; 0: nobody asked */
+    struct questions *questions;
+    struct item *items; /* [n], in the order of their arrival */
+    size_t n, next;
+    bool is_text; /* a text was given, and its output is one */
     struct loop_result result;
+    struct canvas canvas;
     char device[COMPOSE_DEVICE_CHARS]; /* that decoded it */
     const char *decode_path;           /* NULL: no trace is written */
     struct decode_out *decode;
 };
 
 static void generation_fini(struct generation *generation) {
-    free(generation->ids);
-    free(generation->tokens);
+    questions_close(generation->questions);
+    free(generation->items);
 }
 
-/* ---- the prompt ---- */
-
-static void add_id(struct generation *generation, int32_t id) {
-    if (generation->n_ids == generation->room) {
-        generation->room = 2 * generation->room + 64;
-        generation->ids = realloc(generation->ids, generation->room * sizeof *generation->ids);
-        ASSERT(generation->ids != NULL);
-    }
-    generation->ids[generation->n_ids++] = id;
-}
+/* ---- the prompts ---- */
 
 static bool separates(char c) {
     return c == ',' || isspace((unsigned char)c);
@@ -70,7 +76,7 @@ static bool separates(char c) {
 
 /* The numbers of a text, each below the vocabulary; a comma stands between two of them. */
 static int read_ids(const char *text, const char *place, const struct model *model,
-                    struct generation *generation, struct err *err) {
+                    struct token_ids *ids, struct err *err) {
     bool wants_id = false, had_id = false; /* after a comma; since the last comma */
     while (*text != '\0') {
         if (separates(*text)) {
@@ -92,7 +98,7 @@ static int read_ids(const char *text, const char *place, const struct model *mod
                              place, (int)(length < 32 ? length : 32), text, model->name,
                              model->vocab - 1);
         }
-        add_id(generation, (int32_t)id);
+        token_ids_add(ids, (int32_t)id);
         text = end;
         wants_id = false;
         had_id = true;
@@ -100,7 +106,7 @@ static int read_ids(const char *text, const char *place, const struct model *mod
     if (wants_id) {
         return err_usage(err, "%s: there is no token after the last comma", place);
     }
-    return generation->n_ids > 0 ? 0 : err_usage(err, "%s names no token", place);
+    return ids->n > 0 ? 0 : err_usage(err, "%s names no token", place);
 }
 
 static char *read_file(const char *path, struct err *err) {
@@ -129,92 +135,201 @@ static char *read_file(const char *path, struct err *err) {
     return text;
 }
 
-static int read_prompt(const struct options *options, const struct model *model,
-                       struct generation *generation, struct err *err) {
-    const char *ids = options_text(options, "ids"), *path = options_text(options, "ids-file");
-    if (ids != NULL && path != NULL) {
-        return err_usage(err, "generate takes one of --ids and --ids-file");
+/* Position to decode of a prompt: as asked, as its line says, or what the context leaves. */
+static int add_item(struct generation *g, const struct system *system, const char *place,
+                    uint64_t number, uint32_t prompt_tokens, uint32_t said, struct err *err) {
+    uint32_t context = system->settings.context_tokens;
+    uint32_t left = context > prompt_tokens ? context - prompt_tokens : 0;
+    uint32_t wanted = g->output_tokens > 0 ? (uint32_t)g->output_tokens : said;
+    if (g->output_tokens == 0 && wanted > left && left > 0) {
+        wanted = left;
     }
-    if (ids == NULL && path == NULL) {
-        return err_usage(err, "generate needs a prompt: --ids N,N,... or --ids-file FILE");
+    if (wanted > left) {
+        return err_usage(err,
+                         "%s: %" PRIu32 " tokens of prompt and %" PRIu32 " of output do not run: "
+                         "rejected for context (%" PRIu32 " tokens of context)",
+                         place, prompt_tokens, wanted, context);
     }
-    if (ids != NULL) {
-        return read_ids(ids, "--ids", model, generation, err);
+    g->items = realloc(g->items, (g->n + 1) * sizeof *g->items);
+    ASSERT(g->items != NULL);
+    g->items[g->n++] = (struct item){.number = number, .output_tokens = wanted};
+    return 0;
+}
+
+static int take_one(struct generation *g, const struct system *system, const struct prompt *prompt,
+                    struct err *err) {
+    struct prompt_taker taker = questions_taker(g->questions);
+    uint32_t tokens;
+    int status = taker.take(taker.state, prompt, &tokens, err);
+    return status != 0 ? status
+                       : add_item(g, system, prompt->path, 0, tokens, PROMPT_OUTPUT_TOKENS, err);
+}
+
+static int read_text(struct generation *g, const struct system *system, const char *text,
+                     struct err *err) {
+    const struct questions_request *request = &g->questions->request;
+    const char *folder = request->tokenizer != NULL ? request->tokenizer : request->weights;
+    int status = questions_need_tokenizer(g->questions, "--text", err);
+    if (status == 0 && request->chat == NULL) {
+        status = chat_of_folder(folder, &g->questions->chat, err);
     }
-    char *text = read_file(path, err);
-    int status = text != NULL ? read_ids(text, path, model, generation, err) : (int)err->kind;
+    const struct prompt prompt = {.path = "--text", .text = text, .text_bytes = strlen(text)};
+    g->is_text = true;
+    return status != 0 ? status : take_one(g, system, &prompt, err);
+}
+
+static int read_prompts(struct generation *g, const struct system *system, const char *path,
+                        struct err *err) {
+    struct trace *trace = NULL;
+    int status = trace_open(path, &trace, err);
+    if (status == 0 && !trace_has_prompts(trace)) {
+        status = err_usage(err,
+                           "%s: found a trace without prompts, expected JSON lines with "
+                           "'prompt' or 'ids'",
+                           path);
+    }
+    if (status == 0) {
+        struct prompt_taker taker = questions_taker(g->questions);
+        trace_set_taker(trace, &taker);
+        struct arrival_source source = trace_source(trace);
+        struct arrival row;
+        enum source_reply reply = SOURCE_ROW;
+        while (status == 0 && (reply = source.next(source.state, &row, err)) == SOURCE_ROW) {
+            status = add_item(g, system, g->questions->items[row.prompt - 1].place, row.prompt - 1,
+                              row.prompt_tokens, row.output_tokens, err);
+        }
+        status = status == 0 && reply == SOURCE_BAD ? err_status(err) : status;
+    }
+    trace_close(trace);
+    /* So that outputs can be shown, and judged, of prompts that are ids. */
+    struct err ignored = {0};
+    (void)questions_need_tokenizer(g->questions, path, &ignored);
+    g->is_text = g->questions->tokenizer != NULL;
+    return status;
+}
+
+static int read_id_list(struct generation *g, const struct system *system, const char *text,
+                        const char *place, struct err *err) {
+    struct token_ids ids = {0};
+    int status = read_ids(text, place, system->whole, &ids, err);
+    const struct prompt prompt = {.path = place, .ids = ids.ids, .n_ids = (uint32_t)ids.n};
+    status = status == 0 ? take_one(g, system, &prompt, err) : status;
+    free(ids.ids);
+    return status;
+}
+
+static int read_given(const struct options *options, const struct system *system,
+                      struct generation *g, struct err *err) {
+    static const char *const names[] = {"text", "prompts", "ids", "ids-file"};
+    int n_given = 0, which = -1;
+    for (int i = 0; i < 4; i++) {
+        n_given += options_has(options, names[i]);
+        which = options_has(options, names[i]) ? i : which;
+    }
+    if (n_given != 1) {
+        return n_given > 1
+                   ? err_usage(err, "generate takes one of --text, --prompts, --ids and --ids-file")
+                   : err_usage(err, "generate needs a prompt: --text TEXT, --prompts FILE, --ids "
+                                    "N,N,... or --ids-file FILE");
+    }
+    const char *value = options_text(options, names[which]);
+    if (which < 2) {
+        return which == 0 ? read_text(g, system, value, err) : read_prompts(g, system, value, err);
+    }
+    if (which == 2) {
+        return read_id_list(g, system, value, "--ids", err);
+    }
+    char *text = read_file(value, err);
+    int status = text != NULL ? read_id_list(g, system, text, value, err) : (int)err->kind;
     free(text);
     return status;
+}
+
+static int read_all(const struct options *options, const struct system *system,
+                    const struct questions_request *request, struct generation *g,
+                    struct err *err) {
+    int status = questions_open(request, &g->questions, err);
+    status = status != 0 ? status : read_given(options, system, g, err);
+    status = status != 0 ? status : questions_check(g->questions, system->whole, err);
+    return status != 0 ? status : questions_read_reference(g->questions, err);
 }
 
 /* ---- the run ---- */
 
 static enum source_reply next_arrival(void *state, struct arrival *out, struct err *err) {
-    struct generation *generation = state;
+    struct generation *g = state;
     (void)err;
-    if (generation->is_asked) {
+    if (g->next == g->n) {
         return SOURCE_END;
     }
-    generation->is_asked = true;
-    *out =
-        (struct arrival){.prompt_tokens = generation->n_ids, .output_tokens = generation->n_tokens};
+    const struct item *item = &g->items[g->next];
+    *out = (struct arrival){.id = g->next++,
+                            .prompt_tokens = g->questions->items[item->number].n_ids,
+                            .output_tokens = item->output_tokens,
+                            .prompt = item->number + 1};
     return SOURCE_ROW;
 }
 
-static const int32_t *prompt_of(void *state, uint64_t id) {
-    const struct generation *generation = state;
-    (void)id;
-    return generation->ids;
-}
-
-static int take_output(void *state, uint64_t id, const int32_t *tokens, uint32_t n,
-                       struct err *err) {
-    struct generation *generation = state;
-    (void)id, (void)err;
-    ASSERT(n <= generation->n_tokens);
-    memcpy(generation->tokens, tokens, n * sizeof *tokens);
-    generation->n_tokens = n;
-    generation->is_done = true;
-    return 0;
-}
-
 static int take_record(void *state, const struct request_record *record, struct err *err) {
-    struct generation *generation = state;
+    struct generation *g = state;
     (void)err;
-    generation->record = *record;
+    g->items[record->id].record = *record;
     return 0;
 }
 
-static int decode(struct system *system, struct live *live, struct generation *generation,
+static void show(void *state, uint64_t id, const int32_t *tokens, uint32_t n) {
+    (void)id;
+    canvas_draw(state, tokens, n);
+}
+
+/* The first prompt that was not served. */
+static int check_served(const struct generation *g, const struct system *system, struct err *err) {
+    for (size_t i = 0; i < g->n; i++) {
+        const struct item *item = &g->items[i];
+        const struct problem *question = &g->questions->items[item->number];
+        if (!question->is_served) {
+            return err_usage(err,
+                             "%" PRIu32 " tokens of prompt and %" PRIu32 " of output do not run: "
+                             "rejected for %s (%" PRIu32 " tokens of context)",
+                             question->n_ids, item->output_tokens,
+                             reject_reason_names[item->record.reason],
+                             system->settings.context_tokens);
+        }
+    }
+    return 0;
+}
+
+static int decode(struct system *system, struct live *live, struct generation *g, bool shows_canvas,
                   struct err *err) {
-    struct sink sinks[2] = {{.state = generation, .request = take_record}};
-    if (generation->decode != NULL) {
-        sinks[1] = decode_out_sink(generation->decode);
+    struct sink sinks[2] = {{.state = g, .request = take_record}};
+    struct arrival_source source = {.state = g, .next = next_arrival};
+    if (g->decode != NULL) {
+        sinks[1] = decode_out_sink(g->decode);
     }
     struct loop_request request = {.system = system,
                                    .executor = live_interface(live),
-                                   .source = {.state = generation, .next = next_arrival},
+                                   .source = questions_source(g->questions, source),
                                    .sinks = sinks,
-                                   .n_sinks = generation->decode != NULL ? 2 : 1,
-                                   .records_members = generation->decode != NULL,
-                                   .seed = generation->seed,
+                                   .n_sinks = g->decode != NULL ? 2 : 1,
+                                   .records_members = g->decode != NULL,
+                                   .seed = g->seed,
                                    .stop = interrupt_catch()};
     live_set_stop(live, request.stop);
-    live_set_prompt(live, prompt_of, generation);
-    live_set_output(live, take_output, generation);
-    int status = loop_run(&request, &generation->result, err);
-    if (status == 0 && generation->result.interrupted) {
+    questions_attach(g->questions, live);
+    if (shows_canvas && g->is_text && g->n == 1 &&
+        canvas_open(&g->canvas, stdout, g->questions->tokenizer,
+                    (int32_t)system->whole->mask_token)) {
+        live_set_show(live, show, &g->canvas);
+    }
+    int status = loop_run(&request, &g->result, err);
+    if (g->canvas.out != NULL) {
+        canvas_clear(&g->canvas);
+    }
+    questions_settle(g->questions);
+    if (status == 0 && g->result.interrupted) {
         return err_world(err, "interrupted");
     }
-    if (status == 0 && !generation->is_done) {
-        status = err_usage(err,
-                           "%" PRIu32 " tokens of prompt and %" PRIu32 " of output do not run: "
-                           "rejected for %s (%" PRIu32 " tokens of context)",
-                           generation->n_ids, generation->n_tokens,
-                           reject_reason_names[generation->record.reason],
-                           system->settings.context_tokens);
-    }
-    return status;
+    return status != 0 ? status : check_served(g, system, err);
 }
 
 /* The trace of a generation that is done, else none. */
@@ -230,7 +345,8 @@ static int close_trace(struct system *system, const struct backend_request *back
                                        .weights = backend->weights,
                                        .device = generation->device,
                                        .trace = "generate",
-                                       .trace_provenance = "one prompt",
+                                       .trace_provenance =
+                                           generation->n == 1 ? "one prompt" : "prompts",
                                        .ends = ends,
                                        .seed = generation->seed};
     int status = decode_out_close(generation->decode, is_done ? &about : NULL, err);
@@ -239,7 +355,7 @@ static int close_trace(struct system *system, const struct backend_request *back
 }
 
 static int decode_on(struct system *system, const struct backend_request *backend,
-                     struct generation *generation, struct err *err) {
+                     struct generation *generation, bool shows_canvas, struct err *err) {
     struct engine_request request = {.device = backend->name,
                                      .library = backend->library,
                                      .weights = backend->weights,
@@ -260,7 +376,7 @@ static int decode_on(struct system *system, const struct backend_request *backen
         status =
             decode_out_open(generation->decode_path, NULL, system, live, &generation->decode, err);
     }
-    status = status != 0 ? status : decode(system, live, generation, err);
+    status = status != 0 ? status : decode(system, live, generation, shows_canvas, err);
     struct err late = {0};
     if (close_trace(system, backend, &ends, generation, status == 0, &late) != 0 && status == 0) {
         *err = late;
@@ -273,61 +389,131 @@ static int decode_on(struct system *system, const struct backend_request *backen
 
 /* ---- printing ---- */
 
-static int print_json(const struct generation *generation, const struct system *system,
-                      const struct backend_request *backend, struct err *err) {
-    json_t *tokens = json_array(), *object = json_object();
-    for (uint32_t i = 0; i < generation->n_tokens; i++) {
-        json_array_append_new(tokens, json_integer(generation->tokens[i]));
+static double latency_s(const struct item *item) {
+    return (double)(item->record.finished_ns - item->record.arrival_ns) * 1e-9;
+}
+
+static json_t *item_json(const struct generation *g, const struct item *item) {
+    json_t *object = questions_json(g->questions, item->number);
+    json_object_set_new(object, "decoded_tokens", json_integer(item->record.committed_tokens));
+    json_object_set_new(object, "latency_s", json_real(latency_s(item)));
+    return object;
+}
+
+/* The first finish to the last, which began with the first arrival. */
+static double whole_s(const struct generation *g) {
+    double whole = 0;
+    for (size_t i = 0; i < g->n; i++) {
+        double end = (double)g->items[i].record.finished_ns * 1e-9;
+        whole = end > whole ? end : whole;
     }
-    int64_t latency_ns = generation->record.finished_ns - generation->record.arrival_ns;
+    return whole;
+}
+
+static uint64_t output_tokens(const struct generation *g) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < g->n; i++) {
+        n += g->questions->items[g->items[i].number].n_output;
+    }
+    return n;
+}
+
+static int print_json(const struct options *options, const struct generation *g,
+                      const struct system *system, const struct backend_request *backend,
+                      struct err *err) {
+    json_t *object = json_object();
     json_object_set_new(object, "system", json_string(system->name));
     json_object_set_new(object, "model", json_string(system->model->name));
     json_object_set_new(object, "backend", json_string(backend->name));
-    json_object_set_new(object, "device", json_string(generation->device));
+    json_object_set_new(object, "device", json_string(g->device));
     json_object_set_new(object, "weights", json_string(backend->weights));
-    json_object_set_new(object, "seed", json_integer((json_int_t)generation->seed));
-    json_object_set_new(object, "prompt_tokens", json_integer(generation->n_ids));
-    json_object_set_new(object, "output", tokens);
-    json_object_set_new(object, "decoded_tokens",
-                        json_integer(generation->record.committed_tokens));
-    json_object_set_new(object, "steps", json_integer((json_int_t)generation->result.steps));
-    json_object_set_new(object, "latency_s", json_real((double)latency_ns * 1e-9));
+    json_object_set_new(object, "seed", json_integer((json_int_t)g->seed));
+    if (options_has(options, "prompts")) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < g->n; i++) {
+            json_array_append_new(list, item_json(g, &g->items[i]));
+        }
+        json_object_set_new(object, "chat", json_string(g->questions->chat->name));
+        json_object_set_new(object, "prompts", list);
+        json_object_set_new(object, "steps", json_integer((json_int_t)g->result.steps));
+        json_object_set_new(object, "latency_s", json_real(whole_s(g)));
+        json_object_set_new(object, "quality",
+                            quality_json(&g->questions->quality, whole_s(g), output_tokens(g), 0));
+        return cmd_print_json(object, err);
+    }
+    json_t *item = item_json(g, &g->items[0]);
+    json_object_set(object, "prompt_tokens", json_object_get(item, "prompt_tokens"));
+    json_object_set(object, "output", json_object_get(item, "output"));
+    json_object_set(object, "decoded_tokens", json_object_get(item, "decoded_tokens"));
+    json_object_set_new(object, "steps", json_integer((json_int_t)g->result.steps));
+    json_object_set(object, "latency_s", json_object_get(item, "latency_s"));
+    if (g->is_text) {
+        json_object_set_new(object, "chat", json_string(g->questions->chat->name));
+        json_object_set(object, "text", json_object_get(item, "text"));
+    }
+    json_decref(item);
     return cmd_print_json(object, err);
 }
 
-static int print(const struct options *options, const struct generation *generation,
+static void print_output(const struct generation *g, const struct problem *question) {
+    size_t length;
+    char *text = g->is_text ? questions_text(g->questions, question, &length) : NULL;
+    for (uint32_t i = 0; text == NULL && i < question->n_output; i++) {
+        printf("%s%" PRId32, i > 0 ? " " : "", question->output[i]);
+    }
+    if (text != NULL) {
+        fwrite(text, 1, length, stdout);
+    }
+    printf("\n");
+    free(text);
+}
+
+static void print_heading(const struct problem *question, uint64_t number) {
+    printf("== ");
+    if (question->id != NULL) {
+        printf("%s", question->id);
+    } else {
+        printf("%" PRIu64, number);
+    }
+    if (question->mark != '-') {
+        printf(": %s (%s)", question->mark == '1' ? "right" : "wrong", question->answer);
+    }
+    printf("\n");
+}
+
+static int print(const struct options *options, const struct generation *g,
                  const struct system *system, const struct backend_request *backend,
                  struct err *err) {
     if (options_has(options, "json")) {
-        return print_json(generation, system, backend, err);
+        return print_json(options, g, system, backend, err);
     }
-    for (uint32_t i = 0; i < generation->n_tokens; i++) {
-        printf("%s%" PRId32, i > 0 ? " " : "", generation->tokens[i]);
+    for (size_t i = 0; i < g->n; i++) {
+        const struct problem *question = &g->questions->items[g->items[i].number];
+        if (options_has(options, "prompts")) {
+            print_heading(question, g->items[i].number);
+        }
+        print_output(g, question);
     }
-    printf("\n");
-    int64_t latency_ns = generation->record.finished_ns - generation->record.arrival_ns;
-    fprintf(stderr, "unmask: %" PRIu32 " tokens in %" PRIu64 " steps and %.3g s: %.4g tok/s\n",
-            generation->n_tokens, generation->result.steps, (double)latency_ns * 1e-9,
-            (double)generation->n_tokens / ((double)latency_ns * 1e-9));
+    if (options_has(options, "prompts") && g->questions->quality.judged > 0) {
+        printf("\n");
+    }
+    quality_print(&g->questions->quality, whole_s(g), 0, stdout);
+    uint64_t n_tokens = output_tokens(g);
+    fprintf(stderr, "unmask: %" PRIu64 " tokens in %" PRIu64 " steps and %.3g s: %.4g tok/s\n",
+            n_tokens, g->result.steps, whole_s(g), (double)n_tokens / whole_s(g));
     return 0;
 }
 
 static int check_options(const struct options *options, const struct asked *asked,
                          struct generation *generation, struct err *err) {
-    uint64_t n_tokens = 0;
-    int status = options_whole(options, "output-tokens", 1, 1000000, &n_tokens, err);
+    int status =
+        options_whole(options, "output-tokens", 1, 1000000, &generation->output_tokens, err);
     status =
         status != 0 ? status : options_whole(options, "seed", 0, INT64_MAX, &generation->seed, err);
     if (status == 0 && asked->request.backend.name == NULL) {
         return err_usage(err, "generate decodes on a device: it needs --backend cpu or cuda");
     }
-    if (status == 0 && n_tokens == 0) {
-        return err_usage(err, "generate needs --output-tokens N");
-    }
     generation->decode_path = options_text(options, "decode-out");
-    generation->n_tokens = (uint32_t)n_tokens;
-    generation->tokens = calloc(n_tokens + 1, sizeof *generation->tokens);
-    ASSERT(generation->tokens != NULL);
     return status;
 }
 
@@ -335,12 +521,19 @@ static int run(const struct options *options, struct err *err) {
     struct asked asked;
     struct system *system = NULL;
     struct generation generation = {.seed = 1};
+    const char *outputs = options_text(options, "outputs");
     int status = asked_read_system(options, &asked, &system, err);
-    status = status != 0 ? status : check_options(options, &asked, &generation, err);
-    status = status != 0 ? status : read_prompt(options, system->whole, &generation, err);
     const struct backend_request *backend = &asked.request.backend;
-    status = status != 0 ? status : decode_on(system, backend, &generation, err);
+    status = status != 0 ? status : check_options(options, &asked, &generation, err);
+    status = status != 0 ? status
+                         : read_all(options, system, &asked.request.questions, &generation, err);
+    status = status != 0
+                 ? status
+                 : decode_on(system, backend, &generation, !options_has(options, "json"), err);
     status = status != 0 ? status : print(options, &generation, system, backend, err);
+    if (status == 0 && outputs != NULL) {
+        status = questions_write(generation.questions, outputs, err);
+    }
     generation_fini(&generation);
     system_close(system);
     return status;
@@ -349,12 +542,16 @@ static int run(const struct options *options, struct err *err) {
 const struct command command_generate = {
     .name = "generate",
     .words = "",
-    .doc = "decode one prompt of token ids on a real back end",
+    .doc = "decode prompts on a real back end: text, or token ids",
     .more =
-        "The output's token ids go to standard output, separated by blanks. Prompts are token\n"
-        "ids: a tokenizer of the model turns text into them and back. The output ends with the\n"
-        "first token that ends a text (--eos); a system with early_stop = off decodes what is\n"
-        "behind it all the same.",
+        "The output goes to standard output: text where text was given, on a terminal with the\n"
+        "canvas while its masks fill in, else token ids, separated by blanks. Texts need a\n"
+        "tokenizer.json, which the folder of --weights has or --tokenizer names. --text is put\n"
+        "into the chat template of that folder, prompts of a file stand as they are, unless\n"
+        "--chat says otherwise. Prompts with an answer are judged: right is what stands behind\n"
+        "the output's last '####', as text or as a number. The output ends with the first token\n"
+        "that ends a text (--eos); a system with early_stop = off decodes what is behind it all\n"
+        "the same.",
     .options = options_of_generate,
     .run = run,
 };

@@ -22,8 +22,9 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_run[] = {
-    system_option,     device_options, policy_options, backend_options, workload_options,
-    objective_options, record_options, own_options,    json_options,    NULL,
+    system_option,    device_options, policy_options, backend_options,
+    workload_options, text_options,   output_options, objective_options,
+    record_options,   own_options,    json_options,   NULL,
 };
 
 /* Where the run goes besides the summary. */
@@ -221,6 +222,7 @@ static int run(const struct options *options, struct err *err) {
     struct asked asked;
     struct composition *composition = NULL;
     bool has_summary = false;
+    const char *outputs = options_text(options, "outputs");
     int status = asked_read(options, &asked, err);
     if (status == 0) {
         status = asked_systems_file(options, &asked, err);
@@ -238,6 +240,9 @@ static int run(const struct options *options, struct err *err) {
         status = run_kept(options, composition, &has_summary, err);
     }
     if (has_summary && print(options, composition, err) != 0) {
+        status = err_status(err);
+    }
+    if (has_summary && outputs != NULL && questions_write(composition->questions, outputs, err)) {
         status = err_status(err);
     }
     if (status == 0 && compose_is_live(composition)) {

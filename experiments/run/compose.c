@@ -18,6 +18,7 @@ void compose_close(struct composition *c) {
     accuracy_fini(&c->accuracy);
     live_close(c->live);
     engine_close(c->engine);
+    questions_close(c->questions);
     workload_close(c->workload);
     decode_trace_close(c->decode);
     system_close(c->system);
@@ -150,6 +151,8 @@ static void settle(struct composition *c, const struct meter *meter,
         c->result.interrupted ? (double)NAN : c->summary.makespan_s * 1e9 - meter->wall_ns;
     if (compose_is_live(c)) {
         measure_engine(c, meter);
+        questions_settle(c->questions);
+        c->facts.quality = c->questions->n > 0 ? &c->questions->quality : NULL;
     }
 }
 
@@ -202,6 +205,10 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
         request.inner = live_interface(c->live);
         request.pricer = sim;
         request.places_all = true;
+        if (c->questions->n > 0) {
+            source = questions_source(c->questions, source);
+            questions_attach(c->questions, c->live);
+        }
     }
     struct meter meter;
     meter_init(&meter, &request);

@@ -8,6 +8,7 @@
 #include "analysis/summary.h"
 #include "engine/weights/end_tokens.h"
 #include "experiments/run/accuracy.h"
+#include "experiments/run/questions.h"
 #include "experiments/run/recorded.h"
 #include "sim/serve/executor_sim.h"
 #include "sim/serve/loop.h"
@@ -36,6 +37,7 @@ struct run_request {
     uint32_t n_settings;
     struct slo slo;
     struct backend_request backend;
+    struct questions_request questions; /* how prompts become tokens */
     const char
         *decode_path; /* a decode trace to play; NULL: decisions are drawn, or the device's */
     bool statistics;  /* the device makes margins and entropies, whoever reads them */
@@ -66,6 +68,7 @@ struct composition {
     char trace[160], provenance[320]; /* what facts.trace and trace_provenance point to */
     struct provenance answers;        /* of the answers' lengths */
     bool says_answers;                /* else they are taken to fill their outputs */
+    struct questions *questions;      /* of prompts, where the workload has any */
     struct end_tokens ends;           /* that a live run looks for */
     char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
     char changed[512];                /* of a replay: what is other than when it was recorded */

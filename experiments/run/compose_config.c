@@ -48,6 +48,14 @@ void compose_write_run(const struct run_request *request, const struct decode_tr
     if (request->statistics) {
         fprintf(out, "statistics = on\n");
     }
+    const struct questions_request *questions = &request->questions;
+    const char *const keys[] = {"tokenizer", "chat", "reference"};
+    const char *const values[] = {questions->tokenizer, questions->chat, questions->reference};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (values[i] != NULL) {
+            fprintf(out, "%s = %s\n", keys[i], values[i]);
+        }
+    }
     if (request->systems_path != NULL) {
         fprintf(out, "systems = %s\n", request->systems_path);
     }

@@ -8,6 +8,7 @@
 #include "experiments/cli/crash.h"
 #include "experiments/run/compose_impl.h"
 #include "experiments/run/traffic.h"
+#include "traces/reader.h"
 
 static const char workload_prefix[] = "workload.";
 
@@ -54,8 +55,10 @@ int compose_check_system(const struct system *system, struct err *err) {
     return status;
 }
 
-static int open_workload(const struct run_request *request, FILE *text, struct workload **out,
-                         struct err *err) {
+static int open_workload(const struct run_request *request, struct composition *c, FILE *text,
+                         struct workload **out, struct err *err) {
+    struct workload_options options = request->options;
+    options.taker = questions_taker(c->questions);
     struct setting *settings = calloc(request->n_settings + 1, sizeof *settings);
     ASSERT(settings != NULL);
     uint32_t n = 0;
@@ -67,19 +70,19 @@ static int open_workload(const struct run_request *request, FILE *text, struct w
                      setting->key + sizeof workload_prefix - 1);
         }
     }
-    int status = traffic_open(request->workload, settings, n, &request->options, text, out, err);
+    int status = traffic_open(request->workload, settings, n, &options, text, out, err);
     free(settings);
     return status;
 }
 
 /* Prompt and output of the workload's longest request; of a closed loop, of those it begins with.
  */
-static int find_longest_canvas(const struct run_request *request, uint32_t *longest,
-                               struct err *err) {
+static int find_longest_canvas(const struct run_request *request, struct composition *c,
+                               uint32_t *longest, struct err *err) {
     struct workload *workload = NULL;
     struct arrival arrival;
     *longest = 0;
-    int status = open_workload(request, NULL, &workload, err);
+    int status = open_workload(request, c, NULL, &workload, err);
     if (status != 0) {
         return status;
     }
@@ -114,7 +117,7 @@ int compose_open_system(const struct run_request *request, struct composition *c
                                     .statistics = request->statistics};
     int status = system_open(&wanted, &c->system, err);
     if (status == 0 && request->workload != NULL && system_asks_longest_canvas(c->system)) {
-        status = find_longest_canvas(request, &wanted.longest_canvas_tokens, err);
+        status = find_longest_canvas(request, c, &wanted.longest_canvas_tokens, err);
         system_close(c->system);
         c->system = NULL;
         status = status == 0 ? system_open(&wanted, &c->system, err) : status;
@@ -321,6 +324,34 @@ static void name_settings(struct composition *c, const struct run_request *reque
     }
 }
 
+/* All prompts of the workload's file, before anything is run: their tokens are part of what is
+ * asked, and what is wrong with them is told at once. */
+static int read_questions(struct composition *c, struct err *err) {
+    const char *path = workload_prompts(c->workload);
+    struct trace *trace = NULL;
+    if (path == NULL) {
+        return c->questions->request.reference == NULL
+                   ? 0
+                   : err_usage(err,
+                               "--reference is for workloads whose trace is a file of prompts");
+    }
+    int status = trace_open(path, &trace, err);
+    if (status != 0) {
+        return status;
+    }
+    struct prompt_taker taker = questions_taker(c->questions);
+    struct arrival_source source = trace_source(trace);
+    struct arrival row;
+    enum source_reply reply;
+    trace_set_taker(trace, &taker);
+    while ((reply = source.next(source.state, &row, err)) == SOURCE_ROW) {
+    }
+    trace_close(trace);
+    status = reply == SOURCE_BAD ? err_status(err) : 0;
+    status = status != 0 ? status : questions_check(c->questions, c->system->whole, err);
+    return status != 0 ? status : questions_read_reference(c->questions, err);
+}
+
 int compose_open(const struct run_request *request, struct composition **out, struct err *err) {
     struct composition *c = calloc(1, sizeof *c);
     ASSERT(c != NULL);
@@ -330,15 +361,17 @@ int compose_open(const struct run_request *request, struct composition **out, st
     FILE *text = open_memstream(&c->config, &size);
     ASSERT(text != NULL);
     struct inputs inputs = {0}, *before = inputs_collect(&inputs);
-    int status = compose_read_decode(request->decode_path, c, err);
+    int status = questions_open(&request->questions, &c->questions, err);
+    status = status != 0 ? status : compose_read_decode(request->decode_path, c, err);
     compose_write_run(request, c->decode, text);
     status = status != 0 ? status : compose_open_system(request, c, err);
     status = status != 0 ? status : compose_check_decode(c, err);
     if (status == 0) {
         compose_write_system(c->system, text);
         fprintf(text, "\n[workload]\n");
-        status = open_workload(request, text, &c->workload, err);
+        status = open_workload(request, c, text, &c->workload, err);
     }
+    status = status != 0 ? status : read_questions(c, err);
     fclose(text);
     status = status != 0 ? status : compose_open_engine(c, &request->backend, err);
     (void)inputs_collect(before);

@@ -1,0 +1,36 @@
+/* Chat templates: what stands around a user's message, by name.
+ *
+ * A folder's tokenizer_config.json has its template as a program in Jinja, which is not run: those
+ * of the families that are supported are known here, for one message of a user and the beginning of
+ * the answer, and are recognised by a few of the program's words. */
+#ifndef UNMASK_ENGINE_TEXT_CHAT_H
+#define UNMASK_ENGINE_TEXT_CHAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sim/base/err.h"
+
+struct chat {
+    const char *name, *doc;
+    const char *words; /* that no template before it in the table has */
+    const char *before, *after;
+    bool begins; /* with the tokenizer's bos_token */
+    bool trims;  /* white space around the message */
+};
+
+/* Ends with a NULL name; the first one is "none", which adds nothing. */
+extern const struct chat chat_table[];
+
+/* ERR_USAGE names what there is. */
+int chat_find(const char *name, const struct chat **out, struct err *err);
+
+/* The template of a folder: that which its tokenizer_config.json has, "none" where it has none.
+ * ERR_USAGE where it is not known. */
+int chat_of_folder(const char *folder, const struct chat **out, struct err *err);
+
+/* The text of one message, ended; the caller frees it. `folder` says what bos_token is. */
+char *chat_text(const struct chat *chat, const char *folder, const char *message, size_t n,
+                size_t *length);
+
+#endif

@@ -1,0 +1,198 @@
+/* Text in, text out on the command line, with random weights and tokenizers of their own. */
+#include <jansson.h>
+
+#include "tests/support/cli.h"
+
+#define SMALL                                                                                      \
+    "--model", "llada-tiny", "--backend", "cpu", "--set", "block_tokens=4", "--set",               \
+        "steps_per_block=2", "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04",   \
+        "--set", "max_batched_tokens=512"
+#define RUN "run", SMALL, "--roofline", "--clock", "virtual"
+
+/* A tokenizer.json in a folder of its own. */
+static const char *folder_of(const char *name) {
+    static char folder[512], command[4096];
+    snprintf(folder, sizeof folder, "%s/%s", scratch_folder, name);
+    snprintf(command, sizeof command,
+             "mkdir -p %s && cp tests/golden/tokenizers/%s.json %s/tokenizer.json", folder, name,
+             folder);
+    ck_assert_int_eq(system(command), 0);
+    return folder;
+}
+
+/* Whose tokens from 256 on, nearly all that random weights say, answer 7. */
+static const char *sevens(void) {
+    const char *folder = folder_of("qwen2");
+    char path[600];
+    json_t *root = json_load_file("tests/golden/tokenizers/qwen2.json", 0, NULL);
+    json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
+    const char *key;
+    json_t *id, *bytes = json_object();
+    json_object_foreach(vocab, key, id) {
+        char text[64];
+        snprintf(text, sizeof text,
+                 "####\xc4\xa0"
+                 "7\xc4\x8a%d",
+                 (int)json_integer_value(id));
+        json_object_set(bytes, json_integer_value(id) < 256 ? key : text, id);
+    }
+    for (int i = (int)json_object_size(bytes); i < 1024; i++) {
+        char text[64];
+        snprintf(text, sizeof text,
+                 "####\xc4\xa0"
+                 "7\xc4\x8a%d",
+                 i);
+        json_object_set_new(bytes, text, json_integer(i));
+    }
+    json_object_set_new(json_object_get(root, "model"), "vocab", bytes);
+    json_object_set_new(json_object_get(root, "model"), "merges", json_array());
+    json_object_set_new(root, "added_tokens", json_array());
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    ck_assert_int_eq(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+    return folder;
+}
+
+static json_t *parse(char *text) {
+    json_t *object = json_loads(text, 0, NULL);
+    ck_assert_msg(object != NULL, "%s", text);
+    free(text);
+    return object;
+}
+
+static double number(const json_t *object, const char *outer, const char *key) {
+    const json_t *value = json_object_get(json_object_get(object, outer), key);
+    ck_assert_msg(json_is_number(value), "%s.%s", outer, key);
+    return json_number_value(value);
+}
+
+TEST(a_text_is_answered_with_a_text) {
+    const char *folder = folder_of("llama3");
+    char *text = PRINTS("generate", SMALL, "--tokenizer", folder, "--text", "it's 12 * 3", "--chat",
+                        "none", "--output-tokens", "8");
+    ck_assert_int_eq(strchr(text, '\0')[-1], '\n');
+    json_t *object = parse(PRINTS("generate", SMALL, "--tokenizer", folder, "--text", "it's 12 * 3",
+                                  "--chat", "none", "--output-tokens", "8", "--json"));
+    const char *said = json_string_value(json_object_get(object, "text"));
+    ck_assert(strncmp(text, said, strlen(said)) == 0 && strcmp(text + strlen(said), "\n") == 0);
+    ck_assert_uint_eq(json_array_size(json_object_get(object, "output")), 8);
+    /* The same as its ids, which the golden files hold against Hugging Face's; one more in front.
+     */
+    json_t *longer = parse(PRINTS("generate", SMALL, "--tokenizer", folder, "--text", "it's 12 * 3",
+                                  "--chat", "qa", "--output-tokens", "8", "--json"));
+    ck_assert_str_eq(json_string_value(json_object_get(longer, "chat")), "qa");
+    ck_assert_int_gt(json_integer_value(json_object_get(longer, "prompt_tokens")),
+                     json_integer_value(json_object_get(object, "prompt_tokens")));
+    json_decref(longer);
+    json_decref(object);
+    free(text);
+}
+
+static const char prompts[] =
+    "{\"id\": \"a\", \"task\": \"x\", \"prompt\": \"Q: 3 + 4?\", \"answer\": \"7\", "
+    "\"output_tokens\": 8}\n"
+    "{\"id\": \"b\", \"prompt\": \"Q: 3 + 5?\", \"answer\": \"8\", \"output_tokens\": 8}\n"
+    "{\"id\": \"c\", \"prompt\": \"nothing\", \"output_tokens\": 8}\n"
+    "{\"id\": \"d\", \"ids\": [300, 301, 302], \"answer\": 7.0, \"output_tokens\": 5}\n";
+
+TEST(prompts_of_a_file_are_judged) {
+    const char *folder = sevens(), *file = scratch_write("p.jsonl", prompts);
+    const char *outputs = scratch_path("outputs.jsonl");
+    json_t *object = parse(PRINTS("generate", SMALL, "--tokenizer", folder, "--prompts", file,
+                                  "--outputs", outputs, "--json"));
+    json_t *list = json_object_get(object, "prompts");
+    ck_assert_uint_eq(json_array_size(list), 4);
+    static const char *const ids[] = {"a", "b", "c", "d"};
+    for (size_t i = 0; i < 4; i++) {
+        json_t *one = json_array_get(list, i), *right = json_object_get(one, "right");
+        ck_assert_str_eq(json_string_value(json_object_get(one, "id")), ids[i]);
+        ck_assert_uint_eq(json_array_size(json_object_get(one, "output")), i == 3 ? 5 : 8);
+        ck_assert(i == 2 ? right == NULL : json_is_true(right) == (i != 1));
+    }
+    ck_assert(number(object, "quality", "judged") == 3 && number(object, "quality", "right") == 2);
+    ck_assert_str_eq(
+        json_string_value(json_object_get(json_object_get(object, "quality"), "marks")), "10-1");
+    json_decref(object);
+    char *text = PRINTS("generate", SMALL, "--tokenizer", folder, "--prompts", file);
+    ck_assert_ptr_nonnull(strstr(text, "== a: right (7)\n"));
+    ck_assert_ptr_nonnull(strstr(text, "== b: wrong (8)\n"));
+    ck_assert_ptr_nonnull(strstr(text, "== c\n"));
+    ck_assert_ptr_nonnull(strstr(text, "right        2 of 3 = 66.7 % (20.8 to 93.9)"));
+    free(text);
+    /* Agreement with what was written. */
+    object = parse(PRINTS("generate", SMALL, "--tokenizer", folder, "--prompts", file,
+                          "--reference", outputs, "--json"));
+    ck_assert(number(object, "quality", "compared") == 4);
+    ck_assert(number(object, "quality", "agreement") == 1);
+    json_decref(object);
+}
+
+TEST(a_workload_of_prompts_is_served_and_judged) {
+    const char *folder = sevens(), *file = scratch_write("p.jsonl", prompts);
+    const char *outputs = scratch_path("o.jsonl");
+    json_t *object = parse(PRINTS(RUN, "--tokenizer", folder, "--workload", file, "--output-tokens",
+                                  "16", "--outputs", outputs, "--json"));
+    ck_assert_int_eq(json_integer_value(json_object_get(object, "completed")), 4);
+    ck_assert(number(object, "quality", "served") == 4 && number(object, "quality", "right") == 2);
+    ck_assert(number(object, "quality", "tokens_run_per_right") ==
+              json_number_value(json_object_get(object, "tokens_processed")) / 2);
+    ck_assert(number(object, "quality", "answer_tok_s") > 0);
+    json_decref(object);
+    /* Another order of the same prompts, and their answers again. */
+    object = parse(PRINTS(RUN, "--tokenizer", folder, "--workload", file, "--output-tokens", "16",
+                          "--arrivals", "poisson", "--rate", "1000", "--requests", "9",
+                          "--reference", outputs, "--set", "decoder=threshold", "--json"));
+    ck_assert(number(object, "quality", "served") == 9 && number(object, "quality", "right") == 5);
+    ck_assert(number(object, "quality", "compared") == 9);
+    json_decref(object);
+    char *text = PRINTS(RUN, "--tokenizer", folder, "--workload", file, "--output-tokens", "16");
+    ck_assert_ptr_nonnull(strstr(text, "\nright        2 of 3 = 66.7 % (20.8 to 93.9)"));
+    free(text);
+    /* Simulated, they are lengths. */
+    text = PRINTS("run", "--tokenizer", folder, "--workload", file, "--roofline", "--json");
+    ck_assert_ptr_nonnull(strstr(text, "\"completed\": 4,"));
+    ck_assert_ptr_null(strstr(text, "\"quality\""));
+    free(text);
+}
+
+TEST(bad_input_is_told_in_one_sentence) {
+    const char *folder = folder_of("ling");
+    char sentence[1024];
+#define GENERATE "generate", SMALL, "--tokenizer", folder
+    REFUSES(2, "--text: the text cannot be encoded: its byte 2 (0xff) is not UTF-8", GENERATE,
+            "--text", "ab\xff");
+    REFUSES(2,
+            "--text: 1 tokens of prompt and 5000 of output do not run: rejected for context "
+            "(4096 tokens of context)",
+            GENERATE, "--text", "a", "--output-tokens", "5000");
+    REFUSES(2,
+            "--text: a text needs a tokenizer: the folder of --weights has one, or --tokenizer "
+            "FOLDER names one",
+            "generate", SMALL, "--text", "a");
+    snprintf(sentence, sizeof sentence,
+             "%s has no tokenizer.json: text cannot be turned into its tokens", scratch_folder);
+    REFUSES(2, sentence, "generate", SMALL, "--tokenizer", scratch_folder, "--text", "a");
+    const char *broken = scratch_write("broken.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": 1}\n");
+    snprintf(sentence, sizeof sentence, "%s:2: found no text in 'prompt', expected a text", broken);
+    REFUSES(2, sentence, GENERATE, "--prompts", broken);
+    REFUSES(2, sentence, RUN, "--tokenizer", folder, "--workload", broken);
+    const char *beyond = scratch_write("beyond.jsonl", "{\"ids\": [1, 1024]}\n");
+    snprintf(sentence, sizeof sentence,
+             "%s:1: '1024' is no token of llada-tiny, whose ids are 0 to 1023", beyond);
+    REFUSES(2, sentence, GENERATE, "--prompts", beyond);
+    REFUSES(2, sentence, RUN, "--workload", beyond);
+    REFUSES(2,
+            "experiments/train/tokenizer/tokenizer.json does not fit llada-tiny: its ids reach "
+            "2047, the model's vocabulary ends at 1023",
+            "generate", SMALL, "--tokenizer", "experiments/train/tokenizer", "--text", "a");
+    REFUSES(2, "--outputs is for the back ends cpu and cuda", "run", "--outputs", broken);
+    REFUSES(2, "--reference is for workloads whose trace is a file of prompts", RUN, "--reference",
+            broken, "--requests", "1", "--input-tokens", "4", "--output-tokens", "4");
+    const char *some = scratch_write("some.jsonl", "{\"prompt\": \"a\"}\n");
+    snprintf(sentence, sizeof sentence,
+             "%s:1: found no 'number' and 'output', expected a line of --outputs", some);
+    REFUSES(2, sentence, GENERATE, "--prompts", some, "--reference", some);
+#undef GENERATE
+}
+
+SUITE("text_cli")

@@ -1,0 +1,119 @@
+/* Prompts as rows of a trace. */
+#include "traces/prompts.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "traces/format.h"
+
+enum { NAME_CHARS = 32 };
+
+/* By the words, so that a first line that is broken is told as one. */
+static bool prompts_opens(const struct format *format, const struct line *first,
+                          struct layout *layout) {
+    (void)format, (void)layout;
+    static const char *const words[] = {"\"prompt\"", "\"ids\""};
+    for (size_t i = 0; i < 2; i++) {
+        if (first->length > 0 && first->text[0] == '{' &&
+            memmem(first->text, first->length, words[i], strlen(words[i])) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int bad(const struct prompt *prompt, const char *found, const char *expected,
+               struct err *err) {
+    return err_usage(err, "%s:%" PRIu64 ": found %s, expected %s", prompt->path, prompt->line,
+                     found, expected);
+}
+
+/* A text, or a number as it would be written; NULL where there is none. `space` holds it. */
+static const char *word_of(const json_t *object, const char *key, char space[NAME_CHARS]) {
+    const json_t *value = json_object_get(object, key);
+    if (json_is_integer(value)) {
+        snprintf(space, NAME_CHARS, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    } else if (json_is_real(value)) {
+        snprintf(space, NAME_CHARS, "%.17g", json_real_value(value));
+    }
+    return json_is_number(value) ? space : json_string_value(value);
+}
+
+static int read_ids(const json_t *list, struct prompt *prompt, int32_t **ids, struct err *err) {
+    size_t n = json_array_size(list);
+    if (n == 0 || n > INT32_MAX) {
+        return bad(prompt, "no token in 'ids'", "a list of token ids", err);
+    }
+    *ids = malloc(n * sizeof **ids);
+    ASSERT(*ids != NULL);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(list, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) > INT32_MAX) {
+            return bad(prompt, "something else in 'ids'", "whole numbers from 0 on", err);
+        }
+        (*ids)[i] = (int32_t)json_integer_value(id);
+    }
+    prompt->ids = *ids;
+    prompt->n_ids = (uint32_t)n;
+    return 0;
+}
+
+static int read_output(const json_t *object, const struct prompt *prompt, uint32_t *tokens,
+                       struct err *err) {
+    const json_t *value = json_object_get(object, "output_tokens");
+    json_int_t n = value != NULL ? json_integer_value(value) : PROMPT_OUTPUT_TOKENS;
+    *tokens = (uint32_t)n;
+    return n >= 1 && n <= INT32_MAX
+               ? 0
+               : bad(prompt, "another value of 'output_tokens'", "a whole number from 1 on", err);
+}
+
+static int read_content(const json_t *object, struct prompt *prompt, int32_t **ids,
+                        struct err *err) {
+    const json_t *text = json_object_get(object, "prompt"), *list = json_object_get(object, "ids");
+    if ((text != NULL) == (list != NULL)) {
+        return bad(prompt, text != NULL ? "both 'prompt' and 'ids'" : "neither 'prompt' nor 'ids'",
+                   "one of them", err);
+    }
+    if (list != NULL) {
+        return read_ids(list, prompt, ids, err);
+    }
+    prompt->text = json_string_value(text);
+    prompt->text_bytes = json_string_length(text);
+    return prompt->text_bytes > 0 ? 0 : bad(prompt, "no text in 'prompt'", "a text", err);
+}
+
+static int prompts_take(const struct line *line, const struct prompt_taker *taker,
+                        struct trace_row *row, struct err *err) {
+    json_error_t reason = {0};
+    char id[NAME_CHARS], answer[NAME_CHARS];
+    struct prompt prompt = {.number = line->number - 1, .path = line->path, .line = line->number};
+    json_t *object = json_loadb(line->text, line->length, JSON_REJECT_DUPLICATES, &reason);
+    if (!json_is_object(object)) {
+        json_decref(object);
+        return bad(&prompt, object == NULL ? reason.text : "no object", "a JSON object", err);
+    }
+    prompt.id = word_of(object, "id", id);
+    prompt.task = json_string_value(json_object_get(object, "task"));
+    prompt.answer = word_of(object, "answer", answer);
+    int32_t *ids = NULL;
+    *row = (struct trace_row){.prompt = line->number};
+    int status = read_content(object, &prompt, &ids, err);
+    status = status == 0 ? read_output(object, &prompt, &row->output_tokens, err) : status;
+    if (status == 0 && taker->take == NULL) {
+        row->input_tokens = prompt.n_ids;
+        status =
+            prompt.text == NULL ? 0 : bad(&prompt, "a text", "somebody who counts its tokens", err);
+    } else if (status == 0) {
+        status = taker->take(taker->state, &prompt, &row->input_tokens, err);
+    }
+    free(ids);
+    json_decref(object);
+    return status;
+}
+
+const struct family family_prompts = {.opens = prompts_opens, .take = prompts_take};
