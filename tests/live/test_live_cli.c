@@ -287,19 +287,21 @@ TEST(a_prompt_that_cannot_be_decoded_is_refused_in_one_sentence) {
             "--output-tokens", "4");
     REFUSES(2, "--ids: there is no token after the last comma", GENERATE, "--ids", "1, ",
             "--output-tokens", "4");
-    REFUSES(2, "generate takes one of --text, --prompts, --ids and --ids-file", GENERATE, "--ids", "1", "--ids-file",
-            "x", "--output-tokens", "4");
+    REFUSES(2, "generate takes one of --text, --prompts, --ids and --ids-file", GENERATE, "--ids",
+            "1", "--ids-file", "x", "--output-tokens", "4");
     complains(CLI(GENERATE, "--ids", "1", "--output-tokens", "4", "--roofline"), 2, "--roofline");
-    REFUSES(2, "generate needs a prompt: --text TEXT, --prompts FILE, --ids N,N,... or --ids-file FILE", GENERATE,
-            "--output-tokens", "4");
+    REFUSES(
+        2, "generate needs a prompt: --text TEXT, --prompts FILE, --ids N,N,... or --ids-file FILE",
+        GENERATE, "--output-tokens", "4");
     REFUSES(2, "generate decodes on a device: it needs --backend cpu or cuda", "generate",
             SMALL_SYSTEM, "--ids", "1", "--output-tokens", "4");
     complains(CLI(GENERATE, "--ids-file", "/nowhere/prompt", "--output-tokens", "4"), 1,
               "cannot read '/nowhere/prompt': ");
-    REFUSES(2,
-            "2 tokens of prompt and 300 of output do not run: rejected for context (256 tokens "
-            "of context)",
-            GENERATE, "--ids", "1,2", "--output-tokens", "300", "--set", "context_tokens=256");
+    REFUSES(
+        2,
+        "--ids: 2 tokens of prompt and 300 of output do not run: rejected for context (256 tokens "
+        "of context)",
+        GENERATE, "--ids", "1,2", "--output-tokens", "300", "--set", "context_tokens=256");
 #undef GENERATE
 }
 
