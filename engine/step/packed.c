@@ -142,27 +142,15 @@ static int32_t larger(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
-static bool keeps_rows(const struct step_part *part) {
-    return part->kv_rows != NULL && part->kv.n_rows > 0;
-}
-
-static void count_decision(struct packed_counts *n, const struct decision *decision) {
-    if (decision->n_rows > 0 && decision->take > 0) {
-        n->n_take++;
-        n->max_take_rows = larger(n->max_take_rows, (int32_t)decision->n_rows);
-    } else if (decision->n_rows > 0) {
-        n->n_rule++;
-        n->max_rule_rows = larger(n->max_rule_rows, (int32_t)decision->n_rows);
-    }
-}
-
 static void count(struct packed *packed, const struct step *step) {
     struct packed_counts *n = &packed->n;
-    bool keeps = false;
+    bool keeps = packed->exact;
     int32_t n_pages = 0;
-    *n = (struct packed_counts){0};
+    *n = (struct packed_counts){.rank = step->rule.rank, .temperature = step->rule.temperature};
     for (uint32_t i = 0; i < step->shape->n_spans; i++) {
         const struct span *span = step->shape->spans[i];
+        const struct step_part *part = &step->parts[i];
+        const struct decision *decision = &part->decision;
         int32_t queries = (int32_t)span->queries;
         enum group group = group_of(span);
         n->n_plain += group == GROUP_PLAIN;
@@ -176,20 +164,21 @@ static void count(struct packed *packed, const struct step *step) {
         *longest = larger(*longest, queries);
         n->max_candidates = larger(n->max_candidates, (int32_t)span->select_rows);
         bool may_keep = group == GROUP_PLAIN || packed->limits.renews_rows;
-        keeps = keeps || (may_keep && keeps_rows(&step->parts[i]));
-        n_pages = larger(n_pages, step->parts[i].kv_pages.n_pages);
+        keeps = keeps || (may_keep && part->kv_rows != NULL && part->kv.n_rows > 0);
+        n_pages = larger(n_pages, part->kv_pages.n_pages);
         if (packed->evicts) {
-            int32_t n_masked = packed_count_masked(&step->parts[i], span->queries);
-            n->max_masked = larger(n->max_masked, n_masked);
+            n->max_masked = larger(n->max_masked, packed_count_masked(part, span->queries));
         }
-        count_decision(n, &step->parts[i].decision);
+        if (decision->n_rows > 0) {
+            int32_t *most = decision->take > 0 ? &n->max_take_rows : &n->max_rule_rows;
+            *most = larger(*most, (int32_t)decision->n_rows);
+            n->n_take += decision->take > 0;
+            n->n_rule += decision->take == 0;
+        }
     }
     bool all_keep = packed->exact || packed->limits.renews_rows;
-    n->n_keeping_tokens = all_keep ? n->n_tokens : n->n_plain_tokens;
-    n->n_keeping_tokens = packed->exact || keeps ? n->n_keeping_tokens : 0;
+    n->n_keeping_tokens = !keeps ? 0 : all_keep ? n->n_tokens : n->n_plain_tokens;
     n->max_pages = packed->exact ? table_width(n_pages) : 0;
-    n->rank = step->rule.rank;
-    n->temperature = step->rule.temperature;
     if (n->n_rule > 0) {
         n->rule = step->rule.kind;
         n->slack = step->rule.slack;
@@ -216,51 +205,51 @@ struct filling {
     int32_t n_spans, n_tokens, n_selecting, n_candidates;
 };
 
-static int64_t *wide(const struct filling *f, enum packed_array array) {
-    return (int64_t *)(void *)(f->out + f->packed->offset_bytes[array]);
+static void *array(const struct filling *f, enum packed_array array) {
+    return f->out + f->packed->offset_bytes[array];
 }
 
-static int32_t *narrow(const struct filling *f, enum packed_array array) {
-    return (int32_t *)(void *)(f->out + f->packed->offset_bytes[array]);
-}
-
-static float *singles(const struct filling *f, enum packed_array array) {
-    return (float *)(void *)(f->out + f->packed->offset_bytes[array]);
-}
-
-static void append_tokens(const struct filling *f, const struct step_part *part, int32_t n) {
-    int64_t *at = wide(f, PACKED_AT) + f->n_tokens;
-    int32_t *positions = narrow(f, PACKED_POSITIONS) + f->n_tokens;
+/* Where tokens stand, which of them an eviction kept or may leave out, and what is kept of their
+ * keys and values in stores. */
+static void append_tokens(const struct filling *f, uint32_t i) {
+    const struct step_part *part = &f->step->parts[i];
+    const int32_t n = (int32_t)f->step->shape->spans[i]->queries;
+    int64_t *at = (int64_t *)array(f, PACKED_AT) + f->n_tokens;
+    int32_t *positions = (int32_t *)array(f, PACKED_POSITIONS) + f->n_tokens;
     for (int32_t t = 0; t < n; t++) {
         at[t] = part->canvas + part->positions[t];
         positions[t] = part->positions[t];
     }
-    if (f->packed->smooths) {
-        int32_t *places = narrow(f, PACKED_TOKEN_PLACES) + f->n_tokens;
-        for (int32_t t = 0; t < n; t++) {
-            places[t] = part->token_places != NULL ? part->token_places[t] : -1;
-        }
+    int32_t *places = (int32_t *)array(f, PACKED_TOKEN_PLACES) + f->n_tokens;
+    for (int32_t t = 0; f->packed->smooths && t < n; t++) {
+        places[t] = part->token_places != NULL ? part->token_places[t] : -1;
     }
-    if (f->packed->exact || f->n_tokens >= f->packed->n.n_keeping_tokens) {
-        return;
+    int32_t *kept = (int32_t *)array(f, PACKED_KEPT_TOKENS) + f->n_tokens;
+    uint8_t *masked = (uint8_t *)array(f, PACKED_MASKED) + f->n_tokens;
+    int32_t first = f->whole != NULL ? f->whole->first_token[i] : f->n_tokens;
+    for (int32_t t = 0; f->packed->evicts && t < n; t++) {
+        kept[t] = first + (part->kept != NULL ? part->kept[t] : t);
+        masked[t] = part->masked != NULL && part->masked[t];
     }
-    int32_t *kv_rows = narrow(f, PACKED_KV_ROWS) + f->n_tokens;
-    int32_t *owner = narrow(f, PACKED_OWNER) + f->n_tokens;
-    for (int32_t t = 0; t < n; t++) {
+    int32_t *kv_rows = (int32_t *)array(f, PACKED_KV_ROWS) + f->n_tokens;
+    int32_t *owner = (int32_t *)array(f, PACKED_OWNER) + f->n_tokens;
+    bool may_keep = !f->packed->exact && f->n_tokens < f->packed->n.n_keeping_tokens;
+    for (int32_t t = 0; may_keep && t < n; t++) {
         kv_rows[t] = part->kv_rows != NULL ? part->kv_rows[t] : -1;
         owner[t] = f->n_spans;
     }
 }
 
 /* Rows of the pool for the tokens' keys and values, what they attend to, and the page table. */
-static void append_pages(const struct filling *f, const struct step_part *part, int32_t n) {
+static void append_pages(const struct filling *f, uint32_t i) {
+    const struct step_part *part = &f->step->parts[i];
     const struct kv_pages *kv = &part->kv_pages;
     const int32_t page_rows = (int32_t)f->packed->limits.page_rows;
     const int32_t width = f->packed->n.max_pages;
-    int32_t *kv_rows = narrow(f, PACKED_KV_ROWS) + f->n_tokens;
-    int32_t *extent = narrow(f, PACKED_EXTENT) + f->n_tokens;
-    int32_t *pages = narrow(f, PACKED_PAGES) + (int64_t)f->n_spans * width;
-    for (int32_t t = 0; t < n; t++) {
+    int32_t *kv_rows = (int32_t *)array(f, PACKED_KV_ROWS) + f->n_tokens;
+    int32_t *extent = (int32_t *)array(f, PACKED_EXTENT) + f->n_tokens;
+    int32_t *pages = (int32_t *)array(f, PACKED_PAGES) + (int64_t)f->n_spans * width;
+    for (uint32_t t = 0; t < f->step->shape->spans[i]->queries; t++) {
         int32_t position = part->positions[t];
         kv_rows[t] = kv->reads_only
                          ? -1
@@ -272,55 +261,24 @@ static void append_pages(const struct filling *f, const struct step_part *part, 
     }
 }
 
-static void append_stores(const struct filling *f, const struct step_part *part) {
+/* Where the span's store lies, and what it selects for it. */
+static void append_store(struct filling *f, uint32_t i) {
     const struct model *model = f->packed->model;
-    int64_t *cache_start = wide(f, PACKED_CACHE_START);
-    narrow(f, PACKED_KEPT)[f->n_spans] = part->kv.n_rows;
+    const struct span *span = f->step->shape->spans[i];
+    const struct step_part *part = &f->step->parts[i];
+    int64_t *cache_start = array(f, PACKED_CACHE_START);
+    ((int32_t *)array(f, PACKED_KEPT))[f->n_spans] = part->kv.n_rows;
     for (uint32_t layer = 0; layer < model->layers; layer++) {
         cache_start[(int64_t)layer * f->step->shape->n_spans + f->n_spans] =
             part->kv.first + layer * packed_layer_elements(model, part->kv.n_rows);
     }
-}
-
-static void append_eviction(const struct filling *f, uint32_t i, int32_t n) {
-    const struct step_part *part = &f->step->parts[i];
-    int32_t *kept = narrow(f, PACKED_KEPT_TOKENS) + f->n_tokens;
-    uint8_t *masked = f->out + f->packed->offset_bytes[PACKED_MASKED] + f->n_tokens;
-    int32_t first = f->whole != NULL ? f->whole->first_token[i] : f->n_tokens;
-    for (int32_t t = 0; t < n; t++) {
-        kept[t] = first + (part->kept != NULL ? part->kept[t] : t);
-        masked[t] = part->masked != NULL && part->masked[t];
-    }
-}
-
-static void append_selection(struct filling *f, const struct span *span,
-                             const struct step_part *part) {
-    narrow(f, PACKED_BLOCK_START)[f->n_selecting] = (int32_t)part->block_start;
-    narrow(f, PACKED_BLOCK_END)[f->n_selecting] = (int32_t)part->block_end;
-    wide(f, PACKED_SCORE_START)[f->n_selecting] = f->n_candidates;
-    f->n_selecting++;
-    f->n_candidates += (int32_t)span->select_rows;
-}
-
-static void append(struct filling *f, uint32_t i) {
-    const struct span *span = f->step->shape->spans[i];
-    const struct step_part *part = &f->step->parts[i];
-    append_tokens(f, part, (int32_t)span->queries);
-    f->packed->first_token[i] = f->n_tokens;
-    if (f->packed->evicts) {
-        append_eviction(f, i, (int32_t)span->queries);
-    }
-    if (f->packed->exact) {
-        append_pages(f, part, (int32_t)span->queries);
-    } else {
-        append_stores(f, part);
-    }
     if (group_of(span) == GROUP_SELECT) {
-        append_selection(f, span, part);
+        ((int32_t *)array(f, PACKED_BLOCK_START))[f->n_selecting] = (int32_t)part->block_start;
+        ((int32_t *)array(f, PACKED_BLOCK_END))[f->n_selecting] = (int32_t)part->block_end;
+        ((int64_t *)array(f, PACKED_SCORE_START))[f->n_selecting] = f->n_candidates;
+        f->n_selecting++;
+        f->n_candidates += (int32_t)span->select_rows;
     }
-    f->n_spans++;
-    f->n_tokens += (int32_t)span->queries;
-    narrow(f, PACKED_START)[f->n_spans] = f->n_tokens;
 }
 
 /* The tokens of the logit rows and what they decide on, in batch order: a span's first token in the
@@ -328,10 +286,10 @@ static void append(struct filling *f, uint32_t i) {
 static void fill_rows(const struct filling *f) {
     const struct packed_counts *n = &f->packed->n;
     int32_t next[GROUP_COUNT] = {0, n->n_plain_tokens, n->n_full_tokens};
-    int32_t *rows = narrow(f, PACKED_ROWS);
-    int32_t *places = narrow(f, PACKED_ROW_PLACES), *steps = narrow(f, PACKED_STEP);
+    int32_t *rows = array(f, PACKED_ROWS);
+    int32_t *places = array(f, PACKED_ROW_PLACES), *steps = array(f, PACKED_STEP);
     bool has_places = f->packed->credits || f->packed->smooths;
-    int64_t *targets = wide(f, PACKED_TARGETS);
+    int64_t *targets = array(f, PACKED_TARGETS);
     for (uint32_t i = 0; i < f->step->shape->n_spans; i++) {
         const struct span *span = f->step->shape->spans[i];
         const struct step_part *part = &f->step->parts[i];
@@ -361,12 +319,12 @@ static void fill_decisions(const struct filling *f) {
             int32_t at = decision->take > 0 ? by_take++ : by_rule++;
             uint32_t take = decision->take < decision->n_rows ? decision->take : decision->n_rows;
             f->packed->decision_of[i] = at;
-            narrow(f, PACKED_FIRST_ROW)[at] = row + (int32_t)decision->first_row;
-            narrow(f, PACKED_N_ROWS)[at] = (int32_t)decision->n_rows;
-            narrow(f, PACKED_TAKE)[at] = (int32_t)take;
-            singles(f, PACKED_THRESHOLD)[at] = decision->threshold;
-            wide(f, PACKED_KEY)[at] = (int64_t)decision->key;
-            wide(f, PACKED_CANVAS)[at] = f->step->parts[i].canvas;
+            ((int32_t *)array(f, PACKED_FIRST_ROW))[at] = row + (int32_t)decision->first_row;
+            ((int32_t *)array(f, PACKED_N_ROWS))[at] = (int32_t)decision->n_rows;
+            ((int32_t *)array(f, PACKED_TAKE))[at] = (int32_t)take;
+            ((float *)array(f, PACKED_THRESHOLD))[at] = decision->threshold;
+            ((int64_t *)array(f, PACKED_KEY))[at] = (int64_t)decision->key;
+            ((int64_t *)array(f, PACKED_CANVAS))[at] = f->step->parts[i].canvas;
         }
         row += (int32_t)f->step->shape->spans[i]->logit_rows;
     }
@@ -375,12 +333,22 @@ static void fill_decisions(const struct filling *f) {
 void packed_fill(struct packed *packed, const struct step *step, const struct packed *whole,
                  unsigned char *out) {
     struct filling f = {.packed = packed, .step = step, .whole = whole, .out = out};
-    narrow(&f, PACKED_START)[0] = 0;
+    int32_t *start = array(&f, PACKED_START);
+    start[0] = 0;
     for (int group = 0; group < GROUP_COUNT; group++) {
         for (uint32_t i = 0; i < step->shape->n_spans; i++) {
-            if ((int)group_of(step->shape->spans[i]) == group) {
-                append(&f, i);
+            if ((int)group_of(step->shape->spans[i]) != group) {
+                continue;
             }
+            append_tokens(&f, i);
+            packed->first_token[i] = f.n_tokens;
+            if (packed->exact) {
+                append_pages(&f, i);
+            } else {
+                append_store(&f, i);
+            }
+            f.n_tokens += (int32_t)step->shape->spans[i]->queries;
+            start[++f.n_spans] = f.n_tokens;
         }
     }
     fill_rows(&f);

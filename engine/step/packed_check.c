@@ -41,29 +41,18 @@ static int check_selection(const struct packed *packed, const struct step *step,
     return 0;
 }
 
-static int check_extents(const struct packed *packed, const struct step *step, uint32_t i,
-                         struct err *err) {
-    const struct step_part *part = &step->parts[i];
-    const struct kv_pages *kv = &part->kv_pages;
-    int64_t n_rows = (int64_t)kv->n_pages * packed->limits.page_rows;
-    for (uint32_t t = 0; t < step->shape->spans[i]->queries; t++) {
-        int32_t before = t > 0 ? kv->extent[t - 1] : 1;
-        if (kv->extent[t] <= part->positions[t] || kv->extent[t] < before ||
-            kv->extent[t] > n_rows) {
-            return err_usage(err,
-                             "token %" PRIu32 " of span %" PRIu32 ", at position %" PRId32
-                             ", attends to %" PRId32 " rows of %" PRId64
-                             ", the token before it to %" PRId32,
-                             t, i, part->positions[t], kv->extent[t], n_rows, before);
-        }
-    }
-    return 0;
-}
-
 static int check_pages(const struct packed *packed, const struct step *step, uint32_t i,
                        struct err *err) {
-    const struct kv_pages *kv = &step->parts[i].kv_pages;
+    const struct step_part *part = &step->parts[i];
+    const struct kv_pages *kv = &part->kv_pages;
+    const uint32_t queries = step->shape->spans[i]->queries;
     int64_t most = ceil_div(packed->limits.max_positions, packed->limits.page_rows);
+    int64_t n_rows = (int64_t)kv->n_pages * packed->limits.page_rows;
+    int32_t n_masked = packed_count_masked(part, queries);
+    if (packed->evicts && n_masked > FOCUS_MAX_BLOCK) {
+        return err_usage(err, "span %" PRIu32 " has %" PRId32 " masked tokens, at most %d are run",
+                         i, n_masked, (int)FOCUS_MAX_BLOCK);
+    }
     if (kv->n_pages < 0 || kv->n_pages > most) {
         return err_usage(err, "span %" PRIu32 " has %" PRId32 " pages of at most %" PRId64, i,
                          kv->n_pages, most);
@@ -75,17 +64,15 @@ static int check_pages(const struct packed *packed, const struct step *step, uin
                              i, kv->pages[page], packed->pool_pages);
         }
     }
-    return check_extents(packed, step, i, err);
-}
-
-static int check_kept_rows(const struct step *step, uint32_t i, struct err *err) {
-    const struct step_part *part = &step->parts[i];
-    for (uint32_t t = 0; part->kv_rows != NULL && t < step->shape->spans[i]->queries; t++) {
-        if (part->kv_rows[t] < -1 || part->kv_rows[t] >= part->kv.n_rows) {
+    for (uint32_t t = 0; t < queries; t++) {
+        int32_t before = t > 0 ? kv->extent[t - 1] : 1;
+        if (kv->extent[t] <= part->positions[t] || kv->extent[t] < before ||
+            kv->extent[t] > n_rows) {
             return err_usage(err,
-                             "span %" PRIu32 " keeps token %" PRIu32 " in row %" PRId32
-                             " of a store of %" PRId32,
-                             i, t, part->kv_rows[t], part->kv.n_rows);
+                             "token %" PRIu32 " of span %" PRIu32 ", at position %" PRId32
+                             ", attends to %" PRId32 " rows of %" PRId64
+                             ", the token before it to %" PRId32,
+                             t, i, part->positions[t], kv->extent[t], n_rows, before);
         }
     }
     return 0;
@@ -125,7 +112,15 @@ static int check_store(const struct packed *packed, const struct step *step, uin
                          ", but the step's tensors reach up to %" PRId64,
                          i, kv->first * packed->element_bytes, peak_bytes);
     }
-    return check_kept_rows(step, i, err);
+    for (uint32_t t = 0; part->kv_rows != NULL && t < span->queries; t++) {
+        if (part->kv_rows[t] < -1 || part->kv_rows[t] >= kv->n_rows) {
+            return err_usage(err,
+                             "span %" PRIu32 " keeps token %" PRIu32 " in row %" PRId32
+                             " of a store of %" PRId32,
+                             i, t, part->kv_rows[t], kv->n_rows);
+        }
+    }
+    return 0;
 }
 
 static int check_positions(const struct packed *packed, const struct step *step, uint32_t i,
@@ -186,16 +181,6 @@ static int check_rows(const struct step *step, uint32_t i, struct err *err) {
     return 0;
 }
 
-static int check_masked(const struct packed *packed, const struct step *step, uint32_t i,
-                        struct err *err) {
-    int32_t n = packed_count_masked(&step->parts[i], step->shape->spans[i]->queries);
-    return !packed->evicts || n <= FOCUS_MAX_BLOCK
-               ? 0
-               : err_usage(err,
-                           "span %" PRIu32 " has %" PRId32 " masked tokens, at most %d are run", i,
-                           n, (int)FOCUS_MAX_BLOCK);
-}
-
 static int check_span(const struct packed *packed, const struct step *step, uint32_t i,
                       struct err *err) {
     const struct span *span = step->shape->spans[i];
@@ -213,8 +198,7 @@ static int check_span(const struct packed *packed, const struct step *step, uint
         return err_status(err);
     }
     if (packed->exact) {
-        int status = check_masked(packed, step, i, err);
-        return status != 0 ? status : check_pages(packed, step, i, err);
+        return check_pages(packed, step, i, err);
     }
     if (span->select_rows > 0 && check_selection(packed, step, i, err) != 0) {
         return err_status(err);

@@ -75,19 +75,14 @@ static int check_loop(const struct program *program, const struct step *step, in
     return status;
 }
 
-static int check_chunks(const struct program *program, const struct step *step, struct err *err) {
+int placed_check(const struct program *program, const struct step_limits *limits,
+                 const struct step *step, struct err *err) {
     const struct graph *graph = program->graph;
-    int status = 0;
+    int status = check_placement(program, limits, step, err);
     for (int loop = 0; status == 0 && loop < (int)graph->n_loops; loop++) {
         if (loop_n_chunks(graph, loop, step->shape, step->placement->chunks) > 1) {
             status = check_loop(program, step, loop, err);
         }
     }
     return status;
-}
-
-int placed_check(const struct program *program, const struct step_limits *limits,
-                 const struct step *step, struct err *err) {
-    int status = check_placement(program, limits, step, err);
-    return status == 0 ? check_chunks(program, step, err) : status;
 }
