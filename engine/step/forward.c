@@ -18,6 +18,12 @@ int forward_device_err(const struct forward *forward, int status, const char *wh
     return engine_device_err(forward->device, status, what, err);
 }
 
+int forward_download(const struct forward *forward, void *to, const void *from, int64_t bytes) {
+    return to == NULL || bytes == 0
+               ? DEVICE_OK
+               : forward->device->table->download(forward->device->device, to, from, bytes);
+}
+
 /* ---- ranks ---- */
 
 struct forward *forward_of_rank(struct forward *forward, uint32_t rank) {

@@ -78,12 +78,6 @@ int forward_prepare(struct forward *forward, const struct step *step, struct err
     return status;
 }
 
-int forward_download(const struct forward *forward, void *to, const void *from, int64_t bytes) {
-    return to == NULL || bytes == 0
-               ? DEVICE_OK
-               : forward->device->table->download(forward->device->device, to, from, bytes);
-}
-
 /* The importance of the step's tokens, both times, as soon as it is known; then the caller's word
  * on what goes on. */
 static int ask_what_stays(struct forward *forward, struct step *rest, struct err *err) {
