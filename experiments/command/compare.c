@@ -7,27 +7,15 @@
 
 static const struct option own_options[] = {
     {"systems", "A,B,...", "the systems; ratios and differences are to the first", false},
-    {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
     {"seeds", "N", "run each system with N seeds, from --seed on (default: 1)", false},
     {"same-requests", NULL, "measure by the requests that every system served", false},
     {NULL, NULL, NULL, false},
 };
 
-/* As device_options, but --systems are names here. */
-static const struct option compare_device_options[] = {
-    {"model", "NAME",
-     "the model (list models), an INI file or a Hugging Face folder (default: the systems' own)",
-     false},
-    {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s)", false},
-    {"profile", "FILE", "price by this profile, measured on the GPU that --gpu names", false},
-    {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
-    {NULL, NULL, NULL, false},
-};
-
 static const struct option *const options_of_compare[] = {
-    own_options,      compare_device_options, policy_options,
-    workload_options, objective_options,      record_options,
-    job_options,      json_options,           NULL,
+    own_options,      device_options,    policy_options,
+    workload_options, objective_options, record_options,
+    job_options,      json_options,      NULL,
 };
 
 static int read_systems(const char *text, struct comparison *out, struct err *err) {

@@ -20,13 +20,6 @@
 
 static const struct option own_options[] = {
     {"systems", "A,B,...", "the systems (default: mosaic)", false},
-    {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
-    {"model", "NAME",
-     "the model (list models), an INI file or a Hugging Face folder (default: the systems' own)",
-     false},
-    {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s)", false},
-    {"profile", "FILE", "price by this profile, measured on the GPU that --gpu names", false},
-    {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
     {"canvases", "N,N,...", "tokens of the canvas (default: 1024,2048,... up to 32768)", false},
     {"prompt-shares", "R,R,...", "what the prompt is of the canvas (default: 0.5)", false},
     {"counts", "K,K,...",
@@ -37,7 +30,7 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_latency[] = {
-    own_options, policy_options, backend_options, json_options, NULL,
+    own_options, device_options, policy_options, backend_options, json_options, NULL,
 };
 
 enum {

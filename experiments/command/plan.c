@@ -8,12 +8,12 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/plan_outcome.h"
 #include "experiments/cli/plan_picture.h"
-#include "experiments/cli/plan_usage.h"
 #include "experiments/cli/table.h"
 #include "experiments/command/plan_instance.h"
 #include "experiments/run/step.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
+#include "sim/memory/usage.h"
 #include "sim/system/system_step.h"
 
 static const struct option planner_options[] = {
@@ -32,6 +32,64 @@ static const struct option *const options_of_plan[] = {
     system_option,    device_options,  policy_options, step_options, planner_options,
     instance_options, picture_options, json_options,   NULL,
 };
+
+/* ---- live bytes ---- */
+
+/* The peak-to-average ratio of activation memory, which no planner changes. */
+static void print_ratio(const struct usage *usage) {
+    char most[32], mean[32];
+    printf("peak-to-average ratio %.2f: at most %s live, %s in the mean over the %" PRId64
+           " operators executed\n",
+           usage_peak_to_average(usage),
+           num_format_bytes(most, sizeof most, (double)usage->most_bytes),
+           num_format_bytes(mean, sizeof mean, usage->mean_bytes), usage->n_executions);
+}
+
+static json_t *ratio_json(const struct usage *usage) {
+    return json_pack("{s:f, s:I, s:f, s:I}", "peak_to_average", usage_peak_to_average(usage),
+                     "most_bytes", (json_int_t)usage->most_bytes, "mean_bytes", usage->mean_bytes,
+                     "operators_executed", (json_int_t)usage->n_executions);
+}
+
+static void print_share(const char *name, int64_t bytes, int64_t peak_bytes) {
+    char text[32];
+    if (bytes > 0) {
+        printf("  %-12s %10s %6.1f %%\n", name, num_format_bytes(text, sizeof text, (double)bytes),
+               100 * (double)bytes / (double)peak_bytes);
+    }
+}
+
+static double inflation(const struct placement *placement) {
+    return placement->lower_bound_bytes > 0
+               ? (double)placement->peak_bytes / (double)placement->lower_bound_bytes - 1
+               : 0;
+}
+
+/* What the peak of a placement is made of, by class of tensor, and its inflation. */
+static void print_peak(const struct graph *graph, const struct placement *placement,
+                       const struct usage *usage) {
+    printf("the peak, at operator %s, by class of tensor; inflation over the lower bound %.2f %%\n",
+           graph->ops[usage->peak_op].name, 100 * inflation(placement));
+    for (int c = 0; c < TENSOR_CLASS_COUNT; c++) {
+        print_share(tensor_class_names[c], usage->class_bytes[c], placement->peak_bytes);
+    }
+    print_share("unused", usage->unused_bytes, placement->peak_bytes);
+}
+
+static json_t *peak_json(const struct graph *graph, const struct placement *placement,
+                         const struct usage *usage) {
+    json_t *object = json_pack("{s:s, s:f}", "operator", graph->ops[usage->peak_op].name,
+                               "inflation", inflation(placement));
+    for (int c = 0; c < TENSOR_CLASS_COUNT; c++) {
+        char key[48];
+        snprintf(key, sizeof key, "%s_bytes", tensor_class_names[c]);
+        json_object_set_new(object, key, json_integer((json_int_t)usage->class_bytes[c]));
+    }
+    json_object_set_new(object, "unused_bytes", json_integer((json_int_t)usage->unused_bytes));
+    return object;
+}
+
+/* ---- the plan ---- */
 
 static struct table *tensors(const struct system *system, const struct placement *placement) {
     struct table *table = table_open("tensor|offset|bytes|size|from|to");
@@ -113,9 +171,9 @@ static void print_people(const struct system *system, const struct asked_step *s
         }
     }
     printf("\n");
-    plan_usage_print_ratio(usage);
+    print_ratio(usage);
     printf("\n");
-    plan_usage_print_peak(&system->graph, placement, usage);
+    print_peak(&system->graph, placement, usage);
     printf("\n");
     print_budget(system);
 }
@@ -196,7 +254,7 @@ static int compare_on_step(const struct options *options, const struct asked_pla
         status = cmd_print_json(
             json_pack("{s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:o}", "system",
                       system->name, "model", system->model->name, "gpu", system->gpu->name, "step",
-                      step->text, "live", plan_usage_ratio_json(&usage), "lower_bound_bytes",
+                      step->text, "live", ratio_json(&usage), "lower_bound_bytes",
                       (json_int_t)outcomes[0].lower_bound_bytes, "proven_bound_bytes",
                       (json_int_t)plan_best_bound(outcomes, asked->n_planners),
                       "attention_chunk_rows", (json_int_t)chunks.of[CHUNK_ATTENTION],
@@ -210,7 +268,7 @@ static int compare_on_step(const struct options *options, const struct asked_pla
         table_print(table, stdout);
         printf("\nlower bound %s\n",
                num_format_bytes(bound, sizeof bound, (double)outcomes[0].lower_bound_bytes));
-        plan_usage_print_ratio(&usage);
+        print_ratio(&usage);
     }
     table_close(table);
     return status;
@@ -292,9 +350,8 @@ static int show_step(const struct options *options, const struct asked_plan *ask
                       placement.peak_bytes == placement.proven_bound_bytes, "attention_chunk_rows",
                       (json_int_t)placement.chunks.of[CHUNK_ATTENTION], "ffn_chunk_rows",
                       (json_int_t)placement.chunks.of[CHUNK_FFN], "logit_chunk_rows",
-                      (json_int_t)placement.chunks.of[CHUNK_LOGITS], "live",
-                      plan_usage_ratio_json(&usage), "at_peak",
-                      plan_usage_peak_json(&system->graph, &placement, &usage), "budget",
+                      (json_int_t)placement.chunks.of[CHUNK_LOGITS], "live", ratio_json(&usage),
+                      "at_peak", peak_json(&system->graph, &placement, &usage), "budget",
                       budget_json(system), "tensors", table_json(table)),
             err);
     } else {

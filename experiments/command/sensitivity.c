@@ -9,7 +9,6 @@
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/table.h"
 #include "experiments/cli/words.h"
-#include "experiments/study/point.h"
 #include "experiments/sweep/campaign.h"
 #include "sim/base/config.h"
 #include "sim/base/datadir.h"
@@ -146,18 +145,21 @@ static double ratio_of(const struct campaign_point points[SIDES]) {
 static double try_value(const struct trial *like, double value) {
     struct trial trial = *like;
     struct campaign_point points[SIDES];
-    struct point results[SIDES];
+    double results[SIDES];
     struct err err = {0};
     char text[32];
     snprintf(text, sizeof text, "%.9g", value);
     set_value(&trial, text);
     trial_points(&trial, points);
     for (int side = 0; side < SIDES; side++) {
-        if (point_run(&points[side].request, &results[side], &err) != 0) {
+        json_t *summary = NULL;
+        if (compose_summary(&points[side].request, &summary, &err) != 0) {
             return (double)NAN;
         }
+        results[side] = cmd_number(summary, "throughput_answer_tok_s", NULL);
+        json_decref(summary);
     }
-    return results[0].throughput / results[1].throughput;
+    return results[0] / results[1];
 }
 
 /* Halves the way from `low` to `high`, between which the winner changes: down to neighbouring whole

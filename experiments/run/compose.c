@@ -225,6 +225,15 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
     return status;
 }
 
+int compose_summary(const struct run_request *request, json_t **out, struct err *err) {
+    struct composition *c = NULL;
+    const struct run_watch unwatched = {0};
+    bool failed = compose_open(request, &c, err) != 0 || compose_run(c, &unwatched, err) != 0 ||
+                  summary_json(&c->summary, &c->facts, out, err) != 0;
+    compose_close(c);
+    return failed ? err_status(err) : 0;
+}
+
 bool compose_says_no_memory(const struct err *err) {
     return err->code == ERR_NO_ROOM;
 }

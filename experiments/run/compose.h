@@ -122,6 +122,9 @@ struct run_watch {
  * summary holds what was until then, and that of a live run is finished and says why. */
 int compose_run(struct composition *composition, const struct run_watch *watch, struct err *err);
 
+/* A run from its opening to its closing: the summary as JSON, which is the caller's. */
+int compose_summary(const struct run_request *request, json_t **out, struct err *err);
+
 /* Whether a device executes the run itself, in its own time. */
 static inline bool compose_is_live(const struct composition *composition) {
     return composition->live != NULL && composition->recorded == NULL;

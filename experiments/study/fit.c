@@ -3,8 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "experiments/cli/cmd.h"
 #include "experiments/cli/words.h"
-#include "experiments/study/point.h"
+#include "experiments/run/compose.h"
 #include "sim/base/datadir.h"
 #include "sim/base/num.h"
 
@@ -141,12 +142,17 @@ static int reach(const struct task *task, double value, double *out, struct err 
     if (task->first > 0) {
         return early_latency(task, &request, out, err);
     }
-    struct point point;
-    status = point_run(&request, &point, err);
-    *out = is_of(task, "ms_per_forward") ? point.ms_per_forward
-           : is_of(task, "tpf")          ? point.tpf
-                                         : point.throughput;
-    return status;
+    json_t *summary = NULL;
+    if (compose_summary(&request, &summary, err) != 0) {
+        return err_status(err);
+    }
+    double tpf = cmd_number(summary, "tpf", NULL);
+    *out = is_of(task, "ms_per_forward")
+               ? 1000 * tpf / cmd_number(summary, "throughput_tok_s", NULL)
+               : cmd_number(summary, is_of(task, "tpf") ? "tpf_answer" : "throughput_answer_tok_s",
+                            NULL);
+    json_decref(summary);
+    return 0;
 }
 
 static int fit_one(const struct task *task, struct fit *fit, struct err *err) {

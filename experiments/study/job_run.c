@@ -28,16 +28,10 @@ static int run(void **state, const json_t *args, json_t *row, json_t *rows, stru
                                   .systems_path = job_text(args, "systems_file"),
                                   .workload = job_text(args, "workload"),
                                   .settings = settings};
-    struct composition *composition = NULL;
-    const struct run_watch unwatched = {0};
     json_t *summary = NULL;
     int status = job_settings(args, settings, &request.n_settings, err);
     status = status != 0 ? status : take_options(args, &request.options, err);
-    status = status != 0 ? status : compose_open(&request, &composition, err);
-    status = status != 0 ? status : compose_run(composition, &unwatched, err);
-    status = status != 0 ? status
-                         : summary_json(&composition->summary, &composition->facts, &summary, err);
-    compose_close(composition);
+    status = status != 0 ? status : compose_summary(&request, &summary, err);
     if (status != 0 && err->code == ERR_NO_ROOM) {
         json_object_set_new(row, "no_result", json_string(err->text));
         *err = (struct err){0};
