@@ -41,7 +41,7 @@ FUZZERS  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test plugins demo bench golden figures portable bundle bench-gpu packages lint format asan fuzz FORCE
+.PHONY: all help clean test plugins demo bench golden figures portable bundle bench-gpu packages lint format asan mutate fuzz FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -195,6 +195,9 @@ asan: ## build and run the tests, but for the slowest, under the address and und
 	    $(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT=-O1 TESTS='$(ASAN_TESTS)' \
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
 	@echo "asan: $(words $(ASAN_TESTS)) suites passed; left out for their time: $(strip $(ASAN_SLOW))"
+
+mutate: ## break the program on purpose, line by line of tests/mutations: every break must be noticed
+	@tests/mutate.sh
 
 FUZZ_SECONDS ?= 60
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(wildcard sim/base/*.c sim/model/*.c traces/*.c) \

@@ -9,23 +9,15 @@
 #include <unistd.h>
 
 #include "analysis/store.h"
-#include "tests/support/suite.h"
+#include "tests/support/scratch.h"
 
-static char folder[64], path[128];
+static char folder[80], path[128];
 
 static void make_folder(void) {
-    strcpy(folder, "/tmp/unmask-store-XXXXXX");
+    snprintf(folder, sizeof folder, "%s/XXXXXX", scratch_folder);
     ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chmod(folder, 0777), 0);
+    ck_assert(chmod(scratch_folder, 0755) == 0 && chmod(folder, 0777) == 0);
     snprintf(path, sizeof path, "%s/results.db", folder);
-}
-
-static void remove_folder(void) {
-    char journal[160];
-    snprintf(journal, sizeof journal, "%s-journal", path);
-    unlink(journal);
-    unlink(path);
-    rmdir(folder);
 }
 
 static struct run_facts facts_of(const char *system) {
@@ -240,7 +232,6 @@ TEST(a_run_comes_back_field_by_field) {
     ck_assert_int_eq(store_load_config(store, 3, &config, &err), ERR_USAGE);
     ck_assert_ptr_nonnull(strstr(err.text, "has no run 3"));
     store_close(store);
-    remove_folder();
 }
 
 static int check_run(void *state, const struct stored_run *run, struct err *err) {
@@ -263,7 +254,6 @@ TEST(a_listed_run_carries_its_facts_and_a_callback_can_stop) {
     ck_assert_int_eq(record_run(store, "only", STORE_STEPS, 9, &err), 0);
     ck_assert_int_eq(store_list_runs(store, check_run, NULL, &err), 77);
     store_close(store);
-    remove_folder();
 }
 
 TEST(a_batch_that_does_not_change_is_kept_once) {
@@ -280,7 +270,6 @@ TEST(a_batch_that_does_not_change_is_kept_once) {
     ck_assert_int_eq(sqlite3_column_int(stmt, 0), 20); /* ten changes on each of two replicas */
     sqlite3_finalize(stmt);
     sqlite3_close(db);
-    remove_folder();
 }
 
 TEST(decisions_are_admissions_rejections_and_batches) {
@@ -303,7 +292,6 @@ TEST(decisions_are_admissions_rejections_and_batches) {
     ck_assert_int_eq(sqlite3_column_int(stmt, 2), 10);
     sqlite3_finalize(stmt);
     sqlite3_close(db);
-    remove_folder();
 }
 
 TEST(a_crash_in_the_middle_of_a_run_leaves_none_of_it) {
@@ -335,7 +323,6 @@ TEST(a_crash_in_the_middle_of_a_run_leaves_none_of_it) {
     ck_assert_int_eq(record_run(store, "next", STORE_STEPS, 10, &err), 0);
     ck_assert_int_eq(runs_in(store), 2);
     store_close(store);
-    remove_folder();
 }
 
 TEST(a_run_rolled_back_or_closed_early_leaves_no_trace) {
@@ -354,7 +341,6 @@ TEST(a_run_rolled_back_or_closed_early_leaves_no_trace) {
     store = open_store();
     ck_assert_int_eq(runs_in(store), 0);
     store_close(store);
-    remove_folder();
 }
 
 TEST(a_database_another_program_has_locked_is_reported) {
@@ -370,7 +356,6 @@ TEST(a_database_another_program_has_locked_is_reported) {
     err = (struct err){0};
     ck_assert_int_eq(record_run(store, "x", STORE_STEPS, 1, &err), 0);
     store_close(store);
-    remove_folder();
 }
 
 static void write_file(const char *text, size_t n) {
@@ -410,7 +395,6 @@ TEST(what_is_not_ours_is_refused_and_left_alone) {
 
     write_file("", 0);
     expect_refusal(STORE_READ, "empty");
-    remove_folder();
 }
 
 TEST(a_newer_schema_is_refused) {
@@ -421,7 +405,6 @@ TEST(a_newer_schema_is_refused) {
     sqlite3_exec(db, "PRAGMA user_version=99", NULL, NULL, NULL);
     sqlite3_close(db);
     expect_refusal(STORE_READ, "newer unmask");
-    remove_folder();
 }
 
 TEST(a_damaged_database_is_refused_or_its_rows_are) {
@@ -451,7 +434,6 @@ TEST(a_damaged_database_is_refused_or_its_rows_are) {
 
     ck_assert_int_eq(truncate(path, status.st_size / 2), 0);
     expect_refusal(STORE_READ, "damaged");
-    remove_folder();
 }
 
 TEST(a_member_list_that_does_not_decode_is_reported) {
@@ -474,7 +456,6 @@ TEST(a_member_list_that_does_not_decode_is_reported) {
     }
     sqlite3_close(db);
     store_close(store);
-    remove_folder();
 }
 
 TEST(a_read_only_file_is_refused_for_writing_only) {
@@ -499,7 +480,6 @@ TEST(a_read_only_file_is_refused_for_writing_only) {
     int status;
     waitpid(child, &status, 0);
     ck_assert_int_eq(WEXITSTATUS(status), 42);
-    remove_folder();
 }
 
 TEST(beyond_the_file_size_limit_the_run_is_undone_and_earlier_ones_stay) {
@@ -524,7 +504,6 @@ TEST(beyond_the_file_size_limit_the_run_is_undone_and_earlier_ones_stay) {
     store = open_store();
     ck_assert_int_eq(runs_in(store), 2);
     store_close(store);
-    remove_folder();
 }
 
 /* Every connection opened from here on may hold so many pages, as on a disk of that size. */
@@ -551,7 +530,6 @@ TEST(a_full_disk_undoes_the_run_and_leaves_earlier_ones) {
     ck_assert_int_eq(runs_in(store), 1);
     store_close(store);
     sqlite3_reset_auto_extension();
-    remove_folder();
 }
 
 TEST(a_step_recorded_twice_is_refused) {
@@ -567,7 +545,6 @@ TEST(a_step_recorded_twice_is_refused) {
     ck_assert_int_eq(sink.step(sink.state, &step, &err), ERR_WORLD);
     ck_assert_int_eq(runs_in(store), 0);
     store_close(store);
-    remove_folder();
 }
 
 SUITE("store")

@@ -1,5 +1,4 @@
 /* Safetensors files and their defects, checkpoints, random weights. */
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +10,7 @@
 #include "kernels/rules/keyed.h"
 #include "sim/base/rng.h"
 #include "sim/model/ranks.h"
-#include "tests/support/suite.h"
+#include "tests/support/scratch.h"
 
 enum { FILE_BYTES = 1 << 24 };
 
@@ -151,22 +150,12 @@ TEST(every_byte_of_the_data_belongs_to_one_tensor) {
         "f: the last 5 bytes belong to no tensor");
 }
 
-static char folder[64];
+static char folder[80];
 
+/* A folder of its own for a test. */
 static void enter_folder(void) {
-    snprintf(folder, sizeof folder, "/tmp/unmask-weights-XXXXXX");
+    snprintf(folder, sizeof folder, "%s/XXXXXX", scratch_folder);
     ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void leave_folder(void) {
-    DIR *dir = opendir(folder);
-    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
-        char path[400];
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        unlink(path);
-    }
-    closedir(dir);
-    ck_assert_int_eq(rmdir(folder), 0);
 }
 
 static void write_file(const char *name, const void *bytes, size_t size) {
@@ -224,7 +213,6 @@ TEST(shards_are_read_through_their_index) {
     ck_assert(files.n_files == 2 && files.n_tensors == 2);
     ck_assert_ptr_nonnull(strstr(safetensors_find(&files, "b")->file, "two"));
     safetensors_close(&files);
-    leave_folder();
 }
 
 TEST(a_folder_that_is_no_checkpoint_is_named) {
@@ -253,7 +241,6 @@ TEST(a_folder_that_is_no_checkpoint_is_named) {
                "{\"weight_map\":{\"b\":\"x.safetensors\",\"c\":\"y.safetensors\"}}");
     ck_assert_str_eq(folder_error(),
                      "tensor 'b' is both in DIR/x.safetensors and in DIR/y.safetensors");
-    leave_folder();
     struct err err = {0};
     struct safetensors files;
     ck_assert_int_eq(safetensors_open("/nowhere", &files, &err), ERR_WORLD);
@@ -434,7 +421,6 @@ TEST(a_checkpoint_fills_the_fused_matrices_part_after_part) {
         weights_close(&weights);
     }
     close_devices();
-    leave_folder();
 }
 
 /* Shapes as each family has them: head norms, biases, tied heads. */
@@ -496,7 +482,6 @@ TEST(checkpoints_of_block_diffusion_and_autoregressive_families_are_read) {
         weights_close(&weights);
     }
     close_devices();
-    leave_folder();
 }
 
 /* Shapes as the mixtures have them: groups, a bias, an expert that is shared, a dense layer first,
@@ -553,7 +538,6 @@ TEST(checkpoints_of_mixtures_of_experts_are_read) {
         weights_close(&weights);
     }
     close_devices();
-    leave_folder();
 }
 
 TEST(a_mixture_that_does_not_fit_its_checkpoint_is_named) {
@@ -576,7 +560,6 @@ TEST(a_mixture_that_does_not_fit_its_checkpoint_is_named) {
                      "DIR: holds a tensor 'model.layers.0.mlp.gate.weight', for which model "
                      "'llada2-test' has no place: this is another model");
     close_devices();
-    leave_folder();
 }
 
 /* A part [n_rows, n_columns] of a matrix of `width` columns, which begins at `whole`. */
@@ -627,7 +610,6 @@ TEST(ranks_read_their_parts_of_a_checkpoint) {
     }
     weights_close(&whole);
     close_devices();
-    leave_folder();
 }
 
 TEST(a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head) {
@@ -645,7 +627,6 @@ TEST(a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head) {
                      "DIR: holds a tensor 'lm_head.weight', for which model 'sdar-test' has no "
                      "place: this is another model");
     close_devices();
-    leave_folder();
 }
 
 /* Numbers of transformers' formula for Llama 3.1, worked out on their own. */
@@ -691,7 +672,6 @@ TEST(a_stretch_that_the_engine_does_not_run_is_named) {
                      "DIR/config.json: rope_scaling of type 'llama3' needs a factor of at least 1, "
                      "0 < low_freq_factor < high_freq_factor and original_max_position_embeddings");
     close_devices();
-    leave_folder();
 }
 
 TEST(a_matrix_larger_than_a_piece_arrives_whole) {
@@ -715,7 +695,6 @@ TEST(a_matrix_larger_than_a_piece_arrives_whole) {
     }
     weights_close(&weights);
     close_devices();
-    leave_folder();
 }
 
 TEST(a_checkpoint_that_does_not_fit_the_model_is_named) {
@@ -755,7 +734,6 @@ TEST(a_checkpoint_that_does_not_fit_the_model_is_named) {
         "DIR: holds a tensor 'model.transformer.blocks.0.q_proj.bias', for which model "
         "'llada-test' has no place: this is another model");
     close_devices();
-    leave_folder();
 }
 
 TEST(a_rotary_buffer_is_passed_over) {
@@ -769,7 +747,6 @@ TEST(a_rotary_buffer_is_passed_over) {
                   err.text);
     weights_close(&weights);
     close_devices();
-    leave_folder();
 }
 
 TEST(a_configuration_of_another_family_is_named) {
@@ -794,7 +771,6 @@ TEST(a_configuration_of_another_family_is_named) {
     ck_assert_str_eq(checkpoint_error(&dream, &damage),
                      "DIR/config.json:1: string or '}' expected near end of file");
     close_devices();
-    leave_folder();
 }
 
 TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {

@@ -392,6 +392,19 @@ static const struct decoder *decoder_named(const char *name) {
     return decoder;
 }
 
+TEST(the_first_of_equally_sure_positions_of_a_small_block_is_committed) {
+    static const float confidence[] = {0.2f, 0.4f, 0.4f, 0.9f};
+    const struct decode_seen seen = {.n = 4, .confidence = confidence};
+    const struct request request = {.block_length = 32,
+                                    .masked_in_block = 27}; /* 3 of the first 8 */
+    const struct decoder *decoder = decoder_named("small-blocks");
+    void *state = policy_state(&decoder->policy);
+    uint8_t commit[4];
+    ck_assert_uint_eq(decoder->choose(state, &request, &seen, commit), 1);
+    ck_assert(!commit[0] && commit[1] && !commit[2] && !commit[3]);
+    free(state);
+}
+
 /* The released code's numbers (dream-org/Dream), with at least one a step. */
 TEST(dreams_time_grid_releases_what_the_released_code_does) {
     static const char *const names[] = {"maskgit-plus", "margin", "entropy"};

@@ -191,6 +191,31 @@ TEST(skipping_ahead_is_exact_with_replicas_and_closed_loops_too) {
     }
 }
 
+/* Where several steps are simulated at once, one that arrives at the end of a step is seen there.
+ */
+TEST(an_arrival_on_the_border_of_two_steps_is_not_skipped) {
+    struct arrival arrivals[2] = {{.prompt_tokens = 100, .output_tokens = 64},
+                                  {.id = 1, .prompt_tokens = 50, .output_tokens = 32}};
+    struct keeper kept[3] = {{0}};
+    for (int i = 0; i < 3; i++) { /* the first alone, step by step; then with the second */
+        const char *const settings[] = {i < 2 ? "skip_ahead=off" : "skip_ahead=on", NULL};
+        struct system *system = rig_system("fast-dllm", "l40s", true, settings);
+        struct list_source list = {arrivals, i == 0 ? 1 : 2, 0};
+        rig_run(system, (struct arrival_source){&list, list_next, NULL}, &kept[i]);
+        system_close(system);
+        if (i == 0) {
+            arrivals[1].arrival_ns = kept[0].steps[5].record.start_ns;
+        }
+    }
+    ck_assert_uint_eq(kept[1].n_requests, 2);
+    for (int id = 0; id < 2; id++) {
+        ck_assert_mem_eq(&kept[1].requests[id], &kept[2].requests[id], sizeof kept[1].requests[0]);
+    }
+    for (int i = 0; i < 3; i++) {
+        keeper_fini(&kept[i]);
+    }
+}
+
 struct expected_step {
     int64_t start_ms;
     uint32_t n;

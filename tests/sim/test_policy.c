@@ -6,6 +6,7 @@
 #include "sim/cache/cache.h"
 #include "sim/decoder/decoder.h"
 #include "sim/policy/registry.h"
+#include "sim/router/router.h"
 #include "tests/support/suite.h"
 
 static struct request request_at(uint32_t prompt, uint32_t output, uint32_t block,
@@ -335,6 +336,15 @@ TEST(every_cache_policy_holds_the_rows_it_attends) {
         }
         free(state);
     }
+}
+
+TEST(the_first_of_the_least_loaded_replicas_is_chosen) {
+    static const struct replica_view replicas[] = {
+        {.outstanding_tokens = 5}, {.outstanding_tokens = 3}, {.outstanding_tokens = 3}};
+    struct err err = {0};
+    const struct router *router =
+        (const struct router *)policy_find(POLICY_ROUTER, "least-loaded", &err);
+    ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 3), 1);
 }
 
 SUITE("policy")
