@@ -1,0 +1,115 @@
+#!/bin/bash
+# What policies cost in right answers: every problem of a folder of prompts, decoded by trained
+# checkpoints under the decoders and caches whose quality papers report; JSON with accuracy,
+# agreement and times, outputs, and decode traces for `unmask fit decode`.
+# Usage: quality.sh PROGRAM LIBRARY OUT PROMPTS WEIGHTS...
+#   LIBRARY   libunmask_cuda.so, or cpu
+#   PROMPTS   a folder of TASK.jsonl (experiments/train/prompts)
+#   WEIGHTS   checkpoint folders (experiments/train); those that say block_size are block-causal
+# Environment: tasks (default: gsm hops lookup pick shots), most (problems a task; default: all),
+# seconds (a run; default: 60), minutes (all of them; default: 9), only (a pattern of names), gpu (default: h100).
+# What is there already is not run again, so that the same command goes on where it was cut off.
+# A run that fails or takes longer leaves NAME.err and the others go on.
+set -u
+unmask=$1 library=$2 out=$3 prompts=$4
+shift 4
+here=$(cd "$(dirname "$0")/../.." && pwd)
+export UNMASK_DATA=${UNMASK_DATA:-$here} CUDA_MODULE_LOADING=EAGER
+seconds=${seconds:-60} only=${only:-*} tasks=${tasks:-gsm hops lookup pick shots}
+end=$((SECONDS + 60 * ${minutes:-9}))
+backend=(--backend cuda --library "$library" --gpu "${gpu:-h100}")
+[ "$library" = cpu ] && backend=(--backend cpu)
+mkdir -p "$out"
+n_done=0 n_failed=0 n_left=0
+
+# NAME ARGUMENTS...: of the weights, task and reference at hand; `traced`: with a decode trace
+one() {
+    local name=$model-$task-$1 at=$out/$model-$task-$1 extra=()
+    shift
+    # shellcheck disable=SC2053  # a pattern
+    [[ $name == $only ]] || return 0
+    [ -s "$at.json" ] && return 0
+    [ "$SECONDS" -ge "$end" ] && { n_left=$((n_left + 1)); return 0; }
+    [ "$traced" = 1 ] && extra+=(--decode-out "$at.db")
+    [ "$at" != "$reference" ] && [ -s "$reference.out" ] && extra+=(--reference "$reference.out")
+    if timeout -k 5 "$seconds" "$unmask" run "${backend[@]}" --weights "$weights" --roofline \
+        --workload "$out/$task.jsonl" --output-tokens "$tokens" --set block_tokens=32 \
+        --set steps_per_block=32 --set early_stop=block --set max_requests=64 "$@" "${extra[@]}" \
+        --outputs "$at.out" --json >"$at.part" 2>"$at.err"; then
+        mv "$at.part" "$at.json"
+        rm -f "$at.err"
+        n_done=$((n_done + 1))
+    else
+        echo "$name: $(tail -n 1 "$at.err")" >&2
+        rm -f "$at.part" "$at.out" "$at.db.part"
+        n_failed=$((n_failed + 1))
+    fi
+}
+
+# Every decoder on one system.
+decoders() {
+    for threshold in 0.9 0.8 0.7; do
+        one "$1-$threshold" --system "$2" --decoder threshold --set decoder.threshold=$threshold
+    done
+    one "$1-hierarchical" --system "$2" --decoder hierarchical
+    one "$1-credit" --system "$2" --decoder credit
+    one "$1-factor" --system "$2" --decoder factor
+    one "$1-entropy" --system "$2" --decoder entropy-bounded
+}
+
+block_causal() {
+    traced=0
+    one one --system sdar --decoder fixed
+    traced=1
+    decoders plain sdar
+    for threshold in 0.9 0.8 0.7; do
+        for alpha in 1 1.5 2; do # FOCUS, Table 4
+            one "focus-$threshold-$alpha" --system focus --set decoder.threshold=$threshold \
+                --set cache.alpha=$alpha
+        done
+    done
+    traced=0
+    for cache in dc dc+; do # Table 6
+        one "$cache-0.9" --system "$cache" --set decoder.threshold=0.9
+    done
+    for choice in top random bottom; do # Table 3
+        for k in 2 4 8; do
+            one "focus-$choice-$k" --system focus --set decoder.threshold=0.9 \
+                --set cache.choice=$choice --set cache.k=$k
+        done
+    done
+}
+
+bidirectional() {
+    traced=0
+    one one --system vanilla --decoder fixed
+    traced=1
+    decoders none vanilla
+    for system in fast-dllm fast-dllm-prefix dkv-cache sparse-dllm dllm-serve; do
+        one "$system-0.9" --system $system --decoder threshold --set decoder.threshold=0.9
+    done
+    traced=0
+    for system in fast-dllm dkv-cache sparse-dllm dllm-serve; do
+        one "$system-one" --system $system --decoder fixed
+    done
+    for retention in 0.1 0.2 0.3 0.4; do # dLLM-Serve, Figure 6
+        one "uniform-$retention" --system sparse-dllm --decoder fixed --set cache.retention=$retention
+        one "head-$retention" --system dllm-serve --decoder fixed --set cache.retention=$retention
+    done
+    for system in dinfer dinfer-credit dinfer-smooth dinfer-0.8; do
+        one "$system" --system $system
+    done
+}
+
+for weights in "$@"; do
+    model=$(basename "$weights")
+    for task in $tasks; do
+        [ -s "$prompts/$task.jsonl" ] || continue
+        [ -s "$out/$task.jsonl" ] || head -n "${most:-1000000}" "$prompts/$task.jsonl" >"$out/$task.jsonl"
+        tokens=256
+        reference=$out/$model-$task-one
+        if grep -q '"block_size"' "$weights/config.json"; then block_causal; else bidirectional; fi
+    done
+done
+echo "$n_done runs done, $n_failed failed, $n_left left for the next call"
+exit $((n_failed > 0))
