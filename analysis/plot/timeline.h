@@ -1,9 +1,9 @@
 /* A timeline of a run for Perfetto (ui.perfetto.dev) or chrome://tracing, as Trace Event JSON.
  *
  * One track per replica with a slice per submission (its phases, requests, tokens, repeats),
- * counters for running and waiting requests and KV memory, and marks where a request was rejected
- * or preempted. Written while the run happens: the file is whole JSON after every write to disk, so
- * a run that stops early, even by a signal, leaves a timeline that opens. */
+ * counters for running and waiting requests and KV memory, and instants where a request was
+ * rejected or preempted. Written while the run happens: the file is whole JSON after every write to
+ * disk, so a run that stops early, even by a signal, leaves a timeline that opens. */
 #ifndef UNMASK_ANALYSIS_PLOT_TIMELINE_H
 #define UNMASK_ANALYSIS_PLOT_TIMELINE_H
 

@@ -375,7 +375,7 @@ int asked_level(const struct options *options, enum store_level *level, struct e
 int asked_threads(const struct options *options, unsigned *n_threads, struct err *err) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t n = cores > 0 ? (uint64_t)cores : 1;
-    int status = options_whole(options, "j", 1, CREW_MOST_THREADS, &n, err);
-    *n_threads = n < CREW_MOST_THREADS ? (unsigned)n : CREW_MOST_THREADS;
+    int status = options_whole(options, "j", 1, THREAD_POOL_MOST, &n, err);
+    *n_threads = n < THREAD_POOL_MOST ? (unsigned)n : THREAD_POOL_MOST;
     return status;
 }

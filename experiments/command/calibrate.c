@@ -213,7 +213,7 @@ static void print_report(const struct asked_calibration *asked,
            report->reference_size, report->reference_first_us, report->reference_median_us,
            100 * report->reference_drift);
     printf(
-        "load         whole steps take %.3f of the sum of their operators; by operator and rows in "
+        "correction   whole steps take %.3f of the sum of their operators; by operator and rows in "
         "the profile\n",
         report->correction.all);
     for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {

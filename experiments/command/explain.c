@@ -28,7 +28,7 @@ static double rate(double amount, double ns, double scale) {
 }
 
 /* What its operators take of the step as it was measured whole: their own times were taken
- * between marks, which take time themselves. */
+ * between events, which take time themselves. */
 static double measured_scale(const struct system *system, const struct measured_step *measured) {
     double sum_ns = 0;
     for (uint32_t i = 0; i < system->graph.n_ops; i++) {
@@ -155,7 +155,7 @@ static void print_measured(const struct measured_step *measured, const struct st
            measured->workspace_bytes,
            num_format_bytes(planned, sizeof planned, (double)measured->planned_bytes),
            measured->planned_bytes, num_format_bytes(own, sizeof own, (double)measured->own_bytes),
-           measured->op_ns[0] > 0 ? "             operators were timed between marks, and scaled "
+           measured->op_ns[0] > 0 ? "             operators were timed between events, and scaled "
                                     "to the whole step\n"
                                   : "",
            measured->n_ranks > 1 && measured->op_ns[0] > 0

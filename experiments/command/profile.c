@@ -21,21 +21,7 @@ static const struct option *const options_of_profile[] = {own_options, json_opti
 static const struct gpu *open_profile(const char *name, const char *file, struct profile **out,
                                       struct err *err) {
     const struct gpu *gpu = gpu_find(name, err);
-    if (gpu == NULL) {
-        return NULL;
-    }
-    struct profile_peaks peaks = profile_peaks_of(gpu);
-    if (file == NULL) {
-        return profile_open_shipped(gpu, out, err) == 0 ? gpu : NULL;
-    }
-    if (profile_open(file, &peaks, out, err) != 0) {
-        return NULL;
-    }
-    if (compose_check_profile(*out, file, gpu, err) != 0) {
-        profile_close(*out);
-        return NULL;
-    }
-    return gpu;
+    return gpu != NULL && compose_open_profile(gpu, file, out, err) == 0 ? gpu : NULL;
 }
 
 /* ---- show ---- */

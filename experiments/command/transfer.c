@@ -27,16 +27,12 @@ static const struct option *const options_of_transfer[] = {own_options, json_opt
 static int open_donor(const struct options *options, const struct gpu *from, struct profile **out,
                       struct err *err) {
     const char *file = options_text(options, "profile");
-    struct profile_peaks peaks = profile_peaks_of(from);
-    if (file == NULL) {
-        return profile_open_shipped(from, out, err);
-    }
-    int status = profile_open(file, &peaks, out, err);
-    if (status == 0 && profile_kind(*out) == PROVENANCE_TRANSFERRED) {
+    int status = compose_open_profile(from, file, out, err);
+    if (status == 0 && file != NULL && profile_kind(*out) == PROVENANCE_TRANSFERRED) {
         return err_usage(err, "%s is transferred itself: transfer from what it was scaled from",
                          file);
     }
-    return status == 0 ? compose_check_profile(*out, file, from, err) : status;
+    return status;
 }
 
 /* Whether the comments at the top of a profile say so; nothing is lost with such a file. */

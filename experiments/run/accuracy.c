@@ -266,7 +266,7 @@ void accuracy_print(const struct accuracy *accuracy, FILE *out) {
     print_within(accuracy, out);
     if (accuracy->n_by_operator > 0) {
         fprintf(out,
-                "\noperators, mean of %" PRIu32 " steps; measured between marks, then "
+                "\noperators, mean of %" PRIu32 " steps; measured between events, then "
                 "scaled to the step's device time when run whole\n",
                 accuracy->n_by_operator);
         print_table(operator_table(accuracy), out);

@@ -39,7 +39,7 @@ struct accuracy {
     struct compared_step *steps; /* of each submission, in order */
     size_t n_steps, room;
     double idle_ns; /* of the makespan, while no step ran; NaN: not known, no makespan shown */
-    uint32_t every; /* operators of every so manieth; 0: of none */
+    uint32_t every; /* operators of every Nth step; 0: of none */
     struct compared_operator ops[GRAPH_MAX_OPS]; /* measured times scaled to whole steps */
     uint32_t n_by_operator;                      /* steps measured so */
 };
@@ -56,7 +56,7 @@ void accuracy_add(struct accuracy *accuracy, const struct compared_step *step);
 /* Whether the next submission is one of those measured operator by operator. */
 bool accuracy_wants_operators(const struct accuracy *accuracy);
 
-/* Operator times of one of its steps, taken between marks, which take time themselves, and the
+/* Operator times of one of its steps, taken between events, which take time themselves, and the
  * step's device time when it ran whole: the first are scaled so that they add up to the second. */
 void accuracy_add_operators(struct accuracy *accuracy, const struct submission *submission,
                             const double ns[GRAPH_MAX_OPS], double whole_ns);

@@ -96,7 +96,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
 /* The run that was recorded, to be played again; `recorded` is borrowed. Its system is looked up
  * again in the file it came from, and every key is set as it was. Where the back end has a name,
  * every submission is also carried out on that device, and where operators_every is above 0 that
- * of every so manieth operator by operator. */
+ * of every Nth step operator by operator. */
 int compose_recorded(const struct recorded *recorded, const struct backend_request *backend,
                      uint32_t operators_every, struct composition **out, struct err *err);
 
@@ -107,6 +107,10 @@ void compose_close(struct composition *composition); /* NULL is fine */
 int compose_check_profile(const struct profile *profile, const char *path, const struct gpu *gpu,
                           struct err *err);
 int compose_check_system(const struct system *system, struct err *err);
+
+/* The profile of a GPU in a file, checked so, or the shipped one where `path` is NULL. */
+int compose_open_profile(const struct gpu *gpu, const char *path, struct profile **out,
+                         struct err *err);
 
 /* What a run is watched and stopped by; all of it may be zero. */
 struct run_watch {

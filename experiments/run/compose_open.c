@@ -8,6 +8,7 @@
 #include "experiments/cli/crash.h"
 #include "experiments/run/compose_impl.h"
 #include "experiments/run/traffic.h"
+#include "sim/cost/transfer.h"
 #include "traces/reader.h"
 
 static const char workload_prefix[] = "workload.";
@@ -35,6 +36,21 @@ int compose_check_profile(const struct profile *profile, const char *path, const
                ? 0
                : err_usage(err, "%s is a profile of '%s', but %s is '%s'", path, title, gpu->name,
                            gpu->title);
+}
+
+int compose_open_profile(const struct gpu *gpu, const char *path, struct profile **out,
+                         struct err *err) {
+    struct profile_peaks peaks = profile_peaks_of(gpu);
+    if (path == NULL) {
+        return profile_open_shipped(gpu, out, err);
+    }
+    int status = profile_open(path, &peaks, out, err);
+    if (status == 0 && compose_check_profile(*out, path, gpu, err) != 0) {
+        profile_close(*out);
+        *out = NULL;
+        status = err_status(err);
+    }
+    return status;
 }
 
 int compose_check_system(const struct system *system, struct err *err) {

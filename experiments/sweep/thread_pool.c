@@ -21,9 +21,9 @@ static void *take_turns(void *opaque) {
 void thread_pool_run(size_t n, unsigned n_threads, void (*work)(void *state, size_t i),
                      void *state) {
     struct thread_pool pool = {.n = n, .work = work, .state = state};
-    pthread_t threads[CREW_MOST_THREADS];
+    pthread_t threads[THREAD_POOL_MOST];
     unsigned started = 0;
-    n_threads = n_threads < CREW_MOST_THREADS ? n_threads : CREW_MOST_THREADS;
+    n_threads = n_threads < THREAD_POOL_MOST ? n_threads : THREAD_POOL_MOST;
     n_threads = n_threads < n ? n_threads : (unsigned)n;
     /* The caller works too, and alone when no thread can be had. */
     while (started + 1 < n_threads &&

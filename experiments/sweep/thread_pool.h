@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-enum { CREW_MOST_THREADS = 256 };
+enum { THREAD_POOL_MOST = 256 };
 
 /* Calls work(state, i) once for every i < n, each from one of `n_threads` threads, lower numbers
  * begun first. Returns when all are done. */
