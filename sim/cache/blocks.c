@@ -27,24 +27,6 @@ void blocks_enter_last(struct request *request) {
     blocks_enter(request, (tokens - 1) / request->block_tokens);
 }
 
-bool blocks_yield(const struct request *request) {
-    const struct span *span = &request->span;
-    uint32_t end = span->context + span->queries;
-    if (request->shifted == 0 || request->causal != SEES_BLOCKS || span->logit_rows == 0) {
-        return false;
-    }
-    return span->phase == PHASE_PREFILL
-               ? end == request->block_start && request->masked_in_block == request->block_length
-               : span->phase == PHASE_COMMIT && span->queries == request->block_length &&
-                     end < request->canvas_tokens && request->answer_tokens == 0;
-}
-
-bool blocks_decide(const struct request *request) {
-    const struct span *span = &request->span;
-    return span->phase == PHASE_PREFILL ? span->logit_rows > 0 && !blocks_yield(request)
-                                        : span->phase != PHASE_COMMIT;
-}
-
 void blocks_commit(struct request *request, uint32_t n) {
     request->masked_in_block -= n;
     request->committed_tokens += n;

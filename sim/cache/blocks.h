@@ -14,13 +14,27 @@
 void blocks_enter(struct request *request, uint32_t block);
 void blocks_enter_last(struct request *request);
 
-/* Whether positions of the active block are committed at the end of request->span. */
-bool blocks_decide(const struct request *request);
-
 /* Whether the last of its logit rows decides on the first position of a block, whatever the decoder
  * says: logits are shifted, and behind the pass a block begins of which nothing is decided. A
  * prefill ends before the active block, a commit pass with it, before the next. */
-bool blocks_yield(const struct request *request);
+static inline bool blocks_yield(const struct request *request) {
+    const struct span *span = &request->span;
+    uint32_t end = span->context + span->queries;
+    if (request->shifted == 0 || request->causal != SEES_BLOCKS || span->logit_rows == 0) {
+        return false;
+    }
+    return span->phase == PHASE_PREFILL
+               ? end == request->block_start && request->masked_in_block == request->block_length
+               : span->phase == PHASE_COMMIT && span->queries == request->block_length &&
+                     end < request->canvas_tokens && request->answer_tokens == 0;
+}
+
+/* Whether positions of the active block are committed at the end of request->span. */
+static inline bool blocks_decide(const struct request *request) {
+    const struct span *span = &request->span;
+    return span->phase == PHASE_PREFILL ? span->logit_rows > 0 && !blocks_yield(request)
+                                        : span->phase != PHASE_COMMIT;
+}
 
 /* n positions of the active block are decided, the left-most ones for all that is known. */
 void blocks_commit(struct request *request, uint32_t n);

@@ -19,11 +19,21 @@ uint32_t cache_most_held(const struct cache_policy *cache, const void *state,
     return rows.held;
 }
 
+bool cache_writes_more(const struct cache_policy *cache, const void *state, const void *memory,
+                       const struct request *request) {
+    struct row_sets rows;
+    struct span span;
+    if (!request->span.exact) {
+        return false;
+    }
+    (void)cache_rows(cache, state, memory, request, &rows);
+    rows_span(&rows, request, &span);
+    return span.queries > 0;
+}
+
 uint32_t cache_plan(const struct cache_policy *cache, const void *state, const void *memory,
                     struct request *request) {
-    struct row_sets rows; /* beside the answer before it, which a guard looks at */
-    uint32_t holds = cache_rows(cache, state, memory, request, &rows);
-    request->span = rows_span(&rows, request);
-    request->rows = rows;
+    uint32_t holds = cache_rows(cache, state, memory, request, &request->rows);
+    rows_span(&request->rows, request, &request->span);
     return holds;
 }

@@ -25,7 +25,8 @@ struct cache_policy {
 
     /* The row sets of the request's next step, every field of them, and for how many consecutive
      * steps they hold, >= 1, unless the block ends before. A pure function of the arguments.
-     * `memory` is what learn wrote.
+     * `memory` is what learn wrote. The answer
+     * may be written where request->rows stands, of which a policy therefore reads nothing.
      *
      * Models that see their canvas (ROW_NONE, ROW_KV, ROW_FEATURES): a step runs the active block,
      * and puts it through the head. What a step reads, one before it has written. Memory is the
@@ -61,6 +62,11 @@ uint32_t cache_rows(const struct cache_policy *cache, const void *state, const v
 /* The rows that the request needs in its last block, the most of all. */
 uint32_t cache_most_held(const struct cache_policy *cache, const void *state,
                          const struct request *request);
+
+/* Whether an exact cache has rows of the request's block left to write, of which nothing is masked.
+ */
+bool cache_writes_more(const struct cache_policy *cache, const void *state, const void *memory,
+                       const struct request *request);
 
 /* The answer, and the span made of it, into the request; returns for how many steps it holds. */
 uint32_t cache_plan(const struct cache_policy *cache, const void *state, const void *memory,

@@ -24,11 +24,10 @@ static uint32_t answer(struct row_sets *rows, const struct request *request, uin
     *rows =
         (struct row_sets){.kind = ROW_KV,
                           .settles = kept == request->canvas_tokens ? BLOCK_DELAYED : BLOCK_WHOLE,
-                          .run = {first, request->canvas_tokens},
                           .skips = skips,
                           .keep = {{0, kept}},
                           .held = kept};
-    rows->head = rows->run;
+    rows_run(rows, first, request->canvas_tokens);
     return 1;
 }
 

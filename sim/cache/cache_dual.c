@@ -12,8 +12,7 @@ static uint32_t plan(const void *state, const void *memory, const struct request
     *rows = (struct row_sets){.kind = ROW_KV,
                               .keep = {{0, start}, {end, request->canvas_tokens}},
                               .held = request->canvas_tokens};
-    rows->run = renews ? (struct range){0, request->canvas_tokens} : (struct range){start, end};
-    rows->head = rows->run;
+    rows_run(rows, renews ? 0 : start, renews ? request->canvas_tokens : end);
     return renews ? 1 : UINT32_MAX;
 }
 

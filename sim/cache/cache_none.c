@@ -5,8 +5,8 @@ static uint32_t plan(const void *state, const void *memory, const struct request
                      struct row_sets *rows) {
     (void)state;
     (void)memory;
-    *rows = (struct row_sets){.run = {0, request->canvas_tokens}};
-    rows->head = rows->run;
+    *rows = (struct row_sets){.kind = ROW_NONE};
+    rows_run(rows, 0, request->canvas_tokens);
     return UINT32_MAX;
 }
 

@@ -32,11 +32,10 @@ static uint32_t plan(const void *opaque, const void *opaque_memory, const struct
     uint32_t reuses_from = enters ? start - request->block_tokens : start;
     *rows = (struct row_sets){.kind = ROW_KV,
                               .settles = BLOCK_DELAYED,
-                              .run = {renews ? 0 : reuses_from, canvas},
                               .skips = !renews,
                               .keep = {{0, canvas}},
                               .held = canvas};
-    rows->head = rows->run;
+    rows_run(rows, renews ? 0 : reuses_from, canvas);
     return 1;
 }
 

@@ -7,11 +7,9 @@ static uint32_t plan(const void *state, const void *memory, const struct request
     bool renews = request->step_in_block == 0;
     (void)state;
     (void)memory;
-    *rows = (struct row_sets){.kind = ROW_KV,
-                              .run = {renews ? 0 : request->block_start, request->canvas_tokens},
-                              .keep = {{0, request->block_start}},
-                              .held = request->canvas_tokens};
-    rows->head = rows->run;
+    *rows = (struct row_sets){
+        .kind = ROW_KV, .keep = {{0, request->block_start}}, .held = request->canvas_tokens};
+    rows_run(rows, renews ? 0 : request->block_start, request->canvas_tokens);
     return renews ? 1 : UINT32_MAX;
 }
 

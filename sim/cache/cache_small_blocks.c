@@ -30,9 +30,8 @@ static uint32_t plan(const void *opaque, const void *memory, const struct reques
                           request->passes_in_block > 0 &&
                           !small_block_begins(&state->small, request);
     if (in_small_block) {
-        rows->run = (struct range){start + small_block_start(&state->small, request),
-                                   start + small_block_end(&state->small, request)};
-        rows->head = rows->run;
+        rows_run(rows, start + small_block_start(&state->small, request),
+                 start + small_block_end(&state->small, request));
         rows->skips = 0;
     }
     return 1;

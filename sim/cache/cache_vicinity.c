@@ -48,11 +48,9 @@ static uint32_t plan(const void *opaque, const void *memory, const struct reques
     uint32_t full = full_passes(state, request), canvas = request->canvas_tokens;
     const struct range near = window(state, request);
     (void)memory;
-    *rows = (struct row_sets){.kind = ROW_KV,
-                              .run = full > 0 ? (struct range){0, canvas} : near,
-                              .keep = {{0, near.first}, {near.end, canvas}},
-                              .held = canvas};
-    rows->head = rows->run;
+    *rows = (struct row_sets){
+        .kind = ROW_KV, .keep = {{0, near.first}, {near.end, canvas}}, .held = canvas};
+    rows_run(rows, full > 0 ? 0 : near.first, full > 0 ? canvas : near.end);
     if (full > 0) {
         return full;
     }

@@ -18,9 +18,9 @@ static uint32_t rows_held(const struct exact_state *state, const struct request 
  * block's first. */
 static void run_missing(const struct request *request, bool decides, struct row_sets *rows) {
     uint32_t start = request->block_start;
-    rows->run = (struct range){request->cached_tokens, start};
-    rows->head = (struct range){decides ? start - 1 : start, start};
-    rows->keep[0] = (struct range){0, start};
+    rows_run(rows, request->cached_tokens, start);
+    rows->head.first = decides ? start - 1 : start;
+    rows->keep[0].end = start;
 }
 
 uint32_t exact_plan(const void *opaque, const struct request *request, struct row_sets *rows) {
@@ -40,10 +40,11 @@ uint32_t exact_plan(const void *opaque, const struct request *request, struct ro
     bool is_last = exact_is_last(request), is_whole = request->uncached_in_block == end - start;
     bool runs = decides || !is_last || state->commit_last;
     bool yields = request->shifted != 0 && !is_last && is_whole;
-    rows->run = (struct range){runs ? start : end, end};
+    rows_run(rows, runs ? start : end, end);
     rows->skips = runs;
-    rows->keep[0] = (struct range){0, end};
-    rows->head =
-        decides || state->commit_logits ? rows->run : (struct range){yields ? end - 1 : end, end};
+    rows->keep[0].end = end;
+    if (!decides && !state->commit_logits) {
+        rows->head.first = yields ? end - 1 : end;
+    }
     return is_whole && decides ? UINT32_MAX : 1;
 }

@@ -58,12 +58,13 @@ static void add_eviction(const struct request *request, struct span *span) {
     span->logit_rows = span->logit_rows > 0 ? request->kept_in_block : 0;
 }
 
-struct span rows_span(const struct row_sets *rows, const struct request *request) {
+void rows_span(const struct row_sets *rows, const struct request *request, struct span *span) {
     uint32_t run = range_length(rows->run), n_settled = settled(rows, request);
     bool picks = rows->chooser == CHOSEN_BY_CHANGE && rows->n_chosen > 0;
     uint32_t queries = picks ? rows->n_chosen : run - n_settled, written = kept_and_run(rows);
     uint32_t head = range_length(rows->head);
-    struct span span = {
+    *span = (struct span){
+        .phase = phase_of(rows, request, queries),
         .queries = queries,
         .first_queries = rows->kind == ROW_FEATURES ? request->canvas_tokens : queries,
         .context = rows_kept(rows) - written + (run - queries),
@@ -72,18 +73,16 @@ struct span rows_span(const struct row_sets *rows, const struct request *request
         .exact = rows->kind == ROW_EXACT,
     };
     if (rows_are_chosen(rows)) {
-        span.context = written > 0 ? 0 : rows->n_chosen;
-        span.select_rows = written;
-        span.pack_rows = written > 0 ? rows->n_chosen : 0;
+        span->context = written > 0 ? 0 : rows->n_chosen;
+        span->select_rows = written;
+        span->pack_rows = written > 0 ? rows->n_chosen : 0;
     }
     if (rows->run.first > request->block_start && rows->kind == ROW_EXACT) {
-        span.part_start = rows->run.first - request->block_start;
+        span->part_start = rows->run.first - request->block_start;
     }
-    span.phase = phase_of(rows, request, queries);
     if (rows->chooser == CHOSEN_BY_POLICY) {
-        add_eviction(request, &span);
+        add_eviction(request, span);
     }
-    return span;
 }
 
 /* ---- what a policy may answer ---- */

@@ -66,6 +66,12 @@ static inline bool range_has(struct range range, uint32_t position) {
     return position >= range.first && position < range.end;
 }
 
+/* Runs [first, end) and puts all of it through the head. */
+static inline void rows_run(struct row_sets *rows, uint32_t first, uint32_t end) {
+    rows->run.first = rows->head.first = first;
+    rows->run.end = rows->head.end = end;
+}
+
 /* How many positions both hold. */
 static inline uint32_t range_common(struct range a, struct range b) {
     uint32_t first = a.first > b.first ? a.first : b.first, end = a.end < b.end ? a.end : b.end;
@@ -94,7 +100,7 @@ int32_t rows_place(const struct row_sets *rows, uint32_t position);
 uint32_t rows_in_block(const struct row_sets *rows, const struct request *request);
 
 /* The step in numbers, of which its shape is made. */
-struct span rows_span(const struct row_sets *rows, const struct request *request);
+void rows_span(const struct row_sets *rows, const struct request *request, struct span *span);
 
 /* ERR_WORLD and a sentence without a subject, such as "keeps ...", where a policy may not answer so
  * to this request. */

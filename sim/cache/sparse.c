@@ -21,8 +21,7 @@ uint32_t sparse_plan(const struct sparse_state *state, const struct request *req
     uint32_t canvas = request->canvas_tokens, context = canvas - request->block_length;
     bool renews = request->step_in_block <= state->delay_steps;
     rows->kind = ROW_KV;
-    rows->run = renews ? (struct range){0, canvas} : (struct range){start, end};
-    rows->head = rows->run;
+    rows_run(rows, renews ? 0 : start, renews ? canvas : end);
     if (request->step_in_block >= state->delay_steps && context > 0) {
         rows->keep[0] = (struct range){0, start};
         rows->keep[1] = (struct range){end, canvas};

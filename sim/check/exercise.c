@@ -143,18 +143,14 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
         blocks_commit(request, 1);
         yields = false;
     }
-    struct span next = {0};
-    while (request->masked_in_block == 0 && next.queries == 0 && request->state != REQUEST_DONE) {
-        struct row_sets rows;
-        (void)cache_rows(cache, guard, NULL, request, &rows);
-        next = rows_span(&rows, request);
-        if (next.queries == 0 && request->committed_tokens < request->output_tokens) {
-            blocks_enter(request, request->block + 1);
-            blocks_commit(request, yields);
-            yields = false;
-        } else if (next.queries == 0) {
+    while (request->masked_in_block == 0 && !cache_writes_more(cache, guard, NULL, request)) {
+        if (request->committed_tokens == request->output_tokens) {
             request->state = REQUEST_DONE;
+            return;
         }
+        blocks_enter(request, request->block + 1);
+        blocks_commit(request, yields);
+        yields = false;
     }
 }
 

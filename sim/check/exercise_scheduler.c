@@ -83,9 +83,7 @@ static void step(const struct world *world, struct request *request) {
     if (request->masked_in_block > 0) {
         return;
     }
-    struct row_sets next;
-    (void)cache_rows(world->rules.cache, world->rules.cache_state, NULL, request, &next);
-    if (request->span.exact && rows_span(&next, request).queries > 0) {
+    if (cache_writes_more(world->rules.cache, world->rules.cache_state, NULL, request)) {
         return;
     }
     if (request->committed_tokens == request->output_tokens) {

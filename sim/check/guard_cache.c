@@ -32,19 +32,22 @@ static const struct cache_policy *inner_of(const struct guard *guard) {
     return (const struct cache_policy *)guard->inner;
 }
 
-/* The answer, with `fill` in every byte that the policy leaves alone. */
+/* The answer, with `fill` in every byte that the policy leaves alone, and in those of the answer
+ * before it, which it may not read. */
 static bool plan_once(struct guard *guard, const void *memory, const struct request *request,
                       int fill, struct row_sets *rows, uint32_t *repeat) {
     const struct cache_policy *cache = inner_of(guard);
     uint8_t *copy = guard->scratch->memory[0];
-    struct request lent;
-    memcpy(&lent, request, sizeof lent);
+    struct request asked, lent;
+    memcpy(&asked, request, sizeof asked);
+    memset(&asked.rows, fill, sizeof asked.rows);
+    memcpy(&lent, &asked, sizeof lent);
     memcpy(copy, memory, cache->memory_bytes);
     memset(rows, fill, sizeof *rows);
     guard_enter(guard, "plan");
     *repeat = cache->plan(guard->inner_state, copy, &lent, rows);
     guard_leave(guard);
-    return guard_keeps_request(guard, &lent, request) && guard_keeps_state(guard) &&
+    return guard_keeps_request(guard, &lent, &asked) && guard_keeps_state(guard) &&
            guard_keeps(guard, PROMISE_READS, memcmp(copy, memory, cache->memory_bytes) == 0,
                        "writes to its memory of request %llu, which plan may only read",
                        (unsigned long long)request->id);
@@ -99,8 +102,9 @@ static bool keeps_facts(struct guard *guard, const struct request *request,
  * read nothing. */
 static bool keeps_places(struct guard *guard, const struct request *request,
                          const struct row_sets *rows) {
-    const struct span span = rows_span(rows, request);
     const struct row_sets *before = &request->rows;
+    struct span span;
+    rows_span(rows, request, &span);
     if (rows->kind == ROW_EXACT || span.context == 0) {
         return true;
     }
@@ -130,7 +134,7 @@ static bool keeps_repeat(struct guard *guard, const void *memory, const struct r
     uint32_t masked = request->masked_in_block;
     uint32_t steps = repeat < masked ? repeat : masked;
     struct request asked = *request;
-    asked.span = rows_span(rows, request);
+    rows_span(rows, request, &asked.span);
     if (steps < 2 || !blocks_decide(&asked)) {
         return true;
     }

@@ -21,47 +21,47 @@ void shape_clear(struct step_shape *shape) {
     shape->sym[SYM_ONE] = 1;
 }
 
-void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t sign) {
+void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t times) {
     int64_t q = span->queries, context = span->context, first = span->first_queries;
-    sym[SYM_REQUESTS] += sign;
-    sym[SYM_TOKENS] += sign * q;
-    sym[SYM_FIRST_TOKENS] += sign * first;
-    sym[SYM_LOGIT_ROWS] += sign * span->logit_rows;
-    sym[SYM_CONTEXT_ROWS] += sign * context;
-    sym[SYM_SELECT_ROWS] += sign * span->select_rows;
-    sym[SYM_PACK_ROWS] += sign * span->pack_rows;
-    sym[SYM_VALUE_ROWS] += sign * span->value_rows;
+    sym[SYM_REQUESTS] += times;
+    sym[SYM_TOKENS] += times * q;
+    sym[SYM_FIRST_TOKENS] += times * first;
+    sym[SYM_LOGIT_ROWS] += times * span->logit_rows;
+    sym[SYM_CONTEXT_ROWS] += times * context;
+    sym[SYM_SELECT_ROWS] += times * span->select_rows;
+    sym[SYM_PACK_ROWS] += times * span->pack_rows;
+    sym[SYM_VALUE_ROWS] += times * span->value_rows;
     sym[SYM_SAMPLED_ROWS] +=
-        sign * (span->sampled_rows > 0 ? span->sampled_rows : span->logit_rows);
-    sym[SYM_PROJECTED_VALUES] += sign * (span->value_rows > 0 ? span->value_rows : q);
-    sym[SYM_PICKED_ROWS] += sign * (span->value_rows > 0 ? q : 0);
+        times * (span->sampled_rows > 0 ? span->sampled_rows : span->logit_rows);
+    sym[SYM_PROJECTED_VALUES] += times * (span->value_rows > 0 ? span->value_rows : q);
+    sym[SYM_PICKED_ROWS] += times * (span->value_rows > 0 ? q : 0);
     if (span->phase == PHASE_PREFILL) {
-        sym[SYM_KEPT_TOKENS] += sign * q;
-        sym[SYM_PREFILL_N] += sign;
-        sym[SYM_PREFILL_Q] += sign * q;
-        sym[SYM_PREFILL_K] += sign * (context + q);
-        sym[SYM_PREFILL_QK] += sign * (q * context + q * (q + 1) / 2);
+        sym[SYM_KEPT_TOKENS] += times * q;
+        sym[SYM_PREFILL_N] += times;
+        sym[SYM_PREFILL_Q] += times * q;
+        sym[SYM_PREFILL_K] += times * (context + q);
+        sym[SYM_PREFILL_QK] += times * (q * context + q * (q + 1) / 2);
     } else if (context == 0 && !span->exact) {
-        sym[SYM_FULL_N] += sign;
-        sym[SYM_FULL_Q] += sign * q;
-        sym[SYM_FULL_QK] += sign * q * q;
+        sym[SYM_FULL_N] += times;
+        sym[SYM_FULL_Q] += times * q;
+        sym[SYM_FULL_QK] += times * q * q;
     } else {
         int64_t kept = span->kept_queries, kept_keys = span->kept_keys;
-        sym[SYM_BLOCK_N] += sign;
-        sym[SYM_BLOCK_Q] += sign * q;
-        sym[SYM_BLOCK_K] += sign * (context + q);
-        sym[SYM_BLOCK_QK] += sign * q * (context + q);
-        sym[SYM_KEPT_TOKENS] += sign * kept;
-        sym[SYM_KEPT_Q] += sign * kept;
-        sym[SYM_KEPT_K] += sign * kept_keys;
-        sym[SYM_KEPT_QK] += sign * kept * kept_keys;
+        sym[SYM_BLOCK_N] += times;
+        sym[SYM_BLOCK_Q] += times * q;
+        sym[SYM_BLOCK_K] += times * (context + q);
+        sym[SYM_BLOCK_QK] += times * q * (context + q);
+        sym[SYM_KEPT_TOKENS] += times * kept;
+        sym[SYM_KEPT_Q] += times * kept;
+        sym[SYM_KEPT_K] += times * kept_keys;
+        sym[SYM_KEPT_QK] += times * kept * kept_keys;
     }
-    sym[SYM_FIRST_N] += sign;
-    sym[SYM_FIRST_QK] += sign * first * first;
+    sym[SYM_FIRST_N] += times;
+    sym[SYM_FIRST_QK] += times * first * first;
     bool selects = span->select_rows > 0;
     bool refreshes = span->phase == PHASE_REFRESH || span->phase == PHASE_PREFILL;
-    sym[SYM_SELECT_N] += selects ? sign : 0;
-    sym[SYM_REFRESH_N] += refreshes && !selects ? sign : 0;
+    sym[SYM_SELECT_N] += selects ? times : 0;
+    sym[SYM_REFRESH_N] += refreshes && !selects ? times : 0;
 }
 
 static uint32_t larger(uint32_t a, uint32_t b) {
@@ -90,7 +90,5 @@ void shape_pad(struct step_shape *shape) {
     widest.context = keys - widest.queries;
     memset(shape->sym, 0, sizeof shape->sym);
     shape->sym[SYM_ONE] = 1;
-    for (uint32_t i = 0; i < shape->n_spans; i++) {
-        shape_add(shape->sym, &widest, 1);
-    }
+    shape_add(shape->sym, &widest, shape->n_spans);
 }

@@ -97,8 +97,8 @@ struct step_shape {
 /* Zero spans, SYM_ONE = 1. */
 void shape_clear(struct step_shape *shape);
 
-/* Add (sign 1) or take away (sign -1) one span's symbols; the ragged list is the caller's. */
-void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t sign);
+/* Add one span's symbols so many times, or take them away (-1); the ragged list is the caller's. */
+void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t times);
 
 /* The sums of the same batch when every span is padded to the longest one, as a runtime without
  * variable-length kernels runs it. Needs `spans`. */

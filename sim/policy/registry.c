@@ -78,6 +78,15 @@ const struct policy *policy_at(enum policy_kind kind, size_t index) {
     return NULL;
 }
 
+bool policy_is_built_in(const struct policy *policy) {
+    for (size_t i = 0; i < policy_count(policy->kind); i++) {
+        if (policy_at(policy->kind, i) == policy) {
+            return true;
+        }
+    }
+    return false;
+}
+
 const struct policy *policy_find(enum policy_kind kind, const char *name, struct err *err) {
     if (strchr(name, '/') != NULL) {
         const struct policy *loaded = NULL;

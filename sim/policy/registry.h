@@ -2,6 +2,8 @@
 #ifndef UNMASK_SIM_POLICY_REGISTRY_H
 #define UNMASK_SIM_POLICY_REGISTRY_H
 
+#include <stdbool.h>
+
 #include "sim/policy/abi.h"
 
 extern const char *const policy_kind_names[]; /* by enum policy_kind */
@@ -9,6 +11,10 @@ extern const char *const policy_kind_names[]; /* by enum policy_kind */
 /* The built-in descriptors of one kind. */
 size_t policy_count(enum policy_kind kind);
 const struct policy *policy_at(enum policy_kind kind, size_t index);
+
+/* Whether it is one of them: the guard's tests have seen its answers, and nobody checks them again
+ * while they are used. */
+bool policy_is_built_in(const struct policy *policy);
 
 /* The descriptor, or NULL and a sentence naming the nearest known one. A loaded shared object stays
  * loaded. */

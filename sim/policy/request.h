@@ -29,6 +29,47 @@ enum causality {
 };
 
 struct request {
+    /* Progress. The first half line of the processor's cache has what every step changes, each
+     * beside one that it leaves alone: counted by itself, not gathered in vectors, which is slower.
+     */
+    uint32_t steps;           /* steps done over all blocks */
+    uint32_t state;           /* enum request_state */
+    uint32_t step_in_block;   /* steps done since the active block became active */
+    uint32_t block;           /* index of the active block */
+    uint32_t passes_in_block; /* of its steps, those since the request was last preempted: with 0 of
+                                 them nothing of the block has keys and values */
+    uint32_t block_start;     /* its first position in the canvas */
+    uint32_t masked_in_block; /* positions not yet committed */
+    uint32_t block_length; /* its positions; in the first block prompt tokens may be among them */
+    uint32_t committed_tokens; /* over all blocks */
+
+    /* The next step, renewed by the loop whenever the policies' word changes. */
+    uint32_t commit_tokens; /* positions the decoder commits at the end of the step, or fewer where
+                               fewer masked ones stay behind an eviction; 0: known only then */
+    uint32_t steps_to_change; /* consecutive steps for which span and commit_tokens hold, >= 1 */
+    struct span span;         /* made of the cache policy's row sets */
+    struct row_sets rows;
+
+    /* More of the active block. */
+    uint32_t known_in_front; /* positions of the block before its first masked one; where nobody
+                                follows positions, as if it were decoded from left to right */
+    uint32_t
+        uncached_in_block;   /* where a cache leaves some out: positions whose keys and values are
+                                not final, or those of them that it lists for its next step */
+    uint32_t kept_in_block;  /* evicting ones: of these, those that stay in the next step, */
+    uint32_t reach_in_block; /* and the block's positions up to the right-most of them */
+    uint32_t answer_tokens;  /* output positions up to and including the end of text, once the
+                                system has found it and stops there: the active block is then the
+                                last. 0 before, and where the system does not look
+                                (early_stop = off) */
+    uint32_t preemptions;
+
+    /* Cached state. While it runs a request holds what it needs for its next step, or more. */
+    uint32_t cached_tokens; /* leading positions whose exact keys and values are held */
+    uint32_t kv_rows;       /* rows per layer for its next step, by the cache policy's word */
+    int64_t kv_bytes;       /* the same in bytes, rounded up to pages or a slab */
+    int64_t kv_held_bytes;  /* held now; 0 while it waits */
+
     /* Fixed on arrival. */
     uint64_t id;
     int64_t arrival_ns;
@@ -38,42 +79,7 @@ struct request {
     uint32_t steps_per_block;
     uint32_t causal;  /* enum causality: what a position sees, and what its logits decide on */
     uint32_t shifted; /* 1, under SEES_BLOCKS: a position's logits decide on the next, too */
-
-    /* Cached state. While it runs a request holds what it needs for its next step, or more. */
-    uint32_t kv_rows;      /* rows per layer for its next step, by the cache policy's word */
-    int64_t kv_bytes;      /* the same in bytes, rounded up to pages or a slab */
-    int64_t kv_held_bytes; /* held now; 0 while it waits */
-
-    /* Progress. */
-    uint32_t state;         /* enum request_state */
-    uint32_t block;         /* index of the active block */
-    uint32_t block_start;   /* its first position in the canvas */
-    uint32_t block_length;  /* its positions; in the first block prompt tokens may be among them */
-    uint32_t step_in_block; /* steps done since it became active */
-    uint32_t passes_in_block; /* of these, those since the request was last preempted: with 0 of
-                                 them nothing of the block has keys and values */
-    uint32_t masked_in_block; /* positions not yet committed */
-    uint32_t known_in_front;  /* positions of the block before its first masked one; where nobody
-                                 follows positions, as if it were decoded from left to right */
-    uint32_t
-        uncached_in_block;     /* where a cache leaves some out: positions whose keys and values are
-                                  not final, or those of them that it lists for its next step */
-    uint32_t kept_in_block;    /* evicting ones: of these, those that stay in the next step, */
-    uint32_t reach_in_block;   /* and the block's positions up to the right-most of them */
-    uint32_t committed_tokens; /* over all blocks */
-    uint32_t cached_tokens;    /* leading positions whose exact keys and values are held */
-    uint32_t steps;            /* steps done over all blocks */
-    uint32_t preemptions;
-    uint32_t answer_tokens; /* output positions up to and including the end of text, once the system
-                               has found it and stops there: the active block is then the last. 0
-                               before, and where the system does not look (early_stop = off) */
-
-    /* The next step, renewed by the loop whenever the policies' word changes. */
-    struct span span;       /* made of the cache policy's row sets */
-    uint32_t commit_tokens; /* positions the decoder commits at the end of the step, or fewer where
-                               fewer masked ones stay behind an eviction; 0: known only then */
-    uint32_t steps_to_change; /* consecutive steps for which span and commit_tokens hold, >= 1 */
-    struct row_sets rows;     /* last, away from what every step touches */
+    uint64_t reserved;
 };
 
 #endif

@@ -27,12 +27,16 @@ static int64_t whole_ns(double ns) {
 
 static void price(const struct executor_sim *sim, const struct step_shape *shape,
                   int64_t workspace_bytes, struct step_price *out) {
-    struct step_shape run = *shape;
     /* One request is as long as the longest, and its spans need not be known. */
-    if (!sim->system->runtime.varlen && shape->sym[SYM_REQUESTS] != 1) {
-        shape_pad(&run);
+    if (sim->system->runtime.varlen || shape->sym[SYM_REQUESTS] == 1) {
+        system_price(sim->system, shape, workspace_bytes, out);
+        return;
     }
-    system_price(sim->system, &run, workspace_bytes, out);
+    struct step_shape padded;
+    padded.n_spans = shape->n_spans;
+    padded.spans = shape->spans;
+    shape_pad(&padded);
+    system_price(sim->system, &padded, workspace_bytes, out);
 }
 
 /* So many steps, which take so long together. */
@@ -98,15 +102,14 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     if (first != NULL && first->end_ns <= until_ns) {
         first->busy = false;
         sim->now_ns = first->end_ns;
-        *out = (struct completion){
-            .kind = COMPLETION_BATCH,
-            .time_ns = first->end_ns,
-            .replica = (uint32_t)(first - sim->flights),
-            .steps = first->steps,
-            .start_ns = first->start_ns,
-            .gpu_ns = whole_ns(first->price.device_ns),
-            .host_ns = (int64_t)first->host_ns,
-        };
+        out->kind = COMPLETION_BATCH;
+        out->time_ns = first->end_ns;
+        out->replica = (uint32_t)(first - sim->flights);
+        out->steps = first->steps;
+        out->start_ns = first->start_ns;
+        out->gpu_ns = whole_ns(first->price.device_ns);
+        out->host_ns = (int64_t)first->host_ns;
+        out->decided = (struct decided){NULL, false};
         return 0;
     }
     if (until_ns == INT64_MAX) {

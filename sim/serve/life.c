@@ -411,16 +411,11 @@ static int end_block(struct life *life, uint32_t slot, struct err *err) {
 static bool commits_block(struct life *life, uint32_t slot) {
     struct request *request = &life->requests[slot];
     const void *memory = NULL;
-    struct row_sets rows;
-    if (!request->span.exact) {
-        return false;
-    }
-    if (life->has_positions) {
+    if (request->span.exact && life->has_positions) {
         positions_plan(&life->positions, slot, request, true);
         memory = positions_memory(&life->positions, slot);
     }
-    (void)cache_rows(life->system->cache, life->system->cache_state, memory, request, &rows);
-    return rows_span(&rows, request).queries > 0;
+    return cache_writes_more(life->system->cache, life->system->cache_state, memory, request);
 }
 
 static void commit_chosen(const struct life *life, struct replica *replica, struct request *request,
@@ -486,7 +481,8 @@ static int leave_block(struct life *life, struct replica *replica, uint32_t slot
         if (yields) {
             take_yield(life, replica, slot, member);
             status = request->masked_in_block == 0 ? end_block(life, slot, err) : 0;
-            status = status == 0 ? text_end_look(life, slot, err) : status;
+            status =
+                status == 0 && text_end_matters(life) ? text_end_look(life, slot, err) : status;
         }
         if (status == 0 && text_end_stops(life, request)) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
@@ -532,7 +528,7 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
         sums_add(replica, request, 1);
         return 0;
     }
-    if (status == 0 && decides) {
+    if (status == 0 && decides && text_end_matters(life)) {
         status = text_end_look(life, slot, err);
     }
     bool stops = text_end_stops(life, request);
@@ -608,30 +604,48 @@ int life_recall(struct life *life, struct replica *replica, struct err *err) {
     return status;
 }
 
+/* Counts so many steps of every member. Returns for how many the present plan ends with them: their
+ * places in the batch are then in life->together. */
+static uint32_t count_steps(struct life *life, struct replica *replica, uint32_t steps) {
+    const uint32_t n = replica->n_batch, *batch = replica->batch;
+    /* Of positions that are followed, as many as there turn out to be. */
+    const uint32_t counted = life->has_positions ? 0 : steps;
+    struct request *requests = life->requests;
+    uint32_t *ends = life->together, n_ends = 0;
+    uint64_t n_committed = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct request *request = &requests[batch[i]];
+        uint32_t in_block = request->span.phase == PHASE_PREFILL ? 0 : steps;
+        uint32_t committed = counted * request->commit_tokens;
+        request->steps += steps;
+        request->step_in_block += in_block;
+        request->passes_in_block += in_block;
+        request->masked_in_block -= committed;
+        request->committed_tokens += committed;
+        request->steps_to_change -= steps;
+        n_committed += committed;
+        ends[n_ends] = i;
+        n_ends += request->steps_to_change == 0;
+    }
+    for (uint32_t i = 0; life->asked->decode != NULL && i < n; i++) {
+        struct recall *recall = &life->journeys[batch[i]].recall;
+        if (recall->is_open && requests[batch[i]].commit_tokens > 0) {
+            recall_skip(recall, steps);
+        }
+    }
+    replica->outstanding_tokens -= n_committed;
+    return n_ends;
+}
+
 int life_advance(struct life *life, struct replica *replica, uint32_t steps,
                  const struct decided *known, struct err *err) {
     uint64_t n_departed = life->result->completed;
-    uint32_t n = replica->n_batch;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t slot = replica->batch[i];
-        struct request *request = &life->requests[slot];
-        /* Of positions that are followed, as many as there turn out to be. */
-        uint32_t committed = life->has_positions ? 0 : steps * request->commit_tokens;
-        request->steps += steps;
-        request->step_in_block += request->span.phase == PHASE_PREFILL ? 0 : steps;
-        request->passes_in_block += request->span.phase == PHASE_PREFILL ? 0 : steps;
-        request->masked_in_block -= committed;
-        request->committed_tokens += committed;
-        replica->outstanding_tokens -= committed;
-        request->steps_to_change -= steps;
-        if (committed > 0 && life->journeys[slot].recall.is_open) {
-            recall_skip(&life->journeys[slot].recall, steps);
-        }
-        if (request->steps_to_change == 0) {
-            int status = request_turn(life, replica, slot, i, known, err);
-            if (status != 0) {
-                return status;
-            }
+    uint32_t n_ends = count_steps(life, replica, steps);
+    for (uint32_t i = 0; i < n_ends; i++) {
+        uint32_t member = life->together[i], slot = replica->batch[member];
+        int status = request_turn(life, replica, slot, member, known, err);
+        if (status != 0) {
+            return status;
         }
     }
     if (life->result->completed != n_departed) {

@@ -79,6 +79,7 @@ struct life {
     uint32_t *together;            /* slots looked at together, n_slots of them */
     bool has_positions;            /* of active blocks: somebody asks, no decode trace knows */
     struct positions positions;
+    bool checks_rows; /* the cache policy is not one of the built-in ones */
     bool wants_events, wants_requests, wants_steps;
     uint64_t n_decisions; /* of schedulers, so far */
     bool shares_prefixes; /* the system caches prefixes, the model is autoregressive, the executor

@@ -4,6 +4,7 @@
 
 #include "sim/base/rng.h"
 #include "sim/base/zeroed.h"
+#include "sim/policy/registry.h"
 #include "sim/serve/life.h"
 
 void life_init(struct life *life, const struct loop_request *asked, struct loop_result *result) {
@@ -18,6 +19,7 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         .n_slots = n,
         .n_free = n,
         .n_replicas = settings->replicas,
+        .checks_rows = !policy_is_built_in(&asked->system->cache->policy),
         .shares_prefixes = settings->prefix_caching && asked->executor.shares_prefixes &&
                            asked->system->rows.kind == ROW_EXACT &&
                            system_causality(asked->system->model) == SEES_TOKENS,

@@ -163,7 +163,7 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
         }
     }
     uint32_t steps = UINT32_MAX;
-    for (uint32_t i = 0; i < replica->n_batch; i++) {
+    for (uint32_t i = 0; steps > 1 && i < replica->n_batch; i++) {
         uint32_t to_change = life->requests[replica->batch[i]].steps_to_change;
         steps = to_change < steps ? to_change : steps;
     }

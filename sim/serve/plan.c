@@ -85,15 +85,8 @@ static int plan_commits(const struct life *life, struct request *request, struct
                                        request->masked_in_block, err);
         }
         repeat = repeat > 0 ? repeat : 1;
-        uint32_t to_end =
-            (request->masked_in_block + request->commit_tokens - 1) / request->commit_tokens;
-        uint32_t last = request->masked_in_block % request->commit_tokens;
         /* A shorter last step is a change of its own. */
-        if (last != 0 && to_end > 1) {
-            to_end--;
-        } else if (last != 0) {
-            request->commit_tokens = last;
-        }
+        uint32_t to_end = request->masked_in_block / request->commit_tokens;
         *holds = life->has_positions ? 1 : smaller(smaller(*holds, repeat), to_end);
     } else if (journey->recall.committed > 0 && recalls_counts(life, journey)) {
         request->commit_tokens = journey->recall.committed;
@@ -107,6 +100,15 @@ static int plan_commits(const struct life *life, struct request *request, struct
     return 0;
 }
 
+static int check_rows(const struct life *life, const struct request *request, struct err *err) {
+    struct err fault = {0};
+    if (rows_check(&request->rows, request, &fault) == 0) {
+        return 0;
+    }
+    return err_world(err, "cache %s broke its promise at %.3f s: it %s",
+                     life->system->cache->policy.name, (double)life->now_ns * 1e-9, fault.text);
+}
+
 /* The cache policy's answer, which has to be one that it may give. */
 static int ask_cache(const struct life *life, struct request *request, uint32_t slot,
                      uint32_t *holds, struct err *err) {
@@ -118,13 +120,7 @@ static int ask_cache(const struct life *life, struct request *request, uint32_t 
                                    *holds == 0 ? "the steps a span holds" : "the queries of a span",
                                    0, 1, UINT32_MAX, err);
     }
-    struct err fault;
-    fault.kind = ERR_NONE;
-    if (rows_check(&request->rows, request, &fault) != 0) {
-        return err_world(err, "cache %s broke its promise at %.3f s: it %s",
-                         system->cache->policy.name, (double)life->now_ns * 1e-9, fault.text);
-    }
-    return 0;
+    return life->checks_rows ? check_rows(life, request, err) : 0;
 }
 
 int plan_step(struct life *life, struct request *request, struct journey *journey,

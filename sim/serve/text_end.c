@@ -61,7 +61,3 @@ int text_end_look(struct life *life, uint32_t slot, struct err *err) {
     request->answer_tokens = ends ? journey->answer_tokens : 0;
     return 0;
 }
-
-bool text_end_stops(const struct life *life, const struct request *request) {
-    return request->answer_tokens > 0 && life->system->settings.early_stop == STOP_POSITION;
-}

@@ -17,11 +17,20 @@ void text_end_open(struct life *life, uint32_t slot, const struct arrival *arriv
  * positions behind it; UINT32_MAX where a device decides or the text fills the output. */
 uint32_t text_end_drawn(const struct life *life, uint32_t slot);
 
-/* Positions of the request were committed: takes note of an end that is decoded by now. */
+/* Whether anybody asks where texts end: the system stops there, or a device looks for the ends. */
+static inline bool text_end_matters(const struct life *life) {
+    return life->system->settings.early_stop != STOP_NEVER ||
+           life->asked->executor.find_end != NULL;
+}
+
+/* Where that matters: positions of the request were committed. Takes note of an end that is decoded
+ * by now. */
 int text_end_look(struct life *life, uint32_t slot, struct err *err);
 
 /* Whether the request is done, whatever of its active block is not. */
-bool text_end_stops(const struct life *life, const struct request *request);
+static inline bool text_end_stops(const struct life *life, const struct request *request) {
+    return request->answer_tokens > 0 && life->system->settings.early_stop == STOP_POSITION;
+}
 
 /* Whether the active block lies behind the end of text: what runs of it nobody reads. */
 static inline bool text_end_is_behind(const struct journey *journey,

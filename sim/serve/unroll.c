@@ -1,7 +1,5 @@
 #include "sim/serve/unroll.h"
 
-#include "sim/cache/blocks.h"
-
 /* For how many steps, at most so many, the decoder's rule is the same; its threshold and its key
  * may be others. */
 static uint32_t rule_holds(const struct system *system, const struct request *request,
@@ -38,11 +36,6 @@ uint32_t unroll_steps(const struct life *life, const struct replica *replica) {
     }
     uint64_t wanted = n_masked / settings->unroll_expected_tpf;
     return wanted < 1 ? 1 : wanted < most ? (uint32_t)wanted : most;
-}
-
-bool unroll_block_was_done(const struct life *life, const struct request *request) {
-    return life->system->decoder->count == NULL && blocks_decide(request) &&
-           request->masked_in_block == 0;
 }
 
 int unroll_pass(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {

@@ -4,6 +4,7 @@
 #ifndef UNMASK_SIM_SERVE_UNROLL_H
 #define UNMASK_SIM_SERVE_UNROLL_H
 
+#include "sim/cache/blocks.h"
 #include "sim/serve/life.h"
 
 /* How many steps of the batch in flight run before the host looks again: dInfer's rule over all of
@@ -12,7 +13,10 @@
 uint32_t unroll_steps(const struct life *life, const struct replica *replica);
 
 /* Whether the request's span decides on nothing because its block was done before. */
-bool unroll_block_was_done(const struct life *life, const struct request *request);
+static inline bool unroll_block_was_done(const struct life *life, const struct request *request) {
+    return life->system->decoder->count == NULL && blocks_decide(request) &&
+           request->masked_in_block == 0;
+}
 
 /* An unrolled step of a request whose block was done before: in vain, unless it is the pass that
  * writes the block's exact keys and values; where logits are shifted that one has a token to yield,

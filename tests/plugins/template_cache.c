@@ -26,11 +26,9 @@ static uint32_t plan(const void *opaque, const void *memory, const struct reques
     uint32_t canvas = request->canvas_tokens;
     const struct range block = {request->block_start, request->block_start + request->block_length};
     (void)memory; /* nothing is remembered of a request */
-    *rows = (struct row_sets){.kind = ROW_KV,
-                              .run = since_refresh == 0 ? (struct range){0, canvas} : block,
-                              .keep = {{0, block.first}, {block.end, canvas}},
-                              .held = canvas};
-    rows->head = rows->run;
+    *rows = (struct row_sets){
+        .kind = ROW_KV, .keep = {{0, block.first}, {block.end, canvas}}, .held = canvas};
+    rows_run(rows, since_refresh == 0 ? 0 : block.first, since_refresh == 0 ? canvas : block.end);
     return since_refresh == 0 ? 1 : state->interval_steps - since_refresh;
 }
 

@@ -400,7 +400,7 @@ static struct {
     struct row_sets rows;
     uint32_t repeat;
     bool writes_request, writes_state, writes_memory, leaves_n_chosen, grows_rows, shrinks_rows,
-        changes_rows;
+        changes_rows, reads_rows;
 } cached;
 
 static uint32_t scripted_plan(const void *state, const void *memory, const struct request *request,
@@ -415,6 +415,7 @@ static uint32_t scripted_plan(const void *state, const void *memory, const struc
     if (cached.changes_rows && request->step_in_block > 4) {
         rows->head.first++;
     }
+    rows->held += cached.reads_rows && request->rows.held == 0;
     if (cached.writes_request) {
         ((struct request *)request)->kv_rows++;
     }
@@ -527,6 +528,8 @@ TEST(the_guard_names_each_broken_promise_of_a_cache_policy) {
     CACHED(cached.grows_rows = true,
            "cache scripted holds 100 rows at the start of a request and 101 in its block 1");
     CACHED(cached.leaves_n_chosen = true, "cache scripted leaves rows.n_chosen unset");
+    CACHED(cached.reads_rows = true, "cache scripted plans differently when asked the same again: "
+                                     "rows.held 100, then 101");
     CACHED(cached.repeat = 0, "cache scripted says that its row sets hold for 0 steps");
     CACHED(cached.changes_rows = true,
            "cache scripted says that its row sets hold for 4294967295 steps, but after 15 steps "
