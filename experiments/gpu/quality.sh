@@ -6,7 +6,7 @@
 #   LIBRARY   libunmask_cuda.so, or cpu
 #   PROMPTS   a folder of TASK.jsonl (experiments/train/prompts)
 #   WEIGHTS   checkpoint folders (experiments/train); those that say block_size are block-causal
-# Environment: tasks (default: gsm hops lookup pick shots), most (problems a task; default: all),
+# Environment: jobs (pairs of a model and a task at a time; default: 1), tasks (default: gsm hops lookup pick shots), most (problems a task; default: all),
 # seconds (a run; default: 60), minutes (all of them; default: 9), only (a pattern of names), gpu (default: h100).
 # What is there already is not run again, so that the same command goes on where it was cut off.
 # A run that fails or takes longer leaves NAME.err and the others go on.
@@ -15,7 +15,7 @@ unmask=$1 library=$2 out=$3 prompts=$4
 shift 4
 here=$(cd "$(dirname "$0")/../.." && pwd)
 export UNMASK_DATA=${UNMASK_DATA:-$here} CUDA_MODULE_LOADING=EAGER
-seconds=${seconds:-60} only=${only:-*} tasks=${tasks:-gsm hops lookup pick shots}
+jobs=${jobs:-1} seconds=${seconds:-60} only=${only:-*} tasks=${tasks:-gsm hops lookup pick shots}
 end=$((SECONDS + 60 * ${minutes:-9}))
 backend=(--backend cuda --library "$library" --gpu "${gpu:-h100}")
 [ "$library" = cpu ] && backend=(--backend cpu)
@@ -34,7 +34,8 @@ one() {
     [ "$at" != "$reference" ] && [ -s "$reference.out" ] && extra+=(--reference "$reference.out")
     if timeout -k 5 "$seconds" "$unmask" run "${backend[@]}" --weights "$weights" --roofline \
         --workload "$out/$task.jsonl" --output-tokens "$tokens" --set block_tokens=32 \
-        --set steps_per_block=32 --set early_stop=block --set max_requests=64 "$@" "${extra[@]}" \
+        --set steps_per_block=32 --set early_stop=block --set max_requests=64 \
+        --set memory_utilization="$(awk "BEGIN { print 0.9 / $jobs }")" "$@" "${extra[@]}" \
         --outputs "$at.out" --json >"$at.part" 2>"$at.err"; then
         mv "$at.part" "$at.json"
         rm -f "$at.err"
@@ -101,6 +102,8 @@ bidirectional() {
     done
 }
 
+# All runs of a model and a task, one after the other; `jobs` of these at a time. Times of runs that
+# share the device are not to be compared: for those, jobs=1.
 for weights in "$@"; do
     model=$(basename "$weights")
     for task in $tasks; do
@@ -108,8 +111,14 @@ for weights in "$@"; do
         [ -s "$out/$task.jsonl" ] || head -n "${most:-1000000}" "$prompts/$task.jsonl" >"$out/$task.jsonl"
         tokens=256
         reference=$out/$model-$task-one
-        if grep -q '"block_size"' "$weights/config.json"; then block_causal; else bidirectional; fi
+        while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+        {
+            if grep -q '"block_size"' "$weights/config.json"; then block_causal; else bidirectional; fi
+            echo "$model $task: $n_done runs done, $n_failed failed, $n_left left for the next call; $SECONDS s"
+            exit $((n_failed > 0))
+        } &
     done
 done
-echo "$n_done runs done, $n_failed failed, $n_left left for the next call"
-exit $((n_failed > 0))
+failed=0
+for job in $(jobs -p); do wait "$job" || failed=1; done
+exit $failed
