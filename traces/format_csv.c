@@ -110,27 +110,26 @@ static int csv_parse(const struct format *format, const struct layout *layout,
         return field_bad(line, fields.text[at], fields.length[at], format->columns[COLUMN_TIME],
                          "a time from 0 to 146 years", err);
     }
-    int status = read_count(format, layout, line, &fields, COLUMN_INPUT, &row->input_tokens, err);
-    if (status == 0) {
-        status = read_count(format, layout, line, &fields, COLUMN_OUTPUT, &row->output_tokens, err);
-    }
-    row->tenant = 0;
-    if (status == 0 && layout->position[COLUMN_TENANT] >= 0) {
-        status = read_count(format, layout, line, &fields, COLUMN_TENANT, &row->tenant, err);
-    }
-    row->prefix_tokens = 0;
-    if (status == 0 && layout->position[COLUMN_PREFIX] >= 0) {
-        status = read_count(format, layout, line, &fields, COLUMN_PREFIX, &row->prefix_tokens, err);
-    }
-    row->answer_tokens = 0;
-    if (status == 0 && layout->position[COLUMN_ANSWER] >= 0) {
-        status = read_count(format, layout, line, &fields, COLUMN_ANSWER, &row->answer_tokens, err);
-        if (status == 0 && (row->answer_tokens == 0 || row->answer_tokens > row->output_tokens)) {
-            return err_world(err,
-                             "%s:%" PRIu64 ": found %" PRIu32
-                             " answer_tokens, expected 1 to the output's %" PRIu32,
-                             line->path, line->number, row->answer_tokens, row->output_tokens);
+    uint32_t *const counts[N_NAMED_COLUMNS] = {
+        [COLUMN_INPUT] = &row->input_tokens,   [COLUMN_OUTPUT] = &row->output_tokens,
+        [COLUMN_TENANT] = &row->tenant,        [COLUMN_PREFIX] = &row->prefix_tokens,
+        [COLUMN_ANSWER] = &row->answer_tokens,
+    };
+    int status = 0;
+    for (int column = COLUMN_INPUT; status == 0 && column < N_NAMED_COLUMNS; column++) {
+        *counts[column] = 0;
+        if (layout->position[column] >= 0) {
+            status =
+                read_count(format, layout, line, &fields, (enum column)column, counts[column], err);
         }
+    }
+    bool has_answer = layout->position[COLUMN_ANSWER] >= 0;
+    if (status == 0 && has_answer &&
+        (row->answer_tokens == 0 || row->answer_tokens > row->output_tokens)) {
+        return err_world(err,
+                         "%s:%" PRIu64 ": found %" PRIu32
+                         " answer_tokens, expected 1 to the output's %" PRIu32,
+                         line->path, line->number, row->answer_tokens, row->output_tokens);
     }
     if (status == 0 && row->prefix_tokens > row->input_tokens) {
         return err_world(err,

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/zeroed.h"
+
 /* Later arrivals are an error: 146 years. */
 static const int64_t max_arrival_ns = INT64_C(1) << 62;
 
@@ -154,8 +156,7 @@ static enum source_reply bursts_next(void *state, struct rng *rng, int64_t *at_n
 /* ---- all at once ---- */
 
 static enum source_reply all_at_once_next(void *state, struct rng *rng, int64_t *at_ns) {
-    (void)state;
-    (void)rng;
+    (void)state, (void)rng;
     *at_ns = 0;
     return SOURCE_ROW;
 }
@@ -180,8 +181,7 @@ static int closed_loop_start(void *state, double rate_per_s, struct err *err) {
     (void)rate_per_s;
     (void)err;
     struct closed_loop *loop = state;
-    loop->ready_ns = calloc(loop->clients, sizeof *loop->ready_ns);
-    ASSERT(loop->ready_ns != NULL);
+    loop->ready_ns = zeroed(loop->clients, sizeof *loop->ready_ns);
     loop->n_ready = loop->clients;
     return 0;
 }
@@ -212,13 +212,6 @@ static void closed_loop_completed(void *state, int64_t now_ns) {
 }
 
 /* ---- the table ---- */
-
-static int no_start(void *state, double rate_per_s, struct err *err) {
-    (void)state;
-    (void)rate_per_s;
-    (void)err;
-    return 0;
-}
 
 static const struct process processes[] = {
     {.name = "poisson",
@@ -251,11 +244,7 @@ static const struct process processes[] = {
      .state_bytes = sizeof(struct bursts),
      .start = bursts_start,
      .next = bursts_next},
-    {.name = "all-at-once",
-     .doc = "every request is there at the start",
-     .state_bytes = 1,
-     .start = no_start,
-     .next = all_at_once_next},
+    {.name = "all-at-once", .doc = "every request is there at the start", .next = all_at_once_next},
     {.name = "closed-loop",
      .doc = "a number of clients, each sending its next request after its last one's completion",
      .params = closed_loop_params,
@@ -291,11 +280,9 @@ struct generator {
 };
 
 struct generator *generator_open(const struct process *process) {
-    struct generator *generator = calloc(1, sizeof *generator);
-    ASSERT(generator != NULL);
+    struct generator *generator = zeroed(1, sizeof *generator);
     generator->process = process;
-    generator->state = calloc(1, process->state_bytes);
-    ASSERT(generator->state != NULL);
+    generator->state = zeroed(1, process->state_bytes > 0 ? process->state_bytes : 1);
     param_defaults(process->params, process->n_params, generator->state);
     return generator;
 }
@@ -326,7 +313,8 @@ int generator_start(struct generator *generator, double rate_per_s, uint64_t see
     ASSERT(!generator->process->has_rate || rate_per_s > 0);
     generator->rng = rng_stream(seed, "arrivals");
     generator->rows = rows;
-    return generator->process->start(generator->state, rate_per_s, err);
+    const struct process *process = generator->process;
+    return process->start != NULL ? process->start(generator->state, rate_per_s, err) : 0;
 }
 
 static enum source_reply give_row(void *state, struct arrival *out, struct err *err) {

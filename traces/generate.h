@@ -16,7 +16,7 @@ struct process {
     bool has_rate; /* takes a mean rate; the others ignore it */
     const struct param *params;
     size_t n_params, state_bytes;
-    /* Called once when the parameters are set; `rate_per_s` > 0 where has_rate. */
+    /* Called once when the parameters are set; `rate_per_s` > 0 where has_rate. NULL: nothing. */
     int (*start)(void *state, double rate_per_s, struct err *err);
     void (*stop)(void *state); /* NULL: nothing to release */
     /* `*at_ns` holds the previous arrival (0 before the first) and takes the next. SOURCE_ROW, or

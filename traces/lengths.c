@@ -223,7 +223,7 @@ int length_open(const char *spec, const char *place, enum length_side side, stru
     if (colon != NULL) {
         snprintf(length->set, sizeof length->set, "%s", colon + 1);
     }
-    length->state = zeroed(1, model->state_bytes);
+    length->state = zeroed(1, model->state_bytes > 0 ? model->state_bytes : 1);
     param_defaults(model->params, model->n_params, length->state);
     *out = length;
     return 0;

@@ -7,66 +7,42 @@
 #include <string.h>
 
 #include "sim/base/inputs.h"
+#include "sim/base/zeroed.h"
 #include "traces/format.h"
 
 enum { FIRST_BUFFER_BYTES = 256 << 10 };
 
 /* Earlier entries win where one's columns contain another's. */
+#define CSV(name, unit_ns, ...)                                                                    \
+    {                                                                                              \
+        name, &family_csv, {__VA_ARGS__}, unit_ns, false, {                                        \
+            { 0 }                                                                                  \
+        }                                                                                          \
+    }
+#define JSONL(name, unit_ns, ...)                                                                  \
+    {                                                                                              \
+        name, &family_jsonl, {__VA_ARGS__}, unit_ns, false, {                                      \
+            { 0 }                                                                                  \
+        }                                                                                          \
+    }
+enum { US = 1000, MS = 1000000, S = 1000000000 };
+
 static const struct format formats[] = {
-    {"plain",
-     &family_csv,
-     {"arrival_us", "input_tokens", "output_tokens", "tenant", "prefix_tokens", "answer_tokens"},
-     1000,
-     false,
-     {{0}}},
-    {"burstgpt",
-     &family_csv,
-     {"Timestamp", "Request tokens", "Response tokens", NULL},
-     1000000000,
-     true,
-     {{0}}},
-    {"azure",
-     &family_csv,
-     {"TIMESTAMP", "ContextTokens", "GeneratedTokens", NULL},
-     0,
-     false,
-     {{0}}},
-    {"vidur",
-     &family_csv,
-     {"arrived_at", "num_prefill_tokens", "num_decode_tokens", NULL},
-     1000000000,
-     false,
-     {{0}}},
+    CSV("plain", US, "arrival_us", "input_tokens", "output_tokens", "tenant", "prefix_tokens",
+        "answer_tokens"),
+    {"burstgpt", &family_csv, {"Timestamp", "Request tokens", "Response tokens"}, S, true, {{0}}},
+    CSV("azure", 0, "TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+    CSV("vidur", S, "arrived_at", "num_prefill_tokens", "num_decode_tokens"),
     {"splitwise-sim",
      &family_csv,
      {"arrival_timestamp", "prompt_size", "token_size", "application_id"},
-     1000000000,
+     S,
      false,
      {{"request_type", "2"}, {"batch_size", "1"}}},
-    {"plain-lengths",
-     &family_csv,
-     {NULL, "input_tokens", "output_tokens", NULL, NULL, "answer_tokens"},
-     1,
-     false,
-     {{0}}},
-    {"vidur-lengths",
-     &family_csv,
-     {NULL, "num_prefill_tokens", "num_decode_tokens", NULL},
-     1,
-     false,
-     {{0}}},
-    {"mooncake",
-     &family_jsonl,
-     {"timestamp", "input_length", "output_length", NULL},
-     1000000,
-     false,
-     {{0}}},
-    {"llmservingsim",
-     &family_jsonl,
-     {"arrival_time_ns", "input_toks", "output_toks", NULL},
-     1,
-     false,
-     {{0}}},
+    CSV("plain-lengths", 1, NULL, "input_tokens", "output_tokens", NULL, NULL, "answer_tokens"),
+    CSV("vidur-lengths", 1, NULL, "num_prefill_tokens", "num_decode_tokens"),
+    JSONL("mooncake", MS, "timestamp", "input_length", "output_length"),
+    JSONL("llmservingsim", 1, "arrival_time_ns", "input_toks", "output_toks"),
     {"prompts", &family_prompts, {NULL}, 1, false, {{0}}},
 };
 
@@ -198,14 +174,13 @@ int trace_open(const char *path, struct trace **out, struct err *err) {
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }
     inputs_note("trace", path);
-    struct trace *trace = calloc(1, sizeof *trace);
-    ASSERT(trace != NULL);
+    struct trace *trace = unwritten(1, sizeof *trace);
     *trace = (struct trace){.path = strdup(path),
                             .file = file,
-                            .buffer = malloc(FIRST_BUFFER_BYTES),
+                            .buffer = unwritten(FIRST_BUFFER_BYTES, 1),
                             .room = FIRST_BUFFER_BYTES,
                             .last_ns = -1};
-    ASSERT(trace->path != NULL && trace->buffer != NULL);
+    ASSERT(trace->path != NULL);
     /* Our own buffer is the only one. */
     setvbuf(file, NULL, _IONBF, 0);
     trace->line.path = trace->path;
@@ -292,7 +267,7 @@ static int next_row(struct trace *trace, struct trace_row *row, bool *more, stru
 static enum source_reply give_row(void *state, struct arrival *out, struct err *err) {
     struct trace *trace = state;
     if (trace->bad.kind != ERR_NONE) {
-        err_set(err, trace->bad.kind, "%s", trace->bad.text);
+        err_set(err, trace->bad.kind, trace->bad.code, "%s", trace->bad.text);
         return SOURCE_BAD;
     }
     struct trace_row row = {0};
@@ -305,7 +280,7 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
                            trace->path, trace->line.number + 1, trace->n_failed);
     }
     if (status != 0) {
-        err_set(err, trace->bad.kind, "%s", trace->bad.text);
+        err_set(err, trace->bad.kind, trace->bad.code, "%s", trace->bad.text);
         return SOURCE_BAD;
     }
     if (!more) {

@@ -4,24 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-void err_set(struct err *err, enum err_kind kind, const char *format, ...) {
+void err_set(struct err *err, enum err_kind kind, enum err_code code, const char *format, ...) {
     if (err->kind != ERR_NONE) {
         return;
     }
     va_list args;
     va_start(args, format);
     err->kind = kind;
-    vsnprintf(err->text, sizeof err->text, format, args);
-    va_end(args);
-}
-
-void err_set_code(struct err *err, enum err_code code, const char *format, ...) {
-    if (err->kind != ERR_NONE) {
-        return;
-    }
-    va_list args;
-    va_start(args, format);
-    err->kind = ERR_WORLD;
     err->code = code;
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);

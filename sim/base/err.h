@@ -29,13 +29,10 @@ struct err {
     char text[1024];
 };
 
-/* Set `err` to one sentence. A sentence already set is kept: the first cause wins. */
-void err_set(struct err *err, enum err_kind kind, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* ERR_WORLD with a code; a sentence already set is kept, and so is its code. */
-void err_set_code(struct err *err, enum err_code code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* Set `err` to one sentence. A sentence already set is kept, and so is its code: the first cause
+ * wins. */
+void err_set(struct err *err, enum err_kind kind, enum err_code code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* The kind of what went wrong, never 0: for functions that have just failed. */
 static inline int err_status(const struct err *err) {
@@ -43,9 +40,9 @@ static inline int err_status(const struct err *err) {
 }
 
 /* Set the sentence and be its kind, so that a callee can `return err_world(err, ...)`. */
-#define err_world(err, ...)   (err_set((err), ERR_WORLD, __VA_ARGS__), err_status(err))
-#define err_no_room(err, ...) (err_set_code((err), ERR_NO_ROOM, __VA_ARGS__), err_status(err))
-#define err_usage(err, ...)   (err_set((err), ERR_USAGE, __VA_ARGS__), err_status(err))
+#define err_world(err, ...)   (err_set((err), ERR_WORLD, ERR_CODE_NONE, __VA_ARGS__), err_status(err))
+#define err_no_room(err, ...) (err_set((err), ERR_WORLD, ERR_NO_ROOM, __VA_ARGS__), err_status(err))
+#define err_usage(err, ...)   (err_set((err), ERR_USAGE, ERR_CODE_NONE, __VA_ARGS__), err_status(err))
 
 /* Prints the failed condition with its place and aborts. */
 _Noreturn void assert_failed(const char *condition, const char *file, int line);

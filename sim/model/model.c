@@ -251,14 +251,6 @@ int64_t model_feature_cache_bytes_per_token(const struct model *model) {
            ((int64_t)model->kv_heads * model->head_dim + model->hidden);
 }
 
-double model_flops_per_token(const struct model *model) {
-    return 2.0 * (double)model_trunk_active_parameters(model);
-}
-
-double model_head_flops_per_row(const struct model *model) {
-    return 2.0 * (double)model_head_parameters(model);
-}
-
 double model_experts_hit(uint32_t experts, uint32_t experts_active, double n_tokens) {
     return experts * (1 - pow(1 - (double)experts_active / experts, n_tokens));
 }

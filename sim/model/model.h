@@ -117,8 +117,13 @@ int64_t model_logits_bytes_per_row(const struct model *model, int64_t element_by
 /* dLLM-Cache keeps KV and the outputs of attention and FFN: 2 (kv_dim + hidden) per layer. */
 int64_t model_feature_cache_bytes_per_token(const struct model *model);
 
-/* Dense products only: 2 x active parameters; attention is excluded. */
-double model_flops_per_token(const struct model *model);
-double model_head_flops_per_row(const struct model *model);
+/* Operations of dense products; attention is excluded. */
+static inline double model_flops_per_token(const struct model *model) {
+    return 2.0 * (double)model_trunk_active_parameters(model);
+}
+
+static inline double model_head_flops_per_row(const struct model *model) {
+    return 2.0 * (double)model_head_parameters(model);
+}
 
 #endif

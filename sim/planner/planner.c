@@ -7,18 +7,38 @@
 #include "sim/base/names.h"
 #include "sim/planner/planner_order.h"
 
+/* No reuse: every buffer its own memory, what a runtime that frees nothing within a step holds. */
+static int plan_no_reuse(const struct plan_request *request, void *scratch, struct plan *plan,
+                         struct err *err) {
+    (void)scratch, (void)err;
+    int64_t end = 0;
+    for (uint32_t i = 0; i < request->packing->n_buffers; i++) {
+        const struct packing_buffer *b = &request->packing->buffers[i];
+        if (b->bytes > 0) {
+            plan->offset_bytes[i] = align_up(end, b->align_bytes);
+            end = plan->offset_bytes[i] + b->bytes;
+        }
+    }
+    return 0;
+}
+
+/* First-fit puts each buffer at the lowest place that is free for its whole life. Mosaic adopts "a
+ * first-fit heuristic" (section 4.5) and leaves the order open. Its released planner takes buffers
+ * as they are born; the other reading takes the largest first. Births lose more: a late large
+ * buffer finds the memory already cut up. Best-fit is "greedy by size for offset calculation" of
+ * Pisarchyk and Lee (arXiv 2001.03288). */
 const struct planner planner_table[] = {
-    {"first-fit", "birth order, lowest gap between live tensors (Mosaic)", order_scratch_bytes,
-     plan_first_fit},
+    {"first-fit", "birth order, lowest gap between live tensors (Mosaic)", ORDER_BIRTH, GAP_LOWEST,
+     NULL, NULL},
     {"first-fit-size", "largest first, lowest gap: the other reading of Mosaic's first-fit",
-     order_scratch_bytes, plan_first_fit_size},
-    {"best-fit", "largest first, smallest gap that holds it (TensorFlow Lite, XLA)",
-     order_scratch_bytes, plan_best_fit},
-    {"portfolio", "the best of ten greedy plans, then a short local search",
+     ORDER_BYTES, GAP_LOWEST, NULL, NULL},
+    {"best-fit", "largest first, smallest gap that holds it (TensorFlow Lite, XLA)", ORDER_BYTES,
+     GAP_SMALLEST, NULL, NULL},
+    {"portfolio", "the best of ten greedy plans, then a short local search", 0, 0,
      plan_portfolio_scratch_bytes, plan_portfolio},
-    {"exact", "search for the lowest plan, with proof, within a budget of nodes (MiniMalloc)",
+    {"exact", "search for the lowest plan, with proof, within a budget of nodes (MiniMalloc)", 0, 0,
      plan_exact_scratch_bytes, plan_exact},
-    {"no-reuse", "every tensor of a layer keeps its own memory", NULL, plan_no_reuse},
+    {"no-reuse", "every tensor of a layer keeps its own memory", 0, 0, NULL, plan_no_reuse},
 };
 const size_t planner_table_size = sizeof planner_table / sizeof planner_table[0];
 
@@ -51,7 +71,9 @@ int64_t packing_lower_bound(const struct packing *packing) {
 }
 
 size_t planner_scratch_bytes(const struct planner *planner, const struct packing *packing) {
-    return planner->scratch_bytes == NULL ? 0 : planner->scratch_bytes(packing);
+    return planner->scratch_bytes != NULL ? planner->scratch_bytes(packing)
+           : planner->solve == NULL       ? order_scratch_bytes(packing)
+                                          : 0;
 }
 
 static int solve(const struct planner *planner, const struct plan_request *request, void *scratch,
@@ -61,7 +83,12 @@ static int solve(const struct planner *planner, const struct plan_request *reque
     plan->n_nodes = 0;
     plan->stopped = false;
     memset(plan->offset_bytes, 0, packing->n_buffers * sizeof plan->offset_bytes[0]);
-    int status = planner->solve(request, scratch, plan, err);
+    int status = 0;
+    if (planner->solve != NULL) {
+        status = planner->solve(request, scratch, plan, err);
+    } else {
+        order_solve(packing, planner->order, planner->gap, scratch, plan->offset_bytes);
+    }
     plan->peak_bytes = offsets_peak(packing, plan->offset_bytes);
     return status;
 }

@@ -54,8 +54,23 @@ struct plan {
     bool stopped;               /* the search ended at its node budget */
 };
 
+enum gap_choice {
+    GAP_LOWEST,   /* first-fit */
+    GAP_SMALLEST, /* best-fit: the gap that the buffer fills best */
+};
+
+enum buffer_order {
+    ORDER_BIRTH,    /* first time, then index */
+    ORDER_BYTES,    /* largest first */
+    ORDER_AREA,     /* bytes x lifetime, largest first */
+    ORDER_LIFETIME, /* longest first */
+    ORDER_CROWD,    /* most bytes live at a birth within its life, most first */
+};
 struct planner {
     const char *name, *doc;
+    /* Greedy planners are no more than this (planner_order.h): `solve` is NULL. */
+    enum buffer_order order;
+    enum gap_choice gap;
     /* Scratch memory that `solve` wants for this problem; NULL: none. */
     size_t (*scratch_bytes)(const struct packing *packing);
     /* Fills in offsets and, where it has proven more than the lower bound, that. */
@@ -68,21 +83,13 @@ extern const struct planner planner_table[];
 extern const size_t planner_table_size;
 const struct planner *planner_find(const char *name, struct err *err);
 
-/* The planners of the table, one a file. */
-int plan_first_fit(const struct plan_request *request, void *scratch, struct plan *plan,
-                   struct err *err);
-int plan_first_fit_size(const struct plan_request *request, void *scratch, struct plan *plan,
-                        struct err *err);
-int plan_best_fit(const struct plan_request *request, void *scratch, struct plan *plan,
-                  struct err *err);
+/* The planners of the table that have a file of their own. */
 int plan_portfolio(const struct plan_request *request, void *scratch, struct plan *plan,
                    struct err *err);
 size_t plan_portfolio_scratch_bytes(const struct packing *packing);
 int plan_exact(const struct plan_request *request, void *scratch, struct plan *plan,
                struct err *err);
 size_t plan_exact_scratch_bytes(const struct packing *packing);
-int plan_no_reuse(const struct plan_request *request, void *scratch, struct plan *plan,
-                  struct err *err);
 
 /* Run a planner with scratch memory of the caller's (at least planner_scratch_bytes) or, if
  * `scratch` is NULL, with its own. Planners of the table fail only for want of memory of their own.

@@ -18,18 +18,6 @@ void *scratch_take(struct scratch *scratch, size_t count, size_t size);
 #define SCRATCH_TAKE(scratch, field, count)                                                        \
     ((field) = scratch_take((scratch), (count), sizeof *(field)))
 
-enum gap_choice {
-    GAP_LOWEST,   /* first-fit */
-    GAP_SMALLEST, /* best-fit: the gap that the buffer fills best */
-};
-
-enum buffer_order {
-    ORDER_BIRTH,    /* first time, then index */
-    ORDER_BYTES,    /* largest first */
-    ORDER_AREA,     /* bytes x lifetime, largest first */
-    ORDER_LIFETIME, /* longest first */
-    ORDER_CROWD,    /* most bytes live at a birth within its life, most first */
-};
 enum { BUFFER_ORDER_COUNT = ORDER_CROWD + 1, ORDER_KEYS_PER_BUFFER = 2 };
 
 /* Sort distinct items in place: no recursion, no memory. */
