@@ -335,16 +335,8 @@ int asked_read_system(const struct options *options, struct asked *asked, struct
     if (status != 0) {
         return status;
     }
-    const struct run_request *request = &asked->request;
-    struct system_request wanted = {.system = request->system,
-                                    .model = request->model,
-                                    .gpu = request->gpu,
-                                    .systems_path = request->systems_path,
-                                    .profile_path = request->profile_path,
-                                    .overrides = request->settings,
-                                    .n_overrides = request->n_settings,
-                                    .roofline = request->roofline,
-                                    .statistics = options_has(options, "decode-out")};
+    struct system_request wanted = compose_system_request(&asked->request);
+    wanted.statistics = options_has(options, "decode-out");
     status = system_open(&wanted, out, err);
     if (status == 0 && (status = compose_check_system(*out, err)) != 0) {
         system_close(*out);

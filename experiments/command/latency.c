@@ -125,16 +125,9 @@ static int read_question(const struct options *options, struct question *q, stru
 
 static int open_system(const struct question *q, const char *name, struct system **out,
                        struct err *err) {
-    const struct run_request *asked = &q->asked.request;
-    const struct system_request wanted = {.system = name,
-                                          .model = asked->model,
-                                          .gpu = asked->gpu,
-                                          .systems_path = asked->systems_path,
-                                          .profile_path = asked->profile_path,
-                                          .overrides = asked->settings,
-                                          .n_overrides = asked->n_settings,
-                                          .roofline = asked->roofline,
-                                          .fills_gaps = true};
+    struct system_request wanted = compose_system_request(&q->asked.request);
+    wanted.system = name;
+    wanted.fills_gaps = true;
     uint32_t longest = 0;
     for (size_t i = 0; i < q->canvases.n; i++) {
         longest = q->canvas[i] > longest ? q->canvas[i] : longest;

@@ -143,14 +143,9 @@ static int read_question(const struct options *options, struct question *q, stru
 }
 
 static int find(const struct question *q, const char *name, struct line *line, struct err *err) {
-    const struct run_request *asked = &q->asked.request;
-    struct system_request wanted = {.system = name,
-                                    .model = asked->model,
-                                    .gpu = asked->gpu,
-                                    .systems_path = asked->systems_path,
-                                    .overrides = asked->settings,
-                                    .n_overrides = asked->n_settings,
-                                    .roofline = true};
+    struct system_request wanted = compose_system_request(&q->asked.request);
+    wanted.system = name;
+    wanted.roofline = true;
     struct system *system = NULL;
     int status = system_open(&wanted, &system, err);
     if (status == 0) {

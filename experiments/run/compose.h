@@ -91,6 +91,19 @@ struct composition {
     struct accuracy accuracy;      /* of a replay whose steps were measured; else without steps */
 };
 
+/* The system that a run asks for, its workload and that one's settings aside. */
+static inline struct system_request compose_system_request(const struct run_request *request) {
+    return (struct system_request){.system = request->system,
+                                   .model = request->model,
+                                   .gpu = request->gpu,
+                                   .systems_path = request->systems_path,
+                                   .profile_path = request->profile_path,
+                                   .overrides = request->settings,
+                                   .n_overrides = request->n_settings,
+                                   .roofline = request->roofline,
+                                   .statistics = request->statistics};
+}
+
 int compose_open(const struct run_request *request, struct composition **out, struct err *err);
 
 /* The run that was recorded, to be played again; `recorded` is borrowed. Its system is looked up

@@ -121,16 +121,10 @@ int compose_open_system(const struct run_request *request, struct composition *c
             settings[n++] = request->settings[i];
         }
     }
-    struct system_request wanted = {.system = request->system,
-                                    .model = request->model,
-                                    .gpu = request->gpu,
-                                    .workload = request->workload,
-                                    .systems_path = request->systems_path,
-                                    .profile_path = request->profile_path,
-                                    .overrides = settings,
-                                    .n_overrides = n,
-                                    .roofline = request->roofline,
-                                    .statistics = request->statistics};
+    struct system_request wanted = compose_system_request(request);
+    wanted.workload = request->workload;
+    wanted.overrides = settings;
+    wanted.n_overrides = n;
     int status = system_open(&wanted, &c->system, err);
     if (status == 0 && request->workload != NULL && system_asks_longest_canvas(c->system)) {
         status = find_longest_canvas(request, c, &wanted.longest_canvas_tokens, err);

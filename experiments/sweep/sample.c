@@ -42,20 +42,23 @@ struct spread sample_spread(const struct sample *sample, enum quantity quantity)
     return spread_of(values, sample->n);
 }
 
-struct spread sample_differences(const struct sample *ours, const struct sample *base,
-                                 enum quantity quantity) {
+static struct spread pairs(const struct sample *ours, const struct sample *base,
+                           enum quantity quantity,
+                           struct spread (*of)(const double *ours, const double *base, size_t n)) {
     double values[SAMPLE_MOST_SEEDS], bases[SAMPLE_MOST_SEEDS];
     values_of(ours, quantity, values);
     values_of(base, quantity, bases);
-    return spread_of_differences(values, bases, ours->n);
+    return of(values, bases, ours->n);
+}
+
+struct spread sample_differences(const struct sample *ours, const struct sample *base,
+                                 enum quantity quantity) {
+    return pairs(ours, base, quantity, spread_of_differences);
 }
 
 struct spread sample_ratios(const struct sample *over, const struct sample *under,
                             enum quantity quantity) {
-    double values[SAMPLE_MOST_SEEDS], bases[SAMPLE_MOST_SEEDS];
-    values_of(over, quantity, values);
-    values_of(under, quantity, bases);
-    return spread_of_ratios(values, bases, over->n);
+    return pairs(over, under, quantity, spread_of_ratios);
 }
 
 double sample_mean(const struct sample *sample, const char *key) {
