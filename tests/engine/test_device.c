@@ -8,6 +8,7 @@
 #include "engine/device/device.h"
 #include "kernels/ref/ref.h"
 #include "sim/base/rng.h"
+#include "tests/support/says.h"
 #include "tests/support/suite.h"
 
 TEST(a_row_of_a_product_has_the_same_bits_in_any_call) {
@@ -282,8 +283,8 @@ TEST(calls_that_are_too_large_for_the_cpu_are_refused) {
                          cpu.device, &(struct call_linear){.n_inputs = 32776, .dtype = KERNEL_F32}),
                      DEVICE_REFUSED);
     ck_assert_int_eq(engine_device_err(&cpu, DEVICE_REFUSED, "trying", &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "the cpu device refused a call while trying: a product over more "
-                               "than 32768 inputs");
+    ASSERT_SAYS(err.text, "the cpu device refused a call while trying: a product over more "
+                          "than 32768 inputs");
     ck_assert_int_eq(
         cpu.table->head(cpu.device, &(struct call_head){.n_vocab = 16 << 20, .dtype = KERNEL_F32}),
         DEVICE_REFUSED);
@@ -410,7 +411,7 @@ TEST(devices_that_are_not_there_are_named) {
     struct engine_device device;
     struct err err = {0};
     ck_assert_int_eq(engine_device_open("tpu", NULL, &device, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "unknown device 'tpu': there are cpu and cuda");
+    ASSERT_SAYS(err.text, "unknown device 'tpu': there are cpu and cuda");
     err = (struct err){0};
     ck_assert_int_eq(engine_device_open("cuda", "/nowhere/libunmask_cuda.so", &device, &err),
                      ERR_WORLD);
@@ -419,7 +420,7 @@ TEST(devices_that_are_not_there_are_named) {
                      err.text);
     err = (struct err){0};
     ck_assert_int_eq(engine_device_open("cuda", "libm.so.6", &device, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "no cuda device: libm.so.6 has no symbol unmask_device_cuda");
+    ASSERT_SAYS(err.text, "no cuda device: libm.so.6 has no symbol unmask_device_cuda");
 }
 
 /* What nvidia-smi calls them. */

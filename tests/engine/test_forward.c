@@ -4,6 +4,7 @@
 
 #include "engine/weights/safetensors.h"
 #include "sim/base/datadir.h"
+#include "tests/support/says.h"
 #include "tests/support/script.h"
 
 static double logits_naive[MAX_NAIVE][MAX_VOCAB];
@@ -454,7 +455,7 @@ TEST(logits_that_are_not_stored_whole_are_not_given) {
         struct err err = {0};
         rig_step(rig);
         ck_assert_int_eq(forward_logits(rig->forward, rig->logits, &err), ERR_USAGE);
-        ck_assert_str_eq(err.text, "the step does not store its logits all at once");
+        ASSERT_SAYS(err.text, "the step does not store its logits all at once");
         rig_close(rig);
     }
 }

@@ -6,6 +6,7 @@
 #include "sim/base/datadir.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/late_device.h"
+#include "tests/support/says.h"
 #include "tests/support/script.h"
 
 #ifndef __SANITIZE_ADDRESS__ /* the sanitizer owns the allocator */
@@ -472,7 +473,7 @@ TEST(stores_above_the_peak_share_the_workspace) {
     snprintf(sentence, sizeof sentence,
              "the store of span 0 begins at byte 0, but the step's tensors reach up to %ld",
              (long)rig->placement.peak_bytes);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
     rig_close(apart);
     rig_close(rig);
 }

@@ -2,6 +2,7 @@
  * reference that computes everything anew, chunks of prefill, page sizes, batches, recomputation.
  */
 #include "tests/support/chain.h"
+#include "tests/support/says.h"
 
 static double logits_naive[MAX_NAIVE][MAX_VOCAB];
 
@@ -359,7 +360,7 @@ TEST(graphs_and_page_sizes_that_do_not_fit_the_model_are_refused) {
         const struct rig_setup setup = {cases[i].model, cases[i].options, "random:1",
                                         NULL,           KERNEL_F32,       &paged};
         ck_assert_int_eq(rig_try_open(&setup, &rig, &err), ERR_USAGE);
-        ck_assert_str_eq(err.text, cases[i].sentence);
+        ASSERT_SAYS(err.text, cases[i].sentence);
         ck_assert_int_eq(rig_close(rig), 0);
     }
 }

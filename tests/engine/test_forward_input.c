@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "tests/support/forward.h"
+#include "tests/support/says.h"
 
 static struct rig *open_sparse(void) {
     return rig_open(&dream, &sparse, "random:21");
@@ -124,11 +125,11 @@ TEST(canvases_are_written_and_read_at_any_length) {
     ck_assert_int_eq(forward_read_canvas(rig->forward, 1, back, N - 1, &err), 0);
     ck_assert_mem_eq(back, tokens + 1, (N - 1) * sizeof *tokens);
     ck_assert_int_eq(forward_write_canvas(rig->forward, N - 1, tokens, 2, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "canvas tokens 69999 to 70001 are not among the 70000");
+    ASSERT_SAYS(err.text, "canvas tokens 69999 to 70001 are not among the 70000");
     err = (struct err){0};
     tokens[5] = 61;
     ck_assert_int_eq(forward_write_canvas(rig->forward, 0, tokens, 6, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "token 61, but the vocabulary ends at 60");
+    ASSERT_SAYS(err.text, "token 61, but the vocabulary ends at 60");
     free(tokens);
     free(back);
     rig_close(rig);
@@ -156,8 +157,8 @@ TEST(stores_move_over_themselves_unharmed) {
         ck_assert_int_eq(memcmp(pool, expected, SIZE), 0);
     }
     ck_assert_int_eq(forward_move_store(rig->forward, 1, 0, SIZE, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "a store of 20971520 bytes moves from 0 to 1, outside the pool of "
-                               "20971520");
+    ASSERT_SAYS(err.text, "a store of 20971520 bytes moves from 0 to 1, outside the pool of "
+                          "20971520");
     rig_close(rig);
 }
 
@@ -245,7 +246,7 @@ TEST(steps_that_cannot_be_run_are_refused_with_one_sentence) {
     rig_plan(rig);
     rig->shape.sym[SYM_TOKENS] = 45;
     ck_assert_int_eq(forward_submit(rig->forward, &rig->step, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "the shape says tokens 45, but its spans add up to 44");
+    ASSERT_SAYS(err.text, "the shape says tokens 45, but its spans add up to 44");
     rig_close(rig);
     struct step_limits narrow = limits;
     narrow.max_tokens = 43;
@@ -274,12 +275,12 @@ TEST(a_placement_of_another_step_is_refused) {
              "the placement gives tensor 'residual' 8192 bytes at %ld of %ld, but this step needs "
              "8448",
              (long)small.offset_bytes[0], (long)small.peak_bytes);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
     err = (struct err){0};
     small = rig->placement;
     small.peak_bytes = limits.workspace_bytes + 1024;
     ck_assert_int_eq(forward_submit(rig->forward, &rig->step, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "the placement needs 64 MiB of workspace, but there are 64 MiB");
+    ASSERT_SAYS(err.text, "the placement needs 64 MiB of workspace, but there are 64 MiB");
     int norm = -1, candidates = -1;
     for (int t = 0; t < (int)rig->graph.n_tensors; t++) {
         norm = strcmp(rig->graph.tensors[t].name, "final norm") == 0 ? t : norm;
@@ -290,8 +291,8 @@ TEST(a_placement_of_another_step_is_refused) {
     rig_plan(rig);
     rig->placement.offset_bytes[candidates] = rig->placement.offset_bytes[norm];
     ck_assert_int_eq(forward_submit(rig->forward, &rig->step, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "the placement puts tensor 'candidates' over 'final norm', which "
-                               "later chunks of logits still read");
+    ASSERT_SAYS(err.text, "the placement puts tensor 'candidates' over 'final norm', which "
+                          "later chunks of logits still read");
     rig_close(rig);
 }
 
@@ -350,22 +351,21 @@ TEST(graphs_models_and_weights_that_are_not_run_are_refused) {
     ck_assert_int_eq(
         forward_open(&rig->device, &rig->graph, &other->weights, &limits, &forward, &err),
         ERR_USAGE);
-    ck_assert_str_eq(err.text, "the weights are on another device");
+    ASSERT_SAYS(err.text, "the weights are on another device");
     ck_assert_ptr_null(forward);
     struct graph graph;
     err = (struct err){0};
     graph_build(&graph, &dream, &fused);
     ck_assert_int_eq(forward_open(&rig->device, &graph, &rig->weights, &limits, &forward, &err),
                      ERR_USAGE);
-    ck_assert_str_eq(err.text,
-                     "the weights are of model 'llada-tiny', the step graph of 'dream-tiny'");
+    ASSERT_SAYS(err.text, "the weights are of model 'llada-tiny', the step graph of 'dream-tiny'");
     options = fused;
     options.element_bytes = 0;
     err = (struct err){0};
     graph_build(&graph, &llada, &options);
     ck_assert_int_eq(forward_open(&rig->device, &graph, &rig->weights, &limits, &forward, &err),
                      ERR_USAGE);
-    ck_assert_str_eq(err.text, "the step graph counts 2 bytes an element, the cpu device takes 4");
+    ASSERT_SAYS(err.text, "the step graph counts 2 bytes an element, the cpu device takes 4");
     rig_close(rig);
     rig_close(other);
 }

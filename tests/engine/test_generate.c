@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/arrival.h"
+#include "tests/support/says.h"
 #include "tests/support/suite.h"
 #include "traces/generate.h"
 #include "traces/lengths.h"
@@ -148,8 +149,8 @@ TEST(bursts_of_the_whole_rate_leave_silence_between) {
     generator = generator_open(process_find("bursts"));
     ck_assert_int_eq(generator_set(generator, "test", "burst", "5", &err), 0);
     ck_assert_int_eq(generator_start(generator, 1, 1, source, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "bursts of 5 times the mean rate cannot fill 0.25 of the time: "
-                               "expected burst up to 4, where nothing arrives between bursts");
+    ASSERT_SAYS(err.text, "bursts of 5 times the mean rate cannot fill 0.25 of the time: "
+                          "expected burst up to 4, where nothing arrives between bursts");
     generator_close(generator);
 }
 
@@ -274,7 +275,7 @@ static void check_length_error(const char *spec, const char *name, const char *v
     }
     length_close(length);
     ck_assert_int_eq(status, ERR_USAGE);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
 }
 
 TEST(a_wrong_length_model_is_explained) {
@@ -383,9 +384,8 @@ TEST(a_context_nothing_fits_into_is_an_error) {
     struct arrival row;
     struct err err = {0};
     ck_assert_int_eq(source.next(source.state, &row, &err), SOURCE_BAD);
-    ck_assert_str_eq(err.text,
-                     "tens: found 1000000 requests in a row longer than the context of 29 "
-                     "tokens, expected some that fit");
+    ASSERT_SAYS(err.text, "tens: found 1000000 requests in a row longer than the context of 29 "
+                          "tokens, expected some that fit");
     cap = (struct cap){.inner = cap.inner, .context_tokens = 30, .name = "tens"};
     ck_assert_int_eq(source.next(source.state, &row, &err), SOURCE_ROW);
     close_rows(&rows);

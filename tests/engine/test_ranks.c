@@ -3,6 +3,7 @@
 #include "sim/model/ranks.h"
 #include "sim/system/system_step.h"
 #include "tests/support/rig.h"
+#include "tests/support/says.h"
 
 static struct model divided(const char *name, uint32_t ranks, bool experts) {
     struct err err = {0};
@@ -17,7 +18,7 @@ static void refused(const char *name, uint32_t ranks, bool experts, const char *
     struct err err = {0};
     struct model rank;
     ck_assert_int_eq(model_divide(model_find(name, &err), ranks, experts, &rank, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
 }
 
 /* Parameters that every rank holds in full: embedding, norms, routers, repeated key-value heads. */

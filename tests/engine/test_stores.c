@@ -3,6 +3,7 @@
 #include "engine/session/members.h"
 #include "engine/supported.h"
 #include "tests/support/rig.h"
+#include "tests/support/says.h"
 
 enum { POOL = 1000, OWNERS = 40 };
 
@@ -361,9 +362,9 @@ TEST(a_cache_policy_that_the_engine_does_not_run_is_refused) {
     struct system *system = rig_system("dllm-serve", "h200", true, settings);
     struct err err = {0};
     ck_assert_int_eq(supports_policies(system, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text,
-                     "the engine does not run cache policy dllm-cache: it keeps keys and values "
-                     "of a canvas, and runs the same positions through all layers");
+    ASSERT_SAYS(err.text,
+                "the engine does not run cache policy dllm-cache: it keeps keys and values "
+                "of a canvas, and runs the same positions through all layers");
     system_close(system);
     system = small_system("dual", "block", "fixed");
     system->row_bytes = 12;
@@ -434,7 +435,7 @@ TEST(a_full_pool_moves_stores_with_their_rows_and_says_when_it_is_full) {
         }
     }
     ck_assert_int_eq(sessions_admit(&sessions, 2, &requests[2], NULL, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "the pool of cached rows is full: 16 KiB wanted, 0 B left");
+    ASSERT_SAYS(err.text, "the pool of cached rows is full: 16 KiB wanted, 0 B left");
     sessions_close(&sessions);
     system_close(system);
 }

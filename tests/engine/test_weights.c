@@ -10,6 +10,7 @@
 #include "kernels/rules/keyed.h"
 #include "sim/base/rng.h"
 #include "sim/model/ranks.h"
+#include "tests/support/says.h"
 #include "tests/support/scratch.h"
 
 enum { FILE_BYTES = 1 << 24 };
@@ -87,15 +88,14 @@ TEST(tensors_are_found_by_name_and_read_as_float) {
 
 TEST(a_damaged_frame_or_header_is_named) {
     static unsigned char file[FILE_BYTES];
-    ck_assert_str_eq(parse_error(file, 7), "f: 7 bytes are too few for a safetensors file");
+    ASSERT_SAYS(parse_error(file, 7), "f: 7 bytes are too few for a safetensors file");
     size_t size = make_file(file, "{}", NULL, 0);
-    ck_assert_str_eq(parse_error(file, size - 1),
-                     "f: the header ends at byte 10, but the file at 9");
-    ck_assert_str_eq(parse_error(file, size), "f: holds no tensors");
+    ASSERT_SAYS(parse_error(file, size - 1), "f: the header ends at byte 10, but the file at 9");
+    ASSERT_SAYS(parse_error(file, size), "f: holds no tensors");
     file[7] = 0x80;
-    ck_assert_str_eq(parse_error(file, size), "f: a header of 9223372036854775810 bytes is beyond "
-                                              "the format's 100000000");
-    ck_assert_str_eq(header_error("[]", 0), "f: the header is not a JSON object");
+    ASSERT_SAYS(parse_error(file, size), "f: a header of 9223372036854775810 bytes is beyond "
+                                         "the format's 100000000");
+    ASSERT_SAYS(header_error("[]", 0), "f: the header is not a JSON object");
     ck_assert_str_eq(
         header_error("{\"a\":", 0),
         "f: the header is not sound JSON: unexpected token near end of file (byte 13)");
@@ -105,21 +105,21 @@ TEST(a_damaged_frame_or_header_is_named) {
 }
 
 TEST(an_entry_that_cannot_be_true_is_named) {
-    ck_assert_str_eq(header_error("{\"a\":1}", 0), "f: the entry of tensor 'a' is not an object");
-    ck_assert_str_eq(header_error("{\"a\":{}}", 0), "f: tensor 'a' has no dtype");
-    ck_assert_str_eq(header_error("{\"a\":{\"dtype\":\"I64\"}}", 0),
-                     "f: tensor 'a' has dtype I64; F32, BF16 and F16 are read");
-    ck_assert_str_eq(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":7}}", 0),
-                     "f: tensor 'a' has no shape of at most 8 dimensions");
-    ck_assert_str_eq(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1]}}", 0),
-                     "f: tensor 'a' has no shape of at most 8 dimensions");
-    ck_assert_str_eq(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[2,-1]}}", 0),
-                     "f: a dimension of tensor 'a' is not a whole number >= 0");
+    ASSERT_SAYS(header_error("{\"a\":1}", 0), "f: the entry of tensor 'a' is not an object");
+    ASSERT_SAYS(header_error("{\"a\":{}}", 0), "f: tensor 'a' has no dtype");
+    ASSERT_SAYS(header_error("{\"a\":{\"dtype\":\"I64\"}}", 0),
+                "f: tensor 'a' has dtype I64; F32, BF16 and F16 are read");
+    ASSERT_SAYS(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":7}}", 0),
+                "f: tensor 'a' has no shape of at most 8 dimensions");
+    ASSERT_SAYS(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1]}}", 0),
+                "f: tensor 'a' has no shape of at most 8 dimensions");
+    ASSERT_SAYS(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[2,-1]}}", 0),
+                "f: a dimension of tensor 'a' is not a whole number >= 0");
     ck_assert_str_eq(
         header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296]}}", 0),
         "f: the shape of tensor 'a' is too large to be true");
-    ck_assert_str_eq(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4),
-                     "f: tensor 'a' has no data_offsets [begin, end]");
+    ASSERT_SAYS(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4),
+                "f: tensor 'a' has no data_offsets [begin, end]");
     ck_assert_str_eq(
         header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4),
         "f: tensor 'a' has no data_offsets [begin, end]");
@@ -217,34 +217,31 @@ TEST(shards_are_read_through_their_index) {
 
 TEST(a_folder_that_is_no_checkpoint_is_named) {
     enter_folder();
-    ck_assert_str_eq(folder_error(), "DIR: holds neither model.safetensors.index.json nor "
-                                     "model.safetensors");
+    ASSERT_SAYS(folder_error(), "DIR: holds neither model.safetensors.index.json nor "
+                                "model.safetensors");
     write_text("model.safetensors", "");
-    ck_assert_str_eq(folder_error(), "DIR/model.safetensors: is empty");
+    ASSERT_SAYS(folder_error(), "DIR/model.safetensors: is empty");
     write_text("model.safetensors.index.json", "{\n\"weight_map\" 1}");
-    ck_assert_str_eq(folder_error(), "DIR/model.safetensors.index.json:2: is not sound JSON: ':' "
-                                     "expected near '1'");
+    ASSERT_SAYS(folder_error(), "DIR/model.safetensors.index.json:2: is not sound JSON: ':' "
+                                "expected near '1'");
     write_text("model.safetensors.index.json", "{}");
-    ck_assert_str_eq(folder_error(), "DIR/model.safetensors.index.json: has no weight_map");
+    ASSERT_SAYS(folder_error(), "DIR/model.safetensors.index.json: has no weight_map");
     write_text("model.safetensors.index.json", "{\"weight_map\":{\"a\":\"../x.safetensors\"}}");
-    ck_assert_str_eq(folder_error(),
-                     "DIR/model.safetensors.index.json: tensor 'a' is not mapped to "
-                     "a file of this folder");
+    ASSERT_SAYS(folder_error(), "DIR/model.safetensors.index.json: tensor 'a' is not mapped to "
+                                "a file of this folder");
     write_text("model.safetensors.index.json", "{\"weight_map\":{\"a\":\"x.safetensors\"}}");
-    ck_assert_str_eq(folder_error(),
-                     "DIR/x.safetensors: cannot be opened: No such file or directory");
+    ASSERT_SAYS(folder_error(), "DIR/x.safetensors: cannot be opened: No such file or directory");
     write_shard("x.safetensors", "b");
-    ck_assert_str_eq(folder_error(), "DIR/model.safetensors.index.json: tensor 'a' is not in "
-                                     "DIR/x.safetensors");
+    ASSERT_SAYS(folder_error(), "DIR/model.safetensors.index.json: tensor 'a' is not in "
+                                "DIR/x.safetensors");
     write_shard("y.safetensors", "b");
     write_text("model.safetensors.index.json",
                "{\"weight_map\":{\"b\":\"x.safetensors\",\"c\":\"y.safetensors\"}}");
-    ck_assert_str_eq(folder_error(),
-                     "tensor 'b' is both in DIR/x.safetensors and in DIR/y.safetensors");
+    ASSERT_SAYS(folder_error(), "tensor 'b' is both in DIR/x.safetensors and in DIR/y.safetensors");
     struct err err = {0};
     struct safetensors files;
     ck_assert_int_eq(safetensors_open("/nowhere", &files, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "/nowhere: cannot be opened: No such file or directory");
+    ASSERT_SAYS(err.text, "/nowhere: cannot be opened: No such file or directory");
 }
 
 static const struct model dream = {"dream-test", .family = "Dream", .layers = 2,   .hidden = 6,
@@ -545,20 +542,20 @@ TEST(a_mixture_that_does_not_fit_its_checkpoint_is_named) {
     struct model model = mixture_model(2);
     struct damage damage = {.config = family_config(mixtures[2].config)};
     damage.missing = "model.layers.1.mlp.experts.3.up_proj.weight";
-    ck_assert_str_eq(checkpoint_error(&model, &damage),
-                     "DIR: has no tensor 'model.layers.1.mlp.experts.3.up_proj.weight', which "
-                     "model 'llada2-test' needs");
+    ASSERT_SAYS(checkpoint_error(&model, &damage),
+                "DIR: has no tensor 'model.layers.1.mlp.experts.3.up_proj.weight', which "
+                "model 'llada2-test' needs");
     damage.missing = NULL;
     damage.reshaped = "model.layers.0.attention.query_key_value.weight";
-    ck_assert_str_eq(checkpoint_error(&model, &damage),
-                     "DIR/model.safetensors: tensor "
-                     "'model.layers.0.attention.query_key_value.weight' is [1, 96], but model "
-                     "'llada2-test' needs [16, 6]");
+    ASSERT_SAYS(checkpoint_error(&model, &damage),
+                "DIR/model.safetensors: tensor "
+                "'model.layers.0.attention.query_key_value.weight' is [1, 96], but model "
+                "'llada2-test' needs [16, 6]");
     damage.reshaped = NULL;
     damage.extra = "model.layers.0.mlp.gate.weight"; /* its first layer is dense */
-    ck_assert_str_eq(checkpoint_error(&model, &damage),
-                     "DIR: holds a tensor 'model.layers.0.mlp.gate.weight', for which model "
-                     "'llada2-test' has no place: this is another model");
+    ASSERT_SAYS(checkpoint_error(&model, &damage),
+                "DIR: holds a tensor 'model.layers.0.mlp.gate.weight', for which model "
+                "'llada2-test' has no place: this is another model");
     close_devices();
 }
 
@@ -623,9 +620,9 @@ TEST(a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head) {
                   err.text);
     weights_close(&weights);
     damage.head = 2;
-    ck_assert_str_eq(checkpoint_error(&model, &damage),
-                     "DIR: holds a tensor 'lm_head.weight', for which model 'sdar-test' has no "
-                     "place: this is another model");
+    ASSERT_SAYS(checkpoint_error(&model, &damage),
+                "DIR: holds a tensor 'lm_head.weight', for which model 'sdar-test' has no "
+                "place: this is another model");
     close_devices();
 }
 
@@ -663,14 +660,14 @@ TEST(a_stretch_that_the_engine_does_not_run_is_named) {
     struct model model = family_model(5);
     struct damage damage = {
         .config = family_config("\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"yarn\"}")};
-    ck_assert_str_eq(checkpoint_error(&model, &damage),
-                     "DIR/config.json: rope_scaling of type 'yarn', but the engine runs 'llama3' "
-                     "and none");
+    ASSERT_SAYS(checkpoint_error(&model, &damage),
+                "DIR/config.json: rope_scaling of type 'yarn', but the engine runs 'llama3' "
+                "and none");
     damage.config = family_config("\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":"
                                   "\"llama3\",\"factor\":8}");
-    ck_assert_str_eq(checkpoint_error(&model, &damage),
-                     "DIR/config.json: rope_scaling of type 'llama3' needs a factor of at least 1, "
-                     "0 < low_freq_factor < high_freq_factor and original_max_position_embeddings");
+    ASSERT_SAYS(checkpoint_error(&model, &damage),
+                "DIR/config.json: rope_scaling of type 'llama3' needs a factor of at least 1, "
+                "0 < low_freq_factor < high_freq_factor and original_max_position_embeddings");
     close_devices();
 }
 
@@ -700,32 +697,32 @@ TEST(a_matrix_larger_than_a_piece_arrives_whole) {
 TEST(a_checkpoint_that_does_not_fit_the_model_is_named) {
     enter_folder();
     struct damage damage = {.missing = "model.layers.1.mlp.up_proj.weight", .config = dream_config};
-    ck_assert_str_eq(checkpoint_error(&dream, &damage),
-                     "DIR: has no tensor 'model.layers.1.mlp.up_proj.weight', which model "
-                     "'dream-test' needs");
+    ASSERT_SAYS(checkpoint_error(&dream, &damage),
+                "DIR: has no tensor 'model.layers.1.mlp.up_proj.weight', which model "
+                "'dream-test' needs");
     damage = (struct damage){.reshaped = "model.layers.0.self_attn.k_proj.weight",
                              .config = dream_config};
-    ck_assert_str_eq(checkpoint_error(&dream, &damage),
-                     "DIR/model.safetensors: tensor 'model.layers.0.self_attn.k_proj.weight' is "
-                     "[1, 12], but model 'dream-test' needs [2, 6]");
+    ASSERT_SAYS(checkpoint_error(&dream, &damage),
+                "DIR/model.safetensors: tensor 'model.layers.0.self_attn.k_proj.weight' is "
+                "[1, 12], but model 'dream-test' needs [2, 6]");
     damage = (struct damage){.reshaped = "model.norm.weight", .config = dream_config};
-    ck_assert_str_eq(checkpoint_error(&dream, &damage),
-                     "DIR/model.safetensors: tensor 'model.norm.weight' is [1, 6], but model "
-                     "'dream-test' needs [6]");
+    ASSERT_SAYS(checkpoint_error(&dream, &damage),
+                "DIR/model.safetensors: tensor 'model.norm.weight' is [1, 6], but model "
+                "'dream-test' needs [6]");
     damage =
         (struct damage){.extra = "model.layers.2.mlp.down_proj.weight", .config = dream_config};
-    ck_assert_str_eq(checkpoint_error(&dream, &damage),
-                     "DIR: holds a tensor 'model.layers.2.mlp.down_proj.weight', for which model "
-                     "'dream-test' has no place: this is another model");
+    ASSERT_SAYS(checkpoint_error(&dream, &damage),
+                "DIR: holds a tensor 'model.layers.2.mlp.down_proj.weight', for which model "
+                "'dream-test' has no place: this is another model");
     damage = (struct damage){.extra = "model.layers.0.mlp.experts.0.up_proj.weight",
                              .config = dream_config};
-    ck_assert_str_eq(checkpoint_error(&dream, &damage),
-                     "DIR: holds a tensor 'model.layers.0.mlp.experts.0.up_proj.weight', for which "
-                     "model 'dream-test' has no place: this is another model");
+    ASSERT_SAYS(checkpoint_error(&dream, &damage),
+                "DIR: holds a tensor 'model.layers.0.mlp.experts.0.up_proj.weight', for which "
+                "model 'dream-test' has no place: this is another model");
     damage = (struct damage){.extra = "value_head.inv_freq", .config = dream_config};
-    ck_assert_str_eq(checkpoint_error(&dream, &damage),
-                     "DIR: holds a tensor 'value_head.inv_freq', for which model 'dream-test' has "
-                     "no place: this is another model");
+    ASSERT_SAYS(checkpoint_error(&dream, &damage),
+                "DIR: holds a tensor 'value_head.inv_freq', for which model 'dream-test' has "
+                "no place: this is another model");
     damage = (struct damage){
         .extra = "model.transformer.blocks.0.q_proj.bias",
         .config = "{\"model_type\":\"llada\",\"rope_theta\":5e5,\"rms_norm_eps\":1e-5}"};
@@ -757,19 +754,19 @@ TEST(a_configuration_of_another_family_is_named) {
         "DIR/config.json: the model_type is 'Dream', but llada-test is of the family llada");
     damage.config = "{\"model_type\":\"Dream\",\"rope_theta\":1e6,\"rms_norm_eps\":1e-6,"
                     "\"num_hidden_layers\":3}";
-    ck_assert_str_eq(checkpoint_error(&dream, &damage),
-                     "DIR/config.json: layers is 3, but dream-test has 2");
+    ASSERT_SAYS(checkpoint_error(&dream, &damage),
+                "DIR/config.json: layers is 3, but dream-test has 2");
     damage.config = "{\"model_type\":\"Dream\",\"rope_theta\":0,\"rms_norm_eps\":1e-6}";
-    ck_assert_str_eq(checkpoint_error(&dream, &damage),
-                     "DIR/config.json: rope_theta must be a number above 1 and rms_norm_eps one "
-                     "between 0 and 1");
+    ASSERT_SAYS(checkpoint_error(&dream, &damage),
+                "DIR/config.json: rope_theta must be a number above 1 and rms_norm_eps one "
+                "between 0 and 1");
     damage.config = "{\"model_type\":\"Dream\",\"rope_theta\":1e6}";
-    ck_assert_str_eq(checkpoint_error(&dream, &damage),
-                     "DIR/config.json: rope_theta must be a number above 1 and rms_norm_eps one "
-                     "between 0 and 1");
+    ASSERT_SAYS(checkpoint_error(&dream, &damage),
+                "DIR/config.json: rope_theta must be a number above 1 and rms_norm_eps one "
+                "between 0 and 1");
     damage.config = "{";
-    ck_assert_str_eq(checkpoint_error(&dream, &damage),
-                     "DIR/config.json:1: string or '}' expected near end of file");
+    ASSERT_SAYS(checkpoint_error(&dream, &damage),
+                "DIR/config.json:1: string or '}' expected near end of file");
     close_devices();
 }
 
@@ -873,16 +870,16 @@ TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
     struct err err = {0};
     ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &dream, "random:x", &err),
                      ERR_USAGE);
-    ck_assert_str_eq(err.text,
-                     "weights 'random:x': random weights are written random:SEED, a whole number");
+    ASSERT_SAYS(err.text,
+                "weights 'random:x': random weights are written random:SEED, a whole number");
     err = (struct err){0};
     ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &dream, "random", &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "weights 'random': there is no such folder; random weights are "
-                               "written random:SEED, such as random:1");
+    ASSERT_SAYS(err.text, "weights 'random': there is no such folder; random weights are "
+                          "written random:SEED, such as random:1");
     err = (struct err){0};
     ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &dream, "/nowhere", &err),
                      ERR_WORLD);
-    ck_assert_str_eq(err.text, "/nowhere/config.json: cannot be opened: No such file or directory");
+    ASSERT_SAYS(err.text, "/nowhere/config.json: cannot be opened: No such file or directory");
     err = (struct err){0};
     struct model unknown = dream;
     unknown.name = unknown.family = "gpt-2";
@@ -899,8 +896,8 @@ TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
     struct model wide = mixture_model(0);
     wide.experts = 512;
     ck_assert_int_eq(weight_layout_make(&layout, &wide, KERNEL_F32, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "model 'llada-moe-test' chooses 2 of 512 experts in 0 groups; the "
-                               "engine runs at most 16 of 256 in 32");
+    ASSERT_SAYS(err.text, "model 'llada-moe-test' chooses 2 of 512 experts in 0 groups; the "
+                          "engine runs at most 16 of 256 in 32");
     close_devices();
 }
 

@@ -6,6 +6,7 @@
 #include "sim/graph/builder.h"
 #include "sim/system/system_step.h"
 #include "tests/support/live.h"
+#include "tests/support/says.h"
 
 static const struct smoothing released = {.weight_init = 0.15,
                                           .weight_growth = 0.02,
@@ -147,7 +148,7 @@ static void assert_refused(const char *name, const char *key, const char *value,
     struct err err = {0};
     struct system *system = NULL;
     ck_assert_int_eq(system_open(&request, &system, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
 }
 
 TEST(what_says_nothing_of_masked_positions_is_refused) {

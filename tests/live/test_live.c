@@ -8,6 +8,7 @@
 #include "sim/policy/registry.h"
 #include "tests/support/late_device.h"
 #include "tests/support/live.h"
+#include "tests/support/says.h"
 
 static const char *const caches[] = {"none",     "prefix",         "dual",
                                      "vicinity", "sparse-uniform", "sparse-head"};
@@ -462,7 +463,7 @@ TEST(an_output_that_cannot_be_handed_out_ends_the_run_whichever_it_is) {
         int status = loop_live(&opened, system, i % 2 == 0 ? together : alike, N, &err);
         snprintf(sentence, sizeof sentence, "no room for output %u", n);
         ck_assert_int_eq(status, n <= N ? ERR_WORLD : 0);
-        ck_assert_str_eq(err.text, n <= N ? sentence : "");
+        ASSERT_SAYS(err.text, n <= N ? sentence : "");
         ck_assert_uint_eq(output.n, n <= N ? n : N); /* and none after it */
         close_live(&opened);
     }
@@ -568,7 +569,7 @@ TEST(what_the_engine_does_not_run_is_refused_when_it_opens) {
         struct engine *engine = NULL;
         struct err err = {0};
         ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-        ck_assert_str_eq(err.text, cases[i][2]);
+        ASSERT_SAYS(err.text, cases[i][2]);
         system_close(system);
     }
 }

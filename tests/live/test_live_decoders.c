@@ -2,6 +2,7 @@
  * in the batch; credit begins anew with each block; logits that are no numbers end the run. */
 #include "sim/policy/registry.h"
 #include "tests/support/live.h"
+#include "tests/support/says.h"
 #include "tests/support/unequal.h"
 
 enum { POSITIONS = 14 + 7 + 6 };
@@ -240,8 +241,8 @@ TEST(a_matrix_of_credit_is_simulated_only) {
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "the engine keeps lists of credit, the step graph a matrix: set "
-                               "decoder.form = list, which decides alike");
+    ASSERT_SAYS(err.text, "the engine keeps lists of credit, the step graph a matrix: set "
+                          "decoder.form = list, which decides alike");
     system_close(system);
 }
 

@@ -6,6 +6,7 @@
 #include "sim/decoder/decoder.h"
 #include "tests/support/forward.h"
 #include "tests/support/live.h"
+#include "tests/support/says.h"
 #include "tests/support/unequal.h"
 
 enum { BLOCK = 6 };
@@ -344,7 +345,7 @@ static void refuses(const char *system_name, const char *model, const char *key,
     int status = system_open(&asked, &system, &err);
     status = status == 0 ? supports_policies(system, &err) : status;
     ck_assert_int_eq(status, ERR_USAGE);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
     system_close(system);
 }
 

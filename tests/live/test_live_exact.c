@@ -2,6 +2,7 @@
  * company, page sizes, chunks, preemption, replays, memory. */
 #include "tests/support/chain.h"
 #include "tests/support/live.h"
+#include "tests/support/says.h"
 
 /* Prompts that fill no block, some blocks and a bit, exactly two. */
 static const struct arrival together[] = {
@@ -148,8 +149,7 @@ TEST(pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens) {
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text,
-                     "pages of 24 rows, but the kernels take a power of two from 4 to 256");
+    ASSERT_SAYS(err.text, "pages of 24 rows, but the kernels take a power of two from 4 to 256");
     system_close(system);
 }
 

@@ -1,5 +1,6 @@
 /* Live runs of models that several ranks hold together, on the CPU: the same tokens as on one. */
 #include "tests/support/live.h"
+#include "tests/support/says.h"
 
 static const struct arrival together[] = {
     {.id = 0, .prompt_tokens = 3, .output_tokens = 13},
@@ -92,8 +93,8 @@ TEST(what_ranks_do_not_run_is_refused_when_the_engine_opens) {
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "decoder credit looks at the logits of all GPUs, which the engine "
-                               "does not: set tensor_parallel = 1");
+    ASSERT_SAYS(err.text, "decoder credit looks at the logits of all GPUs, which the engine "
+                          "does not: set tensor_parallel = 1");
     system_close(system);
 }
 

@@ -9,6 +9,7 @@
 #include "sim/base/rng.h"
 #include "sim/decode/smooth.h"
 #include "tests/support/live.h"
+#include "tests/support/says.h"
 #include "tests/support/unequal.h"
 
 static const struct smoothing released = {.weight_init = 0.15,
@@ -509,7 +510,7 @@ static void assert_refused(struct system *system, const char *sentence) {
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
     system_close(system);
 }
 

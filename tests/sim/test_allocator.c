@@ -653,7 +653,7 @@ TEST(a_missing_file_is_told) {
     struct err err = {0};
     stream_init(&stream);
     ck_assert_int_eq(stream_read("/no/such/file", &stream, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "cannot open /no/such/file: No such file or directory");
+    ASSERT_SAYS(err.text, "cannot open /no/such/file: No such file or directory");
 }
 
 #define RECORDED "tests/golden/allocations/random-limited.csv"

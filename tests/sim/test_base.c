@@ -3,6 +3,7 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
+#include "tests/support/says.h"
 #include "tests/support/suite.h"
 
 TEST(numbers_are_read_whole_or_not_at_all) {
@@ -68,6 +69,20 @@ TEST(the_first_cause_of_an_error_is_kept) {
     ck_assert_int_eq(err_usage(&err, "first %d", 1), ERR_USAGE);
     ck_assert_int_eq(err_world(&err, "second"), ERR_USAGE);
     ck_assert_str_eq(err.text, "first 1");
+}
+
+TEST(a_message_may_be_worded_anew_but_says_its_facts) {
+    static const char sentence[] =
+        "scheduler x takes 600 query tokens, more than the limit of 'a b' --top";
+    ck_assert(
+        says("600 query tokens are taken by scheduler x: 'a b' of --top is the limit", sentence));
+    ck_assert(
+        !says("scheduler x takes 6000 query tokens, more than the limit of 'a b' --top", sentence));
+    ck_assert(
+        !says("scheduler x takes 600 query tokens, more than the limit of 'a c' --top", sentence));
+    ck_assert(!says("scheduler x takes 600 query tokens, more than the limit of 'a b'", sentence));
+    ck_assert(!says("no room for 600 of 'a b' --top", sentence));
+    ck_assert(says("", "") && !says("x", "") && !says("", "x"));
 }
 
 SUITE("base")

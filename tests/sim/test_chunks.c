@@ -1,6 +1,7 @@
 /* Chunk loops: graphs that are refused, lives through loops, prices of chunks. */
 #include "sim/graph/registrar.h"
 #include "tests/support/chunks.h"
+#include "tests/support/says.h"
 
 /* Two operators and a loop of them, over tensors of 8 and 24 bytes a token. */
 static struct graph small_graph(void) {
@@ -30,7 +31,7 @@ enum { X, WIDE, Y, Z };
 static void refuse(const struct graph *g, const char *sentence) {
     struct err err = {0};
     ck_assert_int_eq(graph_check(g, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
 }
 
 TEST(graphs_that_make_no_sense_are_refused_with_a_sentence) {

@@ -3,6 +3,7 @@
 #include "tests/support/rig.h"
 
 #include "sim/base/num.h"
+#include "tests/support/says.h"
 
 /* ---- a run that is watched: every page is somebody's, every position computed when it must ----
  */
@@ -555,7 +556,7 @@ static void assert_misdeed(enum deed which, const char *name, const char *const 
     n_asked = 0;
     system->scheduler = &misbehaving;
     loop_run(&request, &result, &err);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
     ck_assert(sentence[0] != '\0' || result.completed == 2);
     system_close(system);
 }

@@ -5,6 +5,7 @@
 #include "sim/check/exercise.h"
 #include "sim/check/plugin.h"
 #include "sim/policy/registry.h"
+#include "tests/support/says.h"
 #include "tests/support/suite.h"
 
 /* A view of four requests: slots 0 and 1 run with 100 query tokens each, 2 and 3 wait with 200
@@ -112,7 +113,7 @@ static void assert_scene(uint32_t capacity, uint32_t calls, const char *sentence
             ck_assert(memcmp(idle, scene.idle, batch.n_idle * sizeof *selected) == 0);
         }
     }
-    ck_assert_str_eq(guard.err.text, sentence);
+    ASSERT_SAYS(guard.err.text, sentence);
     guard_fini(&guard);
 }
 
@@ -349,7 +350,7 @@ TEST(asking_twice_moves_the_state_of_a_scheduler_once) {
             MAKE(struct batch, .selected = scene.selected, .chunk_tokens = scene.chunk_tokens,
                  .preempted = scene.preempted, .idle = scene.idle);
         guard.outer.scheduler.schedule(&guard, &scene.view, &batch);
-        ck_assert_str_eq(guard.err.text, "");
+        ASSERT_SAYS(guard.err.text, "");
         ck_assert_int_eq(batch.wake_ns, 50 + i);
         ck_assert_uint_eq(turn, i);
     }
@@ -463,7 +464,7 @@ static void assert_cached(const char *sentence) {
     uint64_t memory = 3;
     guard_init(&guard, &cached.cache.policy, &state, N_SLOTS);
     uint32_t repeat = guard.outer.cache.plan(&guard, &memory, &cached.request, &rows);
-    ck_assert_str_eq(guard.err.text, sentence);
+    ASSERT_SAYS(guard.err.text, sentence);
     ck_assert_uint_eq(repeat, sentence[0] == '\0' ? cached.repeat : 1);
     guard_fini(&guard);
 }
@@ -560,13 +561,13 @@ TEST(the_guard_names_an_answer_of_another_kind) {
         cached_init();
         guard_init(&guard, &cached.cache.policy, &state, N_SLOTS);
         (void)guard.outer.cache.plan(&guard, &memory, &cached.request, &rows);
-        ck_assert_str_eq(guard.err.text, "");
+        ASSERT_SAYS(guard.err.text, "");
         cached.rows.kind = i == 0 ? ROW_FEATURES : ROW_KV;
         cached.rows.chooser = i == 1 ? CHOSEN_BY_CHANGE : CHOSEN_BY_NOBODY;
         cached.rows.keep[0].end = i == 2 ? 100 : 68;
         cached.request.rows = cached.rows;
         (void)guard.outer.cache.plan(&guard, &memory, &cached.request, &rows);
-        ck_assert_str_eq(guard.err.text, sentences[i]);
+        ASSERT_SAYS(guard.err.text, sentences[i]);
         ck_assert_int_eq(guard.broken, PROMISE_SPAN);
         guard_fini(&guard);
     }
@@ -732,12 +733,12 @@ static void assert_evicted(const char *sentence, const char *learning) {
     evicted.turn = 0;
     guard_init(&guard, &cache.policy, &state, N_SLOTS);
     uint32_t kept = guard.outer.cache.evict(&guard, &memory, &view, keep);
-    ck_assert_str_eq(guard.err.text, sentence);
+    ASSERT_SAYS(guard.err.text, sentence);
     ck_assert_uint_eq(kept, sentence[0] == '\0' ? evicted.returned : 5);
     ck_assert_int_eq(memcmp(keep, sentence[0] == '\0' ? evicted.keep : pending, 6), 0);
     if (sentence[0] == '\0') {
         guard.outer.cache.learn(&guard, &memory, &request, 2);
-        ck_assert_str_eq(guard.err.text, learning);
+        ASSERT_SAYS(guard.err.text, learning);
         ck_assert_uint_eq(memory, learning[0] == '\0' ? 42 : 40);
     }
     guard_fini(&guard);
@@ -844,7 +845,7 @@ static void assert_decoded(bool counts, const char *sentence) {
     } else {
         guard.outer.decoder.choose(&guard, &request, &seen, commit);
     }
-    ck_assert_str_eq(guard.err.text, sentence);
+    ASSERT_SAYS(guard.err.text, sentence);
     guard_fini(&guard);
 }
 
@@ -939,7 +940,7 @@ static void assert_ruled(const char *sentence) {
     guard_init(&guard, &decoder.policy, &state, N_SLOTS);
     guard.outer.decoder.rule(&guard, &request, &rule);
     guard.outer.decoder.credit(&guard, &credit);
-    ck_assert_str_eq(guard.err.text, sentence);
+    ASSERT_SAYS(guard.err.text, sentence);
     guard_fini(&guard);
 }
 
@@ -1006,7 +1007,7 @@ static void assert_routed(const char *sentence) {
     char state = 0;
     guard_init(&guard, &router.policy, &state, N_SLOTS);
     ck_assert_uint_lt(guard.outer.router.route(&guard, &request, replicas, 2), 2);
-    ck_assert_str_eq(guard.err.text, sentence);
+    ASSERT_SAYS(guard.err.text, sentence);
     guard_fini(&guard);
 }
 

@@ -2,6 +2,7 @@
 #include "sim/serve/executor_replay.h"
 #include "sim/system/system_step.h"
 #include "tests/support/rig.h"
+#include "tests/support/says.h"
 
 static struct poisson_source random_source(struct rng *rng, uint64_t seed, uint64_t n) {
     uint32_t prompt = rig_between(rng, 1, 600), output = rig_between(rng, 1, 300);
@@ -551,7 +552,7 @@ TEST(a_scheduler_that_breaks_its_promise_is_named_in_one_sentence) {
         struct loop_result result;
         struct err err = {0};
         ck_assert_int_eq(loop_run(&request, &result, &err), ERR_WORLD);
-        ck_assert_str_eq(err.text, sentences[misdeed]);
+        ASSERT_SAYS(err.text, sentences[misdeed]);
         system_close(system);
     }
 }

@@ -1,6 +1,7 @@
 /* Models and GPUs: computed sizes against the figures published or derived for them. */
 #include "sim/model/gpu.h"
 #include "sim/model/model.h"
+#include "tests/support/says.h"
 #include "tests/support/suite.h"
 
 #include <string.h>
@@ -92,13 +93,13 @@ TEST(every_row_is_complete_and_names_its_source) {
 TEST(an_unknown_name_is_met_with_the_nearest) {
     struct err err = {0};
     ck_assert_ptr_null(model_find("lada-8b", &err));
-    ck_assert_str_eq(err.text, "unknown model 'lada-8b'; did you mean 'llada-8b'? (`unmask list "
-                               "models` prints them all)");
+    ASSERT_SAYS(err.text, "unknown model 'lada-8b'; did you mean 'llada-8b'? (`unmask list "
+                          "models` prints them all)");
     err = (struct err){0};
     ck_assert_ptr_null(gpu_find("rtx4080", &err));
     ck_assert_int_eq(err.kind, ERR_USAGE);
-    ck_assert_str_eq(err.text, "unknown GPU 'rtx4080'; did you mean 'rtx4090'? (`unmask list "
-                               "gpus` prints them all)");
+    ASSERT_SAYS(err.text, "unknown GPU 'rtx4080'; did you mean 'rtx4090'? (`unmask list "
+                          "gpus` prints them all)");
 }
 
 SUITE("model")

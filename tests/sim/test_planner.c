@@ -121,7 +121,7 @@ TEST(a_plan_that_does_not_hold_is_noticed) {
         plan.peak_bytes += i == 2;
         plan.proven_bound_bytes += i == 3;
         ck_assert_int_eq(plan_verify(&problem.packing, &plan, &err), ERR_WORLD);
-        ck_assert_str_eq(err.text, sentences[i]);
+        ASSERT_SAYS(err.text, sentences[i]);
     }
 }
 

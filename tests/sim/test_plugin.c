@@ -11,6 +11,7 @@
 #include "sim/policy/registry.h"
 #include "sim/router/router.h"
 #include "sim/scheduler/scheduler.h"
+#include "tests/support/says.h"
 #include "tests/support/suite.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -51,7 +52,7 @@ static void sample_init(struct sample *sample) {
 static void assert_refused(const struct sample *sample, const char *sentence) {
     struct err err = {0};
     ck_assert_int_eq(plugin_validate(&sample->scheduler.policy, "./x.so", &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
 }
 
 #define REFUSED(spoil, sentence)                                                                   \
@@ -128,7 +129,7 @@ TEST(a_parameter_table_is_refused_with_one_sentence_for_each_fault) {
 static void assert_policy_refused(const struct policy *policy, const char *sentence) {
     struct err err = {0};
     ck_assert_int_eq(plugin_validate(policy, "./x.so", &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
 }
 
 TEST(every_kind_is_refused_without_its_callbacks) {
@@ -183,7 +184,7 @@ static void assert_file_refused(const char *name, enum policy_kind kind, int sta
     const struct policy *policy = NULL;
     struct err err = {0};
     ck_assert_int_eq(plugin_load(path, kind, &policy, &err), status);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
     ck_assert_ptr_null(policy);
 }
 
@@ -206,8 +207,8 @@ TEST(a_file_that_is_no_plug_in_is_refused) {
     const struct policy *policy = NULL;
     struct err err = {0};
     ck_assert_int_eq(plugin_load("mine.so", POLICY_SCHEDULER, &policy, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text,
-                     "'mine.so' names no file: a plug-in's path holds a slash, as in ./mine.so");
+    ASSERT_SAYS(err.text,
+                "'mine.so' names no file: a plug-in's path holds a slash, as in ./mine.so");
 }
 
 TEST(a_valid_file_is_found_through_the_registry_with_its_parameters) {
@@ -234,7 +235,7 @@ static void assert_checked(const char *name, const char *sentence, char *text, s
     int status = check_plugin(path, report, &err);
     ck_assert_int_eq(status, sentence[0] == '\0' ? 0 : ERR_WORLD);
     snprintf(expected, sizeof expected, "%s%s", sentence[0] == '\0' ? "" : path, sentence);
-    ck_assert_str_eq(err.text, expected);
+    ASSERT_SAYS(err.text, expected);
     rewind(report);
     text[fread(text, 1, size - 1, report)] = '\0';
     fclose(report);

@@ -10,6 +10,7 @@
 #include "sim/cost/profile_lattice.h"
 #include "sim/cost/transfer.h"
 #include "sim/model/gpu.h"
+#include "tests/support/says.h"
 #include "tests/support/suite.h"
 
 #define HEAD     "# kind: measured\n# source: a test\n"
@@ -496,7 +497,7 @@ static void expect_bad(const char *text, const char *sentence) {
     struct err err = {0};
     struct profile *profile = NULL;
     ck_assert_int_eq(profile_parse("t.csv", text, strlen(text), &peaks, &profile, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
     ck_assert_ptr_null(profile);
 }
 
@@ -549,7 +550,7 @@ TEST(a_missing_operator_is_named_when_it_is_needed) {
     struct err err = {0};
     ck_assert_int_eq(profile_require(profile, PROFILE_GEMM, &err), 0);
     ck_assert_int_eq(profile_require(profile, PROFILE_ELEMENTWISE, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "t.csv: has no 'elementwise' rows (elementwise,bytes,time_us)");
+    ASSERT_SAYS(err.text, "t.csv: has no 'elementwise' rows (elementwise,bytes,time_us)");
     ck_assert_ptr_null(profile_lattice(profile, PROFILE_MOE));
     profile_close(profile);
     struct err unread = {0};

@@ -1,6 +1,7 @@
 /* Steps that the host starts without a look in between: what they commit is what single steps
  * commit, what finds its block done is counted as waste, and the host is paid once a visit. */
 #include "tests/support/live.h"
+#include "tests/support/says.h"
 
 enum { N = 3, PROMPT = 40, OUTPUT = 96 };
 
@@ -238,7 +239,7 @@ static void assert_refused(const char *system_name, const char *const *texts,
     struct err err = {0};
     struct system *system = NULL;
     ck_assert_int_eq(system_open(&request, &system, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
 }
 
 TEST(what_follows_from_each_step_s_commits_is_refused) {
@@ -272,8 +273,8 @@ TEST(a_decoder_on_the_host_is_refused_live) {
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "decoder threshold chooses on the host after each step, which "
-                               "unroll.maximum = 4 does not let it: set unroll.maximum = 1");
+    ASSERT_SAYS(err.text, "decoder threshold chooses on the host after each step, which "
+                          "unroll.maximum = 4 does not let it: set unroll.maximum = 1");
     system_close(system);
 }
 

@@ -7,6 +7,7 @@
 
 #include "tests/support/decode_text.h"
 #include "tests/support/rig.h"
+#include "tests/support/says.h"
 #include "traces/decode_log.h"
 
 #define HEAD   DECODE_HEAD
@@ -287,12 +288,12 @@ TEST(a_bad_head_is_one_sentence) {
         err = (struct err){0};
         ck_assert_int_eq(decode_trace_read(path_here(), DECODE_COUNTS, &trace, &err), ERR_WORLD);
         snprintf(sentence, sizeof sentence, others[i][1], path_here());
-        ck_assert_str_eq(err.text, sentence);
+        ASSERT_SAYS(err.text, sentence);
     }
     remove(path_here());
     err = (struct err){0};
     ck_assert_int_eq(decode_trace_read("README.md", DECODE_COUNTS, &trace, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "cannot read README.md: file is not a database");
+    ASSERT_SAYS(err.text, "cannot read README.md: file is not a database");
 }
 
 TEST(a_bad_row_is_one_sentence_with_its_place) {
@@ -346,19 +347,19 @@ TEST(what_a_trace_does_not_have_is_said_by_its_name) {
     ck_assert_int_eq(source.pass(source.state, 0, 4, &pass, &err), ERR_WORLD);
     snprintf(sentence, sizeof sentence,
              "%s ends after 4 passes of request 0, which is not done by then", path_here());
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
     err = (struct err){0};
     ck_assert_int_eq(source.tokens(source.state, 1, &tokens, &err), ERR_WORLD);
     snprintf(sentence, sizeof sentence, "%s has no request 1", path_here());
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
     remove(path_here());
     decode_trace_close(trace);
     err = (struct err){0};
     ck_assert_int_eq(decode_trace_read("/nowhere", DECODE_COUNTS, &trace, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "cannot open /nowhere: No such file or directory");
+    ASSERT_SAYS(err.text, "cannot open /nowhere: No such file or directory");
     err = (struct err){0};
     ck_assert_int_eq(decode_trace_read("/tmp", DECODE_COUNTS, &trace, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "cannot read /tmp: disk I/O error");
+    ASSERT_SAYS(err.text, "cannot read /tmp: disk I/O error");
 }
 
 /* Two requests of one block of 4 and prompts that fill blocks, under DC+'s cache. */
@@ -387,7 +388,7 @@ static void check_play(const char *text, uint32_t prompt, uint32_t output, const
     struct err err = {0};
     int status = play(text, prompt, output, &err);
     ck_assert_int_eq(status, sentence == NULL ? 0 : ERR_WORLD);
-    ck_assert_str_eq(err.text, sentence == NULL ? "" : sentence);
+    ASSERT_SAYS(err.text, sentence == NULL ? "" : sentence);
 }
 
 #define RECORDED_OTHERWISE ": prompts or cache policy are not those it was recorded with"

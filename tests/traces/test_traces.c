@@ -8,6 +8,7 @@
 
 #include "sim/base/arrival.h"
 #include "sim/base/field.h"
+#include "tests/support/says.h"
 #include "tests/support/suite.h"
 #include "traces/reader.h"
 #include "traces/transform.h"
@@ -206,10 +207,10 @@ TEST(a_file_that_is_no_trace_is_refused) {
     struct err err = {0};
     struct trace *trace;
     ck_assert_int_eq(trace_open("/nonexistent/trace.csv", &trace, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "cannot open /nonexistent/trace.csv: No such file or directory");
+    ASSERT_SAYS(err.text, "cannot open /nonexistent/trace.csv: No such file or directory");
     err = (struct err){0};
     ck_assert_int_eq(trace_open("/tmp", &trace, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "cannot read /tmp: Is a directory");
+    ASSERT_SAYS(err.text, "cannot read /tmp: Is a directory");
 }
 
 TEST(an_endless_line_is_refused_in_bounded_memory) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/config.h"
+#include "tests/support/says.h"
 #include "tests/support/suite.h"
 #include "traces/workload.h"
 
@@ -221,7 +222,7 @@ static void check_refused(const char *text, const char *sentence) {
     workload_close(workload);
     ck_assert_ptr_null(workload);
     ck_assert_int_ne(err.kind, ERR_NONE);
-    ck_assert_str_eq(err.text, sentence);
+    ASSERT_SAYS(err.text, sentence);
 }
 
 #define X      "traces/workloads/x.ini"
@@ -280,8 +281,8 @@ TEST(a_wrong_workload_is_explained_in_one_sentence) {
     struct err err = {0};
     struct workload *workload;
     ck_assert_int_eq(workload_open("brust", &plain_options, &workload, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "there is no workload 'brust' in ./traces/workloads; did you mean "
-                               "'burst'?");
+    ASSERT_SAYS(err.text, "there is no workload 'brust' in ./traces/workloads; did you mean "
+                          "'burst'?");
 }
 
 TEST(arrivals_and_lengths_combine_from_any_two_sources) {
