@@ -74,15 +74,16 @@ TEST(the_first_cause_of_an_error_is_kept) {
 TEST(a_message_may_be_worded_anew_but_says_its_facts) {
     static const char sentence[] =
         "scheduler x takes 600 query tokens, more than the limit of 'a b' --top";
-    ck_assert(
-        says("600 query tokens are taken by scheduler x: 'a b' of --top is the limit", sentence));
-    ck_assert(
-        !says("scheduler x takes 6000 query tokens, more than the limit of 'a b' --top", sentence));
-    ck_assert(
-        !says("scheduler x takes 600 query tokens, more than the limit of 'a c' --top", sentence));
-    ck_assert(!says("scheduler x takes 600 query tokens, more than the limit of 'a b'", sentence));
-    ck_assert(!says("no room for 600 of 'a b' --top", sentence));
-    ck_assert(says("", "") && !says("x", "") && !says("", "x"));
+    ck_assert(message_says("600 query tokens are taken by scheduler x: 'a b' of --top is the limit",
+                           sentence));
+    ck_assert(!message_says(
+        "scheduler x takes 6000 query tokens, more than the limit of 'a b' --top", sentence));
+    ck_assert(!message_says(
+        "scheduler x takes 600 query tokens, more than the limit of 'a c' --top", sentence));
+    ck_assert(!message_says("scheduler x takes 600 query tokens, more than the limit of 'a b'",
+                            sentence));
+    ck_assert(!message_says("no room for 600 of 'a b' --top", sentence));
+    ck_assert(message_says("", "") && !message_says("x", "") && !message_says("", "x"));
 }
 
 SUITE("base")

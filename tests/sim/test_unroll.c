@@ -11,14 +11,14 @@ static const struct arrival arrivals[N] = {
     {.id = 2, .prompt_tokens = PROMPT - 9, .output_tokens = OUTPUT},
 };
 
-struct outcome {
+struct simulated {
     struct loop_result result;
     uint64_t wasted, wasted_tokens, commit_steps;
 };
 
 /* `n` of the arrivals through a system of the file. */
-static struct outcome simulate(const char *name, size_t n, const char *const *settings) {
-    struct outcome out = {.wasted = 0};
+static struct simulated simulate(const char *name, size_t n, const char *const *settings) {
+    struct simulated out = {.wasted = 0};
     struct keeper keeper = {0};
     struct system *system = rig_system(name, "h200", true, settings);
     struct list_source list = {arrivals, n, 0};
@@ -51,18 +51,18 @@ static struct outcome simulate(const char *name, size_t n, const char *const *se
 TEST(useful_steps_are_those_of_a_host_that_looks_each_time) {
     static const char *const caches[] = {"cache=dual", "cache=vicinity", "cache=none"};
     for (int i = 0; i < 3; i++) {
-        struct outcome single = SIMULATE("fast-dllm", 1, DRAWN, caches[i]);
-        struct outcome four =
+        struct simulated single = SIMULATE("fast-dllm", 1, DRAWN, caches[i]);
+        struct simulated four =
             SIMULATE("fast-dllm", 1, DRAWN, caches[i], "unroll.maximum=4", "unroll.expected_tpf=1");
-        struct outcome one = SIMULATE("fast-dllm", 1, DRAWN, caches[i], "unroll.maximum=1");
+        struct simulated one = SIMULATE("fast-dllm", 1, DRAWN, caches[i], "unroll.maximum=1");
         ck_assert_int_eq(single.result.end_ns, one.result.end_ns);
         ck_assert_uint_eq(single.wasted, 0);
         ck_assert_uint_gt(four.wasted, 0);
         ck_assert_uint_eq(four.result.request_steps, single.result.request_steps + four.wasted);
         ck_assert_int_eq(four.result.sym[SYM_TOKENS],
                          single.result.sym[SYM_TOKENS] + (int64_t)four.wasted_tokens);
-        struct outcome three = SIMULATE("fast-dllm", N, DRAWN, caches[i], "unroll.maximum=3");
-        struct outcome together = SIMULATE("fast-dllm", N, DRAWN, caches[i]);
+        struct simulated three = SIMULATE("fast-dllm", N, DRAWN, caches[i], "unroll.maximum=3");
+        struct simulated together = SIMULATE("fast-dllm", N, DRAWN, caches[i]);
         ck_assert_uint_eq(three.result.request_steps, together.result.request_steps + three.wasted);
     }
 }
@@ -70,8 +70,8 @@ TEST(useful_steps_are_those_of_a_host_that_looks_each_time) {
 /* Nothing masked is left by a step that had nothing to decide: it wrote what a commit pass writes.
  */
 TEST(a_step_after_a_block_s_end_is_its_commit_pass) {
-    struct outcome single = SIMULATE("sdar", 1, DRAWN);
-    struct outcome four = SIMULATE("sdar", 1, DRAWN, "unroll.maximum=4", "unroll.expected_tpf=1");
+    struct simulated single = SIMULATE("sdar", 1, DRAWN);
+    struct simulated four = SIMULATE("sdar", 1, DRAWN, "unroll.maximum=4", "unroll.expected_tpf=1");
     ck_assert_uint_gt(single.commit_steps, four.commit_steps);
     ck_assert_uint_eq(four.result.request_steps, single.result.request_steps + four.wasted);
     ck_assert_int_eq(four.result.sym[SYM_TOKENS],
@@ -106,8 +106,9 @@ TEST(the_host_is_paid_once_a_visit) {
 }
 
 TEST(an_overlapping_host_gains_nothing) {
-    struct outcome single = SIMULATE("fast-dllm-published", 1, "block_tokens=32");
-    struct outcome four = SIMULATE("fast-dllm-published", 1, "block_tokens=32", "unroll.maximum=4");
+    struct simulated single = SIMULATE("fast-dllm-published", 1, "block_tokens=32");
+    struct simulated four =
+        SIMULATE("fast-dllm-published", 1, "block_tokens=32", "unroll.maximum=4");
     ck_assert_int_eq(single.result.end_ns, four.result.end_ns);
 }
 

@@ -20,7 +20,7 @@ static inline bool says_word(const char *text, const char *word, size_t length) 
     return false;
 }
 
-static inline bool says(const char *text, const char *sentence) {
+static inline bool message_says(const char *text, const char *sentence) {
     size_t n_long = 0, n_found = 0;
     bool quoted = false;
     if ((text[0] == '\0') != (sentence[0] == '\0')) {
@@ -48,6 +48,6 @@ static inline bool says(const char *text, const char *sentence) {
 }
 
 #define ASSERT_SAYS(text, sentence)                                                                \
-    ck_assert_msg(says(text, sentence), "\"%s\" does not say \"%s\"", text, sentence)
+    ck_assert_msg(message_says(text, sentence), "\"%s\" does not say \"%s\"", text, sentence)
 
 #endif
