@@ -74,10 +74,10 @@ static int take_entry(void *user, const char *section, const char *key, const ch
         append(&config->entries[config->n_entries - 1], value);
         return 1;
     }
-    const struct config_entry *twin = config_find(config, section, key);
-    if (twin != NULL) {
+    const struct config_entry *earlier = config_find(config, section, key);
+    if (earlier != NULL) {
         err_usage(reader->err, "%s:%d: '%s' is set twice in [%s], first on line %d", config->path,
-                  reader->line, key, section, twin->line);
+                  reader->line, key, section, earlier->line);
         return 0;
     }
     if ((config->n_entries & (config->n_entries + 1)) == 0) {

@@ -1,8 +1,8 @@
 /* The cost model: what a step of a given shape costs, and the same split by operator.
  *
  * Pure: no state that changes an answer, only memories of answers. Doubles inside, int64 ns
- * outside. Operators are priced from a profile where there is one, by their own rows where it has
- * them and by those of the nearest operator else; without a profile by roofline. */
+ * outside. An operator is priced from the profile: from its own rows if there are any, otherwise
+ * from those of the closest operator; without a profile by roofline. */
 #ifndef UNMASK_SIM_COST_PRICE_H
 #define UNMASK_SIM_COST_PRICE_H
 
@@ -29,7 +29,7 @@ struct op_price {
 };
 
 /* How a price was found: enum profile_match, or by roofline where the profile has no such rows or
- * says less than the roofline allows (sim/cost/floor.h). */
+ * says less than the roofline allows (floor_ns in sim/cost/roofline.h). */
 enum { PRICE_ROOFLINE = PROFILE_EXTRAPOLATED + 1, PRICE_MATCH_COUNT };
 extern const char *const price_match_words[PRICE_MATCH_COUNT];
 

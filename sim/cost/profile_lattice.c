@@ -37,13 +37,13 @@ static void build_axis(struct lattice_axis *axis, size_t i_axis, const struct la
 }
 
 enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct lattice_row *rows,
-                                  size_t n_rows, struct lattice_row twins[2]) {
+                                  size_t n_rows, struct lattice_row equals[2]) {
     *lattice = (struct lattice){.n_axes = n_axes, .n_cells = 1};
     qsort(rows, n_rows, sizeof *rows, compare_rows);
     for (size_t i = 1; i < n_rows; i++) {
         if (memcmp(rows[i - 1].at, rows[i].at, sizeof rows[i].at) == 0) {
-            twins[0] = rows[i - 1];
-            twins[1] = rows[i];
+            equals[0] = rows[i - 1];
+            equals[1] = rows[i];
             return LATTICE_DUPLICATE;
         }
     }

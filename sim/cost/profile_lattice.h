@@ -45,9 +45,9 @@ struct lattice_bracket {
 enum lattice_trouble { LATTICE_FINE, LATTICE_TOO_LARGE, LATTICE_DUPLICATE };
 
 /* Build from `rows`, which are sorted in place. LATTICE_DUPLICATE leaves the two equal rows in
- * `twins`. Unless LATTICE_FINE, nothing needs releasing. */
+ * `equals`. Unless LATTICE_FINE, nothing needs releasing. */
 enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct lattice_row *rows,
-                                  size_t n_rows, struct lattice_row twins[2]);
+                                  size_t n_rows, struct lattice_row equals[2]);
 void lattice_copy(struct lattice *out, const struct lattice *from);
 void lattice_fini(struct lattice *lattice);
 

@@ -387,17 +387,17 @@ static int parse_lines(struct profile *profile, char *text, struct rows rows[PRO
 
 static int build(struct profile *profile, struct rows rows[PROFILE_OPS], struct err *err) {
     for (size_t op = 0; op < PROFILE_OPS; op++) {
-        struct lattice_row twins[2];
+        struct lattice_row equals[2];
         if (rows[op].n == 0) {
             continue;
         }
         switch (lattice_init(&profile->ops[op], profile_operators[op].n_axes, rows[op].items,
-                             rows[op].n, twins)) {
+                             rows[op].n, equals)) {
         case LATTICE_FINE:
             break;
         case LATTICE_DUPLICATE:
             return err_world(err, "%s:%d: the same %s row stands in line %d already", profile->path,
-                             twins[1].line, profile_operators[op].name, twins[0].line);
+                             equals[1].line, profile_operators[op].name, equals[0].line);
         case LATTICE_TOO_LARGE:
             return err_world(err, "%s: the %s rows span a grid of more than %d cells",
                              profile->path, profile_operators[op].name, LATTICE_MAX_CELLS);

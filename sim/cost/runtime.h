@@ -38,7 +38,7 @@ struct runtime {
     bool query_chunks;     /* attention chunk by chunk, written over its queries */
     bool shift_copy;       /* Dream's logits are shifted by a copy; off: in place */
     bool fused_head;       /* logits are reduced as they are made and never stored */
-    bool varlen_attention; /* single queries as FlashAttention-2 serves them (sim/cost/varlen.h) */
+    bool varlen_attention; /* single queries as FlashAttention-2 serves them (sim/cost/lookup.h) */
     bool whole_head;       /* of several ranks each has the whole output head */
     bool batch_invariant;  /* the real engine's alone: it changes no graph and no price */
     int64_t element_bytes; /* of a weight, an activation, a cached value */

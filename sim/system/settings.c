@@ -92,7 +92,7 @@ const struct param system_params[] = {
     KEY("unroll.maximum", PARAM_U32, unroll_maximum, "steps", "1", 1, 64,
         "steps of a batch that the host starts before it looks again, at most; those that find "
         "their "
-        "block done are computed in vain"),
+        "block done are discarded"),
     KEY("unroll.expected_tpf", PARAM_U32, unroll_expected_tpf, "tokens", "8", 1, 65536,
         "and one for each so many positions that are still masked in the batch"),
     FLAG(skip_ahead, "on",
