@@ -6,7 +6,7 @@
 #   LIBRARY   libunmask_cuda.so, or cpu
 #   PROMPTS   a folder of TASK.jsonl (experiments/train/prompts)
 #   WEIGHTS   checkpoint folders (experiments/train); those that say block_size are block-causal
-# Environment: jobs (pairs of a model and a task at a time; default: 1), tasks (default: gsm hops lookup pick shots), most (problems a task; default: all),
+# Environment: traces=0 (no decode traces, which take time), jobs (pairs of a model and a task at a time; default: 1), tasks (default: gsm hops lookup pick shots), most (problems a task; default: all),
 # seconds (a run; default: 60), minutes (all of them; default: 9), only (a pattern of names), gpu (default: h100).
 # What is there already is not run again, so that the same command goes on where it was cut off.
 # A run that fails or takes longer leaves NAME.err and the others go on.
@@ -30,7 +30,7 @@ one() {
     [[ $name == $only ]] || return 0
     [ -s "$at.json" ] && return 0
     [ "$SECONDS" -ge "$end" ] && { n_left=$((n_left + 1)); return 0; }
-    [ "$traced" = 1 ] && extra+=(--decode-out "$at.db")
+    [ "$traced" = 1 ] && [ "${traces:-1}" = 1 ] && extra+=(--decode-out "$at.db")
     [ "$at" != "$reference" ] && [ -s "$reference.out" ] && extra+=(--reference "$reference.out")
     if timeout -k 5 "$seconds" "$unmask" run "${backend[@]}" --weights "$weights" --roofline \
         --workload "$out/$task.jsonl" --output-tokens "$tokens" --set block_tokens=32 \
