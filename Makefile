@@ -206,7 +206,7 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c $(wildcard sim/base/*.c sim/model/*.c traces/*.c
 	$(say) FUZZ $<
 	$(Q)clang $(CPPFLAGS) $(CSTD) -g -O1 -fsanitize=fuzzer,address,undefined \
 	    -fno-sanitize-recover=undefined -o $@ $^ \
-	    -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lm
+	    -lsqlite3 -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lm
 
 fuzz: $(FUZZERS:%=%.run) ## run every fuzz target for FUZZ_SECONDS seconds
 $(FUZZERS:%=%.run): %.run: %

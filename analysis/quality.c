@@ -31,6 +31,20 @@ void mcnemar_finish(struct mcnemar *test) {
     test->p = fmin(1, 2 * tail);
 }
 
+void quality_add(struct quality *sum, const json_t *summary) {
+    const json_t *of = json_object_get(summary, "quality");
+    sum->served += (uint64_t)json_integer_value(json_object_get(of, "served"));
+    sum->judged += (uint64_t)json_integer_value(json_object_get(of, "judged"));
+    sum->right += (uint64_t)json_integer_value(json_object_get(of, "right"));
+    sum->compared += (uint64_t)json_integer_value(json_object_get(of, "compared"));
+    sum->agreed += (uint64_t)json_integer_value(json_object_get(of, "agreed"));
+}
+
+json_t *mcnemar_json(const struct mcnemar *test) {
+    return json_pack("{s:I, s:I, s:I, s:f}", "pairs", (json_int_t)test->pairs, "gained",
+                     (json_int_t)test->gained, "lost", (json_int_t)test->lost, "p", test->p);
+}
+
 static json_t *number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }

@@ -25,6 +25,9 @@ struct share {
 };
 struct share quality_share(uint64_t n, uint64_t of);
 
+/* Adds up the numbers of a summary's quality, marks not among them; nothing where it has none. */
+void quality_add(struct quality *sum, const json_t *summary);
+
 /* Of prompts that both judged; p is two-sided. */
 struct mcnemar {
     uint64_t pairs, gained, lost; /* gained: ours is right and the base's is not */
@@ -33,6 +36,8 @@ struct mcnemar {
 /* Adds pairs, gained and lost; the marks are of the same prompts. */
 void mcnemar_add(struct mcnemar *test, const char *ours, const char *base);
 void mcnemar_finish(struct mcnemar *test);
+/* {pairs, gained, lost, p} */
+json_t *mcnemar_json(const struct mcnemar *test);
 
 /* The object of `run --json`. `answer_tokens` are those of the run's requests, `tokens_run` all
  * that its steps processed, 0 where nobody counted. NULL when memory is out. */

@@ -61,12 +61,13 @@ const struct option text_options[] = {
      "the chat template around every prompt: none, llada, ling, chatml, dream, qwen2.5 or qa; "
      "default: none, and for generate --text that of the folder",
      false},
+    {"reference", "FILE", "--outputs of another run of the same prompts, for the share that agrees",
+     false},
     {NULL, NULL, NULL, false},
 };
 
-const struct option output_options[] = {
-    {"outputs", "FILE", "write the outputs as JSON lines", false},
-    {"reference", "FILE", "outputs of another run of these prompts, for the share that agrees",
+const struct option clock_options[] = {
+    {"clock", "WORD", "of cpu and cuda: real (the default), or virtual, which skips idle time",
      false},
     {NULL, NULL, NULL, false},
 };
@@ -227,17 +228,29 @@ int asked_profile(const struct options *options, struct asked *asked, struct err
     return status;
 }
 
+static int read_clock(const struct options *options, struct backend_request *out, struct err *err) {
+    const char *clock = options_text(options, "clock");
+    if (clock == NULL) {
+        return 0;
+    }
+    out->skips_idle = strcmp(clock, "virtual") == 0;
+    return out->skips_idle || strcmp(clock, "real") == 0
+               ? 0
+               : err_usage(err, "--clock: '%s' is neither real nor virtual", clock);
+}
+
 int asked_backend(const struct options *options, struct backend_request *out, struct err *err) {
+    static const char *const alone[] = {"weights", "library",   "eos",
+                                        "outputs", "reference", "clock"};
     const char *name = options_text(options, "backend");
     *out = (struct backend_request){0};
+    for (size_t i = 0; i < sizeof alone / sizeof alone[0]; i++) {
+        if ((name == NULL || strcmp(name, "sim") == 0) && options_has(options, alone[i])) {
+            return err_usage(err, "--%s is for the back ends cpu and cuda", alone[i]);
+        }
+    }
     if (name == NULL || strcmp(name, "sim") == 0) {
-        const char *alone = options_has(options, "weights")     ? "weights"
-                            : options_has(options, "library")   ? "library"
-                            : options_has(options, "eos")       ? "eos"
-                            : options_has(options, "outputs")   ? "outputs"
-                            : options_has(options, "reference") ? "reference"
-                                                                : NULL;
-        return alone == NULL ? 0 : err_usage(err, "--%s is for the back ends cpu and cuda", alone);
+        return 0;
     }
     if (strcmp(name, "cpu") != 0 && strcmp(name, "cuda") != 0) {
         return err_usage(err, "--backend: this program has no '%s'; it has: sim, cpu, cuda", name);
@@ -249,7 +262,7 @@ int asked_backend(const struct options *options, struct backend_request *out, st
     if (status == 0 && options_has(options, "weights")) {
         status = asked_path(options, "weights", &out->weights, err);
     }
-    return status;
+    return status != 0 ? status : read_clock(options, out, err);
 }
 
 const struct model *asked_model_of_weights(const char *weights, char *path, struct err *err) {

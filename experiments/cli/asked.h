@@ -21,8 +21,8 @@ extern const struct option system_option[];     /* --system */
 extern const struct option workload_options[];  /* workload, arrivals, lengths, seed */
 extern const struct option objective_options[]; /* bounds on latency, first block, token */
 extern const struct option backend_options[];   /* what executes, and its weights */
-extern const struct option text_options[];      /* tokenizer, chat template */
-extern const struct option output_options[];    /* outputs, and what they are compared with */
+extern const struct option clock_options[];     /* --clock */
+extern const struct option text_options[];      /* tokenizer, chat template, reference */
 extern const struct option record_options[];    /* database and what it keeps */
 extern const struct option job_options[];       /* -j */
 
@@ -49,7 +49,7 @@ int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t 
 int asked_read_system(const struct options *options, struct asked *asked, struct system **out,
                       struct err *err);
 
-/* --backend, --weights and --library; asked_read and asked_read_system read them, too. The CPU back
+/* --backend, --weights, --eos, --library and --clock; asked_read and asked_read_system read them, too. The CPU back
  * end stands for the GPU "cpu" and computes in four-byte elements unless something else is set. */
 int asked_backend(const struct options *options, struct backend_request *out, struct err *err);
 

@@ -104,6 +104,59 @@ static void print_table(const struct comparison *c, FILE *out) {
     }
 }
 
+/* "72.5 (66.9 to 77.5)" */
+static void add_share(struct table *table, uint64_t n, uint64_t of) {
+    struct share share = quality_share(n, of);
+    char text[64] = "-";
+    if (of > 0) {
+        snprintf(text, sizeof text, "%.1f (%.1f to %.1f)", 100 * share.value, 100 * share.low,
+                 100 * share.high);
+    }
+    table_shown(table, 100 * share.value, text);
+}
+
+static double quality_mean(const struct sample *sample, const char *key) {
+    double sum = 0;
+    for (size_t i = 0; i < sample->n; i++) {
+        sum += cmd_number(sample->runs[i], "quality", key);
+    }
+    return sum / (double)sample->n;
+}
+
+/* Where prompts were asked. */
+static void print_quality(const struct comparison *c, FILE *out) {
+    uint64_t served = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        served += sample_quality(&c->samples[i]).served;
+    }
+    if (served == 0) {
+        return;
+    }
+    struct table *table = table_open("system|right|of|right_%|gained|lost|p|agree_%|answer tok/s|"
+                                     "tokens/right");
+    for (size_t i = 0; i < c->n; i++) {
+        const struct sample *sample = &c->samples[i];
+        struct quality quality = sample_quality(sample);
+        struct mcnemar test = sample_mcnemar(sample, &c->samples[0]);
+        table_add(table, "s i i", c->names[i], (int64_t)quality.right, (int64_t)quality.judged);
+        add_share(table, quality.right, quality.judged);
+        if (i > 0 && test.pairs > 0) {
+            table_add(table, "i i %.2g", (int64_t)test.gained, (int64_t)test.lost, test.p);
+        } else {
+            table_add(table, "- - -");
+        }
+        add_share(table, quality.agreed, quality.compared);
+        table_add(table, "%.4g %.4g", quality_mean(sample, "answer_tok_s"),
+                  quality_mean(sample, "tokens_run_per_right"));
+    }
+    fprintf(out,
+            "\nright answers, 95 %% intervals; gained, lost: prompts that one of the two, the "
+            "system and %s, answered rightly; p: McNemar's exact test\n",
+            c->names[0]);
+    table_print(table, out);
+    table_close(table);
+}
+
 /* ours - base with its interval, seed by seed. */
 static void print_differences(const struct comparison *c, FILE *out) {
     static const enum quantity shown[] = {Q_THROUGHPUT, Q_MEAN, Q_P50, Q_P99, Q_TTFT, Q_GOODPUT};
@@ -233,6 +286,7 @@ void comparison_print(const struct comparison *c, FILE *out) {
         fprintf(out, "\n\n");
     }
     print_table(c, out);
+    print_quality(c, out);
     if (c->n_seeds > 1 && c->n > 1) {
         print_differences(c, out);
     }

@@ -80,6 +80,16 @@ static struct warnings warnings_of(const struct sweep *sweep, size_t point) {
 
 /* ---- for people ---- */
 
+/* Whether prompts were asked at any point. */
+static bool asks(const struct sweep *sweep) {
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        if (sample_quality(&sweep->samples[p]).served > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static struct table *open_table(const struct sweep *sweep) {
     struct table *table = table_open("");
     for (size_t a = 0; a < sweep->n_axes; a++) {
@@ -90,6 +100,7 @@ static struct table *open_table(const struct sweep *sweep) {
     table_columns(table, compares_systems(sweep) ? "x tok/s|x mean" : "");
     table_columns(table, "mean_s|p99_s|ttft_s");
     table_columns(table, sweep->has_slo ? "goodput|attain_%" : "");
+    table_columns(table, asks(sweep) ? "right_%|agree_%" : "");
     table_columns(table, "done|rejected|prices|note");
     return table;
 }
@@ -125,6 +136,11 @@ static void add_row(const struct sweep *sweep, size_t point, struct table *table
     if (sweep->has_slo) {
         sample_cell(table, sample, Q_GOODPUT, 3);
         sample_cell(table, sample, Q_ATTAINMENT, 1);
+    }
+    if (asks(sweep)) {
+        struct quality quality = sample_quality(sample);
+        table_number(table, 100 * quality_share(quality.right, quality.judged).value, "%.1f");
+        table_number(table, 100 * quality_share(quality.agreed, quality.compared).value, "%.1f");
     }
     table_add(table, "%.0f %.0f s", sample_mean(sample, "completed"),
               sample_mean(sample, "rejected"),

@@ -13,9 +13,9 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_compare[] = {
-    own_options,      device_options,    policy_options,
-    workload_options, objective_options, record_options,
-    job_options,      json_options,      NULL,
+    own_options,    device_options, policy_options,   backend_options,
+    clock_options,  text_options,   workload_options, objective_options,
+    record_options, job_options,    json_options,     NULL,
 };
 
 static int read_systems(const char *text, struct comparison *out, struct err *err) {
@@ -109,7 +109,9 @@ const struct command command_compare = {
         "for every system. All systems meet the same arrivals, lengths and draws of a seed, so\n"
         "that with --seeds their differences are paired: means have 95 % intervals, and where\n"
         "that of a difference holds 0 the two are not distinguishable. --same-requests leaves\n"
-        "out of every system's figures what some system rejected.",
+        "out of every system's figures what some system rejected. The back ends cpu and cuda\n"
+        "execute one system after the other; where the workload is a file of prompts their\n"
+        "right answers stand side by side, with McNemar's exact test for the same prompts.",
     .options = options_of_compare,
     .run = run,
 };

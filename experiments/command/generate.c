@@ -29,6 +29,7 @@ static const struct option own_options[] = {
      "how many positions to decode; default: what a line of prompts says, else 256, or as many as "
      "the context leaves",
      false},
+    {"outputs", "FILE", "write what was answered as JSON lines", false},
     {"seed", "N", "of all random streams (default: 1)", false},
     {"decode-out", "FILE",
      "write what each pass said of each position and committed: a decode trace, a SQLite file",
@@ -37,8 +38,7 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_generate[] = {
-    system_option,  policy_options, backend_options, text_options,
-    output_options, own_options,    json_options,    NULL,
+    system_option, policy_options, backend_options, text_options, own_options, json_options, NULL,
 };
 
 /* One prompt on its way through the loop. */

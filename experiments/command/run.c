@@ -10,21 +10,21 @@
 #include "experiments/run/decode_out.h"
 
 static const struct option own_options[] = {
-    {"clock", "WORD", "of cpu and cuda: real (the default), or virtual, which skips idle time",
-     false},
     {"decode", "FILE", "take what each pass commits from this decode trace; sim only", false},
     {"decode-out", "FILE",
      "write what each pass committed and, on cpu and cuda, what it said of each position: a decode "
      "trace, a SQLite file",
+     false},
+    {"outputs", "FILE", "of cpu and cuda: write what was answered to prompts, as JSON lines",
      false},
     {"timeline", "FILE", "write a timeline for ui.perfetto.dev", false},
     {NULL, NULL, NULL, false},
 };
 
 static const struct option *const options_of_run[] = {
-    system_option,    device_options, policy_options, backend_options,
-    workload_options, text_options,   output_options, objective_options,
-    record_options,   own_options,    json_options,   NULL,
+    system_option,  device_options, policy_options,   backend_options,
+    clock_options,  text_options,   workload_options, objective_options,
+    record_options, own_options,    json_options,     NULL,
 };
 
 /* Where the run goes besides the summary. */
@@ -179,21 +179,6 @@ static int print(const struct options *options, const struct composition *compos
     return status != 0 ? status : cmd_print_json(object, err);
 }
 
-static int read_clock(const struct options *options, struct backend_request *backend,
-                      struct err *err) {
-    const char *clock = options_text(options, "clock");
-    if (clock == NULL) {
-        return 0;
-    }
-    if (backend->name == NULL) {
-        return err_usage(err, "--clock is for the back ends cpu and cuda");
-    }
-    backend->skips_idle = strcmp(clock, "virtual") == 0;
-    return backend->skips_idle || strcmp(clock, "real") == 0
-               ? 0
-               : err_usage(err, "--clock: '%s' is neither real nor virtual", clock);
-}
-
 static int read_decode(const struct options *options, struct run_request *request,
                        struct err *err) {
     int status = asked_path(options, "decode", &request->decode_path, err);
@@ -226,9 +211,6 @@ static int run(const struct options *options, struct err *err) {
     int status = asked_read(options, &asked, err);
     if (status == 0) {
         status = asked_systems_file(options, &asked, err);
-    }
-    if (status == 0) {
-        status = read_clock(options, &asked.request.backend, err);
     }
     if (status == 0) {
         status = read_decode(options, &asked.request, err);

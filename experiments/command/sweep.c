@@ -31,8 +31,8 @@ static const struct option seed_options[] = {
 };
 
 static const struct option *const options_of_sweep[] = {
-    sweep_price_options, seed_options, objective_options, sweep_record_options, job_options,
-    json_options,        NULL};
+    sweep_price_options, seed_options,         backend_options, clock_options, text_options,
+    objective_options,   sweep_record_options, job_options,     json_options,  NULL};
 
 /* The keys of [sweep], in the order in which the grid runs: the last one varies fastest. */
 static const char *const axis_keys[] = {
@@ -186,14 +186,8 @@ static int apply(const struct axis *axis, const char *value, struct asked *asked
 /* The settings of one point; its seeds differ in nothing else. */
 static int ask_point(const struct options *options, struct sweep *sweep, size_t point,
                      struct err *err) {
-    const struct options nothing = {0};
     struct asked *asked = &sweep->asked[point];
-    int status = asked_read(&nothing, asked, err);
-    status = status != 0 ? status : asked_profile(options, asked, err);
-    status = status != 0 ? status : asked_objectives(options, &asked->request.slo, err);
-    if (status == 0 && options_has(options, "host")) {
-        status = asked_set(asked, "host", options_text(options, "host"), "--host", err);
-    }
+    int status = asked_read(options, asked, err);
     for (size_t a = 0; status == 0 && a < sweep->n_axes; a++) {
         status = apply(&sweep->axes[a], sweep_value(sweep, point, a), asked, err);
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "analysis/store.h"
+#include "experiments/cli/asked.h"
 #include "experiments/run/compose.h"
 #include "experiments/study/jobs.h"
 
@@ -18,6 +19,48 @@ static int take_options(const json_t *args, struct workload_options *out, struct
     return status != 0 ? status : job_number(args, "rate", 1e-9, 1e9, &out->rate_per_s, err);
 }
 
+/* Paths are looked for as other files of a study are. */
+struct live_paths {
+    char weights[1024], tokenizer[1024], reference[1024], config[256];
+};
+
+static const char *path_of(const json_t *args, const char *key, char path[1024]) {
+    const char *given = job_text(args, key);
+    bool is_path = given != NULL && strncmp(given, "random:", strlen("random:")) != 0;
+    return is_path ? job_path(path, 1024, given) : given;
+}
+
+/* Runs of a device, which skip idle time; prompts also of simulated ones. */
+static int take_backend(const json_t *args, struct live_paths *paths, struct setting *settings,
+                        struct run_request *request, struct err *err) {
+    struct backend_request *backend = &request->backend;
+    backend->name = job_text(args, "backend");
+    request->questions =
+        (struct questions_request){.tokenizer = path_of(args, "tokenizer", paths->tokenizer),
+                                   .reference = path_of(args, "reference", paths->reference),
+                                   .chat = job_text(args, "chat")};
+    if (backend->name == NULL || strcmp(backend->name, "sim") == 0) {
+        backend->name = NULL;
+        return 0;
+    }
+    backend->skips_idle = true;
+    backend->weights = path_of(args, "weights", paths->weights);
+    backend->weights = backend->weights != NULL ? backend->weights : "random:1";
+    request->questions.weights = backend->weights;
+    if (strcmp(backend->name, "cpu") == 0 && request->n_settings < JOB_MOST_SETTINGS) {
+        struct setting *setting = &settings[request->n_settings++];
+        *setting = (struct setting){0};
+        snprintf(setting->key, sizeof setting->key, "runtime.element_bytes");
+        snprintf(setting->value, sizeof setting->value, "4");
+        snprintf(setting->place, sizeof setting->place, "backend = cpu of the study");
+    }
+    const struct model *model = asked_model_of_weights(backend->weights, paths->config, err);
+    if (request->model == NULL && model != NULL) {
+        request->model = model->path != NULL ? model->path : model->name;
+    }
+    return err->kind == ERR_NONE ? 0 : (int)err->kind;
+}
+
 /* A run that does not fit its GPU is a row that says so. */
 static int run(void **state, const json_t *args, json_t *row, json_t *rows, struct err *err) {
     (void)state;
@@ -28,9 +71,11 @@ static int run(void **state, const json_t *args, json_t *row, json_t *rows, stru
                                   .systems_path = job_text(args, "systems_file"),
                                   .workload = job_text(args, "workload"),
                                   .settings = settings};
+    struct live_paths paths;
     json_t *summary = NULL;
     int status = job_settings(args, settings, &request.n_settings, err);
     status = status != 0 ? status : take_options(args, &request.options, err);
+    status = status != 0 ? status : take_backend(args, &paths, settings, &request, err);
     status = status != 0 ? status : compose_summary(&request, &summary, err);
     if (status != 0 && err->code == ERR_NO_ROOM) {
         json_object_set_new(row, "no_result", json_string(err->text));
@@ -47,10 +92,11 @@ static int run(void **state, const json_t *args, json_t *row, json_t *rows, stru
 
 const struct job job_run = {
     .name = "run",
-    .doc = "simulated runs; its columns are the fields of `unmask run --json`",
+    .doc = "runs, simulated or of a back end; its columns are the fields of `unmask run --json`",
     .required = (const char *const[]){"system", "gpu", "workload", NULL},
     .optional = (const char *const[]){"model", "rate", "input_tokens", "output_tokens", "requests",
-                                      "seed", "systems_file", NULL},
+                                      "seed", "systems_file", "backend", "weights", "tokenizer",
+                                      "chat", "reference", NULL},
     .takes_settings = true,
     .fill = run,
 };

@@ -167,6 +167,10 @@ static void put_relation(const struct comparison *c, size_t i, json_t *object) {
     json_object_set_new(object, "speedup", number_or_null(speedup.mean));
     json_object_set_new(object, "latency_ratio",
                         number_or_null(shows_latency ? latency.mean : (double)NAN));
+    if (sample_quality(ours).judged > 0) {
+        struct mcnemar test = sample_mcnemar(ours, base);
+        json_object_set_new(object, "mcnemar", mcnemar_json(&test));
+    }
     json_object_set_new(object, "warnings", caution_json(&c->warnings[i]));
 }
 

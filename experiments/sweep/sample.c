@@ -97,6 +97,29 @@ void sample_warn_of_ties(const struct sample *ours, const struct sample *base,
     }
 }
 
+struct quality sample_quality(const struct sample *sample) {
+    struct quality sum = {.marks = ""};
+    for (size_t i = 0; i < sample->n; i++) {
+        quality_add(&sum, sample->runs[i]);
+    }
+    return sum;
+}
+
+static const char *marks_of(const json_t *run) {
+    const char *marks =
+        json_string_value(json_object_get(json_object_get(run, "quality"), "marks"));
+    return marks != NULL ? marks : "";
+}
+
+struct mcnemar sample_mcnemar(const struct sample *ours, const struct sample *base) {
+    struct mcnemar test = {0};
+    for (size_t i = 0; i < ours->n; i++) {
+        mcnemar_add(&test, marks_of(ours->runs[i]), marks_of(base->runs[i]));
+    }
+    mcnemar_finish(&test);
+    return test;
+}
+
 size_t sample_warns(const struct sample *sample, enum warning_code code) {
     size_t n = 0;
     for (size_t i = 0; i < sample->n; i++) {

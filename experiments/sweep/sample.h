@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "analysis/quality.h"
 #include "analysis/spread.h"
 #include "sim/base/warning.h"
 
@@ -60,6 +61,11 @@ void sample_warn_of_one_seed(struct warnings *out);
 /* Warns of what `n_seeds` seeds do not tell apart; `ours_name` is "X is" or "". */
 void sample_warn_of_ties(const struct sample *ours, const struct sample *base,
                          const char *ours_name, const char *base_name, struct warnings *out);
+
+/* Of all the runs that were asked prompts; served 0: none was. */
+struct quality sample_quality(const struct sample *sample);
+/* Prompt by prompt, seed by seed. */
+struct mcnemar sample_mcnemar(const struct sample *ours, const struct sample *base);
 
 /* Whether any of the runs warns so; in how many, and the sentence of the first that does. */
 size_t sample_warns(const struct sample *sample, enum warning_code code);

@@ -155,6 +155,53 @@ TEST(a_workload_of_prompts_is_served_and_judged) {
     free(text);
 }
 
+/* compare has the pairs of prompts, a sweep its columns, a study the fields of quality. */
+TEST(right_answers_stand_side_by_side) {
+    const char *folder = sevens(), *file = scratch_write("p.jsonl", prompts);
+    const char *outputs = scratch_path("o.jsonl");
+#define TEXTS "--tokenizer", folder, "--clock", "virtual"
+#define ASKED SMALL, TEXTS, "--roofline", "--workload", file, "--output-tokens", "8"
+    free(PRINTS("run", ASKED, "--system", "vanilla", "--outputs", outputs));
+    json_t *both = parse(PRINTS("compare", "--systems", "vanilla,dllm-serve", ASKED, "--reference",
+                                outputs, "--json"));
+    ck_assert_uint_eq(json_array_size(both), 2);
+    for (size_t i = 0; i < 2; i++) {
+        json_t *one = json_array_get(both, i);
+        ck_assert(number(one, "quality", "right") == 2 && number(one, "quality", "compared") == 4);
+        ck_assert(number(one, "mcnemar", "pairs") == 3 && number(one, "mcnemar", "p") == 1);
+        ck_assert(i == 1 || number(one, "quality", "agreement") == 1);
+    }
+    json_decref(both);
+    char *text = PRINTS("compare", "--systems", "vanilla,dllm-serve", ASKED, "--seeds", "2");
+    ck_assert_ptr_nonnull(strstr(text, "\nright answers, 95 % intervals"));
+    ck_assert_ptr_nonnull(strstr(text, "66.7 (30.0 to 90.3)")); /* 4 of 6 */
+    free(text);
+    char ini[1024];
+    snprintf(ini, sizeof ini,
+             "[sweep]\nsystems = vanilla\nmodels = llada-tiny\nworkloads = %s\n"
+             "output_tokens = 8\nset.block_tokens = 4, 8\nset.memory_utilization = 0.04\n"
+             "set.reserve_bytes = 16MiB\n",
+             file);
+    text = PRINTS("sweep", scratch_write("s.ini", ini), "--backend", "cpu", TEXTS);
+    ck_assert_ptr_nonnull(strstr(text, "right_%  agree_%"));
+    ck_assert_ptr_nonnull(strstr(text, "66.7"));
+    free(text);
+    snprintf(ini, sizeof ini,
+             "[figure]\ntitle = x\nkind = table\n"
+             "query = SELECT system AS x, quality_accuracy AS y, quality_accuracy_low AS low, "
+             "quality_accuracy_high AS high FROM run\n[run]\nsystem = vanilla\ngpu = cpu\n"
+             "backend = cpu\nmodel = llada-tiny\nworkload = %s\ntokenizer = %s\n"
+             "output_tokens = 8\nset block_tokens = 4\nset memory_utilization = 0.04\n"
+             "set reserve_bytes = 16MiB\n",
+             file, folder);
+    free(PRINTS("figure", scratch_write("quality.ini", ini), "--out", scratch_folder));
+    text = scratch_read(scratch_path("quality.csv"));
+    ck_assert_msg(strstr(text, "vanilla,0.6666666") != NULL, "%s", text);
+    free(text);
+#undef ASKED
+#undef TEXTS
+}
+
 TEST(bad_input_is_told_in_one_sentence) {
     const char *folder = folder_of("ling");
     char sentence[1024];
