@@ -17,11 +17,20 @@ struct eviction_view {
     int32_t frontier;   /* right-most position kept so far in this block, -1: none */
 };
 
+/* What a step of a request decided, in its active block. */
+struct learned {
+    uint32_t n;            /* positions committed; 0: the block begins, and there is nothing else */
+    const uint8_t *commit; /* [block_length], 1: this one */
+    const float *entropy;  /* [block_length], of the distributions that those committed were taken
+                              from, in nats; NULL unless the policy reads it */
+};
+
 enum { CACHE_MAX_MEMORY_BYTES = 4096 }; /* of a request */
 
 struct cache_policy {
     struct policy policy;
-    uint32_t memory_bytes; /* what it remembers of each request, zeros at first */
+    uint32_t memory_bytes;  /* what it remembers of each request, zeros at first */
+    uint32_t reads_entropy; /* 1: learn reads entropies, which the head then makes beside tokens */
 
     /* The row sets of the request's next step, every field of them, and for how many consecutive
      * steps they hold, >= 1, unless the block ends before. A pure function of the arguments.
@@ -50,8 +59,11 @@ struct cache_policy {
     uint32_t (*evict)(const void *state, const void *memory, const struct eviction_view *view,
                       uint8_t *keep);
 
-    /* May be NULL. A block of the request begins (n 0), or a step of it committed n > 0. */
-    void (*learn)(const void *state, void *memory, const struct request *request, uint32_t n);
+    /* May be NULL. A block of the request begins, or a step of it committed something. A simulation
+     * takes entropies from the confidences that it draws, by the decode process's assumed shape of
+     * a distribution (sim/decode/process.h). */
+    void (*learn)(const void *state, void *memory, const struct request *request,
+                  const struct learned *learned);
 };
 
 /* The answer to the request's next step; returns for how many steps it holds. memory NULL: nothing

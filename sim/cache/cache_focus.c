@@ -63,17 +63,18 @@ static uint32_t evict(const void *state, const void *memory, const struct evicti
                         (double)fmaxf(yield->mean, 1), view->frontier, keep);
 }
 
-static void learn(const void *state, void *memory, const struct request *request, uint32_t n) {
+static void learn(const void *state, void *memory, const struct request *request,
+                  const struct learned *learned) {
     const struct focus_rule rule = rule_of(state);
     struct focus_yield *yield = memory;
     (void)request;
     if (yield->mean == 0) {
         focus_yield_init(yield);
     }
-    if (n == 0) {
+    if (learned->n == 0) {
         focus_yield_begin_block(yield, &rule);
     } else {
-        focus_yield_add(yield, &rule, n);
+        focus_yield_add(yield, &rule, learned->n);
     }
 }
 

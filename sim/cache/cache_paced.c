@@ -1,11 +1,7 @@
 /* Renewal paced by what is decoded: rows go stale as tokens take the place of masks, so all of them
  * are renewed once so many tokens were decoded since they last were, in however many steps and
- * blocks. In between, what is masked runs, and what the step before decided, once more.
- * EntropyCache (arXiv 2603.18489) has this shape; its signal is the largest entropy among the
- * tokens just decoded, of which neither the simulation nor the device tells a policy: here it is
- * their number.
- */
-#include "sim/cache/cache.h"
+ * blocks (entropy asks which tokens they were). */
+#include "sim/cache/renewal.h"
 
 struct state {
     uint32_t renew_tokens;
@@ -25,26 +21,17 @@ static uint32_t plan(const void *opaque, const void *opaque_memory, const struct
                      struct row_sets *rows) {
     const struct state *state = opaque;
     const struct memory *memory = opaque_memory;
-    uint32_t canvas = request->canvas_tokens, start = request->block_start;
-    bool renews = request->steps == 0 || memory->decoded >= state->renew_tokens;
-    /* The last of the block before were decided by the step before. */
-    bool enters = request->step_in_block == 0 && request->block > 0;
-    uint32_t reuses_from = enters ? start - request->block_tokens : start;
-    *rows = (struct row_sets){.kind = ROW_KV,
-                              .settles = BLOCK_DELAYED,
-                              .skips = !renews,
-                              .keep = {{0, canvas}},
-                              .held = canvas};
-    rows_run(rows, renews ? 0 : reuses_from, canvas);
-    return 1;
+    return renewal_rows(request, request->steps == 0 || memory->decoded >= state->renew_tokens,
+                        rows);
 }
 
 /* A renewal that decides tokens leaves their rows as they were before. */
-static void learn(const void *state, void *opaque, const struct request *request, uint32_t n) {
+static void learn(const void *state, void *opaque, const struct request *request,
+                  const struct learned *learned) {
     struct memory *memory = opaque;
-    bool renewed = n > 0 && request->span.phase == PHASE_REFRESH;
+    bool renewed = learned->n > 0 && request->span.phase == PHASE_REFRESH;
     (void)state;
-    memory->decoded = (renewed ? 0 : memory->decoded) + n;
+    memory->decoded = (renewed ? 0 : memory->decoded) + learned->n;
 }
 
 const struct cache_policy cache_paced = {

@@ -90,6 +90,24 @@ static uint32_t walk_commits(struct rng *rng, const struct request *request, uin
     }
 }
 
+/* The policy learns that a block begins (n 0), or that a step decided the first n of its `masked`
+ * positions; how unsure the model was of them is drawn. */
+static void teach(struct guard *guard, struct rng *rng, void *memory, const struct request *request,
+                  uint32_t masked, uint32_t n) {
+    const struct cache_policy *cache = &guard->outer.cache;
+    uint8_t commit[EXERCISE_SLOTS] = {0};
+    float entropy[EXERCISE_SLOTS] = {0};
+    uint32_t first = request->block_length - masked;
+    for (uint32_t i = first; i < first + n; i++) {
+        commit[i] = 1;
+        entropy[i] = cache->reads_entropy ? 12 * (float)rng_uniform(rng) : 0;
+    }
+    const struct learned learned = {n, commit, cache->reads_entropy ? entropy : NULL};
+    if (cache->learn != NULL) {
+        cache->learn(guard, memory, request, &learned);
+    }
+}
+
 /* How many of the decided positions of the block stand in front, which of its positions a policy
  * that leaves some out finds uncached, and which of them an
  * eviction left: any that it may meet. */
@@ -215,9 +233,7 @@ static void walk_evicting_step(struct guard *guard, struct rng *rng, struct requ
     request->step_in_block++;
     request->passes_in_block++;
     request->steps++;
-    if (cache->learn != NULL) {
-        cache->learn(guard, memory, request, n);
-    }
+    teach(guard, rng, memory, request, request->masked_in_block + n, n);
 }
 
 static void walk_evictions(struct guard *guard, struct rng *rng) {
@@ -235,9 +251,7 @@ static void walk_evictions(struct guard *guard, struct rng *rng) {
             block->frontier = -1;
             memset(block->masked, 0, fixed);
             memset(block->masked + fixed, 1, request.masked_in_block);
-            if (cache->learn != NULL) {
-                cache->learn(guard, memory, &request, 0);
-            }
+            teach(guard, rng, memory, &request, request.masked_in_block, 0);
             while (request.masked_in_block > 0 && guard->err.kind == ERR_NONE) {
                 walk_evicting_step(guard, rng, &request, block, memory, walk);
             }
@@ -257,17 +271,15 @@ static void walk_canvas(struct guard *guard, struct rng *rng, void *memory, uint
     request.state = REQUEST_RUNNING;
     memset(memory, 0, cache->memory_bytes);
     while (request.state != REQUEST_DONE && guard->err.kind == ERR_NONE) {
-        if (cache->learn != NULL && request.step_in_block == 0) {
-            cache->learn(guard, memory, &request, 0);
+        if (request.step_in_block == 0) {
+            teach(guard, rng, memory, &request, request.masked_in_block, 0);
         }
         if (guard->facts.settles != BLOCK_WHOLE) {
             draw_positions(rng, guard->facts.settles, &request);
         }
         (void)cache_plan(cache, guard, memory, &request);
         uint32_t commits = walk_commits(rng, &request, walk);
-        if (cache->learn != NULL) {
-            cache->learn(guard, memory, &request, commits);
-        }
+        teach(guard, rng, memory, &request, request.masked_in_block, commits);
         advance(&request, commits);
     }
 }

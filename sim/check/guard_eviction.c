@@ -88,31 +88,50 @@ uint32_t guarded_evict(const void *state, const void *memory, const struct evict
 }
 
 static bool learn_once(struct guard *guard, const void *memory, const struct request *request,
-                       uint32_t n, int asking) {
+                       const struct learned *learned, int asking) {
     const struct cache_policy *cache = (const struct cache_policy *)guard->inner;
     uint8_t *copy = guard->scratch->memory[asking];
     uint32_t size = cache->memory_bytes, end = size;
+    uint8_t *commit = guard->scratch->flags[0];
+    float *entropy = guard->scratch->seen_values[0];
+    size_t length = learned->n > 0 ? request->block_length : 0;
+    bool has_entropy = length > 0 && learned->entropy != NULL;
+    const struct learned told = {learned->n, length > 0 ? commit : NULL,
+                                 has_entropy ? entropy : NULL};
     struct request lent;
     memcpy(&lent, request, sizeof lent);
     memcpy(copy, memory, size);
     memset(copy + size, FILL, MARGIN);
+    if (length > 0) {
+        memcpy(commit, learned->commit, length);
+    }
+    if (has_entropy) {
+        memcpy(entropy, learned->entropy, length * sizeof *entropy);
+    }
     guard_enter(guard, "learn");
-    cache->learn(guard->inner_state, copy, &lent, n);
+    cache->learn(guard->inner_state, copy, &lent, &told);
     guard_leave(guard);
+    bool keeps =
+        length == 0 ||
+        (memcmp(commit, learned->commit, length) == 0 &&
+         (!has_entropy || memcmp(entropy, learned->entropy, length * sizeof *entropy) == 0));
     while (end < size + MARGIN && copy[end] == FILL) {
         end++;
     }
     return guard_keeps_request(guard, &lent, request) && guard_keeps_state(guard) &&
+           guard_keeps(guard, PROMISE_READS, keeps,
+                       "writes to what it learns, which it may only read") &&
            guard_keeps(guard, PROMISE_READS, end == size + MARGIN,
                        "writes to byte %u of its memory, beyond its memory_bytes of %u", end, size);
 }
 
-void guarded_learn(const void *state, void *memory, const struct request *request, uint32_t n) {
+void guarded_learn(const void *state, void *memory, const struct request *request,
+                   const struct learned *learned) {
     struct guard *guard = (struct guard *)state;
     uint8_t **copies = guard->scratch->memory;
     uint32_t size = ((const struct cache_policy *)guard->inner)->memory_bytes;
-    if (guard->err.kind == ERR_NONE && learn_once(guard, memory, request, n, 0) &&
-        learn_once(guard, memory, request, n, 1) &&
+    if (guard->err.kind == ERR_NONE && learn_once(guard, memory, request, learned, 0) &&
+        learn_once(guard, memory, request, learned, 1) &&
         guard_keeps(guard, PROMISE_REPEATABLE, memcmp(copies[0], copies[1], size) == 0,
                     "learns differently when told the same again")) {
         memcpy(memory, copies[0], size);

@@ -57,7 +57,8 @@ uint32_t guarded_plan(const void *state, const void *memory, const struct reques
                       struct row_sets *rows);
 uint32_t guarded_evict(const void *state, const void *memory, const struct eviction_view *view,
                        uint8_t *keep);
-void guarded_learn(const void *state, void *memory, const struct request *request, uint32_t n);
+void guarded_learn(const void *state, void *memory, const struct request *request,
+                   const struct learned *learned);
 uint32_t guarded_count(const void *state, const struct request *request, uint32_t *repeat);
 uint32_t guarded_choose(const void *state, const struct request *request,
                         const struct decode_seen *seen, uint8_t *commit);

@@ -23,6 +23,7 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->memory = zeroed(n_slots, system->cache->memory_bytes + 1);
     p->text_end = zeroed(n_slots, sizeof *p->text_end);
     p->delta = zeroed(block, sizeof(float));
+    p->entropy = zeroed(block, sizeof(float));
     choice_init(&p->choice, (uint32_t)block);
     if (system->decoder->credit != NULL) {
         struct decoder_credit credit;
@@ -43,6 +44,7 @@ void positions_fini(struct positions *p) {
     free(p->text_end);
     free(p->earned);
     free(p->delta);
+    free(p->entropy);
     choice_fini(&p->choice);
 }
 
@@ -81,7 +83,8 @@ void positions_enter(struct positions *p, uint32_t slot, const struct request *r
                 n_fixed, row(p, p->masked, slot), row(p, p->uncached, slot));
     lose_credit(p, slot);
     if (p->system->cache->learn != NULL) {
-        p->system->cache->learn(p->system->cache_state, memory_of(p, slot), request, 0);
+        const struct learned nothing = {0};
+        p->system->cache->learn(p->system->cache_state, memory_of(p, slot), request, &nothing);
     }
 }
 
@@ -214,7 +217,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
         .view = &view,
         .block = &p->blocks[slot],
         .keep = row(p, p->keep, slot),
-        .reads_statistics = decoder->reads_statistics != 0,
+        .reads_statistics = decoder->reads_statistics != 0 || p->system->cache->reads_entropy != 0,
         .credit = p->earned != NULL ? &p->credit : NULL,
         .earned = earned_of(p, slot),
     };
@@ -242,6 +245,19 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     (void)choice_mark(&p->choice, asked.block, asked.keep, row(p, p->commit, slot));
 }
 
+static void learn(struct positions *p, uint32_t slot, const struct request *request, uint32_t n) {
+    const struct cache_policy *cache = p->system->cache;
+    struct learned learned = {.n = n, .commit = row(p, p->commit, slot)};
+    if (cache->reads_entropy) {
+        /* Drawn as minus what a model's is. */
+        for (uint32_t i = 0; i < request->block_length; i++) {
+            p->entropy[i] = -p->choice.entropy[i];
+        }
+        learned.entropy = p->entropy;
+    }
+    cache->learn(p->system->cache_state, memory_of(p, slot), request, &learned);
+}
+
 uint32_t positions_pass(struct positions *p, uint32_t slot, const struct request *request,
                         bool known, uint32_t count, bool decides) {
     struct block_state *block = &p->blocks[slot];
@@ -259,7 +275,7 @@ uint32_t positions_pass(struct positions *p, uint32_t slot, const struct request
     }
     block_pass(block, row(p, p->keep, slot), commit);
     if (decides && n > 0 && cache->learn != NULL) {
-        cache->learn(p->system->cache_state, memory_of(p, slot), request, n);
+        learn(p, slot, request, n);
     }
     return n;
 }

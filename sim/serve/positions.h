@@ -23,7 +23,8 @@ struct positions {
     uint32_t *text_end; /* by slot: one past the end of text in the canvas; UINT32_MAX: none */
     float *earned;      /* by slot, two of each position: credit, where decoders give any */
     struct decode_credit credit;
-    float *delta; /* of one request */
+    float *delta;   /* of one request */
+    float *entropy; /* the same, for cache policies that read it */
     struct choice choice;
 };
 

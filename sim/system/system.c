@@ -258,7 +258,8 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .shift_copy = s->runtime.shift_copy,
         .fused_head = s->runtime.fused_head,
         .fused_gate_up = s->runtime.fused_gate_up,
-        .statistics = s->decoder->reads_statistics != 0 || asked->statistics,
+        .statistics =
+            s->decoder->reads_statistics != 0 || s->cache->reads_entropy != 0 || asked->statistics,
         .engine = s->runtime.engine,
         .stored_rows = system_stored_rows(s),
         .evict_wait_ns = s->settings.evict_wait_ns,

@@ -707,10 +707,11 @@ static uint32_t scripted_evict(const void *state, const void *memory,
 }
 
 static void scripted_learn(const void *state, void *memory, const struct request *request,
-                           uint32_t n) {
+                           const struct learned *learned) {
     (void)state, (void)request;
     uint64_t *remembered = memory;
-    remembered[evicted.remembers_too_much ? 1 : 0] += n + (evicted.alternates ? evicted.turn++ : 0);
+    remembered[evicted.remembers_too_much ? 1 : 0] +=
+        learned->n + (evicted.alternates ? evicted.turn++ : 0);
 }
 
 static void assert_evicted(const char *sentence, const char *learning) {
@@ -737,7 +738,8 @@ static void assert_evicted(const char *sentence, const char *learning) {
     ck_assert_uint_eq(kept, sentence[0] == '\0' ? evicted.returned : 5);
     ck_assert_int_eq(memcmp(keep, sentence[0] == '\0' ? evicted.keep : pending, 6), 0);
     if (sentence[0] == '\0') {
-        guard.outer.cache.learn(&guard, &memory, &request, 2);
+        const struct learned learned = {.n = 2, .commit = (const uint8_t[6]){0, 0, 1, 0, 1, 0}};
+        guard.outer.cache.learn(&guard, &memory, &request, &learned);
         ASSERT_SAYS(guard.err.text, learning);
         ck_assert_uint_eq(memory, learning[0] == '\0' ? 42 : 40);
     }

@@ -505,6 +505,30 @@ TEST(what_can_never_run_is_rejected_with_its_reason) {
     system_close(small);
 }
 
+/* A model is never quite sure, and never less sure than of nothing at all. */
+TEST(rows_are_renewed_by_the_entropy_of_what_was_decided) {
+    static const struct arrival arrivals[] = {{.id = 0, .prompt_tokens = 64, .output_tokens = 128},
+                                              {.id = 1, .prompt_tokens = 32, .output_tokens = 96}};
+    static const char *const settings[][4] = {
+        {"cache=entropy", "decoder=threshold", "cache.bound_nats=0", NULL},
+        {"cache=entropy", "decoder=threshold", "cache.bound_nats=1", NULL},
+        {"cache=entropy", "decoder=threshold", "cache.bound_nats=100", NULL}};
+    for (int i = 0; i < 3; i++) {
+        struct system *system = rig_system("fast-dllm", "l40s", true, settings[i]);
+        struct list_source list = {arrivals, 2, 0};
+        struct keeper keeper = {0};
+        rig_run(system, (struct arrival_source){&list, list_next, NULL}, &keeper);
+        for (size_t r = 0; r < keeper.n_requests; r++) {
+            const struct request_record *request = &keeper.requests[r];
+            ck_assert_uint_gt(request->steps, 8);
+            ck_assert_int_eq(request->refresh_steps == request->steps, i == 0);
+            ck_assert_int_eq(request->refresh_steps == 1, i == 2);
+        }
+        keeper_fini(&keeper);
+        system_close(system);
+    }
+}
+
 enum misdeed { LISTS_TWICE, LISTS_FINISHED, OVERFILLS, STARVES };
 static enum misdeed misdeed;
 

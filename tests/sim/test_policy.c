@@ -191,7 +191,7 @@ TEST(paced_renews_by_what_was_decoded) {
     struct request request = request_at(256, 256, 0, 0);
     (void)cache_plan(paced, state, &memory, &request);
     ck_assert_uint_eq(request.span.phase, PHASE_REFRESH);
-    paced->learn(state, &memory, &request, 15);
+    paced->learn(state, &memory, &request, &(struct learned){.n = 15});
     request = request_at(256, 256, 2, 3);
     request.uncached_in_block = 30;
     (void)cache_plan(paced, state, &memory, &request);
@@ -201,11 +201,38 @@ TEST(paced_renews_by_what_was_decoded) {
     (void)cache_plan(paced, state, &memory, &request);
     ck_assert_uint_eq(request.rows.run.first, 256 + 2 * 32);
     ck_assert_uint_eq(request.span.context, 256 + 2 * 32);
-    paced->learn(state, &memory, &request, 1);
+    paced->learn(state, &memory, &request, &(struct learned){.n = 1});
     (void)cache_plan(paced, state, &memory, &request);
     ck_assert_uint_eq(request.span.phase, PHASE_REFRESH);
-    paced->learn(state, &memory, &request, 3);
+    paced->learn(state, &memory, &request, &(struct learned){.n = 3});
     ck_assert_uint_eq(memory, 3);
+    free(state);
+}
+
+/* All of it at first and behind a step that decided a token whose entropy was above the bound, of
+ * those that it decided alone. */
+TEST(entropy_renews_by_how_unsure_the_model_was_of_what_it_decided) {
+    struct err err = {0};
+    const struct cache_policy *cache =
+        (const struct cache_policy *)policy_find(POLICY_CACHE, "entropy", &err);
+    void *state = policy_state(&cache->policy);
+    uint64_t memory = 0;
+    uint8_t commit[32] = {[3] = 1, [7] = 1};
+    float entropy[32] = {[3] = 0.2f, [7] = 0.9f, [9] = 4};
+    const struct learned begins = {0}, decided = {2, commit, entropy};
+    struct request request = request_at(256, 256, 0, 0);
+    (void)cache_plan(cache, state, &memory, &request);
+    ck_assert_uint_eq(request.span.phase, PHASE_REFRESH);
+    request = request_at(256, 256, 0, 1);
+    request.uncached_in_block = 30;
+    cache->learn(state, &memory, &request, &decided);
+    (void)cache_plan(cache, state, &memory, &request);
+    ck_assert_uint_eq(request.span.phase, PHASE_REUSE);
+    entropy[7] = 1.1f;
+    cache->learn(state, &memory, &request, &decided);
+    cache->learn(state, &memory, &request, &begins);
+    (void)cache_plan(cache, state, &memory, &request);
+    ck_assert_uint_eq(request.span.phase, PHASE_REFRESH);
     free(state);
 }
 

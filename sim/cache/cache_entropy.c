@@ -1,0 +1,57 @@
+/* EntropyCache (arXiv 2603.18489): tokens that the model was unsure of change what it attends to
+ * the most, so all rows are renewed when the largest entropy among the tokens that a step decided
+ * is above a bound; tokens just decided are computed once more in any case.
+ *
+ * Of the paper its abstract is followed. The bound is assumed. The paper computes the k most
+ * recently decoded tokens once more, here they are those of the step before, however many. */
+#include "sim/cache/renewal.h"
+
+struct state {
+    double bound_nats;
+};
+
+/* Of a request. */
+struct memory {
+    uint64_t renews;
+};
+
+static const struct param params[] = {
+    {"bound_nats", PARAM_F64, 0, "nats", "1", 0, 100, NULL, offsetof(struct state, bound_nats),
+     "largest entropy of a decided token behind which rows are reused (assumed)"},
+};
+
+static uint32_t plan(const void *state, const void *opaque, const struct request *request,
+                     struct row_sets *rows) {
+    const struct memory *memory = opaque;
+    (void)state;
+    return renewal_rows(request, request->steps == 0 || memory->renews != 0, rows);
+}
+
+static void learn(const void *opaque, void *opaque_memory, const struct request *request,
+                  const struct learned *learned) {
+    const struct state *state = opaque;
+    struct memory *memory = opaque_memory;
+    if (learned->n == 0) {
+        return;
+    }
+    memory->renews = 0;
+    for (uint32_t i = 0; i < request->block_length; i++) {
+        memory->renews |= learned->commit[i] && (double)learned->entropy[i] > state->bound_nats;
+    }
+}
+
+const struct cache_policy cache_entropy = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_CACHE,
+               .size = sizeof(struct cache_policy),
+               .state_bytes = sizeof(struct state),
+               .name = "entropy",
+               .doc =
+                   "renewed when a decided token was unsure (EntropyCache); its bound is assumed",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
+    .memory_bytes = sizeof(struct memory),
+    .reads_entropy = 1,
+    .plan = plan,
+    .learn = learn,
+};
