@@ -17,8 +17,8 @@ TEST(what_calibration_measures_has_rows_of_a_profile) {
         const struct op_launch *how = op_launches[kind];
         const struct op_type *type = op_types[kind];
         bool by_rows = how->sizes == OP_SIZES_PASS || how->sizes == OP_SIZES_PRODUCT;
-        bool has_rows =
-            type->pass != 0 || type->family == FAMILY_PRODUCT || type->family == FAMILY_EXPERTS;
+        bool has_rows = type->wide != WIDE_NONE || type->family == FAMILY_PRODUCT ||
+                        type->family == FAMILY_EXPERTS;
         ck_assert_msg(!by_rows || (has_rows && how->launch != NULL), "%s", op_kind_names[kind]);
         ck_assert_msg((how->sizes == OP_SIZES_OWN) <= (how->points != NULL), "%s",
                       op_kind_names[kind]);
