@@ -64,7 +64,7 @@ int live_execute(struct live *live, const struct planned_step *planned, uint32_t
                  const uint32_t *commits, struct live_times *out, struct err *err);
 
 /* One step of it operator by operator: ns[i] is the device time of graph->ops[i] over all its
- * repetitions, from mark to mark of a queue that does not run dry. Without `commits` nothing is
+ * repetitions, from event to event of a queue that does not run dry. Without `commits` nothing is
  * committed, and what the step keeps is what the step itself keeps when it is carried out
  * next: measuring changes no result. */
 int live_operators(struct live *live, const struct planned_step *planned, const uint32_t *commits,

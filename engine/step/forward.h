@@ -4,8 +4,8 @@
  * Opened once for a graph and its weights; a step allocates nothing, and where its limits say that
  * memory is mapped, maps no more than it needs beyond what those before it left. On the CPU, with
  * one BLAS thread, results are the same bits whatever else is in the batch, wherever the tensors
- * are placed, and however FFN and logits are chunked. On a device that records, a step whose
- * launches repeat is recorded and played. */
+ * are placed, and however FFN and logits are chunked. On a device that captures, a step
+ * whose launches repeat becomes a CUDA graph. */
 #ifndef UNMASK_ENGINE_STEP_FORWARD_H
 #define UNMASK_ENGINE_STEP_FORWARD_H
 
@@ -45,7 +45,7 @@ struct forward *forward_of_rank(struct forward *forward, uint32_t rank);
 
 /* Let a device that chooses how to run products by trying do so for all of the graph's products, at
  * sizes from a few tokens to the most the engine is opened for, so that no step of a run pays for
- * it: seconds on a GPU, nothing on a device that records nothing. Overwrites workspace and pool. */
+ * it: seconds on a GPU, nothing on a device that chooses nothing. Overwrites workspace and pool. */
 int forward_warm(struct forward *forward, struct err *err);
 
 /* Write tokens into the canvases, in the queue; read them back, waiting. */

@@ -45,7 +45,7 @@ int forward_on_all_ranks(struct forward *forward,
 /* Has every rank choose how to run the step's products, where they are several and it has not. */
 int forward_choose_products(struct forward *forward, const struct step *step, struct err *err);
 
-/* Everything before the first operator, and the marks around all of them. */
+/* Everything before the first operator, and the events around all of them. */
 int forward_prepare(struct forward *forward, const struct step *step, struct err *err);
 int forward_begin_step(struct forward *forward, struct err *err);
 int forward_end_step(struct forward *forward, struct err *err);

@@ -8,7 +8,7 @@
 #include "sim/base/num.h"
 #include "sim/model/ranks.h"
 
-static int mark(const struct forward *forward, enum room_mark which) {
+static int record_event(const struct forward *forward, enum room_mark which) {
     return forward->device->table->event_record(forward->device->device,
                                                 forward->room.marks[which]);
 }
@@ -31,7 +31,7 @@ static int upload_end(struct forward *forward, unsigned char *to, int64_t bytes,
     int status = forward->device->table->upload(forward->device->device, to,
                                                 forward->room.uploads[turn], bytes);
     if (status == DEVICE_OK) {
-        status = mark(forward, (enum room_mark)(MARK_UPLOADED + turn));
+        status = record_event(forward, (enum room_mark)(MARK_UPLOADED + turn));
     }
     forward->n_uploads++;
     return forward_device_err(forward, status, "uploading a step", err);
@@ -148,37 +148,37 @@ static int issue_all(struct forward *forward, struct err *err) {
     return issue_to(forward, forward->program.graph->n_ops, err);
 }
 
-/* A step that cannot be recorded for want of memory is launched anew each time. */
-static int record(struct forward *forward, struct known_step *step, struct err *err) {
+/* A step that cannot be captured for want of memory is launched operator by operator each time. */
+static int capture(struct forward *forward, struct known_step *step, struct err *err) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
-    struct device_graph *recording = NULL;
-    int status = forward_device_err(forward, table->capture_begin(device), "recording a step", err);
+    struct device_graph *captured = NULL;
+    int status = forward_device_err(forward, table->capture_begin(device), "capturing a step", err);
     if (status != 0) {
         return status;
     }
     status = issue_all(forward, err);
-    int ended = table->capture_end(device, &recording);
+    int ended = table->capture_end(device, &captured);
     if (status == 0 && ended == DEVICE_NO_MEMORY) {
         return 0;
     }
-    ended = forward_device_err(forward, ended, "recording a step", err);
+    ended = forward_device_err(forward, ended, "capturing a step", err);
     status = status == 0 ? ended : status;
     if (status == 0) {
-        recordings_keep(&forward->recordings, step, recording);
-    } else if (recording != NULL) {
-        table->graph_close(device, recording);
+        recordings_keep(&forward->recordings, step, captured);
+    } else if (captured != NULL) {
+        table->graph_close(device, captured);
     }
     return status;
 }
 
-/* The operators of the step once, from its recording or one by one. */
-static int issue_once(struct forward *forward, const struct known_step *recorded, struct err *err) {
+/* The operators of the step once, as its CUDA graph or one by one. */
+static int issue_once(struct forward *forward, const struct known_step *captured, struct err *err) {
     const struct device_table *table = forward->device->table;
-    return recorded != NULL
+    return captured != NULL
                ? forward_device_err(
-                     forward, table->graph_launch(forward->device->device, recorded->recording),
-                     "playing a recorded step", err)
+                     forward, table->graph_launch(forward->device->device, captured->recording),
+                     "launching a captured step", err)
                : issue_all(forward, err);
 }
 
@@ -193,11 +193,12 @@ static int keep_committed(struct forward *forward, uint32_t i, struct err *err) 
 }
 
 int forward_begin_step(struct forward *forward, struct err *err) {
-    return forward_device_err(forward, mark(forward, MARK_STEP_BEGIN), "starting a step", err);
+    return forward_device_err(forward, record_event(forward, MARK_STEP_BEGIN), "starting a step",
+                              err);
 }
 
 int forward_end_step(struct forward *forward, struct err *err) {
-    return forward_device_err(forward, mark(forward, MARK_STEP_END), "ending a step", err);
+    return forward_device_err(forward, record_event(forward, MARK_STEP_END), "ending a step", err);
 }
 
 /* The operators of the step that was prepared last, `n` times, as cheaply as the device can. */
@@ -208,17 +209,17 @@ static int issue_steps(struct forward *forward, uint32_t n, struct err *err) {
         step = recordings_find(&forward->recordings, &forward->key, &is_new);
     }
     int status = forward_begin_step(forward, err);
-    bool plays = !is_new && step != NULL && step->recording != NULL;
+    bool launches = !is_new && step != NULL && step->recording != NULL;
     for (uint32_t i = 0; status == 0 && i < n; i++) {
-        status = issue_once(forward, plays ? step : NULL, err);
+        status = issue_once(forward, launches ? step : NULL, err);
         status = status == 0 && n > 1 ? keep_committed(forward, i, err) : status;
     }
     status = status == 0 ? forward_end_step(forward, err) : status;
-    /* Recording takes the host milliseconds, in which the device has these steps to do. */
-    return status == 0 && !is_new && !plays ? record(forward, step, err) : status;
+    /* Capturing takes the host milliseconds, in which the device has these steps to do. */
+    return status == 0 && !is_new && !launches ? capture(forward, step, err) : status;
 }
 
-/* A step that evicts, up to where the host has a word; it is never played. */
+/* A step that evicts, up to where the host has a word; it is never captured. */
 static int issue_before(struct forward *forward, struct err *err) {
     int status = forward_begin_step(forward, err);
     program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);

@@ -24,7 +24,7 @@ static int begin(struct forward *forward, const void *step, struct err *err) {
     forward->is_stepping = true;
     status = forward_device_err(
         forward, turn_times_begin(&forward->times, forward->device, count_turns(forward)),
-        "making marks", err);
+        "making events", err);
     return status == 0 ? forward_begin_step(forward, err) : status;
 }
 

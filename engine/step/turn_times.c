@@ -13,8 +13,8 @@ static void make_room(struct turn_times *times, size_t room) {
     times->room = room;
 }
 
-static int open_mark(struct turn_end *end, const struct engine_device *device) {
-    return end->mark != NULL ? DEVICE_OK : device->table->event_open(device->device, &end->mark);
+static int open_event(struct turn_end *end, const struct engine_device *device) {
+    return end->event != NULL ? DEVICE_OK : device->table->event_open(device->device, &end->event);
 }
 
 int turn_times_begin(struct turn_times *times, const struct engine_device *device, size_t n_turns) {
@@ -24,7 +24,7 @@ int turn_times_begin(struct turn_times *times, const struct engine_device *devic
         make_room(times, n_turns);
     }
     for (size_t i = 0; status == DEVICE_OK && i < n_turns; i++) {
-        status = open_mark(&times->ends[i], device);
+        status = open_event(&times->ends[i], device);
     }
     return status;
 }
@@ -35,8 +35,8 @@ int turn_times_end(struct turn_times *times, const struct engine_device *device,
     }
     struct turn_end *end = &times->ends[times->n];
     end->op = op;
-    int status = open_mark(end, device);
-    status = status == DEVICE_OK ? device->table->event_record(device->device, end->mark) : status;
+    int status = open_event(end, device);
+    status = status == DEVICE_OK ? device->table->event_record(device->device, end->event) : status;
     times->n += status == DEVICE_OK;
     return status;
 }
@@ -45,21 +45,21 @@ int turn_times_add(const struct turn_times *times, const struct engine_device *d
                    struct device_event *begin, double *ns) {
     const struct device_table *table = device->table;
     struct device_event *before = begin;
-    int status = times->n > 0 ? table->event_wait(device->device, times->ends[times->n - 1].mark)
+    int status = times->n > 0 ? table->event_wait(device->device, times->ends[times->n - 1].event)
                               : DEVICE_OK;
     for (size_t i = 0; status == DEVICE_OK && i < times->n; i++) {
         double turn_ns = 0;
-        status = table->event_elapsed(device->device, before, times->ends[i].mark, &turn_ns);
+        status = table->event_elapsed(device->device, before, times->ends[i].event, &turn_ns);
         ns[times->ends[i].op] += turn_ns;
-        before = times->ends[i].mark;
+        before = times->ends[i].event;
     }
     return status;
 }
 
 void turn_times_close(struct turn_times *times, const struct engine_device *device) {
     for (size_t i = 0; i < times->room; i++) {
-        if (times->ends[i].mark != NULL) {
-            device->table->event_close(device->device, times->ends[i].mark);
+        if (times->ends[i].event != NULL) {
+            device->table->event_close(device->device, times->ends[i].event);
         }
     }
     free(times->ends);

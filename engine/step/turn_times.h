@@ -1,4 +1,4 @@
-/* How long each turn of a step took that is issued turn by turn: a mark behind each of them, so
+/* How long each turn of a step took that is issued turn by turn: an event behind each of them, so
  * that the device's queue need not run dry in between. */
 #ifndef UNMASK_ENGINE_STEP_TURN_TIMES_H
 #define UNMASK_ENGINE_STEP_TURN_TIMES_H
@@ -9,17 +9,17 @@
 #include "engine/device/device.h"
 
 struct turn_end {
-    struct device_event *mark;
+    struct device_event *event;
     uint32_t op;
 };
 
-/* All zero at first; marks of earlier steps are used again. */
+/* All zero at first; events of earlier steps are used again. */
 struct turn_times {
-    struct turn_end *ends; /* owned; `room` of them, some without a mark yet */
+    struct turn_end *ends; /* owned; `room` of them, some without an event yet */
     size_t n, room;
 };
 
-/* Of a step of about so many turns: their marks are opened now, while no rank waits for another.
+/* Of a step of about so many turns: their events are opened now, while no rank waits for another.
  * enum device_status, as all below. */
 int turn_times_begin(struct turn_times *times, const struct engine_device *device, size_t n_turns);
 

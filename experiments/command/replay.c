@@ -41,7 +41,7 @@ static const char *first_difference(const json_t *object, const json_t *before) 
 
 /* Whether what a device decided is not in the record: an older one wrote it. */
 static bool lacks_positions(const struct composition *c) {
-    return strcmp(c->recorded->backend, "sim") != 0 && rows_leave_out(&c->system->rows) &&
+    return !c->recorded->is_simulated && rows_leave_out(&c->system->rows) &&
            c->recorded->n_steps > 0 && c->recorded->steps[0].positions == NULL;
 }
 
@@ -210,8 +210,7 @@ static int play(const struct options *options, const struct recorded *recorded, 
     struct wanted wanted = {0};
     const char *path = options_text(options, "steps");
     int status = read_wanted(options, &wanted, err);
-    if (status == 0 && path != NULL && wanted.backend.name == NULL &&
-        strcmp(recorded->backend, "sim") == 0) {
+    if (status == 0 && path != NULL && wanted.backend.name == NULL && recorded->is_simulated) {
         status = err_usage(err,
                            "run %" PRId64 " was simulated, so that nothing was measured; --steps "
                            "needs --backend cpu or cuda",

@@ -189,10 +189,10 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
     struct arrival_source source;
     if (c->recorded != NULL) {
         replay = executor_replay_open(c->recorded->steps, c->recorded->n_steps, n_replicas,
-                                      strcmp(c->recorded->backend, "sim") != 0);
+                                      !c->recorded->is_simulated);
         request.inner = executor_replay_interface(replay);
         request.pricer = sim;
-        request.places_all = strcmp(c->recorded->backend, "sim") != 0;
+        request.places_all = !c->recorded->is_simulated;
         request.steps = c->recorded->steps;
         request.rerun = c->live;
         request.accuracy = compose_is_measured(c) ? &c->accuracy : NULL;

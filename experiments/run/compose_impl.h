@@ -31,7 +31,7 @@ extern const struct compose_figure compose_figures[ENGINE_FIGURES];
 
 /* Steps that were measured, or are measured now, are compared with what the model says of them. */
 static inline bool compose_is_measured(const struct composition *c) {
-    return c->live != NULL || strcmp(c->recorded->backend, "sim") != 0;
+    return c->live != NULL || !c->recorded->is_simulated;
 }
 
 #endif

@@ -153,8 +153,7 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     (void)inputs_collect(before);
     recall_identity(c, recorded, &inputs);
     inputs_fini(&inputs);
-    if (status == 0 && c->system->settings.prefix_caching &&
-        strcmp(recorded->backend, "sim") == 0) {
+    if (status == 0 && c->system->settings.prefix_caching && recorded->is_simulated) {
         status = err_world(err,
                            "run %lld cannot be played again: %s caches prefixes, and what requests "
                            "shared is not recorded (record with --set prefix_caching=off)",

@@ -19,8 +19,8 @@ struct measured_step {
     uint32_t rounds;
     double wall_ns, device_ns; /* medians over the rounds */
     double spread;             /* of the wall time: (largest - smallest) / median */
-    /* Device time of each operator between marks, medians: they add up to more than device_ns by
-     * what marks cost. Of several ranks as forward_turn_times has it. All 0 where operators were
+    /* Device time of each operator between events, medians: they add up to more than device_ns by
+     * what events cost. Of several ranks as forward_turn_times has it. All 0 where operators were
      * not timed. */
     double op_ns[GRAPH_MAX_OPS];
     double experts_hit; /* different ones, the mean over mixture layers; 0: not asked, or none */

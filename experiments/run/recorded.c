@@ -25,6 +25,7 @@ static int on_run(void *state, const struct stored_run *run, struct err *err) {
         json_error_t trouble;
         loading->recorded->trace = copy(run->trace);
         loading->recorded->backend = copy(run->backend);
+        loading->recorded->is_simulated = strcmp(loading->recorded->backend, "sim") == 0;
         loading->recorded->trace_provenance = copy(run->trace_provenance);
         loading->recorded->summary = json_loads(run->summary, 0, &trouble);
         loading->recorded->seed = run->seed;

@@ -13,6 +13,7 @@
 struct recorded {
     int64_t run;
     char *trace, *trace_provenance, *backend; /* as stored */
+    bool is_simulated;                        /* not carried out on a device */
     json_t *summary;                          /* the object that the run printed */
     uint64_t seed;
     struct config config; /* the resolved configuration it ran with */

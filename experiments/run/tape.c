@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum mark { MARK_REQUEST, MARK_STEP, MARK_EVENT };
+enum record_kind { RECORD_REQUEST, RECORD_STEP, RECORD_EVENT };
 
 /* Before each record; keeps the records aligned. */
 struct head {
-    uint64_t mark;
+    uint64_t kind;
 };
 
 static size_t aligned(size_t size) {
@@ -32,22 +32,22 @@ static int put(struct tape *tape, const void *bytes, size_t size, struct err *er
     return 0;
 }
 
-static int put_head(struct tape *tape, enum mark mark, struct err *err) {
-    return put(tape, &(struct head){mark}, sizeof(struct head), err);
+static int put_head(struct tape *tape, enum record_kind kind, struct err *err) {
+    return put(tape, &(struct head){kind}, sizeof(struct head), err);
 }
 
 static int on_request(void *state, const struct request_record *record, struct err *err) {
-    int status = put_head(state, MARK_REQUEST, err);
+    int status = put_head(state, RECORD_REQUEST, err);
     return status != 0 ? status : put(state, record, sizeof *record, err);
 }
 
 static int on_event(void *state, const struct event_record *record, struct err *err) {
-    int status = put_head(state, MARK_EVENT, err);
+    int status = put_head(state, RECORD_EVENT, err);
     return status != 0 ? status : put(state, record, sizeof *record, err);
 }
 
 static int on_step(void *state, const struct step_record *record, struct err *err) {
-    int status = put_head(state, MARK_STEP, err);
+    int status = put_head(state, RECORD_STEP, err);
     status = status != 0 ? status : put(state, record, sizeof *record, err);
     status = status != 0 ? status : put(state, record->sym, SYM_COUNT * sizeof *record->sym, err);
     if (status == 0 && record->request_ids != NULL) {
@@ -113,9 +113,9 @@ int tape_play(const struct tape *tape, const struct sink *sink, struct err *err)
     int status = 0;
     for (size_t at = 0; status == 0 && at < tape->size;) {
         const struct head *head = take(tape, &at, sizeof *head);
-        if (head->mark == MARK_STEP) {
+        if (head->kind == RECORD_STEP) {
             status = play_step(tape, &at, sink, err);
-        } else if (head->mark == MARK_REQUEST) {
+        } else if (head->kind == RECORD_REQUEST) {
             const struct request_record *record = take(tape, &at, sizeof *record);
             status = sink->request != NULL ? sink->request(sink->state, record, err) : 0;
         } else {
