@@ -4,42 +4,11 @@
 #include <string.h>
 
 #include "sim/cache/blocks.h"
+#include "sim/serve/fit.h"
 #include "sim/serve/plan.h"
 #include "sim/serve/report.h"
 #include "sim/serve/text_end.h"
 #include "sim/serve/unroll.h"
-#include "sim/system/system_step.h"
-
-/* ---- reporting ---- */
-
-static int report_event(struct life *life, enum event_kind kind, uint64_t id, uint32_t replica,
-                        uint32_t detail, struct err *err) {
-    if (!life->wants_events) {
-        return 0;
-    }
-    struct event_record record = {
-        .time_ns = life->now_ns, .request = id, .kind = kind, .replica = replica, .detail = detail};
-    for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
-        const struct sink *sink = &life->asked->sinks[i];
-        if (sink->event != NULL && sink->event(sink->state, &record, err) != 0) {
-            return (int)err->kind;
-        }
-    }
-    return 0;
-}
-
-static int report_request(struct life *life, const struct request_record *record, struct err *err) {
-    for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
-        const struct sink *sink = &life->asked->sinks[i];
-        if (sink->request != NULL && sink->request(sink->state, record, err) != 0) {
-            return (int)err->kind;
-        }
-    }
-    if (life->asked->source.completed != NULL) {
-        life->asked->source.completed(life->asked->source.state, record->id, life->now_ns);
-    }
-    return 0;
-}
 
 /* ---- the one table of transitions ---- */
 
@@ -85,78 +54,6 @@ static int reject_arrival(struct life *life, const struct arrival *arrival, uint
     life->result->rejected++;
     int status = report_event(life, EVENT_REJECT, arrival->id, replica, reason, err);
     return status != 0 ? status : report_request(life, &record, err);
-}
-
-/* A full pass of the request, the most it asks of the workspace. */
-static struct span widest_span(const struct system *system, uint32_t canvas, uint32_t output) {
-    const struct settings *settings = &system->settings;
-    return (struct span){
-        .phase = PHASE_REFRESH,
-        .queries = canvas,
-        .first_queries = canvas,
-        .logit_rows = system_scope_rows(settings, canvas, output, settings->block_tokens,
-                                        settings->block_tokens, true),
-        .select_rows = rows_are_chosen(&system->rows) ? canvas : 0,
-        .pack_rows = rows_are_chosen(&system->rows) ? canvas : 0,
-        .value_rows = system->rows.chooser == CHOSEN_BY_CHANGE ? output : 0,
-        .sampled_rows = settings->sample_scope == SAMPLES_OUTPUT ? output : 0,
-    };
-}
-
-bool life_batch_fits(struct life *life, const uint32_t *slots, uint32_t n) {
-    const struct system *system = life->system;
-    if (!system->budget.shares_pool) {
-        return true;
-    }
-    struct step_shape shape;
-    struct placement placement;
-    shape_clear(&shape);
-    uint32_t canvas = 0, output = 0;
-    int64_t kv_bytes = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct request *request = &life->requests[slots[i]];
-        canvas = request->canvas_tokens > canvas ? request->canvas_tokens : canvas;
-        output = request->output_tokens > output ? request->output_tokens : output;
-        kv_bytes += request->kv_bytes;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        const struct request *request = &life->requests[slots[i]];
-        bool padded = !system->runtime.varlen;
-        struct span span = widest_span(system, padded ? canvas : request->canvas_tokens,
-                                       padded ? output : request->output_tokens);
-        shape_add(shape.sym, &span, 1);
-    }
-    struct err ignored = {0};
-    int64_t available_bytes = budget_workspace_bytes(&system->budget, kv_bytes);
-    return system_place(system, &shape, available_bytes, &placement, &ignored) == 0;
-}
-
-/* Whether the request could run alone; remembers the longest canvas that could. */
-static bool fits_alone(struct life *life, uint32_t slot) {
-    int64_t canvas = life->requests[slot].canvas_tokens;
-    if (canvas <= life->widest_fitting_canvas) {
-        return true;
-    }
-    if (!life_batch_fits(life, &slot, 1)) {
-        return false;
-    }
-    life->widest_fitting_canvas = canvas;
-    return true;
-}
-
-static enum reject_reason misfit(struct life *life, uint32_t slot) {
-    const struct system *system = life->system;
-    const struct request *request = &life->requests[slot];
-    uint32_t rows = cache_most_held(system->cache, system->cache_state, request);
-    if (budget_request_bytes(&system->budget, rows) > system->budget.pool_bytes) {
-        return REJECT_KV;
-    }
-    bool in_chunks = system->scheduler->grows && request->span.phase == PHASE_PREFILL;
-    uint32_t queries = in_chunks ? request->block_tokens : request->span.queries;
-    if (queries > system->settings.max_batched_tokens) {
-        return REJECT_TOKENS;
-    }
-    return fits_alone(life, slot) ? REJECT_NONE : REJECT_ACTIVATION;
 }
 
 static uint32_t route(struct life *life, const struct request *request) {
@@ -252,7 +149,7 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     if (status != 0) {
         return status;
     }
-    enum reject_reason reason = misfit(life, slot);
+    enum reject_reason reason = fit_alone(life, slot);
     if (reason != REJECT_NONE) {
         return reject_arrival(life, arrival, 0, reason, err);
     }

@@ -119,7 +119,4 @@ int life_advance(struct life *life, struct replica *replica, uint32_t steps,
 /* A queued or running request leaves as rejected (interrupted runs). */
 int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, struct err *err);
 
-/* Whether these slots fit as one batch where workspace and cached state share memory. */
-bool life_batch_fits(struct life *life, const uint32_t *slots, uint32_t n);
-
 #endif

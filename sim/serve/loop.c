@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/cache/blocks.h"
+#include "sim/serve/fit.h"
 #include "sim/serve/life.h"
 #include "sim/serve/report.h"
 #include "sim/serve/selection.h"
@@ -136,7 +137,7 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
     memcpy(slots + n_running, batch->selected + batch->n - batch->n_admitted,
            batch->n_admitted * sizeof *slots);
     while (batch->n_admitted > (n_running == 0) &&
-           !life_batch_fits(&loop->life, slots, n_running + batch->n_admitted)) {
+           !fit_batch(&loop->life, slots, n_running + batch->n_admitted)) {
         batch->n--;
         batch->n_admitted--;
     }

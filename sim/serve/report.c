@@ -5,6 +5,35 @@
 #include "sim/cache/blocks.h"
 #include "sim/serve/unroll.h"
 
+int report_event(struct life *life, enum event_kind kind, uint64_t id, uint32_t replica,
+                 uint32_t detail, struct err *err) {
+    if (!life->wants_events) {
+        return 0;
+    }
+    struct event_record record = {
+        .time_ns = life->now_ns, .request = id, .kind = kind, .replica = replica, .detail = detail};
+    for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
+        const struct sink *sink = &life->asked->sinks[i];
+        if (sink->event != NULL && sink->event(sink->state, &record, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    return 0;
+}
+
+int report_request(struct life *life, const struct request_record *record, struct err *err) {
+    for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
+        const struct sink *sink = &life->asked->sinks[i];
+        if (sink->request != NULL && sink->request(sink->state, record, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    if (life->asked->source.completed != NULL) {
+        life->asked->source.completed(life->asked->source.state, record->id, life->now_ns);
+    }
+    return 0;
+}
+
 /* What the request's next step does to its active block: nothing, while it prefills. */
 static struct decode_pass pass_of(const struct life *life, const struct request *request) {
     const struct span *span = &request->span;

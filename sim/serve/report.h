@@ -10,6 +10,13 @@ struct moment {
     int64_t kv_used_bytes;
 };
 
+/* To every sink that asks for events. */
+int report_event(struct life *life, enum event_kind kind, uint64_t id, uint32_t replica,
+                 uint32_t detail, struct err *err);
+
+/* A request has left: to every sink that asks for requests, and to their source. */
+int report_request(struct life *life, const struct request_record *record, struct err *err);
+
 /* Notes for the next record what its members' next step is. */
 void report_members(const struct life *life, struct replica *replica);
 
