@@ -29,13 +29,14 @@ END_ID, PAD_ID, MASK_ID = VOCAB - 3, VOCAB - 2, VOCAB - 1
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
          r"\s+(?!\S)|\s+")
 BLOCK = 32
-ROW = 1024  # tokens of a packed row
+ROW = 2048  # tokens of a packed row
 MOST_PROMPT, MOST_OUTPUT = 700, 288
 PROBLEMS_PER_CHUNK = 4096
-# Shares of the training texts.
-MIX = {"gsm": 0.44, "shots": 0.08, "pick": 0.11, "multiply": 0.09, "add": 0.05, "drill": 0.05, "lookup": 0.06,
-       "hops": 0.05, "gsm8k": 0.07}
-TESTS = {"gsm": 512, "pick": 192, "shots": 128, "multiply": 192, "add": 96, "lookup": 128, "hops": 128}
+# Shares of the training texts, for models of some 30 M parameters and for those of 2 M.
+MIXES = {"large": {"gsm": 0.55, "shots": 0.04, "pick": 0.08, "multiply": 0.06, "add": 0.05, "drill": 0.11, "lookup": 0.05,
+                   "hops": 0.03, "gsm8k": 0.03},
+         "small": {"easy": 0.5, "easy_drill": 0.14, "lookup": 0.18, "hops": 0.18}}
+TESTS = {"gsm": 512, "pick": 192, "shots": 128, "multiply": 192, "add": 96, "lookup": 128, "hops": 128, "easy": 256}
 
 
 def load_tokenizer(folder=os.path.join(HERE, "tokenizer")):
@@ -46,10 +47,10 @@ def load_tokenizer(folder=os.path.join(HERE, "tokenizer")):
 class Source:
     """Problems by task; gsm8k only where its texts are at hand."""
 
-    def __init__(self, gsm8k=None):
+    def __init__(self, gsm8k=None, mix="large"):
         self.gsm = tasks.Gsm()
         self.real = tasks.read_gsm8k(gsm8k, "train") if gsm8k else []
-        self.mix = {k: v for k, v in MIX.items() if k != "gsm8k" or self.real}
+        self.mix = {k: v for k, v in MIXES[mix].items() if k != "gsm8k" or self.real}
 
     def draw(self, r, task=None, held_out=False):
         task = task or r.choices(list(self.mix), list(self.mix.values()))[0]
@@ -57,7 +58,7 @@ class Source:
             return r.choice(self.real)
         if task in tasks.GENERATED:
             return tasks.generated(task, r, held_out)
-        return {"gsm": self.gsm.plain, "shots": self.gsm.shots, "pick": self.gsm.pick}[task](r, held_out)
+        return getattr(self.gsm, task)(r, held_out)
 
 
 # ---- tokenizer ----
@@ -99,46 +100,55 @@ def build_tokenizer(folder, gsm8k):
 # ---- packed rows ----
 
 def block_row(prompt, output, r):
-    """For block-causal models: ends of text to the end of the block, now and then one block more."""
+    """For block-causal training: the text as decoding keeps it (kind 0), without its last block, which nothing looks back on;
+    behind it, from the block in which the output begins, the copy that is masked (kind 1 the output, 2 what of the prompt is
+    in that block). Ends of text to the end of the block, now and then one block more. Returns ids, places, kinds."""
     ids = prompt + output
-    n = -(-len(ids) // BLOCK) * BLOCK + (BLOCK if r.random() < 0.15 else 0)
-    return ids + [END_ID] * (n - len(ids)), [0] * len(prompt) + [1] * (n - len(prompt))
+    n = -(-len(ids) // BLOCK) * BLOCK + (BLOCK if r.random() < 0.1 else 0)
+    ids += [END_ID] * (n - len(ids))
+    first = len(prompt) // BLOCK * BLOCK
+    return (ids[:n - BLOCK] + ids[first:], [*range(n - BLOCK), *range(first, n)],
+            [0] * (n - BLOCK) + [2] * (len(prompt) - first) + [1] * (n - len(prompt)))
 
 
 def canvas_row(prompt, output, r):
-    """For bidirectional models: a canvas of some length, ends of text behind the solution. The second list counts
-    blocks from the prompt's end; 0 is the prompt."""
+    """For bidirectional training: a canvas of some length, ends of text behind the solution. Kinds count blocks from the
+    prompt's end; 0 is the prompt. Returns ids, places, kinds."""
     least = -(-len(output) // BLOCK) * BLOCK
-    n = least + BLOCK * r.choice((0, 0, 0, 1, 1, 2, 3)) if r.random() < 0.85 else max(least, 256)
-    n = min(n + -(len(prompt) + n) % BLOCK, ROW - len(prompt))
+    n = least + BLOCK * r.choice((0, 0, 0, 0, 1, 2)) if r.random() < 0.9 else max(least, 256)
+    n += -(len(prompt) + n) % BLOCK
     ids = prompt + output + [END_ID] * (n - len(output))
-    return ids, [0] * len(prompt) + [1 + i // BLOCK for i in range(n)]
+    return ids, [*range(len(ids))], [0] * len(prompt) + [1 + i // BLOCK for i in range(n)]
+
+
+PARTS = ("ids", "place", "kind", "text")
 
 
 def pack(texts, r):
-    """Rows of ROW tokens, each text whole, the longest first into the fullest row that has room. Three arrays: ids, place in
-    the text, and the layout's own number; what no text fills is padding, each pad a text of its own."""
+    """Rows of ROW tokens, each text whole, the longest first into the fullest row that has room. Four arrays: ids, place in the
+    text, kind, and the number of the text in its row; what no text fills is padding, text 0."""
     rows, by_room = [], {}
-    for ids, kind in sorted(texts, key=lambda t: -len(t[0])):
-        for room in range(len(ids), ROW + 1, BLOCK):
+    for text in sorted(texts, key=lambda t: -len(t[0])):
+        for room in range(len(text[0]), ROW + 1, BLOCK):
             if by_room.get(room):
                 row = by_room[room].pop()
                 break
         else:
             row, room = [], ROW
             rows.append(row)
-        row.append((ids, kind))
-        if room > len(ids):
-            by_room.setdefault(room - len(ids), []).append(row)
+        row.append(text)
+        if room > len(text[0]):
+            by_room.setdefault(room - len(text[0]), []).append(row)
     r.shuffle(rows)
     out = [np.full((len(rows), ROW), PAD_ID, np.uint16), np.zeros((len(rows), ROW), np.uint16),
-           np.zeros((len(rows), ROW), np.uint8)]
+           np.zeros((len(rows), ROW), np.uint8), np.zeros((len(rows), ROW), np.uint8)]
     for i, row in enumerate(rows):
         r.shuffle(row)
         at = 0
-        for ids, kind in row:
-            end = at + len(ids)
-            out[0][i, at:end], out[1][i, at:end], out[2][i, at:end] = ids, np.arange(len(ids)), kind
+        for number, text in enumerate(row):
+            end = at + len(text[0])
+            for array, part in zip(out, (*text, number + 1)):
+                array[i, at:end] = part
             at = end
     return out
 
@@ -151,12 +161,12 @@ _made = {}
 
 
 def make_chunk(job):
-    folder, number, gsm8k, seed = job
+    folder, number, gsm8k, seed, mix = job
     path = chunk_path(folder, number)
     if os.path.exists(path):
         return 0
     if "source" not in _made:
-        _made.update(source=Source(gsm8k), tokenizer=load_tokenizer())
+        _made.update(source=Source(gsm8k, mix), tokenizer=load_tokenizer())
     source, tk, r = _made["source"], _made["tokenizer"], Random(f"{seed}/{number}")
     problems = [source.draw(r) for _ in range(PROBLEMS_PER_CHUNK)]
     texts = tk.encode_batch_fast([t for p in problems for t in (p.prompt, p.solution)])
@@ -164,7 +174,7 @@ def make_chunk(job):
     pairs = [(p, o) for p, o in pairs if len(p) <= MOST_PROMPT and len(o) <= MOST_OUTPUT]
     arrays = {}
     for name, layout in (("block", block_row), ("canvas", canvas_row)):
-        for part, array in zip(("ids", "place", "kind"), pack([layout(p, o, r) for p, o in pairs], r)):
+        for part, array in zip(PARTS, pack([layout(p, o, r) for p, o in pairs], r)):
             arrays[f"{name}_{part}"] = array
     with open(path + ".part", "wb") as f:
         np.savez(f, **arrays)
@@ -172,11 +182,11 @@ def make_chunk(job):
     return len(pairs)
 
 
-def make_chunks(folder, count, processes, gsm8k, seed):
+def make_chunks(folder, count, processes, gsm8k, seed, mix):
     os.makedirs(folder, exist_ok=True)
     began, n = time.time(), 0
     with multiprocessing.Pool(processes) as pool:
-        for i, made in enumerate(pool.imap(make_chunk, [(folder, k, gsm8k, seed) for k in range(count)])):
+        for i, made in enumerate(pool.imap(make_chunk, [(folder, k, gsm8k, seed, mix) for k in range(count)])):
             n += made
             if i + 1 == count or (i + 1) % 100 == 0:
                 print(json.dumps(dict(chunks=i + 1, problems=n, seconds=round(time.time() - began, 1))), flush=True)
@@ -215,15 +225,15 @@ def read_prompts(path):
 
 
 def check(gsm8k):
-    source, tk, r = Source(gsm8k), load_tokenizer(), Random(5)
-    held = {q for task in ("gsm", "multiply", "add", "lookup", "hops")
+    source, small, tk, r = Source(gsm8k), Source(None, "small"), load_tokenizer(), Random(5)
+    held = {q for task in ("gsm", "easy", "multiply", "add", "lookup", "hops")
             for q in (p["prompt"] for p in read_prompts(os.path.join(HERE, "prompts", task + ".jsonl")))}
     odd = ["", " ", "a  b\n\n\n c\t", "naïve café 12345 €3.50 – “so”", "日本語 🙂", "\r\nx'll DON'T", "e\u0301"]
     lengths = {}
     for text in odd:
         assert tk.decode(tk.encode(text).ids) == text, text
-    for _ in range(20000):
-        p = source.draw(r)
+    for i in range(20000):
+        p = (source if i % 2 else small).draw(r)
         assert not any(q in held for q in ("Q: " + part for part in p.prompt.split("Q: ")[1:])), p.prompt
         for text in (p.prompt, p.solution):
             assert tk.decode(tk.encode(text).ids) == text, text
@@ -241,6 +251,7 @@ def main():
     ap.add_argument("--gsm8k", help="a checkout of openai/grade-school-math; default: none of its texts")
     ap.add_argument("--count", type=int, default=64, help=f"chunks of {PROBLEMS_PER_CHUNK} problems; default: 64")
     ap.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 2))
+    ap.add_argument("--mix", choices=tuple(MIXES), default="large", help="of the texts; default: large")
     ap.add_argument("--seed", type=int, default=1)
     args = ap.parse_args()
     if args.what == "tokenizer":
@@ -248,7 +259,7 @@ def main():
     elif args.what == "prompts":
         write_prompts(args.out or os.path.join(HERE, "prompts"), args.gsm8k)
     elif args.what == "chunks":
-        make_chunks(args.out, args.count, args.processes, args.gsm8k, args.seed)
+        make_chunks(args.out, args.count, args.processes, args.gsm8k, args.seed, args.mix)
     else:
         check(args.gsm8k)
 

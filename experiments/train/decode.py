@@ -203,7 +203,7 @@ def main():
     ap.add_argument("--output-tokens", type=int, default=256)
     ap.add_argument("--seconds", type=float, default=1e9, help="begin nothing later than this")
     ap.add_argument("--out", help="append the lines to this file as well")
-    ap.add_argument("--texts", help="write the outputs to this file, JSON lines")
+    ap.add_argument("--texts", help="append problems and outputs to this file, JSON lines")
     ap.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = ap.parse_args()
     began = time.time()
@@ -231,8 +231,8 @@ def main():
         if args.texts:
             with open(args.texts, "a", encoding="utf-8") as f:
                 for p, text, o in zip(problems, texts, outputs):
-                    f.write(json.dumps(dict(id=p["id"], threshold=setting, passes=o.passes, right=tasks.is_right(text, p["answer"]),
-                                            text=text), ensure_ascii=False) + "\n")
+                    f.write(json.dumps(dict(p, threshold=setting, passes=o.passes, right=tasks.is_right(text, p["answer"]),
+                                            output=o.ids, text=text), ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -102,30 +102,63 @@ def swiglu(x, gate, up, down):
     return F.linear(F.silu(z[..., :gate.shape[0]]) * z[..., gate.shape[0]:], down)
 
 
+class Dispatch(torch.autograd.Function):
+    """x [T, C] to rows [R, C]: row r is x[slot[r] // A], or zeros where slot[r] is T * A. place [T * A] is the way back."""
+
+    @staticmethod
+    def forward(ctx, x, slot, place, A):
+        ctx.save_for_backward(place)
+        ctx.A = A
+        return torch.where((slot < len(x) * A)[:, None], x[(slot // A).clamp(max=len(x) - 1)], 0)
+
+    @staticmethod
+    def backward(ctx, g):
+        place, = ctx.saved_tensors
+        return g[place].view(-1, ctx.A, g.shape[1]).sum(1), None, None, None
+
+
+class Combine(torch.autograd.Function):
+    """rows [R, C] to [T, C]: the sum of a token's A rows, each times its weight, [T, A]."""
+
+    @staticmethod
+    def forward(ctx, rows, weights, slot, place):
+        ctx.save_for_backward(rows, weights, slot, place)
+        return (rows[place].view(*weights.shape, -1) * weights[..., None]).sum(1)
+
+    @staticmethod
+    def backward(ctx, g):
+        rows, weights, slot, place = ctx.saved_tensors
+        T, A = weights.shape
+        at = slot.clamp(max=T * A - 1)
+        g_rows = torch.where((slot < T * A)[:, None], g[at // A] * weights.flatten()[at][:, None], 0)
+        g_weights = (rows[place].view(T, A, -1) * g[:, None]).sum(-1)
+        return g_rows, g_weights, None, None
+
+
 def mixture(x, experts, weights, gate, up, down):
     """x [T, C] through its experts: rows sorted by expert, a product by groups. Groups start at multiples of eight, which
-    the product's gradient asks for on a GPU."""
+    the product's gradient asks for on a GPU. Rows are gathered both ways, never added into one another."""
     T, A = experts.shape
-    E = gate.shape[0]
+    E, n = gate.shape[0], T * A
     flat = experts.flatten()
-    counts = torch.zeros(E, dtype=torch.long, device=x.device).scatter_add(0, flat, torch.ones_like(flat))
+    counts = (flat[:, None] == torch.arange(E, device=x.device)).sum(0)
     padded = (counts + 7) // 8 * 8
     ends = padded.cumsum(0)
     order = torch.argsort(flat, stable=True)
-    of = flat[order]
-    place = (ends - padded)[of] + torch.arange(T * A, device=x.device) - (counts.cumsum(0) - counts)[of]
-    rows = torch.zeros(T * A + 8 * E, x.shape[1], dtype=x.dtype, device=x.device).index_copy(0, place, x[order // A])
+    at = (ends - padded - counts.cumsum(0) + counts)[flat[order]] + torch.arange(n, device=x.device)
+    slot = torch.full((n + 8 * E,), n, dtype=torch.long, device=x.device).scatter(0, at, order)
+    place = torch.empty_like(order).scatter(0, order, at)
+    rows = Dispatch.apply(x, slot, place, A)
     if x.is_cuda:
         ends = ends.to(torch.int32)
 
         def product(y, w):  # w [E, out, in]
             return F.grouped_mm(y, w.transpose(1, 2), offs=ends)
-        z = F.silu(product(rows, gate)) * product(rows, up)
-        y = product(z, down)
+        y = product(F.silu(product(rows, gate)) * product(rows, up), down)
     else:
         at = [0] + ends.tolist()
         y = torch.cat([swiglu(rows[at[e]:at[e + 1]], gate[e], up[e], down[e]) for e in range(E)] + [rows[at[E]:] * 0])
-    return torch.zeros_like(x).index_add(0, order // A, y[place] * weights.flatten()[order, None].to(x.dtype))
+    return Combine.apply(y, weights.to(x.dtype), slot, place)
 
 
 class Model(torch.nn.Module):
@@ -226,21 +259,12 @@ def dense_attention(mask):
 
 # ---- who sees whom in packed rows ----
 
-def sees_canvas(text):
-    """text [B, S]: every place sees its own text."""
+def sees(text, block, is_masked):
+    """[B, S] each. A block sees itself and the blocks before it of its text; a masked copy of blocks is seen by none but the
+    block itself. A text that is one block is seen whole by all of it."""
     def rule(b, h, i, j):
-        return text[b, i] == text[b, j]
-    return rule
-
-
-def sees_blocks(text, block, half):
-    """Two copies of a row, [masked | clean], for block-causal training: a masked block sees itself and the clean blocks before
-    it, a clean one itself and what is before it. text and block [B, S] are of one copy."""
-    def rule(b, h, i, j):
-        q_clean, k_clean = i >= half, j >= half
-        q, k = i % half, j % half
-        before, same = block[b, k] < block[b, q], block[b, k] == block[b, q]
-        return (text[b, q] == text[b, k]) & ((k_clean & before) | (k_clean & q_clean & same) | (~k_clean & ~q_clean & same))
+        same = (block[b, i] == block[b, j]) & (is_masked[b, i] == is_masked[b, j])
+        return (text[b, i] == text[b, j]) & (same | (~is_masked[b, j] & (block[b, j] < block[b, i])))
     return rule
 
 

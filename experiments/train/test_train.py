@@ -8,12 +8,13 @@ import torch
 
 import data
 import decode
+import experts
 import export
 import model as models
 import train
 
 TOYS = ("llada-toy", "sdar-toy", "llada2-toy")
-data.ROW = 320  # short rows for short texts
+data.ROW = 512  # short rows for short texts
 torch.set_num_threads(1)
 
 
@@ -45,7 +46,7 @@ def chunk_of(folder, pairs):
     from random import Random
     r, arrays = Random(1), {}
     for name, layout in (("block", data.block_row), ("canvas", data.canvas_row)):
-        for part, array in zip(("ids", "place", "kind"), data.pack([layout(p, o, r) for p, o in pairs], r)):
+        for part, array in zip(data.PARTS, data.pack([layout(p, o, r) for p, o in pairs], r)):
             arrays[f"{name}_{part}"] = array
     np.savez(data.chunk_path(folder, 0), **arrays)
 
@@ -64,15 +65,28 @@ def test_packed_rows_hold_every_text_once():
     pairs = encoded(problems(60))
     for layout in (data.block_row, data.canvas_row):
         texts = [layout(p, o, Random(7)) for p, o in pairs]
-        ids, place, kind = data.pack(texts, Random(2))
+        rows = data.pack(texts, Random(2))
         found = []
-        for row in range(len(ids)):
-            starts = [i for i in range(data.ROW) if place[row, i] == 0] + [data.ROW]
-            for a, b in zip(starts, starts[1:]):
-                if ids[row, a] != data.PAD_ID:
-                    found.append((ids[row, a:b].tolist(), kind[row, a:b].tolist()))
-                    assert place[row, a:b].tolist() == list(range(b - a))
-        assert sorted(found) == sorted((list(i), list(k)) for i, k in texts)
+        for row in zip(*rows):
+            ids, place, kind, text = (a.tolist() for a in row)
+            assert all(i == data.PAD_ID for i, t in zip(ids, text) if t == 0)
+            for number in range(1, max(text) + 1):
+                at = [i for i, t in enumerate(text) if t == number]
+                assert at == list(range(at[0], at[-1] + 1))
+                found.append([[part[i] for i in at] for part in (ids, place, kind)])
+        assert sorted(found) == sorted([list(map(int, part)) for part in t] for t in texts)
+
+
+def test_a_block_row_is_the_text_and_its_output_once_more():
+    from random import Random
+    for prompt, output in encoded(problems(20)):
+        ids, place, kind = data.block_row(prompt, output, Random(3))
+        masked = [i for i, k in enumerate(kind) if k > 0]
+        assert len(ids) % 32 == 0 and len(masked) % 32 == 0 and place[masked[0]] == len(prompt) // 32 * 32
+        copy = [ids[i] for i in masked if kind[i] == 1]
+        assert copy[:len(output)] == output and set(copy[len(output):]) <= {data.END_ID}
+        whole = ids[:masked[0]] + ids[-32:]
+        assert whole[:len(prompt) + len(output)] == (prompt + output)[:len(whole)]
 
 
 def test_masks_weigh_every_block_alike():
@@ -88,9 +102,8 @@ def test_masks_weigh_every_block_alike():
 def test_canvases_are_masked_as_decoding_meets_them():
     from random import Random
     pairs = encoded(problems(40))
-    ids, place, kind = (torch.from_numpy(a.astype(np.int64)) for a in data.pack([data.canvas_row(p, o, Random(1))
-                                                                                for p, o in pairs], Random(3)))
-    text = train.text_numbers(place)
+    ids, _, kind, text = (torch.from_numpy(a.astype(np.int64)) for a in data.pack([data.canvas_row(p, o, Random(1))
+                                                                                  for p, o in pairs], Random(3)))
     masked, weight = train.mask_canvases(ids, kind, text, torch.Generator().manual_seed(1), 1.0)
     assert not (masked & (kind == 0)).any()
     for row in range(len(ids)):
@@ -108,39 +121,48 @@ def test_canvases_are_masked_as_decoding_meets_them():
 def test_what_training_sees_is_what_decoding_sees():
     """Block-causal: a masked block beside clean ones gives the logits of the same block against stored keys and values.
     Bidirectional: a text in a packed row gives the logits that it gives alone."""
+    from random import Random
     pairs = encoded(problems(6))
     for name in TOYS:
         net = a_model(name)
-        from random import Random
-        if net.shape.is_block_causal:
-            ids, place, _ = (torch.from_numpy(a.astype(np.int64)) for a in data.pack(
-                [data.block_row(p, o, Random(1)) for p, o in pairs], Random(1)))
-            row, text = ids[:1], train.text_numbers(place[:1])
-            seen = row.clone()
-            seen[:, ::3] = data.MASK_ID
-            rule = models.sees_blocks(text, place[:1] // 32, data.ROW)
-            mask = models.dense_mask(rule, 1, 2 * data.ROW, "cpu")
-            with torch.no_grad():
-                x = net.trunk(torch.cat((seen, row), 1), torch.cat((place[:1], place[:1]), 1), models.dense_attention(mask))
-                packed = net.logits(x[0, :data.ROW])
-            start = int((place[0] == 0).nonzero()[1])  # the second text, and its last block
-            end = int((place[0] == 0).nonzero()[2])
-            with torch.no_grad():
-                b = decode.Blocks(net, [row[0, start:end - 32].tolist()], 32)
-                b.ids[0, -32:] = seen[0, end - 32:end]
-                alone = b.run(False)[0]
-            assert torch.allclose(packed[end - 32:end], alone, atol=2e-4), (name, (packed[end - 32:end] - alone).abs().max())
-        else:
-            ids, place, _ = (torch.from_numpy(a.astype(np.int64)) for a in data.pack(
-                [data.canvas_row(p, o, Random(1)) for p, o in pairs], Random(1)))
-            mask = models.dense_mask(models.sees_canvas(train.text_numbers(place[:1])), 1, data.ROW, "cpu")
-            start, end = (int(i) for i in (place[0] == 0).nonzero()[1:3, 0])
-            with torch.no_grad():
-                packed = net.logits(net.trunk(ids[:1], place[:1], models.dense_attention(mask))[0, start:end])
-                n = end - start
-                alone = net.logits(net.trunk(ids[:1, start:end], torch.arange(n)[None], models.dense_attention(
+        layout, row_of = ("block", data.block_row) if net.shape.is_block_causal else ("canvas", data.canvas_row)
+        rows = [a[:1] for a in data.pack([row_of(p, o, Random(1)) for p, o in pairs], Random(1))]
+        seen, place, ids, _, rule = train.prepare(layout, rows, "cpu", torch.Generator().manual_seed(2),
+                                                  arguments(name, "", tempfile.mkdtemp()))
+        assert (seen != ids).any()
+        with torch.no_grad():
+            packed = net.logits(net.trunk(seen, place, models.dense_attention(models.dense_mask(rule, 1, data.ROW, "cpu"))))[0]
+        at = (torch.from_numpy(rows[3][0]) == 1).nonzero().flatten()  # the first text of several
+        with torch.no_grad():
+            if layout == "block":
+                kind = torch.from_numpy(rows[2][0])[at]
+                last = at[-32:]
+                known = ids[0, at[kind == 0]].tolist()
+                assert len(known) == place[0, last[0]]
+                b = decode.Blocks(net, [known], 32)
+                b.ids[0, -32:] = seen[0, last]
+                assert torch.allclose(packed[last], b.run(False)[0], atol=2e-4), name
+            else:
+                n = len(at)
+                alone = net.logits(net.trunk(seen[:, at], torch.arange(n)[None], models.dense_attention(
                     torch.ones(1, 1, n, n, dtype=torch.bool)))[0])
-            assert torch.allclose(packed, alone, atol=2e-4)
+                assert torch.allclose(packed[at], alone, atol=2e-4)
+
+
+def test_experts_mix_and_learn_as_one_by_one():
+    """Products by groups against every expert's own, and their gradients."""
+    g = torch.Generator().manual_seed(5)
+    x, gate, up = (torch.randn(*n, generator=g, requires_grad=True) for n in ((40, 16), (8, 12, 16), (8, 12, 16)))
+    down, weights = (torch.randn(*n, generator=g, requires_grad=True) for n in ((8, 16, 12), (40, 3)))
+    experts = torch.rand(40, 8, generator=g).topk(3, -1).indices
+    target = torch.randn(40, 16, generator=g)
+    plain = sum(torch.stack([models.swiglu(x[t], gate[e], up[e], down[e]) for t, e in enumerate(experts[:, a])])
+                * weights[:, a:a + 1] for a in range(3))
+    mixed = models.mixture(x, experts, weights, gate, up, down)
+    assert torch.allclose(plain, mixed, atol=1e-4)
+    inputs = (x, gate, up, down, weights)
+    for a, b in zip(*(torch.autograd.grad((y * target).sum(), inputs) for y in (plain, mixed))):
+        assert torch.allclose(a, b, atol=1e-3)
 
 
 def test_decoding_together_is_decoding_alone():
@@ -152,6 +174,18 @@ def test_decoding_together_is_decoding_alone():
             alone = [decode.decode(net, [p], 70, threshold)[0] for p in prompts]
             assert [o.ids for o in together] == [o.ids for o in alone], name
             assert [o.passes for o in together] == [o.passes for o in alone]
+
+
+def test_experts_are_counted_in_every_pass_that_commits():
+    net = a_model("llada2-toy")
+    prompts = [(p * 4)[:64] for p, _ in encoded(problems(4))]  # so that outputs of 160 end with a block
+    counter = experts.measure(net, prompts, None)
+    passes = sum(o.passes for o in decode.decode(net, prompts, 160))
+    layers = net.shape.mixture_layers
+    assert counter.sums["tokens", 32][1] == passes * layers and torch.cat(counter.blocks, 1).shape[:2] == (layers, passes)
+    assert 2 <= counter.mean(("tokens", 8)) <= counter.mean(("tokens", 32)) <= 16
+    e = experts.exponent_of(net.shape, 7.0, 32)
+    assert abs(experts.chance(net.shape, 32 ** e) - 7.0) < 1e-9
 
 
 def test_an_exported_model_decodes_alike():

@@ -40,7 +40,7 @@ class Rows:
                 raise SystemExit(f"{path}: not there after 300 s")
             time.sleep(0.05)
         with np.load(path) as z:
-            self.loaded = [z[f"{self.layout}_{part}"] for part in ("ids", "place", "kind")]
+            self.loaded = [z[f"{self.layout}_{part}"] for part in data.PARTS]
         order = np.random.default_rng((self.seed, self.state["round"], self.state["chunk"])).permutation(len(self.loaded[0]))
         self.loaded = [a[order] for a in self.loaded]
 
@@ -65,11 +65,6 @@ class Rows:
 
 
 # ---- what is masked, and what each masked place weighs ----
-
-def text_numbers(place):
-    """[B, S] places in texts to the number of the text in its row. Padding (place 0 again and again) is a text each."""
-    return (place == 0).cumsum(1)
-
 
 def fills(ids):
     """True where an end of text follows an end of text."""
@@ -96,8 +91,8 @@ def mask_canvases(ids, kind, text, generator, share_of_blocks):
     at one rate all over its output, as LLaDA is trained. kind: 0 prompt, then blocks from the prompt's end."""
     B, S = ids.shape
     device = ids.device
-    n_texts = S + 1  # numbered from 1; fixed, so that nothing waits for the device
-    answer = (kind > 0) & (ids != data.PAD_ID)
+    n_texts = 256  # more than a row has; fixed, so that nothing waits for the device
+    answer = kind > 0
     real = answer & ~fills(ids)
     by_text = lambda values: values.gather(1, text)  # noqa: E731
     u = torch.rand((3, B, n_texts), generator=generator, device=device)
@@ -125,23 +120,19 @@ def mask_canvases(ids, kind, text, generator, share_of_blocks):
     return masked, weight
 
 
-def prepare(shape, batch, device, generator, args):
-    """A batch of rows to what the model reads (ids and places, doubled for block-causal models), targets, weights, and the rule
-    of who sees whom."""
-    ids, place, kind = (torch.from_numpy(a.astype(np.int32)).to(device, non_blocking=True).long() for a in batch)
-    text = text_numbers(place)
-    if shape.is_block_causal:
-        masked, weight = mask_blocks(ids, (kind > 0) & (ids != data.PAD_ID), generator)
+def prepare(layout, batch, device, generator, args):
+    """A batch of rows to what the model reads, places, targets, weights, and the rule of who sees whom."""
+    ids, place, kind, text = (torch.from_numpy(a.astype(np.int32)).to(device, non_blocking=True).long() for a in batch)
+    if layout == "block":
+        masked, weight = mask_blocks(ids, kind == 1, generator)
         weight = weight * torch.where(fills(ids), 0.2, 1.0)
+        block, is_masked = place // BLOCK, kind > 0
     else:
         masked, weight = mask_canvases(ids, kind, text, generator, args.block_share)
         weight = weight * torch.where(fills(ids), 0.1, 1.0)
-    seen = torch.where(masked, data.MASK_ID, ids)
-    text = text.to(torch.int32)
-    if shape.is_block_causal:
-        rule = models.sees_blocks(text, (place // BLOCK).to(torch.int32), ids.shape[1])
-        return torch.cat((seen, ids), 1), torch.cat((place, place), 1), ids, weight, rule
-    return seen, place, ids, weight, models.sees_canvas(text)
+        block, is_masked = torch.zeros_like(place), torch.zeros_like(place, dtype=torch.bool)
+    rule = models.sees(text.to(torch.int32), block.to(torch.int32), is_masked)
+    return torch.where(masked, data.MASK_ID, ids), place, ids, weight, rule
 
 
 # ---- optimizer: Muon for matrices inside the layers, Adam for the rest ----
@@ -210,7 +201,8 @@ class Trainer:
         self.net = models.Model(args.model, self.device, torch.bfloat16 if self.is_cuda else torch.float32, args.seed)
         self.shape = self.net.shape
         self.optimizer = Optimizer(self.net, args)
-        self.rows = Rows(args.data, args.chunks, "block" if self.shape.is_block_causal else "canvas", args.seed)
+        layouts = ("block",) if self.shape.is_block_causal else ("canvas", "block") if args.blocks_first else ("canvas",)
+        self.rows = {layout: Rows(args.data, args.chunks, layout, args.seed) for layout in layouts}
         self.random = torch.Generator(device=self.device).manual_seed(args.seed)
         self.step, self.seconds = 0, 0.0
         os.makedirs(args.work, exist_ok=True)
@@ -243,7 +235,7 @@ class Trainer:
             return self.flex(q, k, v, block_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
         chosen = []
         x = self.net.trunk(ids, places, attend if self.is_flex else models.dense_attention(mask), self.layer, chosen)
-        loss, hits = self.head_loss(x[:, :targets.shape[1]], self.net.w["final_norm"], self.net.head(), targets, weights)
+        loss, hits = self.head_loss(x, self.net.w["final_norm"], self.net.head(), targets, weights)
         return loss, hits, torch.stack([self.loads(e) for e in chosen]) if chosen else None
 
     def loads(self, experts):
@@ -256,11 +248,16 @@ class Trainer:
             return self.block_mask(rule, B, None, S, S, device=self.device)
         return models.dense_mask(rule, B, S, self.device)
 
+    def layout(self):
+        """Of the next step's rows: a bidirectional model begins with three steps of four on block-causal rows."""
+        is_first = self.progress() < self.args.blocks_first and self.step % 4
+        return "block" if self.shape.is_block_causal or is_first else "canvas"
+
     def one_step(self, rate):
-        a = self.args
+        a, layout = self.args, self.layout()
         total = hits = loads = 0
         for _ in range(a.micro):
-            ids, places, targets, weights, rule = prepare(self.shape, self.rows.take(a.rows // a.micro), self.device,
+            ids, places, targets, weights, rule = prepare(layout, self.rows[layout].take(a.rows // a.micro), self.device,
                                                           self.random, a)
             mask = self.mask_of(rule, ids)
             loss, hit, load = self.loss(ids, places, targets, weights, mask)
@@ -279,7 +276,7 @@ class Trainer:
         return os.path.join(self.args.work, "state.pt")
 
     def save(self):
-        state = dict(model=self.args.model, net=self.net.state_dict(), optimizer=self.optimizer.state(), rows=self.rows.state,
+        state = dict(model=self.args.model, net=self.net.state_dict(), optimizer=self.optimizer.state(), rows={k: r.state for k, r in self.rows.items()},
                      random=self.random.get_state(), step=self.step, seconds=self.seconds)
         torch.save(state, self.state_path() + ".part")
         os.rename(self.state_path() + ".part", self.state_path())
@@ -290,7 +287,8 @@ class Trainer:
             raise SystemExit(f"{self.state_path()} is of {state['model']}")
         self.net.load_state_dict(state["net"])
         self.optimizer.restore(state["optimizer"])
-        self.rows.state, self.rows.loaded = state["rows"], None
+        for layout, rows in self.rows.items():
+            rows.state, rows.loaded = state["rows"][layout], None
         self.random.set_state(state["random"].cpu())
         self.step, self.seconds = state["step"], state["seconds"]
         self.say(resumed=True)
@@ -304,7 +302,8 @@ class Trainer:
         self.say(model=a.model, parameters=self.net.n_parameters(), torch=torch.__version__,
                  device=torch.cuda.get_device_name() if self.is_cuda else "cpu", arguments=vars(a))
         if self.is_cuda and self.progress() < 1:  # compile before the clock runs; nothing of this step stays
-            self.rows.peek()
+            for rows in self.rows.values():
+                rows.peek()
             began = time.time()
             self.warm_up()
             self.say(compiled_seconds=round(time.time() - began, 1))
@@ -319,10 +318,11 @@ class Trainer:
             if self.step % a.log_every == 0:
                 hit, n = hits.tolist()  # waits for the device
                 now = time.time()
-                rows = (self.step - last_step) * a.rows * data.ROW * (2 if self.shape.is_block_causal else 1)
+                rows = (self.step - last_step) * a.rows * data.ROW
                 more = dict(hottest_expert=round(float(self.hottest), 2)) if self.shape.experts else {}
                 self.say(loss=round(float(total), 4), hits=round(hit / max(n, 1), 4), rate=round(rate_at(self.progress(), a), 4),
-                         rows_per_second=round(rows / (now - last)), **self.rows.state, **more)
+                         rows_per_second=round(rows / (now - last)), layout=self.layout(),
+                         chunk={k: [r.state["round"], r.state["chunk"]] for k, r in self.rows.items()}, **more)
                 last, last_step = now, self.step
             elif self.is_cuda and self.step % 4 == 0:
                 torch.cuda.synchronize()  # so that the seconds are those of the work
@@ -335,14 +335,14 @@ class Trainer:
         export.write(self.net, os.path.join(a.work, "export"))
 
     def warm_up(self):
-        rows, random = dict(self.rows.state), self.random.get_state()
-        ids, places, targets, weights, rule = prepare(self.shape, self.rows.take(self.args.rows // self.args.micro),
-                                                      self.device, self.random, self.args)
-        mask = self.mask_of(rule, ids)
-        self.loss(ids, places, targets, weights, mask)[0].backward()
+        layout, rows = next(iter(self.rows.items()))
+        state, random = dict(rows.state), self.random.get_state()
+        ids, places, targets, weights, rule = prepare(layout, rows.take(self.args.rows // self.args.micro), self.device,
+                                                      self.random, self.args)
+        self.loss(ids, places, targets, weights, self.mask_of(rule, ids))[0].backward()
         self.net.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
-        self.rows.state, self.rows.loaded = rows, None
+        rows.state, rows.loaded = state, None
         self.random.set_state(random)
 
 
@@ -355,7 +355,7 @@ def arguments(argv=None):
     ap.add_argument("--minutes", type=float, default=7, help="of training, compilation not counted; default: 7")
     ap.add_argument("--steps", type=int, default=0, help="instead of minutes")
     ap.add_argument("--stop-after", type=int, default=0, help="stop after so many steps now, to be resumed; default: go on")
-    ap.add_argument("--rows", type=int, default=48, help=f"rows of {data.ROW} tokens a step; default: 48")
+    ap.add_argument("--rows", type=int, default=32, help=f"rows of {data.ROW} tokens a step; default: 32")
     ap.add_argument("--micro", type=int, default=1, help="batches a step; default: 1")
     ap.add_argument("--init", help="begin with the weights of an exported folder; default: random ones")
     ap.add_argument("--after", help="compile at once, but begin when this file is there")
@@ -364,7 +364,9 @@ def arguments(argv=None):
     ap.add_argument("--decay", type=float, default=0.01, help="weight decay of matrices, times the rate; default: 0.01")
     ap.add_argument("--warmup", type=float, default=0.01, help="share of the training; default: 0.01")
     ap.add_argument("--cooldown", type=float, default=0.6, help="share of the training; default: 0.6")
-    ap.add_argument("--block-share", type=float, default=0.6, help="llada: texts masked as decoding meets them; default: 0.6")
+    ap.add_argument("--block-share", type=float, default=0.7, help="llada: texts masked as decoding meets them; default: 0.7")
+    ap.add_argument("--blocks-first", type=float, default=0.5,
+                    help="llada: share of the training in which three steps of four are block-causal; default: 0.5")
     ap.add_argument("--balance", type=float, default=0.01, help="step of the experts' biases; default: 0.01")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
