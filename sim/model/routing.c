@@ -1,6 +1,7 @@
 #include "sim/model/routing.h"
 
 #include <math.h>
+#include <string.h>
 
 /* The random draws that so many tokens count as. */
 static double routing_draws(const struct expert_routing *routing, double n_tokens) {
@@ -17,15 +18,22 @@ double routing_hits(const struct expert_routing *routing, uint32_t experts, uint
     return model_experts_hit(experts, experts_active, routing_draws(routing, n_tokens));
 }
 
+/* A count of the model itself begins with the word; another is somebody's publication. */
+static struct provenance provenance_of_hits(const char *source) {
+    static const char counted[] = "measured: ";
+    bool is_ours = source != NULL && strncmp(source, counted, sizeof counted - 1) == 0;
+    return is_ours ? provenance_of(PROVENANCE_MEASURED, source + sizeof counted - 1)
+                   : provenance_of(PROVENANCE_IMPORTED, source);
+}
+
 int routing_make(const struct model *whole, double asked, struct expert_routing *out,
                  struct err *err) {
     double experts = whole->experts, active = whole->experts_active, block = whole->block_tokens;
     double hits = asked > 0 ? asked : whole->block_experts_hit;
     *out = (struct expert_routing){.exponent = 1, .block_tokens = block, .is_given = asked > 0};
-    out->provenance = asked > 0 ? provenance_of(PROVENANCE_ASSUMED, "experts_hit")
-                      : hits > 0
-                          ? provenance_of(PROVENANCE_IMPORTED, whole->block_experts_hit_source)
-                          : provenance_of(PROVENANCE_ASSUMED, "each token's choice random");
+    out->provenance = asked > 0  ? provenance_of(PROVENANCE_ASSUMED, "experts_hit")
+                      : hits > 0 ? provenance_of_hits(whole->block_experts_hit_source)
+                                 : provenance_of(PROVENANCE_ASSUMED, "each token's choice random");
     if (asked > 0 && (experts == 0 || asked < active)) {
         return err_usage(err, "experts_hit = %g: %s", asked,
                          experts == 0 ? "the model has no experts"

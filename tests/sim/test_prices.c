@@ -331,6 +331,10 @@ TEST(a_trained_router_hits_the_experts_that_were_counted) {
     ck_assert_int_eq(routing_make(model_find("llada-moe", &err), 0, &chance, &err), 0);
     ck_assert_int_eq(chance.provenance.kind, PROVENANCE_ASSUMED);
     ck_assert_double_eq(chance.exponent, 1);
+    const struct model *trained = model_find("experiments/train/models/llada2-30m.ini", &err);
+    ck_assert_int_eq(routing_make(trained, 0, &routing, &err), 0);
+    ck_assert_int_eq(routing.provenance.kind, PROVENANCE_MEASURED);
+    ck_assert_str_eq(routing.provenance.source, "experiments/train/experts.py");
     ck_assert_int_eq(routing_make(mini, 5, &chance, &err), ERR_USAGE);
     ck_assert_int_eq(routing_make(model_find("llada-8b", &err), 5, &chance, &err), ERR_USAGE);
 }
