@@ -200,7 +200,7 @@ TEST(an_arrival_on_the_border_of_two_steps_is_not_skipped) {
     struct keeper kept[3] = {{0}};
     for (int i = 0; i < 3; i++) { /* the first alone, step by step; then with the second */
         const char *const settings[] = {i < 2 ? "skip_ahead=off" : "skip_ahead=on", NULL};
-        struct system *system = rig_system("fast-dllm", "l40s", true, settings);
+        struct system *system = rig_system("dllm-serve", "l40s", true, settings);
         struct list_source list = {arrivals, i == 0 ? 1 : 2, 0};
         rig_run(system, (struct arrival_source){&list, list_next, NULL}, &kept[i]);
         system_close(system);
