@@ -45,6 +45,17 @@ int decode_trace_read(const char *path, enum decode_depth depth, struct decode_t
                       struct err *err);
 void decode_trace_close(struct decode_trace *trace); /* NULL is fine */
 
+/* Whether a file may be one; and its requests as a table
+ * "arrival_us,input_tokens,output_tokens,answer_tokens", malloc'd. ERR_WORLD where it does not know
+ * lengths.
+ */
+bool decode_trace_is(const char *path);
+int decode_trace_lengths(const char *path, char **out, struct err *err);
+
+/* From now on request i is the one at place i modulo their number: for a workload that repeats the
+ * trace's own requests in their order. */
+void decode_trace_repeat(struct decode_trace *trace);
+
 /* Borrows the trace; any number of threads may ask it. */
 struct decode_source decode_trace_source(const struct decode_trace *trace);
 

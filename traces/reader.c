@@ -8,6 +8,7 @@
 
 #include "sim/base/inputs.h"
 #include "sim/base/zeroed.h"
+#include "traces/decode_trace.h"
 #include "traces/format.h"
 
 enum { FIRST_BUFFER_BYTES = 256 << 10 };
@@ -49,6 +50,7 @@ static const struct format formats[] = {
 struct trace {
     char *path;
     FILE *file;
+    char *lengths; /* of a decode trace, whose rows are read from here; NULL: of another file */
     const struct format *format;
     struct layout layout;
     char *buffer; /* the unread bytes are [begin, end) */
@@ -173,10 +175,22 @@ int trace_open(const char *path, struct trace **out, struct err *err) {
     if (file == NULL) {
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }
+    char *lengths = NULL;
+    int status = decode_trace_is(path) ? decode_trace_lengths(path, &lengths, err) : 0;
+    if (status == 0 && lengths != NULL) {
+        fclose(file);
+        file = fmemopen(lengths, strlen(lengths), "rb");
+        ASSERT(file != NULL);
+    }
+    if (status != 0) {
+        fclose(file);
+        return status;
+    }
     inputs_note("trace", path);
     struct trace *trace = unwritten(1, sizeof *trace);
     *trace = (struct trace){.path = strdup(path),
                             .file = file,
+                            .lengths = lengths,
                             .buffer = unwritten(FIRST_BUFFER_BYTES, 1),
                             .room = FIRST_BUFFER_BYTES,
                             .last_ns = -1};
@@ -184,7 +198,7 @@ int trace_open(const char *path, struct trace **out, struct err *err) {
     /* Our own buffer is the only one. */
     setvbuf(file, NULL, _IONBF, 0);
     trace->line.path = trace->path;
-    int status = open_rows(trace, err);
+    status = open_rows(trace, err);
     if (status != 0) {
         trace_close(trace);
         return status;
@@ -196,6 +210,7 @@ int trace_open(const char *path, struct trace **out, struct err *err) {
 void trace_close(struct trace *trace) {
     if (trace != NULL) {
         fclose(trace->file);
+        free(trace->lengths);
         free(trace->buffer);
         free(trace->path);
         free(trace);

@@ -12,6 +12,7 @@
  *   mooncake       JSON lines: timestamp (ms), input_length, output_length, ...
  *   llmservingsim  JSON lines: input_toks, output_toks, arrival_time_ns, ...
  *   prompts        JSON lines of traces/prompts.h, which all arrive at once
+ *   a decode trace (decode_trace.h), of which the requests' lengths are read; they arrive at once
  * CSV columns may stand in any order and further ones are ignored. answer_tokens, from 1 to the
  * output's, is where the text ends among the output positions; arrivals of a file without it do not
  * say (0).

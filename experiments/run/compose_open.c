@@ -373,6 +373,10 @@ int compose_open(const struct run_request *request, struct composition **out, st
     struct inputs inputs = {0}, *before = inputs_collect(&inputs);
     int status = questions_open(&request->questions, &c->questions, err);
     status = status != 0 ? status : compose_read_decode(request->decode_path, c, err);
+    if (status == 0 && c->decode != NULL && request->workload != NULL &&
+        strcmp(request->workload, request->decode_path) == 0) {
+        decode_trace_repeat(c->decode);
+    }
     compose_write_run(request, c->decode, text);
     status = status != 0 ? status : compose_open_system(request, c, err);
     status = status != 0 ? status : compose_check_decode(c, err);

@@ -114,31 +114,33 @@ static bool is_block_diffusion(const struct measured_trace *trace) {
 }
 
 struct measured_error measured_error(const struct measured *measured) {
-    struct measured_error out = {0, 0, NAN, NAN};
+    struct measured_error out = {NAN, 0, NAN, NAN};
+    size_t n = 0;
     for (size_t i = 0; i < measured->n; i++) {
         const struct measured_trace *trace = &measured->traces[i];
         for (int c = 0; c < N_COMPARED; c++) {
             struct number number;
             bool is_there = compare(trace, &compared[c], &number);
             double size = fabs(number.off_fitted);
-            if (c == 0) {
+            if (c == 0 && !measured_counts(trace)) {
                 out.most_yield = fmax(out.most_yield, size);
-                out.rms_yield += size * size / (double)measured->n;
-            } else if (c == 1 && is_block_diffusion(trace)) {
+                out.rms_yield += size * size;
+                n++;
+            } else if (c == 1 && is_block_diffusion(trace) && !measured_counts(trace)) {
                 out.most_cost = fmax(out.most_cost, size);
             } else if (is_there && strncmp(compared[c].key, "quintile", 8) == 0) {
                 out.most_quintile = fmax(out.most_quintile, size);
             }
         }
     }
-    out.rms_yield = sqrt(out.rms_yield);
+    out.rms_yield = sqrt(out.rms_yield / (double)n);
     return out;
 }
 
 static void error_text(const struct measured *measured, char *text, size_t size) {
     struct measured_error error = measured_error(measured);
-    int n = snprintf(text, size, "tokens a pass %.0f %% (at most %.0f) under %zu decoders",
-                     100 * error.rms_yield, 100 * error.most_yield, measured->n);
+    int n = snprintf(text, size, "tokens a pass %.0f %% (at most %.0f)", 100 * error.rms_yield,
+                     100 * error.most_yield);
     if (isfinite(error.most_cost) && n > 0 && (size_t)n < size) {
         snprintf(text + n, size - (size_t)n, ", tokens run at most %.0f %%", 100 * error.most_cost);
     }
@@ -176,8 +178,10 @@ static void print_trace(const struct measured_trace *trace, FILE *out) {
                 number.measured, error, number.fitted, digits, scale * number.off_fitted, unit,
                 number.assumed, digits, scale * number.off_assumed, unit);
     }
-    fprintf(out, "  %-32s %9s %8s %+9.3f\n", "logits that tokens a pass are off", "", "",
-            trace->shift);
+    if (isfinite(trace->shift)) {
+        fprintf(out, "  %-32s %9s %8s %+9.3f\n", "logits that tokens a pass are off", "", "",
+                trace->shift);
+    }
 }
 
 static const struct constant {
@@ -186,10 +190,9 @@ static const struct constant {
 } constants[] = {
 #define CONSTANT(field)                                                                            \
     { #field, offsetof(struct decode_process, field) }
-    CONSTANT(location), CONSTANT(distance),        CONSTANT(gap),
-    CONSTANT(context),  CONSTANT(position_spread), CONSTANT(step_spread),
-    CONSTANT(skew),     CONSTANT(delta_distance),  CONSTANT(delta_noise),
-    CONSTANT(tail),     CONSTANT(tail_spread),
+    CONSTANT(location),        CONSTANT(distance),     CONSTANT(gap),  CONSTANT(context),
+    CONSTANT(position_spread), CONSTANT(step_spread),  CONSTANT(skew), CONSTANT(delta_distance),
+    CONSTANT(delta_noise),     CONSTANT(delta_behind), CONSTANT(tail), CONSTANT(tail_spread),
 };
 enum { N_CONSTANTS = sizeof constants / sizeof constants[0] };
 
@@ -229,11 +232,11 @@ static json_t *trace_json(const struct measured_trace *trace) {
                           "assumed_off", real_or_null(number.off_assumed)));
         }
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:o, s:f}", "trace", trace->path, "system",
+    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:o, s:o}", "trace", trace->path, "system",
                      decode_trace_about(trace->trace, "system"), "cache",
                      decode_trace_about(trace->trace, "cache"), "decoder",
                      decode_trace_about(trace->trace, "decoder"), "fitted", trace->is_fitted,
-                     "numbers", numbers, "logit_shift", trace->shift);
+                     "numbers", numbers, "logit_shift", real_or_null(trace->shift));
 }
 
 json_t *measured_json(const struct measured *measured) {

@@ -88,6 +88,7 @@ static const struct free_constant of_confidence[] = {
 static const struct free_constant of_delta[] = {
     FREE(delta_distance, SCALE_LOG, 6, 0.7),
     FREE(delta_noise, SCALE_LOG, 2, 0.7),
+    FREE(delta_behind, SCALE_PLAIN, 9, 4),
 };
 
 struct fitting {
@@ -184,6 +185,10 @@ static void take_tail(const struct decode_facts *facts, struct decode_process *p
     }
 }
 
+bool measured_counts(const struct measured_trace *trace) {
+    return trace->rule.rule.kind == DECODE_COUNT;
+}
+
 static void fit(struct measured *measured) {
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
     struct fitting fitting = {.measured = measured,
@@ -196,7 +201,12 @@ static void fit(struct measured *measured) {
     }
     measured->assumed = decode_assumed;
     measured->assumed.delta_noise = 0.8756;
-    measured->assumed.location = location_of(&measured->assumed, &measured->traces[0], FACTS_EVEN);
+    size_t chosen = 0; /* a decoder that counts says nothing of the location */
+    while (chosen + 1 < measured->n && measured_counts(&measured->traces[chosen])) {
+        chosen++;
+    }
+    measured->assumed.location =
+        location_of(&measured->assumed, &measured->traces[chosen], FACTS_EVEN);
     fitting.process.delta_noise = measured->assumed.delta_noise;
     take_tail(&measured->traces[0].even, &fitting.process);
     minimise(&fitting, 600);
@@ -219,7 +229,9 @@ static void judge(struct measured *measured) {
                          copies, &trace->fitted);
         facts_of_process(&measured->assumed, JUDGE_SEED, &trace->rule, trace->trace, FACTS_ODD,
                          copies, &trace->assumed);
-        trace->shift = location_of(&measured->fitted, trace, FACTS_ODD) - measured->fitted.location;
+        trace->shift = measured_counts(trace) ? NAN
+                                              : location_of(&measured->fitted, trace, FACTS_ODD) -
+                                                    measured->fitted.location;
     }
 }
 

@@ -27,7 +27,8 @@ struct measured_trace {
     struct rollout_rule rule;
     struct decode_facts even, odd;       /* as measured */
     struct decode_facts fitted, assumed; /* the odd half as the processes have it */
-    double shift; /* of the fitted process's location, at which it would have the measured yield */
+    double shift; /* of the fitted process's location, at which it would have the measured yield;
+                     NaN: it counts */
 };
 
 struct measured {
@@ -39,6 +40,9 @@ struct measured {
 /* Reads the traces, fits and judges; a minute at most. ERR_WORLD closes everything. */
 int measured_open(const char *const *fit_paths, size_t n_fit, const char *const *judge_paths,
                   size_t n_judge, struct measured *out, struct err *err);
+/* Whether its decoder commits a number that is known before the pass, whatever the model is sure
+ * of: its tokens a pass say nothing of a process. */
+bool measured_counts(const struct measured_trace *trace);
 void measured_close(struct measured *measured);
 
 /* The error of the fitted process over all traces: largest and root mean square of the relative

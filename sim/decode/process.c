@@ -195,6 +195,7 @@ void process_delta(const struct decode_process *process, uint64_t seed,
         delta[i] = 0;
         if (view->masked[i]) {
             double x = process->independent ? 0 : walk_logit(&walk, i, process->delta_distance);
+            x -= is_behind_text(view, i) ? process->delta_behind : 0;
             x += noise * rng_bell(delta_key, view->block_start + (uint64_t)i);
             delta[i] = (float)x;
             sum += x;

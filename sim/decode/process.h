@@ -39,7 +39,9 @@
  * Text ends. Positions behind the end of text hold one token, again and again, and a model is sure
  * of it: their x is PROCESS_LOGIT_BEHIND_TEXT, whatever the process, the step or the neighbours. A
  * threshold decodes a block of them in its first pass, as it does in released code; that they are
- * as sure in the block that holds the end, before the end itself is decoded, is assumed.
+ * as sure in the block that holds the end, before the end itself is decoded, was assumed, and is so
+ * in small models trained for it (99 to 100 % of such positions at 0.9 or more in a block's first
+ * pass). Their y is this x less `delta_behind`.
  *
  * A server may divide logits by a temperature T before it takes their softmax. That raises every
  * probability to the power of s = 1 / T and scales them to a sum of 1, under which this
@@ -75,7 +77,7 @@ struct decode_process {
     double a, b;
     double location, distance, gap, context;
     double position_spread, step_spread, skew;
-    double delta_distance, delta_noise;
+    double delta_distance, delta_noise, delta_behind;
     double tail, tail_spread;
     double
         temperature; /* that logits are divided by; 0: 1. No constant of the model's: its user's */

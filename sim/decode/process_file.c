@@ -25,6 +25,7 @@ static const struct param params[] = {
     REAL(skew, "0", 0, 1, "share of that spread in a tail of positions that it is at a loss at"),
     REAL(delta_distance, "0", 0, 1000, "what distance costs the importance delta at most"),
     REAL(delta_noise, "1", 0, 1000, "noise of the importance delta, in logits"),
+    REAL(delta_behind, "0", -1000, 1000, "what positions behind the text lose of it"),
     REAL(tail, "0", -100, 100, "logit of the second token's share of what the first leaves"),
     REAL(tail_spread, "1", 0, 100, "spread of that logit between positions and steps"),
     {"block_tokens", PARAM_U32, 0, "tokens", "0", 0, 65536, NULL,

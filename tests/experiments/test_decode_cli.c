@@ -343,4 +343,29 @@ TEST(what_a_model_decided_is_played_by_the_simulator) {
     }
 }
 
+/* Decisions of 64 prompts, served 150 times over under other schedulers, GPUs and loads: what is
+ * committed is the prompts' own, when it happens is not. */
+TEST(measured_decisions_are_replayed_under_another_scheduler_gpu_and_load) {
+    static const char *const ways[][6] = {
+        {"--gpu", "h100", "--scheduler", "chunked", "--rate", "20"},
+        {"--gpu", "l40s", "--scheduler", "sglang", "--rate", "20"},
+        {"--gpu", "l40s", "--scheduler", "chunked", "--rate", "200"},
+    };
+    double answers = 0, makespan = 0;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        const char *const *way = ways[i];
+        char *text =
+            PRINTS("run", "--system", "sdar", "--set", "block_tokens=32", "--decode",
+                   "traces/samples/hops_threshold_0.9.db", "--workload",
+                   "traces/samples/hops_threshold_0.9.db", "--arrivals", "poisson", "--requests",
+                   "150", way[0], way[1], way[2], way[3], way[4], way[5], "--json");
+        ck_assert_double_eq(number(text, "completed"), 150);
+        ck_assert(i == 0 || number(text, "answer_tokens") == answers);
+        ck_assert(i == 0 || number(text, "makespan_s") != makespan);
+        answers = number(text, "answer_tokens");
+        makespan = number(text, "makespan_s");
+        free(text);
+    }
+}
+
 SUITE("decode cli")

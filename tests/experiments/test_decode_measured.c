@@ -193,4 +193,23 @@ TEST(a_trace_without_positions_or_of_too_few_requests_is_a_sentence) {
     unlink(plain_09);
 }
 
+/* Decisions that a trained model of 2 million weights took (traces/samples/LICENSES.md): the
+ * assumed shape, right at the threshold that its location is fitted at, is far off at another and
+ * under FOCUS; the fitted process is not. */
+TEST(the_shipped_decisions_are_predicted_where_the_assumed_shape_fails) {
+    static struct measured measured;
+    struct err err = {0};
+    static const char *const from[] = {"traces/samples/hops_threshold_0.9.db",
+                                       "traces/samples/hops_focus_0.9.db"};
+    static const char *const by[] = {"traces/samples/hops_threshold_0.7.db"};
+    ck_assert_msg(measured_open(from, 2, by, 1, &measured, &err) == 0, "%s", err.text);
+    struct measured_error error = measured_error(&measured);
+    ck_assert_double_lt(error.most_yield, 0.15);
+    ck_assert_double_lt(error.most_quintile, 0.08);
+    double ignored, measured_yield = facts_quotient(&measured.traces[2].odd.yield, &ignored),
+                    assumed = facts_quotient(&measured.traces[2].assumed.yield, &ignored);
+    ck_assert_double_gt(assumed / measured_yield, 1.2);
+    measured_close(&measured);
+}
+
 SUITE("decode measured")
