@@ -237,4 +237,28 @@ TEST(a_byte_that_the_vocabulary_lacks_is_named) {
     tokenizer_close(t);
 }
 
+/* "ab" comes before "xa", but its b has gone into "bc" before its turn. */
+TEST(a_merge_whose_pair_is_gone_does_not_happen) {
+    static const char text[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"x\": 3, "
+        "\"bc\": 4, \"ab\": 5, \"xa\": 6, \"abc\": 7}, \"merges\": [\"b c\", \"a b\", \"x a\", "
+        "\"a bc\"]}" REST;
+    static const struct {
+        const char *word;
+        int32_t ids[2];
+    } cases[] = {{"xabc", {6, 4}}, {"abca", {7, 0}}, {"xaab", {6, 5}}};
+    struct tokenizer *t = NULL;
+    struct err err = {0};
+    ck_assert_msg(tokenizer_parse("x.json", text, strlen(text), &t, &err) == 0, "%s", err.text);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct token_ids ids = {0};
+        ck_assert_int_eq(tokenizer_encode(t, cases[i].word, 4, &ids, &err), 0);
+        ck_assert_uint_eq(ids.n, 2);
+        ck_assert_int_eq(ids.ids[0], cases[i].ids[0]);
+        ck_assert_int_eq(ids.ids[1], cases[i].ids[1]);
+        free(ids.ids);
+    }
+    tokenizer_close(t);
+}
+
 SUITE("tokenizer")

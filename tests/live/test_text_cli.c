@@ -125,6 +125,19 @@ TEST(prompts_of_a_file_are_judged) {
     ck_assert(number(object, "quality", "compared") == 4);
     ck_assert(number(object, "quality", "agreement") == 1);
     json_decref(object);
+    const char *other = scratch_write("other.jsonl", "{\"number\": 0, \"output\": [1]}\n"
+                                                     "{\"number\": 9, \"output\": [1]}\n");
+    object = parse(PRINTS("generate", SMALL, "--tokenizer", folder, "--prompts", file,
+                          "--reference", other, "--json"));
+    ck_assert(number(object, "quality", "compared") == 1);
+    ck_assert(number(object, "quality", "agreement") == 0);
+    json_decref(object);
+    other = scratch_write("other.jsonl", "{\"number\": 0, \"id\": \"z\", \"output\": [1]}\n");
+    char sentence[700];
+    snprintf(sentence, sizeof sentence,
+             "%s:1: this is an output of the prompt 'z', number 0 here is 'a'", other);
+    REFUSES(2, sentence, "generate", SMALL, "--tokenizer", folder, "--prompts", file, "--reference",
+            other);
 }
 
 TEST(a_workload_of_prompts_is_served_and_judged) {
