@@ -38,8 +38,10 @@ void compose_print(const struct composition *c, FILE *out) {
                 decode_trace_requests(c->decode), source[0] != '\0' ? ": " : "", source);
     } else if (c->facts.decisions.drawn && c->facts.device == NULL) {
         const struct run_decisions *decisions = &c->facts.decisions;
-        fprintf(out, "%-13sdrawn by %s, %s: %s\n", "decisions", decisions->process,
-                provenance_words[decisions->from.kind], decisions->from.source);
+        fprintf(out, "%-13sdrawn by %s, %s: %s%s%s\n", "decisions", decisions->process,
+                provenance_words[decisions->from.kind], decisions->from.source,
+                decisions->error != NULL ? "; error " : "",
+                decisions->error != NULL ? decisions->error : "");
     }
 }
 

@@ -91,6 +91,7 @@ static void recall_decisions(struct composition *c, const struct recorded *recor
             json_is_true(json_object_get(said, "drawn")),
             json_string_value(json_object_get(said, "process")),
             provenance_of((enum provenance_kind)found, source),
+            json_string_value(json_object_get(said, "error")),
         };
     }
 }

@@ -279,8 +279,8 @@ static struct run_facts some_facts(void) {
     facts.backend = "sim";
     facts.trace = "osc";
     facts.trace_provenance = "assumed lengths";
-    facts.decisions = (struct run_decisions){true, "sdar-8b/sharegpt",
-                                             provenance_of(PROVENANCE_CALIBRATED, "FOCUS Table 5")};
+    facts.decisions = (struct run_decisions){
+        true, "sdar-8b/sharegpt", provenance_of(PROVENANCE_CALIBRATED, "FOCUS Table 5"), NULL};
     facts.answers_kind = "assumed";
     facts.answers_source = "taken to fill the output";
     facts.seed = 7;

@@ -368,4 +368,17 @@ TEST(measured_decisions_are_replayed_under_another_scheduler_gpu_and_load) {
     }
 }
 
+/* A process that measured decisions judged says how far it was from them, any other says nothing.
+ */
+TEST(an_output_states_the_error_of_the_process_that_it_draws_from) {
+    char *judged = PRINTS("run", "--system", "sdar", "--requests", "4", "--set",
+                          "confidence=sdar-2m/hops", "--json");
+    char *other = PRINTS("run", "--system", "sdar", "--requests", "4", "--set",
+                         "confidence=sdar-8b/sharegpt", "--json");
+    ck_assert_ptr_nonnull(strstr(judged, "\"error\": \"tokens a pass 5 % (at most 11)"));
+    ck_assert_ptr_null(strstr(other, "\"error\""));
+    free(judged);
+    free(other);
+}
+
 SUITE("decode cli")
