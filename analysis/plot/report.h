@@ -1,8 +1,8 @@
 /* A report: one self-contained HTML page about all runs of a results database.
  *
- * The page is analysis/plot/report.html with the data in it, as JSON: a table of the runs that sorts
- * and filters, then of each its summary, the distribution of its latencies, its course over time and
- * the configuration it ran with. */
+ * The page is analysis/plot/report.html with the data in it, as JSON: a table of the runs that
+ * sorts and filters, then of each its summary, the distribution of its latencies, its course over
+ * time and the configuration it ran with. */
 #ifndef UNMASK_ANALYSIS_PLOT_REPORT_H
 #define UNMASK_ANALYSIS_PLOT_REPORT_H
 

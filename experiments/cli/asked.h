@@ -49,8 +49,9 @@ int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t 
 int asked_read_system(const struct options *options, struct asked *asked, struct system **out,
                       struct err *err);
 
-/* --backend, --weights, --eos, --library and --clock; asked_read and asked_read_system read them, too. The CPU back
- * end stands for the GPU "cpu" and computes in four-byte elements unless something else is set. */
+/* --backend, --weights, --eos, --library and --clock; asked_read and asked_read_system read them,
+ * too. The CPU back end stands for the GPU "cpu" and computes in four-byte elements unless
+ * something else is set. */
 int asked_backend(const struct options *options, struct backend_request *out, struct err *err);
 
 /* The model that a checkpoint's config.json describes, by the name of the data folder where it is

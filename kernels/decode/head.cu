@@ -4,10 +4,10 @@
 #include <cublasLt.h>
 #include <new>
 
-#include "kernels/device.h"
 #include "kernels/decode/head.cuh"
-#include "kernels/linear/hopper.cuh"
+#include "kernels/device.h"
 #include "kernels/launch.cuh"
+#include "kernels/linear/hopper.cuh"
 
 enum {
     REDUCE_THREADS = 256,

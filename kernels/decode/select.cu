@@ -1,10 +1,10 @@
 /* Score, pool, choose and pack the context a block keeps: three kernels, each spread over
  * requests and key-value heads; uniform scores are summed over the heads by one more. The scores go
  * through memory (4 of every 4 D + 4 bytes). */
+#include "kernels/decode/top.cuh"
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
-#include "kernels/decode/top.cuh"
 
 enum {
     HEAD_SIZE = 128,

@@ -298,7 +298,8 @@ int device_linear(struct device *device, const struct call_linear *call) {
     struct plan *plan = found ? found : &own;
     const bool is_new = plan->last_token == 0;
     if (is_new || (!plan->timed && !device->capturing)) {
-        const bool time = found && !device->capturing && !linears->invariant && !call->deterministic;
+        const bool time =
+            found && !device->capturing && !linears->invariant && !call->deterministic;
         if (!plan_make(device, call, last_token, time, plan)) {
             return linear_status(device, CUBLAS_STATUS_NOT_SUPPORTED);
         }

@@ -2,8 +2,8 @@
  * accesses. */
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
-#include "kernels/rules/keyed.h"
 #include "kernels/launch.cuh"
+#include "kernels/rules/keyed.h"
 
 enum { ELEMENTWISE_THREADS = 256, ELEMENTWISE_VECTORS = 2 };
 

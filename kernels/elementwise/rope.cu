@@ -1,6 +1,6 @@
 /* From the QKV product to attention's inputs: bias, QK norm, rotation, KV write, in one pass.
- * Eight (D = 128) or four (D = 64) neighbouring threads hold a head, 16 elements each: of the R that
- * rotate thread i has 8 i .. 8 i + 7 of either half, so a rotation needs no exchange; of those
+ * Eight (D = 128) or four (D = 64) neighbouring threads hold a head, 16 elements each: of the R
+ * that rotate thread i has 8 i .. 8 i + 7 of either half, so a rotation needs no exchange; of those
  * behind them each thread has neighbours. */
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
@@ -117,8 +117,9 @@ extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t st
     const bool known_size = call->head_size == 128 || call->head_size == 64;
     const bool known_rotary = call->rotary_size >= 0 && call->rotary_size <= call->head_size &&
                               call->rotary_size % 16 == 0;
-    if (call->dtype != KERNEL_BF16 || !known_size || !known_rotary || call->n_tokens < 0 || call->n_heads < 0 ||
-        call->n_kv_heads < 0 || call->n_heads + call->n_kv_heads == 0 || call->q_stride % 8 != 0 || call->kv_stride % 8 != 0) {
+    if (call->dtype != KERNEL_BF16 || !known_size || !known_rotary || call->n_tokens < 0 ||
+        call->n_heads < 0 || call->n_kv_heads < 0 || call->n_heads + call->n_kv_heads == 0 ||
+        call->q_stride % 8 != 0 || call->kv_stride % 8 != 0) {
         return cudaErrorInvalidValue;
     }
     if (call->n_tokens == 0) {
@@ -131,9 +132,10 @@ extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t st
     const int per_block = n_threads / lanes * ROPE_HEADS;
     const dim3 grid((unsigned)call->n_tokens, (unsigned)((n_heads + per_block - 1) / per_block));
     const bool partial = call->rotary_size > 0 && call->rotary_size < call->head_size;
-    auto kernel = call->head_size == 128 ? partial ? rope_kernel<128, true> : rope_kernel<128, false>
-                  : partial              ? rope_kernel<64, true>
-                                         : rope_kernel<64, false>;
+    auto kernel = call->head_size == 128
+                      ? partial ? rope_kernel<128, true> : rope_kernel<128, false>
+                  : partial ? rope_kernel<64, true>
+                            : rope_kernel<64, false>;
     launch(kernel, grid, (unsigned)n_threads, 0, stream, *call);
     return cudaGetLastError();
 }

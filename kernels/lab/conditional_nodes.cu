@@ -19,7 +19,8 @@ static void must(int status, const char *what) {
     }
 }
 
-/* A loop's state as the blocks of a batch would have it: how often to go on, and how often it did. */
+/* A loop's state as the blocks of a batch would have it: how often to go on, and how often it did.
+ */
 struct state {
     int left, passes, path;
 };
@@ -66,8 +67,8 @@ static void product_open(struct product *p) {
     MUST(cublasLtMatrixLayoutCreate(&p->b, CUDA_R_16BF, N, N, N));
     MUST(cublasLtMatrixLayoutCreate(&p->c, CUDA_R_16BF, N, N, N));
     MUST(cublasLtMatmulPreferenceCreate(&preference));
-    MUST(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most));
+    MUST(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                              &most, sizeof most));
     MUST(cublasLtMatmulAlgoGetHeuristic(p->handle, p->matmul, p->a, p->b, p->c, p->c, preference, 1,
                                         &p->chosen, &found));
     MUST(cudaMalloc(&p->x, N * N * 2));
@@ -212,7 +213,8 @@ int main(void) {
             mark<<<1, 1, 0, stream>>>(s, 1000);
             const float us = play(finished(stream), stream, 20);
             MUST(cudaMemcpy(&host, s, sizeof host, cudaMemcpyDeviceToHost));
-            printf("while, %d products a pass: passes %d, %d wanted; product 0x%04x; %.1f us a launch\n",
+            printf("while, %d products a pass: passes %d, %d wanted; product 0x%04x; %.1f us a "
+                   "launch\n",
                    with_product * 10, host.passes, passes + 1000, product_result(&p), us);
         }
     }
@@ -248,13 +250,14 @@ int main(void) {
     /* A switch inside a loop: what a whole block of steps of varying width would need. */
     cudaGraphConditionalHandle inside;
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    MUST(cudaGraphConditionalHandleCreate(&handle, captured(stream), 1, cudaGraphCondAssignDefault));
+    MUST(
+        cudaGraphConditionalHandleCreate(&handle, captured(stream), 1, cudaGraphCondAssignDefault));
     begin<<<1, 1, 0, stream>>>(s, 10, 2, 0, 0);
     cudaGraph_t *loop = conditional(stream, handle, cudaGraphCondTypeWhile, 1);
     cudaStream_t innermost;
     MUST(cudaStreamCreateWithFlags(&innermost, cudaStreamNonBlocking));
-    cudaError_t status = cudaGraphConditionalHandleCreate(&inside, loop[0], 1,
-                                                          cudaGraphCondAssignDefault);
+    cudaError_t status =
+        cudaGraphConditionalHandleCreate(&inside, loop[0], 1, cudaGraphCondAssignDefault);
     printf("a handle inside a body: %s\n", cudaGetErrorString(status));
     if (status == cudaSuccess) {
         body_begin(inner, loop[0]);
@@ -270,7 +273,8 @@ int main(void) {
         MUST(cudaStreamEndCapture(inner, &ignored));
         const float us = play(finished(stream), stream, 20);
         MUST(cudaMemcpy(&host, s, sizeof host, cudaMemcpyDeviceToHost));
-        printf("a switch in a loop: passes %d, %d wanted; %.1f us a launch\n", host.passes, 1010, us);
+        printf("a switch in a loop: passes %d, %d wanted; %.1f us a launch\n", host.passes, 1010,
+               us);
     }
     return 0;
 }

@@ -226,8 +226,7 @@ static cudaError_t start(const CUtensorMap &x_map, const CUtensorMap &w_map,
                          const struct few_product &product, int n_tiles, cudaStream_t stream) {
     auto kernel = few_linear_kernel<GATED, WIDTH>;
     const int bytes = RING_BYTES + 1024;
-    const cudaError_t status =
-        shared_allow(kernel, bytes);
+    const cudaError_t status = shared_allow(kernel, bytes);
     if (status != cudaSuccess) {
         return status;
     }

@@ -6,11 +6,11 @@
  * second product's blocks fetch their first weights as those of the first one end: that takes only
  * the starts, which are older than the first product, or come from the sort, which leaves them to
  * nobody before they are there. */
-#include "kernels/linear/hopper.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
-#include "kernels/moe/moe.cuh"
+#include "kernels/linear/hopper.cuh"
 #include "kernels/linear/wgmma_widths.cuh"
+#include "kernels/moe/moe.cuh"
 
 enum {
     WEIGHT_BYTES = MOE_TILE_ROWS * MOE_TILE_CHANNELS * 2,

@@ -17,7 +17,8 @@ struct arrival {
     uint32_t answer_tokens; /* of these, those up to and including the end of text; 0: nobody says,
                                all of them */
     uint32_t tenant;        /* 0 where the source names none */
-    uint64_t prompt;        /* 1 + the place in its file of what is asked (traces/prompts.h); 0: nothing is */
+    uint64_t
+        prompt; /* 1 + the place in its file of what is asked (traces/prompts.h); 0: nothing is */
     uint32_t prefix_tokens; /* of the prompt, with which an earlier request's prompt began, too */
 };
 
