@@ -200,8 +200,8 @@ void decode_log_add(struct decode_log *log, uint64_t request, const struct decod
     if (written->n == written->room) {
         written->room = 2 * written->room + 16;
         written->rows = realloc(written->rows, written->room * sizeof *written->rows);
-        ASSERT(written->rows != NULL);
     }
+    ASSERT(written->rows != NULL);
     struct row *row = &written->rows[written->n++];
     *row = (struct row){.pass = *pass, .n = n};
     if (positions != NULL) {

@@ -151,7 +151,8 @@ static void write_segments(const struct canvas *c, const struct graph *graph) {
 static void write_axes(const struct canvas *c, const struct plan_map *map) {
     for (int i = 0; i <= 4; i++) {
         char text[32];
-        double bytes = c->top_bytes * i / 4, time = (double)(c->from + (c->to - c->from) * i / 4);
+        const int64_t at = c->from + (c->to - c->from) * i / 4;
+        double bytes = c->top_bytes * i / 4, time = (double)at;
         write_text(c, LEFT - 8, y_of(c, (int64_t)bytes) + 4, "text-anchor=\"end\"",
                    num_format_bytes(text, sizeof text, bytes));
         snprintf(text, sizeof text, "%.0f", time);

@@ -22,7 +22,9 @@ static void name_columns(const char *names[READ_COLUMNS + 1]) {
     static const char *const first[COLUMN_SYM] = {"kind", "steps", "measured_device_ns",
                                                   "measured_wall_ns"};
     memcpy(names, first, sizeof first);
-    memcpy(names + COLUMN_SYM, symbol_names, SYM_COUNT * sizeof *names);
+    for (int i = 0; i < SYM_COUNT; i++) {
+        names[COLUMN_SYM + i] = symbol_names[i];
+    }
     names[READ_COLUMNS] = NULL;
 }
 

@@ -55,7 +55,8 @@ static bool param_write(const struct param *param, void *state, const char *text
     }
     case PARAM_WORD: {
         int found = name_find(param->words, text);
-        memcpy(slot, &(uint32_t){(uint32_t)found}, found >= 0 ? sizeof(uint32_t) : 0);
+        uint32_t word = (uint32_t)found;
+        memcpy(slot, &word, found >= 0 ? sizeof word : 0);
         return found >= 0;
     }
     }

@@ -21,8 +21,9 @@ char *text_read(const char *path, const char *role, size_t most, size_t *size, s
     do {
         if (*size + 1 >= room) {
             room = 2 * room + 4096;
-            text = realloc(text, room);
-            ASSERT(text != NULL);
+            char *larger = realloc(text, room);
+            ASSERT(larger != NULL);
+            text = larger;
         }
         got = fread(text + *size, 1, room - *size - 1, file);
         *size += got;

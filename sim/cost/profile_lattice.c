@@ -48,6 +48,7 @@ enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct
         }
     }
     for (size_t a = 0; a < n_axes; a++) {
+        ASSERT(lattice->n_cells > 0); /* of a row at least */
         build_axis(&lattice->axes[a], a, rows, n_rows);
         if (lattice->axes[a].n > LATTICE_MAX_CELLS / lattice->n_cells) {
             lattice_fini(lattice);

@@ -6,10 +6,12 @@
 #define NUMBER(name, field, unit, max, doc)                                                        \
     PARAM(name, PARAM_F64, struct runtime, field, unit, "0", 0, max, doc)
 /* A key for each kind of step. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): parts of a name */
 #define KINDS(name, end, field, unit, max, doc)                                                    \
     NUMBER(name "_refresh" end, field[HOST_REFRESH], unit, max, doc),                              \
         NUMBER(name "_reuse" end, field[HOST_REUSE], unit, max, doc),                              \
         NUMBER(name "_select" end, field[HOST_SELECT], unit, max, doc)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 const char *const host_kind_names[HOST_KIND_COUNT] = {"refresh", "reuse", "select"};
 
