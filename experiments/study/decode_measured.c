@@ -67,6 +67,8 @@ static double quintile_misfit(const struct decode_facts *measured,
 
 /* ---- the fit ---- */
 
+enum { MOST_ROUNDS = 4 };
+
 /* Constants that are varied, and how: as they are, by their logarithm, or between 0 and 1. */
 enum scale { SCALE_PLAIN, SCALE_LOG, SCALE_SHARE };
 struct free_constant {
@@ -96,6 +98,7 @@ struct fitting {
     const struct free_constant *constants;
     size_t n;
     bool is_of_delta;
+    bool of_evicting; /* which of the traces */
     struct decode_process process;
 };
 
@@ -118,7 +121,7 @@ static double misfit(const gsl_vector *x, void *opaque) {
     take(fitting, x, &process);
     for (size_t i = 0; i < fitting->measured->n; i++) {
         const struct measured_trace *trace = &fitting->measured->traces[i];
-        if (!trace->is_fitted || (fitting->is_of_delta && !trace->rule.evicts)) {
+        if (!trace->is_fitted || trace->rule.evicts != fitting->of_evicting) {
             continue;
         }
         roll(&process, trace, &facts);
@@ -130,6 +133,8 @@ static double misfit(const gsl_vector *x, void *opaque) {
     return isfinite(sum) ? sum : 1e9;
 }
 
+/* From where its constants begin, then again from what was found as long as that gains a hundredth:
+ * a simplex that has become flat ends early. */
 static void minimise(struct fitting *fitting, int most_steps) {
     gsl_vector *x = gsl_vector_alloc(fitting->n), *steps = gsl_vector_alloc(fitting->n);
     gsl_multimin_fminimizer *minimizer =
@@ -145,12 +150,21 @@ static void minimise(struct fitting *fitting, int most_steps) {
         gsl_vector_set(steps, i, constant->step);
     }
     gsl_multimin_function function = {.f = misfit, .n = fitting->n, .params = fitting};
-    gsl_multimin_fminimizer_set(minimizer, &function, x, steps);
-    for (int i = 0; i < most_steps; i++) {
-        gsl_multimin_fminimizer_iterate(minimizer);
-        if (gsl_multimin_fminimizer_size(minimizer) < 0.01) {
+    double before = INFINITY;
+    for (int round = 0; round < MOST_ROUNDS; round++) {
+        gsl_multimin_fminimizer_set(minimizer, &function, x, steps);
+        for (int i = 0; i < most_steps; i++) {
+            gsl_multimin_fminimizer_iterate(minimizer);
+            if (gsl_multimin_fminimizer_size(minimizer) < 0.01) {
+                break;
+            }
+        }
+        gsl_vector_memcpy(x, gsl_multimin_fminimizer_x(minimizer));
+        double now = gsl_multimin_fminimizer_minimum(minimizer);
+        if (now > 0.99 * before) {
             break;
         }
+        before = now;
     }
     take(fitting, gsl_multimin_fminimizer_x(minimizer), &fitting->process);
     gsl_multimin_fminimizer_free(minimizer);
@@ -195,10 +209,16 @@ static void fit(struct measured *measured) {
                               .constants = of_confidence,
                               .n = sizeof of_confidence / sizeof of_confidence[0],
                               .process = decode_assumed};
-    bool has_delta = false;
+    bool has_delta = false, has_plain = false;
     for (size_t i = 0; i < measured->n; i++) {
-        has_delta = has_delta || (measured->traces[i].is_fitted && measured->traces[i].rule.evicts);
+        const struct measured_trace *trace = &measured->traces[i];
+        has_delta = has_delta || (trace->is_fitted && trace->rule.evicts);
+        has_plain = has_plain || (trace->is_fitted && !trace->rule.evicts);
     }
+    /* How sure a model is comes from traces that evict nothing, where there are any: before the
+     * constants of the deltas are fitted, a process would have to be unsure to match an eviction.
+     */
+    fitting.of_evicting = !has_plain;
     measured->assumed = decode_assumed;
     measured->assumed.delta_noise = 0.8756;
     size_t chosen = 0; /* a decoder that counts says nothing of the location */
@@ -213,7 +233,7 @@ static void fit(struct measured *measured) {
     if (has_delta) {
         fitting.constants = of_delta;
         fitting.n = sizeof of_delta / sizeof of_delta[0];
-        fitting.is_of_delta = true;
+        fitting.is_of_delta = fitting.of_evicting = true;
         minimise(&fitting, 150);
     }
     measured->fitted = fitting.process;
