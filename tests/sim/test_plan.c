@@ -226,6 +226,7 @@ TEST(a_picture_that_fails_leaves_what_was_printed) {
     const char *other = scratch_write("notes.svg", "not a picture");
     struct output refused = CLI("plan", "--instance", EXAMPLE, "--picture", other);
     ck_assert_int_eq(refused.status, 2);
+    output_free(&refused);
     char *kept = read_file(other);
     ck_assert_str_eq(kept, "not a picture");
     free(kept);
