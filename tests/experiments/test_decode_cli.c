@@ -375,7 +375,7 @@ TEST(an_output_states_the_error_of_the_process_that_it_draws_from) {
                           "confidence=sdar-2m/hops", "--json");
     char *other = PRINTS("run", "--system", "sdar", "--requests", "4", "--set",
                          "confidence=sdar-8b/sharegpt", "--json");
-    ck_assert_ptr_nonnull(strstr(judged, "\"error\": \"tokens a pass 5 % (at most 11)"));
+    ck_assert_ptr_nonnull(strstr(judged, "\"error\": \"tokens a pass 6 % (at most 13)"));
     ck_assert_ptr_null(strstr(other, "\"error\""));
     free(judged);
     free(other);
