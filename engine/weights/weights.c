@@ -10,188 +10,9 @@
 #include "engine/weights/checkpoint.h"
 #include "engine/weights/safetensors.h"
 #include "kernels/bf16.h"
-#include "kernels/calls_moe.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
 #include "sim/model/ranks.h"
-
-const char *const weight_slot_names[WEIGHT_SLOT_COUNT] = {
-    "embedding",    "final norm",     "head",        "attention norm", "qkv",
-    "qkv bias",     "q norm",         "k norm",      "output",         "ffn norm",
-    "gate up",      "down",           "router",      "expert bias",    "experts gate up",
-    "experts down", "shared gate up", "shared down",
-};
-
-/* ---- layout ---- */
-
-/* Of one number of a slot. */
-static int64_t number_bytes(const struct weight_layout *layout, enum weight_slot slot) {
-    return weight_dtype(slot, layout->dtype) == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
-}
-
-int weight_parts_at_once(enum weight_slot slot) {
-    bool is_gate_up =
-        slot == WEIGHT_GATE_UP || slot == WEIGHT_EXPERTS_GATE_UP || slot == WEIGHT_SHARED_GATE_UP;
-    return slot == WEIGHT_QKV || slot == WEIGHT_QKV_BIAS ? 3 : is_gate_up ? 2 : 1;
-}
-
-int weight_part_count(const struct model *model, enum weight_slot slot) {
-    return weight_parts_at_once(slot) * (weight_holds_experts(slot) ? (int)model->experts : 1);
-}
-
-/* Of a SwiGLU of this width: of gates or ups, or what they come back to. */
-static bool swiglu_shape(const struct model *model, int64_t width, bool is_down, int64_t *n_rows,
-                         int64_t *n_columns) {
-    *n_rows = is_down ? model->hidden : width;
-    *n_columns = is_down ? width : model->hidden;
-    return width > 0;
-}
-
-bool weight_part_shape(const struct model *model, enum weight_slot slot, int part, int64_t *n_rows,
-                       int64_t *n_columns) {
-    int64_t hidden = model->hidden, q_dim = (int64_t)model->heads * model->head_dim;
-    int64_t part_dim = part == 0 ? q_dim : (int64_t)model->kv_heads * model->head_dim;
-    bool exists = part < weight_part_count(model, slot);
-    *n_columns = 1;
-    switch (slot) {
-    case WEIGHT_EMBEDDING:
-        *n_rows = model_whole_vocab(model);
-        *n_columns = hidden;
-        break;
-    case WEIGHT_HEAD:
-        *n_rows = model->vocab;
-        *n_columns = hidden;
-        exists = exists && !model->tied;
-        break;
-    case WEIGHT_FINAL_NORM:
-    case WEIGHT_ATTENTION_NORM:
-    case WEIGHT_FFN_NORM:
-        *n_rows = hidden;
-        break;
-    case WEIGHT_QKV:
-        *n_rows = part_dim;
-        *n_columns = hidden;
-        break;
-    case WEIGHT_QKV_BIAS:
-        *n_rows = part_dim;
-        exists = exists && model->qkv_bias;
-        break;
-    case WEIGHT_Q_NORM:
-    case WEIGHT_K_NORM:
-        *n_rows = model->head_dim;
-        exists = exists && model->qk_norm;
-        break;
-    case WEIGHT_OUTPUT:
-        *n_rows = hidden;
-        *n_columns = q_dim;
-        break;
-    case WEIGHT_GATE_UP:
-    case WEIGHT_DOWN:
-        exists = swiglu_shape(model, model_first_mixture(model) > 0 ? model->ffn : 0,
-                              slot == WEIGHT_DOWN, n_rows, n_columns) &&
-                 exists;
-        break;
-    case WEIGHT_ROUTER:
-        *n_rows = model_routed_experts(model);
-        *n_columns = hidden;
-        exists = exists && model->experts > 0;
-        break;
-    case WEIGHT_EXPERT_BIAS:
-        *n_rows = model_routed_experts(model);
-        exists = exists && model->expert_bias;
-        break;
-    case WEIGHT_EXPERTS_GATE_UP:
-    case WEIGHT_EXPERTS_DOWN:
-        exists = swiglu_shape(model, model->expert_ffn, slot == WEIGHT_EXPERTS_DOWN, n_rows,
-                              n_columns) &&
-                 exists;
-        break;
-    case WEIGHT_SHARED_GATE_UP:
-    case WEIGHT_SHARED_DOWN:
-        exists = swiglu_shape(model, (int64_t)model->shared_experts * model->shared_ffn,
-                              slot == WEIGHT_SHARED_DOWN, n_rows, n_columns) &&
-                 exists;
-        break;
-    }
-    return exists;
-}
-
-static int64_t slot_bytes(const struct weight_layout *layout, enum weight_slot slot) {
-    int64_t bytes = 0;
-    for (int part = 0; part < weight_part_count(layout->model, slot); part++) {
-        int64_t n_rows, n_columns;
-        if (weight_part_shape(layout->model, slot, part, &n_rows, &n_columns)) {
-            bytes += n_rows * n_columns * number_bytes(layout, slot);
-        }
-    }
-    return bytes;
-}
-
-static void set_rank(struct weight_layout *layout, uint32_t rank) {
-    const struct model *model = layout->model;
-    layout->rank = rank;
-    if (model->tied) {
-        layout->offset_bytes[WEIGHT_HEAD] =
-            layout->offset_bytes[WEIGHT_EMBEDDING] +
-            (int64_t)rank * model->vocab * model->hidden * number_bytes(layout, WEIGHT_EMBEDDING);
-    }
-}
-
-static int check_router(const struct model *model, struct err *err) {
-    uint32_t experts = model_routed_experts(model), active = model_most_active(model);
-    bool fits = experts <= MOE_MAX_EXPERTS && active <= MOE_MAX_ACTIVE &&
-                model->expert_groups <= MOE_MAX_GROUPS;
-    return fits ? 0
-                : err_usage(err,
-                            "model '%s' chooses %" PRIu32 " of %" PRIu32 " experts in %" PRIu32
-                            " groups; the engine runs at most %d of %d in %d",
-                            model->name, active, experts, model->expert_groups, MOE_MAX_ACTIVE,
-                            MOE_MAX_EXPERTS, MOE_MAX_GROUPS);
-}
-
-/* Places the slots [first, end) one behind the other from `at` on. Returns where they end. */
-static int64_t place_slots(struct weight_layout *layout, int first, int end, int64_t at) {
-    for (int slot = first; slot < end; slot++) {
-        int64_t bytes = slot_bytes(layout, (enum weight_slot)slot);
-        layout->offset_bytes[slot] = bytes > 0 ? at : -1;
-        at += align_up(bytes, WEIGHT_ALIGN_BYTES);
-    }
-    return at;
-}
-
-/* Layers of both kinds begin with the same weights. */
-int weight_layout_make(struct weight_layout *layout, const struct model *model,
-                       enum kernel_dtype dtype, struct err *err) {
-    *layout = (struct weight_layout){.model = model, .dtype = dtype};
-    int status = check_router(model, err);
-    if (status != 0) {
-        return status;
-    }
-    layout->layers_bytes = place_slots(layout, 0, WEIGHT_ATTENTION_NORM, 0);
-    int64_t common = place_slots(layout, WEIGHT_ATTENTION_NORM, WEIGHT_GATE_UP, 0);
-    layout->dense_layer_bytes = place_slots(layout, WEIGHT_GATE_UP, WEIGHT_ROUTER, common);
-    layout->mixture_bytes = place_slots(layout, WEIGHT_ROUTER, WEIGHT_SLOT_COUNT, common);
-    set_rank(layout, 0);
-    uint32_t n_dense = model_first_mixture(model);
-    layout->bytes = layout->layers_bytes + n_dense * layout->dense_layer_bytes +
-                    (model->layers - n_dense) * layout->mixture_bytes;
-    return 0;
-}
-
-int64_t weight_offset_bytes(const struct weight_layout *layout, enum weight_slot slot,
-                            uint32_t layer) {
-    const struct model *model = layout->model;
-    int64_t offset = layout->offset_bytes[slot];
-    if (offset < 0 || !weight_is_per_layer(slot)) {
-        return offset;
-    }
-    uint32_t first_mixture = model_first_mixture(model);
-    uint32_t n_dense = layer < first_mixture ? layer : first_mixture;
-    return weight_is_of_layer(model, slot, layer)
-               ? layout->layers_bytes + n_dense * layout->dense_layer_bytes +
-                     (layer - n_dense) * layout->mixture_bytes + offset
-               : -1;
-}
 
 /* ---- sources ---- */
 
@@ -297,7 +118,7 @@ static int for_each_part(const struct weight_layout *layout,
                     place_part(layout, &part);
                     status = make(context, &part);
                     part.offset_bytes +=
-                        part.n_rows * part.n_columns * number_bytes(layout, part.slot);
+                        part.n_rows * part.n_columns * weight_number_bytes(layout, part.slot);
                 }
             }
         }
@@ -398,7 +219,7 @@ static int put(struct reading *r, enum weight_slot slot, int64_t offset_bytes, i
         }
     }
     status = table->upload(device, r->weights->block + offset_bytes, r->buffers[turn],
-                           n * number_bytes(&r->weights->layout, slot));
+                           n * weight_number_bytes(&r->weights->layout, slot));
     status = status == DEVICE_OK ? table->event_record(device, r->uploaded[turn]) : status;
     return device_err(r, status, "uploading weights");
 }
@@ -458,7 +279,7 @@ static int read_part(void *context, const struct part *part) {
     int64_t first_row;
     const struct stored_tensor *tensor = find_part(r, part, &first_row);
     int64_t n = part->n_rows * part->n_columns;
-    int64_t width = number_bytes(&r->weights->layout, part->slot);
+    int64_t width = weight_number_bytes(&r->weights->layout, part->slot);
     int status = tensor != NULL ? 0 : err_status(r->err);
     for (int64_t first = 0; status == 0 && first < n; first += PIECE_ELEMENTS) {
         int64_t piece = n - first < PIECE_ELEMENTS ? n - first : PIECE_ELEMENTS;
@@ -616,7 +437,7 @@ int weights_open_rank(struct weights *weights, const struct engine_device *devic
     if (status != 0) {
         return status;
     }
-    set_rank(&weights->layout, rank);
+    weight_layout_set_rank(&weights->layout, rank);
     void *block;
     status = device->table->allocate(device->device, weights->layout.bytes, &block);
     if (status != DEVICE_OK) {

@@ -61,6 +61,11 @@ static inline enum kernel_dtype weight_dtype(enum weight_slot slot, enum kernel_
     return slot == WEIGHT_EXPERT_BIAS ? KERNEL_F32 : dtype;
 }
 
+/* Bytes of one number of a slot, and the rank whose part of a divided model is meant (of a tied
+ * head: where it begins in the embedding). */
+int64_t weight_number_bytes(const struct weight_layout *layout, enum weight_slot slot);
+void weight_layout_set_rank(struct weight_layout *layout, uint32_t rank);
+
 /* -1 where the layer has no such weight. */
 int64_t weight_offset_bytes(const struct weight_layout *layout, enum weight_slot slot,
                             uint32_t layer);
