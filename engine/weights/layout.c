@@ -3,6 +3,8 @@
 #include <inttypes.h>
 
 #include "kernels/calls_moe.h"
+#include "sim/base/num.h"
+#include "sim/model/ranks.h"
 
 const char *const weight_slot_names[WEIGHT_SLOT_COUNT] = {
     "embedding",    "final norm",     "head",        "attention norm", "qkv",
