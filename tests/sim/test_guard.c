@@ -822,15 +822,16 @@ static uint32_t scripted_choose(const void *state, const struct request *request
     return decoded.returned;
 }
 
+static const struct policy scripted_decoder = {.abi = POLICY_ABI,
+                                               .kind = POLICY_DECODER,
+                                               .size = sizeof(struct decoder),
+                                               .name = "scripted",
+                                               .doc = "answers as the test says"};
+
 static void assert_decoded(bool counts, const char *sentence) {
     const struct decoder decoder =
-        MAKE(struct decoder,
-             .policy = {.abi = POLICY_ABI,
-                        .kind = POLICY_DECODER,
-                        .size = sizeof(struct decoder),
-                        .name = "scripted",
-                        .doc = "answers as the test says"},
-             .count = counts ? scripted_count : NULL, .choose = counts ? NULL : scripted_choose);
+        MAKE(struct decoder, .policy = scripted_decoder, .count = counts ? scripted_count : NULL,
+             .choose = counts ? NULL : scripted_choose);
     const struct request request = {.masked_in_block = counts ? 12 : 3, .block_length = 12};
     const float confidence[] = {0.5f, 0.6f, 0.7f}, entropy[] = {-1, -2, -3};
     const uint32_t offset[] = {0, 1, 5};
@@ -926,14 +927,9 @@ static void scripted_credit(const void *state, struct decoder_credit *out) {
 
 static void assert_ruled(const char *sentence) {
     const struct decoder decoder =
-        MAKE(struct decoder,
-             .policy = {.abi = POLICY_ABI,
-                        .kind = POLICY_DECODER,
-                        .size = sizeof(struct decoder),
-                        .name = "scripted",
-                        .doc = "answers as the test says"},
-             .count = ruled.counts ? ruled_count : NULL, .rule = scripted_rule,
-             .credit = scripted_credit, .reads_statistics = ruled.reads_statistics);
+        MAKE(struct decoder, .policy = scripted_decoder, .count = ruled.counts ? ruled_count : NULL,
+             .rule = scripted_rule, .credit = scripted_credit,
+             .reads_statistics = ruled.reads_statistics);
     const struct request request = {.masked_in_block = 3, .block_length = 12};
     struct decode_rule rule;
     struct decoder_credit credit;

@@ -6,12 +6,7 @@ TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {
     struct rng rng = rng_stream(2, "placements");
     for (int round = 0; round < 1500; round++) {
         struct graph graph;
-        struct graph_options options = MAKE(
-            struct graph_options, .fused = rng_uniform(&rng) < 0.5,
-            .gathers_cache = rng_uniform(&rng) < 0.5, .splits_first_layer = rng_uniform(&rng) < 0.5,
-            .selects = rng_uniform(&rng) < 0.5, .compares_values = rng_uniform(&rng) < 0.5,
-            .logits_bytes = 2, .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
-            .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0);
+        struct graph_options options = random_options(&rng);
         graph_build(&graph, any_model(&rng), &options);
         struct step_shape shape = random_shape(&rng, 12, 3000);
         struct chunk_rows chunks = random_chunks(&rng, 4096);

@@ -335,12 +335,7 @@ TEST(exact_plans_every_step_to_the_optimum_within_few_nodes) {
     uint32_t n_better = 0;
     for (int round = 0; round < 2000; round++) {
         struct graph graph;
-        struct graph_options options = MAKE(
-            struct graph_options, .fused = rng_uniform(&rng) < 0.5,
-            .gathers_cache = rng_uniform(&rng) < 0.5, .splits_first_layer = rng_uniform(&rng) < 0.5,
-            .selects = rng_uniform(&rng) < 0.5, .compares_values = rng_uniform(&rng) < 0.5,
-            .logits_bytes = 2, .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
-            .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0);
+        struct graph_options options = random_options(&rng);
         graph_build(&graph, any_model(&rng), &options);
         struct step_shape shape = random_shape(&rng, 1, 4000);
         struct chunk_rows chunks = {{0}};

@@ -27,17 +27,8 @@ struct child {
 };
 
 static inline char *cli_read(FILE *file) {
-    char *text = NULL;
-    size_t size = 0, got;
     rewind(file);
-    do {
-        text = realloc(text, size + 65537);
-        ck_assert_ptr_nonnull(text);
-        got = fread(text + size, 1, 65536, file);
-        size += got;
-    } while (got > 0);
-    text[size] = '\0';
-    return text;
+    return scratch_rest(file);
 }
 
 static inline void cli_become(const struct child *child, char **argv, int out, int err) {

@@ -17,6 +17,15 @@ static inline const struct model *any_model(struct rng *rng) {
     return models[rng_next(rng) % n];
 }
 
+static inline struct graph_options random_options(struct rng *rng) {
+    return MAKE(struct graph_options, .fused = rng_uniform(rng) < 0.5,
+                .gathers_cache = rng_uniform(rng) < 0.5,
+                .splits_first_layer = rng_uniform(rng) < 0.5, .selects = rng_uniform(rng) < 0.5,
+                .compares_values = rng_uniform(rng) < 0.5, .logits_bytes = 2,
+                .copy_bytes = rng_uniform(rng) < 0.5 ? 8 : 0,
+                .softmax_bytes = rng_uniform(rng) < 0.5 ? 8 : 0);
+}
+
 /* From 1 to `most` requests with canvases of up to `longest` tokens. */
 static inline struct step_shape random_shape(struct rng *rng, uint32_t most, uint32_t longest) {
     struct step_shape shape;

@@ -46,10 +46,8 @@ static inline const char *scratch_write(const char *name, const char *text) {
     return path;
 }
 
-/* The bytes of a file and a NUL behind them, to be freed. */
-static inline char *scratch_read(const char *path) {
-    FILE *file = fopen(path, "rb");
-    ck_assert_msg(file != NULL, "%s", path);
+/* What is left of a file, and a zero behind it; the caller frees it. */
+static inline char *scratch_rest(FILE *file) {
     char *text = NULL;
     size_t size = 0, got;
     do {
@@ -59,6 +57,14 @@ static inline char *scratch_read(const char *path) {
         size += got;
     } while (got > 0);
     text[size] = '\0';
+    return text;
+}
+
+/* The bytes of a file and a NUL behind them, to be freed. */
+static inline char *scratch_read(const char *path) {
+    FILE *file = fopen(path, "rb");
+    ck_assert_msg(file != NULL, "%s", path);
+    char *text = scratch_rest(file);
     fclose(file);
     return text;
 }
