@@ -3,7 +3,7 @@
 #define UNMASK_TESTS_SUPPORT_RANDOM_STEP_H
 
 #include "sim/base/rng.h"
-#include "sim/graph/graph.h"
+#include "sim/graph/builder.h"
 #include "sim/model/model.h"
 #include "tests/support/rig.h"
 
