@@ -1,6 +1,7 @@
 """What quality.sh measured as one table: a line a run.
 
     quality_table.py OUT.csv RUNS.jsonl.gz FOLDER...     packs the folders' NAME.json first, if any are named
+    quality_table.py pairs RUNS.jsonl.gz FOLDER NAME NAME ...   McNemar's exact test of neighbours: which one has right what
 
 Each run keeps its folder's name: `alone` ran one at a time; the seconds of others, which shared the GPU, are not to be compared.
 `p_one` is McNemar's exact probability that the run and its reference, one token a pass without a cache, are right equally often.
@@ -37,7 +38,18 @@ def pack(path, folders):
                 out.write((json.dumps(run) + "\n").encode())
 
 
+def print_pairs(path, folder, names):
+    with gzip.open(path, "rt") as file:
+        runs = {r["name"]: r for r in map(json.loads, file) if r["folder"] == folder}
+    for a, b in zip(names[::2], names[1::2]):
+        gained, lost, p = mcnemar(runs[a]["quality"]["marks"], runs[b]["quality"]["marks"])
+        print(f"{folder} {a} {100 * runs[a]['quality']['accuracy']:.1f} % {b} {100 * runs[b]['quality']['accuracy']:.1f} % "
+              f"first alone right {gained}, second alone right {lost}, p {p:.2g}")
+
+
 def main():
+    if sys.argv[1] == "pairs":
+        return print_pairs(sys.argv[2], sys.argv[3], sys.argv[4:])
     if sys.argv[3:]:
         pack(sys.argv[2], sys.argv[3:])
     with gzip.open(sys.argv[2], "rt") as file:
