@@ -77,7 +77,8 @@ struct input {
 };
 
 static int cannot_read(const struct input *input, struct err *err) {
-    return err_world(err, "cannot read %s: %s", input->trace->path, sqlite3_errmsg(input->db));
+    return err_world(err, "%s cannot be read as a database: %s", input->trace->path,
+                     sqlite3_errmsg(input->db));
 }
 
 /* Calls take(row) for each row of a query. */
