@@ -200,7 +200,7 @@ mutate: ## break the program on purpose, line by line of tests/mutations: every 
 	@tests/mutate.sh
 
 FUZZ_SECONDS ?= 60
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(wildcard sim/base/*.c sim/model/*.c traces/*.c) \
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(wildcard sim/base/*.c sim/input/*.c sim/model/*.c traces/*.c) \
                  $(addprefix engine/weights/,safetensors.c tokenizer.c tokenizer_read.c bpe.c)
 	@mkdir -p $(@D)
 	$(say) FUZZ $<

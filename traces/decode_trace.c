@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/field.h"
-#include "sim/base/inputs.h"
 #include "sim/base/num.h"
 #include "sim/base/zeroed.h"
+#include "sim/input/field.h"
+#include "sim/input/inputs.h"
 
 enum { N_FLAGS = 5, N_VALUES = 6, N_BLOBS = N_FLAGS + N_VALUES, FIRST_BLOB = 8 };
 

@@ -6,7 +6,7 @@
 #ifndef UNMASK_TRACES_FORMAT_H
 #define UNMASK_TRACES_FORMAT_H
 
-#include "sim/base/field.h"
+#include "sim/input/field.h"
 #include "traces/prompts.h"
 
 enum { MAX_COLUMNS = 64, MAX_MUSTS = 2 };

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/csv.h"
-#include "sim/base/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/input/csv.h"
+#include "sim/input/datadir.h"
 
 enum { MAX_SETS = 64, MAX_PATH_CHARS = 4096 };
 

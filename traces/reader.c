@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/inputs.h"
 #include "sim/base/zeroed.h"
+#include "sim/input/inputs.h"
 #include "traces/decode_trace.h"
 #include "traces/format.h"
 

@@ -31,8 +31,8 @@
 #include <stdbool.h>
 
 #include "sim/base/arrival.h"
-#include "sim/base/config.h"
 #include "sim/base/provenance.h"
+#include "sim/input/config.h"
 #include "traces/prompts.h"
 
 /* What the command line says in the file's place; 0 leaves the file's word. The seed always

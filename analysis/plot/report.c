@@ -7,7 +7,7 @@
 #include "analysis/identity.h"
 #include "analysis/output.h"
 #include "analysis/plot/course.h"
-#include "sim/base/datadir.h"
+#include "sim/input/datadir.h"
 
 enum { MOST_REQUESTS = 256 /* of a distribution */, PATH_CHARS = 4096 };
 

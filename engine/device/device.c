@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/base/inputs.h"
+#include "sim/input/inputs.h"
 
 static const char cuda_library[] = "libunmask_cuda.so";
 

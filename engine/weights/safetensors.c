@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "kernels/bf16.h"
-#include "sim/base/inputs.h"
+#include "sim/input/inputs.h"
 
 static const struct {
     const char *name;

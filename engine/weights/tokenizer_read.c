@@ -8,8 +8,8 @@
 
 #include "engine/weights/tokenizer_parts.h"
 #include "engine/weights/utf8.h"
-#include "sim/base/inputs.h"
 #include "sim/base/zeroed.h"
+#include "sim/input/inputs.h"
 
 /* What ByteLevel splits by where it is to split. */
 static const char byte_level_split[] =

@@ -6,9 +6,9 @@
 
 #include "experiments/cli/cmd.h"
 #include "sim/base/build.h"
-#include "sim/base/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/input/datadir.h"
 
 /* In the order of the help: questions, looking inside, real devices and servers, policies and fits.
  */

@@ -12,9 +12,9 @@
 #include "experiments/cli/table.h"
 #include "experiments/cli/words.h"
 #include "experiments/study/figure.h"
-#include "sim/base/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/input/datadir.h"
 
 enum { MOST_SEEDS = 64, MOST_SETS = 16, PATH_CHARS = 1024 };
 

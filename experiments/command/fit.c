@@ -7,7 +7,7 @@
 #include "experiments/study/decode_measured.h"
 #include "experiments/study/dinfer_fit.h"
 #include "experiments/study/fit.h"
-#include "sim/base/datadir.h"
+#include "sim/input/datadir.h"
 
 enum { MOST_FITS = 32, PATH_CHARS = 1024 };
 

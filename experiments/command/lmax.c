@@ -10,7 +10,7 @@
 #include "experiments/cli/words.h"
 #include "sim/base/num.h"
 #include "sim/memory/stream.h"
-#include "sim/serve/lmax.h"
+#include "sim/system/lmax.h"
 
 static const struct option own_options[] = {
     {"system", "NAME", "a configuration of policies (list systems; default: mosaic)", false},

@@ -10,9 +10,9 @@
 #include "experiments/cli/table.h"
 #include "experiments/cli/words.h"
 #include "experiments/sweep/campaign.h"
-#include "sim/base/config.h"
-#include "sim/base/datadir.h"
 #include "sim/base/num.h"
+#include "sim/input/config.h"
+#include "sim/input/datadir.h"
 
 enum { PATH_CHARS = 1024, MOST_CLAIMS = 32, MOST_BISECTIONS = 7, SIDES = 2 };
 

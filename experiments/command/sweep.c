@@ -5,9 +5,9 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/sweep/sweep.h"
-#include "sim/base/config.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/input/config.h"
 
 enum { MOST_VALUES = 64, MOST_POINTS = 100000, MOST_REASONS = 8 };
 

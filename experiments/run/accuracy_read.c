@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "experiments/run/accuracy.h"
-#include "sim/base/csv.h"
 #include "sim/base/grow.h"
 #include "sim/base/num.h"
+#include "sim/input/csv.h"
 #include "sim/serve/executor_sim.h"
 
 /* Columns that are read: these, then the symbols. */

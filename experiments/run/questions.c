@@ -7,8 +7,8 @@
 
 #include "analysis/summary.h"
 #include "engine/text/answer.h"
-#include "sim/base/inputs.h"
 #include "sim/base/zeroed.h"
+#include "sim/input/inputs.h"
 
 static char *copy(const char *text) {
     char *made = text != NULL ? strdup(text) : NULL;

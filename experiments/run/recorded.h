@@ -7,7 +7,7 @@
 
 #include "analysis/store.h"
 #include "sim/base/arrival.h"
-#include "sim/base/config.h"
+#include "sim/input/config.h"
 #include "sim/serve/executor_replay.h"
 
 struct recorded {

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/base/datadir.h"
+#include "sim/input/datadir.h"
 #include "traces/generate.h"
 
 enum { PATH_CHARS = 4096 };

@@ -5,7 +5,7 @@
 
 #include "experiments/server/overlap.h"
 #include "experiments/server/server.h"
-#include "sim/base/csv.h"
+#include "sim/input/csv.h"
 
 enum column {
     COLUMN_ARRIVAL,

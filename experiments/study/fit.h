@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "sim/base/config.h"
+#include "sim/input/config.h"
 
 struct fit {
     const char *name, *fitted_to; /* borrowed from the config */

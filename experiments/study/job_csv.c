@@ -3,7 +3,7 @@
 
 #include "analysis/csv_text.h"
 #include "experiments/study/jobs.h"
-#include "sim/base/inputs.h"
+#include "sim/input/inputs.h"
 
 enum { MOST_COLUMNS = 128 };
 

@@ -6,11 +6,11 @@
 
 #include "experiments/study/dinfer_fit.h"
 #include "experiments/study/jobs.h"
-#include "sim/base/config.h"
-#include "sim/base/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
+#include "sim/input/config.h"
+#include "sim/input/datadir.h"
 
 /* ---- processes ---- */
 

@@ -5,7 +5,7 @@
 #include "experiments/study/jobs.h"
 #include "sim/graph/builder.h"
 #include "sim/memory/usage.h"
-#include "sim/serve/lmax.h"
+#include "sim/system/lmax.h"
 
 static int put_row(json_t *row, json_t *numbers, json_t *rows) {
     ASSERT(numbers != NULL);

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/base/datadir.h"
 #include "sim/base/num.h"
+#include "sim/input/datadir.h"
 
 const struct job *const job_table[] = {&job_run,     &job_recorded, &job_csv,    &job_lmax,
                                        &job_latency, &job_budget,   &job_live,   &job_layer,

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "experiments/sweep/thread_pool.h"
-#include "sim/base/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/input/datadir.h"
 
 enum { MOST_LISTS = 48, MOST_PLACES = 100000, PATH_CHARS = 1024 };
 

@@ -22,7 +22,7 @@
 
 #include "experiments/study/jobs.h"
 #include "experiments/study/tables.h"
-#include "sim/base/config.h"
+#include "sim/input/config.h"
 
 enum { STUDY_MOST_INCLUDES = 8, STUDY_NAME_CHARS = 64 };
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/inputs.h"
 #include "sim/cache/cache.h"
 #include "sim/decoder/decoder.h"
+#include "sim/input/inputs.h"
 #include "sim/policy/registry.h"
 #include "sim/router/router.h"
 #include "sim/scheduler/scheduler.h"

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/text.h"
 #include "sim/base/zeroed.h"
 #include "sim/cost/profile_table.h"
+#include "sim/input/text.h"
 
 enum { MAX_FILE_BYTES = 64 << 20 };
 

@@ -11,9 +11,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "sim/base/catalogue.h"
 #include "sim/base/provenance.h"
 #include "sim/graph/graph.h"
+#include "sim/input/catalogue.h"
 
 /* What a step does decides what the host pays: the dearest kind present, and each request's own. */
 enum host_kind { HOST_REFRESH, HOST_REUSE, HOST_SELECT };

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/base/config.h"
-#include "sim/base/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/param.h"
 #include "sim/decode/process.h"
+#include "sim/input/config.h"
+#include "sim/input/datadir.h"
 
 #define REAL(field, initial, min, max, doc)                                                        \
     {                                                                                              \

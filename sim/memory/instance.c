@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/csv.h"
 #include "sim/base/grow.h"
 #include "sim/base/zeroed.h"
+#include "sim/input/csv.h"
 
 enum { COLUMN_ID, COLUMN_LOWER, COLUMN_UPPER, COLUMN_SIZE, COLUMN_ALIGNMENT };
 static const char *const column_names[] = {"id", "lower", "upper", "size", "alignment", NULL};

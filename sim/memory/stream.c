@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/csv.h"
 #include "sim/base/grow.h"
 #include "sim/base/names.h"
 #include "sim/base/param.h"
+#include "sim/input/csv.h"
 
 void stream_init(struct stream *stream) {
     *stream = (struct stream){0};

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/base/datadir.h"
+#include "sim/input/datadir.h"
 
 #define FOLDER "sim/model/families"
 

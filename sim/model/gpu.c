@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/base/datadir.h"
+#include "sim/input/datadir.h"
 
 #define KEY(name, kind, field, unit, min, max, doc)                                                \
     PARAM(name, kind, struct gpu, field, unit, NULL, min, max, doc)

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/base/catalogue.h"
+#include "sim/input/catalogue.h"
 
 struct gpu {
     const char *name, *path; /* as struct catalogued has them */

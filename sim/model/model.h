@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/base/catalogue.h"
+#include "sim/input/catalogue.h"
 
 enum attention_mask {
     MASK_BIDIRECTIONAL, /* every position sees the whole canvas */

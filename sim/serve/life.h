@@ -4,10 +4,10 @@
 #ifndef UNMASK_SIM_SERVE_LIFE_H
 #define UNMASK_SIM_SERVE_LIFE_H
 
+#include "sim/decode/recall.h"
 #include "sim/memory/freed.h"
 #include "sim/serve/loop.h"
 #include "sim/serve/positions.h"
-#include "sim/serve/recall.h"
 
 /* What the loop knows of a request and policies need not. */
 struct journey {

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/base/catalogue.h"
-#include "sim/base/datadir.h"
 #include "sim/base/num.h"
+#include "sim/input/catalogue.h"
+#include "sim/input/datadir.h"
 
 const struct param host_params[] = {
     {"factor", PARAM_F64, 0, "1", "1", 0, 100, NULL, offsetof(struct host, factor),

@@ -12,9 +12,9 @@
 
 #include <stdbool.h>
 
-#include "sim/base/config.h"
 #include "sim/base/param.h"
 #include "sim/base/provenance.h"
+#include "sim/input/config.h"
 
 struct host {
     char name[192];    /* while it is looked up, what was asked for */

@@ -10,13 +10,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "sim/base/config.h"
 #include "sim/base/provenance.h"
 #include "sim/base/warning.h"
 #include "sim/cache/cache.h"
 #include "sim/cost/price.h"
 #include "sim/decode/process.h"
 #include "sim/decoder/decoder.h"
+#include "sim/input/config.h"
 #include "sim/memory/budget.h"
 #include "sim/router/router.h"
 #include "sim/scheduler/scheduler.h"

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/base/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/input/datadir.h"
 
 static const char *const file_words[] = {"base", "doc", "model", "source", NULL};
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "sim/serve/lmax.h"
+#include "sim/system/lmax.h"
 
 static double price_in_chunks(void *state, const struct step_shape *shape,
                               struct chunk_rows chunks) {

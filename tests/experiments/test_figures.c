@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "experiments/study/fit.h"
-#include "sim/serve/lmax.h"
+#include "sim/system/lmax.h"
 #include "tests/support/study.h"
 #include "tests/support/suite.h"
 

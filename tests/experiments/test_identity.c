@@ -7,7 +7,7 @@
 #include "analysis/identity.h"
 #include "engine/weights/safetensors.h"
 #include "experiments/sweep/claims.h"
-#include "sim/base/sha256.h"
+#include "sim/input/sha256.h"
 #include "tests/support/cli.h"
 
 static const char *digest_of(const char *bytes, size_t size, size_t piece) {

@@ -1,7 +1,7 @@
 /* Any bytes as an INI file and as a workload: refused with one sentence, or a source whose first
  * rows are in order. */
-#include "sim/base/config.h"
-#include "sim/base/datadir.h"
+#include "sim/input/config.h"
+#include "sim/input/datadir.h"
 #include "traces/workload.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

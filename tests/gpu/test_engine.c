@@ -13,9 +13,9 @@
 
 #include "engine/live.h"
 #include "engine/weights/safetensors.h"
-#include "sim/base/datadir.h"
 #include "sim/base/rng.h"
 #include "sim/graph/builder.h"
+#include "sim/input/datadir.h"
 #include "sim/serve/loop.h"
 #include "tests/support/make.h"
 

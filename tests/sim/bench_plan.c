@@ -15,7 +15,7 @@
 #include "sim/graph/builder.h"
 #include "sim/memory/instance.h"
 #include "sim/memory/placement.h"
-#include "sim/serve/lmax.h"
+#include "sim/system/lmax.h"
 #include "tests/support/make.h"
 
 enum { RUNS = 5, MOST_PLANNERS = 8 };

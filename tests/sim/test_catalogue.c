@@ -1,5 +1,5 @@
 /* Models, GPUs and runtimes as files: what is shipped, one's own, and files that are wrong. */
-#include "sim/base/catalogue.h"
+#include "sim/input/catalogue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sim/base/inputs.h"
 #include "sim/cost/runtime.h"
+#include "sim/input/inputs.h"
 #include "sim/model/gpu.h"
 #include "sim/model/model.h"
 #include "sim/system/host.h"

@@ -2,7 +2,7 @@
  * the imported tables, the budget and the plans that hold them. */
 #include "sim/graph/builder.h"
 #include "sim/graph/registrar.h"
-#include "sim/serve/lmax.h"
+#include "sim/system/lmax.h"
 #include "tests/support/random_step.h"
 
 static const char *const models[] = {"sdar-8b", "llama-3.1-8b", "fast-dllm-v2-7b", "qwen2.5-3b",

@@ -5,7 +5,7 @@
 #include "sim/graph/builder.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/eager.h"
-#include "sim/serve/lmax.h"
+#include "sim/system/lmax.h"
 #include "tests/support/cli.h"
 
 #define MIB (INT64_C(1) << 20)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "experiments/study/figure.h"
-#include "sim/base/datadir.h"
+#include "sim/input/datadir.h"
 
 struct studied {
     struct study study;

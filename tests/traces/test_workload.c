@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/base/config.h"
+#include "sim/input/config.h"
 #include "tests/support/says.h"
 #include "tests/support/suite.h"
 #include "traces/workload.h"

@@ -1,6 +1,6 @@
 /* A field of a table: numbers and times read strictly from text that need not end with NUL. */
-#ifndef UNMASK_SIM_BASE_FIELD_H
-#define UNMASK_SIM_BASE_FIELD_H
+#ifndef UNMASK_SIM_INPUT_FIELD_H
+#define UNMASK_SIM_INPUT_FIELD_H
 
 #include <stdbool.h>
 #include <stddef.h>

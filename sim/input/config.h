@@ -3,8 +3,8 @@
  * The syntax is inih's: [section], key = value, ';' and '#' comments; a line is at most 199 bytes
  * long, and one that begins with a blank goes on with the value of the line before it. A key set
  * twice in a section is an error; a section may be continued. */
-#ifndef UNMASK_SIM_BASE_CONFIG_H
-#define UNMASK_SIM_BASE_CONFIG_H
+#ifndef UNMASK_SIM_INPUT_CONFIG_H
+#define UNMASK_SIM_INPUT_CONFIG_H
 
 #include <stddef.h>
 

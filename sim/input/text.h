@@ -1,6 +1,6 @@
 /* A file as one text. */
-#ifndef UNMASK_SIM_BASE_TEXT_H
-#define UNMASK_SIM_BASE_TEXT_H
+#ifndef UNMASK_SIM_INPUT_TEXT_H
+#define UNMASK_SIM_INPUT_TEXT_H
 
 #include <stddef.h>
 

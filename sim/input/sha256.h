@@ -3,8 +3,8 @@
  * Own code, since every packaged library that has it brings a TLS stack or another dependency for
  * these hundred lines; tests/experiments/test_identity.c holds it against the standard's examples.
  */
-#ifndef UNMASK_SIM_BASE_SHA256_H
-#define UNMASK_SIM_BASE_SHA256_H
+#ifndef UNMASK_SIM_INPUT_SHA256_H
+#define UNMASK_SIM_INPUT_SHA256_H
 
 #include <stddef.h>
 #include <stdint.h>

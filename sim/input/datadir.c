@@ -1,4 +1,4 @@
-#include "sim/base/datadir.h"
+#include "sim/input/datadir.h"
 
 #include <glob.h>
 #include <pthread.h>

@@ -1,12 +1,12 @@
-#include "sim/base/csv.h"
+#include "sim/input/csv.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/inputs.h"
 #include "sim/base/num.h"
+#include "sim/input/inputs.h"
 
 int csv_open(struct csv *csv, const char *path, const char *role, struct err *err) {
     *csv = (struct csv){.line.path = path, .file = fopen(path, "rb")};

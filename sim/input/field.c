@@ -1,4 +1,4 @@
-#include "sim/base/field.h"
+#include "sim/input/field.h"
 
 #include <inttypes.h>
 #include <math.h>

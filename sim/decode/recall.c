@@ -1,4 +1,4 @@
-#include "sim/serve/recall.h"
+#include "sim/decode/recall.h"
 
 #include <inttypes.h>
 #include <stddef.h>

@@ -4,12 +4,12 @@
  * stand in any order under their names. What is not as it must be ends the reading with one
  * sentence "path:line: found X, expected Y" (ERR_WORLD). Rows of millions of requests have a reader
  * of their own (traces/reader.h). */
-#ifndef UNMASK_SIM_BASE_CSV_H
-#define UNMASK_SIM_BASE_CSV_H
+#ifndef UNMASK_SIM_INPUT_CSV_H
+#define UNMASK_SIM_INPUT_CSV_H
 
 #include <stdio.h>
 
-#include "sim/base/field.h"
+#include "sim/input/field.h"
 
 enum { CSV_MOST_FIELDS = 64 };
 

@@ -10,8 +10,8 @@
  * gone back to the device.
  *
  * The model's positions are no limit here: lengths beyond them are about memory alone. */
-#ifndef UNMASK_SIM_SERVE_LMAX_H
-#define UNMASK_SIM_SERVE_LMAX_H
+#ifndef UNMASK_SIM_SYSTEM_LMAX_H
+#define UNMASK_SIM_SYSTEM_LMAX_H
 
 #include "sim/memory/live.h"
 #include "sim/system/system.h"

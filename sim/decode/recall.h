@@ -1,8 +1,8 @@
 /* A request's decisions recalled from a decode trace, in place of positions that are kept and
  * confidences that are drawn: its k-th pass commits, processes and keeps what the trace's k-th row
  * says, whatever executes it and whoever schedules it. */
-#ifndef UNMASK_SIM_SERVE_RECALL_H
-#define UNMASK_SIM_SERVE_RECALL_H
+#ifndef UNMASK_SIM_DECODE_RECALL_H
+#define UNMASK_SIM_DECODE_RECALL_H
 
 #include <stdbool.h>
 

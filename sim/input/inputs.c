@@ -1,4 +1,4 @@
-#include "sim/base/inputs.h"
+#include "sim/input/inputs.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sim/base/datadir.h"
 #include "sim/base/err.h"
 #include "sim/base/grow.h"
 #include "sim/base/zeroed.h"
+#include "sim/input/datadir.h"
 
 enum { READ_BYTES = 1 << 18 };
 

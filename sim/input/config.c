@@ -1,4 +1,4 @@
-#include "sim/base/config.h"
+#include "sim/input/config.h"
 
 #include <ini.h>
 #include <stdbool.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/text.h"
+#include "sim/input/text.h"
 
 struct reader {
     const char *text; /* the rest */

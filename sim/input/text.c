@@ -1,4 +1,4 @@
-#include "sim/base/text.h"
+#include "sim/input/text.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/inputs.h"
+#include "sim/input/inputs.h"
 
 char *text_read(const char *path, const char *role, size_t most, size_t *size, struct err *err) {
     FILE *file = fopen(path, "rb");

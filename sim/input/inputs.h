@@ -7,12 +7,12 @@
  *
  * Files of the data folder are named relative to it, others as they were given, so that what is
  * noted does not depend on the machine. */
-#ifndef UNMASK_SIM_BASE_INPUTS_H
-#define UNMASK_SIM_BASE_INPUTS_H
+#ifndef UNMASK_SIM_INPUT_INPUTS_H
+#define UNMASK_SIM_INPUT_INPUTS_H
 
 #include <stddef.h>
 
-#include "sim/base/sha256.h"
+#include "sim/input/sha256.h"
 
 /* `role` is one of a few words, such as "profile" or "trace". The digest is "" where the content
  * cannot be read twice, as that of a pipe. */

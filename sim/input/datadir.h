@@ -1,6 +1,6 @@
 /* Where the files lie that the program ships: systems, profiles, workloads, the papers' numbers. */
-#ifndef UNMASK_SIM_BASE_DATADIR_H
-#define UNMASK_SIM_BASE_DATADIR_H
+#ifndef UNMASK_SIM_INPUT_DATADIR_H
+#define UNMASK_SIM_INPUT_DATADIR_H
 
 #include <stddef.h>
 

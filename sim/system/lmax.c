@@ -1,4 +1,4 @@
-#include "sim/serve/lmax.h"
+#include "sim/system/lmax.h"
 
 #include <stdlib.h>
 #include <string.h>

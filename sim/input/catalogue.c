@@ -1,4 +1,4 @@
-#include "sim/base/catalogue.h"
+#include "sim/input/catalogue.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -6,11 +6,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "sim/base/datadir.h"
 #include "sim/base/grow.h"
-#include "sim/base/inputs.h"
 #include "sim/base/names.h"
 #include "sim/base/zeroed.h"
+#include "sim/input/datadir.h"
+#include "sim/input/inputs.h"
 
 enum { PATH_CHARS = 4096, MOST_NAMES = 256 };
 

@@ -1,4 +1,4 @@
-#include "sim/base/sha256.h"
+#include "sim/input/sha256.h"
 
 #include <string.h>
 

@@ -4,14 +4,14 @@
  * or by the path of a file anywhere. Its values are read once a process and stay until it ends, so
  * that what is found may be kept; a file that changed is read again, and is another thing then.
  * Threads may look things up at the same time. */
-#ifndef UNMASK_SIM_BASE_CATALOGUE_H
-#define UNMASK_SIM_BASE_CATALOGUE_H
+#ifndef UNMASK_SIM_INPUT_CATALOGUE_H
+#define UNMASK_SIM_INPUT_CATALOGUE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "sim/base/config.h"
 #include "sim/base/param.h"
+#include "sim/input/config.h"
 
 /* What every thing begins with. */
 struct catalogued {
