@@ -41,7 +41,7 @@ FUZZERS  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test plugins demo bench golden figures portable bundle bench-gpu packages lint format asan mutate fuzz FORCE
+.PHONY: all help clean test plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults mutate fuzz FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -192,9 +192,17 @@ ASAN_TESTS := $(filter-out $(ASAN_SLOW:%=$(BUILD)/asan/tests/%),$(TESTS:$(BUILD)
 asan: ## build and run the tests, but for the slowest, under the address and undefined-behaviour sanitizers
 	@CK_TIMEOUT_MULTIPLIER=10 ASAN_OPTIONS=allocator_may_return_null=1 \
 	    LSAN_OPTIONS=suppressions=$(CURDIR)/.ci/lsan:print_suppressions=0 \
-	    $(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT=-O1 TESTS='$(ASAN_TESTS)' \
-	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
+	    $(MAKE) --no-print-directory BUILD=$(BUILD)/asan $(SANITIZE) TESTS='$(ASAN_TESTS)' test
 	@echo "asan: $(words $(ASAN_TESTS)) suites passed; left out for their time: $(strip $(ASAN_SLOW))"
+
+# The sanitizers' program with faults on demand (tests/torture/fault.h): calls that may fail are wrapped.
+SANITIZE := OPT=-O1 SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
+FAULTS   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/torture/fault*.c))
+faults: ## build the sanitizers' program in which allocations, files, the device and SQLite fail on demand
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan $(SANITIZE) $(BUILD)/asan/unmask-faults
+$(BUILD)/unmask-faults: $(BUILD)/experiments/cli/main.o $(FAULTS) $(BUILD)/kernels/device/device_cpu.o $(BUILD)/libunmask.a
+	$(say) LD $@
+	$(Q)$(CC) $(LDFLAGS) $$(nm -u $(FAULTS) | sed -n 's/^ *U __real_/-Wl,--wrap=/p' | sort -u) -o $@ $^ $(LIBS)
 
 mutate: ## break the program on purpose, line by line of tests/mutations: every break must be noticed
 	@tests/mutate.sh
