@@ -28,13 +28,13 @@ void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t times) {
     sym[SYM_FIRST_TOKENS] += times * first;
     sym[SYM_LOGIT_ROWS] += times * span->logit_rows;
     sym[SYM_CONTEXT_ROWS] += times * context;
-    sym[SYM_SELECT_ROWS] += times * span->select_rows;
-    sym[SYM_PACK_ROWS] += times * span->pack_rows;
-    sym[SYM_VALUE_ROWS] += times * span->value_rows;
     sym[SYM_SAMPLED_ROWS] +=
         times * (span->sampled_rows > 0 ? span->sampled_rows : span->logit_rows);
     sym[SYM_PROJECTED_VALUES] += times * (span->value_rows > 0 ? span->value_rows : q);
-    sym[SYM_PICKED_ROWS] += times * (span->value_rows > 0 ? q : 0);
+    if (span->value_rows > 0) {
+        sym[SYM_VALUE_ROWS] += times * span->value_rows;
+        sym[SYM_PICKED_ROWS] += times * q;
+    }
     if (span->phase == PHASE_PREFILL) {
         sym[SYM_KEPT_TOKENS] += times * q;
         sym[SYM_PREFILL_N] += times;
@@ -46,22 +46,27 @@ void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t times) {
         sym[SYM_FULL_Q] += times * q;
         sym[SYM_FULL_QK] += times * q * q;
     } else {
-        int64_t kept = span->kept_queries, kept_keys = span->kept_keys;
         sym[SYM_BLOCK_N] += times;
         sym[SYM_BLOCK_Q] += times * q;
         sym[SYM_BLOCK_K] += times * (context + q);
         sym[SYM_BLOCK_QK] += times * q * (context + q);
-        sym[SYM_KEPT_TOKENS] += times * kept;
-        sym[SYM_KEPT_Q] += times * kept;
-        sym[SYM_KEPT_K] += times * kept_keys;
-        sym[SYM_KEPT_QK] += times * kept * kept_keys;
+        if (span->kept_keys > 0) {
+            int64_t kept = span->kept_queries, kept_keys = span->kept_keys;
+            sym[SYM_KEPT_TOKENS] += times * kept;
+            sym[SYM_KEPT_Q] += times * kept;
+            sym[SYM_KEPT_K] += times * kept_keys;
+            sym[SYM_KEPT_QK] += times * kept * kept_keys;
+        }
     }
     sym[SYM_FIRST_N] += times;
     sym[SYM_FIRST_QK] += times * first * first;
-    bool selects = span->select_rows > 0;
-    bool refreshes = span->phase == PHASE_REFRESH || span->phase == PHASE_PREFILL;
-    sym[SYM_SELECT_N] += selects ? times : 0;
-    sym[SYM_REFRESH_N] += refreshes && !selects ? times : 0;
+    if (span->select_rows > 0) {
+        sym[SYM_SELECT_ROWS] += times * span->select_rows;
+        sym[SYM_PACK_ROWS] += times * span->pack_rows;
+        sym[SYM_SELECT_N] += times;
+    } else if (span->phase == PHASE_REFRESH || span->phase == PHASE_PREFILL) {
+        sym[SYM_REFRESH_N] += times;
+    }
 }
 
 static uint32_t larger(uint32_t a, uint32_t b) {

@@ -147,7 +147,8 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
 static uint32_t form_batch(struct loop *loop, struct replica *replica, const struct batch *batch) {
     struct life *life = &loop->life;
     struct step_shape *shape = &replica->shape;
-    shape_clear(shape);
+    shape->spans = NULL;
+    shape->n_spans = 0;
     if (batch->all_running) {
         replica->batch = replica->running;
         replica->n_batch = replica->n_running;
@@ -156,6 +157,7 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
     } else {
         replica->batch = replica->selected;
         replica->n_batch = batch->n;
+        shape_clear(shape);
         memset(replica->batch_by_phase, 0, sizeof replica->batch_by_phase);
         for (uint32_t i = 0; i < batch->n; i++) {
             const struct span *span = &life->requests[batch->selected[i]].span;
