@@ -254,6 +254,11 @@ static int64_t estimate_ns(const void *state, const struct step_shape *shape,
     return price.wall_ns < 1 ? 1 : llround(price.wall_ns);
 }
 
+static void audit(void *state, bool interrupted) {
+    struct live *live = state;
+    sessions_audit(&live->sessions, interrupted);
+}
+
 struct executor live_interface(struct live *live) {
     return (struct executor){
         .state = live,
@@ -267,6 +272,7 @@ struct executor live_interface(struct live *live) {
         .find_end = live->ends.n > 0 ? find_end : NULL,
         .submit = submit,
         .wait = wait_next,
+        .audit = audit,
         .estimate_ns = estimate_ns,
     };
 }

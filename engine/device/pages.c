@@ -42,3 +42,20 @@ void pages_give(struct pages *pages, uint32_t owner) {
         pages->free[pages->n_free++] = table[--*held];
     }
 }
+
+bool pages_are_whole(struct pages *pages) {
+    int32_t *free = pages->free;
+    bool is_whole = pages->n_free == pages->n;
+    /* A page that was seen has its mark at its own index: that entry's bits are flipped. */
+    for (int32_t i = 0; is_whole && i < pages->n; i++) {
+        int32_t page = free[i] < 0 ? ~free[i] : free[i];
+        is_whole = page < pages->n && free[page] >= 0;
+        if (is_whole) {
+            free[page] = ~free[page];
+        }
+    }
+    for (int32_t i = 0; i < pages->n; i++) {
+        free[i] = free[i] < 0 ? ~free[i] : free[i];
+    }
+    return is_whole;
+}

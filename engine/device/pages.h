@@ -24,6 +24,9 @@ bool pages_grow(struct pages *pages, uint32_t owner, int64_t n);
 /* An owner gives all of its pages back. */
 void pages_give(struct pages *pages, uint32_t owner);
 
+/* Whether every page is free, and free once. */
+bool pages_are_whole(struct pages *pages);
+
 static inline const int32_t *pages_of(const struct pages *pages, uint32_t owner) {
     return pages->tables + (int64_t)owner * pages->most;
 }

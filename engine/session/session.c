@@ -217,6 +217,14 @@ int sessions_empty_places(struct sessions *sessions, uint32_t slot, struct err *
 
 /* ---- what they hold ---- */
 
+void sessions_audit(struct sessions *sessions, bool interrupted) {
+    ASSERT(sessions->stores.n == 0 && sessions->stores.used == 0);
+    ASSERT(interrupted || (sessions->canvases.n == 0 && sessions->canvases.used == 0));
+    ASSERT(pages_are_whole(&sessions->pages));
+    ASSERT(sessions->free_places == NULL ||
+           sessions->n_free_places == sessions->limits.max_requests);
+}
+
 int sessions_read(struct sessions *sessions, uint32_t slot, int32_t *tokens, struct err *err) {
     const struct session *session = &sessions->by_slot[slot];
     return forward_read_canvas(sessions->forward, session->canvas + session->prompt_tokens, tokens,

@@ -72,6 +72,10 @@ int sessions_empty_places(struct sessions *sessions, uint32_t slot, struct err *
 /* The tokens at the output positions: [output_tokens]. */
 int sessions_read(struct sessions *sessions, uint32_t slot, int32_t *tokens, struct err *err);
 
+/* At the end of a run that nobody is left in: nothing is held. Of an interrupted one requests that
+ * were preempted leave their canvases. */
+void sessions_audit(struct sessions *sessions, bool interrupted);
+
 /* Bytes of cached rows held now, and the most at once so far. */
 int64_t sessions_pool_bytes(const struct sessions *sessions);
 int64_t sessions_pool_peak_bytes(const struct sessions *sessions);

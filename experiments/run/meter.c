@@ -159,6 +159,13 @@ static void release(void *state, uint32_t replica, uint32_t slot) {
     }
 }
 
+static void audit(void *state, bool interrupted) {
+    struct executor device = holder(state);
+    if (device.audit != NULL) {
+        device.audit(device.state, interrupted);
+    }
+}
+
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     uint32_t *answer_tokens, struct err *err) {
     const struct executor *inner = &((struct meter *)state)->request.inner;
@@ -204,6 +211,7 @@ struct executor meter_interface(struct meter *meter) {
                              .find_end = request->inner.find_end != NULL ? find_end : NULL,
                              .submit = submit,
                              .wait = wait_next,
+                             .audit = audit,
                              .estimate_ns = estimate_ns};
 }
 

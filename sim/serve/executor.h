@@ -71,6 +71,9 @@ struct executor {
     /* The next completion, or COMPLETION_TIME at `until_ns`, whichever is first; a batch that ends
      * exactly at until_ns comes first. Times never decrease. */
     int (*wait)(void *state, int64_t until_ns, struct completion *out, struct err *err);
+    /* At the end of a run that nobody is left in: what requests held has been given back. May be
+     * NULL. */
+    void (*audit)(void *state, bool interrupted);
     /* Duration of one step of this shape with so much workspace, without running it. */
     int64_t (*estimate_ns)(const void *state, const struct step_shape *shape,
                            int64_t workspace_bytes);

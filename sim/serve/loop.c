@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/cache/blocks.h"
+#include "sim/serve/audit.h"
 #include "sim/serve/fit.h"
 #include "sim/serve/life.h"
 #include "sim/serve/report.h"
@@ -590,6 +591,9 @@ int loop_run(const struct loop_request *request, struct loop_result *result, str
     life_init(&loop.life, request, result);
     int status = run_turns(&loop, err);
     result->end_ns = loop.life.now_ns;
+    if (status == 0) {
+        audit_run(&loop.life);
+    }
     life_fini(&loop.life);
     return status;
 }

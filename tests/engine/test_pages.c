@@ -48,6 +48,13 @@ TEST(pages_are_nobodys_or_one_owners_whatever_happens) {
     }
     ck_assert_int_gt(n_refused, 100);
     ck_assert_int_eq(pages.most_used, N_PAGES);
+    for (uint32_t owner = 0; owner < N_OWNERS; owner++) {
+        ck_assert(owner == 0 || pages.held[owner] == 0 || !pages_are_whole(&pages));
+        pages_give(&pages, owner);
+    }
+    ck_assert(pages_are_whole(&pages) && pages_are_whole(&pages));
+    pages.free[3] = pages.free[5]; /* one is lost, another there twice */
+    ck_assert(!pages_are_whole(&pages));
     pages_close(&pages);
 }
 

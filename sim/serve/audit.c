@@ -1,0 +1,57 @@
+#include "sim/serve/audit.h"
+
+#include <string.h>
+
+/* Every slot is free once. */
+static void audit_slots(struct life *life) {
+    uint32_t *times_free = life->together;
+    ASSERT(life->n_free == life->n_slots);
+    memset(times_free, 0, life->n_slots * sizeof *times_free);
+    for (uint32_t i = 0; i < life->n_free; i++) {
+        ASSERT(life->free_slots[i] < life->n_slots);
+        ASSERT(times_free[life->free_slots[i]]++ == 0);
+    }
+}
+
+/* Pages that were freed and are not taken again are the whole pool, and nobody's. */
+static void audit_freed(const struct life *life, const struct freed *freed) {
+    int64_t bytes = 0;
+    for (uint32_t i = freed->begin; i < freed->end; i++) {
+        ASSERT(freed->items[i].owner == FREED_BY_NOBODY);
+        bytes += freed->items[i].bytes;
+    }
+    ASSERT(bytes == life->system->budget.pool_bytes);
+}
+
+/* Nobody waits or runs, and what sums over those who do is zero. */
+static void audit_idle(const struct replica *replica) {
+    ASSERT(replica->n_running == 0 && replica->n_waiting == 0 && !replica->busy);
+    ASSERT(replica->growth_bytes == 0);
+    for (int sym = 0; sym < SYM_COUNT; sym++) {
+        ASSERT(replica->sym[sym] == (sym == SYM_ONE));
+    }
+    for (int phase = 0; phase < PHASE_COUNT; phase++) {
+        ASSERT(replica->n_by_phase[phase] == 0);
+    }
+}
+
+void audit_run(struct life *life) {
+    const struct loop_result *result = life->result;
+    ASSERT(result->arrived == result->completed + result->rejected);
+    audit_slots(life);
+    for (uint32_t i = 0; i < life->n_replicas; i++) {
+        const struct replica *replica = &life->replicas[i];
+        ASSERT(replica->kv_used_bytes == 0 && replica->outstanding_tokens == 0);
+        if (life->shares_prefixes) {
+            audit_freed(life, &replica->freed);
+        }
+        /* An interrupted run leaves its sums, and its last batch under way. */
+        if (!result->interrupted) {
+            audit_idle(replica);
+        }
+    }
+    const struct executor *executor = &life->asked->executor;
+    if (executor->audit != NULL) {
+        executor->audit(executor->state, result->interrupted);
+    }
+}
