@@ -91,7 +91,7 @@ int engine_open(const struct engine_request *request, struct engine **out, struc
     engine->limits = limits_of(request->system);
     int status = supports_runtime(request->system, err);
     if (status == 0) {
-        status = engine_device_open(request->device, request->library, &engine->device, err);
+        status = engine_device_open(request->backend, request->library, &engine->device, err);
     }
     status = status == 0 ? supports_system(request->system, &engine->device, err) : status;
     status = status == 0 ? check_memory(engine, err) : status;

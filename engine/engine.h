@@ -9,9 +9,9 @@
 #include "sim/system/system.h"
 
 struct engine_request {
-    const char *device;  /* "cpu" or "cuda" */
-    const char *library; /* of the CUDA back end; NULL: where it is found */
-    const char *weights; /* a checkpoint folder, or random:SEED */
+    enum backend backend; /* a device's */
+    const char *library;  /* of the CUDA back end; NULL: where it is found */
+    const char *weights;  /* a checkpoint folder, or random:SEED */
     const struct system *system;
 };
 

@@ -10,6 +10,9 @@
 
 #include "sim/input/inputs.h"
 
+const char *const backend_names[] = {
+    [BACKEND_SIM] = "sim", [BACKEND_CPU] = "cpu", [BACKEND_CUDA] = "cuda", NULL};
+
 static const char cuda_library[] = "libunmask_cuda.so";
 
 /* ---- the CUDA library ---- */
@@ -93,17 +96,15 @@ int engine_device_another(const struct engine_device *device, int32_t index,
     return start(device->table, index, device->dtype, out, err);
 }
 
-int engine_device_open(const char *name, const char *library, struct engine_device *out,
+int engine_device_open(enum backend backend, const char *library, struct engine_device *out,
                        struct err *err) {
-    if (strcmp(name, device_cpu.name) == 0) {
+    const struct device_table *table = NULL;
+    ASSERT(backend != BACKEND_SIM);
+    if (backend == BACKEND_CPU) {
         return engine_device_start(&device_cpu, KERNEL_F32, out, err);
     }
-    if (strcmp(name, "cuda") == 0) {
-        const struct device_table *table = NULL;
-        int status = load_cuda(library, &table, err);
-        return status != 0 ? status : engine_device_start(table, KERNEL_BF16, out, err);
-    }
-    return err_usage(err, "unknown device '%s': there are cpu and cuda", name);
+    int status = load_cuda(library, &table, err);
+    return status != 0 ? status : engine_device_start(table, KERNEL_BF16, out, err);
 }
 
 void engine_device_close(struct engine_device *device) {
@@ -149,8 +150,9 @@ static const char *behind(const char *text, const char *word, size_t length) {
 /* The first part of a GPU's name is whole words of the device's, that "h20" be no "H200"; the
  * others stand somewhere behind it. */
 bool engine_device_is(const struct device_facts *facts, const char *gpu) {
-    if (facts->capability == 0 || strcmp(gpu, "cpu") == 0) {
-        return facts->capability == 0 && strcmp(gpu, "cpu") == 0;
+    bool is_cpu = strcmp(gpu, backend_names[BACKEND_CPU]) == 0;
+    if (facts->capability == 0 || is_cpu) {
+        return facts->capability == 0 && is_cpu;
     }
     const char *rest = facts->name;
     for (bool is_first = true; *gpu != '\0'; is_first = false) {

@@ -6,6 +6,12 @@
 #include "kernels/device.h"
 #include "sim/base/err.h"
 
+/* What executes the steps of a run. */
+enum backend { BACKEND_SIM, BACKEND_CPU, BACKEND_CUDA };
+
+/* As options, databases and studies write them; NULL ends them. */
+extern const char *const backend_names[];
+
 struct engine_device {
     const struct device_table *table;
     struct device *device;
@@ -13,10 +19,10 @@ struct engine_device {
     enum kernel_dtype dtype;
 };
 
-/* "cpu", in float32, or "cuda", in bf16. ERR_WORLD with the one reason when there is no such device
- * here. `library` is the path of libunmask_cuda.so; NULL: beside the program, or where the loader
- * finds it. On error nothing needs closing. */
-int engine_device_open(const char *name, const char *library, struct engine_device *out,
+/* The CPU, in float32, or a CUDA GPU, in bf16. ERR_WORLD with the one reason when there is no such
+ * device here. `library` is the path of libunmask_cuda.so; NULL: beside the program, or where the
+ * loader finds it. On error nothing needs closing. */
+int engine_device_open(enum backend backend, const char *library, struct engine_device *out,
                        struct err *err);
 void engine_device_close(struct engine_device *device);
 

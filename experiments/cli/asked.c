@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "experiments/sweep/thread_pool.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/model/model_config.h"
 
@@ -144,8 +145,7 @@ static int read_settings(const struct options *options, struct asked *asked, str
             return (int)err->kind;
         }
     }
-    const char *backend = asked->request.backend.name;
-    if (backend != NULL && strcmp(backend, "cpu") == 0 &&
+    if (asked->request.backend.kind == BACKEND_CPU &&
         asked_set(asked, "runtime.element_bytes", "4", "--backend cpu", err) != 0) {
         return (int)err->kind;
     }
@@ -229,33 +229,34 @@ int asked_profile(const struct options *options, struct asked *asked, struct err
 }
 
 static int read_clock(const struct options *options, struct backend_request *out, struct err *err) {
+    static const char *const clocks[] = {"real", "virtual", NULL};
     const char *clock = options_text(options, "clock");
     if (clock == NULL) {
         return 0;
     }
-    out->skips_idle = strcmp(clock, "virtual") == 0;
-    return out->skips_idle || strcmp(clock, "real") == 0
-               ? 0
-               : err_usage(err, "--clock: '%s' is neither real nor virtual", clock);
+    int found = name_find(clocks, clock);
+    out->skips_idle = found == 1;
+    return found >= 0 ? 0 : err_usage(err, "--clock: '%s' is neither real nor virtual", clock);
 }
 
 int asked_backend(const struct options *options, struct backend_request *out, struct err *err) {
     static const char *const alone[] = {"weights", "library",   "eos",
                                         "outputs", "reference", "clock"};
     const char *name = options_text(options, "backend");
+    int kind = name != NULL ? name_find(backend_names, name) : BACKEND_SIM;
     *out = (struct backend_request){0};
+    if (kind < 0) {
+        return err_usage(err, "--backend: this program has no '%s'; it has: sim, cpu, cuda", name);
+    }
     for (size_t i = 0; i < sizeof alone / sizeof alone[0]; i++) {
-        if ((name == NULL || strcmp(name, "sim") == 0) && options_has(options, alone[i])) {
+        if (kind == BACKEND_SIM && options_has(options, alone[i])) {
             return err_usage(err, "--%s is for the back ends cpu and cuda", alone[i]);
         }
     }
-    if (name == NULL || strcmp(name, "sim") == 0) {
+    if (kind == BACKEND_SIM) {
         return 0;
     }
-    if (strcmp(name, "cpu") != 0 && strcmp(name, "cuda") != 0) {
-        return err_usage(err, "--backend: this program has no '%s'; it has: sim, cpu, cuda", name);
-    }
-    out->name = name;
+    out->kind = (enum backend)kind;
     out->weights = "random:1";
     out->eos = options_text(options, "eos");
     int status = asked_path(options, "library", &out->library, err);
@@ -287,7 +288,7 @@ const char *asked_system_for(const struct model *model) {
  * it. */
 static int read_model(const struct options *options, struct asked *asked, struct err *err) {
     struct run_request *request = &asked->request;
-    const char *weights = request->backend.name != NULL ? request->backend.weights : NULL;
+    const char *weights = request->backend.kind != BACKEND_SIM ? request->backend.weights : NULL;
     const struct model *model = request->model != NULL
                                     ? model_find(request->model, err)
                                     : asked_model_of_weights(weights, asked->config_path, err);
@@ -316,13 +317,12 @@ static int read_system(const struct options *options, struct asked *asked, struc
     if (options_has(options, "system")) {
         request->system = options_text(options, "system");
     }
-    const char *backend = options_text(options, "backend");
+    int status = asked_backend(options, &request->backend, err);
     if (options_has(options, "gpu")) {
         request->gpu = options_text(options, "gpu");
-    } else if (backend != NULL && strcmp(backend, "cpu") == 0) {
-        request->gpu = "cpu";
+    } else if (request->backend.kind == BACKEND_CPU) {
+        request->gpu = backend_names[BACKEND_CPU];
     }
-    int status = asked_backend(options, &request->backend, err);
     request->questions = (struct questions_request){.weights = request->backend.weights,
                                                     .chat = options_text(options, "chat")};
     status =
@@ -368,13 +368,11 @@ int asked_level(const struct options *options, enum store_level *level, struct e
     if (!options_has(options, "db")) {
         return err_usage(err, "--levels says what --db keeps, but there is no --db");
     }
-    for (int i = 0; words[i] != NULL; i++) {
-        if (strcmp(words[i], text) == 0) {
-            *level = (enum store_level)i;
-            return 0;
-        }
-    }
-    return err_usage(err, "--levels: '%s' is neither requests, steps nor events", text);
+    int found = name_find(words, text);
+    *level = found >= 0 ? (enum store_level)found : STORE_REQUESTS;
+    return found >= 0
+               ? 0
+               : err_usage(err, "--levels: '%s' is neither requests, steps nor events", text);
 }
 
 int asked_threads(const struct options *options, unsigned *n_threads, struct err *err) {

@@ -11,6 +11,7 @@
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/progress.h"
 #include "sim/base/monotonic.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/model/ranks.h"
 
@@ -40,7 +41,8 @@ static const struct option *const options_of_calibrate[] = {own_options, json_op
 
 /* What a calibration is asked for, and what has to be open for it. */
 struct asked_calibration {
-    const char *backend, *path, *weights_source;
+    enum backend backend;
+    const char *path, *weights_source;
     const char *model; /* NULL: the system's own */
     char config_path[256];
     uint64_t max_tokens, n_ranks;
@@ -69,19 +71,23 @@ static int check_path(const struct options *options, const char *path, struct er
 
 static int read_asked(const struct options *options, struct asked_calibration *asked,
                       struct err *err) {
-    *asked = (struct asked_calibration){.backend = options_text(options, "backend"),
-                                        .path = options_text(options, "out"),
+    const char *backend = options_text(options, "backend");
+    int kind = backend != NULL ? name_find(backend_names, backend) : BACKEND_SIM;
+    *asked = (struct asked_calibration){.path = options_text(options, "out"),
                                         .weights_source = options_text(options, "weights"),
                                         .n_ranks = 1,
                                         .minutes = 6};
     if (asked->weights_source == NULL) {
         asked->weights_source = "random:1";
     }
-    if (asked->backend == NULL || asked->path == NULL) {
-        return err_usage(err, "calibrate: --%s is missing",
-                         asked->backend == NULL ? "backend" : "out");
+    if (backend == NULL || asked->path == NULL) {
+        return err_usage(err, "calibrate: --%s is missing", backend == NULL ? "backend" : "out");
     }
-    asked->max_tokens = strcmp(asked->backend, "cpu") == 0 ? 1024 : 16384;
+    if (kind <= BACKEND_SIM) {
+        return err_usage(err, "unknown device '%s': there are cpu and cuda", backend);
+    }
+    asked->backend = (enum backend)kind;
+    asked->max_tokens = kind == BACKEND_CPU ? 1024 : 16384;
     int status = options_whole(options, "max-tokens", 1, 1 << 20, &asked->max_tokens, err);
     status = status == 0
                  ? options_whole(options, "tensor-parallel", 1, MAX_RANKS, &asked->n_ranks, err)

@@ -175,7 +175,7 @@ static int measure(const struct options *options, const struct system *system,
     *out = NULL;
     int status = asked_backend(options, &backend, err);
     const char *given = options_has(options, "rounds") ? "rounds" : "once";
-    if (status == 0 && options_has(options, given) && backend.name == NULL) {
+    if (status == 0 && options_has(options, given) && backend.kind == BACKEND_SIM) {
         return err_usage(err, "--%s: nothing is measured without --backend cpu or cuda", given);
     }
     if (status == 0 && options_has(options, "rounds") && options_has(options, "once")) {
@@ -183,8 +183,8 @@ static int measure(const struct options *options, const struct system *system,
     }
     status = status != 0 ? status : options_whole(options, "rounds", 1, 1000, &rounds, err);
     measuring.rounds = (uint32_t)rounds;
-    if (status == 0 && backend.name != NULL) {
-        const struct engine_request request = {.device = backend.name,
+    if (status == 0 && backend.kind != BACKEND_SIM) {
+        const struct engine_request request = {.backend = backend.kind,
                                                .library = backend.library,
                                                .weights = backend.weights,
                                                .system = system};

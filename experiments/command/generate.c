@@ -356,7 +356,7 @@ static int close_trace(struct system *system, const struct backend_request *back
 
 static int decode_on(struct system *system, const struct backend_request *backend,
                      struct generation *generation, bool shows_canvas, struct err *err) {
-    struct engine_request request = {.device = backend->name,
+    struct engine_request request = {.backend = backend->kind,
                                      .library = backend->library,
                                      .weights = backend->weights,
                                      .system = system};
@@ -424,7 +424,7 @@ static int print_json(const struct options *options, const struct generation *g,
     json_t *object = json_object();
     json_object_set_new(object, "system", json_string(system->name));
     json_object_set_new(object, "model", json_string(system->model->name));
-    json_object_set_new(object, "backend", json_string(backend->name));
+    json_object_set_new(object, "backend", json_string(backend_names[backend->kind]));
     json_object_set_new(object, "device", json_string(g->device));
     json_object_set_new(object, "weights", json_string(backend->weights));
     json_object_set_new(object, "seed", json_integer((json_int_t)g->seed));
@@ -510,7 +510,7 @@ static int check_options(const struct options *options, const struct asked *aske
         options_whole(options, "output-tokens", 1, 1000000, &generation->output_tokens, err);
     status =
         status != 0 ? status : options_whole(options, "seed", 0, INT64_MAX, &generation->seed, err);
-    if (status == 0 && asked->request.backend.name == NULL) {
+    if (status == 0 && asked->request.backend.kind == BACKEND_SIM) {
         return err_usage(err, "generate decodes on a device: it needs --backend cpu or cuda");
     }
     generation->decode_path = options_text(options, "decode-out");

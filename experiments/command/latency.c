@@ -117,7 +117,7 @@ static int read_question(const struct options *options, struct question *q, stru
         }
     }
     status = status == 0 ? options_whole(options, "rounds", 1, 1000, &q->rounds, err) : status;
-    if (status == 0 && options_has(options, "rounds") && q->backend.name == NULL) {
+    if (status == 0 && options_has(options, "rounds") && q->backend.kind == BACKEND_SIM) {
         return err_usage(err, "--rounds: nothing is measured without --backend cpu or cuda");
     }
     return status;
@@ -132,8 +132,8 @@ static int open_system(const struct question *q, const char *name, struct system
     for (size_t i = 0; i < q->canvases.n; i++) {
         longest = q->canvas[i] > longest ? q->canvas[i] : longest;
     }
-    int status = first_step_open(&wanted, longest, q->backend.name != NULL, out, err);
-    return status == 0 && q->backend.name != NULL ? system_serves(*out, err) : status;
+    int status = first_step_open(&wanted, longest, q->backend.kind != BACKEND_SIM, out, err);
+    return status == 0 && q->backend.kind != BACKEND_SIM ? system_serves(*out, err) : status;
 }
 
 /* ---- finding out ---- */
@@ -310,8 +310,8 @@ static int show_system(const struct question *q, const char *name, struct table 
     struct system *system = NULL;
     struct engine *engine = NULL;
     int status = open_system(q, name, &system, err);
-    if (status == 0 && q->backend.name != NULL) {
-        const struct engine_request request = {.device = q->backend.name,
+    if (status == 0 && q->backend.kind != BACKEND_SIM) {
+        const struct engine_request request = {.backend = q->backend.kind,
                                                .library = q->backend.library,
                                                .weights = q->backend.weights,
                                                .system = system};

@@ -80,7 +80,7 @@ struct wanted {
 
 /* What was played and where its times come from. */
 static json_t *replay_json(const struct composition *c, const struct wanted *wanted) {
-    const char *weights = wanted->backend.name != NULL ? wanted->backend.weights : NULL;
+    const char *weights = wanted->backend.kind != BACKEND_SIM ? wanted->backend.weights : NULL;
     const char *measured = c->live != NULL ? "now" : is_compared(c) ? "recorded" : NULL;
     const char *changed = c->changed[0] != '\0' ? c->changed : NULL;
     return json_pack("{s:I, s:f, s:f, s:s?, s:s?, s:s?}", "submissions",
@@ -158,7 +158,7 @@ static int read_wanted(const struct options *options, struct wanted *wanted, str
     uint64_t every = 0;
     int status = asked_backend(options, &wanted->backend, err);
     status = status != 0 ? status : options_whole(options, "operators", 1, INT32_MAX, &every, err);
-    if (status == 0 && every > 0 && wanted->backend.name == NULL) {
+    if (status == 0 && every > 0 && wanted->backend.kind == BACKEND_SIM) {
         status = err_usage(err, "--operators measures: it needs --backend cpu or cuda");
     }
     wanted->operators_every = (uint32_t)every;
@@ -210,7 +210,8 @@ static int play(const struct options *options, const struct recorded *recorded, 
     struct wanted wanted = {0};
     const char *path = options_text(options, "steps");
     int status = read_wanted(options, &wanted, err);
-    if (status == 0 && path != NULL && wanted.backend.name == NULL && recorded->is_simulated) {
+    if (status == 0 && path != NULL && wanted.backend.kind == BACKEND_SIM &&
+        recorded->is_simulated) {
         status = err_usage(err,
                            "run %" PRId64 " was simulated, so that nothing was measured; --steps "
                            "needs --backend cpu or cuda",

@@ -182,10 +182,11 @@ static int print(const struct options *options, const struct composition *compos
 static int read_decode(const struct options *options, struct run_request *request,
                        struct err *err) {
     int status = asked_path(options, "decode", &request->decode_path, err);
-    request->statistics = request->backend.name != NULL && options_has(options, "decode-out");
-    return status == 0 && request->decode_path != NULL && request->backend.name != NULL
+    request->statistics =
+        request->backend.kind != BACKEND_SIM && options_has(options, "decode-out");
+    return status == 0 && request->decode_path != NULL && request->backend.kind != BACKEND_SIM
                ? err_usage(err, "--decode is for simulated runs: the back end %s decides itself",
-                           request->backend.name)
+                           backend_names[request->backend.kind])
                : status;
 }
 

@@ -15,9 +15,9 @@
 #include "traces/decode_trace.h"
 #include "traces/workload.h"
 
-/* What executes: the simulated executor where `name` is NULL, else the engine on a device. */
+/* What executes: the simulated executor, or the engine on a device. */
 struct backend_request {
-    const char *name;    /* NULL, "cpu" or "cuda" */
+    enum backend kind;
     const char *weights; /* a checkpoint folder or random:SEED */
     const char *eos;     /* ids of the tokens that end a text, or "none"; NULL: the checkpoint's */
     const char *library; /* of the CUDA back end; NULL: where it is found */

@@ -36,9 +36,8 @@ void compose_write_run(const struct run_request *request, const struct decode_tr
     const struct workload_options *options = &request->options;
     const struct backend_request *backend = &request->backend;
     fprintf(out, "[run]\nsystem = %s\ngpu = %s\nroofline = %s\nbackend = %s\n", request->system,
-            request->gpu, request->roofline ? "on" : "off",
-            backend->name != NULL ? backend->name : "sim");
-    if (backend->name != NULL) {
+            request->gpu, request->roofline ? "on" : "off", backend_names[backend->kind]);
+    if (backend->kind != BACKEND_SIM) {
         fprintf(out, "weights = %s\nclock = %s\n", backend->weights,
                 backend->skips_idle ? "virtual" : "real");
         if (backend->eos != NULL) {

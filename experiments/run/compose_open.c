@@ -186,10 +186,10 @@ int compose_end_tokens(const struct backend_request *backend, const struct model
 
 int compose_open_engine(struct composition *c, const struct backend_request *backend,
                         struct err *err) {
-    if (backend->name == NULL) {
+    if (backend->kind == BACKEND_SIM) {
         return 0;
     }
-    struct engine_request request = {.device = backend->name,
+    struct engine_request request = {.backend = backend->kind,
                                      .library = backend->library,
                                      .weights = backend->weights,
                                      .system = c->system};
@@ -247,7 +247,7 @@ void compose_state_facts(struct composition *c) {
                                     .kind = provenance_words[c->host.provenance.kind],
                                     .source = c->host.provenance.source,
                                     .factor = c->host.factor};
-    facts->backend = "sim";
+    facts->backend = backend_names[BACKEND_SIM];
     facts->trace = c->trace;
     facts->trace_provenance = c->provenance;
     state_decisions(c);
@@ -295,7 +295,7 @@ static void name_trace(struct composition *c, const struct run_request *request)
     if (c->decode != NULL) {
         snprintf(c->provenance, sizeof c->provenance, "%s, decisions from %s",
                  workload_provenance(c->workload), c->decode_source.name);
-    } else if (system_draws(c->system) && request->backend.name == NULL) {
+    } else if (system_draws(c->system) && request->backend.kind == BACKEND_SIM) {
         snprintf(c->provenance, sizeof c->provenance, "%s, %s confidences",
                  workload_provenance(c->workload),
                  provenance_words[system_decisions(c->system).kind]);
@@ -404,7 +404,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
     state_warnings(c);
     if (c->live != NULL) {
         c->facts.host.name = NULL;
-        c->facts.backend = request->backend.name;
+        c->facts.backend = backend_names[request->backend.kind];
         c->facts.weights = request->backend.weights;
         c->facts.device = c->device;
         c->facts.emulated = c->emulates;

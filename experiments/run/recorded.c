@@ -1,4 +1,5 @@
 #include "experiments/run/recorded.h"
+#include "engine/device/device.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static int on_run(void *state, const struct stored_run *run, struct err *err) {
         json_error_t trouble;
         loading->recorded->trace = copy(run->trace);
         loading->recorded->backend = copy(run->backend);
-        loading->recorded->is_simulated = strcmp(loading->recorded->backend, "sim") == 0;
+        loading->recorded->is_simulated = strcmp(run->backend, backend_names[BACKEND_SIM]) == 0;
         loading->recorded->trace_provenance = copy(run->trace_provenance);
         loading->recorded->summary = json_loads(run->summary, 0, &trouble);
         loading->recorded->seed = run->seed;

@@ -6,6 +6,7 @@
 #include "experiments/cli/asked.h"
 #include "experiments/run/compose.h"
 #include "experiments/study/jobs.h"
+#include "sim/base/names.h"
 
 static int take_options(const json_t *args, struct workload_options *out, struct err *err) {
     uint64_t input = 0, output = 0;
@@ -34,20 +35,24 @@ static const char *path_of(const json_t *args, const char *key, char path[1024])
 static int take_backend(const json_t *args, struct live_paths *paths, struct setting *settings,
                         struct run_request *request, struct err *err) {
     struct backend_request *backend = &request->backend;
-    backend->name = job_text(args, "backend");
+    const char *name = job_text(args, "backend");
+    int kind = name != NULL ? name_find(backend_names, name) : BACKEND_SIM;
     request->questions =
         (struct questions_request){.tokenizer = path_of(args, "tokenizer", paths->tokenizer),
                                    .reference = path_of(args, "reference", paths->reference),
                                    .chat = job_text(args, "chat")};
-    if (backend->name == NULL || strcmp(backend->name, "sim") == 0) {
-        backend->name = NULL;
+    if (kind < 0) {
+        return err_usage(err, "backend: this program has no '%s'; it has: sim, cpu, cuda", name);
+    }
+    backend->kind = (enum backend)kind;
+    if (kind == BACKEND_SIM) {
         return 0;
     }
     backend->skips_idle = true;
     backend->weights = path_of(args, "weights", paths->weights);
     backend->weights = backend->weights != NULL ? backend->weights : "random:1";
     request->questions.weights = backend->weights;
-    if (strcmp(backend->name, "cpu") == 0 && request->n_settings < JOB_MOST_SETTINGS) {
+    if (kind == BACKEND_CPU && request->n_settings < JOB_MOST_SETTINGS) {
         struct setting *setting = &settings[request->n_settings++];
         *setting = (struct setting){0};
         snprintf(setting->key, sizeof setting->key, "runtime.element_bytes");

@@ -421,7 +421,7 @@ int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err)
     work.own = calloc(work.room_own, sizeof *work.own);
     ASSERT(work.pending != NULL && work.round != NULL && work.own != NULL);
     pthread_mutex_init(&work.lock, NULL);
-    if (campaign->n > 0 && campaign->points[0].request.backend.name != NULL) {
+    if (campaign->n > 0 && campaign->points[0].request.backend.kind != BACKEND_SIM) {
         n_threads = 1; /* a device is one run's at a time */
     }
     progress_start(&work.progress, "runs", campaign->n);

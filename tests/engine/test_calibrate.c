@@ -767,7 +767,7 @@ TEST(a_command_that_makes_no_sense_is_refused_in_one_sentence) {
     REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--out", scratch_path("foreign.csv"));
     struct engine_device cpu;
     struct err err = {0};
-    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    ck_assert_int_eq(engine_device_open(BACKEND_CPU, NULL, &cpu, &err), 0);
     snprintf(sentence, sizeof sentence,
              "the device is '%s', not a h200: leave --gpu out or name what it is", cpu.facts.name);
     engine_device_close(&cpu);

@@ -12,6 +12,7 @@
 
 #include "engine/device/mapping.h"
 #include "sim/base/monotonic.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 enum { ROUNDS = 7, MAX_FIGURES = 128, MAX_HANDLES = 4096, STEPS = 200000 };
@@ -311,9 +312,10 @@ static void measure_round(int64_t total, bool counts) {
 }
 
 int main(int argc, char **argv) {
-    const char *name = argc > 1 ? argv[1] : "cuda";
+    enum backend backend =
+        argc > 1 ? (enum backend)name_find(backend_names, argv[1]) : BACKEND_CUDA;
     struct err err = {0};
-    must_err(engine_device_open(name, argc > 2 ? argv[2] : NULL, &device, &err), &err);
+    must_err(engine_device_open(backend, argc > 2 ? argv[2] : NULL, &device, &err), &err);
     table = device.table;
     must(table->granule(device.device, &granule), "asking for the granule");
     /* On a GPU 8 GiB, where there is room for them; handles of the CPU are files, of which a

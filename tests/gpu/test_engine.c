@@ -106,7 +106,7 @@ static void compare_with_golden(const struct model *model, struct chunk_rows chu
     struct weights weights;
     struct graph graph;
     struct forward *forward;
-    must(engine_device_open("cuda", library, &device, &err), &err);
+    must(engine_device_open(BACKEND_CUDA, library, &device, &err), &err);
     must(weights_open(&weights, &device, model, folder, &err), &err);
     graph_build(&graph, model,
                 &(struct graph_options){.fused = true, .logits_bytes = 2, .engine = true});
@@ -163,7 +163,7 @@ static bool smooths(const char *on) {
 }
 
 /* "on" or "off" for the head; `on`: a setting that is turned on, or the iteration, smooth. */
-static void open_side(struct side *side, const char *device, const char *model, const char *cache,
+static void open_side(struct side *side, enum backend backend, const char *model, const char *cache,
                       const char *head, const char *on) {
     struct err err = {0};
     const struct setting settings[] = {
@@ -180,7 +180,7 @@ static void open_side(struct side *side, const char *device, const char *model, 
     struct setting own[sizeof settings / sizeof settings[0]];
     memcpy(own, settings, sizeof own);
     snprintf(own[0].value, sizeof own[0].value, "%s", cache);
-    snprintf(own[1].value, sizeof own[1].value, "%d", strcmp(device, "cpu") == 0 ? 4 : 2);
+    snprintf(own[1].value, sizeof own[1].value, "%d", backend == BACKEND_CPU ? 4 : 2);
     snprintf(own[5].value, sizeof own[5].value, "%s", head);
     if (strcmp(cache, "dkv-decode") == 0) { /* what runs follows from what was decided: by draws */
         snprintf(own[6].value, sizeof own[6].value, "random");
@@ -194,7 +194,7 @@ static void open_side(struct side *side, const char *device, const char *model, 
              .overrides = own, .n_overrides = sizeof own / sizeof own[0], .roofline = true);
     must(system_open(&request, &side->system, &err), &err);
     const struct engine_request wanted = {
-        .device = device, .library = library, .weights = "random:7", .system = side->system};
+        .backend = backend, .library = library, .weights = "random:7", .system = side->system};
     must(engine_open(&wanted, &side->engine, &err), &err);
     must(live_open(side->engine, 1, true, &side->live, &err), &err);
 }
@@ -317,8 +317,8 @@ static void compare_with_cpu(const char *model, const char *cache, const char *h
                              const char *on) {
     struct side cpu = {0}, gpu = {0};
     int64_t n_same = 0, n_all = 0;
-    open_side(&cpu, "cpu", model, cache, head, smooths(on) ? on : NULL);
-    open_side(&gpu, "cuda", model, cache, head, on);
+    open_side(&cpu, BACKEND_CPU, model, cache, head, smooths(on) ? on : NULL);
+    open_side(&gpu, BACKEND_CUDA, model, cache, head, on);
     admit_all(&cpu);
     admit_all(&gpu);
     for (int step = 0; step < STEPS; step++) {
@@ -382,8 +382,8 @@ static struct change run_both_ways(const char *model, const char *cache, const c
     struct side together = {0}, alone = {0};
     struct change change = {0};
     int64_t n_same = 0;
-    open_side(&together, "cuda", model, cache, head, on);
-    open_side(&alone, "cuda", model, cache, head, on);
+    open_side(&together, BACKEND_CUDA, model, cache, head, on);
+    open_side(&alone, BACKEND_CUDA, model, cache, head, on);
     admit_all(&together);
     admit_all(&alone);
     for (int step = 0; step < STEPS; step++) {
@@ -477,7 +477,7 @@ static void serve_focused(const char *loops, const char *decoder, struct focused
     struct live *live;
     must(system_open(&request, &system, &err), &err);
     const struct engine_request wanted = {
-        .device = "cuda", .library = library, .weights = "random:7", .system = system};
+        .backend = BACKEND_CUDA, .library = library, .weights = "random:7", .system = system};
     must(engine_open(&wanted, &engine, &err), &err);
     must(live_open(engine, 1, true, &live, &err), &err);
     *run = (struct focused){0};

@@ -11,6 +11,7 @@
 
 #include "engine/device/device.h"
 #include "kernels/bf16.h"
+#include "sim/base/names.h"
 #include "tests/support/make.h"
 
 enum {
@@ -274,8 +275,9 @@ int main(int argc, char **argv) {
     if (argc > 3) {
         n_tokens = atoll(argv[3]);
     }
-    int status =
-        engine_device_open(argc > 1 ? argv[1] : "cuda", argc > 2 ? argv[2] : NULL, &device, &err);
+    int status = engine_device_open(argc > 1 ? (enum backend)name_find(backend_names, argv[1])
+                                             : BACKEND_CUDA,
+                                    argc > 2 ? argv[2] : NULL, &device, &err);
     if (status != 0 || n_tokens < 2 * LAST) {
         fprintf(stderr, "test_long: %s\n", status != 0 ? err.text : "too few tokens");
         return 2;

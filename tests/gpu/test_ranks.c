@@ -333,7 +333,7 @@ static void open_side(struct side *side, const struct model *model, uint32_t ran
     side->limits = MAKE(struct step_limits, .max_requests = 4, .max_tokens = most_tokens,
                         .max_logit_rows = most_tokens, .max_positions = MOST_TOKENS,
                         .canvas_tokens = MOST_TOKENS, .workspace_bytes = 1 << 30);
-    must_be(engine_device_open("cuda", library, &side->device, &err), &err);
+    must_be(engine_device_open(BACKEND_CUDA, library, &side->device, &err), &err);
     must_be(weights_open(&side->weights, &side->device, &side->model, "random:3", &err), &err);
     must_be(forward_open(&side->device, &side->graph, &side->weights, &side->limits, &side->forward,
                          &err),
@@ -453,7 +453,7 @@ int main(int argc, char **argv) {
     library = argc > 1 ? argv[1] : NULL;
     n_ranks = argc > 2 ? atoi(argv[2]) : 2;
     has_nccl = argc > 3 && strcmp(argv[3], "nccl") == 0;
-    must_be(engine_device_open("cuda", library, &parties[0].device, &err), &err);
+    must_be(engine_device_open(BACKEND_CUDA, library, &parties[0].device, &err), &err);
     printf("%s, %d ranks%s\n", parties[0].device.facts.name, n_ranks, has_nccl ? ", NCCL" : "");
     pthread_barrier_init(&all, NULL, (unsigned)n_ranks);
     pthread_t threads[CALL_MAX_RANKS];

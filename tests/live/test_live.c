@@ -173,7 +173,8 @@ struct opened {
 
 /* `table` NULL: the CPU's. */
 static struct opened open_live(const struct system *system, const struct device_table *table) {
-    const struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    const struct engine_request asked = {
+        .backend = BACKEND_CPU, .weights = "random:3", .system = system};
     struct opened opened = {NULL, NULL};
     struct err err = {0};
     ck_assert_msg(engine_open(&asked, &opened.engine, &err) == 0, "%s", err.text);
@@ -517,7 +518,7 @@ TEST(a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole) {
         .options =
             {.seed = 1, .requests = 6, .rate_per_s = 1000, .input_tokens = 9, .output_tokens = 8},
         .settings = settings, .n_settings = 7,
-        .backend = {.name = "cpu", .weights = "random:1", .skips_idle = true});
+        .backend = {.kind = BACKEND_CPU, .weights = "random:1", .skips_idle = true});
     struct err err = {0};
     struct composition *composition = NULL;
     struct store *store = NULL;
@@ -565,7 +566,8 @@ TEST(what_the_engine_does_not_run_is_refused_when_it_opens) {
     };
     for (size_t i = 0; i < 3; i++) {
         struct system *system = LIVE_SYSTEM("llada-tiny", cases[i][0], cases[i][1]);
-        struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+        struct engine_request asked = {
+            .backend = BACKEND_CPU, .weights = "random:3", .system = system};
         struct engine *engine = NULL;
         struct err err = {0};
         ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);

@@ -237,7 +237,8 @@ TEST(credit_commits_sooner_and_none_is_the_threshold) {
 TEST(a_matrix_of_credit_is_simulated_only) {
     struct system *system = LIVE_SYSTEM("llada-tiny", "cache=dual", "block_tokens=6",
                                         "decoder=credit", "decoder.form=matrix", "max_requests=4");
-    const struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    const struct engine_request asked = {
+        .backend = BACKEND_CPU, .weights = "random:3", .system = system};
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);

@@ -249,7 +249,7 @@ TEST(every_variant_decodes_as_a_reference_with_rows_of_its_own) {
         struct weights weights;
         struct err err = {0};
         ck_assert(system->model->layers == LAYERS && system->model->hidden <= MAX_DIM);
-        ck_assert_int_eq(engine_device_open("cpu", NULL, &device, &err), 0);
+        ck_assert_int_eq(engine_device_open(BACKEND_CPU, NULL, &device, &err), 0);
         ck_assert_int_eq(weights_open(&weights, &device, system->model, "random:3", &err), 0);
         for (int i = 0; i < 2; i++) {
             const struct arrival *arrival = &together[i];

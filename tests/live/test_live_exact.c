@@ -145,7 +145,8 @@ TEST(requests_get_the_tokens_of_the_forward_pass_whatever_the_scheduler) {
 
 TEST(pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens) {
     struct system *system = EXACT_SYSTEM(0, "page_tokens=24");
-    const struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    const struct engine_request asked = {
+        .backend = BACKEND_CPU, .weights = "random:3", .system = system};
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);

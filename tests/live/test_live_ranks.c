@@ -62,7 +62,7 @@ TEST_EACH(ranks_serve_the_tokens_of_one_device, N_CASES) {
 TEST(prompts_are_drawn_from_the_whole_vocabulary) {
     static const char *const settings[] = {"tensor_parallel=2", NULL};
     struct system *system = live_system_of("fast-dllm", "dream-tiny", settings);
-    struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    struct engine_request asked = {.backend = BACKEND_CPU, .weights = "random:3", .system = system};
     struct engine *engine = NULL;
     struct live *live = NULL;
     struct err err = {0};
@@ -89,7 +89,7 @@ TEST(prompts_are_drawn_from_the_whole_vocabulary) {
 TEST(what_ranks_do_not_run_is_refused_when_the_engine_opens) {
     static const char *const settings[] = {"tensor_parallel=2", "decoder=credit", NULL};
     struct system *system = live_system_of("fast-dllm", "dream-tiny", settings);
-    struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    struct engine_request asked = {.backend = BACKEND_CPU, .weights = "random:3", .system = system};
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);

@@ -416,7 +416,7 @@ static struct served *follow(struct system *system, const struct arrival *arriva
 /* Of those that come back, too: a step in the middle of a block clears nothing. */
 TEST(whoever_is_admitted_has_empty_places) {
     struct system *system = SMOOTH("llada-tiny", "cache=dual");
-    struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    struct engine_request asked = {.backend = BACKEND_CPU, .weights = "random:3", .system = system};
     struct engine *engine;
     struct err err = {0};
     ck_assert_msg(engine_open(&asked, &engine, &err) == 0, "%s", err.text);
@@ -489,7 +489,7 @@ TEST(what_is_kept_is_planned_and_allocated_to_the_byte) {
     struct err err = {0};
     for (int i = 0; i < 2; i++) {
         struct engine_request asked = {
-            .device = "cpu", .weights = "random:3", .system = systems[i]};
+            .backend = BACKEND_CPU, .weights = "random:3", .system = systems[i]};
         ck_assert_msg(engine_open(&asked, &engines[i], &err) == 0, "%s", err.text);
         struct engine_memory memory = engine_memory(engines[i]);
         ck_assert_int_eq(memory.metered_bytes, memory.planned_bytes);
@@ -506,7 +506,7 @@ TEST(what_is_kept_is_planned_and_allocated_to_the_byte) {
 }
 
 static void assert_refused(struct system *system, const char *sentence) {
-    struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    struct engine_request asked = {.backend = BACKEND_CPU, .weights = "random:3", .system = system};
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);

@@ -270,7 +270,7 @@ TEST(a_decoder_on_the_host_is_refused_live) {
     host.choose = choose_all;
     system->decoder = &host;
     system->settings.unroll_maximum = 4;
-    struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    struct engine_request asked = {.backend = BACKEND_CPU, .weights = "random:3", .system = system};
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);

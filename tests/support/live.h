@@ -146,7 +146,7 @@ struct serving {
 static inline struct served *serve(const struct serving *serving) {
     struct system *system = serving->system;
     struct served *served = calloc(1, sizeof *served);
-    struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    struct engine_request asked = {.backend = BACKEND_CPU, .weights = "random:3", .system = system};
     struct engine *engine = NULL;
     struct live *live = NULL;
     struct err *err = &served->err;
