@@ -37,7 +37,6 @@ LIB_SRCS := $(filter-out experiments/cli/main.c,$(wildcard $(addsuffix /*.c,$(LI
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c)))
 PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/plugins/*.c))
-FUZZERS  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
@@ -82,7 +81,7 @@ $(BUILD)/unmask: $(BUILD)/experiments/cli/main.o $(BUILD)/libunmask.a
 
 $(TESTS): %: %.o $(BUILD)/libunmask.a
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcheck -lsubunit -lrt $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcheck -lsubunit -lrt $(LIBS)
 
 $(BUILD)/tests/sim/bench_%: $(BUILD)/tests/sim/bench_%.o $(BUILD)/libunmask.a
 	$(say) LD $@
@@ -207,22 +206,30 @@ $(BUILD)/unmask-faults: $(BUILD)/experiments/cli/main.o $(FAULTS) $(BUILD)/kerne
 mutate: ## break the program on purpose, line by line of tests/mutations: every break must be noticed
 	@tests/mutate.sh
 
+# One program for all readers, built with clang under build/fuzz. Each starts from its kept corpus;
+# what it finds on the way stays in build/fuzz/corpus, of which tests/fuzz/keep.py keeps the best.
 FUZZ_SECONDS ?= 60
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(wildcard sim/base/*.c sim/input/*.c sim/model/*.c traces/*.c) \
-                 $(addprefix engine/weights/,safetensors.c tokenizer.c tokenizer_read.c bpe.c)
-	@mkdir -p $(@D)
-	$(say) FUZZ $<
-	$(Q)clang $(CPPFLAGS) $(CSTD) -g -O1 -fsanitize=fuzzer,address,undefined \
-	    -fno-sanitize-recover=undefined -o $@ $^ \
-	    -lsqlite3 -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lm
+FUZZ_CC      ?= clang
+FUZZ         := $(BUILD)/fuzz/tests/fuzz/fuzz
+FUZZ_SAN     := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+FUZZ_OBJS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/fuzz/reader*.c))
+$(BUILD)/tests/fuzz/test_corpus: $(FUZZ_OBJS)
+$(BUILD)/tests/fuzz/fuzz: $(BUILD)/tests/fuzz/fuzz.o $(FUZZ_OBJS) $(BUILD)/libunmask.a
+	$(say) LD $@
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
-fuzz: $(FUZZERS:%=%.run) ## run every fuzz target for FUZZ_SECONDS seconds
-$(FUZZERS:%=%.run): %.run: %
-	@mkdir -p $(BUILD)/fuzz/corpus/$(notdir $<)
-	@cd $(BUILD)/fuzz && UNMASK_DATA=$(CURDIR) timeout $$(( $(FUZZ_SECONDS) + 30 )) \
-	    $(CURDIR)/$< -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=0 \
-	    corpus/$(notdir $<) $(CURDIR)/tests/golden/traces $(CURDIR)/traces/workloads \
-	    $(CURDIR)/tests/golden/engine/llada-tiny $(CURDIR)/tests/golden/tokenizers
+$(FUZZ): FORCE
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC='$(FUZZ_CC)' OPT=-O1 WARN= \
+	    SAN='-fsanitize=fuzzer-no-link $(FUZZ_SAN)' $(BUILD)/fuzz/tests/fuzz/fuzz
+
+fuzz: $(FUZZ) ## run every fuzz target for FUZZ_SECONDS seconds
+	@$(MAKE) --no-print-directory $$($(FUZZ) | sed 's/$$/.fuzz/')
+%.fuzz:
+	@mkdir -p $(BUILD)/fuzz/corpus/$*
+	@echo "fuzz $*"; cd $(BUILD)/fuzz && UNMASK_DATA=$(CURDIR) UNMASK_READER=$* \
+	    timeout $$(( $(FUZZ_SECONDS) + 60 )) $(CURDIR)/$(FUZZ) -max_total_time=$(FUZZ_SECONDS) \
+	    -print_final_stats=1 -verbosity=0 -timeout=20 -artifact_prefix=$*- corpus/$* \
+	    $(CURDIR)/tests/fuzz/corpus/$*
 
 include kernels/kernels.mk
 

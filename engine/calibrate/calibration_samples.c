@@ -59,7 +59,7 @@ static int read_samples(struct calibration_samples *samples, FILE *file, const c
     *end = 0;
     for (int number = 1; fgets(line, sizeof line, file) != NULL; number++) {
         size_t length = strlen(line);
-        if (line[length - 1] != '\n') {
+        if (length == 0 || line[length - 1] != '\n') { /* a power cut may leave NULs */
             break;
         }
         line[length - 1] = '\0';

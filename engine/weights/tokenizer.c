@@ -7,7 +7,7 @@
 #include <utf8proc.h>
 
 #include "engine/weights/tokenizer_parts.h"
-#include "engine/weights/utf8.h"
+#include "sim/base/utf8.h"
 
 void token_ids_add(struct token_ids *ids, int32_t id) {
     if (ids->n == ids->room) {

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "engine/weights/tokenizer_parts.h"
-#include "engine/weights/utf8.h"
+#include "sim/base/utf8.h"
 #include "sim/base/zeroed.h"
 #include "sim/input/inputs.h"
 

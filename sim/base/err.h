@@ -29,8 +29,8 @@ struct err {
     char text[1024];
 };
 
-/* Set `err` to one sentence. A sentence already set is kept, and so is its code: the first cause
- * wins. */
+/* Set `err` to one sentence: one line of UTF-8, with '?' for whatever in it is neither. A sentence
+ * already set is kept, and so is its code: the first cause wins. */
 void err_set(struct err *err, enum err_kind kind, enum err_code code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -128,14 +128,16 @@ static int place_row(const char *path, int line, enum profile_op op, const int64
     }
     if (of[SIZE_HEADS] > 0) {
         struct head_layout layout = {of[SIZE_HEADS], of[SIZE_KV_HEADS], of[SIZE_HEAD_DIM]};
-        row->at[0] = head_layout_pack(layout);
-        return check_layout(path, line, layout, err);
+        int bad = check_layout(path, line, layout, err);
+        row->at[0] = bad ? 0 : head_layout_pack(layout);
+        return bad;
     }
     if (of[SIZE_EXPERTS] > 0) {
         struct moe_shape moe = {of[SIZE_HIDDEN], of[SIZE_EXPERT_FFN], of[SIZE_TOP_K],
                                 of[SIZE_EXPERTS]};
-        row->at[MOE_SHAPE] = moe_shape_pack(moe);
-        return check_shape(path, line, moe, err);
+        int bad = check_shape(path, line, moe, err);
+        row->at[MOE_SHAPE] = bad ? 0 : moe_shape_pack(moe);
+        return bad;
     }
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/utf8.h"
 #include "sim/input/text.h"
 
 struct reader {
@@ -90,19 +91,37 @@ static int take_entry(void *user, const char *section, const char *key, const ch
     return 1;
 }
 
+/* The first line that is no UTF-8; 0: all are. Values become names in JSON, which is that. */
+static int find_foreign_line(const char *text, size_t size) {
+    int line = 1;
+    for (size_t at = 0; at < size;) {
+        bool is_valid;
+        size_t length = utf8_next(text + at, size - at, &is_valid);
+        if (!is_valid) {
+            return line;
+        }
+        line += text[at] == '\n';
+        at += length;
+    }
+    return 0;
+}
+
 int config_parse(const char *path, const char *text, size_t size, struct config *out,
                  struct err *err) {
     *out = (struct config){.path = copy_text(path)};
     struct reader reader = {.text = text, .left = size, .config = out, .err = err};
     int bad_line = ini_parse_stream(next_line, &reader, take_entry, &reader);
+    int foreign_line = find_foreign_line(text, size);
     if (reader.long_line != 0) {
         err_usage(err, "%s:%d: the line is longer than 199 bytes", path, reader.long_line);
     } else if (reader.n_bad_bytes != 0) {
         err_usage(err, "%s: the file holds NUL bytes: expected an INI text file", path);
+    } else if (foreign_line != 0) {
+        err_usage(err, "%s:%d: expected text in UTF-8", path, foreign_line);
     } else if (bad_line != 0) {
         err_usage(err, "%s:%d: expected [section] or key = value", path, bad_line);
     }
-    if (reader.long_line == 0 && reader.n_bad_bytes == 0 && bad_line == 0) {
+    if (reader.long_line == 0 && reader.n_bad_bytes == 0 && foreign_line == 0 && bad_line == 0) {
         return 0;
     }
     config_fini(out);

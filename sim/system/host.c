@@ -35,9 +35,10 @@ static int settle(void *thing, const char *place, struct err *err) {
         return err_usage(err, "%s: kind = '%s', expected measured, calibrated or assumed", place,
                          file->kind);
     }
-    return file->factor[0] == '$' || (num_f64(file->factor, &factor) && factor >= 0)
+    return file->factor[0] == '$' ||
+                   (num_f64(file->factor, &factor) && factor >= 0 && factor <= 100)
                ? 0
-               : err_usage(err, "%s: factor = '%s', expected a number of 0 or more, or $CONSTANT",
+               : err_usage(err, "%s: factor = '%s', expected a number from 0 to 100, or $CONSTANT",
                            place, file->factor);
 }
 

@@ -1,0 +1,114 @@
+/* Readers of experiments: studies, sweeps, claims, papers' numbers, measured steps and servers,
+ * files of outputs. */
+#include <signal.h>
+#include <stdlib.h>
+
+#include "analysis/paper/paper.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/interrupt.h"
+#include "experiments/run/accuracy.h"
+#include "experiments/run/questions.h"
+#include "experiments/server/server.h"
+#include "experiments/study/study.h"
+#include "tests/fuzz/reader.h"
+
+static void read_study(const char *path, const uint8_t *data, size_t size) {
+    (void)data, (void)size;
+    const struct study_changes changes = {0};
+    struct study study = {0};
+    struct err err = {0};
+    if (went_well(study_open(path, &changes, &study, &err), &err, NULL)) {
+        char place[256];
+        (void)study_text(&study, "plot", place);
+        (void)study_runs(&study);
+    }
+    study_close(&study);
+}
+
+/* A command, interrupted before it runs anything. */
+static void try_command(const struct command *command, int argc, char *const *argv) {
+    struct options options;
+    struct err err = {0};
+    ASSERT(options_read(command->options, argc, argv, command->max_words, &options, &err) == 0);
+    if (!*interrupt_catch()) {
+        ASSERT(raise(SIGINT) == 0 && *interrupt_catch());
+    }
+    (void)went_well(command->run(&options, &err), &err, NULL);
+}
+
+static void read_sweep(const char *path, const uint8_t *data, size_t size) {
+    (void)data, (void)size;
+    char *const argv[] = {(char *)path, (char *)"-j1"};
+    try_command(&command_sweep, 2, argv);
+}
+
+static void read_claims(const char *path, const uint8_t *data, size_t size) {
+    (void)data, (void)size;
+    char *const argv[] = {(char *)"--file", (char *)path, (char *)"-j1"};
+    try_command(&command_sensitivity, 3, argv);
+}
+
+static void read_paper(const char *path, const uint8_t *data, size_t size) {
+    (void)data, (void)size;
+    struct paper paper;
+    struct err err = {0};
+    if (!went_well(paper_load(path, &paper, &err), &err, path)) {
+        return;
+    }
+    for (size_t i = 0; i < paper.n_rows; i++) {
+        ASSERT(paper.rows[i].system != NULL && paper.rows[i].line > 1);
+    }
+    paper_fini(&paper);
+}
+
+static void read_steps(const char *path, const uint8_t *data, size_t size) {
+    (void)data, (void)size;
+    static struct system *system;
+    const struct system_request request = {
+        .system = "dllm-serve", .model = "llada-tiny", .gpu = "l40s", .roofline = true};
+    struct accuracy accuracy;
+    struct err err = {0};
+    ASSERT(system != NULL || system_open(&request, &system, &err) == 0);
+    if (went_well(accuracy_read(path, system, &accuracy, &err), &err, path)) {
+        json_decref(accuracy_json(&accuracy));
+        accuracy_fini(&accuracy);
+    }
+}
+
+static void read_server(const char *path, const uint8_t *data, size_t size) {
+    (void)data, (void)size;
+    struct server server = {0};
+    struct err err = {0};
+    (void)went_well(server_read(path, "x", &server, &err), &err, path);
+    server_fini(&server);
+}
+
+/* A reference to prompts of which two were asked. */
+static void read_outputs(const char *path, const uint8_t *data, size_t size) {
+    (void)data, (void)size;
+    static const int32_t ids[] = {1, 2, 3};
+    const struct questions_request request = {.reference = path};
+    struct questions *questions;
+    struct err err = {0};
+    ASSERT(questions_open(&request, &questions, &err) == 0);
+    struct prompt_taker taker = questions_taker(questions);
+    for (uint64_t number = 0; number < 2; number++) {
+        const struct prompt prompt = {.number = number,
+                                      .path = "prompts",
+                                      .line = number + 1,
+                                      .id = number == 0 ? "first" : "2",
+                                      .ids = ids,
+                                      .n_ids = 3};
+        uint32_t tokens;
+        ASSERT(taker.take(taker.state, &prompt, &tokens, &err) == 0 && tokens == 3);
+    }
+    (void)went_well(questions_read_reference(questions, &err), &err, path);
+    questions_close(questions);
+}
+
+const struct reader readers_of_experiments[] = {
+    {"study", "x.ini", read_study},       {"sweep", "x.ini", read_sweep},
+    {"claims", "x.ini", read_claims},     {"paper", "x.csv", read_paper},
+    {"steps", "x.csv", read_steps},       {"server", "x.csv", read_server},
+    {"outputs", "x.jsonl", read_outputs}, {NULL, NULL, NULL},
+};

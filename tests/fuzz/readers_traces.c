@@ -1,0 +1,120 @@
+/* Readers of requests: traces, prompts, workloads, decode traces. */
+#include "sim/input/config.h"
+#include "sim/input/datadir.h"
+#include "tests/fuzz/reader.h"
+#include "traces/decode_trace.h"
+#include "traces/reader.h"
+#include "traces/workload.h"
+
+enum { MOST_ROWS = 200 };
+
+static uint64_t read_rows(struct trace *trace, struct err *err) {
+    struct arrival_source source = trace_source(trace);
+    struct arrival row;
+    uint64_t n = 0;
+    int64_t last_ns = 0;
+    enum source_reply reply;
+    while ((reply = source.next(source.state, &row, err)) == SOURCE_ROW) {
+        ASSERT(row.id == n && row.arrival_ns >= last_ns);
+        ASSERT(row.prompt_tokens > 0 && row.output_tokens > 0);
+        last_ns = row.arrival_ns;
+        n++;
+    }
+    ASSERT(reply == (err->kind == ERR_NONE ? SOURCE_END : SOURCE_BAD));
+    ASSERT(err->kind != ERR_NONE || n > 0);
+    return n;
+}
+
+/* Read to the end or to one sentence, and the same a second time. */
+static void read_trace(const char *path, const uint8_t *data, size_t size) {
+    (void)data, (void)size;
+    struct trace *trace;
+    struct err err = {0}, again = {0};
+    if (went_well(trace_open(path, &trace, &err), &err, path)) {
+        uint64_t n = read_rows(trace, &err), n_skipped = trace_skipped(trace);
+        ASSERT(trace_rewind(trace, &again) == 0);
+        ASSERT(read_rows(trace, &again) == n && trace_skipped(trace) == n_skipped);
+        ASSERT(strcmp(err.text, again.text) == 0);
+        trace_close(trace);
+    }
+}
+
+static int take(void *state, const struct prompt *prompt, uint32_t *tokens, struct err *err) {
+    (void)state, (void)err;
+    ASSERT((prompt->text == NULL) == (prompt->ids != NULL));
+    ASSERT(prompt->text == NULL || strlen(prompt->text) == prompt->text_bytes);
+    *tokens = prompt->text != NULL ? (uint32_t)prompt->text_bytes : prompt->n_ids;
+    for (uint32_t i = 0; i < prompt->n_ids; i++) {
+        ASSERT(prompt->ids[i] >= 0);
+    }
+    return 0;
+}
+
+static void read_prompts(const char *path, const uint8_t *data, size_t size) {
+    (void)data, (void)size;
+    struct trace *trace = NULL;
+    struct err err = {0};
+    if (trace_open(path, &trace, &err) == 0 && trace_has_prompts(trace)) {
+        trace_set_taker(trace, &(struct prompt_taker){.take = take});
+        struct arrival_source source = trace_source(trace);
+        struct arrival row;
+        enum source_reply reply;
+        while ((reply = source.next(source.state, &row, &err)) == SOURCE_ROW) {
+            ASSERT(row.prompt == row.id + 1 && row.prompt_tokens > 0 && row.output_tokens > 0);
+        }
+        ASSERT((reply == SOURCE_BAD) == (err.kind != ERR_NONE));
+    }
+    ASSERT(err.kind == ERR_NONE || strstr(err.text, path) != NULL);
+    trace_close(trace);
+}
+
+static void draw_rows(struct workload *workload) {
+    struct arrival_source source = workload_source(workload);
+    struct err err = {0};
+    struct arrival row;
+    int64_t last_ns = 0;
+    for (uint64_t n = 0; n < MOST_ROWS; n++) {
+        enum source_reply reply = source.next(source.state, &row, &err);
+        ASSERT((reply == SOURCE_BAD) == (err.kind != ERR_NONE));
+        if (reply == SOURCE_WAIT) {
+            ASSERT(source.completed != NULL && n > 0);
+            source.completed(source.state, n - 1, last_ns);
+            reply = source.next(source.state, &row, &err);
+        }
+        if (reply != SOURCE_ROW) {
+            return;
+        }
+        ASSERT(row.id == n && row.arrival_ns >= last_ns);
+        ASSERT(row.prompt_tokens > 0 && row.output_tokens > 0);
+        last_ns = row.arrival_ns;
+    }
+}
+
+/* An INI file under a name that finds the shipped samples. */
+static void read_workload(const char *unused, const uint8_t *data, size_t size) {
+    (void)unused;
+    struct config config;
+    struct err err = {0};
+    char path[4096];
+    data_path(path, sizeof path, "traces/workloads/x.ini");
+    if (!went_well(config_parse(path, (const char *)data, size, &config, &err), &err, path)) {
+        return;
+    }
+    struct workload_options options = {.seed = 1};
+    struct workload *workload;
+    if (went_well(workload_from_config(&config, "x", &options, &workload, &err), &err, NULL)) {
+        char text[128];
+        workload_describe(workload, text, sizeof text);
+        draw_rows(workload);
+        workload_close(workload);
+    }
+    config_fini(&config);
+}
+
+const struct reader readers_of_traces[] = {
+    {"trace", "trace.csv", read_trace},
+    {"prompts", "prompts.jsonl", read_prompts},
+    {"workload", NULL, read_workload},
+    {"decode-trace", "decode.db", read_decode_rows},
+    {NULL, NULL, NULL},
+};
