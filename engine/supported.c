@@ -15,12 +15,6 @@ static int refuse_rows(const struct system *system, struct err *err) {
                          "canvas, and runs the same positions through all layers",
                          name);
     }
-    if (system->cache->reads_entropy) {
-        return err_usage(err,
-                         "the engine does not run cache policy %s: it asks for the entropy of what "
-                         "was decided, which the engine does not tell policies yet",
-                         name);
-    }
     bool scatters = rows->settles == BLOCK_DELAYED || rows->settles == BLOCK_NEIGHBOUR ||
                     rows->chooser == CHOSEN_BY_POLICY;
     if (scatters && system->model->shifted_logits) {

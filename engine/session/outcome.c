@@ -57,7 +57,8 @@ bool outcome_is_watched(const struct outcome *outcome) {
 bool outcome_tracks_rows(const struct outcome *outcome) {
     const struct system *system = system_of(outcome);
     return outcome_is_watched(outcome) || system->decoder->choose != NULL ||
-           system->settings.logit_scope == LOGITS_MASKED || rows_leave_out(&system->rows);
+           system->settings.logit_scope == LOGITS_MASKED || rows_leave_out(&system->rows) ||
+           system->cache->reads_entropy != 0;
 }
 
 /* In the step number `i` of those since the host looked last. */
@@ -236,6 +237,29 @@ static void take_rows(struct outcome *outcome, uint32_t member, uint32_t first) 
     }
 }
 
+/* Of what was committed, where the cache policy reads it. The device has sums of p log p. */
+static void take_entropy(const struct outcome *outcome, uint32_t member, uint32_t first) {
+    const struct request *request = members_request(outcome->members->planned, member);
+    const struct planned_block *block = members_block(outcome->members->planned, member);
+    uint32_t n = members_masked_rows(outcome->members, member, outcome->rows);
+    for (uint32_t i = 0; i < n; i++) {
+        int32_t target = outcome->members->decided->parts[member].targets[outcome->rows[i]];
+        block->entropy[(uint32_t)target - request->block_start] =
+            0 - outcome->result.entropy[first + outcome->rows[i]];
+    }
+}
+
+static int tell_policy(const struct outcome *outcome, struct err *err) {
+    const struct members *members = outcome->members;
+    const struct step_result said = {.entropy = outcome->result.entropy};
+    int status = forward_result(outcome->forward, &said, err);
+    for (uint32_t i = 0, first = 0; status == 0 && i < members->planned->n_slots; i++) {
+        take_entropy(outcome, i, first);
+        first += members->decided->n_rows[i];
+    }
+    return status;
+}
+
 /* The step's commits are noted in its blocks. */
 static int tell_watch(struct outcome *outcome, struct err *err) {
     const struct members *members = outcome->members;
@@ -272,10 +296,14 @@ int outcome_wait(struct outcome *outcome, bool decided, double *device_ns, struc
     if (status != 0) {
         return status;
     }
-    members_count(outcome->members->planned, outcome->commits);
-    return outcome_is_watched(outcome) && !outcome->members->planned->is_recorded
+    const struct planned_step *planned = outcome->members->planned;
+    members_count(planned, outcome->commits);
+    if (system_of(outcome)->cache->reads_entropy && !planned->is_recorded) {
+        status = tell_policy(outcome, err);
+    }
+    return status == 0 && outcome_is_watched(outcome) && !planned->is_recorded
                ? tell_watch(outcome, err)
-               : 0;
+               : status;
 }
 
 int outcome_wait_unrolled(struct outcome *outcome, uint32_t n_steps, double *device_ns,

@@ -57,7 +57,8 @@ static int admit(struct walk *walk, const struct wanted *wanted, struct err *err
 struct planned_block step_block(const struct step_kind *kind, uint32_t i) {
     size_t n = kind->block_tokens;
     uint8_t *at = kind->flags + i * (size_t)PATH_FLAGS * n;
-    return (struct planned_block){at, at + n, at + 2 * n, at + 3 * n};
+    return (struct planned_block){
+        .masked = at, .run = at + n, .keep = at + 2 * n, .commit = at + 3 * n};
 }
 
 /* The step before this one committed what is no longer masked; this one, for all that is known, the

@@ -23,7 +23,7 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->memory = zeroed(n_slots, system->cache->memory_bytes + 1);
     p->text_end = zeroed(n_slots, sizeof *p->text_end);
     p->delta = zeroed(block, sizeof(float));
-    p->entropy = zeroed(block, sizeof(float));
+    p->entropy = system->cache->reads_entropy ? zeroed(n_slots * block, sizeof(float)) : NULL;
     choice_init(&p->choice, (uint32_t)block);
     if (system->decoder->credit != NULL) {
         struct decoder_credit credit;
@@ -63,6 +63,10 @@ static uint8_t *row(const struct positions *p, uint8_t *flags, uint32_t slot) {
 static float *earned_of(const struct positions *p, uint32_t slot) {
     return p->earned != NULL ? p->earned + 2 * (size_t)slot * p->system->settings.block_tokens
                              : NULL;
+}
+
+static float *entropy_of(const struct positions *p, uint32_t slot) {
+    return p->entropy != NULL ? p->entropy + (size_t)slot * p->system->settings.block_tokens : NULL;
 }
 
 static void lose_credit(const struct positions *p, uint32_t slot) {
@@ -152,7 +156,8 @@ struct planned_block positions_block(const struct positions *p, uint32_t slot) {
     return (struct planned_block){.masked = p->blocks[slot].masked,
                                   .run = row(p, p->run, slot),
                                   .keep = row(p, p->keep, slot),
-                                  .commit = row(p, p->commit, slot)};
+                                  .commit = row(p, p->commit, slot),
+                                  .entropy = entropy_of(p, slot)};
 }
 
 void positions_kept(const struct positions *p, uint32_t slot, uint32_t *n_kept, uint32_t *reach) {
@@ -217,7 +222,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
         .view = &view,
         .block = &p->blocks[slot],
         .keep = row(p, p->keep, slot),
-        .reads_statistics = decoder->reads_statistics != 0 || p->system->cache->reads_entropy != 0,
+        .reads_statistics = decoder->reads_statistics != 0 || p->entropy != NULL,
         .credit = p->earned != NULL ? &p->credit : NULL,
         .earned = earned_of(p, slot),
     };
@@ -243,19 +248,15 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
         (void)decode_choose(&by_count, &seen, n_wanted, picked);
     }
     (void)choice_mark(&p->choice, asked.block, asked.keep, row(p, p->commit, slot));
+    for (uint32_t i = 0; p->entropy != NULL && i < request->block_length; i++) {
+        entropy_of(p, slot)[i] = -p->choice.entropy[i]; /* drawn as minus what a model's is */
+    }
 }
 
 static void learn(struct positions *p, uint32_t slot, const struct request *request, uint32_t n) {
-    const struct cache_policy *cache = p->system->cache;
-    struct learned learned = {.n = n, .commit = row(p, p->commit, slot)};
-    if (cache->reads_entropy) {
-        /* Drawn as minus what a model's is. */
-        for (uint32_t i = 0; i < request->block_length; i++) {
-            p->entropy[i] = -p->choice.entropy[i];
-        }
-        learned.entropy = p->entropy;
-    }
-    cache->learn(p->system->cache_state, memory_of(p, slot), request, &learned);
+    const struct learned learned = {
+        .n = n, .commit = row(p, p->commit, slot), .entropy = entropy_of(p, slot)};
+    p->system->cache->learn(p->system->cache_state, memory_of(p, slot), request, &learned);
 }
 
 uint32_t positions_pass(struct positions *p, uint32_t slot, const struct request *request,

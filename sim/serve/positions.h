@@ -24,7 +24,7 @@ struct positions {
     float *earned;      /* by slot, two of each position: credit, where decoders give any */
     struct decode_credit credit;
     float *delta;   /* of one request */
-    float *entropy; /* the same, for cache policies that read it */
+    float *entropy; /* by slot, block_tokens each; NULL unless the cache policy reads it */
     struct choice choice;
 };
 

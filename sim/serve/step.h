@@ -21,6 +21,7 @@ struct planned_block {
     const uint8_t *run;    /* the step runs the position */
     uint8_t *keep;         /* of these, it goes on behind an eviction: all, until that was asked */
     uint8_t *commit;       /* the step commits it: none, until that is known */
+    float *entropy; /* of what it commits, in nats; NULL: the cache policy does not read it */
 };
 
 struct planned_step {

@@ -1,6 +1,6 @@
-/* dKV-Cache live on the CPU: scattered positions run against the rows of a whole canvas, as an
- * independent pass in double with rows of its own has it; what is renewed always is as without a
- * cache; company changes no token. */
+/* dKV-Cache and what renews as it does, live on the CPU: scattered positions run against the rows
+ * of a whole canvas, as an independent pass in double with rows of its own has it; what is renewed
+ * always is as without a cache; company changes no token. */
 #include "engine/supported.h"
 #include "engine/weights/weights.h"
 #include "sim/decoder/decoder.h"
@@ -17,8 +17,9 @@ static const char *const caches[][3] = {
     {"cache=dkv-prefill", "cache.prompt_interval_steps=4", NULL},
     {"cache=dkv-pd", "cache.interval_steps=2", "cache.prompt_interval_steps=6"},
     {"cache=paced", "cache.renew_tokens=4", NULL},
+    {"cache=entropy", "cache.bound_nats=6.465", NULL},
 };
-enum { DECODE, PREFILL, PD, PACED, N_CACHES };
+enum { DECODE, PREFILL, PD, PACED, ENTROPY, N_CACHES };
 
 static struct system *system_of(const char *const cache[3], const char *decoder, const char *scope,
                                 const char *layout) {
@@ -55,6 +56,7 @@ struct canvas {
     bool masked[MOST_CANVAS], decided[MOST_CANVAS]; /* decided: by the step before */
     double k[LAYERS][MOST_CANVAS][MAX_DIM], v[LAYERS][MOST_CANVAS][MAX_DIM];
     double x[MOST_CANVAS][MAX_DIM];
+    double entropy; /* of what the step before decided, nats */
 };
 
 static void attend(const struct model *m, const struct canvas *canvas, uint32_t layer,
@@ -115,8 +117,9 @@ static void run_layer(const struct weights *w, uint32_t layer, struct canvas *ca
     }
 }
 
-/* What the model says at a position that was run. */
-static int32_t best_token(const struct weights *w, const struct canvas *canvas, uint32_t t) {
+/* What the model says at a position that was run, and how unsure it is of it. */
+static int32_t best_token(const struct weights *w, const struct canvas *canvas, uint32_t t,
+                          double *entropy) {
     const struct model *m = w->layout.model;
     static double logits[4096];
     double y[MAX_DIM];
@@ -127,6 +130,13 @@ static int32_t best_token(const struct weights *w, const struct canvas *canvas, 
     for (int32_t i = 1; i < (int32_t)m->vocab; i++) {
         best = logits[i] > logits[best] ? i : best;
     }
+    double sum = 0, weighted = 0;
+    for (int32_t i = 0; i < (int32_t)m->vocab; i++) {
+        double p = exp(logits[i] - logits[best]);
+        sum += p;
+        weighted += p * (logits[i] - logits[best]);
+    }
+    *entropy = log(sum) - weighted / sum;
     return best;
 }
 
@@ -144,7 +154,7 @@ static void run_step(const struct weights *w, struct canvas *canvas, const bool 
         run_layer(w, layer, canvas, runs);
     }
     ck_assert(runs[next] && canvas->masked[next]);
-    canvas->tokens[next] = best_token(w, canvas, next);
+    canvas->tokens[next] = best_token(w, canvas, next, &canvas->entropy);
     canvas->masked[next] = false;
     memset(canvas->decided, 0, sizeof canvas->decided);
     canvas->decided[next] = true;
@@ -175,6 +185,8 @@ static void choose_runs(int cache, const struct canvas *canvas, uint32_t first, 
             [PREFILL] = step % 4 == 0 || is_output,
             [PACED] = of_all % 4 == 0 || undecided ||
                       (step == 0 && is_output && t + BLOCK >= first), /* the block before */
+            [ENTROPY] = of_all == 0 || canvas->entropy > 6.465 || undecided ||
+                        (step == 0 && is_output && t + BLOCK >= first),
             [PD] = step % 6 == 0 || (step % 2 == 0 && is_output) || undecided,
         };
         runs[t] = of_cache[cache];
@@ -295,6 +307,7 @@ TEST(renewal_in_every_step_is_no_cache_at_all) {
         {"cache=dkv-prefill", "cache.prompt_interval_steps=1", NULL},
         {"cache=dkv-pd", "cache.prompt_interval_steps=1", NULL},
         {"cache=paced", "cache.renew_tokens=1", NULL},
+        {"cache=entropy", "cache.bound_nats=0", NULL},
     };
     for (int i = 0; i < N_CACHES; i++) {
         struct served *none = serve_as("cache=none", NULL, NULL, "fixed");
