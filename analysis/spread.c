@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sim/base/err.h"
+#include "sim/base/mem.h"
 
 static const double two_sided = 0.975; /* 95 % lie within */
 
@@ -39,8 +39,7 @@ static double ratio(double a, double b) {
 
 static struct spread spread_of_pairs(const double *a, const double *b, size_t n,
                                      double (*pair)(double a, double b)) {
-    double *values = malloc((n + 1) * sizeof *values);
-    ASSERT(values != NULL);
+    double *values = mem_unwritten(n, sizeof *values);
     for (size_t i = 0; i < n; i++) {
         values[i] = pair(a[i], b[i]);
     }

@@ -8,21 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 
-int series_push(struct series *series, double value, struct err *err) {
+void series_push(struct series *series, double value) {
     if (series->n == series->capacity) {
         size_t capacity = series->capacity == 0 ? 256 : 2 * series->capacity;
-        double *values = realloc(series->values, capacity * sizeof *values);
-        if (values == NULL) {
-            return err_world(err, "out of memory: cannot keep the figures of %zu requests",
-                             capacity);
-        }
-        series->values = values;
+        series->values = mem_resized(series->values, capacity, sizeof *series->values);
         series->capacity = capacity;
     }
     series->values[series->n++] = value;
-    return 0;
 }
 
 void summary_init(struct summary *summary, const struct slo *slo) {
@@ -43,8 +38,7 @@ void summary_fini(struct summary *summary) {
     *summary = (struct summary){0};
 }
 
-static int add_completed(struct summary *summary, const struct request_record *record,
-                         struct err *err) {
+static void add_completed(struct summary *summary, const struct request_record *record) {
     summary->completed++;
     summary->tokens_committed += record->committed_tokens;
     summary->answer_tokens += record->answer_tokens;
@@ -57,31 +51,28 @@ static int add_completed(struct summary *summary, const struct request_record *r
     const struct slo *slo = &summary->slo;
     int64_t latency_ns = record->finished_ns - record->arrival_ns;
     bool met = slo->latency_ns == 0 || latency_ns <= slo->latency_ns;
-    int rc = series_push(&summary->latency_s, (double)latency_ns / 1e9, err);
-    if (rc == 0) {
-        rc = series_push(&summary->arrival_s, (double)record->arrival_ns / 1e9, err);
+    series_push(&summary->latency_s, (double)latency_ns / 1e9);
+    series_push(&summary->arrival_s, (double)record->arrival_ns / 1e9);
+    if (record->admitted_ns >= 0) {
+        series_push(&summary->queue_s, (double)(record->admitted_ns - record->arrival_ns) / 1e9);
     }
-    if (rc == 0 && record->admitted_ns >= 0) {
-        rc = series_push(&summary->queue_s,
-                         (double)(record->admitted_ns - record->arrival_ns) / 1e9, err);
-    }
-    if (rc == 0 && record->first_block_ns >= 0) {
+    if (record->first_block_ns >= 0) {
         int64_t ttfb_ns = record->first_block_ns - record->arrival_ns;
         met = met && (slo->ttfb_ns == 0 || ttfb_ns <= slo->ttfb_ns);
-        rc = series_push(&summary->ttfb_s, (double)ttfb_ns / 1e9, err);
-        if (rc == 0 && record->answer_tokens > record->first_block_tokens) {
+        series_push(&summary->ttfb_s, (double)ttfb_ns / 1e9);
+        if (record->answer_tokens > record->first_block_tokens) {
             uint32_t tokens = record->answer_tokens - record->first_block_tokens;
             double tpot_ns = (double)(record->finished_ns - record->first_block_ns) / tokens;
             met = met && (slo->tpot_ns == 0 || tpot_ns <= (double)slo->tpot_ns);
-            rc = series_push(&summary->tpot_s, tpot_ns / 1e9, err);
+            series_push(&summary->tpot_s, tpot_ns / 1e9);
         }
     }
     summary->met_slo += met;
-    return rc;
 }
 
 static int on_request(void *state, const struct request_record *record, struct err *err) {
     struct summary *summary = state;
+    (void)err;
     summary->requests++;
     summary->preemptions += record->preemptions;
     if (summary->first_arrival_ns < 0 || record->arrival_ns < summary->first_arrival_ns) {
@@ -91,14 +82,17 @@ static int on_request(void *state, const struct request_record *record, struct e
         summary->last_arrival_ns = record->arrival_ns;
     }
     if (record->state == REQUEST_DONE) {
-        return add_completed(summary, record, err);
+        add_completed(summary, record);
+        return 0;
     }
     ASSERT(record->reason < REJECT_REASON_COUNT);
     summary->rejected++;
     summary->rejected_by_reason[record->reason]++;
     bool was_kept_out = record->reason == REJECT_QUEUE || record->reason == REJECT_SHUTDOWN;
-    return was_kept_out ? series_push(&summary->waiting_s, (double)record->arrival_ns / 1e9, err)
-                        : 0;
+    if (was_kept_out) {
+        series_push(&summary->waiting_s, (double)record->arrival_ns / 1e9);
+    }
+    return 0;
 }
 
 static int on_step(void *state, const struct step_record *record, struct err *err) {
@@ -170,10 +164,7 @@ static double over(double a, double b) {
 /* Before the latencies are sorted. */
 static struct offered offered_to(const struct summary *s) {
     size_t n = s->arrival_s.n + s->waiting_s.n;
-    struct stay *stays = malloc((n + 1) * sizeof *stays);
-    if (stays == NULL) {
-        return (struct offered){0};
-    }
+    struct stay *stays = mem_unwritten(n, sizeof *stays);
     for (size_t i = 0; i < n; i++) {
         bool left = i < s->arrival_s.n;
         double arrival_s = left ? s->arrival_s.values[i] : s->waiting_s.values[i - s->arrival_s.n];

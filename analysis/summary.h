@@ -107,7 +107,7 @@ struct sink summary_sink(struct summary *summary);
 void summary_finish(struct summary *summary);
 
 /* Append one value, doubling the room as needed; the owner frees `values`. */
-int series_push(struct series *series, double value, struct err *err);
+void series_push(struct series *series, double value);
 
 /* The distribution of `values`, which are sorted in place. */
 struct distribution distribution_of(double *values, size_t n);

@@ -6,6 +6,7 @@
 #include "analysis/caution.h"
 #include "analysis/quality.h"
 #include "analysis/summary.h"
+#include "sim/base/mem.h"
 
 /* NULL-safe: a failed json_* leaves NULL here and json_object_set_new reports it once. */
 static int put(json_t *object, const char *key, json_t *value) {
@@ -283,11 +284,7 @@ char *summary_json_text(const json_t *object, int pretty) {
         return text;
     }
     size_t length = strlen(text);
-    char *line = realloc(text, length + 2);
-    if (line == NULL) {
-        free(text);
-        return NULL;
-    }
+    char *line = mem_resized(text, length + 2, 1);
     memcpy(line + length, "\n", 2);
     return line;
 }

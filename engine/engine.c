@@ -5,6 +5,7 @@
 
 #include "engine/device/mapping.h"
 #include "engine/supported.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/system/system.h"
 
@@ -85,8 +86,7 @@ static int open_ranks(struct engine *engine, const struct engine_request *reques
 }
 
 int engine_open(const struct engine_request *request, struct engine **out, struct err *err) {
-    struct engine *engine = calloc(1, sizeof *engine);
-    ASSERT(engine != NULL);
+    struct engine *engine = mem_zeroed(1, sizeof *engine);
     engine->system = request->system;
     engine->limits = limits_of(request->system);
     int status = supports_runtime(request->system, err);

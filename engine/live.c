@@ -7,8 +7,8 @@
 #include "engine/op/op.h"
 #include "engine/session/outcome.h"
 #include "engine/session/rest.h"
+#include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
-#include "sim/base/zeroed.h"
 #include "sim/system/system_step.h"
 
 /* The batch under way. It is over when its last step is, and no longer busy when the loop knows. */
@@ -394,7 +394,7 @@ void live_set_output(struct live *live,
 int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live **out,
               struct err *err) {
     const struct step_limits *limits = &engine->limits;
-    struct live *live = zeroed(1, sizeof *live);
+    struct live *live = mem_zeroed(1, sizeof *live);
     live->engine = engine;
     live->skips_idle = skips_idle;
     int status = sessions_open(&live->sessions, engine->system, engine->forward, limits, seed, err);
@@ -408,8 +408,8 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
         rest_open(&live->rest, &live->members);
     }
     live->answer_tokens =
-        zeroed(engine->system->settings.max_in_system, sizeof *live->answer_tokens);
-    live->output_tokens = zeroed(limits->max_positions, sizeof *live->output_tokens);
+        mem_zeroed(engine->system->settings.max_in_system, sizeof *live->answer_tokens);
+    live->output_tokens = mem_zeroed(limits->max_positions, sizeof *live->output_tokens);
     *out = live;
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "sim/base/mem.h"
 #include "traces/decode_trace.h"
 
 bool decode_trace_is(const char *path) {
@@ -27,8 +28,7 @@ int decode_trace_lengths(const char *path, char **out, struct err *err) {
     if (status != 0) {
         return status;
     }
-    FILE *text = open_memstream(out, &size);
-    ASSERT(text != NULL);
+    FILE *text = mem_stream(out, &size);
     fprintf(text, "arrival_us,input_tokens,output_tokens,answer_tokens\n");
     for (size_t i = 0; status == 0 && i < decode_trace_requests(trace); i++) {
         const struct decode_request is = decode_trace_request(trace, i);
@@ -38,7 +38,7 @@ int decode_trace_lengths(const char *path, char **out, struct err *err) {
         fprintf(text, "0,%" PRIu32 ",%" PRIu32 ",%" PRIu32 "\n", is.prompt_tokens, is.output_tokens,
                 is.answer_tokens > 0 ? is.answer_tokens : is.output_tokens);
     }
-    ASSERT(fclose(text) == 0);
+    mem_stream_close(text);
     if (status != 0) {
         free(*out);
     }

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "traces/decode_trace.h"
 
 static const char schema[] =
@@ -79,10 +79,9 @@ static int prepare(struct decode_log *log, uint32_t block_tokens, struct err *er
 
 int decode_log_open(const char *path, uint32_t block_tokens, struct decode_log **out,
                     struct err *err) {
-    struct decode_log *log = zeroed(1, sizeof *log);
+    struct decode_log *log = mem_zeroed(1, sizeof *log);
     struct stat found;
-    log->path = strdup(path);
-    ASSERT(log->path != NULL);
+    log->path = mem_text(path);
     int status = 0;
     if (stat(path, &found) == 0 && !S_ISREG(found.st_mode)) {
         status = err_world(err, "cannot write '%s': not a file, as a decode trace is", path);
@@ -129,8 +128,7 @@ void decode_log_drop(struct decode_log *log) {
 static struct written *written_of(struct decode_log *log, uint64_t request) {
     if (request >= log->n) {
         size_t n = 2 * (size_t)request + 64;
-        log->requests = realloc(log->requests, n * sizeof *log->requests);
-        ASSERT(log->requests != NULL);
+        log->requests = mem_resized(log->requests, n, sizeof *log->requests);
         memset(log->requests + log->n, 0, (n - log->n) * sizeof *log->requests);
         log->n = n;
     }
@@ -165,7 +163,7 @@ static void pack(const struct decode_positions *p, struct row *row) {
     size_t at = 0;
     row->start = p->start;
     row->length = p->length;
-    row->bytes = unwritten(N_BLOBS, 4 * (size_t)p->length);
+    row->bytes = mem_unwritten(N_BLOBS, 4 * (size_t)p->length);
     for (int i = 0; i < N_BLOBS; i++) {
         size_t size = 0;
         bool is_importance = i >= N_BLOBS - 2;
@@ -179,8 +177,7 @@ static void pack(const struct decode_positions *p, struct row *row) {
         row->sizes[i] = is_importance && !p->has_importance ? -1 : (int)size;
         at += size;
     }
-    void *fitting = realloc(row->bytes, at > 0 ? at : 1);
-    row->bytes = fitting != NULL ? fitting : row->bytes;
+    row->bytes = mem_resized(row->bytes, at, 1);
 }
 
 static bool is_equal(const struct decode_pass *a, const struct decode_pass *b) {
@@ -199,9 +196,8 @@ void decode_log_add(struct decode_log *log, uint64_t request, const struct decod
     }
     if (written->n == written->room) {
         written->room = 2 * written->room + 16;
-        written->rows = realloc(written->rows, written->room * sizeof *written->rows);
+        written->rows = mem_resized(written->rows, written->room, sizeof *written->rows);
     }
-    ASSERT(written->rows != NULL);
     struct row *row = &written->rows[written->n++];
     *row = (struct row){.pass = *pass, .n = n};
     if (positions != NULL) {
@@ -216,8 +212,7 @@ void decode_log_finish(struct decode_log *log, uint64_t request, const struct de
     written->done = *done;
     if (log->n_finished == log->room) {
         log->room = 2 * log->room + 64;
-        log->finished = realloc(log->finished, log->room * sizeof *log->finished);
-        ASSERT(log->finished != NULL);
+        log->finished = mem_resized(log->finished, log->room, sizeof *log->finished);
     }
     log->finished[log->n_finished++] = request;
 }

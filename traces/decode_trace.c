@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/base/zeroed.h"
 #include "sim/input/field.h"
 #include "sim/input/inputs.h"
 
@@ -62,8 +62,7 @@ struct decode_trace {
 static void *grow(void *list, size_t n, size_t more, size_t *room, size_t size) {
     if (n + more > *room) {
         *room = 2 * *room + 64 + more;
-        list = realloc(list, *room * size);
-        ASSERT(list != NULL);
+        list = mem_resized(list, *room, size);
     }
     return list;
 }
@@ -101,8 +100,7 @@ static int for_rows(const struct input *input, const char *sql,
 }
 
 static char *copied(const unsigned char *text) {
-    char *copy = strdup(text != NULL ? (const char *)text : "");
-    ASSERT(copy != NULL);
+    char *copy = mem_text(text != NULL ? (const char *)text : "");
     return copy;
 }
 
@@ -421,9 +419,8 @@ int decode_trace_read(const char *path, enum decode_depth depth, struct decode_t
     }
     fclose(file);
     inputs_note("decode trace", path);
-    struct decode_trace *trace = zeroed(1, sizeof *trace);
-    *trace = (struct decode_trace){.path = strdup(path), .digest = UINT64_C(0xcbf29ce484222325)};
-    ASSERT(trace->path != NULL);
+    struct decode_trace *trace = mem_zeroed(1, sizeof *trace);
+    *trace = (struct decode_trace){.path = mem_text(path), .digest = UINT64_C(0xcbf29ce484222325)};
     struct input input = {.trace = trace, .depth = depth};
     int status = sqlite3_open_v2(path, &input.db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK
                      ? read_all(&input, err)

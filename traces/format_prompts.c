@@ -1,4 +1,5 @@
 /* Prompts as rows of a trace. */
+#include "sim/base/mem.h"
 #include "traces/prompts.h"
 
 #include <inttypes.h>
@@ -47,8 +48,7 @@ static int read_ids(const json_t *list, struct prompt *prompt, int32_t **ids, st
     if (n == 0 || n > INT32_MAX) {
         return bad(prompt, "no token in 'ids'", "a list of token ids", err);
     }
-    *ids = malloc(n * sizeof **ids);
-    ASSERT(*ids != NULL);
+    *ids = mem_unwritten(n, sizeof **ids);
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(list, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 ||

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 
 /* Later arrivals are an error: 146 years. */
 static const int64_t max_arrival_ns = INT64_C(1) << 62;
@@ -181,7 +181,7 @@ static int closed_loop_start(void *state, double rate_per_s, struct err *err) {
     (void)rate_per_s;
     (void)err;
     struct closed_loop *loop = state;
-    loop->ready_ns = zeroed(loop->clients, sizeof *loop->ready_ns);
+    loop->ready_ns = mem_zeroed(loop->clients, sizeof *loop->ready_ns);
     loop->n_ready = loop->clients;
     return 0;
 }
@@ -280,9 +280,9 @@ struct generator {
 };
 
 struct generator *generator_open(const struct process *process) {
-    struct generator *generator = zeroed(1, sizeof *generator);
+    struct generator *generator = mem_zeroed(1, sizeof *generator);
     generator->process = process;
-    generator->state = zeroed(1, process->state_bytes > 0 ? process->state_bytes : 1);
+    generator->state = mem_zeroed(1, process->state_bytes > 0 ? process->state_bytes : 1);
     param_defaults(process->params, process->n_params, generator->state);
     return generator;
 }

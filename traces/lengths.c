@@ -6,9 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/grow.h"
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
-#include "sim/base/zeroed.h"
 #include "traces/quantiles.h"
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
@@ -217,13 +216,13 @@ int length_open(const char *spec, const char *place, enum length_side side, stru
         return err_usage(err, "%s: '%s' is not a length model: expected %s%s", place, spec,
                          model->name, model->has_set ? ":SET" : "");
     }
-    struct length *length = zeroed(1, sizeof *length);
+    struct length *length = mem_zeroed(1, sizeof *length);
     length->model = model;
     length->side = side;
     if (colon != NULL) {
         snprintf(length->set, sizeof length->set, "%s", colon + 1);
     }
-    length->state = zeroed(1, model->state_bytes > 0 ? model->state_bytes : 1);
+    length->state = mem_zeroed(1, model->state_bytes > 0 ? model->state_bytes : 1);
     param_defaults(model->params, model->n_params, length->state);
     *out = length;
     return 0;
@@ -342,13 +341,13 @@ struct resample {
 
 int resample_open(struct arrival_source rows, const char *name, uint64_t seed,
                   struct resample **out, struct err *err) {
-    struct resample *resample = zeroed(1, sizeof *resample);
+    struct resample *resample = mem_zeroed(1, sizeof *resample);
     resample->rng = rng_stream(seed, "lengths");
     size_t room = 0;
     struct arrival row;
     enum source_reply reply;
     while ((reply = rows.next(rows.state, &row, err)) == SOURCE_ROW) {
-        resample->pairs = grow(resample->pairs, resample->n, &room, sizeof *resample->pairs);
+        resample->pairs = mem_grown(resample->pairs, resample->n, &room, sizeof *resample->pairs);
         resample->pairs[resample->n++] =
             (struct pair){row.prompt_tokens, row.output_tokens, row.answer_tokens, row.prompt};
     }

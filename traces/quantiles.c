@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/csv.h"
@@ -54,8 +55,7 @@ int quantiles_read(const char *set, const char *field, struct quantiles *out, st
                       csv.line.number);
         }
         if (n_sets < MAX_SETS) {
-            sets[n_sets] = strdup(name);
-            ASSERT(sets[n_sets] != NULL);
+            sets[n_sets] = mem_text(name);
             n_sets++;
         }
     }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/input/inputs.h"
 #include "traces/decode_trace.h"
 #include "traces/format.h"
@@ -78,8 +78,7 @@ static int fill(struct trace *trace, struct err *err) {
                              trace->path, trace->line.number + 1, TRACE_MAX_LINE_BYTES);
         }
         trace->room *= 2;
-        trace->buffer = realloc(trace->buffer, trace->room);
-        ASSERT(trace->buffer != NULL);
+        trace->buffer = mem_resized(trace->buffer, trace->room, 1);
     }
     size_t n = fread(trace->buffer + trace->end, 1, trace->room - trace->end, trace->file);
     if (n == 0 && ferror(trace->file)) {
@@ -187,14 +186,13 @@ int trace_open(const char *path, struct trace **out, struct err *err) {
         return status;
     }
     inputs_note("trace", path);
-    struct trace *trace = unwritten(1, sizeof *trace);
-    *trace = (struct trace){.path = strdup(path),
+    struct trace *trace = mem_unwritten(1, sizeof *trace);
+    *trace = (struct trace){.path = mem_text(path),
                             .file = file,
                             .lengths = lengths,
-                            .buffer = unwritten(FIRST_BUFFER_BYTES, 1),
+                            .buffer = mem_unwritten(FIRST_BUFFER_BYTES, 1),
                             .room = FIRST_BUFFER_BYTES,
                             .last_ns = -1};
-    ASSERT(trace->path != NULL);
     /* Our own buffer is the only one. */
     setvbuf(file, NULL, _IONBF, 0);
     trace->line.path = trace->path;

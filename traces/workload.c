@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"
@@ -320,8 +321,7 @@ static int start(struct workload *workload, const char *path,
                  const struct workload_options *options, struct err *err) {
     bool generates = workload->generator != NULL;
     struct arrival_source source = {0};
-    workload->path = strdup(path);
-    ASSERT(workload->path != NULL);
+    workload->path = mem_text(path);
     int status = apply_options(workload, options, err);
     if (workload->trace != NULL) {
         trace_set_taker(workload->trace, &options->taker);

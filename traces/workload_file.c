@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/param.h"
-#include "sim/base/zeroed.h"
 #include "traces/workload_parts.h"
 
 enum { MAX_NAMES = 32 };
@@ -41,10 +41,9 @@ static const char *const text_keys[] = {"arrivals", "trace", "input", "output",
                                         "answer",   "note",  NULL};
 
 struct workload *workload_new(const char *name) {
-    struct workload *workload = zeroed(1, sizeof *workload);
-    workload->name = strdup(name);
-    workload->note = strdup("");
-    ASSERT(workload->name != NULL && workload->note != NULL);
+    struct workload *workload = mem_zeroed(1, sizeof *workload);
+    workload->name = mem_text(name);
+    workload->note = mem_text("");
     param_defaults(spec_params, N_SPEC_PARAMS, &workload->spec);
     return workload;
 }
@@ -180,8 +179,7 @@ int workload_read(struct workload *workload, const struct config *config, struct
     const struct config_entry *note = config_find(config, "workload", "note");
     if (note != NULL) {
         free(workload->note);
-        workload->note = strdup(note->value);
-        ASSERT(workload->note != NULL);
+        workload->note = mem_text(note->value);
     }
     struct spec *spec = &workload->spec;
     if (config_find(config, "workload", "lengths") == NULL) {

@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "analysis/csv_text.h"
-#include "analysis/output.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/output.h"
 
 enum { MAX_COLUMNS = 32 };
 
@@ -129,11 +130,10 @@ static int read_row(const char *path, int line_number, char *line, const int pla
 }
 
 int paper_load(const char *path, struct paper *out, struct err *err) {
-    struct paper paper = {.path = strdup(path)};
+    struct paper paper = {.path = mem_text(path)};
     int failed = csv_text_open(path, &paper.csv, err), places[COLUMN_COUNT], n_fields = 0;
     if (failed == 0) {
-        paper.rows = calloc(paper.csv.n_lines, sizeof *paper.rows);
-        ASSERT(paper.path != NULL && paper.rows != NULL);
+        paper.rows = mem_zeroed(paper.csv.n_lines, sizeof *paper.rows);
         failed = read_header(path, csv_text_line(&paper.csv), places, &n_fields, err);
     }
     char *line;

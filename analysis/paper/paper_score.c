@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/output.h"
+#include "sim/base/mem.h"
+#include "sim/base/output.h"
 
 void paper_score_init(struct paper_score *score) {
     *score = (struct paper_score){0};
@@ -29,12 +30,10 @@ static bool is_new(struct paper_score *score, const char *paper, const struct pa
     }
     if (score->n_seen == score->max_seen) {
         score->max_seen = score->max_seen > 0 ? 2 * score->max_seen : 64;
-        char **more = realloc(score->seen, score->max_seen * sizeof *more);
-        ASSERT(more != NULL);
+        char **more = mem_resized(score->seen, score->max_seen, sizeof *more);
         score->seen = more;
     }
-    score->seen[score->n_seen] = strdup(key);
-    ASSERT(score->seen[score->n_seen] != NULL);
+    score->seen[score->n_seen] = mem_text(key);
     score->n_seen++;
     return true;
 }

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "analysis/output.h"
 #include "analysis/plot/plot.h"
+#include "sim/base/output.h"
 
 static void csv_number(FILE *out, double value, char end) {
     if (isfinite(value)) {

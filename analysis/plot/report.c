@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "analysis/identity.h"
-#include "analysis/output.h"
 #include "analysis/plot/course.h"
+#include "sim/base/output.h"
 #include "sim/input/datadir.h"
 
 enum { MOST_REQUESTS = 256 /* of a distribution */, PATH_CHARS = 4096 };

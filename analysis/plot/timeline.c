@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "analysis/output.h"
+#include "sim/base/mem.h"
+#include "sim/base/output.h"
 
 enum {
     BUFFER_BYTES = 1 << 18,
@@ -108,21 +109,15 @@ int timeline_open(const char *path, const char *title, struct timeline **out, st
     if (output_may_replace(path, head, "a timeline", err) != 0) {
         return (int)err->kind;
     }
-    struct timeline *timeline = malloc(sizeof *timeline);
-    char *copy = strdup(path);
-    if (timeline == NULL || copy == NULL) {
-        free(timeline);
-        free(copy);
-        return err_world(err, "out of memory while opening the timeline '%s'", path);
-    }
-    timeline->path = copy;
+    struct timeline *timeline = mem_unwritten(1, sizeof *timeline);
+    timeline->path = mem_text(path);
     timeline->written = 0;
     timeline->n_replicas = 0;
     timeline->first = true;
     timeline->file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (timeline->file < 0) {
         int failed = err_world(err, "cannot write the timeline '%s': %s", path, strerror(errno));
-        free(copy);
+        free(timeline->path);
         free(timeline);
         return failed;
     }

@@ -14,6 +14,7 @@
 #include "engine/calibrate/exchange.h"
 #include "engine/calibrate/measure.h"
 #include "engine/calibrate/quantile.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/model/ranks.h"
 
@@ -191,8 +192,7 @@ static int measure_operators(struct calibration *c, struct err *err) {
 /* ---- what came out ---- */
 
 static void summarise_points(struct calibration *c) {
-    double *spreads = malloc(c->grid.n * sizeof *spreads), median_us;
-    ASSERT(spreads != NULL);
+    double *spreads = mem_unwritten(c->grid.n, sizeof *spreads), median_us;
     for (size_t i = 0; i < c->grid.n; i++) {
         samples_summarise(&c->samples, i, &median_us, &spreads[i]);
     }
@@ -349,14 +349,10 @@ static int read_back(struct calibration *c, struct err *err) {
     const struct profile_peaks peaks = profile_peaks_of(gpu);
     char *text = NULL;
     size_t size = 0;
-    FILE *file = open_memstream(&text, &size);
-    if (file == NULL) {
-        return err_world(err, "no memory for the profile");
-    }
+    FILE *file = mem_stream(&text, &size);
     write_profile(c, false, file);
-    int status = fclose(file) == 0
-                     ? profile_parse(c->request->path, text, size, &peaks, &c->profile, err)
-                     : err_world(err, "no memory for the profile");
+    mem_stream_close(file);
+    int status = profile_parse(c->request->path, text, size, &peaks, &c->profile, err);
     free(text);
     return status;
 }
@@ -395,9 +391,8 @@ static int price_steps(struct calibration *c, int variant, struct err *err) {
                               .element_bytes = element_bytes(c),
                               .host_mode = HOST_SERIAL};
     struct graph_options options = calibration_graph(system->model, element_bytes(c), variant);
-    struct graph *graph = malloc(sizeof *graph);
+    struct graph *graph = mem_unwritten(1, sizeof *graph);
     struct cost_model *cost = NULL;
-    ASSERT(graph != NULL);
     graph_build(graph, system->model, &options);
     struct chunk_rows chunks = system->chunks.bound; /* which a fused head has no use for */
     int status = cost_open(system->gpu, c->profile, NULL, &runtime, graph, &cost, err);
@@ -505,8 +500,7 @@ static int calibrate_opened(struct calibration *c, struct err *err) {
     const struct calibration_request *request = c->request;
     ASSERT(c->grid.n > 0);
     c->references =
-        calloc((size_t)CALIBRATION_MAX_ROUNDS * c->grid.n_groups, sizeof *c->references);
-    ASSERT(c->references != NULL);
+        mem_zeroed((size_t)CALIBRATION_MAX_ROUNDS * c->grid.n_groups, sizeof *c->references);
     calibration_steps_list(&c->report->steps, model_of(c), &c->bounds);
     c->n_total = CALIBRATION_MAX_ROUNDS * c->grid.n + c->report->steps.n;
     c->n_done = c->samples.n_found;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/calibrate/quantile.h"
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 
 static size_t samples_of(const struct calibration_report *report, enum host_kind kind,
                          struct host_sample *samples) {
@@ -56,7 +56,7 @@ static double as_factor(double measured_ns, double priced_ns) {
  * and of all that ran together, where long steps count for what they take, as they do in serving.
  */
 static void fit_correction(struct calibration_report *report) {
-    struct operator_samples *samples = zeroed(1, sizeof *samples);
+    struct operator_samples *samples = mem_zeroed(1, sizeof *samples);
     double device_ns = 0, operators_ns = 0;
     for (size_t i = 0; i < report->steps.n; i++) {
         const struct calibration_step *step = &report->steps.list[i];

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
+
 enum { VITALS = 4 };
 
 struct calibration_log {
@@ -31,8 +33,7 @@ const char *calibration_log_path(const char *profile_path, char path[CALIBRATION
 
 int calibration_log_open(struct calibration_log **out, const char *profile_path, bool continues,
                          int64_t start_ns, struct err *err) {
-    struct calibration_log *log = calloc(1, sizeof *log);
-    ASSERT(log != NULL);
+    struct calibration_log *log = mem_zeroed(1, sizeof *log);
     calibration_log_path(profile_path, log->path);
     log->start_ns = start_ns;
     for (int i = 0; i < VITALS; i++) {

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 
 enum { LINE_CHARS = 512 };
@@ -104,9 +105,8 @@ static int open_file(struct calibration_samples *samples, const char *subject, s
 int samples_open(struct calibration_samples *samples, const struct calibration_grid *grid,
                  const char *path, const char *subject, struct err *err) {
     *samples = (struct calibration_samples){.grid = grid};
-    samples->us = malloc(CALIBRATION_MAX_ROUNDS * grid->n * sizeof *samples->us);
-    samples->path = strdup(path);
-    ASSERT(samples->us != NULL && samples->path != NULL);
+    samples->us = mem_unwritten(CALIBRATION_MAX_ROUNDS * grid->n, sizeof *samples->us);
+    samples->path = mem_text(path);
     for (size_t i = 0; i < CALIBRATION_MAX_ROUNDS * grid->n; i++) {
         samples->us[i] = NAN;
     }

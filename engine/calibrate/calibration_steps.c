@@ -3,9 +3,9 @@
 #include <gsl/gsl_statistics_double.h>
 #include <stdlib.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
-#include "sim/base/zeroed.h"
 #include "sim/model/ranks.h"
 
 /* A step is issued, then recorded, then played: the third time is like all later ones. */
@@ -285,13 +285,13 @@ static void open_arrays(struct stage *stage) {
     const int64_t pages =
         limits->page_rows > 0 ? limits->pool_bytes / row_bytes / limits->page_rows : 0;
     const size_t n = (size_t)larger(limits->max_positions, pages);
-    stage->span_list = zeroed(limits->max_requests, sizeof *stage->span_list);
-    stage->parts = zeroed(limits->max_requests, sizeof *stage->parts);
-    stage->n_committed = zeroed(limits->max_requests, sizeof *stage->n_committed);
-    stage->tokens = zeroed((size_t)limits->canvas_tokens, sizeof *stage->tokens);
-    stage->numbers = zeroed(n, sizeof *stage->numbers);
-    stage->ends = zeroed(n, sizeof *stage->ends);
-    stage->kept_rows = zeroed(n, sizeof *stage->kept_rows);
+    stage->span_list = mem_zeroed(limits->max_requests, sizeof *stage->span_list);
+    stage->parts = mem_zeroed(limits->max_requests, sizeof *stage->parts);
+    stage->n_committed = mem_zeroed(limits->max_requests, sizeof *stage->n_committed);
+    stage->tokens = mem_zeroed((size_t)limits->canvas_tokens, sizeof *stage->tokens);
+    stage->numbers = mem_zeroed(n, sizeof *stage->numbers);
+    stage->ends = mem_zeroed(n, sizeof *stage->ends);
+    stage->kept_rows = mem_zeroed(n, sizeof *stage->kept_rows);
     for (int32_t i = 0; i < (int32_t)n; i++) {
         stage->numbers[i] = i;
         stage->ends[i] = (i / block + 1) * block;
@@ -520,8 +520,8 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
 static int measure_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct steps_request *request = stage->request;
     size_t rounds = request->bounds.is_coarse ? ROUNDS_COARSE : ROUNDS;
-    double(*wall_ns)[ROUNDS] = zeroed(steps->n, sizeof *wall_ns);
-    double(*device_ns)[ROUNDS] = zeroed(steps->n, sizeof *device_ns), spent_ns = 0;
+    double(*wall_ns)[ROUNDS] = mem_zeroed(steps->n, sizeof *wall_ns);
+    double(*device_ns)[ROUNDS] = mem_zeroed(steps->n, sizeof *device_ns), spent_ns = 0;
     int status = warm_up(stage, steps, err);
     for (size_t round = 0; status == 0 && round < rounds; round++) {
         status = run_round(stage, steps, round, wall_ns, device_ns, &spent_ns, err);
@@ -544,7 +544,7 @@ static int measure_all(struct stage *stage, struct calibration_steps *steps, str
 
 static int measure_stage(struct calibration_steps *steps, const struct steps_request *request,
                          int variant, struct err *err) {
-    struct stage *stage = zeroed(1, sizeof *stage);
+    struct stage *stage = mem_zeroed(1, sizeof *stage);
     stage->request = request;
     stage->variant = variant;
     int status = open_stage(stage, steps, err);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "engine/step/forward_parts.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/base/zeroed.h"
 #include "sim/graph/registrar.h"
 #include "sim/model/ranks.h"
 
@@ -192,7 +192,7 @@ int exchange_point(struct exchange *e, const struct calibration_point *point, do
     struct task task = {.graph = &graph,
                         .bytes = point->sizes[POINT_EXCHANGE_BYTES],
                         .n_copies = captures ? COPIES_CAPTURED : COPIES_LAUNCHED,
-                        .ranks = zeroed(model_ranks(e->graph.model), sizeof *task.ranks)};
+                        .ranks = mem_zeroed(model_ranks(e->graph.model), sizeof *task.ranks)};
     int status = measure_task(e, &task, target_ns, us, err);
     (void)forward_on_all_ranks(e->lead, forget, &task, &ignored);
     free(task.ranks);
@@ -208,7 +208,7 @@ struct ranks *exchange_ranks(struct exchange *e) {
 int exchange_open(const struct engine_device *device, const struct weights *weights,
                   const char *source, int64_t max_bytes, struct exchange **out, struct err *err) {
     const struct model *model = weights->layout.model;
-    struct exchange *e = zeroed(1, sizeof *e);
+    struct exchange *e = mem_zeroed(1, sizeof *e);
     *out = e;
     e->device = device;
     const struct graph_options options =

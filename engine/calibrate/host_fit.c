@@ -4,6 +4,8 @@
 #include <gsl/gsl_multifit.h>
 #include <math.h>
 
+#include "sim/base/mem.h"
+
 /* The terms that are fitted; the others are 0. */
 struct terms {
     bool step, request;
@@ -21,14 +23,12 @@ static void free_equations(struct system_of_equations *e) {
     gsl_vector_free(e->c);
 }
 
-static bool make_equations(struct system_of_equations *e, const struct host_sample *samples,
+static void make_equations(struct system_of_equations *e, const struct host_sample *samples,
                            size_t n, struct terms terms) {
     size_t p = (size_t)terms.step + (size_t)terms.request;
-    *e = (struct system_of_equations){gsl_matrix_alloc(n, p), gsl_matrix_alloc(p, p),
-                                      gsl_vector_alloc(n), gsl_vector_alloc(p)};
-    if (e->x == NULL || e->covariance == NULL || e->y == NULL || e->c == NULL) {
-        return false;
-    }
+    *e = (struct system_of_equations){
+        mem_given(gsl_matrix_alloc(n, p)), mem_given(gsl_matrix_alloc(p, p)),
+        mem_given(gsl_vector_alloc(n)), mem_given(gsl_vector_alloc(p))};
     for (size_t i = 0; i < n; i++) {
         const struct host_sample *s = &samples[i];
         gsl_vector_set(e->y, i, (s->wall_ns - s->device_ns) / s->wall_ns);
@@ -39,7 +39,6 @@ static bool make_equations(struct system_of_equations *e, const struct host_samp
             gsl_matrix_set(e->x, i, p - 1, s->n_requests / s->wall_ns);
         }
     }
-    return true;
 }
 
 /* Robust where there are equations to spare, plain least squares else or when that does not come
@@ -50,14 +49,13 @@ static int solve(struct system_of_equations *e) {
     double chi_squared;
     if (n > p + 1) {
         gsl_multifit_robust_workspace *w =
-            gsl_multifit_robust_alloc(gsl_multifit_robust_bisquare, n, p);
-        status = w == NULL ? GSL_ENOMEM : gsl_multifit_robust(e->x, e->y, e->c, e->covariance, w);
+            mem_given(gsl_multifit_robust_alloc(gsl_multifit_robust_bisquare, n, p));
+        status = gsl_multifit_robust(e->x, e->y, e->c, e->covariance, w);
         gsl_multifit_robust_free(w);
     }
     if (status != GSL_SUCCESS) {
-        gsl_multifit_linear_workspace *w = gsl_multifit_linear_alloc(n, p);
-        status = w == NULL ? GSL_ENOMEM
-                           : gsl_multifit_linear(e->x, e->y, e->c, e->covariance, &chi_squared, w);
+        gsl_multifit_linear_workspace *w = mem_given(gsl_multifit_linear_alloc(n, p));
+        status = gsl_multifit_linear(e->x, e->y, e->c, e->covariance, &chi_squared, w);
         gsl_multifit_linear_free(w);
     }
     return status;
@@ -66,7 +64,8 @@ static int solve(struct system_of_equations *e) {
 static int fit_terms(const struct host_sample *samples, size_t n, struct terms terms,
                      struct host_fit *out, struct err *err) {
     struct system_of_equations e;
-    int status = make_equations(&e, samples, n, terms) ? solve(&e) : GSL_ENOMEM;
+    make_equations(&e, samples, n, terms);
+    int status = solve(&e);
     if (status == GSL_SUCCESS) {
         size_t last = e.c->size - 1;
         *out = (struct host_fit){.given = true};

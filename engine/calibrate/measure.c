@@ -6,9 +6,9 @@
 
 #include "engine/op/issue.h"
 #include "engine/op/trial.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
-#include "sim/base/zeroed.h"
 
 /* A CUDA graph takes about this long, as far as MAX_COPIES make it: starting it, some microseconds,
  * is a small part of it then. What is not captured is queued while it runs. */
@@ -266,7 +266,7 @@ int measure_renew(struct measure *m, struct err *err) {
 int measure_open(const struct engine_device *device, const struct weights *weights,
                  const struct calibration_bounds *bounds, const struct calibration_grid *grid,
                  struct measure **out, struct err *err) {
-    struct measure *m = zeroed(1, sizeof *m);
+    struct measure *m = mem_zeroed(1, sizeof *m);
     const int64_t flush_bytes = FLUSH_CACHES * device->facts.l2_bytes;
     m->device = device;
     m->weights = weights;

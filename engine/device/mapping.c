@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
-#include "sim/base/zeroed.h"
 
 /* ---- calls, counted ---- */
 
@@ -268,7 +268,7 @@ int mapping_open(struct mapping *mapping, const struct engine_device *device, in
     /* As many handles as there may be granules, so that nothing is allocated later. */
     size_t most = (size_t)(mapping->bytes / mapping->granule_bytes);
     for (enum mapping_end end = MAPPING_WORKSPACE; end < MAPPING_ENDS; end++) {
-        mapping->sides[end].handles = zeroed(most, sizeof *mapping->sides[end].handles);
+        mapping->sides[end].handles = mem_zeroed(most, sizeof *mapping->sides[end].handles);
     }
     return 0;
 }

@@ -2,13 +2,13 @@
 
 #include <stdlib.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 
 void pages_open(struct pages *pages, int32_t n, uint32_t n_owners, int32_t most) {
     *pages = (struct pages){.n = n, .n_free = n, .most = most};
-    pages->free = zeroed((size_t)n, sizeof *pages->free);
-    pages->tables = zeroed((size_t)n_owners * (size_t)most, sizeof *pages->tables);
-    pages->held = zeroed(n_owners, sizeof *pages->held);
+    pages->free = mem_zeroed((size_t)n, sizeof *pages->free);
+    pages->tables = mem_zeroed((size_t)n_owners * (size_t)most, sizeof *pages->tables);
+    pages->held = mem_zeroed(n_owners, sizeof *pages->held);
     for (int32_t i = 0; i < n; i++) {
         pages->free[i] = n - 1 - i;
     }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "sim/base/mem.h"
 #include "sim/model/ranks.h"
 
 struct member {
@@ -169,10 +170,7 @@ static int join_devices(struct ranks *ranks, struct err *err) {
 
 int ranks_open(const struct ranks_request *request, struct ranks **out, struct err *err) {
     *out = NULL;
-    struct ranks *ranks = calloc(1, sizeof *ranks);
-    if (ranks == NULL) {
-        return err_world(err, "no memory for the ranks");
-    }
+    struct ranks *ranks = mem_zeroed(1, sizeof *ranks);
     ranks->request = *request;
     ranks->n = model_ranks(request->model);
     pthread_mutex_init(&ranks->lock, NULL);

@@ -4,15 +4,14 @@
 #include <string.h>
 
 #include "sim/base/err.h"
+#include "sim/base/mem.h"
 
-bool recordings_open(struct recordings *recordings, const struct device_table *table,
+void recordings_open(struct recordings *recordings, const struct device_table *table,
                      struct device *device) {
     *recordings = (struct recordings){.table = table, .device = device};
-    if (table->capture_begin == NULL) {
-        return true;
+    if (table->capture_begin != NULL) {
+        recordings->steps = mem_zeroed(MAX_KNOWN_STEPS, sizeof *recordings->steps);
     }
-    recordings->steps = calloc(MAX_KNOWN_STEPS, sizeof *recordings->steps);
-    return recordings->steps != NULL;
 }
 
 static void forget(struct recordings *recordings, struct known_step *step) {

@@ -39,7 +39,7 @@ struct recordings {
 };
 
 /* false when memory ran out. */
-bool recordings_open(struct recordings *recordings, const struct device_table *table,
+void recordings_open(struct recordings *recordings, const struct device_table *table,
                      struct device *device);
 void recordings_close(struct recordings *recordings);
 

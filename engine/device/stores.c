@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "sim/base/err.h"
+#include "sim/base/mem.h"
 
-bool stores_open(struct stores *stores, int64_t size, uint32_t max_places) {
+void stores_open(struct stores *stores, int64_t size, uint32_t max_places) {
     *stores = (struct stores){.size = size, .room = max_places};
-    stores->places = calloc(max_places > 0 ? max_places : 1, sizeof *stores->places);
-    return stores->places != NULL;
+    stores->places = mem_zeroed(max_places, sizeof *stores->places);
 }
 
 void stores_close(struct stores *stores) {

@@ -21,7 +21,7 @@ struct stores {
 };
 
 /* false when memory ran out. */
-bool stores_open(struct stores *stores, int64_t size, uint32_t max_places);
+void stores_open(struct stores *stores, int64_t size, uint32_t max_places);
 void stores_close(struct stores *stores);
 
 /* Where `owner`'s `size` units go, at or above `floor`, or -1: there is no such gap. An owner has

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/op/op.h"
+#include "sim/base/mem.h"
 
 /* ---- sizes ---- */
 
@@ -118,12 +119,7 @@ void points_add(struct points *points, const struct calibration_point *point) {
     struct calibration_grid *grid = points->grid;
     if (grid->n == grid->capacity) {
         size_t capacity = grid->capacity == 0 ? 256 : 2 * grid->capacity;
-        struct calibration_point *more = realloc(grid->points, capacity * sizeof *more);
-        if (more == NULL) {
-            points->failed = true;
-            return;
-        }
-        grid->points = more;
+        grid->points = mem_resized(grid->points, capacity, sizeof *grid->points);
         grid->capacity = capacity;
     }
     grid->points[grid->n] = *point;

@@ -59,7 +59,6 @@ struct points {
     const struct calibration_bounds *bounds;
     const struct graph *graph;
     int variant; /* of the model's graphs */
-    bool failed; /* for want of memory */
 };
 
 /* Rising sizes without repetition. */

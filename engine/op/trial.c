@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/base/zeroed.h"
 
 void trial_open(struct trial *trial, const struct model *model,
                 const struct calibration_bounds *bounds) {
@@ -14,21 +14,21 @@ void trial_open(struct trial *trial, const struct model *model,
         .max_requests = bounds->max_tokens,
         .max_tokens = bounds->max_tokens,
         .is_exact = model->mask != MASK_BIDIRECTIONAL,
-        .spans = zeroed(n, sizeof *trial->spans),
-        .span_list = zeroed(n, sizeof *trial->span_list),
-        .parts = zeroed(n, sizeof *trial->parts),
-        .positions = zeroed(n, sizeof *trial->positions),
-        .extents = zeroed(n, sizeof *trial->extents),
-        .contexts = zeroed(n, sizeof *trial->contexts),
-        .tokens = zeroed(n, sizeof *trial->tokens),
-        .confidences = zeroed(n, sizeof *trial->confidences),
+        .spans = mem_zeroed(n, sizeof *trial->spans),
+        .span_list = mem_zeroed(n, sizeof *trial->span_list),
+        .parts = mem_zeroed(n, sizeof *trial->parts),
+        .positions = mem_zeroed(n, sizeof *trial->positions),
+        .extents = mem_zeroed(n, sizeof *trial->extents),
+        .contexts = mem_zeroed(n, sizeof *trial->contexts),
+        .tokens = mem_zeroed(n, sizeof *trial->tokens),
+        .confidences = mem_zeroed(n, sizeof *trial->confidences),
     };
     for (size_t i = 0; i < n; i++) {
         trial->positions[i] = (int32_t)(i % TRIAL_MAX_POSITIONS);
     }
     if (trial->is_exact) {
         trial->max_pages = (bounds->max_kv_rows + bounds->max_tokens) / bounds->page_rows + 1;
-        trial->pages = zeroed((size_t)trial->max_pages, sizeof *trial->pages);
+        trial->pages = mem_zeroed((size_t)trial->max_pages, sizeof *trial->pages);
     }
 }
 

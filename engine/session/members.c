@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/cache/blocks.h"
 
 /* ---- opening ---- */
@@ -13,14 +13,14 @@ void part_arrays_open(struct part_arrays *arrays, const struct step_limits *limi
                                   &arrays->kept, &arrays->token_places};
     int32_t **const by_row[] = {&arrays->logit_rows, &arrays->targets, &arrays->row_places};
     *arrays = (struct part_arrays){0};
-    arrays->parts = zeroed(limits->max_requests, sizeof *arrays->parts);
-    arrays->n_rows = zeroed(limits->max_requests, sizeof *arrays->n_rows);
-    arrays->masked = zeroed(limits->max_tokens, sizeof *arrays->masked);
+    arrays->parts = mem_zeroed(limits->max_requests, sizeof *arrays->parts);
+    arrays->n_rows = mem_zeroed(limits->max_requests, sizeof *arrays->n_rows);
+    arrays->masked = mem_zeroed(limits->max_tokens, sizeof *arrays->masked);
     for (size_t i = 0; i < sizeof by_token / sizeof by_token[0]; i++) {
-        *by_token[i] = zeroed(limits->max_tokens, sizeof(int32_t));
+        *by_token[i] = mem_zeroed(limits->max_tokens, sizeof(int32_t));
     }
     for (size_t i = 0; i < sizeof by_row / sizeof by_row[0]; i++) {
-        *by_row[i] = zeroed(limits->max_logit_rows, sizeof(int32_t));
+        *by_row[i] = mem_zeroed(limits->max_logit_rows, sizeof(int32_t));
     }
 }
 

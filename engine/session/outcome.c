@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/cache/blocks.h"
 
 void outcome_open(struct outcome *outcome, const struct members *members, struct forward *forward) {
@@ -16,20 +16,20 @@ void outcome_open(struct outcome *outcome, const struct members *members, struct
     *outcome = (struct outcome){
         .members = members,
         .forward = forward,
-        .commits = zeroed(unrolled * limits->max_requests, sizeof *outcome->commits),
-        .result = {.token = zeroed(limits->max_logit_rows, sizeof(int32_t)),
-                   .confidence = zeroed(limits->max_logit_rows, sizeof(float)),
-                   .margin = zeroed(limits->max_logit_rows, sizeof(float)),
-                   .entropy = zeroed(limits->max_logit_rows, sizeof(float)),
-                   .committed = zeroed(limits->max_logit_rows, sizeof(uint8_t)),
-                   .n_committed = zeroed(limits->max_requests, sizeof(int32_t))},
-        .left = zeroed(limits->max_requests, sizeof *outcome->left),
-        .rows = zeroed(block, sizeof *outcome->rows),
-        .offsets = zeroed(block, sizeof *outcome->offsets),
-        .confidence = zeroed(block, sizeof *outcome->confidence),
-        .margin = zeroed(block, sizeof *outcome->margin),
-        .entropy = zeroed(block, sizeof *outcome->entropy),
-        .chosen = zeroed(block, sizeof *outcome->chosen),
+        .commits = mem_zeroed(unrolled * limits->max_requests, sizeof *outcome->commits),
+        .result = {.token = mem_zeroed(limits->max_logit_rows, sizeof(int32_t)),
+                   .confidence = mem_zeroed(limits->max_logit_rows, sizeof(float)),
+                   .margin = mem_zeroed(limits->max_logit_rows, sizeof(float)),
+                   .entropy = mem_zeroed(limits->max_logit_rows, sizeof(float)),
+                   .committed = mem_zeroed(limits->max_logit_rows, sizeof(uint8_t)),
+                   .n_committed = mem_zeroed(limits->max_requests, sizeof(int32_t))},
+        .left = mem_zeroed(limits->max_requests, sizeof *outcome->left),
+        .rows = mem_zeroed(block, sizeof *outcome->rows),
+        .offsets = mem_zeroed(block, sizeof *outcome->offsets),
+        .confidence = mem_zeroed(block, sizeof *outcome->confidence),
+        .margin = mem_zeroed(block, sizeof *outcome->margin),
+        .entropy = mem_zeroed(block, sizeof *outcome->entropy),
+        .chosen = mem_zeroed(block, sizeof *outcome->chosen),
     };
 }
 

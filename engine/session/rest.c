@@ -2,15 +2,15 @@
 
 #include <stdlib.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 
 void rest_open(struct rest *rest, struct members *members) {
     const struct step_limits *limits = &members->sessions->limits;
     *rest = (struct rest){.members = members};
     part_arrays_open(&rest->left, limits);
-    rest->spans = zeroed(limits->max_requests, sizeof *rest->spans);
-    rest->span_list = zeroed(limits->max_requests, sizeof(struct span *));
-    rest->delta = zeroed(members->sessions->system->settings.block_tokens, sizeof *rest->delta);
+    rest->spans = mem_zeroed(limits->max_requests, sizeof *rest->spans);
+    rest->span_list = mem_zeroed(limits->max_requests, sizeof(struct span *));
+    rest->delta = mem_zeroed(members->sessions->system->settings.block_tokens, sizeof *rest->delta);
 }
 
 void rest_close(struct rest *rest) {

@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
-#include "sim/base/zeroed.h"
 #include "sim/model/ranks.h"
 
 /* ---- opening ---- */
@@ -23,18 +23,17 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
                                   .seed = rng_stream(seed, "prompts").s[0]};
     uint32_t n_slots = system->settings.max_in_system;
     int64_t unit = unit_bytes(system);
-    sessions->by_slot = zeroed(n_slots, sizeof *sessions->by_slot);
-    bool opened = stores_open(&sessions->canvases, limits->canvas_tokens, n_slots) &&
-                  stores_open(&sessions->stores, limits->pool_bytes / unit * unit, n_slots);
-    ASSERT(opened);
+    sessions->by_slot = mem_zeroed(n_slots, sizeof *sessions->by_slot);
+    stores_open(&sessions->canvases, limits->canvas_tokens, n_slots);
+    stores_open(&sessions->stores, limits->pool_bytes / unit * unit, n_slots);
     if (sessions_are_exact(sessions)) {
         const struct budget *budget = &system->budget;
         pages_open(&sessions->pages, (int32_t)(budget->pool_bytes / budget->unit_bytes), n_slots,
                    (int32_t)ceil_div(limits->max_positions, budget->unit_rows));
     }
-    sessions->tokens = zeroed(limits->max_positions, sizeof *sessions->tokens);
+    sessions->tokens = mem_zeroed(limits->max_positions, sizeof *sessions->tokens);
     if (system->credit_slots > 0 || system->settings.iteration == ITERATION_SMOOTH) {
-        sessions->free_places = zeroed(limits->max_requests, sizeof *sessions->free_places);
+        sessions->free_places = mem_zeroed(limits->max_requests, sizeof *sessions->free_places);
         for (uint32_t i = limits->max_requests; i > 0; i--) {
             sessions->free_places[sessions->n_free_places++] = i - 1;
         }

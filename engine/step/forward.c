@@ -10,6 +10,7 @@
 #include "engine/step/placed.h"
 #include "engine/step/warm.h"
 #include "kernels/bf16.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/model/ranks.h"
 
@@ -272,10 +273,7 @@ int forward_open(const struct engine_device *device, const struct graph *graph,
                  const struct weights *weights, const struct step_limits *limits,
                  struct forward **out, struct err *err) {
     *out = NULL;
-    struct forward *forward = calloc(1, sizeof *forward);
-    if (forward == NULL) {
-        return err_world(err, "no memory for the forward pass");
-    }
+    struct forward *forward = mem_zeroed(1, sizeof *forward);
     forward->device = device;
     forward->weights = weights;
     forward->limits = *limits;
@@ -295,8 +293,8 @@ int forward_open(const struct engine_device *device, const struct graph *graph,
     if (evicts) {
         status = packed_open(&forward->rest, graph, limits, err);
         forward->issue.rest = &forward->rest;
-        forward->importance = calloc(2 * (size_t)limits->max_tokens, sizeof *forward->importance);
-        ASSERT(forward->importance != NULL);
+        forward->importance =
+            mem_zeroed(2 * (size_t)limits->max_tokens, sizeof *forward->importance);
     }
     if (status == 0) {
         int64_t array_bytes = (evicts ? 2 : 1) * forward->packed.max_bytes;
@@ -304,10 +302,8 @@ int forward_open(const struct engine_device *device, const struct graph *graph,
                            forward->packed.smooths, &weights->constants.rotation, err);
     }
     if (status == 0) {
-        forward->n_committed = calloc(limits->max_requests, sizeof *forward->n_committed);
-        bool opened = forward->n_committed != NULL &&
-                      recordings_open(&forward->recordings, device->table, device->device);
-        status = opened ? 0 : err_world(err, "no memory for the forward pass");
+        forward->n_committed = mem_zeroed(limits->max_requests, sizeof *forward->n_committed);
+        recordings_open(&forward->recordings, device->table, device->device);
     }
     if (status != 0) {
         forward_close(forward);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "engine/op/op.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 
 enum group { GROUP_PLAIN, GROUP_SELECT, GROUP_BLOCK, GROUP_COUNT };
@@ -114,12 +115,9 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
     }
     lay_out(packed);
     packed->max_bytes = packed->bytes;
-    packed->decision_of = calloc(limits->max_requests, sizeof *packed->decision_of);
-    packed->first_token = calloc(limits->max_requests, sizeof *packed->first_token);
-    return packed->decision_of != NULL && packed->first_token != NULL
-               ? 0
-               : err_world(err, "no memory for batches of %" PRIu32 " requests",
-                           limits->max_requests);
+    packed->decision_of = mem_zeroed(limits->max_requests, sizeof *packed->decision_of);
+    packed->first_token = mem_zeroed(limits->max_requests, sizeof *packed->first_token);
+    return 0;
 }
 
 void packed_close(struct packed *packed) {

@@ -2,11 +2,12 @@
 
 #include <stdlib.h>
 
+#include "sim/base/mem.h"
+
 enum { ROOM_AT_FIRST = 64 };
 
 static void make_room(struct turn_times *times, size_t room) {
-    times->ends = realloc(times->ends, room * sizeof *times->ends);
-    ASSERT(times->ends != NULL);
+    times->ends = mem_resized(times->ends, room, sizeof *times->ends);
     for (size_t i = times->room; i < room; i++) {
         times->ends[i] = (struct turn_end){0};
     }

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "sim/base/err.h"
+#include "sim/base/mem.h"
 
 static char *without_commas(const char *text, size_t n) {
-    char *made = malloc(n + 1);
-    ASSERT(made != NULL);
+    char *made = mem_unwritten(n + 1, 1);
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
         if (text[i] != ',') {

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
+
 #define IM(role, text) "<|im_start|>" role "\n" text "<|im_end|>\n"
 #define IM_USER        "<|im_start|>user\n"
 #define IM_ANSWER      "<|im_end|>\n<|im_start|>assistant\n"
@@ -92,8 +94,7 @@ static void put_beginning(const char *folder, FILE *out) {
 char *chat_text(const struct chat *chat, const char *folder, const char *message, size_t n,
                 size_t *length) {
     char *text = NULL;
-    FILE *out = open_memstream(&text, length);
-    ASSERT(out != NULL);
+    FILE *out = mem_stream(&text, length);
     if (chat->begins) {
         put_beginning(folder, out);
     }
@@ -106,6 +107,6 @@ char *chat_text(const struct chat *chat, const char *folder, const char *message
     fputs(chat->before, out);
     fwrite(message, 1, n, out);
     fputs(chat->after, out);
-    fclose(out);
+    mem_stream_close(out);
     return text;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "sim/base/err.h"
+#include "sim/base/mem.h"
 
 struct merge {
     uint64_t pair; /* left << 32 | right */
@@ -34,15 +35,13 @@ struct bpe {
 };
 
 struct bpe *bpe_open(size_t most_merges) {
-    struct bpe *bpe = calloc(1, sizeof *bpe);
-    ASSERT(bpe != NULL);
+    struct bpe *bpe = mem_zeroed(1, sizeof *bpe);
     size_t places = 16;
     while (places < 2 * most_merges) {
         places *= 2;
     }
     bpe->mask = places - 1;
-    bpe->table = malloc(places * sizeof *bpe->table);
-    ASSERT(bpe->table != NULL);
+    bpe->table = mem_unwritten(places, sizeof *bpe->table);
     for (size_t i = 0; i < places; i++) {
         bpe->table[i] = (struct merge){.made = -1};
     }
@@ -124,10 +123,9 @@ static void consider(struct bpe *bpe, uint32_t at) {
 static void lay_out(struct bpe *bpe, const int32_t *ids, size_t n) {
     if (n > bpe->room) {
         bpe->room = 2 * n;
-        bpe->parts = realloc(bpe->parts, bpe->room * sizeof *bpe->parts);
+        bpe->parts = mem_resized(bpe->parts, bpe->room, sizeof *bpe->parts);
         /* One candidate a pair at first, and two for each of the n - 1 merges. */
-        bpe->heap = realloc(bpe->heap, 3 * bpe->room * sizeof *bpe->heap);
-        ASSERT(bpe->parts != NULL && bpe->heap != NULL);
+        bpe->heap = mem_resized(bpe->heap, 3 * bpe->room, sizeof *bpe->heap);
     }
     for (size_t i = 0; i < n; i++) {
         bpe->parts[i] = (struct part){ids[i], i > 0 ? (uint32_t)i - 1 : NOBODY,

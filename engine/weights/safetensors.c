@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "kernels/bf16.h"
+#include "sim/base/mem.h"
 #include "sim/input/inputs.h"
 
 static const struct {
@@ -151,10 +152,7 @@ static int read_place(const struct reading *r, const json_t *entry, struct store
 
 static int read_tensor(const struct reading *r, const char *name, const json_t *entry) {
     struct stored_tensor *tensor = &r->out->tensors[r->out->n_tensors];
-    *tensor = (struct stored_tensor){.name = strdup(name), .file = r->path};
-    if (tensor->name == NULL) {
-        return err_world(r->err, "%s: no memory for the tensors' names", r->path);
-    }
+    *tensor = (struct stored_tensor){.name = mem_text(name), .file = r->path};
     r->out->n_tensors++;
     if (!json_is_object(entry)) {
         return err_world(r->err, "%s: the entry of tensor '%s' is not an object", r->path, name);
@@ -217,11 +215,7 @@ static int check_cover(const struct reading *r, size_t first_tensor) {
 
 static int read_header(struct reading *r, const json_t *header) {
     size_t first = r->out->n_tensors, n = first + json_object_size(header);
-    struct stored_tensor *grown = realloc(r->out->tensors, (n + 1) * sizeof *grown);
-    if (grown == NULL) {
-        return err_world(r->err, "%s: no memory for %zu tensors", r->path, n);
-    }
-    r->out->tensors = grown;
+    r->out->tensors = mem_resized(r->out->tensors, n, sizeof *r->out->tensors);
     const char *name;
     json_t *entry;
     json_object_foreach((json_t *)(uintptr_t)header, name, entry) {
@@ -278,21 +272,11 @@ static int read_bytes(const char *path, const unsigned char *bytes, size_t size,
 
 /* ---- files and folders ---- */
 
-static int add_file(const char *path, struct safetensors *out, struct stored_file **added,
-                    struct err *err) {
-    struct stored_file *grown = realloc(out->files, (out->n_files + 1) * sizeof *grown);
-    if (grown == NULL) {
-        return err_world(err, "%s: no memory to open it", path);
-    }
-    out->files = grown;
-    struct stored_file *file = &out->files[out->n_files];
-    *file = (struct stored_file){.path = strdup(path)};
-    if (file->path == NULL) {
-        return err_world(err, "%s: no memory to open it", path);
-    }
-    out->n_files++;
-    *added = file;
-    return 0;
+static struct stored_file *add_file(const char *path, struct safetensors *out) {
+    out->files = mem_resized(out->files, out->n_files + 1, sizeof *out->files);
+    struct stored_file *file = &out->files[out->n_files++];
+    *file = (struct stored_file){.path = mem_text(path)};
+    return file;
 }
 
 static int map_file(struct stored_file *file, struct err *err) {
@@ -340,9 +324,8 @@ static void note_file(const struct stored_file *file, size_t header) {
 }
 
 static int read_file(const char *path, struct safetensors *out, struct err *err) {
-    struct stored_file *file;
-    int status = add_file(path, out, &file, err);
-    status = status == 0 ? map_file(file, err) : status;
+    struct stored_file *file = add_file(path, out);
+    int status = map_file(file, err);
     if (status != 0) {
         return status;
     }
@@ -476,9 +459,8 @@ int safetensors_open(const char *path, struct safetensors *out, struct err *err)
 int safetensors_parse(const char *path, const void *bytes, size_t size_bytes,
                       struct safetensors *out, struct err *err) {
     *out = (struct safetensors){0};
-    struct stored_file *file;
-    int status = add_file(path, out, &file, err);
-    status = status == 0 ? read_bytes(file->path, bytes, size_bytes, out, err) : status;
+    struct stored_file *file = add_file(path, out);
+    int status = read_bytes(file->path, bytes, size_bytes, out, err);
     status = status == 0 ? finish(path, out, err) : status;
     if (status != 0) {
         safetensors_close(out);

@@ -7,13 +7,13 @@
 #include <utf8proc.h>
 
 #include "engine/weights/tokenizer_parts.h"
+#include "sim/base/mem.h"
 #include "sim/base/utf8.h"
 
 void token_ids_add(struct token_ids *ids, int32_t id) {
     if (ids->n == ids->room) {
         ids->room = 2 * ids->room + 64;
-        ids->ids = realloc(ids->ids, ids->room * sizeof *ids->ids);
-        ASSERT(ids->ids != NULL);
+        ids->ids = mem_resized(ids->ids, ids->room, sizeof *ids->ids);
     }
     ids->ids[ids->n++] = id;
 }
@@ -305,8 +305,7 @@ char *tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, 
                        size_t *length) {
     char *bytes = NULL, *text = NULL;
     size_t n_bytes, n_text;
-    FILE *joined = open_memstream(&bytes, &n_bytes);
-    ASSERT(joined != NULL);
+    FILE *joined = mem_stream(&bytes, &n_bytes);
     for (size_t i = 0; i < n; i++) {
         size_t size;
         const char *token = tokenizer_bytes(t, ids[i], &size);
@@ -314,11 +313,10 @@ char *tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, 
             fwrite(token, 1, size, joined);
         }
     }
-    fclose(joined);
-    FILE *out = open_memstream(&text, &n_text);
-    ASSERT(out != NULL);
+    mem_stream_close(joined);
+    FILE *out = mem_stream(&text, &n_text);
     put_valid(out, bytes, n_bytes);
-    fclose(out);
+    mem_stream_close(out);
     free(bytes);
     if (length != NULL) {
         *length = n_text;

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "engine/weights/tokenizer_parts.h"
+#include "sim/base/mem.h"
 #include "sim/base/utf8.h"
-#include "sim/base/zeroed.h"
 #include "sim/input/inputs.h"
 
 /* What ByteLevel splits by where it is to split. */
@@ -75,8 +75,7 @@ static bool bytes_of(const int16_t byte_of[ALPHABET], const char *text, size_t *
 static void set_token(struct tokenizer *t, int32_t id, const char *bytes, size_t n) {
     if (t->n_bytes + n > t->bytes_room) {
         t->bytes_room = 2 * (t->n_bytes + n);
-        t->bytes = realloc(t->bytes, t->bytes_room);
-        ASSERT(t->bytes != NULL);
+        t->bytes = mem_resized(t->bytes, t->bytes_room, 1);
     }
     memcpy(t->bytes + t->n_bytes, bytes, n);
     t->tokens[id].offset = t->n_bytes;
@@ -89,7 +88,7 @@ static void set_token(struct tokenizer *t, int32_t id, const char *bytes, size_t
 static void set_written(struct tokenizer *t, const int16_t byte_of[ALPHABET], int32_t id,
                         const char *text, size_t length) {
     size_t n = length;
-    char *bytes = unwritten(n, 1);
+    char *bytes = mem_unwritten(n, 1);
     bool is_byte_level = bytes_of(byte_of, text, &n, bytes);
     set_token(t, id, is_byte_level ? bytes : text, is_byte_level ? n : length);
     free(bytes);
@@ -128,7 +127,7 @@ static void index_vocabulary(struct tokenizer *t) {
         places *= 2;
     }
     t->by_bytes_mask = places - 1;
-    t->by_bytes = unwritten(places, sizeof *t->by_bytes);
+    t->by_bytes = mem_unwritten(places, sizeof *t->by_bytes);
     for (size_t i = 0; i < places; i++) {
         t->by_bytes[i] = -1;
     }
@@ -154,7 +153,7 @@ static int read_vocabulary(struct tokenizer *t, json_t *vocab, const json_t *add
     if (status != 0) {
         return status;
     }
-    t->tokens = zeroed(t->n_ids, sizeof *t->tokens);
+    t->tokens = mem_zeroed(t->n_ids, sizeof *t->tokens);
     const char *key;
     json_t *value;
     json_object_foreach(vocab, key, value) {
@@ -195,7 +194,7 @@ static bool merge_ids(const struct tokenizer *t, const int16_t byte_of[ALPHABET]
     if (!sides_of(merge, side, n)) {
         return false;
     }
-    char *bytes = unwritten(n[0] + n[1], 1);
+    char *bytes = mem_unwritten(n[0] + n[1], 1);
     bool is_known = true;
     for (int i = 0; i < 2 && is_known; i++) {
         is_known = bytes_of(byte_of, side[i], &n[i], bytes + used);
@@ -260,7 +259,7 @@ static int read_added(struct tokenizer *t, const json_t *list, struct err *err) 
     int16_t byte_of[ALPHABET];
     make_alphabet(byte_of);
     size_t n = json_array_size(list);
-    t->added = zeroed(n, sizeof *t->added);
+    t->added = mem_zeroed(n, sizeof *t->added);
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(list, i);
         const json_t *content = json_object_get(entry, "content");
@@ -274,12 +273,11 @@ static int read_added(struct tokenizer *t, const json_t *list, struct err *err) 
         struct added_token *added = &t->added[t->n_added++];
         *added =
             (struct added_token){.id = (int32_t)json_integer_value(json_object_get(entry, "id")),
-                                 .text = strdup(json_string_value(content)),
+                                 .text = mem_text(json_string_value(content)),
                                  .length = json_string_length(content),
                                  .lstrip = is_true(entry, "lstrip", false),
                                  .rstrip = is_true(entry, "rstrip", false),
                                  .normalized = is_true(entry, "normalized", false)};
-        ASSERT(added->text != NULL);
         set_written(t, byte_of, added->id, added->text, added->length);
         t->begins_added[(unsigned char)added->text[0]] = true;
         t->tokens[added->id].is_special = is_true(entry, "special", false);
@@ -320,8 +318,7 @@ static int read_normalizer(struct tokenizer *t, const json_t *normalizer, struct
 static char *translate(const char *pattern) {
     char *made = NULL;
     size_t size;
-    FILE *out = open_memstream(&made, &size);
-    ASSERT(out != NULL);
+    FILE *out = mem_stream(&made, &size);
     for (const char *at = pattern; *at != '\0'; at++) {
         if (at[0] != '\\' || at[1] == '\0') {
             fputc(*at, out);
@@ -333,7 +330,7 @@ static char *translate(const char *pattern) {
             at++;
         }
     }
-    fclose(out);
+    mem_stream_close(out);
     return made;
 }
 
@@ -345,12 +342,14 @@ static int add_split(struct tokenizer *t, const char *pattern, bool is_literal, 
     }
     int code;
     PCRE2_SIZE at;
-    char *translated = is_literal ? strdup(pattern) : translate(pattern);
-    ASSERT(translated != NULL);
+    char *translated = is_literal ? mem_text(pattern) : translate(pattern);
     uint32_t options = PCRE2_UTF | (is_literal ? PCRE2_LITERAL : PCRE2_UCP);
     pcre2_code *compiled =
         pcre2_compile((PCRE2_SPTR)translated, PCRE2_ZERO_TERMINATED, options, &code, &at, NULL);
     free(translated);
+    if (compiled == NULL && code == PCRE2_ERROR_HEAP_FAILED) {
+        mem_out(0);
+    }
     if (compiled == NULL) {
         PCRE2_UCHAR reason[128];
         pcre2_get_error_message(code, reason, sizeof reason);
@@ -358,9 +357,9 @@ static int add_split(struct tokenizer *t, const char *pattern, bool is_literal, 
                          (const char *)reason);
     }
     (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* only faster */
-    t->splits[t->n_splits++] = (struct split){
-        compiled, pcre2_match_data_create_from_pattern(compiled, NULL), keeps_matches, keeps_rest};
-    ASSERT(t->splits[t->n_splits - 1].match != NULL);
+    t->splits[t->n_splits++] =
+        (struct split){compiled, mem_given(pcre2_match_data_create_from_pattern(compiled, NULL)),
+                       keeps_matches, keeps_rest};
     return 0;
 }
 
@@ -485,9 +484,8 @@ static int make(const char *path, json_t *root, const json_error_t *trouble, str
                          root == NULL ? trouble->text : "this is no JSON object",
                          root == NULL ? trouble->line : 1);
     }
-    struct tokenizer *t = zeroed(1, sizeof *t);
-    t->path = strdup(path);
-    ASSERT(t->path != NULL);
+    struct tokenizer *t = mem_zeroed(1, sizeof *t);
+    t->path = mem_text(path);
     int status = read_root(t, root, err);
     json_decref(root);
     if (status != 0) {

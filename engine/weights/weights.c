@@ -10,6 +10,7 @@
 #include "engine/weights/checkpoint.h"
 #include "engine/weights/safetensors.h"
 #include "kernels/bf16.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
 #include "sim/model/ranks.h"
@@ -327,10 +328,7 @@ static bool is_rotary_buffer(const char *name) {
 static int check_surplus(struct reading *r) {
     const struct model *model = r->weights->layout.model;
     int status = 0;
-    r->is_claimed = calloc(r->files.n_tensors + 1, sizeof *r->is_claimed);
-    if (r->is_claimed == NULL) {
-        return err_world(r->err, "no memory for the tensors of %s", r->folder);
-    }
+    r->is_claimed = mem_zeroed(r->files.n_tensors + 1, sizeof *r->is_claimed);
     for_each_part(&r->weights->layout, claim_part, r);
     for (size_t i = 0; status == 0 && i < r->files.n_tensors; i++) {
         const char *name = r->files.tensors[i].name;
@@ -350,10 +348,7 @@ static int open_buffers(struct reading *r) {
     const struct device_table *table = r->device->table;
     struct device *device = r->device->device;
     int64_t bytes = (int64_t)PIECE_ELEMENTS * F32_BYTES; /* the widest there are */
-    r->values = malloc(PIECE_ELEMENTS * sizeof *r->values);
-    if (r->values == NULL) {
-        return err_world(r->err, "no memory to read the weights through");
-    }
+    r->values = mem_unwritten(PIECE_ELEMENTS, sizeof *r->values);
     int status = DEVICE_OK;
     for (int i = 0; status == DEVICE_OK && i < N_BUFFERS; i++) {
         status = table->allocate_host(device, bytes, &r->buffers[i]);

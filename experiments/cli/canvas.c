@@ -6,6 +6,8 @@
 #include <unistd.h>
 #include <utf8proc.h>
 
+#include "sim/base/mem.h"
+
 #define MASK_TEXT "\xe2\x96\x91"
 
 bool canvas_open(struct canvas *canvas, FILE *out, const struct tokenizer *tokenizer,
@@ -37,8 +39,7 @@ void canvas_clear(struct canvas *canvas) {
 static char *text_of(const struct canvas *canvas, const int32_t *tokens, uint32_t n) {
     char *text = NULL;
     size_t size;
-    FILE *out = open_memstream(&text, &size);
-    ASSERT(out != NULL);
+    FILE *out = mem_stream(&text, &size);
     for (uint32_t i = 0; i < n;) {
         uint32_t end = i;
         while (end < n && tokens[end] != canvas->mask) {
@@ -51,7 +52,7 @@ static char *text_of(const struct canvas *canvas, const int32_t *tokens, uint32_
             fputs(MASK_TEXT, out);
         }
     }
-    fclose(out);
+    mem_stream_close(out);
     return text;
 }
 
@@ -91,8 +92,7 @@ static void put_row(FILE *out, const char *from, const char *end) {
 void canvas_draw(struct canvas *canvas, const int32_t *tokens, uint32_t n) {
     char *text = text_of(canvas, tokens, n);
     size_t room = strlen(text) + 2;
-    const char **rows = malloc(room * sizeof *rows);
-    ASSERT(rows != NULL);
+    const char **rows = mem_unwritten(room, sizeof *rows);
     size_t n_rows = break_rows(canvas, text, rows, room);
     size_t first = n_rows >= canvas->rows ? n_rows - canvas->rows + 1 : 0;
     canvas_clear(canvas);

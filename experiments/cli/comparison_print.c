@@ -7,6 +7,7 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/sample_table.h"
 #include "experiments/sweep/comparison.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 
 static const char *text_of(const json_t *summary, const char *key) {
@@ -241,12 +242,12 @@ static void print_texts(const struct comparison *c,
     json_t *name;
     for (size_t i = 0; i < c->n; i++) {
         char *text = NULL, *rest = NULL;
-        FILE *memory = sample_any(&c->samples[i]) != NULL ? open_memstream(&text, &n) : NULL;
-        if (memory == NULL) {
+        if (sample_any(&c->samples[i]) == NULL) {
             continue;
         }
+        FILE *memory = mem_stream(&text, &n);
         write(c, i, memory);
-        fclose(memory);
+        mem_stream_close(memory);
         n_says++;
         for (char *at = strtok_r(text, "\n", &rest); at != NULL; at = strtok_r(NULL, "\n", &rest)) {
             if (json_object_get(lines, at) == NULL) {

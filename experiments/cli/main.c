@@ -1,10 +1,10 @@
 /* unmask: the command line. */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "experiments/cli/cmd.h"
+#include "experiments/cli/libraries.h"
 #include "sim/base/build.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -138,12 +138,10 @@ static int flush_output(int status, struct err *err) {
 int main(int argc, char **argv) {
     struct err err = {0};
     int status;
-    /* A closed pipe and a file that may not grow show as failed writes. */
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
+    libraries_start();
     if (argc < 2) {
         print_usage(stderr);
-        return ERR_USAGE;
+        libraries_leave(ERR_USAGE);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
@@ -159,5 +157,5 @@ int main(int argc, char **argv) {
     if (status != 0 && err.text[0] != '\0') {
         fprintf(stderr, "unmask: %s\n", err.text);
     }
-    return status;
+    libraries_leave(status);
 }

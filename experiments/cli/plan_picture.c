@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "analysis/output.h"
 #include "sim/base/num.h"
+#include "sim/base/output.h"
 
 const struct option picture_options[] = {
     {"picture", "FILE", "draw the plan, offset over time, to FILE.svg", false},

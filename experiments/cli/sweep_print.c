@@ -7,6 +7,7 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/sample_table.h"
 #include "experiments/sweep/sweep.h"
+#include "sim/base/mem.h"
 
 const char *sweep_value(const struct sweep *sweep, size_t point, size_t i_axis) {
     for (size_t i = sweep->n_axes - 1; i > i_axis; i--) {
@@ -47,8 +48,7 @@ static bool compares_systems(const struct sweep *sweep) {
 }
 
 void sweep_settle(struct sweep *sweep) {
-    sweep->samples = calloc(sweep->n_points + 1, sizeof *sweep->samples);
-    ASSERT(sweep->samples != NULL);
+    sweep->samples = mem_zeroed(sweep->n_points + 1, sizeof *sweep->samples);
     for (size_t p = 0; p < sweep->n_points; p++) {
         sweep->samples[p].n = sweep->n_seeds;
         for (size_t seed = 0; seed < sweep->n_seeds; seed++) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/err.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 
 struct cell {
@@ -23,8 +24,7 @@ struct table {
 
 static void add_column(struct table *table, const char *name, size_t length) {
     ASSERT(table->n_columns < TABLE_MOST_COLUMNS && table->n_cells == 0);
-    char *column = strndup(name, length);
-    ASSERT(column != NULL);
+    char *column = mem_copied(name, length);
     table->columns[table->n_columns++] = column;
 }
 
@@ -41,8 +41,7 @@ void table_columns(struct table *table, const char *names) {
 }
 
 struct table *table_open(const char *columns) {
-    struct table *table = calloc(1, sizeof *table);
-    ASSERT(table != NULL);
+    struct table *table = mem_zeroed(1, sizeof *table);
     table_columns(table, columns);
     return table;
 }
@@ -66,13 +65,11 @@ void table_close(struct table *table) {
 static void add(struct table *table, const char *text, json_t *value) {
     if (table->n_cells == table->room) {
         table->room = 2 * table->room + 64;
-        table->cells = realloc(table->cells, table->room * sizeof *table->cells);
+        table->cells = mem_resized(table->cells, table->room, sizeof *table->cells);
     }
-    ASSERT(table->cells != NULL && value != NULL);
     struct cell *cell = &table->cells[table->n_cells++];
-    cell->text = strdup(text);
-    cell->value = value;
-    ASSERT(cell->text != NULL);
+    cell->text = mem_text(text);
+    cell->value = mem_given(value);
 }
 
 void table_text(struct table *table, const char *text) {

@@ -3,7 +3,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "analysis/output.h"
 #include "engine/calibrate/calibrate.h"
 #include "engine/calibrate/calibration_log.h"
 #include "experiments/cli/asked.h"
@@ -13,6 +12,7 @@
 #include "sim/base/monotonic.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/base/output.h"
 #include "sim/model/ranks.h"
 
 static const struct option own_options[] = {

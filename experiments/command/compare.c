@@ -4,6 +4,7 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/sweep/comparison.h"
+#include "sim/base/mem.h"
 
 static const struct option own_options[] = {
     {"systems", "A,B,...", "the systems; ratios and differences are to the first", false},
@@ -50,8 +51,7 @@ static int read_options(const struct options *options, struct comparison *c, str
 }
 
 static void make_points(struct comparison *c) {
-    c->points = calloc(c->n * c->n_seeds, sizeof *c->points);
-    ASSERT(c->points != NULL);
+    c->points = mem_zeroed(c->n * c->n_seeds, sizeof *c->points);
     for (size_t i = 0; i < c->n * c->n_seeds; i++) {
         c->points[i].request = c->asked.request;
         c->points[i].request.system = c->names[i / c->n_seeds];
@@ -92,8 +92,7 @@ static int compare(const struct options *options, struct comparison *c, struct e
 }
 
 static int run(const struct options *options, struct err *err) {
-    struct comparison *comparison = calloc(1, sizeof *comparison);
-    ASSERT(comparison != NULL);
+    struct comparison *comparison = mem_zeroed(1, sizeof *comparison);
     int status = compare(options, comparison, err);
     free(comparison->points);
     free(comparison);

@@ -12,6 +12,7 @@
 #include "experiments/cli/table.h"
 #include "experiments/cli/words.h"
 #include "experiments/study/figure.h"
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"
@@ -42,8 +43,7 @@ struct paths {
 };
 
 static void add_path(struct paths *paths, const char *path) {
-    paths->path = realloc(paths->path, (paths->n + 1) * sizeof *paths->path);
-    ASSERT(paths->path != NULL);
+    paths->path = mem_resized(paths->path, paths->n + 1, sizeof *paths->path);
     snprintf(paths->path[paths->n++], PATH_CHARS, "%s", path);
 }
 
@@ -66,9 +66,8 @@ static int compare_names(const void *a, const void *b) {
 
 static int find_named(const glob_t *shipped, const char *word, struct paths *paths,
                       struct err *err) {
-    const char **names = calloc(shipped->gl_pathc + 1, sizeof *names);
-    char(*text)[STUDY_NAME_CHARS] = calloc(shipped->gl_pathc + 1, sizeof *text);
-    ASSERT(names != NULL && text != NULL);
+    const char **names = mem_zeroed(shipped->gl_pathc + 1, sizeof *names);
+    char(*text)[STUDY_NAME_CHARS] = mem_zeroed(shipped->gl_pathc + 1, sizeof *text);
     size_t found = shipped->gl_pathc;
     for (size_t i = 0; i < shipped->gl_pathc; i++) {
         names[i] = name_of(shipped->gl_pathv[i], text[i]);

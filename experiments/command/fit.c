@@ -2,11 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "analysis/output.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/study/decode_measured.h"
 #include "experiments/study/dinfer_fit.h"
 #include "experiments/study/fit.h"
+#include "sim/base/output.h"
 #include "sim/input/datadir.h"
 
 enum { MOST_FITS = 32, PATH_CHARS = 1024 };

@@ -11,6 +11,7 @@
 #include "experiments/cli/interrupt.h"
 #include "experiments/run/decode_out.h"
 #include "experiments/run/questions.h"
+#include "sim/base/mem.h"
 #include "traces/reader.h"
 
 /* Without the ways to price a step: what is generated is executed. */
@@ -118,8 +119,7 @@ static char *read_file(const char *path, struct err *err) {
         return NULL;
     }
     do {
-        char *grown = realloc(text, size + 65537);
-        ASSERT(grown != NULL);
+        char *grown = mem_resized(text, size + 65537, 1);
         text = grown;
         got = fread(text + size, 1, 65536, file);
         size += got;
@@ -150,8 +150,7 @@ static int add_item(struct generation *g, const struct system *system, const cha
                          "rejected for context (%" PRIu32 " tokens of context)",
                          place, prompt_tokens, wanted, context);
     }
-    g->items = realloc(g->items, (g->n + 1) * sizeof *g->items);
-    ASSERT(g->items != NULL);
+    g->items = mem_resized(g->items, g->n + 1, sizeof *g->items);
     g->items[g->n++] = (struct item){.number = number, .output_tokens = wanted};
     return 0;
 }

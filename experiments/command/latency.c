@@ -14,6 +14,7 @@
 #include "experiments/cli/words.h"
 #include "experiments/run/first_step.h"
 #include "experiments/run/measured_step.h"
+#include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
 #include "sim/system/system_step.h"
@@ -339,8 +340,7 @@ static int show_all(const struct options *options, const struct question *q, FIL
 }
 
 static int run(const struct options *options, struct err *err) {
-    struct question *q = calloc(1, sizeof *q);
-    ASSERT(q != NULL);
+    struct question *q = mem_zeroed(1, sizeof *q);
     const char *path = options_text(options, "csv");
     FILE *csv = NULL;
     int status = read_question(options, q, err);

@@ -8,6 +8,7 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
 #include "experiments/cli/words.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/memory/stream.h"
 #include "sim/system/lmax.h"
@@ -357,8 +358,7 @@ static int print_json(const struct question *q, struct err *err) {
 }
 
 static int run(const struct options *options, struct err *err) {
-    struct question *q = calloc(1, sizeof *q);
-    ASSERT(q != NULL);
+    struct question *q = mem_zeroed(1, sizeof *q);
     int status = read_question(options, q, err);
     status = status == 0 ? find_all(q, err) : status;
     if (status == 0 && options_has(options, "json")) {

@@ -7,6 +7,7 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/plan_outcome.h"
 #include "experiments/cli/plan_picture.h"
+#include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
 #include "sim/memory/instance.h"
@@ -145,12 +146,11 @@ static int draw_instance(const struct options *options, const struct asked_plan 
                                       "to, not including, its upper",
                            .kinds = kinds,
                            .n_kinds = 1,
-                           .blocks = calloc(packing->n_buffers, sizeof *map.blocks),
+                           .blocks = mem_zeroed(packing->n_buffers, sizeof *map.blocks),
                            .n_blocks = packing->n_buffers,
                            .peak_bytes = p->plan.peak_bytes,
                            .lower_bound_bytes = p->plan.lower_bound_bytes,
                            .capacity_bytes = asked->request.capacity_bytes};
-    ASSERT(map.blocks != NULL);
     snprintf(map.title, sizeof map.title, "%.160s: %" PRIu32 " buffers, planner %s",
              slash == NULL ? p->path : slash + 1, packing->n_buffers, p->outcomes[0].planner);
     for (uint32_t i = 0; i < packing->n_buffers; i++) {
@@ -201,9 +201,8 @@ int plan_instance_run(const struct options *options, struct err *err) {
     if (status != 0) {
         return status;
     }
-    p.plan.offset_bytes = calloc(p.instance.packing.n_buffers, sizeof *p.plan.offset_bytes);
-    status = p.plan.offset_bytes == NULL ? err_world(err, "out of memory")
-                                         : show_instance(options, &asked, &p, err);
+    p.plan.offset_bytes = mem_zeroed(p.instance.packing.n_buffers, sizeof *p.plan.offset_bytes);
+    status = show_instance(options, &asked, &p, err);
     free(p.plan.offset_bytes);
     instance_fini(&p.instance);
     return status;

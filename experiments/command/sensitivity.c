@@ -10,6 +10,7 @@
 #include "experiments/cli/table.h"
 #include "experiments/cli/words.h"
 #include "experiments/sweep/campaign.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/input/config.h"
 #include "sim/input/datadir.h"
@@ -238,9 +239,8 @@ static int try_claims(const struct claim *claims, size_t n_claims, unsigned n_th
     for (size_t c = 0; c < n_claims; c++) {
         n += claims[c].workloads.n * (1 + claims[c].values.n);
     }
-    struct trial *trials = calloc(n + 1, sizeof *trials);
-    struct campaign_point *points = calloc(n + 1, SIDES * sizeof *points);
-    ASSERT(trials != NULL && points != NULL);
+    struct trial *trials = mem_zeroed(n + 1, sizeof *trials);
+    struct campaign_point *points = mem_zeroed(n + 1, SIDES * sizeof *points);
     for (size_t c = 0; c < n_claims; c++) {
         for (size_t w = 0; w < claims[c].workloads.n; w++) {
             for (size_t v = 0; v <= claims[c].values.n; v++, at++) {
@@ -271,13 +271,12 @@ static int try_claims(const struct claim *claims, size_t n_claims, unsigned n_th
 }
 
 static int run(const struct options *options, struct err *err) {
-    struct claim *claims = calloc(MOST_CLAIMS, sizeof *claims);
+    struct claim *claims = mem_zeroed(MOST_CLAIMS, sizeof *claims);
     struct config config = {0};
     char path[PATH_CHARS];
     const char *file = options_text(options, "file");
     unsigned n_threads;
     size_t n;
-    ASSERT(claims != NULL);
     int status = asked_threads(options, &n_threads, err);
     if (status == 0) {
         file = file != NULL ? file : data_path(path, sizeof path, "experiments/sensitivity.ini");

@@ -6,6 +6,7 @@
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/server/server.h"
+#include "sim/base/mem.h"
 
 static const struct option own_options[] = {
     {"measured", "FILE", "the requests and when the server answered them", false},
@@ -55,8 +56,7 @@ static int run(const struct options *options, struct err *err) {
         return err_usage(err, "server needs --measured FILE");
     }
     struct asked asked;
-    struct server *server = malloc(sizeof *server);
-    ASSERT(server != NULL);
+    struct server *server = mem_unwritten(1, sizeof *server);
     int status = server_read(path, path, server, err);
     status = status != 0 ? status : asked_read(options, &asked, err);
     status = status != 0 ? status : asked_systems_file(options, &asked, err);

@@ -5,6 +5,7 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/sweep/sweep.h"
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/config.h"
@@ -39,8 +40,7 @@ static const char *const axis_keys[] = {
     "systems",      "models",        "gpus",     "workloads", "rates",
     "input_tokens", "output_tokens", "requests", "seeds",     NULL};
 static int split(const char *text, struct axis *axis, struct err *err) {
-    axis->values = calloc(MOST_VALUES, sizeof *axis->values);
-    ASSERT(axis->values != NULL);
+    axis->values = mem_zeroed(MOST_VALUES, sizeof *axis->values);
     for (const char *rest = text; rest != NULL;) {
         rest += strspn(rest, " ");
         size_t length = strcspn(rest, ","), used = length;
@@ -215,9 +215,8 @@ static int make_points(const struct options *options, struct sweep *sweep, struc
     if (status != 0) {
         return status;
     }
-    sweep->runs = calloc(sweep->n_points * sweep->n_seeds, sizeof *sweep->runs);
-    sweep->asked = calloc(sweep->n_points, sizeof *sweep->asked);
-    ASSERT(sweep->runs != NULL && sweep->asked != NULL);
+    sweep->runs = mem_zeroed(sweep->n_points * sweep->n_seeds, sizeof *sweep->runs);
+    sweep->asked = mem_zeroed(sweep->n_points, sizeof *sweep->asked);
     for (size_t p = 0; status == 0 && p < sweep->n_points; p++) {
         status = ask_point(options, sweep, p, err);
         status = status != 0 ? status : asked_systems_file(options, &sweep->asked[p], err);

@@ -4,10 +4,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "analysis/output.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
 #include "experiments/run/compose.h"
+#include "sim/base/mem.h"
+#include "sim/base/output.h"
 #include "sim/cost/transfer.h"
 
 static const struct option own_options[] = {
@@ -129,12 +130,11 @@ static struct table *table_of(const struct checks *checks) {
 }
 
 static int check(const struct options *options, struct err *err) {
-    struct checks *checks = calloc(1, sizeof *checks);
+    struct checks *checks = mem_zeroed(1, sizeof *checks);
     enum { MOST_GPUS = 64 };
     struct profile *profiles[MOST_GPUS] = {NULL};
     const struct gpu *const *gpus = gpu_all(err);
     int status = gpus == NULL ? err_status(err) : 0;
-    ASSERT(checks != NULL);
     for (size_t i = 0; status == 0 && gpus[i] != NULL; i++) {
         ASSERT(i < MOST_GPUS);
         if (gpus[i]->profile != NULL) {

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/output.h"
 #include "experiments/cli/table.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/base/zeroed.h"
+#include "sim/base/output.h"
 #include "sim/system/system_step.h"
 
 const char *const step_class_names[STEP_CLASS_COUNT] = {"refresh", "reuse", "selecting", "mixed"};
@@ -18,8 +18,7 @@ const char *const step_class_names[STEP_CLASS_COUNT] = {"refresh", "reuse", "sel
 void accuracy_init(struct accuracy *accuracy, const struct system *system, size_t n_steps,
                    uint32_t every) {
     *accuracy = (struct accuracy){.system = system, .room = n_steps, .every = every};
-    accuracy->steps = calloc(n_steps > 0 ? n_steps : 1, sizeof *accuracy->steps);
-    ASSERT(accuracy->steps != NULL);
+    accuracy->steps = mem_zeroed(n_steps > 0 ? n_steps : 1, sizeof *accuracy->steps);
 }
 
 void accuracy_fini(struct accuracy *accuracy) {
@@ -96,7 +95,7 @@ static struct spread spread_of(const struct accuracy *accuracy, uint32_t kind, b
     for (size_t i = 0; i < accuracy->n_steps; i++) {
         n_steps += accuracy->steps[i].steps;
     }
-    double *errors = zeroed(n_steps, sizeof *errors);
+    double *errors = mem_zeroed(n_steps, sizeof *errors);
     size_t n = 0;
     for (size_t i = 0; i < accuracy->n_steps; i++) {
         const struct compared_step *step = &accuracy->steps[i];

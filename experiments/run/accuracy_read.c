@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "experiments/run/accuracy.h"
-#include "sim/base/grow.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/input/csv.h"
 #include "sim/serve/executor_sim.h"
@@ -233,7 +233,7 @@ static int read_rows(struct csv *csv, struct accuracy *accuracy, struct err *err
         status = status != 0 ? status : predict(sim, workspace_bytes, &step, err);
         if (status == 0) {
             accuracy->steps =
-                grow(accuracy->steps, accuracy->n_steps, &accuracy->room, sizeof step);
+                mem_grown(accuracy->steps, accuracy->n_steps, &accuracy->room, sizeof step);
             accuracy_add(accuracy, &step);
         }
     }

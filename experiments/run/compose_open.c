@@ -8,6 +8,7 @@
 #include "experiments/cli/crash.h"
 #include "experiments/run/compose_impl.h"
 #include "experiments/run/traffic.h"
+#include "sim/base/mem.h"
 #include "sim/cost/transfer.h"
 #include "traces/reader.h"
 
@@ -75,8 +76,7 @@ static int open_workload(const struct run_request *request, struct composition *
                          struct workload **out, struct err *err) {
     struct workload_options options = request->options;
     options.taker = questions_taker(c->questions);
-    struct setting *settings = calloc(request->n_settings + 1, sizeof *settings);
-    ASSERT(settings != NULL);
+    struct setting *settings = mem_zeroed(request->n_settings + 1, sizeof *settings);
     uint32_t n = 0;
     for (uint32_t i = 0; i < request->n_settings; i++) {
         const struct setting *setting = &request->settings[i];
@@ -113,8 +113,7 @@ static int find_longest_canvas(const struct run_request *request, struct composi
 }
 
 int compose_open_system(const struct run_request *request, struct composition *c, struct err *err) {
-    struct setting *settings = calloc(request->n_settings + 1, sizeof *settings);
-    ASSERT(settings != NULL);
+    struct setting *settings = mem_zeroed(request->n_settings + 1, sizeof *settings);
     uint32_t n = 0;
     for (uint32_t i = 0; i < request->n_settings; i++) {
         if (!is_of_workload(&request->settings[i])) {
@@ -365,13 +364,11 @@ static int read_questions(struct composition *c, struct err *err) {
 }
 
 int compose_open(const struct run_request *request, struct composition **out, struct err *err) {
-    struct composition *c = calloc(1, sizeof *c);
-    ASSERT(c != NULL);
+    struct composition *c = mem_zeroed(1, sizeof *c);
     summary_init(&c->summary, &request->slo);
     c->seed = request->options.seed;
     size_t size;
-    FILE *text = open_memstream(&c->config, &size);
-    ASSERT(text != NULL);
+    FILE *text = mem_stream(&c->config, &size);
     struct inputs inputs = {0}, *before = inputs_collect(&inputs);
     int status = questions_open(&request->questions, &c->questions, err);
     status = status != 0 ? status : compose_read_decode(request->decode_path, c, err);
@@ -388,7 +385,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
         status = open_workload(request, c, text, &c->workload, err);
     }
     status = status != 0 ? status : read_questions(c, err);
-    fclose(text);
+    mem_stream_close(text);
     status = status != 0 ? status : compose_open_engine(c, &request->backend, err);
     (void)inputs_collect(before);
     c->identity = status == 0 ? identity_json(c->config, &inputs) : NULL;

@@ -6,6 +6,7 @@
 #include "analysis/caution.h"
 #include "analysis/identity.h"
 #include "experiments/run/compose_impl.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 
 static const char *recorded_text(const struct recorded *recorded, const char *key) {
@@ -139,9 +140,8 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     if (request.system == NULL || request.gpu == NULL) {
         return err_world(err, "%s names no system or no GPU", recorded->config.path);
     }
-    struct composition *c = calloc(1, sizeof *c);
-    struct setting *settings = calloc(recorded->config.n_entries + 1, sizeof *settings);
-    ASSERT(c != NULL && settings != NULL);
+    struct composition *c = mem_zeroed(1, sizeof *c);
+    struct setting *settings = mem_zeroed(recorded->config.n_entries + 1, sizeof *settings);
     summary_init(&c->summary, &request.slo);
     c->recorded = recorded;
     c->seed = recorded->seed;

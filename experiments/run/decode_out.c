@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "traces/decode_log.h"
 
 /* What was seen of a request since the loop last spoke of it. */
@@ -56,8 +56,7 @@ static int see(void *state, uint64_t request, const struct decode_positions *pos
     (void)err;
     if (out->n_seen == out->room) {
         size_t room = 2 * out->room + 16;
-        out->seen = realloc(out->seen, room * sizeof *out->seen);
-        ASSERT(out->seen != NULL);
+        out->seen = mem_resized(out->seen, room, sizeof *out->seen);
         for (size_t i = out->room; i < room; i++) {
             decode_positions_init(&out->seen[i].positions, out->block_tokens);
         }
@@ -84,7 +83,7 @@ int decode_out_open(const char *path, const char *played, const struct system *s
     if (status != 0) {
         return status;
     }
-    struct decode_out *made = zeroed(1, sizeof *made);
+    struct decode_out *made = mem_zeroed(1, sizeof *made);
     made->block_tokens = system->settings.block_tokens;
     snprintf(made->path, sizeof made->path, "%s", path);
     snprintf(made->beside, sizeof made->beside, "%s.part", path);
@@ -188,8 +187,7 @@ static void write_policies(const char *config, FILE *text) {
 static char *text_of(const struct decode_about *about) {
     char *lines, ids[128];
     size_t size;
-    FILE *text = open_memstream(&lines, &size);
-    ASSERT(text != NULL);
+    FILE *text = mem_stream(&lines, &size);
     write_source(about, text);
     fprintf(text, "system: %s\nmodel: %s\nworkload: %s: %s\nseed: %" PRIu64 "\n",
             about->system->name, about->system->model->name, about->trace, about->trace_provenance,
@@ -201,7 +199,7 @@ static char *text_of(const struct decode_about *about) {
     if (about->incomplete != NULL) {
         fprintf(text, "incomplete: %s\n", about->incomplete);
     }
-    ASSERT(fclose(text) == 0);
+    mem_stream_close(text);
     return lines;
 }
 

@@ -3,7 +3,7 @@
 #include <gsl/gsl_statistics_double.h>
 #include <stdlib.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/decode/block.h"
 #include "sim/system/system_step.h"
 
@@ -155,7 +155,7 @@ static int repeat(struct stage *stage, const struct measuring *measuring, struct
     uint32_t rounds = measuring->rounds, warm = measuring->warm_rounds;
     struct step_shape shape;
     const struct planned_step planned = batch_of(stage, 0, stage->n, &shape);
-    double *wall = zeroed(rounds, sizeof *wall), *device = zeroed(rounds, sizeof *device);
+    double *wall = mem_zeroed(rounds, sizeof *wall), *device = mem_zeroed(rounds, sizeof *device);
     int status = 0;
     for (uint32_t i = 0; status == 0 && i < warm + rounds; i++) {
         struct live_times times;
@@ -180,7 +180,8 @@ static int repeat(struct stage *stage, const struct measuring *measuring, struct
 static int repeat_operators(struct stage *stage, uint32_t rounds, struct measured_step *out,
                             struct err *err) {
     uint32_t n_ops = stage->engine->system->graph.n_ops;
-    double *one = zeroed(rounds, sizeof *one), (*all)[GRAPH_MAX_OPS] = zeroed(rounds, sizeof *all);
+    double *one = mem_zeroed(rounds, sizeof *one),
+           (*all)[GRAPH_MAX_OPS] = mem_zeroed(rounds, sizeof *all);
     struct step_shape shape;
     const struct planned_step planned = batch_of(stage, 0, stage->n, &shape);
     int status = 0;
@@ -235,11 +236,11 @@ int step_measure_on(struct engine *engine, const struct asked_step *step,
     int status = live_open(engine, 1, true, &stage.live, err);
     if (status == 0) {
         snprintf(out->device, sizeof out->device, "%s", engine->device.facts.name);
-        stage.requests = zeroed(stage.n, sizeof *stage.requests);
-        stage.slots = zeroed(stage.n, sizeof *stage.slots);
-        stage.takes = zeroed(stage.n, sizeof *stage.takes);
-        stage.spans = zeroed(stage.n, sizeof *stage.spans);
-        stage.blocks = zeroed(stage.n, sizeof *stage.blocks);
+        stage.requests = mem_zeroed(stage.n, sizeof *stage.requests);
+        stage.slots = mem_zeroed(stage.n, sizeof *stage.slots);
+        stage.takes = mem_zeroed(stage.n, sizeof *stage.takes);
+        stage.spans = mem_zeroed(stage.n, sizeof *stage.spans);
+        stage.blocks = mem_zeroed(stage.n, sizeof *stage.blocks);
         status = measure(&stage, measuring, out, err);
     }
     free(stage.requests);

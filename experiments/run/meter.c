@@ -1,5 +1,6 @@
 #include "experiments/run/meter.h"
 
+#include "sim/base/mem.h"
 #include "sim/system/system_step.h"
 
 #include <stdlib.h>
@@ -184,8 +185,7 @@ static int64_t estimate_ns(const void *state, const struct step_shape *shape,
 
 void meter_init(struct meter *meter, const struct meter_request *request) {
     *meter = (struct meter){.request = *request};
-    meter->flights = calloc(request->system->settings.replicas, sizeof *meter->flights);
-    ASSERT(meter->flights != NULL);
+    meter->flights = mem_zeroed(request->system->settings.replicas, sizeof *meter->flights);
 }
 
 void meter_fini(struct meter *meter) {

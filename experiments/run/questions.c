@@ -7,18 +7,16 @@
 
 #include "analysis/summary.h"
 #include "engine/text/answer.h"
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/input/inputs.h"
 
 static char *copy(const char *text) {
-    char *made = text != NULL ? strdup(text) : NULL;
-    ASSERT((made == NULL) == (text == NULL));
-    return made;
+    return text != NULL ? mem_text(text) : NULL;
 }
 
 int questions_open(const struct questions_request *request, struct questions **out,
                    struct err *err) {
-    struct questions *q = zeroed(1, sizeof *q);
+    struct questions *q = mem_zeroed(1, sizeof *q);
     q->request = *request;
     q->chat = &chat_table[0];
     int status = request->chat != NULL ? chat_find(request->chat, &q->chat, err) : 0;
@@ -75,8 +73,7 @@ int questions_need_tokenizer(struct questions *q, const char *place, struct err 
 static struct problem *item_of(struct questions *q, uint64_t number) {
     if (number >= q->room) {
         size_t room = 2 * (size_t)number + 64;
-        q->items = realloc(q->items, room * sizeof *q->items);
-        ASSERT(q->items != NULL);
+        q->items = mem_resized(q->items, room, sizeof *q->items);
         q->room = room;
     }
     for (; q->n <= number; q->n++) {
@@ -179,7 +176,7 @@ static int read_output(struct questions *q, const char *line, size_t n, const ch
     } else if (item != NULL) {
         free(item->expected);
         item->n_expected = (uint32_t)json_array_size(output);
-        item->expected = unwritten(item->n_expected, sizeof *item->expected);
+        item->expected = mem_unwritten(item->n_expected, sizeof *item->expected);
         for (uint32_t i = 0; i < item->n_expected; i++) {
             item->expected[i] = (int32_t)json_integer_value(json_array_get(output, i));
         }
@@ -228,7 +225,7 @@ static void serve(struct questions *q, uint64_t number, const int32_t *tokens, u
     struct problem *item = item_of(q, number);
     struct quality *quality = &q->quality;
     free(item->output);
-    item->output = unwritten(n, sizeof *tokens);
+    item->output = mem_unwritten(n, sizeof *tokens);
     memcpy(item->output, tokens, n * sizeof *tokens);
     item->n_output = n;
     item->is_served = true;
@@ -251,8 +248,7 @@ static enum source_reply next_asked(void *state, struct arrival *out, struct err
     }
     if (out->id >= q->asked_room) {
         q->asked_room = 2 * out->id + 64;
-        q->asked = realloc(q->asked, q->asked_room * sizeof *q->asked);
-        ASSERT(q->asked != NULL);
+        q->asked = mem_resized(q->asked, q->asked_room, sizeof *q->asked);
     }
     while (q->n_asked <= out->id) {
         q->asked[q->n_asked++] = 0;
@@ -303,7 +299,7 @@ void questions_attach(struct questions *q, struct live *live) {
 
 void questions_settle(struct questions *q) {
     free(q->marks);
-    q->marks = zeroed(q->n + 1, 1);
+    q->marks = mem_zeroed(q->n + 1, 1);
     for (size_t i = 0; i < q->n; i++) {
         q->marks[i] = q->items[i].mark;
     }

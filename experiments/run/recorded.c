@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
+
 struct loading {
     struct recorded *recorded;
     size_t room_arrivals, room_steps;
@@ -14,8 +16,7 @@ struct loading {
 };
 
 static char *copy(const char *text) {
-    char *made = strdup(text != NULL ? text : "");
-    ASSERT(made != NULL);
+    char *made = mem_text(text != NULL ? text : "");
     return made;
 }
 
@@ -43,8 +44,7 @@ static int on_request(void *state, const struct request_record *record, struct e
     if (recorded->n_arrivals == loading->room_arrivals) {
         loading->room_arrivals = 2 * loading->room_arrivals + 256;
         recorded->arrivals =
-            realloc(recorded->arrivals, loading->room_arrivals * sizeof *recorded->arrivals);
-        ASSERT(recorded->arrivals != NULL);
+            mem_resized(recorded->arrivals, loading->room_arrivals, sizeof *recorded->arrivals);
     }
     recorded->arrivals[recorded->n_arrivals++] =
         (struct arrival){.arrival_ns = record->arrival_ns,
@@ -56,41 +56,32 @@ static int on_request(void *state, const struct request_record *record, struct e
     return 0;
 }
 
-static void *copied(const void *bytes, size_t n) {
-    void *made = malloc(n + 1);
-    ASSERT(made != NULL);
-    memcpy(made, bytes, n);
-    return made;
-}
-
 static int on_step(void *state, const struct step_record *record, struct err *err) {
     struct loading *loading = state;
     struct recorded *recorded = loading->recorded;
     if (recorded->n_steps == loading->room_steps) {
         loading->room_steps = 2 * loading->room_steps + 256;
-        recorded->steps = realloc(recorded->steps, loading->room_steps * sizeof *recorded->steps);
-        ASSERT(recorded->steps != NULL);
+        recorded->steps =
+            mem_resized(recorded->steps, loading->room_steps, sizeof *recorded->steps);
     }
     if (record->request_ids == NULL) {
         return err_world(err, "step %" PRIu64 " of run %" PRId64 " has no members", record->index,
                          recorded->run);
     }
-    uint64_t *ids = malloc(record->n * sizeof *ids + 1);
-    uint32_t *commits = malloc(record->n * sizeof *commits + 1);
-    ASSERT(ids != NULL && commits != NULL);
+    uint64_t *ids = mem_unwritten(record->n, sizeof *ids);
+    uint32_t *commits = mem_unwritten(record->n, sizeof *commits);
     memcpy(ids, record->request_ids, record->n * sizeof *ids);
     memcpy(commits, record->commit_tokens, record->n * sizeof *commits);
     struct step_positions *positions = NULL;
     if (record->positions != NULL) {
         const struct step_positions *from = record->positions;
         size_t n_flags = (size_t)record->n * from->stride;
-        positions = malloc(sizeof *positions);
-        ASSERT(positions != NULL);
-        *positions =
-            (struct step_positions){.stride = from->stride,
-                                    .lengths = copied(from->lengths, record->n * sizeof(uint32_t)),
-                                    .keep = copied(from->keep, n_flags),
-                                    .commit = copied(from->commit, n_flags)};
+        positions = mem_unwritten(1, sizeof *positions);
+        *positions = (struct step_positions){
+            .stride = from->stride,
+            .lengths = mem_copied(from->lengths, record->n * sizeof(uint32_t)),
+            .keep = mem_copied(from->keep, n_flags),
+            .commit = mem_copied(from->commit, n_flags)};
     }
     recorded->steps[recorded->n_steps++] = (struct replay_step){.positions = positions,
                                                                 .replica = record->replica,
@@ -165,8 +156,7 @@ static int load_parts(struct store *store, struct loading *loading, struct err *
 }
 
 int recorded_load(struct store *store, int64_t run, struct recorded **out, struct err *err) {
-    struct recorded *recorded = calloc(1, sizeof *recorded);
-    ASSERT(recorded != NULL);
+    struct recorded *recorded = mem_zeroed(1, sizeof *recorded);
     recorded->run = run;
     struct loading loading = {.recorded = recorded};
     int status = load_parts(store, &loading, err);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "experiments/cli/asked.h"
+#include "sim/base/mem.h"
 #include "sim/serve/life.h"
 
 const struct option step_options[] = {
@@ -67,9 +68,8 @@ static void remember(struct step_kind *kind, const struct life *life, uint32_t s
     const struct request *request = &life->requests[slot];
     const struct planned_block block = positions_block(&life->positions, slot);
     size_t n = kind->block_tokens = life->system->settings.block_tokens;
-    kind->path = realloc(kind->path, (kind->n_path + 1) * sizeof *kind->path);
-    kind->flags = realloc(kind->flags, (kind->n_path + 1) * (size_t)PATH_FLAGS * n);
-    ASSERT(kind->path != NULL && kind->flags != NULL);
+    kind->path = mem_resized(kind->path, kind->n_path + 1, sizeof *kind->path);
+    kind->flags = mem_resized(kind->flags, (kind->n_path + 1) * PATH_FLAGS, n);
     uint8_t *at = kind->flags + kind->n_path * (size_t)PATH_FLAGS * n;
     memset(at, 0, (size_t)PATH_FLAGS * n);
     memcpy(at, block.masked, request->block_length);
@@ -150,8 +150,7 @@ static const struct span *span_of(const struct step_kind *kind) {
 static void make_shape(const struct system *system, struct asked_step *out) {
     uint64_t total = (uint64_t)out->kinds[0].n_requests + out->kinds[1].n_requests, kept = 0;
     int64_t kv_bytes = 0;
-    out->spans = calloc(total, sizeof(struct span *));
-    ASSERT(out->spans != NULL);
+    out->spans = mem_zeroed(total, sizeof(struct span *));
     shape_clear(&out->shape);
     for (int kind = 0; kind < 2; kind++) {
         for (uint32_t i = 0; i < out->kinds[kind].n_requests; i++) {

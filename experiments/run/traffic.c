@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/mem.h"
 #include "sim/input/datadir.h"
 #include "traces/generate.h"
 
@@ -69,16 +70,14 @@ static void drop(struct config *config, const char *key, bool is_prefix) {
 }
 
 static char *copy(const char *text) {
-    char *made = strdup(text);
-    ASSERT(made != NULL);
+    char *made = mem_text(text);
     return made;
 }
 
 /* Line 0 marks what the command line says. */
 static void replace(struct config *config, const char *key, const char *value) {
     drop(config, key, false);
-    config->entries = realloc(config->entries, (config->n_entries + 1) * sizeof *config->entries);
-    ASSERT(config->entries != NULL);
+    config->entries = mem_resized(config->entries, config->n_entries + 1, sizeof *config->entries);
     config->entries[config->n_entries++] =
         (struct config_entry){copy("workload"), copy(key), copy(value), 0};
 }

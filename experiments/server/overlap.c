@@ -2,18 +2,17 @@
 
 #include <stdlib.h>
 
+#include "sim/base/mem.h"
+
 static int take_request(void *state, const struct request_record *record, struct err *err) {
     struct overlap *overlap = state;
+    (void)err;
     if (record->state != REQUEST_DONE || record->first_block_ns < 0) {
         return 0;
     }
     if (overlap->n + 2 > overlap->room) {
         size_t room = 2 * overlap->room + 256;
-        struct overlap_edge *grown = realloc(overlap->edges, room * sizeof *grown);
-        if (grown == NULL) {
-            return err_world(err, "out of memory: %zu requests are compared", overlap->n / 2);
-        }
-        overlap->edges = grown;
+        overlap->edges = mem_resized(overlap->edges, room, sizeof *overlap->edges);
         overlap->room = room;
     }
     overlap->edges[overlap->n++] = (struct overlap_edge){record->first_block_ns, 1};

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "experiments/study/figure.h"
+#include "sim/base/mem.h"
 #include "sim/base/warning.h"
 
 /* ---- the paper's rows as a table ---- */
@@ -99,8 +100,7 @@ int study_compare(const struct study *study, struct tables *tables, const struct
     if (status == 0 && query != NULL) {
         status = tables_select(tables, query, place, &answers, err);
     }
-    *out = calloc(json_array_size(answers) + json_array_size(printed) + 1, sizeof **out);
-    ASSERT(*out != NULL);
+    *out = mem_zeroed(json_array_size(answers) + json_array_size(printed) + 1, sizeof **out);
     for (size_t i = 0; i < json_array_size(printed) && status == 0; i++) {
         json_int_t id = json_integer_value(json_object_get(json_array_get(printed, i), "id"));
         status = take_row(answers, paper, id, *out, n, err);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/base/zeroed.h"
 #include "sim/decoder/decoder.h"
 #include "sim/policy/registry.h"
 
@@ -169,8 +169,7 @@ static int read_final(struct reading *reading, size_t place, struct err *err) {
         }
         if (pass->start + pass->length > reading->room) {
             reading->room = 2 * (pass->start + pass->length);
-            reading->final = realloc(reading->final, reading->room * sizeof *reading->final);
-            ASSERT(reading->final != NULL);
+            reading->final = mem_resized(reading->final, reading->room, sizeof *reading->final);
         }
         for (uint32_t i = 0; i < pass->length; i++) {
             if (pass->commit[i]) {

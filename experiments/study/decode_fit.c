@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/rng.h"
 
 #define TABLE_5(process, model, dataset, workloads)                                                \
@@ -148,8 +149,7 @@ static double falling_root(double (*function)(double x, void *opaque), void *opa
         return high;
     }
     gsl_function asked = {.function = function, .params = opaque};
-    gsl_root_fsolver *solver = gsl_root_fsolver_alloc(gsl_root_fsolver_brent);
-    ASSERT(solver != NULL);
+    gsl_root_fsolver *solver = mem_given(gsl_root_fsolver_alloc(gsl_root_fsolver_brent));
     int status = gsl_root_fsolver_set(solver, &asked, low, high);
     for (int i = 0; i < 60 && status == GSL_SUCCESS; i++) {
         gsl_root_fsolver_iterate(solver);
@@ -268,10 +268,10 @@ static double misfit(const gsl_vector *x, void *opaque) {
 
 static struct decode_process shape_fitted(struct printed *printed) {
     static const double begin[N_FREE] = {6, 1, 2};
-    gsl_vector *x = gsl_vector_alloc(N_FREE), *steps = gsl_vector_alloc(N_FREE);
+    gsl_vector *x = mem_given(gsl_vector_alloc(N_FREE)),
+               *steps = mem_given(gsl_vector_alloc(N_FREE));
     gsl_multimin_fminimizer *minimizer =
-        gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, N_FREE);
-    ASSERT(x != NULL && steps != NULL && minimizer != NULL);
+        mem_given(gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, N_FREE));
     for (size_t i = 0; i < N_FREE; i++) {
         gsl_vector_set(x, i, log(begin[i]));
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "experiments/study/decode_fit.h"
+#include "sim/base/mem.h"
 
 enum { FIT_ROLLOUTS = 240, JUDGE_ROLLOUTS = 1200, MOST_FREE = 8 };
 
@@ -136,10 +137,10 @@ static double misfit(const gsl_vector *x, void *opaque) {
 /* From where its constants begin, then again from what was found as long as that gains a hundredth:
  * a simplex that has become flat ends early. */
 static void minimise(struct fitting *fitting, int most_steps) {
-    gsl_vector *x = gsl_vector_alloc(fitting->n), *steps = gsl_vector_alloc(fitting->n);
+    gsl_vector *x = mem_given(gsl_vector_alloc(fitting->n)),
+               *steps = mem_given(gsl_vector_alloc(fitting->n));
     gsl_multimin_fminimizer *minimizer =
-        gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, fitting->n);
-    ASSERT(x != NULL && steps != NULL && minimizer != NULL);
+        mem_given(gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, fitting->n));
     for (size_t i = 0; i < fitting->n; i++) {
         const struct free_constant *constant = &fitting->constants[i];
         double begin = constant->begin;

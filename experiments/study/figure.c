@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/output.h"
 #include "analysis/plot/plot.h"
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/base/output.h"
 
 static const char *const kind_words[] = {"lines", "bars", "stacked", "table", NULL};
 enum { KIND_TABLE = 3 }; /* the others are enum panel_kind */
@@ -165,8 +166,7 @@ static void lay_series(const char *name, const json_t *rows, const struct panel 
                        struct plot_series *out) {
     const double none = (double)NAN;
     size_t n = panel->kind == PANEL_XY ? json_array_size(rows) : panel->n_categories;
-    struct plot_point *points = calloc(n + 1, sizeof *points);
-    ASSERT(points != NULL);
+    struct plot_point *points = mem_zeroed(n + 1, sizeof *points);
     for (size_t i = 0; i < n; i++) {
         points[i] = (struct plot_point){none, none, none, none, none};
     }
@@ -187,9 +187,8 @@ static void lay_panel(const struct study *study, const char *title, json_t *seri
                       json_t *categories, struct panel *out) {
     const char *y_label = study_text(study, "y_label", NULL), *name;
     size_t n = json_array_size(categories), s = 0;
-    const char **texts = calloc(n + 1, sizeof *texts);
-    struct plot_series *all = calloc(json_object_size(series) + 1, sizeof *all);
-    ASSERT(texts != NULL && all != NULL);
+    const char **texts = mem_zeroed(n + 1, sizeof *texts);
+    struct plot_series *all = mem_zeroed(json_object_size(series) + 1, sizeof *all);
     for (size_t i = 0; i < n; i++) {
         texts[i] = json_string_value(json_array_get(categories, i));
     }
@@ -218,8 +217,7 @@ static void share_range(struct panel *panels, size_t n) {
     double min = INFINITY, max = 0;
     for (size_t p = 0; p < n; p++) {
         size_t most = panels[p].n_series > 0 ? panels[p].series[0].n : 0;
-        double *sums = calloc(most + 1, sizeof *sums);
-        ASSERT(sums != NULL);
+        double *sums = mem_zeroed(most + 1, sizeof *sums);
         for (size_t s = 0; s < panels[p].n_series; s++) {
             for (size_t i = 0; i < panels[p].series[s].n; i++) {
                 double y = panels[p].series[s].points[i].y;
@@ -266,8 +264,7 @@ static void describe(const struct study *study, struct tables *tables, struct sh
 
 static void lay(const struct study *study, struct sheet *sheet) {
     size_t n = json_object_size(sheet->groups), p = 0, bars = 0;
-    struct panel *panels = calloc(n, sizeof *panels);
-    ASSERT(panels != NULL);
+    struct panel *panels = mem_zeroed(n, sizeof *panels);
     sheet->categories = json_array();
     const char *title;
     json_t *series;

@@ -6,6 +6,7 @@
 
 #include "experiments/study/dinfer_fit.h"
 #include "experiments/study/jobs.h"
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
@@ -174,8 +175,7 @@ static int eviction(void **state, const json_t *args, json_t *row, json_t *rows,
     (void)state;
     uint64_t seed = 1;
     int status = job_whole(args, "seed", INT64_MAX, &seed, err);
-    gsl_rng *rng = gsl_rng_alloc(&stream_type);
-    ASSERT(rng != NULL);
+    gsl_rng *rng = mem_given(gsl_rng_alloc(&stream_type));
     gsl_rng_set(rng, seed);
     const char *rest = job_text(args, "snr");
     while (status == 0 && *rest != '\0') {

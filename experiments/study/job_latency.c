@@ -5,6 +5,7 @@
 
 #include "experiments/run/first_step.h"
 #include "experiments/study/jobs.h"
+#include "sim/base/mem.h"
 #include "sim/system/system_step.h"
 
 /* Milliseconds as `unmask plan latency --csv` writes them. */
@@ -83,8 +84,7 @@ static int open_for(void **state, const json_t *args, uint64_t canvas, struct er
         return 0;
     }
     close_opened(opened);
-    *state = opened = calloc(1, sizeof *opened);
-    ASSERT(opened != NULL);
+    *state = opened = mem_zeroed(1, sizeof *opened);
     opened->longest = canvas;
     return first_step_open(&wanted, (uint32_t)canvas, false, &opened->system, err);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "experiments/sweep/thread_pool.h"
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"
@@ -36,10 +37,9 @@ static void split(const char *text, struct list *list) {
         while (end > rest && strchr(" \n", end[-1]) != NULL) {
             end--;
         }
-        list->words = realloc(list->words, (list->n + 1) * sizeof *list->words);
-        ASSERT(list->words != NULL);
-        list->words[list->n] = end > rest ? strndup(rest, (size_t)(end - rest)) : strdup("");
-        ASSERT(list->words[list->n++] != NULL);
+        list->words = mem_resized(list->words, list->n + 1, sizeof *list->words);
+        list->words[list->n] = mem_copied(rest, end > rest ? (size_t)(end - rest) : 0);
+        list->n++;
         rest = comma != NULL ? comma + 1 : NULL;
     }
 }
@@ -148,8 +148,7 @@ static struct study_table *table_of(struct study *study, const struct job *job, 
             return &study->tables[i];
         }
     }
-    study->tables = realloc(study->tables, (study->n_tables + 1) * sizeof *study->tables);
-    ASSERT(study->tables != NULL);
+    study->tables = mem_resized(study->tables, study->n_tables + 1, sizeof *study->tables);
     struct study_table *table = &study->tables[study->n_tables++];
     *table = (struct study_table){.job = job};
     snprintf(table->name, sizeof table->name, "%s", name);
@@ -243,12 +242,11 @@ static void seed(struct study_table *table, uint64_t n) {
     if (given != NULL && given->n > 0) {
         first = num_u64(given->words[0], INT64_MAX, &whole) ? whole : first;
     }
-    FILE *out = open_memstream(&text, &size);
-    ASSERT(out != NULL);
+    FILE *out = mem_stream(&text, &size);
     for (uint64_t i = 0; i < n; i++) {
         fprintf(out, "%s%llu", i > 0 ? "," : "", first + i);
     }
-    fclose(out);
+    mem_stream_close(out);
     replace(table, "seed", text);
     free(text);
 }
@@ -492,10 +490,9 @@ static void take_rows(const struct study *study, struct made *made, struct table
 int study_fill(const struct study *study, unsigned n_threads, void (*done)(void *state),
                void *state, struct tables *tables, struct err *err) {
     struct effort effort = {.study = study,
-                            .made = calloc(study->n_places + 1, sizeof *effort.made),
+                            .made = mem_zeroed(study->n_places + 1, sizeof *effort.made),
                             .done = done,
                             .state = state};
-    ASSERT(effort.made != NULL);
     size_t n = 0, n_groups;
     for (size_t t = 0; t < study->n_tables; t++) {
         group_of(&study->tables[t], 0, &n_groups);

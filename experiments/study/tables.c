@@ -11,6 +11,7 @@
 
 #include "analysis/spread.h"
 #include "analysis/summary.h"
+#include "sim/base/mem.h"
 
 struct tables {
     sqlite3 *db;
@@ -20,15 +21,12 @@ struct tables {
 
 static void gather(sqlite3_context *context, int n, sqlite3_value **values) {
     struct series *series = sqlite3_aggregate_context(context, sizeof *series);
-    struct err err = {0};
     (void)n;
     if (series == NULL) {
         sqlite3_result_error_nomem(context);
     } else if (sqlite3_value_numeric_type(values[0]) == SQLITE_INTEGER ||
                sqlite3_value_numeric_type(values[0]) == SQLITE_FLOAT) {
-        if (series_push(series, sqlite3_value_double(values[0]), &err) != 0) {
-            sqlite3_result_error_nomem(context);
-        }
+        series_push(series, sqlite3_value_double(values[0]));
     }
 }
 
@@ -89,7 +87,7 @@ struct tables *tables_open(void) {
                      {"mean", NULL, answer_mean},
                      {"half", NULL, answer_half},
                      {"phi", phi, NULL}};
-    struct tables *tables = calloc(1, sizeof *tables);
+    struct tables *tables = mem_zeroed(1, sizeof *tables);
     ASSERT(tables != NULL && sqlite3_open(":memory:", &tables->db) == SQLITE_OK);
     sqlite3_db_config(tables->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(tables->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);

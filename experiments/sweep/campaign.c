@@ -11,6 +11,7 @@
 #include "experiments/run/tape.h"
 #include "experiments/sweep/claims.h"
 #include "experiments/sweep/thread_pool.h"
+#include "sim/base/mem.h"
 
 enum { WAIT_US = 50000 };
 
@@ -60,8 +61,7 @@ static int keep_known(void *state, const struct stored_run *run, struct err *err
     (void)err;
     if (work->n_known == work->room_known) {
         work->room_known = 2 * work->room_known + 64;
-        work->known = realloc(work->known, work->room_known * sizeof *work->known);
-        ASSERT(work->known != NULL);
+        work->known = mem_resized(work->known, work->room_known, sizeof *work->known);
     }
     struct known *known = &work->known[work->n_known++];
     known->run = run->run;
@@ -202,24 +202,18 @@ static int take_fresh(struct campaign_point *point, const struct composition *co
     free(text);
     json_decref(object);
     size_t size;
-    FILE *notes = open_memstream(&point->notes, &size);
-    if (point->summary == NULL || notes == NULL) {
-        return err_world(&point->err, "out of memory");
-    }
+    FILE *notes = mem_stream(&point->notes, &size);
     compose_print(composition, notes);
-    fclose(notes);
+    mem_stream_close(notes);
     return 0;
 }
 
 static int keep_request(void *state, const struct request_record *record, struct err *err) {
     struct campaign_point *point = state;
+    (void)err;
     if (point->n_requests == point->requests_room) {
         size_t room = 2 * point->requests_room + 256;
-        void *moved = realloc(point->requests, room * sizeof *point->requests);
-        if (moved == NULL) {
-            return err_world(err, "out of memory: cannot keep %zu requests", room);
-        }
-        point->requests = moved;
+        point->requests = mem_resized(point->requests, room, sizeof *point->requests);
         point->requests_room = room;
     }
     point->requests[point->n_requests++] = *record;
@@ -415,11 +409,10 @@ static int verdict(const struct campaign *campaign, const struct err *store_err,
 
 int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err) {
     struct work work = {.campaign = campaign,
-                        .pending = calloc(campaign->n + 1, sizeof *work.pending),
-                        .round = calloc(campaign->n + 1, sizeof *work.round),
+                        .pending = mem_zeroed(campaign->n + 1, sizeof *work.pending),
+                        .round = mem_zeroed(campaign->n + 1, sizeof *work.round),
                         .room_own = 2 * campaign->n + 1};
-    work.own = calloc(work.room_own, sizeof *work.own);
-    ASSERT(work.pending != NULL && work.round != NULL && work.own != NULL);
+    work.own = mem_zeroed(work.room_own, sizeof *work.own);
     pthread_mutex_init(&work.lock, NULL);
     if (campaign->n > 0 && campaign->points[0].request.backend.kind != BACKEND_SIM) {
         n_threads = 1; /* a device is one run's at a time */

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "sim/base/mem.h"
+
 /* Byte 0 is everybody's: shared by those who have the file open, so that only the last removes it.
  * Digests take the bytes from 1 on. */
 enum { PRESENCE_AT = 0, PATH_CHARS = 4096, DIGITS = 15 };
@@ -36,8 +38,7 @@ static bool is_there(const struct claims *claims) {
 }
 
 int claims_open(const char *database, struct claims **out, struct err *err) {
-    struct claims *claims = calloc(1, sizeof *claims);
-    ASSERT(claims != NULL);
+    struct claims *claims = mem_zeroed(1, sizeof *claims);
     int length = snprintf(claims->path, sizeof claims->path, "%s-claims", database);
     if (length < 0 || (size_t)length >= sizeof claims->path) {
         free(claims);

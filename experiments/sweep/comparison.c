@@ -6,6 +6,7 @@
 
 #include "analysis/caution.h"
 #include "experiments/cli/cmd.h"
+#include "sim/base/mem.h"
 
 static struct campaign_point *point_at(const struct comparison *c, size_t system, size_t seed) {
     return &c->points[system * c->n_seeds + seed];
@@ -30,8 +31,7 @@ static size_t served_by_all(const struct comparison *c, size_t seed, uint64_t **
         }
         qsort(point->requests, point->n_requests, sizeof *point->requests, by_id);
         if (is_first) {
-            ids = calloc(point->n_requests + 1, sizeof *ids);
-            ASSERT(ids != NULL);
+            ids = mem_zeroed(point->n_requests + 1, sizeof *ids);
         }
         size_t n_kept = 0, at = 0;
         for (size_t i = 0; i < point->n_requests; i++) {
@@ -72,8 +72,7 @@ static json_t *measure(const struct campaign_point *point, const uint64_t *ids, 
 }
 
 int comparison_same_requests(struct comparison *c, struct err *err) {
-    c->same = calloc(c->n * c->n_seeds + 1, sizeof(json_t *));
-    ASSERT(c->same != NULL);
+    c->same = mem_zeroed(c->n * c->n_seeds + 1, sizeof(json_t *));
     for (size_t seed = 0; seed < c->n_seeds; seed++) {
         uint64_t *ids;
         size_t n = served_by_all(c, seed, &ids);

@@ -1,19 +1,21 @@
 #include "sim/base/decode.h"
 
-#include "sim/base/zeroed.h"
+#include <stdlib.h>
+
+#include "sim/base/mem.h"
 
 void decode_positions_init(struct decode_positions *positions, uint32_t most) {
-    *positions = (struct decode_positions){.masked = zeroed(most, 1),
-                                           .run = zeroed(most, 1),
-                                           .keep = zeroed(most, 1),
-                                           .commit = zeroed(most, 1),
-                                           .seen = zeroed(most, 1),
-                                           .token = zeroed(most, sizeof(int32_t)),
-                                           .confidence = zeroed(most, sizeof(float)),
-                                           .margin = zeroed(most, sizeof(float)),
-                                           .entropy = zeroed(most, sizeof(float)),
-                                           .before = zeroed(most, sizeof(float)),
-                                           .after = zeroed(most, sizeof(float))};
+    *positions = (struct decode_positions){.masked = mem_zeroed(most, 1),
+                                           .run = mem_zeroed(most, 1),
+                                           .keep = mem_zeroed(most, 1),
+                                           .commit = mem_zeroed(most, 1),
+                                           .seen = mem_zeroed(most, 1),
+                                           .token = mem_zeroed(most, sizeof(int32_t)),
+                                           .confidence = mem_zeroed(most, sizeof(float)),
+                                           .margin = mem_zeroed(most, sizeof(float)),
+                                           .entropy = mem_zeroed(most, sizeof(float)),
+                                           .before = mem_zeroed(most, sizeof(float)),
+                                           .after = mem_zeroed(most, sizeof(float))};
 }
 
 void decode_positions_fini(struct decode_positions *positions) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/cache/blocks.h"
 #include "sim/check/exercise_parts.h"
@@ -238,9 +239,8 @@ static void walk_evicting_step(struct guard *guard, struct rng *rng, struct requ
 
 static void walk_evictions(struct guard *guard, struct rng *rng) {
     const struct cache_policy *cache = &guard->outer.cache;
-    struct walked_block *block = calloc(1, sizeof *block);
-    void *memory = calloc(1, (size_t)cache->memory_bytes + 1);
-    ASSERT(block != NULL && memory != NULL);
+    struct walked_block *block = mem_zeroed(1, sizeof *block);
+    void *memory = mem_zeroed(1, (size_t)cache->memory_bytes + 1);
     for (uint32_t walk = 0; walk < N_WALKS && guard->err.kind == ERR_NONE; walk++) {
         uint32_t block_tokens = 1u << exercise_draw(rng, 0, 7);
         struct request request =
@@ -296,8 +296,7 @@ static void exercise_cache(struct guard *guard, struct rng *rng) {
         }
         return;
     }
-    void *memory = calloc(1, (size_t)cache->memory_bytes + 1);
-    ASSERT(memory != NULL);
+    void *memory = mem_zeroed(1, (size_t)cache->memory_bytes + 1);
     for (uint32_t walk = 0; walk < N_WALKS && guard->err.kind == ERR_NONE; walk++) {
         walk_canvas(guard, rng, memory, walk);
     }

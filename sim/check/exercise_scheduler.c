@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/cache/blocks.h"
 #include "sim/check/exercise_parts.h"
@@ -465,10 +466,10 @@ static void set_cache(struct rules *rules, const char *name) {
 }
 
 void exercise_scheduler(struct guard *guard, struct rng *rng) {
-    struct world *world = calloc(1, sizeof *world);
+    struct world *world = mem_zeroed(1, sizeof *world);
     struct err err = {0};
     const struct policy *decoder = policy_find(POLICY_DECODER, "fixed", &err);
-    ASSERT(world != NULL && decoder != NULL && decoder->state_bytes == 0);
+    ASSERT(decoder != NULL && decoder->state_bytes == 0);
     world->rules.decoder = (const struct decoder *)decoder;
     set_cache(&world->rules, "sparse-head");
     run_worlds(guard, world, rng);

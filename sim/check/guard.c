@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/cache/blocks.h"
 #include "sim/check/guard_parts.h"
 #include "sim/policy/registry.h"
@@ -104,32 +104,32 @@ struct request guard_later(const struct request *request, uint32_t steps, uint32
 
 void guard_init(struct guard *guard, const struct policy *inner, void *inner_state,
                 uint32_t max_slots) {
-    struct guard_scratch *scratch = zeroed(1, sizeof *scratch);
+    struct guard_scratch *scratch = mem_zeroed(1, sizeof *scratch);
     memset(guard, 0, sizeof *guard);
     guard->inner = inner;
     guard->inner_state = inner_state;
     guard->scratch = scratch;
     scratch->max_slots = max_slots;
-    scratch->requests = zeroed(max_slots, sizeof *scratch->requests);
-    scratch->running = zeroed(max_slots, sizeof(uint32_t));
-    scratch->waiting = zeroed(max_slots, sizeof(uint32_t));
-    scratch->owner = zeroed(max_slots, 1);
-    scratch->seen = zeroed(max_slots, sizeof(uint64_t));
-    scratch->replicas = zeroed(max_slots, sizeof *scratch->replicas);
-    scratch->offset = zeroed(max_slots, sizeof(uint32_t));
+    scratch->requests = mem_zeroed(max_slots, sizeof *scratch->requests);
+    scratch->running = mem_zeroed(max_slots, sizeof(uint32_t));
+    scratch->waiting = mem_zeroed(max_slots, sizeof(uint32_t));
+    scratch->owner = mem_zeroed(max_slots, 1);
+    scratch->seen = mem_zeroed(max_slots, sizeof(uint64_t));
+    scratch->replicas = mem_zeroed(max_slots, sizeof *scratch->replicas);
+    scratch->offset = mem_zeroed(max_slots, sizeof(uint32_t));
     for (int i = 0; i < N_SEEN_VALUES; i++) {
-        scratch->seen_values[i] = zeroed(max_slots, sizeof(float));
+        scratch->seen_values[i] = mem_zeroed(max_slots, sizeof(float));
     }
     for (int i = 0; i < 2; i++) {
         for (int list = 0; list < N_BATCH_LISTS; list++) {
-            scratch->lists[i][list] = zeroed((size_t)max_slots + MARGIN, sizeof(uint32_t));
+            scratch->lists[i][list] = mem_zeroed((size_t)max_slots + MARGIN, sizeof(uint32_t));
         }
-        scratch->commit[i] = zeroed((size_t)max_slots + MARGIN, 1);
+        scratch->commit[i] = mem_zeroed((size_t)max_slots + MARGIN, 1);
     }
     for (int i = 0; i < N_BLOCK_FLAGS; i++) {
-        scratch->flags[i] = zeroed(max_slots, 1);
+        scratch->flags[i] = mem_zeroed(max_slots, 1);
     }
-    scratch->state = zeroed(inner->state_bytes, 1);
+    scratch->state = mem_zeroed(inner->state_bytes, 1);
     memcpy(scratch->state, inner_state, inner->state_bytes);
     switch ((enum policy_kind)inner->kind) {
     case POLICY_SCHEDULER:
@@ -139,8 +139,8 @@ void guard_init(struct guard *guard, const struct policy *inner, void *inner_sta
     case POLICY_CACHE: {
         struct cache_policy *outer = &guard->outer.cache;
         *outer = *(const struct cache_policy *)inner;
-        scratch->memory[0] = zeroed((size_t)outer->memory_bytes + MARGIN, 1);
-        scratch->memory[1] = zeroed((size_t)outer->memory_bytes + MARGIN, 1);
+        scratch->memory[0] = mem_zeroed((size_t)outer->memory_bytes + MARGIN, 1);
+        scratch->memory[1] = mem_zeroed((size_t)outer->memory_bytes + MARGIN, 1);
         outer->plan = guarded_plan;
         outer->evict = outer->evict != NULL ? guarded_evict : NULL;
         outer->learn = outer->learn != NULL ? guarded_learn : NULL;

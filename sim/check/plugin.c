@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/cache/cache.h"
 #include "sim/decoder/decoder.h"
 #include "sim/input/inputs.h"
@@ -186,8 +187,7 @@ static int validate_params(const struct policy *policy, const char *place, struc
 
 /* Every initial value is one that the parameter itself allows. */
 static int validate_initials(const struct policy *policy, const char *place, struct err *err) {
-    void *state = calloc(1, policy->state_bytes > 0 ? policy->state_bytes : 1);
-    ASSERT(state != NULL);
+    void *state = mem_zeroed(1, policy->state_bytes > 0 ? policy->state_bytes : 1);
     int status = 0;
     for (uint64_t i = 0; status == 0 && i < policy->n_params; i++) {
         const struct param *param = &policy->params[i];

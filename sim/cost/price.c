@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/cost/lookup.h"
 
 const char *const op_bound_names[] = {"compute", "bandwidth", "launch"};
@@ -286,7 +286,7 @@ static enum provenance_kind kind_of(const struct profile *profile) {
 
 static void use_symbol(struct cost_model *cost, enum symbol symbol) {
     if (cost->known[symbol] == NULL) {
-        cost->known[symbol] = zeroed(TABLE_VALUES, sizeof *cost->known[symbol]);
+        cost->known[symbol] = mem_zeroed(TABLE_VALUES, sizeof *cost->known[symbol]);
     }
     cost->n_used = 0;
     for (int i = 0; i < SYM_COUNT; i++) {
@@ -343,7 +343,7 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
                      const struct profile *behind, const struct runtime *runtime,
                      const struct graph *graph, bool fills_gaps, struct cost_model **out,
                      struct err *err) {
-    struct cost_model *cost = zeroed(1, sizeof *cost);
+    struct cost_model *cost = mem_zeroed(1, sizeof *cost);
     static const struct expert_routing chance = {.exponent = 1};
     cost->pricing = (struct lookup_shared){gpu, runtime, graph, &chance};
     cost->profile = profile;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/cost/profile_table.h"
 #include "sim/input/text.h"
 
@@ -67,22 +67,21 @@ void profile_close(struct profile *profile) {
 
 struct profile *profile_copy(const struct profile *donor, const char *source,
                              const struct profile_peaks *peaks) {
-    struct profile *copy = zeroed(1, sizeof *copy);
+    struct profile *copy = mem_zeroed(1, sizeof *copy);
     copy->peaks = *peaks;
     copy->measured_edges = donor->measured_edges;
     copy->routing_alpha = donor->routing_alpha;
     memcpy(copy->host, donor->host, sizeof copy->host);
-    copy->path = strdup(donor->path);
+    copy->path = mem_text(donor->path);
     copy->kind = PROVENANCE_TRANSFERRED;
-    copy->source = strdup(source);
-    ASSERT(copy->path != NULL && copy->source != NULL);
+    copy->source = mem_text(source);
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         size_t n_cells = donor->ops[op].n_cells;
         if (n_cells > 0) {
             lattice_copy(&copy->ops[op], &donor->ops[op]);
         }
         if (n_cells > 0 && donor->raised[op] != NULL) {
-            copy->raised[op] = memcpy(unwritten(n_cells, 1), donor->raised[op], n_cells);
+            copy->raised[op] = memcpy(mem_unwritten(n_cells, 1), donor->raised[op], n_cells);
         }
     }
     return copy;

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/cost/profile_table.h"
 
 enum { MIN_ROWS = 16, LONG_KV = 512, DOUBLING_ROWS = 4096 };
@@ -239,8 +239,8 @@ static void check_shapes(struct profile *profile, struct samples *samples) {
                   {PROFILE_MOE, CHECK_MOE_MIXTURE}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const struct lattice *lattice = &profile->ops[shapes[i].op];
-        bool *seen = zeroed(lattice->n_cells, sizeof *seen);
-        double *kept = unwritten(lattice->n_cells, sizeof *kept);
+        bool *seen = mem_zeroed(lattice->n_cells, sizeof *seen);
+        double *kept = mem_unwritten(lattice->n_cells, sizeof *kept);
         for (size_t cell = 0; cell < lattice->n_cells; cell++) {
             if (!isnan(lattice->time_us[cell]) && !seen[cell]) {
                 leave_out(profile, shapes[i].op, shapes[i].row, cell, seen, kept,
@@ -261,7 +261,7 @@ void profile_check(struct profile *profile, struct profile_check *out) {
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         room = profile->ops[op].n_cells > room ? profile->ops[op].n_cells : room;
     }
-    double *errors = unwritten(room * (2 * (size_t)CHECK_ROWS + 1), sizeof *errors);
+    double *errors = mem_unwritten(room * (2 * (size_t)CHECK_ROWS + 1), sizeof *errors);
     struct samples samples;
     for (size_t i = 0; i < 2 * (size_t)CHECK_ROWS; i++) {
         samples.rows[i / 2][i % 2] = (struct sample){errors + i * room, 0};

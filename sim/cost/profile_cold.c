@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/cost/profile_table.h"
 
 /* Rows of more tokens than this are not bound by the memory alone. */
@@ -101,7 +101,7 @@ static struct cold_line cold_line(const struct profile *profile, enum profile_op
 
 static void cool_op(struct profile *profile, enum profile_op op, double in_turn) {
     struct lattice *lattice = &profile->ops[op];
-    profile->raised[op] = zeroed(lattice->n_cells, 1);
+    profile->raised[op] = mem_zeroed(lattice->n_cells, 1);
     struct cold_line cold = cold_line(profile, op, in_turn);
     for (size_t cell = 0; cold.bytes_per_us > 0 && cell < lattice->n_cells; cell++) {
         double row_us = lattice->time_us[cell];

@@ -6,8 +6,8 @@
  * explains the neighbourhood best. Leave-one-out errors of each choice: profile_check. */
 #include <math.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/base/zeroed.h"
 #include "sim/cost/profile_table.h"
 
 /* Rows of one output tile above the small products: on the RTX 4090 and RTX PRO 6000 tables (steps
@@ -149,9 +149,9 @@ static size_t best_tile(const struct profile *profile, size_t near, int64_t n_lo
 void gemm_choose_tiles(struct profile *profile) {
     const struct lattice *gemm = &profile->ops[PROFILE_GEMM];
     if (profile->gemm_tile == NULL) {
-        profile->gemm_tile = unwritten(gemm->n_cells, 1);
+        profile->gemm_tile = mem_unwritten(gemm->n_cells, 1);
         profile->gemm_tile_errors =
-            unwritten(gemm->n_cells * N_TILES, sizeof *profile->gemm_tile_errors);
+            mem_unwritten(gemm->n_cells * N_TILES, sizeof *profile->gemm_tile_errors);
     }
     judge_tiles(profile, profile->gemm_tile_errors);
     for (size_t cell = 0; cell < gemm->n_cells; cell++) {

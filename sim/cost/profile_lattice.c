@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/err.h"
+#include "sim/base/mem.h"
 
 static int compare_rows(const void *a, const void *b) {
     const struct lattice_row *x = a, *y = b;
@@ -23,7 +24,7 @@ static int compare_values(const void *a, const void *b) {
 
 static void build_axis(struct lattice_axis *axis, size_t i_axis, const struct lattice_row *rows,
                        size_t n_rows) {
-    axis->values = unwritten(n_rows, sizeof *axis->values);
+    axis->values = mem_unwritten(n_rows, sizeof *axis->values);
     for (size_t i = 0; i < n_rows; i++) {
         axis->values[i] = rows[i].at[i_axis];
     }
@@ -61,7 +62,7 @@ enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct
         lattice->axes[a].stride = stride;
         stride *= lattice->axes[a].n;
     }
-    lattice->time_us = unwritten(lattice->n_cells, sizeof *lattice->time_us);
+    lattice->time_us = mem_unwritten(lattice->n_cells, sizeof *lattice->time_us);
     for (size_t i = 0; i < lattice->n_cells; i++) {
         lattice->time_us[i] = NAN;
     }
@@ -79,10 +80,10 @@ void lattice_copy(struct lattice *out, const struct lattice *from) {
     *out = *from;
     for (size_t a = 0; a < from->n_axes; a++) {
         size_t n = from->axes[a].n, size = sizeof *from->axes[a].values;
-        out->axes[a].values = memcpy(unwritten(n, size), from->axes[a].values, n * size);
+        out->axes[a].values = memcpy(mem_unwritten(n, size), from->axes[a].values, n * size);
     }
     size_t size = sizeof *from->time_us;
-    out->time_us = memcpy(unwritten(from->n_cells, size), from->time_us, from->n_cells * size);
+    out->time_us = memcpy(mem_unwritten(from->n_cells, size), from->time_us, from->n_cells * size);
 }
 
 void lattice_fini(struct lattice *lattice) {

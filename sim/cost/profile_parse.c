@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/grow.h"
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/base/zeroed.h"
 #include "sim/cost/profile_table.h"
 #include "sim/cost/runtime.h"
 
@@ -217,7 +216,7 @@ static int parse_operator(const char *path, int line, char *const *columns, size
                          columns[n - 1]);
     }
     struct rows *of = &rows[op];
-    of->items = grow(of->items, of->n, &of->room, sizeof row);
+    of->items = mem_grown(of->items, of->n, &of->room, sizeof row);
     of->items[of->n++] = row;
     return 0;
 }
@@ -305,11 +304,9 @@ static int parse_row(struct profile *profile, int line, char *text, struct rows 
 }
 
 void profile_add_note(struct profile *profile, const char *key, const char *value) {
-    profile->notes = realloc(profile->notes, (profile->n_notes + 1) * sizeof *profile->notes);
-    ASSERT(profile->notes != NULL);
+    profile->notes = mem_resized(profile->notes, profile->n_notes + 1, sizeof *profile->notes);
     struct profile_note *note = &profile->notes[profile->n_notes++];
-    *note = (struct profile_note){strdup(key), strdup(value)};
-    ASSERT(note->key != NULL && note->value != NULL);
+    *note = (struct profile_note){mem_text(key), mem_text(value)};
 }
 
 static int take_kind(struct profile *profile, int line, const char *word, struct err *err) {
@@ -345,8 +342,7 @@ static int parse_comment(struct profile *profile, int line, char *text, struct e
         if (profile->source != NULL) {
             return err_world(err, "%s:%d: a second source line", profile->path, line);
         }
-        profile->source = strdup(value);
-        ASSERT(profile->source != NULL);
+        profile->source = mem_text(value);
         return 0;
     case COLUMNS:
         return 0;
@@ -414,10 +410,9 @@ int profile_parse(const char *path, const char *text, size_t size,
                   const struct profile_peaks *peaks, struct profile **out, struct err *err) {
     ASSERT(peaks->flops > 0 && peaks->bandwidth > 0 && peaks->sms > 0);
     struct rows rows[PROFILE_OPS] = {{0}};
-    struct profile *profile = zeroed(1, sizeof *profile);
-    char *copy = memcpy(zeroed(size + 1, 1), text, size);
-    profile->path = strdup(path);
-    ASSERT(profile->path != NULL);
+    struct profile *profile = mem_zeroed(1, sizeof *profile);
+    char *copy = memcpy(mem_zeroed(size + 1, 1), text, size);
+    profile->path = mem_text(path);
     profile->peaks = *peaks;
     int bad = strlen(copy) == size ? parse_lines(profile, copy, rows, err)
                                    : err_world(err, "%s: holds a zero byte; expected text", path);

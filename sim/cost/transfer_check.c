@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/cost/profile_table.h"
 #include "sim/cost/transfer.h"
 
@@ -79,7 +79,7 @@ static void compare(const struct profile *guess, const struct profile *truth,
     struct common common = {0};
     for (size_t i = 0; i < TRANSFER_CLASSES; i++) {
         size_t op = i < TRANSFER_OTHERS ? PROFILE_GEMM : i - TRANSFER_OTHERS;
-        common.errors[i] = unwritten(guess->ops[op].n_cells, sizeof *common.errors[i]);
+        common.errors[i] = mem_unwritten(guess->ops[op].n_cells, sizeof *common.errors[i]);
     }
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         if (is_transferred((enum profile_op)op)) {

@@ -2,16 +2,16 @@
 
 #include <stdlib.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 
 void choice_init(struct choice *choice, uint32_t most) {
-    *choice = (struct choice){.confidence = zeroed(most, sizeof(float)),
-                              .margin = zeroed(most, sizeof(float)),
-                              .entropy = zeroed(most, sizeof(float)),
-                              .offset = zeroed(most, sizeof(uint32_t)),
-                              .picked = zeroed(most, 1)};
+    *choice = (struct choice){.confidence = mem_zeroed(most, sizeof(float)),
+                              .margin = mem_zeroed(most, sizeof(float)),
+                              .entropy = mem_zeroed(most, sizeof(float)),
+                              .offset = mem_zeroed(most, sizeof(uint32_t)),
+                              .picked = mem_zeroed(most, 1)};
     for (int i = 0; i < 3; i++) {
-        choice->values[i] = zeroed(most, sizeof(float));
+        choice->values[i] = mem_zeroed(most, sizeof(float));
     }
 }
 

@@ -6,9 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "sim/base/grow.h"
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
-#include "sim/base/zeroed.h"
 #include "sim/input/datadir.h"
 #include "sim/input/inputs.h"
 
@@ -38,7 +37,7 @@ static struct kept *last_kept;
 
 const char *catalogue_keep_text(const char *text) {
     size_t size = strlen(text) + 1;
-    struct kept *kept = unwritten(1, sizeof *kept + size);
+    struct kept *kept = mem_unwritten(1, sizeof *kept + size);
     memcpy(kept->text, text, size);
     kept->before = last_kept;
     last_kept = kept;
@@ -170,7 +169,7 @@ static const char *name_of(const char *path) {
 static struct catalogued *read_thing(const struct catalogue *c, const char *path, bool is_shipped,
                                      struct err *err) {
     struct kept *kept_before = last_kept;
-    struct catalogued *thing = zeroed(1, c->size);
+    struct catalogued *thing = mem_zeroed(1, c->size);
     thing->name = name_of(path);
     thing->path = is_shipped ? NULL : catalogue_keep_text(path);
     bool is_foreign = c->is_foreign != NULL && c->is_foreign(path);
@@ -201,7 +200,7 @@ static struct catalogued *recall(struct catalogue *c, const char *path, bool is_
                                  struct err *err) {
     struct stat facts;
     if (c->items == NULL) {
-        c->items = zeroed(1, sizeof *c->items);
+        c->items = mem_zeroed(1, sizeof *c->items);
     }
     struct catalogue_items *items = c->items;
     bool is_known = stat(path, &facts) == 0;
@@ -216,8 +215,8 @@ static struct catalogued *recall(struct catalogue *c, const char *path, bool is_
     if (thing == NULL || !is_known) {
         return thing;
     }
-    items->read = grow(items->read, items->n, &items->room, sizeof *items->read);
-    items->read[items->n++] = (struct item){strdup(path), facts, thing};
+    items->read = mem_grown(items->read, items->n, &items->room, sizeof *items->read);
+    items->read[items->n++] = (struct item){mem_text(path), facts, thing};
     return thing;
 }
 
@@ -278,7 +277,7 @@ static const void **read_all(struct catalogue *c, struct err *err) {
     while (names[n] != NULL) {
         n++;
     }
-    const void **all = zeroed(n + 1, sizeof *all);
+    const void **all = mem_zeroed(n + 1, sizeof *all);
     size_t i = 0;
     while (i < n && (all[i] = recall(c, shipped_path(c, names[i], path), true, err)) != NULL) {
         i++;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/utf8.h"
 #include "sim/input/text.h"
 
@@ -44,12 +45,6 @@ static char *next_line(char *buffer, int size, void *user) {
     return buffer;
 }
 
-static char *copy_text(const char *text) {
-    char *copy = strdup(text);
-    ASSERT(copy != NULL);
-    return copy;
-}
-
 static bool continues(const struct reader *reader, const char *section, const char *key) {
     const struct config *config = reader->config;
     if (!reader->is_indented || config->n_entries == 0) {
@@ -61,10 +56,8 @@ static bool continues(const struct reader *reader, const char *section, const ch
 
 static void append(struct config_entry *entry, const char *value) {
     size_t length = strlen(entry->value), size = length + strlen(value) + 2;
-    char *longer = realloc(entry->value, size);
-    ASSERT(longer != NULL);
-    snprintf(longer + length, size - length, "\n%s", value);
-    entry->value = longer;
+    entry->value = mem_resized(entry->value, size, 1);
+    snprintf(entry->value + length, size - length, "\n%s", value);
 }
 
 /* inih's handler: 1 to go on, 0 to stop. */
@@ -83,11 +76,10 @@ static int take_entry(void *user, const char *section, const char *key, const ch
     }
     if ((config->n_entries & (config->n_entries + 1)) == 0) {
         size_t room = 2 * config->n_entries + 1;
-        config->entries = realloc(config->entries, room * sizeof *config->entries);
-        ASSERT(config->entries != NULL);
+        config->entries = mem_resized(config->entries, room, sizeof *config->entries);
     }
     config->entries[config->n_entries++] =
-        (struct config_entry){copy_text(section), copy_text(key), copy_text(value), reader->line};
+        (struct config_entry){mem_text(section), mem_text(key), mem_text(value), reader->line};
     return 1;
 }
 
@@ -108,7 +100,7 @@ static int find_foreign_line(const char *text, size_t size) {
 
 int config_parse(const char *path, const char *text, size_t size, struct config *out,
                  struct err *err) {
-    *out = (struct config){.path = copy_text(path)};
+    *out = (struct config){.path = mem_text(path)};
     struct reader reader = {.text = text, .left = size, .config = out, .err = err};
     int bad_line = ini_parse_stream(next_line, &reader, take_entry, &reader);
     int foreign_line = find_foreign_line(text, size);

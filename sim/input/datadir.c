@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 
 #ifndef UNMASK_DATA_DIR
 #error "UNMASK_DATA_DIR: the directory of the source tree, set by the Makefile"
@@ -83,11 +83,10 @@ char **data_names(const char *folder) {
     glob_t files = {0};
     snprintf(pattern, sizeof pattern, "%.2048s/%.512s/*.ini", data_dir(), folder);
     size_t n = glob(pattern, 0, NULL, &files) == 0 ? files.gl_pathc : 0;
-    char **names = zeroed(n + 1, sizeof *names);
+    char **names = mem_zeroed(n + 1, sizeof *names);
     for (size_t i = 0; i < n; i++) {
         const char *base = strrchr(files.gl_pathv[i], '/') + 1;
-        names[i] = strndup(base, strlen(base) - strlen(".ini"));
-        ASSERT(names[i] != NULL);
+        names[i] = mem_copied(base, strlen(base) - strlen(".ini"));
     }
     globfree(&files);
     return names;

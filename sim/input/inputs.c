@@ -9,8 +9,7 @@
 #include <unistd.h>
 
 #include "sim/base/err.h"
-#include "sim/base/grow.h"
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/input/datadir.h"
 
 enum { READ_BYTES = 1 << 18 };
@@ -59,7 +58,7 @@ static bool recall(const struct stat *facts, char sha256[SHA256_HEX_CHARS]) {
 
 static void keep(const struct stat *facts, const char sha256[SHA256_HEX_CHARS]) {
     pthread_mutex_lock(&known.lock);
-    known.items = grow(known.items, known.n, &known.room, sizeof *known.items);
+    known.items = mem_grown(known.items, known.n, &known.room, sizeof *known.items);
     struct digested *digested = &known.items[known.n++];
     *digested =
         (struct digested){facts->st_dev, facts->st_ino, facts->st_size, facts->st_mtim, {0}};
@@ -69,7 +68,7 @@ static void keep(const struct stat *facts, const char sha256[SHA256_HEX_CHARS]) 
 
 /* False on an error of reading, which the file's reader meets as well. */
 static bool digest_of(int file, char sha256[SHA256_HEX_CHARS]) {
-    unsigned char *bytes = unwritten(READ_BYTES, 1);
+    unsigned char *bytes = mem_unwritten(READ_BYTES, 1);
     struct sha256 sha;
     sha256_init(&sha);
     ssize_t got;
@@ -138,11 +137,10 @@ void inputs_note_digest(const char *role, const char *path, const char *sha256) 
     if (at < inputs->n && compare(&inputs->items[at], role, name) == 0) {
         return;
     }
-    inputs->items = grow(inputs->items, inputs->n, &inputs->room, sizeof *inputs->items);
+    inputs->items = mem_grown(inputs->items, inputs->n, &inputs->room, sizeof *inputs->items);
     struct input_file *input = &inputs->items[at];
     memmove(input + 1, input, (inputs->n++ - at) * sizeof *input);
-    *input = (struct input_file){.role = role, .path = strdup(name)};
-    ASSERT(input->path != NULL);
+    *input = (struct input_file){.role = role, .path = mem_text(name)};
     memcpy(input->sha256, sha256, strlen(sha256) + 1);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/input/inputs.h"
 
 char *text_read(const char *path, const char *role, size_t most, size_t *size, struct err *err) {
@@ -21,8 +22,7 @@ char *text_read(const char *path, const char *role, size_t most, size_t *size, s
     do {
         if (*size + 1 >= room) {
             room = 2 * room + 4096;
-            char *larger = realloc(text, room);
-            ASSERT(larger != NULL);
+            char *larger = mem_resized(text, room, 1);
             text = larger;
         }
         got = fread(text + *size, 1, room - *size - 1, file);

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
-#include "sim/base/zeroed.h"
 
 const struct allocator_model allocator_models[] = {
     {"torch", "the CUDA caching allocator of PyTorch", false, NULL},
@@ -164,8 +164,8 @@ void allocator_replay(const struct stream *stream, const struct allocator_model 
     *report = (struct allocator_report){0};
     struct replay replay = {
         .allocator = allocator_open(settings, model->is_expandable),
-        .blocks = zeroed((size_t)stream->n_ids + 1, sizeof(struct allocator_block *)),
-        .given_bytes = zeroed((size_t)stream->n_ids + 1, sizeof(int64_t)),
+        .blocks = mem_zeroed((size_t)stream->n_ids + 1, sizeof(struct allocator_block *)),
+        .given_bytes = mem_zeroed((size_t)stream->n_ids + 1, sizeof(int64_t)),
         .report = report,
     };
     for (size_t i = 0; i < stream->n_events; i++) {

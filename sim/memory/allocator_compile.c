@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/memory/allocator.h"
 
 /* What is known of an allocation of the stream being rewritten. */
@@ -24,7 +24,7 @@ struct buffer {
 };
 
 static struct buffer *find_buffers(const struct stream *stream) {
-    struct buffer *buffers = zeroed((size_t)stream->n_ids + 1, sizeof *buffers);
+    struct buffer *buffers = mem_zeroed((size_t)stream->n_ids + 1, sizeof *buffers);
     size_t graph = 0;
     for (size_t i = 0; i < stream->n_events; i++) {
         const struct stream_event *event = &stream->events[i];
@@ -58,7 +58,7 @@ static size_t find_dead(const struct buffer *buffers, const uint32_t *dead, size
 
 /* Which buffer takes over whose memory. */
 static void match_equal_sizes(const struct stream *stream, struct buffer *buffers) {
-    uint32_t *dead = unwritten((size_t)stream->n_ids + 1, sizeof *dead);
+    uint32_t *dead = mem_unwritten((size_t)stream->n_ids + 1, sizeof *dead);
     size_t n_dead = 0, graph = 0;
     for (size_t i = 0; i < stream->n_events; i++) {
         const struct stream_event *event = &stream->events[i];

@@ -33,9 +33,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/grow.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/base/zeroed.h"
 #include "sim/memory/allocator_blocks.h"
 
 /* Addresses of an expandable segment. PyTorch takes 9/8 of the device's memory, and no device has
@@ -62,7 +61,7 @@ size_t block_list_find(const struct block_list *list, int64_t bytes, int64_t add
 }
 
 static void list_add(struct block_list *list, struct allocator_block *block) {
-    list->blocks = grow(list->blocks, list->n, &list->room, sizeof *list->blocks);
+    list->blocks = mem_grown(list->blocks, list->n, &list->room, sizeof *list->blocks);
     size_t at = block_list_find(list, block->bytes, block->address);
     memmove(&list->blocks[at + 1], &list->blocks[at],
             (list->n - at) * sizeof(struct allocator_block *));
@@ -112,8 +111,8 @@ static bool overlaps_another(const struct allocator *allocator, const struct seg
  * hold (the recording it comes from went another way) is not heeded. */
 static struct allocator_block *make_segment(struct allocator *allocator, const struct pool *pool,
                                             int64_t bytes, int64_t unit_bytes, int64_t address) {
-    struct segment *segment = unwritten(1, sizeof *segment);
-    struct allocator_block *block = unwritten(1, sizeof *block);
+    struct segment *segment = mem_unwritten(1, sizeof *segment);
+    struct allocator_block *block = mem_unwritten(1, sizeof *block);
     *segment = (struct segment){.address = address,
                                 .bytes = bytes,
                                 .unit_bytes = unit_bytes,
@@ -129,8 +128,8 @@ static struct allocator_block *make_segment(struct allocator *allocator, const s
                                       .address = segment->address,
                                       .bytes = bytes,
                                       .is_mapped = unit_bytes == 0};
-    allocator->segments = grow(allocator->segments, allocator->n_segments, &allocator->room,
-                               sizeof *allocator->segments);
+    allocator->segments = mem_grown(allocator->segments, allocator->n_segments, &allocator->room,
+                                    sizeof *allocator->segments);
     allocator->segments[allocator->n_segments++] = segment;
     return block;
 }
@@ -150,7 +149,7 @@ static void drop_segment(struct allocator *allocator, struct allocator_block *bl
 
 /* Cut `block` after its first `bytes`; the rest is a new block like it, in no list. */
 static struct allocator_block *cut(struct allocator_block *block, int64_t bytes) {
-    struct allocator_block *rest = unwritten(1, sizeof *rest);
+    struct allocator_block *rest = mem_unwritten(1, sizeof *rest);
     ASSERT(bytes > 0 && bytes < block->bytes);
     *rest = *block;
     rest->before = block;
@@ -303,7 +302,7 @@ static void release_idle(struct allocator *allocator, struct pool *pool) {
     if (n == 0) {
         return;
     }
-    struct allocator_block **blocks = unwritten(n, sizeof *blocks);
+    struct allocator_block **blocks = mem_unwritten(n, sizeof *blocks);
     memcpy(blocks, pool->idle.blocks, n * sizeof *blocks);
     for (size_t i = 0; i < n; i++) {
         if (blocks[i]->segment->unit_bytes > 0) {
@@ -531,7 +530,7 @@ struct allocator_counts allocator_counts(const struct allocator *allocator) {
 /* ---- opening, closing, reporting ---- */
 
 struct allocator *allocator_open(const struct allocator_settings *settings, bool is_expandable) {
-    struct allocator *allocator = zeroed(1, sizeof *allocator);
+    struct allocator *allocator = mem_zeroed(1, sizeof *allocator);
     allocator->settings = *settings;
     allocator->is_expandable = is_expandable;
     allocator->small.is_small = true;

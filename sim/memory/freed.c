@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "sim/base/err.h"
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 
 static bool is_nobodys(const struct freed *freed, uint32_t at) {
     return freed->items[at].owner == FREED_BY_NOBODY;
@@ -14,7 +14,7 @@ static bool is_nobodys(const struct freed *freed, uint32_t at) {
 void freed_init(struct freed *freed, uint32_t n_owners, int64_t pool_bytes) {
     /* An item of nobody's between any two owners', and as many again before a move to the front. */
     uint32_t room = 4 * n_owners + 4;
-    *freed = (struct freed){.items = zeroed(room, sizeof *freed->items), .room = room};
+    *freed = (struct freed){.items = mem_zeroed(room, sizeof *freed->items), .room = room};
     freed_add(freed, FREED_BY_NOBODY, pool_bytes);
 }
 

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/grow.h"
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 #include "sim/input/csv.h"
 
 enum { COLUMN_ID, COLUMN_LOWER, COLUMN_UPPER, COLUMN_SIZE, COLUMN_ALIGNMENT };
@@ -56,11 +55,10 @@ static int read_row(struct reader *r, struct err *err) {
     if (csv_row(&r->csv, err) != 0 || read_buffer(r, &buffer, err) != 0) {
         return (int)err->kind;
     }
-    instance->buffers = grow(instance->buffers, n, &r->room, sizeof buffer);
-    instance->ids = grow(instance->ids, n, &r->room_ids, sizeof *instance->ids);
+    instance->buffers = mem_grown(instance->buffers, n, &r->room, sizeof buffer);
+    instance->ids = mem_grown(instance->ids, n, &r->room_ids, sizeof *instance->ids);
     instance->buffers[n] = buffer;
-    instance->ids[n] = strdup(csv_field(&r->csv, COLUMN_ID));
-    ASSERT(instance->ids[n] != NULL);
+    instance->ids[n] = mem_text(csv_field(&r->csv, COLUMN_ID));
     instance->packing.n_buffers++;
     return 0;
 }
@@ -75,7 +73,7 @@ static int by_id(const void *a, const void *b) {
 static int check_ids(const struct reader *r, struct err *err) {
     const struct instance *instance = r->instance;
     uint32_t n = instance->packing.n_buffers;
-    char *const **ids = unwritten(n, sizeof *ids);
+    char *const **ids = mem_unwritten(n, sizeof *ids);
     for (uint32_t i = 0; i < n; i++) {
         ids[i] = &instance->ids[i];
     }

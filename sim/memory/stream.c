@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/grow.h"
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/param.h"
 #include "sim/input/csv.h"
@@ -19,7 +19,8 @@ void stream_fini(struct stream *stream) {
 }
 
 void stream_append(struct stream *stream, const struct stream_event *event) {
-    stream->events = grow(stream->events, stream->n_events, &stream->room, sizeof *stream->events);
+    stream->events =
+        mem_grown(stream->events, stream->n_events, &stream->room, sizeof *stream->events);
     stream->events[stream->n_events++] = *event;
     if ((event->kind == STREAM_ALLOC || event->kind == STREAM_OOM) && event->id >= stream->n_ids) {
         stream->n_ids = event->id + 1;
@@ -97,7 +98,8 @@ static int take_setting(struct reading *reading, struct err *err) {
 }
 
 static void set_live(struct reading *reading, uint32_t id, bool is_live) {
-    reading->is_live = grow(reading->is_live, id, &reading->room_ids, sizeof *reading->is_live);
+    reading->is_live =
+        mem_grown(reading->is_live, id, &reading->room_ids, sizeof *reading->is_live);
     reading->is_live[id] = is_live;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/planner/planner_order.h"
 
@@ -99,10 +100,7 @@ int planner_solve(const struct planner *planner, const struct plan_request *requ
     if (scratch != NULL || size == 0) {
         return solve(planner, request, scratch, plan, err);
     }
-    void *own = malloc(size);
-    if (own == NULL) {
-        return err_world(err, "out of memory: planner %s wants %zu bytes", planner->name, size);
-    }
+    void *own = mem_unwritten(size, 1);
     int status = solve(planner, request, own, plan, err);
     free(own);
     return status;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/cache/cache.h"
@@ -109,8 +110,7 @@ const struct policy *policy_find(enum policy_kind kind, const char *name, struct
 }
 
 void *policy_state(const struct policy *policy) {
-    void *state = calloc(1, policy->state_bytes > 0 ? policy->state_bytes : 1);
-    ASSERT(state != NULL);
+    void *state = mem_zeroed(1, policy->state_bytes > 0 ? policy->state_bytes : 1);
     param_defaults(policy->params, policy->n_params, state);
     return state;
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
+
 struct executor_replay {
     const struct replay_step *steps;
     size_t n_steps, next;
@@ -106,8 +108,7 @@ static int64_t estimate_ns(const void *state, const struct step_shape *shape,
 struct executor_replay *executor_replay_open(const struct replay_step *steps, size_t n_steps,
                                              uint32_t n_replicas, bool decides) {
     struct executor_replay *replay =
-        calloc(1, sizeof *replay + n_replicas * sizeof replay->flights[0]);
-    ASSERT(replay != NULL);
+        mem_zeroed(1, sizeof *replay + n_replicas * sizeof replay->flights[0]);
     replay->steps = steps;
     replay->n_steps = n_steps;
     replay->n_replicas = n_replicas;

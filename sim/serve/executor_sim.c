@@ -1,5 +1,6 @@
 #include "sim/serve/executor_sim.h"
 
+#include "sim/base/mem.h"
 #include "sim/system/system_step.h"
 
 #include <math.h>
@@ -129,8 +130,7 @@ static int64_t estimate_ns(const void *state, const struct step_shape *shape,
 }
 
 struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_replicas) {
-    struct executor_sim *sim = calloc(1, sizeof *sim + n_replicas * sizeof sim->flights[0]);
-    ASSERT(sim != NULL);
+    struct executor_sim *sim = mem_zeroed(1, sizeof *sim + n_replicas * sizeof sim->flights[0]);
     sim->system = system;
     sim->n_replicas = n_replicas;
     return sim;

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/rng.h"
-#include "sim/base/zeroed.h"
 #include "sim/policy/registry.h"
 #include "sim/serve/life.h"
 
@@ -30,45 +30,46 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         life->wants_requests |= asked->sinks[i].request != NULL;
         life->wants_steps |= asked->sinks[i].step != NULL;
     }
-    life->requests = unwritten(n, sizeof *life->requests);
-    life->journeys = unwritten(n, sizeof *life->journeys);
-    life->free_slots = unwritten(n, sizeof *life->free_slots);
+    life->requests = mem_unwritten(n, sizeof *life->requests);
+    life->journeys = mem_unwritten(n, sizeof *life->journeys);
+    life->free_slots = mem_unwritten(n, sizeof *life->free_slots);
     for (uint32_t i = 0; i < n; i++) {
         life->free_slots[i] = n - 1 - i;
     }
-    life->together = unwritten(n, sizeof *life->together);
+    life->together = mem_unwritten(n, sizeof *life->together);
     if (life->has_positions) {
         positions_init(&life->positions, life->system, rng_stream(asked->seed, "confidences").s[0],
                        n);
     }
-    life->replicas = zeroed(life->n_replicas, sizeof *life->replicas);
+    life->replicas = mem_zeroed(life->n_replicas, sizeof *life->replicas);
     const struct policy *scheduler = &asked->system->scheduler->policy;
     const struct policy *router = &asked->system->router->policy;
-    life->router_state = zeroed(1, router->state_bytes + 1);
+    life->router_state = mem_zeroed(1, router->state_bytes + 1);
     memcpy(life->router_state, asked->system->router_state, router->state_bytes);
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         struct replica *replica = &life->replicas[i];
-        replica->scheduler_state = zeroed(1, scheduler->state_bytes + 1);
+        replica->scheduler_state = mem_zeroed(1, scheduler->state_bytes + 1);
         memcpy(replica->scheduler_state, asked->system->scheduler_state, scheduler->state_bytes);
-        replica->running = unwritten(n, sizeof *replica->running);
-        replica->waiting = unwritten(2 * (size_t)n, sizeof *replica->waiting);
-        replica->selected = zeroed(n, sizeof *replica->selected);
-        replica->chunk_tokens = zeroed(n, sizeof *replica->chunk_tokens);
-        replica->preempted = zeroed(n, sizeof *replica->preempted);
-        replica->idle = zeroed(n, sizeof *replica->idle);
-        replica->member_ids = unwritten(n, sizeof *replica->member_ids);
-        replica->member_commits = unwritten(n, sizeof *replica->member_commits);
-        replica->member_passes = unwritten(n, sizeof *replica->member_passes);
-        replica->spans = unwritten(n, sizeof *replica->spans);
+        replica->running = mem_unwritten(n, sizeof *replica->running);
+        replica->waiting = mem_unwritten(2 * (size_t)n, sizeof *replica->waiting);
+        replica->selected = mem_zeroed(n, sizeof *replica->selected);
+        replica->chunk_tokens = mem_zeroed(n, sizeof *replica->chunk_tokens);
+        replica->preempted = mem_zeroed(n, sizeof *replica->preempted);
+        replica->idle = mem_zeroed(n, sizeof *replica->idle);
+        replica->member_ids = mem_unwritten(n, sizeof *replica->member_ids);
+        replica->member_commits = mem_unwritten(n, sizeof *replica->member_commits);
+        replica->member_passes = mem_unwritten(n, sizeof *replica->member_passes);
+        replica->spans = mem_unwritten(n, sizeof *replica->spans);
         if (life->has_positions && asked->executor.wants_positions) {
-            replica->blocks = unwritten(n, sizeof *replica->blocks);
+            replica->blocks = mem_unwritten(n, sizeof *replica->blocks);
         }
         if (life->has_positions && asked->records_members) {
             size_t stride = settings->block_tokens;
-            replica->positions = (struct step_positions){.stride = settings->block_tokens,
-                                                         .lengths = unwritten(n, sizeof(uint32_t)),
-                                                         .keep = unwritten(n * stride, 1),
-                                                         .commit = unwritten(n * stride, 1)};
+            replica->positions =
+                (struct step_positions){.stride = settings->block_tokens,
+                                        .lengths = mem_unwritten(n, sizeof(uint32_t)),
+                                        .keep = mem_unwritten(n * stride, 1),
+                                        .commit = mem_unwritten(n * stride, 1)};
         }
         if (life->shares_prefixes) {
             freed_init(&replica->freed, n, asked->system->budget.pool_bytes);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/zeroed.h"
+#include "sim/base/mem.h"
 
 bool positions_wanted(const struct system *s) {
     return s->decoder->count == NULL || rows_leave_out(&s->rows) || s->cache->memory_bytes > 0;
@@ -14,22 +14,22 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
                     uint32_t n_slots) {
     size_t block = system->settings.block_tokens;
     *p = (struct positions){.system = system, .seed = seed};
-    p->blocks = zeroed(n_slots, sizeof *p->blocks);
-    p->masked = zeroed(n_slots * block, 1);
-    p->uncached = zeroed(n_slots * block, 1);
-    p->run = zeroed(n_slots * block, 1);
-    p->keep = zeroed(n_slots * block, 1);
-    p->commit = zeroed(n_slots * block, 1);
-    p->memory = zeroed(n_slots, system->cache->memory_bytes + 1);
-    p->text_end = zeroed(n_slots, sizeof *p->text_end);
-    p->delta = zeroed(block, sizeof(float));
-    p->entropy = system->cache->reads_entropy ? zeroed(n_slots * block, sizeof(float)) : NULL;
+    p->blocks = mem_zeroed(n_slots, sizeof *p->blocks);
+    p->masked = mem_zeroed(n_slots * block, 1);
+    p->uncached = mem_zeroed(n_slots * block, 1);
+    p->run = mem_zeroed(n_slots * block, 1);
+    p->keep = mem_zeroed(n_slots * block, 1);
+    p->commit = mem_zeroed(n_slots * block, 1);
+    p->memory = mem_zeroed(n_slots, system->cache->memory_bytes + 1);
+    p->text_end = mem_zeroed(n_slots, sizeof *p->text_end);
+    p->delta = mem_zeroed(block, sizeof(float));
+    p->entropy = system->cache->reads_entropy ? mem_zeroed(n_slots * block, sizeof(float)) : NULL;
     choice_init(&p->choice, (uint32_t)block);
     if (system->decoder->credit != NULL) {
         struct decoder_credit credit;
         system->decoder->credit(system->decoder_state, &credit);
         p->credit = credit.rule;
-        p->earned = zeroed(2 * (size_t)n_slots * block, sizeof *p->earned);
+        p->earned = mem_zeroed(2 * (size_t)n_slots * block, sizeof *p->earned);
     }
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/cache/blocks.h"
 #include "sim/memory/allocator.h"
@@ -127,8 +128,7 @@ static void add_steps(const struct lmax_request *r, struct step_memory *step,
     uint32_t outputs = step->output_tokens, n = r->n_steps > 0 ? r->n_steps : LMAX_STEPS;
     n = n < outputs ? n : outputs;
     uint32_t n_played = n > 1 && steps_are_equal(s, step->canvas_tokens) ? 2 : n + 1;
-    struct eager_step *steps = malloc(n_played * sizeof *steps);
-    ASSERT(steps != NULL);
+    struct eager_step *steps = mem_unwritten(n_played, sizeof *steps);
     for (uint32_t i = 0; i < n_played; i++) {
         uint32_t before = i > 0 ? i - 1 : 0, rest = outputs % n;
         uint32_t masked = outputs - before * (outputs / n) - (before < rest ? before : rest);

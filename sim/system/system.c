@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/base/zeroed.h"
 #include "sim/cost/transfer.h"
 #include "sim/model/ranks.h"
 #include "sim/system/system_parts.h"
@@ -377,7 +377,7 @@ int system_open(const struct system_request *request, struct system **out, struc
     if (status != 0) {
         return status;
     }
-    struct system *s = zeroed(1, sizeof *s);
+    struct system *s = mem_zeroed(1, sizeof *s);
     param_defaults(system_params, system_n_params, &s->settings);
     status = open_parts(request, &files, s, err);
     system_files_close(&files);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/cost/roofline.h"
 #include "sim/cost/transfer.h"
 #include "sim/decode/block.h"
@@ -20,8 +21,7 @@ static void add_params(FILE *text, const char *prefix, const struct param *param
 char *system_text(const struct system *s) {
     char *bytes = NULL;
     size_t size;
-    FILE *text = open_memstream(&bytes, &size);
-    ASSERT(text != NULL);
+    FILE *text = mem_stream(&bytes, &size);
     fprintf(text, "model = %s\n", s->model->path != NULL ? s->model->path : s->model->name);
     for (uint32_t i = 0; i < s->n_applied; i++) {
         if (strncmp(s->applied[i].key, "model.", strlen("model.")) == 0) {
@@ -43,8 +43,7 @@ char *system_text(const struct system *s) {
         fprintf(text, "%s = %s\n", system_part_names[part], policy->name);
         add_params(text, prefix, policy->params, policy->n_params, state);
     }
-    fclose(text);
-    ASSERT(bytes != NULL);
+    mem_stream_close(text);
     return bytes;
 }
 

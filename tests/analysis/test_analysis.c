@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "analysis/caution.h"
-#include "analysis/output.h"
 #include "analysis/paper/paper.h"
 #include "analysis/paper/paper_score.h"
 #include "analysis/plot/timeline.h"
 #include "analysis/summary.h"
+#include "sim/base/output.h"
 #include "tests/support/suite.h"
 
 static const int64_t second = 1000000000;

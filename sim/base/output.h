@@ -1,6 +1,6 @@
 /* Output files: what replaces others, only its own kind and only once it is whole; XML and CSV. */
-#ifndef UNMASK_ANALYSIS_OUTPUT_H
-#define UNMASK_ANALYSIS_OUTPUT_H
+#ifndef UNMASK_SIM_BASE_OUTPUT_H
+#define UNMASK_SIM_BASE_OUTPUT_H
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,6 +26,14 @@ int output_open(const char *path, struct output *out, struct err *err);
 /* End it: rename what was written over `path` where `keeps`, else remove it. An error, of which
  * those of writing are one, leaves what was there. 0 where nothing is kept. */
 int output_close(struct output *out, bool keeps, struct err *err);
+
+/* Removes what is unfinished, of all threads, because the program ends. A handler may call it. */
+void output_abandon(void);
+
+/* The same for a file that is written by others, such as SQLite: from output_claim until
+ * output_release it is removed where the program ends. The path is borrowed. */
+void output_claim(const char *path);
+void output_release(const char *path);
 
 /* A text between the tags, or in the quotes, of XML and HTML. */
 void output_xml_text(FILE *out, const char *text);

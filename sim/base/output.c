@@ -1,8 +1,10 @@
-#include "analysis/output.h"
+#include "sim/base/output.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 int output_may_replace(const char *path, const char *head, const char *what, struct err *err) {
     struct stat found;
@@ -25,6 +27,37 @@ int output_may_replace(const char *path, const char *head, const char *what, str
     return err_usage(err, "'%s' exists and is not %s: it is not overwritten", path, what);
 }
 
+/* What is being written; more at once than anybody writes. */
+enum { MOST_UNFINISHED = 64 };
+static _Atomic(const char *) unfinished[MOST_UNFINISHED];
+
+void output_claim(const char *path) {
+    for (int i = 0; i < MOST_UNFINISHED; i++) {
+        const char *none = NULL;
+        if (atomic_compare_exchange_strong(&unfinished[i], &none, path)) {
+            return;
+        }
+    }
+}
+
+void output_release(const char *path) {
+    for (int i = 0; i < MOST_UNFINISHED; i++) {
+        const char *same = path;
+        if (atomic_compare_exchange_strong(&unfinished[i], &same, NULL)) {
+            return;
+        }
+    }
+}
+
+void output_abandon(void) {
+    for (int i = 0; i < MOST_UNFINISHED; i++) {
+        const char *path = atomic_exchange(&unfinished[i], NULL);
+        if (path != NULL) {
+            unlink(path);
+        }
+    }
+}
+
 int output_open(const char *path, struct output *out, struct err *err) {
     struct stat found;
     bool replaces = stat(path, &found) != 0 || S_ISREG(found.st_mode);
@@ -34,7 +67,13 @@ int output_open(const char *path, struct output *out, struct err *err) {
         return err_usage(err, "'%.60s...' is too long for the name of a file", path);
     }
     out->file = fopen(out->beside, "w");
-    return out->file != NULL ? 0 : err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    if (out->file == NULL) {
+        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    }
+    if (replaces) {
+        output_claim(out->beside);
+    }
+    return 0;
 }
 
 int output_close(struct output *out, bool keeps, struct err *err) {
@@ -45,6 +84,7 @@ int output_close(struct output *out, bool keeps, struct err *err) {
     if (is_beside && (failed || !keeps)) {
         remove(out->beside);
     }
+    output_release(out->beside);
     return failed && keeps ? err_world(err, "cannot write '%s': %s", out->path, strerror(cause))
                            : 0;
 }

@@ -1,0 +1,14 @@
+/* The process around a command: what it is begun with and how it ends. */
+#ifndef UNMASK_EXPERIMENTS_CLI_LIBRARIES_H
+#define UNMASK_EXPERIMENTS_CLI_LIBRARIES_H
+
+/* Before anything else: the three standard streams are open, so that no file is taken for one;
+ * closed pipes and full files show as failed writes; and the libraries that allocate (jansson,
+ * SQLite, GSL) end the program where memory is out, as our own code does (sim/base/mem.h). */
+void libraries_start(void);
+
+/* Ends the process with that status and none of the libraries' own endings: OpenBLAS waits there
+ * for threads that, short of memory, never end. What was printed has been flushed. */
+_Noreturn void libraries_leave(int status);
+
+#endif
