@@ -78,11 +78,16 @@ static const json_t *find_input(const json_t *inputs, const json_t *wanted) {
     return NULL;
 }
 
+static bool knows_commit(const json_t *build) {
+    const char *commit = text_of(build, "commit");
+    return commit[0] != '\0' && strcmp(commit, "unknown") != 0;
+}
+
 /* "0123456789ab", "0123456789ab with changes", "an unknown commit" */
 static const char *commit_text(const json_t *build, char text[64]) {
     const char *commit = text_of(build, "commit");
     bool is_dirty = json_is_true(json_object_get(build, "dirty"));
-    if (strcmp(commit, "unknown") == 0 || commit[0] == '\0') {
+    if (!knows_commit(build)) {
         return "an unknown commit";
     }
     snprintf(text, 64, "%.*s%s", SHORT_DIGEST, commit, is_dirty ? " with changes" : "");
@@ -147,6 +152,5 @@ void identity_describe(const json_t *identity, char *text, size_t size) {
     char commit[64];
     snprintf(text, size, "%.*s, unmask %s built from %s%s", SHORT_DIGEST,
              digest[0] != '\0' ? digest : "none", text_of(build, "version"),
-             strcmp(text_of(build, "commit"), "unknown") == 0 ? "" : "commit ",
-             commit_text(build, commit));
+             knows_commit(build) ? "commit " : "", commit_text(build, commit));
 }

@@ -388,15 +388,18 @@ static int no_such_workload(const char *name, struct err *err) {
     return status;
 }
 
+bool workload_is_trace(const char *path_or_name) {
+    const char *dot = strrchr(path_or_name, '.');
+    return dot != NULL ? !name_ends(path_or_name, ".ini") : strchr(path_or_name, '/') != NULL;
+}
+
 int workload_open(const char *path_or_name, const struct workload_options *options,
                   struct workload **out, struct err *err) {
-    const char *dot = strrchr(path_or_name, '.');
-    bool is_path = dot != NULL || strchr(path_or_name, '/') != NULL;
-    if (is_path && (dot == NULL || strcmp(dot, ".ini") != 0)) {
+    if (workload_is_trace(path_or_name)) {
         return open_bare(path_or_name, options, out, err);
     }
     char relative[MAX_PATH_CHARS], path[MAX_PATH_CHARS];
-    if (is_path) {
+    if (strpbrk(path_or_name, "./") != NULL) {
         snprintf(path, sizeof path, "%s", path_or_name);
     } else {
         snprintf(relative, sizeof relative, "traces/workloads/%s.ini", path_or_name);

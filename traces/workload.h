@@ -9,16 +9,19 @@
  *   lengths = trace              whole pairs: the trace's rows in order, or "resample": drawn
  *   input = lognormal            a model of lengths.h for the prompts, in place of the pairs'
  *   input.mean = 380             its parameters; `output` likewise
- *   answer = output              how many of the output positions are answer, up to and including
- * the end of text: all of them and known to be so; "fixed", "share" of the output, "trace" (its
- * answer_tokens, else its outputs), or any other model of lengths.h; absent: as the trace's
- * answer_tokens say, else all of them, which is assumed answer.tokens = 200          its parameters
+ *   answer = output              a model of lengths.h for the answers, see below
+ *   answer.tokens = 200          its parameters
  *   context = 4096               prompt and output together; absent: no limit
  *   over_context = drop          or "truncate" the prompt
  *   provenance.lengths = real    real, estimated, synthetic or assumed; required
  *   provenance.arrivals = real   the same words; required with arrivals = trace
  *   provenance.answers = real    the same words; required with an answer that is not fixed
  *   note = ...
+ *
+ * An answer is the output up to and including the end of text: all of the output and known to be so
+ * ("output"), "fixed", a "share" of the output, as the "trace" has it (its answer_tokens, else its
+ * outputs), or drawn from another model. Without the key it is as the trace's answer_tokens say,
+ * else all of the output, which is assumed.
  *
  * The trace may be a file of prompts (traces/prompts.h), whose tokens the taker counts; they keep
  * their lengths. Unknown keys are errors that name the nearest. A trace shorter than `requests` is
@@ -33,6 +36,7 @@
 #include "sim/base/arrival.h"
 #include "sim/base/provenance.h"
 #include "sim/input/config.h"
+#include "traces/lengths.h"
 #include "traces/prompts.h"
 
 /* What the command line says in the file's place; 0 leaves the file's word. The seed always
@@ -54,7 +58,14 @@ int workload_open(const char *path_or_name, const struct workload_options *optio
                   struct workload **out, struct err *err);
 void workload_close(struct workload *workload); /* NULL is fine */
 
-/* The same from a file already read; traces are sought relative to config->path. */
+/* Whether a word names a trace as it stands: a path that does not end in .ini. */
+bool workload_is_trace(const char *path_or_name);
+
+/* Which lengths a key is about, enum length_side; -1: none. */
+int workload_side(const char *key);
+
+/* The same as workload_open from a file already read; traces are sought relative to config->path.
+ */
 int workload_from_config(const struct config *config, const char *name,
                          const struct workload_options *options, struct workload **out,
                          struct err *err);

@@ -75,8 +75,18 @@ static const char *const sides[LENGTH_SIDES] = {"input", "output", "answer"};
 
 /* The parameter's name when `key` is "prefix.NAME", else NULL. */
 static const char *behind_prefix(const char *key, const char *prefix) {
-    size_t n = strlen(prefix);
-    return strncmp(key, prefix, n) == 0 && key[n] == '.' ? key + n + 1 : NULL;
+    const char *rest = name_behind(key, prefix);
+    return rest != NULL && *rest == '.' ? rest + 1 : NULL;
+}
+
+int workload_side(const char *key) {
+    for (int i = 0; i < LENGTH_SIDES; i++) {
+        const char *rest = name_behind(key, sides[i]);
+        if (rest != NULL && (*rest == '.' || *rest == '\0')) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 static int set_entry(struct workload *workload, const struct config *config,

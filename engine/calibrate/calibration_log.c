@@ -1,4 +1,5 @@
 #include "engine/calibrate/calibration_log.h"
+#include "sim/base/names.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,10 +24,7 @@ static int cannot_write(const struct calibration_log *log, struct err *err) {
 
 const char *calibration_log_path(const char *profile_path, char path[CALIBRATION_LOG_PATH_CHARS]) {
     static const char ending[] = ".csv";
-    size_t stem = strlen(profile_path), length = strlen(ending);
-    if (stem > length && strcmp(profile_path + stem - length, ending) == 0) {
-        stem -= length;
-    }
+    size_t stem = strlen(profile_path) - (name_ends(profile_path, ending) ? strlen(ending) : 0);
     snprintf(path, CALIBRATION_LOG_PATH_CHARS, "%.*s.log.csv", (int)stem, profile_path);
     return path;
 }

@@ -1,4 +1,5 @@
 #include "engine/weights/end_tokens.h"
+#include "engine/weights/weights.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -83,7 +84,7 @@ static int read_file(const char *folder, const char *name, const struct model *m
 int end_tokens_read(const char *weights, const struct model *model, struct end_tokens *out,
                     struct err *err) {
     *out = (struct end_tokens){0};
-    if (strncmp(weights, "random:", strlen("random:")) == 0) {
+    if (weights_seed(weights) != NULL) {
         return 0;
     }
     int status = read_file(weights, "generation_config.json", model, out, err);

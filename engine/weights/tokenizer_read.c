@@ -8,6 +8,7 @@
 
 #include "engine/weights/tokenizer_parts.h"
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/base/utf8.h"
 #include "sim/input/inputs.h"
 
@@ -18,6 +19,24 @@ static const char byte_level_split[] =
 static const char *type_of(const json_t *object) {
     const char *type = json_string_value(json_object_get(object, "type"));
     return type != NULL ? type : "";
+}
+
+/* Parts of a tokenizer that are known. */
+enum {
+    KIND_BPE,
+    KIND_SEQUENCE,
+    KIND_NFC,
+    KIND_SPLIT,
+    KIND_DIGITS,
+    KIND_BYTE_LEVEL,
+    KIND_TEMPLATE,
+};
+
+/* -1: of another kind, or of none. */
+static int kind_of(const json_t *object) {
+    static const char *const kinds[] = {"BPE",       "Sequence",           "NFC", "Split", "Digits",
+                                        "ByteLevel", "TemplateProcessing", NULL};
+    return name_find(kinds, type_of(object));
 }
 
 static bool is_true(const json_t *object, const char *key, bool otherwise) {
@@ -228,7 +247,7 @@ static int read_merges(struct tokenizer *t, const json_t *merges, const int16_t 
 
 static int read_model(struct tokenizer *t, const json_t *root, struct err *err) {
     const json_t *model = json_object_get(root, "model");
-    if (strcmp(type_of(model), "BPE") != 0) {
+    if (kind_of(model) != KIND_BPE) {
         return err_world(err, "%s: a model of type '%.32s' is not supported, byte-level BPE is",
                          t->path, type_of(model));
     }
@@ -293,13 +312,13 @@ static int read_normalizer(struct tokenizer *t, const json_t *normalizer, struct
     if (normalizer == NULL || json_is_null(normalizer)) {
         return 0;
     }
-    if (strcmp(type, "Sequence") == 0) {
+    if (kind_of(normalizer) == KIND_SEQUENCE) {
         const json_t *list = json_object_get(normalizer, "normalizers");
         int status = 0;
         for (size_t i = 0; status == 0 && i < json_array_size(list); i++) {
             const json_t *part = json_array_get(list, i);
             status =
-                strcmp(type_of(part), "Sequence") != 0
+                kind_of(part) != KIND_SEQUENCE
                     ? read_normalizer(t, part, err)
                     : err_world(err, "%s: a sequence of normalizers in another is not supported",
                                 t->path);
@@ -307,7 +326,7 @@ static int read_normalizer(struct tokenizer *t, const json_t *normalizer, struct
         return status;
     }
     t->is_nfc = true;
-    return strcmp(type, "NFC") == 0
+    return kind_of(normalizer) == KIND_NFC
                ? 0
                : err_world(err, "%s: the normalizer %.32s is not supported, NFC is", t->path, type);
 }
@@ -369,8 +388,10 @@ static int read_split(struct tokenizer *t, const json_t *split, struct err *err)
     const char *literal = json_string_value(json_object_get(pattern, "String"));
     const char *behavior = json_string_value(json_object_get(split, "behavior"));
     bool inverts = is_true(split, "invert", false);
-    bool removes = behavior != NULL && strcmp(behavior, "Removed") == 0;
-    if (!removes && (behavior == NULL || strcmp(behavior, "Isolated") != 0)) {
+    static const char *const behaviors[] = {"Isolated", "Removed", NULL};
+    int does = behavior != NULL ? name_find(behaviors, behavior) : -1;
+    bool removes = does == 1;
+    if (does < 0) {
         return err_world(err,
                          "%s: a split's behavior %.32s is not supported, Isolated and Removed are",
                          t->path, behavior != NULL ? behavior : "without a name");
@@ -386,14 +407,15 @@ static int read_split(struct tokenizer *t, const json_t *split, struct err *err)
 static int read_pre_tokenizer(struct tokenizer *t, const json_t *pre, bool *is_byte_level,
                               struct err *err) {
     const char *type = type_of(pre);
-    if (strcmp(type, "Split") == 0) {
+    int kind = kind_of(pre);
+    if (kind == KIND_SPLIT) {
         return read_split(t, pre, err);
     }
-    if (strcmp(type, "Digits") == 0) {
+    if (kind == KIND_DIGITS) {
         return add_split(t, is_true(pre, "individual_digits", false) ? "\\p{N}" : "\\p{N}+", false,
                          true, true, err);
     }
-    if (strcmp(type, "ByteLevel") != 0) {
+    if (kind != KIND_BYTE_LEVEL) {
         return err_world(
             err,
             "%s: the pre-tokenizer %.32s is not supported; Split, Digits and ByteLevel "
@@ -409,7 +431,7 @@ static int read_pre_tokenizer(struct tokenizer *t, const json_t *pre, bool *is_b
 }
 
 static int read_pre_tokenizers(struct tokenizer *t, const json_t *pre, struct err *err) {
-    bool is_byte_level = false, is_list = strcmp(type_of(pre), "Sequence") == 0;
+    bool is_byte_level = false, is_list = kind_of(pre) == KIND_SEQUENCE;
     const json_t *list = json_object_get(pre, "pretokenizers");
     size_t n = is_list ? json_array_size(list) : 1;
     int status = 0;
@@ -448,13 +470,12 @@ static int read_template(struct tokenizer *t, const json_t *processor, struct er
 }
 
 static int read_processor(struct tokenizer *t, const json_t *processor, struct err *err) {
-    const char *type = type_of(processor);
-    if (strcmp(type, "TemplateProcessing") == 0) {
+    if (kind_of(processor) == KIND_TEMPLATE) {
         return read_template(t, processor, err);
     }
     const json_t *list = json_object_get(processor, "processors");
     for (size_t i = 0; i < json_array_size(list); i++) {
-        if (strcmp(type_of(json_array_get(list, i)), "TemplateProcessing") == 0) {
+        if (kind_of(json_array_get(list, i)) == KIND_TEMPLATE) {
             return read_template(t, json_array_get(list, i), err);
         }
     }
@@ -468,11 +489,11 @@ static int read_root(struct tokenizer *t, const json_t *root, struct err *err) {
     status =
         status == 0 ? read_pre_tokenizers(t, json_object_get(root, "pre_tokenizer"), err) : status;
     status = status == 0 ? read_processor(t, json_object_get(root, "post_processor"), err) : status;
-    const char *decoder = type_of(json_object_get(root, "decoder"));
-    return status != 0 || strcmp(decoder, "ByteLevel") == 0
+    const json_t *decoder = json_object_get(root, "decoder");
+    return status != 0 || kind_of(decoder) == KIND_BYTE_LEVEL
                ? status
                : err_world(err, "%s: the decoder '%.32s' is not supported, ByteLevel is", t->path,
-                           decoder);
+                           type_of(decoder));
 }
 
 /* Takes `root`, NULL where it could not be read. */

@@ -11,6 +11,7 @@
 #include "engine/weights/safetensors.h"
 #include "kernels/bf16.h"
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
 #include "sim/model/ranks.h"
@@ -318,9 +319,7 @@ static int claim_part(void *context, const struct part *part) {
 
 /* Rotary frequencies, which some publish as a buffer, follow from its constants. */
 static bool is_rotary_buffer(const char *name) {
-    static const char ending[] = "rotary_emb.inv_freq";
-    size_t length = strlen(name), n = sizeof ending - 1;
-    return length >= n && strcmp(name + length - n, ending) == 0;
+    return name_ends(name, "rotary_emb.inv_freq");
 }
 
 /* A checkpoint with more layers, biases, head norms or anything else than the model is another
@@ -385,6 +384,10 @@ static int read_files(struct reading *r) {
 
 /* ---- opening ---- */
 
+const char *weights_seed(const char *source) {
+    return name_behind(source, "random:");
+}
+
 /* "random" alone is a folder only where there is one. */
 static bool lacks_seed(const char *source) {
     return strcmp(source, "random") == 0 && access(source, F_OK) != 0;
@@ -392,10 +395,10 @@ static bool lacks_seed(const char *source) {
 
 static int fill(struct weights *weights, const struct checkpoint_family *family, const char *source,
                 struct err *err) {
-    static const char random_prefix[] = "random:";
-    if (strncmp(source, random_prefix, sizeof random_prefix - 1) == 0) {
+    const char *seed = weights_seed(source);
+    if (seed != NULL) {
         struct drawing drawing = {.weights = weights, .err = err};
-        if (!num_u64(source + sizeof random_prefix - 1, UINT64_MAX, &drawing.seed)) {
+        if (!num_u64(seed, UINT64_MAX, &drawing.seed)) {
             return err_usage(err,
                              "weights '%s': random weights are written random:SEED, a whole number",
                              source);

@@ -45,6 +45,9 @@ struct weight_constants {
 int weight_layout_make(struct weight_layout *layout, const struct model *model,
                        enum kernel_dtype dtype, struct err *err);
 
+/* SEED of `random:SEED`, which asks for random weights; NULL where `source` is a folder. */
+const char *weights_seed(const char *source);
+
 static inline bool weight_is_per_layer(enum weight_slot slot) {
     return slot >= WEIGHT_ATTENTION_NORM;
 }

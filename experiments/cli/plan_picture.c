@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
 
@@ -36,17 +37,16 @@ struct canvas {
 };
 
 int plan_picture_check(const struct options *options, bool compares, struct err *err) {
-    const char *path = options_text(options, "picture"), *dot;
+    const char *path = options_text(options, "picture");
     if (path == NULL) {
         return 0;
     }
     if (compares) {
         return err_usage(err, "--picture draws one plan: name one planner instead of all");
     }
-    dot = strrchr(path, '.');
-    return dot == NULL || strcmp(dot, ".svg") != 0
-               ? err_usage(err, "'%s': a picture is a file that ends in .svg", path)
-               : output_may_replace(path, "<svg", "an SVG", err);
+    return name_ends(path, ".svg")
+               ? output_may_replace(path, "<svg", "an SVG", err)
+               : err_usage(err, "'%s': a picture is a file that ends in .svg", path);
 }
 
 static double x_of(const struct canvas *c, double time) {

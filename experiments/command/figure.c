@@ -48,8 +48,7 @@ static void add_path(struct paths *paths, const char *path) {
 }
 
 static bool is_path(const char *word) {
-    size_t length = strlen(word);
-    return strchr(word, '/') != NULL || (length > 4 && strcmp(word + length - 4, ".ini") == 0);
+    return strchr(word, '/') != NULL || name_ends(word, ".ini");
 }
 
 /* The name of a study: its file's, without folder and suffix. */

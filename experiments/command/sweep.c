@@ -62,10 +62,6 @@ static int unknown_key(const struct config *config, const struct config_entry *e
     char place[1024];
     const char *near = name_nearest(entry->key, axis_keys);
     config_place(config, entry, place, sizeof place);
-    if (strcmp(entry->section, "sweep") != 0) {
-        return err_usage(err, "%s: found section [%s], expected [sweep] only", place,
-                         entry->section);
-    }
     return err_usage(err, "%s: a sweep has no key '%s'%s%s%s", place, entry->key,
                      near != NULL ? "; did you mean '" : " (set.KEY sets a key of the system",
                      near != NULL ? near : "", near != NULL ? "'?" : ")");
@@ -79,15 +75,17 @@ static int read_axis(const struct config *config, const struct config_entry *ent
     }
     struct axis *axis = &sweep->axes[sweep->n_axes];
     config_place(config, entry, axis->place, sizeof axis->place);
-    if (strncmp(entry->key, "set.", 4) == 0 && strcmp(entry->section, "sweep") == 0) {
+    const char *setting = name_behind(entry->key, "set.");
+    if (strcmp(entry->section, "sweep") != 0) {
+        return err_usage(err, "%s: found section [%s], expected [sweep] only", axis->place,
+                         entry->section);
+    }
+    if (setting != NULL) {
         axis->kind = AXIS_SET;
-        snprintf(axis->name, sizeof axis->name, "%s", entry->key + 4);
+        snprintf(axis->name, sizeof axis->name, "%s", setting);
     } else {
-        int kind = 0;
-        while (axis_keys[kind] != NULL && strcmp(axis_keys[kind], entry->key) != 0) {
-            kind++;
-        }
-        if (axis_keys[kind] == NULL || strcmp(entry->section, "sweep") != 0) {
+        int kind = name_find(axis_keys, entry->key);
+        if (kind < 0) {
             return unknown_key(config, entry, err);
         }
         axis->kind = (enum axis_kind)kind;

@@ -9,28 +9,23 @@
 #include "experiments/run/compose_impl.h"
 #include "experiments/run/traffic.h"
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/cost/transfer.h"
 #include "traces/reader.h"
 
-static const char workload_prefix[] = "workload.";
-
-static bool is_of_workload(const struct setting *setting) {
-    return strncmp(setting->key, workload_prefix, sizeof workload_prefix - 1) == 0;
-}
-
-/* The GPU that a transferred profile is for begins its source: "GPU, scaled from ...". */
-static bool is_source_for(const char *source, const char *gpu) {
-    return strncmp(source, gpu, strlen(gpu)) == 0 && source[strlen(gpu)] == ',';
+/* KEY of workload.KEY; NULL for a key of the system. */
+static const char *workload_key(const struct setting *setting) {
+    return name_behind(setting->key, "workload.");
 }
 
 int compose_check_profile(const struct profile *profile, const char *path, const struct gpu *gpu,
                           struct err *err) {
     if (profile_kind(profile) == PROVENANCE_TRANSFERRED) {
-        const char *source = profile_source(profile);
-        return is_source_for(source, gpu->name)
+        const char *target = profile_note(profile, "for");
+        return target != NULL && strcmp(target, gpu->name) == 0
                    ? 0
-                   : err_usage(err, "%s is a profile for %.*s, not for %s", path,
-                               (int)strcspn(source, ","), source, gpu->name);
+                   : err_usage(err, "%s is a profile for %s, not for %s", path,
+                               target != NULL ? target : "a GPU that it does not name", gpu->name);
     }
     const char *title = profile_note(profile, "gpu");
     return title == NULL || strcmp(title, gpu->title) == 0
@@ -80,10 +75,9 @@ static int open_workload(const struct run_request *request, struct composition *
     uint32_t n = 0;
     for (uint32_t i = 0; i < request->n_settings; i++) {
         const struct setting *setting = &request->settings[i];
-        if (is_of_workload(setting)) {
+        if (workload_key(setting) != NULL) {
             settings[n] = *setting;
-            snprintf(settings[n++].key, sizeof settings->key, "%s",
-                     setting->key + sizeof workload_prefix - 1);
+            snprintf(settings[n++].key, sizeof settings->key, "%s", workload_key(setting));
         }
     }
     int status = traffic_open(request->workload, settings, n, &options, text, out, err);
@@ -116,7 +110,7 @@ int compose_open_system(const struct run_request *request, struct composition *c
     struct setting *settings = mem_zeroed(request->n_settings + 1, sizeof *settings);
     uint32_t n = 0;
     for (uint32_t i = 0; i < request->n_settings; i++) {
-        if (!is_of_workload(&request->settings[i])) {
+        if (workload_key(&request->settings[i]) == NULL) {
             settings[n++] = request->settings[i];
         }
     }

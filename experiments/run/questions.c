@@ -7,6 +7,7 @@
 
 #include "analysis/summary.h"
 #include "engine/text/answer.h"
+#include "engine/weights/weights.h"
 #include "sim/base/mem.h"
 #include "sim/input/inputs.h"
 
@@ -53,7 +54,7 @@ void questions_close(struct questions *q) {
 /* Where texts find their tokenizer; NULL: nowhere. */
 static const char *folder_of(const struct questions *q) {
     const char *weights = q->request.weights;
-    bool is_folder = weights != NULL && strncmp(weights, "random:", strlen("random:")) != 0;
+    bool is_folder = weights != NULL && weights_seed(weights) == NULL;
     return q->request.tokenizer != NULL ? q->request.tokenizer : is_folder ? weights : NULL;
 }
 

@@ -1,4 +1,5 @@
 #include "experiments/run/traffic.h"
+#include "sim/base/names.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +10,6 @@
 #include "traces/generate.h"
 
 enum { PATH_CHARS = 4096 };
-
-static bool is_trace(const char *name) {
-    const char *dot = strrchr(name, '.');
-    bool is_path = dot != NULL || strchr(name, '/') != NULL;
-    return is_path && (dot == NULL || strcmp(dot, ".ini") != 0);
-}
 
 /* The INI that replays a trace as it stands. */
 static int config_of_trace(const char *path, struct config *out, struct err *err) {
@@ -49,8 +44,8 @@ static bool names_a_file(const char *name) {
 
 static int read_config(const char *name, struct config *out, struct err *err) {
     char path[PATH_CHARS];
-    return is_trace(name) ? config_of_trace(name, out, err)
-                          : config_read(file_of(name, path, sizeof path), out, err);
+    return workload_is_trace(name) ? config_of_trace(name, out, err)
+                                   : config_read(file_of(name, path, sizeof path), out, err);
 }
 
 static void drop(struct config *config, const char *key, bool is_prefix) {
@@ -74,67 +69,62 @@ static char *copy(const char *text) {
     return made;
 }
 
-/* Line 0 marks what the command line says. */
-static void replace(struct config *config, const char *key, const char *value) {
+static void replace(struct config *config, const char *key, const char *value, const char *place) {
     drop(config, key, false);
     config->entries = mem_resized(config->entries, config->n_entries + 1, sizeof *config->entries);
     config->entries[config->n_entries++] =
-        (struct config_entry){copy("workload"), copy(key), copy(value), 0};
+        (struct config_entry){copy("workload"), copy(key), copy(value), 0, place};
 }
 
 /* The parameter that follows says which model it is of. */
-static void put_model(struct config *config, const char *key, const char *model) {
+static void put_model(struct config *config, const char *key, const char *model,
+                      const char *place) {
     const struct config_entry *entry = config_find(config, "workload", key);
     if (entry == NULL || strcmp(entry->value, model) != 0) {
-        replace(config, key, model);
+        replace(config, key, model, place);
+    }
+}
+
+/* Keys that say more than themselves. */
+enum { ARRIVALS, LENGTHS, OUTPUT_TOKENS, ANSWER_TOKENS, ANSWER_SHARE };
+static const char *const keys[] = {"arrivals",      "lengths",      "output.tokens",
+                                   "answer.tokens", "answer.share", NULL};
+
+static void apply_arrivals(struct config *config, const struct setting *setting) {
+    const struct process *process = process_find(setting->value);
+    drop(config, "arrivals.", true);
+    if (process != NULL && !process->has_rate) {
+        drop(config, "rate", false);
+    }
+    if (strcmp(setting->value, "trace") != 0) {
+        drop(config, "provenance.arrivals", false);
+    } else if (config_find(config, "workload", "provenance.arrivals") == NULL) {
+        replace(config, "provenance.arrivals", "traced", setting->place);
     }
 }
 
 static void apply(struct config *config, const struct setting *setting) {
-    if (strcmp(setting->key, "arrivals") == 0) {
-        bool replays = strcmp(setting->value, "trace") == 0;
-        const struct process *process = process_find(setting->value);
-        drop(config, "arrivals.", true);
-        if (process != NULL && !process->has_rate) {
-            drop(config, "rate", false);
-        }
-        if (!replays) {
-            drop(config, "provenance.arrivals", false);
-        } else if (config_find(config, "workload", "provenance.arrivals") == NULL) {
-            replace(config, "provenance.arrivals", "traced");
-        }
+    const char *key = setting->key, *place = setting->place;
+    int what = name_find(keys, key), side = workload_side(key);
+    if (what == ARRIVALS) {
+        apply_arrivals(config, setting);
     }
     const struct config_entry *output = config_find(config, "workload", "output");
     /* What is stated is stated of lengths that are not fixed. */
-    bool stays_fixed = strcmp(setting->key, "output.tokens") == 0 && output != NULL &&
-                       strcmp(output->value, "fixed") == 0;
-    bool changes_lengths = !stays_fixed && (strncmp(setting->key, "input", 5) == 0 ||
-                                            strncmp(setting->key, "output", 6) == 0 ||
-                                            strcmp(setting->key, "lengths") == 0);
-    if (changes_lengths) {
+    bool stays_fixed =
+        what == OUTPUT_TOKENS && output != NULL && strcmp(output->value, "fixed") == 0;
+    if (!stays_fixed && (side == LENGTH_INPUT || side == LENGTH_OUTPUT || what == LENGTHS)) {
         /* What the file says of its lengths no longer holds. */
-        replace(config, "provenance.lengths", "assumed");
+        replace(config, "provenance.lengths", "assumed", place);
         drop(config, "note", false);
     }
-    if (strncmp(setting->key, "answer", 6) == 0) {
-        replace(config, "provenance.answers", "assumed");
+    if (side == LENGTH_ANSWER) {
+        replace(config, "provenance.answers", "assumed", place);
     }
-    if (strcmp(setting->key, "answer.tokens") == 0) {
-        put_model(config, "answer", "fixed");
-    } else if (strcmp(setting->key, "answer.share") == 0) {
-        put_model(config, "answer", "share");
+    if (what == ANSWER_TOKENS || what == ANSWER_SHARE) {
+        put_model(config, "answer", what == ANSWER_TOKENS ? "fixed" : "share", place);
     }
-    replace(config, setting->key, setting->value);
-}
-
-/* "PATH:0: ..." is the command line's fault, not the file's. */
-static void blame_command_line(const char *path, const struct setting *setting, struct err *err) {
-    size_t length = strlen(path);
-    if (strncmp(err->text, path, length) == 0 && strncmp(err->text + length, ":0: ", 4) == 0) {
-        char text[sizeof err->text];
-        snprintf(text, sizeof text, "%s: %.800s", setting->place, err->text + length + 4);
-        memcpy(err->text, text, sizeof text);
-    }
+    replace(config, key, setting->value, place);
 }
 
 static void write_text(const struct config *config, FILE *text) {
@@ -164,9 +154,6 @@ int traffic_open(const char *name, const struct setting *settings, uint32_t n_se
     }
     if (n_settings > 0) {
         status = workload_from_config(&config, name, options, out, err);
-        if (status != 0) {
-            blame_command_line(config.path, &settings[n_settings - 1], err);
-        }
     }
     if (status == 0 && text != NULL) {
         write_text(&config, text);

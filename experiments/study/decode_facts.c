@@ -1,4 +1,5 @@
 #include "experiments/study/decode_facts.h"
+#include "sim/base/names.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -316,23 +317,29 @@ static int decoder_of(const struct decode_trace *trace, struct rollout_rule *rul
     return status;
 }
 
+/* Caches whose blocks are played otherwise than whole. */
+enum { CACHE_FOCUS, CACHE_NEIGHBOUR, CACHE_DELAYED };
+static const char *const caches[] = {"focus", "neighbour", "delayed", NULL};
+
+/* By enum focus_history. */
+static const char *const histories[] = {"block", "mean", "ema", NULL};
+
 int facts_rule(const struct decode_trace *trace, struct rollout_rule *rule, struct err *err) {
     const char *cache = decode_trace_about(trace, "cache");
-    const char *history = decode_trace_about(trace, "cache.history");
+    int past = name_find(histories, decode_trace_about(trace, "cache.history"));
     *rule = (struct rollout_rule){.block_tokens = decode_trace_block_tokens(trace)};
     if (rule->block_tokens > ROLLOUT_MOST_POSITIONS) {
         return cannot_follow(trace, "block_tokens", err);
     }
-    rule->evicts = strcmp(cache, "focus") == 0;
-    rule->cache = rule->evicts || strcmp(cache, "neighbour") == 0 ? BLOCK_NEIGHBOUR
-                  : strcmp(cache, "delayed") == 0                 ? BLOCK_DELAYED
-                                                                  : BLOCK_WHOLE;
+    int kind = name_find(caches, cache);
+    rule->evicts = kind == CACHE_FOCUS;
+    rule->cache = kind == CACHE_FOCUS || kind == CACHE_NEIGHBOUR ? BLOCK_NEIGHBOUR
+                  : kind == CACHE_DELAYED                        ? BLOCK_DELAYED
+                                                                 : BLOCK_WHOLE;
     rule->focus = (struct focus_rule){
         .alpha = about_number(trace, "cache.alpha", 1.5),
         .std_alone = strcmp(decode_trace_about(trace, "cache.surge"), "std") == 0,
-        .history = strcmp(history, "ema") == 0    ? FOCUS_EMA
-                   : strcmp(history, "mean") == 0 ? FOCUS_MEAN
-                                                  : FOCUS_MEAN_OF_BLOCK,
+        .history = past >= 0 ? (enum focus_history)past : FOCUS_MEAN_OF_BLOCK,
         .ema_weight = about_number(trace, "cache.ema_weight", 0.5)};
     return decoder_of(trace, rule, err);
 }

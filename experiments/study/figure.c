@@ -14,14 +14,6 @@ static const char *const kind_words[] = {"lines", "bars", "stacked", "table", NU
 enum { KIND_TABLE = 3 }; /* the others are enum panel_kind */
 static const char *const style_words[] = {"both", "line", "points", "steps", "dashed", NULL};
 
-static int word_index(const char *const *words, const char *word) {
-    int i = 0;
-    while (words[i] != NULL && strcmp(words[i], word) != 0) {
-        i++;
-    }
-    return words[i] != NULL ? i : -1;
-}
-
 /* ---- keys of [figure] ---- */
 
 static const char *text_of(const struct study *study, const char *key) {
@@ -45,7 +37,7 @@ static int check_keys(const struct study *study, struct err *err) {
     char place[256];
     double number;
     const char *kind = study_text(study, "kind", place);
-    if (kind == NULL || word_index(kind_words, kind) < 0) {
+    if (kind == NULL || name_find(kind_words, kind) < 0) {
         char hint[NAME_HINT_CHARS];
         return kind == NULL ? err_usage(err, "%s: [figure] lacks 'kind'", study->configs[0].path)
                             : err_usage(err, "%s: '%s' is not lines, bars, stacked or table%s",
@@ -67,7 +59,7 @@ static int check_keys(const struct study *study, struct err *err) {
 }
 
 bool study_is_table(const struct study *study) {
-    return word_index(kind_words, text_of(study, "kind")) == KIND_TABLE;
+    return name_find(kind_words, text_of(study, "kind")) == KIND_TABLE;
 }
 
 int study_ask(const struct study *study, struct tables *tables, struct err *err) {
@@ -176,7 +168,7 @@ static void lay_series(const char *name, const json_t *rows, const struct panel 
             (struct plot_point){number_at(row, "x"), number_at(row, "y"), number_at(row, "low"),
                                 number_at(row, "high"), number_at(row, "paper")};
     }
-    int style = word_index(style_words, word_at(json_array_get(rows, 0), "style"));
+    int style = name_find(style_words, word_at(json_array_get(rows, 0), "style"));
     *out = (struct plot_series){.name = name,
                                 .points = points,
                                 .n = n,
@@ -192,7 +184,7 @@ static void lay_panel(const struct study *study, const char *title, json_t *seri
     for (size_t i = 0; i < n; i++) {
         texts[i] = json_string_value(json_array_get(categories, i));
     }
-    *out = (struct panel){.kind = (enum panel_kind)word_index(kind_words, text_of(study, "kind")),
+    *out = (struct panel){.kind = (enum panel_kind)name_find(kind_words, text_of(study, "kind")),
                           .title = title,
                           .x_label = text_of(study, "x_label"),
                           .y_label = y_label != NULL ? y_label : title,

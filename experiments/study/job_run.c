@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "analysis/store.h"
+#include "engine/weights/weights.h"
 #include "experiments/cli/asked.h"
 #include "experiments/run/compose.h"
 #include "experiments/study/jobs.h"
@@ -27,7 +28,7 @@ struct live_paths {
 
 static const char *path_of(const json_t *args, const char *key, char path[1024]) {
     const char *given = job_text(args, key);
-    bool is_path = given != NULL && strncmp(given, "random:", strlen("random:")) != 0;
+    bool is_path = given != NULL && weights_seed(given) == NULL;
     return is_path ? job_path(path, 1024, given) : given;
 }
 

@@ -1,4 +1,5 @@
 #include "experiments/study/jobs.h"
+#include "sim/base/names.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -56,22 +57,27 @@ const char *job_path(char *path, size_t size, const char *name) {
     return data_path(path, size, name);
 }
 
+const char *job_setting(const char *key) {
+    return name_behind(key, "set ");
+}
+
 int job_settings(const json_t *args, struct setting out[JOB_MOST_SETTINGS], uint32_t *n,
                  struct err *err) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)args, key, value) {
         const char *text = job_text(args, key);
-        if (strncmp(key, "set ", 4) != 0 || text == NULL) {
+        const char *name = job_setting(key);
+        if (name == NULL || text == NULL) {
             continue;
         }
         if (*n == JOB_MOST_SETTINGS) {
             return err_usage(err, "a run has at most %d settings", JOB_MOST_SETTINGS);
         }
         struct setting *setting = &out[(*n)++];
-        snprintf(setting->key, sizeof setting->key, "%s", key + 4);
+        snprintf(setting->key, sizeof setting->key, "%s", name);
         snprintf(setting->value, sizeof setting->value, "%s", text);
-        snprintf(setting->place, sizeof setting->place, "set %s of the study", key + 4);
+        snprintf(setting->place, sizeof setting->place, "set %s of the study", name);
     }
     return 0;
 }

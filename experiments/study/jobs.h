@@ -39,6 +39,9 @@ int job_whole(const json_t *args, const char *key, uint64_t max, uint64_t *out, 
 
 /* The settings among them, each as "set KEY". */
 enum { JOB_MOST_SETTINGS = 64 };
+/* KEY of `set KEY`; NULL where a study's key is another one. */
+const char *job_setting(const char *key);
+
 int job_settings(const json_t *args, struct setting out[JOB_MOST_SETTINGS], uint32_t *n,
                  struct err *err);
 

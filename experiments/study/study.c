@@ -62,16 +62,17 @@ static struct list *find_list(const struct study_table *table, const char *name)
     return NULL;
 }
 
+static bool is_of_seeds(const struct list *list) {
+    return strcmp(list->name, "seed") == 0;
+}
+
 static bool is_among(const char *const *names, const char *name) {
-    while (names != NULL && *names != NULL && strcmp(*names, name) != 0) {
-        names++;
-    }
-    return names != NULL && *names != NULL;
+    return names != NULL && name_find(names, name) >= 0;
 }
 
 static bool knows(const struct job *job, const char *key) {
     return is_among(job->required, key) || is_among(job->optional, key) ||
-           (job->takes_settings && strncmp(key, "set ", 4) == 0);
+           (job->takes_settings && job_setting(key) != NULL);
 }
 
 /* ---- reading ---- */
@@ -155,6 +156,11 @@ static struct study_table *table_of(struct study *study, const struct job *job, 
     return table;
 }
 
+/* NAME of an entry in [select NAME]; NULL elsewhere. */
+static const char *selected_of(const struct config_entry *entry) {
+    return name_behind(entry->section, "select ");
+}
+
 static const char *const figure_keys[] = {
     "title",  "note",    "kind",     "query", "x_label", "y_label", "log_x", "log_y",
     "values", "y_line",  "y_min",    "y_max", "same_y",  "columns", "width", "paper",
@@ -165,7 +171,7 @@ static int take_config(const struct config *config, struct study *study, struct 
         const struct config_entry *entry = &config->entries[i];
         const char *name = NULL;
         const struct job *job = job_of(entry->section, &name);
-        bool is_select = strncmp(entry->section, "select ", 7) == 0;
+        bool is_select = selected_of(entry) != NULL;
         if (job != NULL) {
             if (take_list(config, entry, table_of(study, job, name), err) != 0) {
                 return (int)err->kind;
@@ -291,7 +297,7 @@ static int count_places(struct study *study, struct err *err) {
         for (size_t l = 0; l < table->n_lists; l++) {
             const struct list *list = &table->lists[l];
             table->n_places *= list->of[0] == '\0' ? list->n : 1;
-            table->n_seeds = strcmp(list->name, "seed") == 0 ? list->n : table->n_seeds;
+            table->n_seeds = is_of_seeds(list) ? list->n : table->n_seeds;
             if (table->n_places > MOST_PLACES) {
                 return err_usage(err, "%s: [%s] has more than %d combinations",
                                  study->configs[0].path, table->name, MOST_PLACES);
@@ -378,10 +384,15 @@ struct effort {
     void *state;
 };
 
+/* The column that holds a key's values. */
+static const char *column_of(const char *name) {
+    const char *key = job_setting(name);
+    return key != NULL ? key : name;
+}
+
 static void put(const char *name, const char *word, json_t *args, json_t *row) {
-    const char *plain = strncmp(name, "set ", 4) == 0 ? name + 4 : name;
     json_object_set_new(args, name, json_string(word));
-    json_object_set_new(row, plain, job_cell(word));
+    json_object_set_new(row, column_of(name), job_cell(word));
 }
 
 /* The places in each list of the combination `at`: seeds vary fastest, then the last list. */
@@ -389,7 +400,7 @@ static void find_indices(const struct study_table *table, size_t at, size_t inde
     size_t rest = at / table->n_seeds;
     for (size_t l = table->n_lists; l-- > 0;) {
         const struct list *list = &table->lists[l];
-        bool is_seed = strcmp(list->name, "seed") == 0;
+        bool is_seed = is_of_seeds(list);
         if (list->of[0] == '\0') {
             index[l] = is_seed ? at % table->n_seeds : rest % list->n;
             rest /= is_seed ? 1 : list->n;
@@ -407,8 +418,7 @@ static void make_row(const struct study_table *table, size_t at, json_t *args, j
         put(list->name, list->words[i], args, row);
         if (of == list) {
             char name[96];
-            snprintf(name, sizeof name, "%s_n",
-                     strncmp(list->name, "set ", 4) == 0 ? list->name + 4 : list->name);
+            snprintf(name, sizeof name, "%s_n", column_of(list->name));
             json_object_set_new(row, name, json_integer((json_int_t)i));
         }
         if (strcmp(list->name, table->x) == 0) {
@@ -514,8 +524,8 @@ int study_select(const struct study *study, struct tables *tables, struct err *e
         for (size_t i = 0; i < config->n_entries && err->kind == ERR_NONE; i++) {
             const struct config_entry *entry = &config->entries[i];
             char place[256];
-            if (strncmp(entry->section, "select ", 7) == 0) {
-                tables_keep(tables, entry->section + 7, entry->value,
+            if (selected_of(entry) != NULL) {
+                tables_keep(tables, selected_of(entry), entry->value,
                             config_place(config, entry, place, sizeof place), err);
             }
         }

@@ -1,8 +1,8 @@
 /* A study: one INI file that says what to run and what to draw of it.
  *
- *   [figure]    what is drawn: a query over the tables below, how it looks, and what a paper
- * printed [JOB]       a table, called JOB, of a job (jobs.h); [JOB NAME] is called NAME [select
- * NAME]  a table of what `query` answers over the tables before it
+ *   [figure]       what is drawn: a query over the tables below, its looks, a paper's numbers
+ *   [JOB]          a table, called JOB, of a job (jobs.h); [JOB NAME] is called NAME
+ *   [select NAME]  a table of what `query` answers over the tables before it
  *
  * A job's keys have lists of values; it is done for every combination, the last key varying
  * fastest, but `seed` behind all of them. Each row has, besides what was found, every key's value,

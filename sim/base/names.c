@@ -15,6 +15,16 @@ int name_find(const char *const *names, const char *word) {
     return -1;
 }
 
+const char *name_behind(const char *text, const char *prefix) {
+    size_t n = strlen(prefix);
+    return strncmp(text, prefix, n) == 0 ? text + n : NULL;
+}
+
+bool name_ends(const char *text, const char *ending) {
+    size_t length = strlen(text), n = strlen(ending);
+    return length > n && strcmp(text + length - n, ending) == 0;
+}
+
 static size_t edit_distance(const char *a, const char *b) {
     size_t row[NAME_CHARS + 1];
     size_t n = strlen(b);

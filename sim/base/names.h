@@ -2,10 +2,17 @@
 #ifndef UNMASK_SIM_BASE_NAMES_H
 #define UNMASK_SIM_BASE_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The index of `word` among `names`, which end with NULL; -1 where it is none of them. */
 int name_find(const char *const *names, const char *word);
+
+/* What stands behind `prefix`, NULL where `text` does not begin with it. */
+const char *name_behind(const char *text, const char *prefix);
+
+/* Whether `text` is longer than `ending` and ends with it. */
+bool name_ends(const char *text, const char *ending);
 
 /* The known name nearest to `word` by edit distance, or NULL when none is near. `names` ends with
  * NULL. */

@@ -7,6 +7,7 @@
 #include "sim/cache/exact.h"
 #include "sim/decode/focus.h"
 
+/* The last two in the order of their enums. */
 static const char *const threshold_words[] = {"mean-std", "std", NULL};
 static const char *const choice_words[] = {"surge", "top", "random", "bottom", NULL};
 static const char *const history_words[] = {"block", "mean", "ema", NULL};
@@ -35,13 +36,11 @@ static const struct param params[] = {
 
 static struct focus_rule rule_of(const void *opaque) {
     const struct state *state = opaque;
-    static const enum focus_history histories[] = {FOCUS_MEAN_OF_BLOCK, FOCUS_MEAN, FOCUS_EMA};
-    static const enum focus_choice choices[] = {FOCUS_SURGE, FOCUS_TOP, FOCUS_RANDOM, FOCUS_BOTTOM};
-    return (struct focus_rule){.choice = choices[state->choice],
+    return (struct focus_rule){.choice = (enum focus_choice)state->choice,
                                .k = state->k,
                                .alpha = state->alpha,
                                .std_alone = state->surge == 1,
-                               .history = histories[state->history],
+                               .history = (enum focus_history)state->history,
                                .ema_weight = state->ema_weight};
 }
 

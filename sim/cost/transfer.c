@@ -104,16 +104,17 @@ static void scale_rows(const struct profile *donor, const struct sides *sides, e
     }
 }
 
-/* From which profile and by which rule, for a file of it. */
+/* For which GPU, from which profile and by which rule, for a file of it. */
 static void note_origin(const struct profile *donor, const struct transfer_side *from,
-                        struct profile *target) {
+                        const struct transfer_side *to, struct profile *target) {
     static const char rule[] =
         "time above the operator's shortest row x ratio of roofline times at the rates both GPUs "
         "reach; products and full attention at equal waves of tiles; collectives by the "
         "links' data sheets; host terms as measured beside the donor";
     const struct {
         const char *key, *value;
-    } notes[] = {{"donor", from->gpu},
+    } notes[] = {{"for", to->gpu},
+                 {"donor", from->gpu},
                  {"donor_kind", provenance_words[donor->kind]},
                  {"donor_file", donor->path},
                  {"rule", rule}};
@@ -139,7 +140,7 @@ struct profile *profile_transfer(const struct profile *donor, const struct trans
     snprintf(source, sizeof source, "%s, scaled from %s by the rates both reach: %s", to->gpu,
              from->gpu, donor->source);
     struct profile *target = profile_copy(donor, source, peaks);
-    note_origin(donor, from, target);
+    note_origin(donor, from, to, target);
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         scale_rows(donor, &sides, (enum profile_op)op, &target->ops[op]);
     }

@@ -53,13 +53,8 @@ static void drop_texts(struct kept *until) {
     }
 }
 
-static bool ends_with(const char *text, const char *ending) {
-    size_t length = strlen(text), n = strlen(ending);
-    return length > n && strcmp(text + length - n, ending) == 0;
-}
-
 bool catalogue_is_path(const char *name) {
-    return strchr(name, '/') != NULL || ends_with(name, ".ini") || ends_with(name, ".json");
+    return strchr(name, '/') != NULL || name_ends(name, ".ini") || name_ends(name, ".json");
 }
 
 /* ---- one file ---- */

@@ -78,8 +78,8 @@ static int take_entry(void *user, const char *section, const char *key, const ch
         size_t room = 2 * config->n_entries + 1;
         config->entries = mem_resized(config->entries, room, sizeof *config->entries);
     }
-    config->entries[config->n_entries++] =
-        (struct config_entry){mem_text(section), mem_text(key), mem_text(value), reader->line};
+    config->entries[config->n_entries++] = (struct config_entry){
+        mem_text(section), mem_text(key), mem_text(value), reader->line, NULL};
     return 1;
 }
 
@@ -153,6 +153,10 @@ const struct config_entry *config_find(const struct config *config, const char *
 
 const char *config_place(const struct config *config, const struct config_entry *entry, char *text,
                          size_t size) {
-    snprintf(text, size, "%s:%d", config->path, entry->line);
+    if (entry->place != NULL) {
+        snprintf(text, size, "%s", entry->place);
+    } else {
+        snprintf(text, size, "%s:%d", config->path, entry->line);
+    }
     return text;
 }

@@ -13,6 +13,7 @@
 struct config_entry {
     char *section, *key, *value; /* owned by the config; section "" before the first header */
     int line;
+    const char *place; /* who says so where the file does not; NULL: the file. Borrowed */
 };
 
 struct config {
@@ -32,7 +33,7 @@ void config_fini(struct config *config);
 const struct config_entry *config_find(const struct config *config, const char *section,
                                        const char *key);
 
-/* "path:line" of an entry, for err sentences. Returns `text`. */
+/* "path:line" of an entry, or its place, for err sentences. Returns `text`. */
 const char *config_place(const struct config *config, const struct config_entry *entry, char *text,
                          size_t size);
 

@@ -1,4 +1,5 @@
 #include "sim/model/model.h"
+#include "sim/base/names.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -160,8 +161,7 @@ static const struct catalogue_text texts[] = {
 };
 
 static bool is_config(const char *path) {
-    size_t length = strlen(path), n = strlen(".json");
-    return length > n && strcmp(path + length - n, ".json") == 0;
+    return name_ends(path, ".json");
 }
 
 static struct catalogue models = {

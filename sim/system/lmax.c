@@ -1,4 +1,5 @@
 #include "sim/system/lmax.h"
+#include "sim/base/names.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +15,9 @@ const char *const lmax_bound_names[N_LMAX_BOUNDS] = {"attention", "FFN", "logits
                                                      "nothing"};
 
 int share_of_index(const char *word) {
-    return strcmp(word, "canvas") == 0   ? SHARE_OF_CANVAS
-           : strcmp(word, "output") == 0 ? SHARE_OF_OUTPUT
-                                         : -1;
+    static const char *const words[] = {
+        [SHARE_OF_CANVAS] = "canvas", [SHARE_OF_OUTPUT] = "output", NULL};
+    return name_find(words, word);
 }
 
 double lmax_inflation(const struct step_memory *step) {

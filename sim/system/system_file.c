@@ -129,7 +129,7 @@ void system_warn_of_settings(const struct system *s, struct warnings *warnings) 
                      model->assumed, model->family);
     }
     for (uint32_t i = 0; i < s->n_applied; i++) {
-        if (strncmp(s->applied[i].key, "model.", strlen("model.")) == 0) {
+        if (name_behind(s->applied[i].key, "model.") != NULL) {
             warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN, "%s of %s is set to %s",
                          s->applied[i].key, model->name, s->applied[i].value);
         }
@@ -156,7 +156,7 @@ static int take_entry(struct system *s, const struct config *config, const struc
     if (at != NULL && strcmp(at + 1, s->gpu->name) != 0) {
         return gpu_check_name(at + 1, err);
     }
-    if (strncmp(setting.key, assumed_prefix, strlen(assumed_prefix)) == 0) {
+    if (name_behind(setting.key, assumed_prefix) != NULL) {
         return take_assumption(s, &setting, err);
     }
     int status = system_expand(s, constants, &setting, err);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/cost/roofline.h"
 #include "sim/cost/transfer.h"
 #include "sim/decode/block.h"
@@ -24,7 +25,7 @@ char *system_text(const struct system *s) {
     FILE *text = mem_stream(&bytes, &size);
     fprintf(text, "model = %s\n", s->model->path != NULL ? s->model->path : s->model->name);
     for (uint32_t i = 0; i < s->n_applied; i++) {
-        if (strncmp(s->applied[i].key, "model.", strlen("model.")) == 0) {
+        if (name_behind(s->applied[i].key, "model.") != NULL) {
             fprintf(text, "%s = %s\n", s->applied[i].key, s->applied[i].value);
         }
     }

@@ -241,7 +241,7 @@ TEST(a_profile_of_another_gpu_or_element_is_refused) {
     free(PRINTS("run", "--gpu", "a100-80g", "--model", "llada-tiny", "--requests", "20",
                 "--profile", other));
     const char *scaled = commented("scaled.csv", "# kind: transferred\n"
-                                                 "# source: l40s, scaled from h200\n");
+                                                 "# source: l40s, scaled from h200\n# for: l40s\n");
     snprintf(sentence, sizeof sentence, "%s is a profile for l40s, not for h200", scaled);
     REFUSES(2, sentence, "run", TINY, "--profile", scaled);
     free(PRINTS("run", "--gpu", "l40s", "--model", "llada-tiny", "--requests", "20", "--profile",
@@ -290,6 +290,7 @@ TEST(a_transfer_overwrites_no_measurement_unless_told) {
     free(PRINTS("profile", "transfer", "--from", "h200", "--to", "l40s", "--out", out));
     text = text_of(out);
     ck_assert_ptr_nonnull(strstr(text, "\n# source: l40s, scaled from h200 "));
+    ck_assert_ptr_nonnull(strstr(text, "\n# for: l40s\n"));
     free(text);
     snprintf(sentence, sizeof sentence,
              "%s is transferred itself: transfer from what it was scaled from", out);
