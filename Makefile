@@ -40,7 +40,7 @@ PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults mutate fuzz FORCE
+.PHONY: all help clean test plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each threads mutate fuzz FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -202,6 +202,16 @@ faults: ## build the sanitizers' program in which allocations, files, the device
 $(BUILD)/unmask-faults: $(BUILD)/experiments/cli/main.o $(FAULTS) $(BUILD)/kernels/device/device_cpu.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) $$(nm -u $(FAULTS) | sed -n 's/^ *U __real_/-Wl,--wrap=/p' | sort -u) -o $@ $^ $(LIBS)
+
+SEED    ?= 1
+SECONDS ?= 600
+torture: faults plugins ## random configurations, workloads, plug-ins and faults from SEED on, for SECONDS (N=1: SEED alone)
+	@tests/torture/torture.py --seed $(SEED) --seconds $(SECONDS) $(if $(N),--count $(N))
+torture-each: faults plugins ## every command with each kind of fault at its 1st, 2nd, 3rd ... chance, MOST of them (0: all)
+	@tests/torture/each.py $(if $(MOST),--most $(MOST))
+threads: ## run sweeps, figures and ranks under the thread sanitizer
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT=-O1 SAN=-fsanitize=thread $(BUILD)/tsan/unmask
+	@tests/torture/threads.sh $(BUILD)/tsan/unmask
 
 mutate: ## break the program on purpose, line by line of tests/mutations: every break must be noticed
 	@tests/mutate.sh

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 static const char *const kinds[FAULT_KINDS] = {"alloc", "file", "device", "io", "write"};
-static const char *const hows[] = {"once", "on", "kill", "power", "lie", "short", "full", "torn"};
+static const char *const hows[] = {"once",  "on",  "kill",  "int",  "term", "hup",
+                                   "power", "lie", "short", "full", "torn"};
 
 enum fault_how fault_how;
 static int kind_asked = -1;
@@ -39,7 +40,19 @@ bool fault_hits(enum fault_kind kind, const char *place) {
         snprintf(line, sizeof line, "fired %s %ld %s\n", kinds[kind], chance, place);
         say(line);
     }
-    return true;
+    switch (fault_how) {
+    case HOW_KILL:
+        fault_kill();
+    case HOW_INT:
+    case HOW_TERM:
+    case HOW_HUP: {
+        const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+        raise(signals[fault_how - HOW_INT]);
+        return false;
+    }
+    default:
+        return true;
+    }
 }
 
 bool fault_cuts_power(void) {

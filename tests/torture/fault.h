@@ -4,18 +4,18 @@
  *     UNMASK_FAULT_LOG=FILE       FILE gets a line "fired KIND N PLACE" when it does, and at the
  *                                 program's end "chances KIND=COUNT ..." of every kind
  *
- *     alloc    allocations, of the program and of SQLite, jansson, GSL, PCRE2 and utf8proc: one is
- *              refused; with HOW = on, it and all that follow
- *     file     opening, reading, writing, closing, syncing and renaming of files that are not
- *              databases, threads and child processes: one fails; with HOW = on, all that follow
- *     device   calls to the CPU back end: one fails; with HOW = on, all that follow
- *     io       SQLite's calls to the operating system: one fails; HOW = on: all that follow; HOW =
- *              kill: the program is killed instead; HOW = power: and the power is cut, too, so that
- *              of what was written since the last sync each sector may be lost; HOW = lie: the
- *              same, and no sync before had an effect
- *     write    SQLite's writes: one fails; HOW = short: after its first half was written; HOW =
- *              full: it and all that follow, for want of space; HOW = torn: some of its sectors
- *              are written and the program is killed
+ *     alloc    allocations, of the program and of SQLite, jansson, GSL, PCRE2 and utf8proc
+ *     file     opening, writing, closing, syncing and renaming of files that are not databases,
+ *              threads and child processes
+ *     device   calls to the CPU back end
+ *     io       SQLite's calls to the operating system
+ *     write    SQLite's writes
+ *
+ * HOW: once (the default): it fails; on: it and all that follow; kill, int, term, hup: it does not
+ * fail, the program gets that signal there. Of io also power: the power is cut, so that of what was
+ * written since the last sync each sector may be lost; lie: the same, and no sync before had an
+ * effect. Of write also short: it fails after its first half was written; full: it and all that
+ * follow find no space; torn: some of its sectors are written and the program is killed.
  *
  * What is random, follows from N. Nothing of this is in the program that is shipped: the linker
  * wraps the calls (--wrap), a VFS lies over SQLite's own. */
@@ -27,7 +27,19 @@
 
 enum fault_kind { FAULT_ALLOC, FAULT_FILE, FAULT_DEVICE, FAULT_IO, FAULT_WRITE, FAULT_KINDS };
 
-enum fault_how { HOW_ONCE, HOW_ON, HOW_KILL, HOW_POWER, HOW_LIE, HOW_SHORT, HOW_FULL, HOW_TORN };
+enum fault_how {
+    HOW_ONCE,
+    HOW_ON,
+    HOW_KILL,
+    HOW_INT,
+    HOW_TERM,
+    HOW_HUP,
+    HOW_POWER,
+    HOW_LIE,
+    HOW_SHORT,
+    HOW_FULL,
+    HOW_TORN,
+};
 
 /* One more chance of this kind, at a place named so: whether it goes wrong. */
 bool fault_hits(enum fault_kind kind, const char *place);

@@ -1,0 +1,176 @@
+"""Draws runs: configurations out of what `unmask list` names, traces, and faults."""
+import json
+import math
+import os
+import random
+import subprocess
+
+import program
+from program import PLUGINS, ROOT
+
+BLOCK_SYSTEMS = ("sdar", "lmdeploy", "sglang", "dc", "focus", "fast-dllm-v2", "dinfer-block")
+BLOCK_CACHES = ("exact", "delayed", "neighbour", "focus")
+HOWS = {"alloc": ["once", "once", "on", "kill", "int", "term", "hup"],
+        "file": ["once", "once", "on", "kill"], "device": ["once", "on", "kill", "int"],
+        "io": ["once", "on", "kill", "power", "power", "lie"],
+        "write": ["once", "short", "full", "torn"]}
+
+
+class Lists:
+    """What can be named, and the parameters of every kind of thing."""
+
+    def __init__(self):
+        text = subprocess.run([program.PROGRAM, "list", "--json"], capture_output=True, check=True,
+                              env=dict(os.environ, UNMASK_DATA=ROOT, ASAN_OPTIONS="detect_leaks=0"))
+        lists = json.loads(text.stdout)
+        self.attention = {row["name"]: row["attention"] for row in lists["models"]["rows"]}
+        self.names = {what: [row.get("name") for row in held["rows"]]
+                      for what, held in lists.items()}
+        self.parameters = {what: held.get("parameters", []) for what, held in lists.items()}
+
+    def value(self, rng, parameter):
+        """One within its range, most often near the one it has at first."""
+        text = parameter["range"]
+        if ".." not in text:
+            return rng.choice(text.split("|"))
+        low, high = (float(word) for word in text.split(".."))
+        if rng.random() < 0.1:
+            return "%g" % rng.choice([low, high])
+        try:
+            middle = max(float(parameter["initial"]), 1e-3)
+        except ValueError:
+            middle = math.sqrt(max(low, 1) * high)
+        drawn = middle * math.exp(rng.gauss(0, 1)) if rng.random() < 0.7 else rng.uniform(low, high)
+        drawn = min(max(drawn, low), high)
+        return "%g" % drawn if parameter["unit"] == "1" and high < 10 else "%d" % drawn
+
+    def settings(self, rng, policies):
+        """--set of a few keys: of every system, and of what was chosen."""
+        found = []
+        of = {what: [p for p in keys if p["of"].startswith("every ") or p["of"] in policies]
+              for what, keys in self.parameters.items()}
+        for _ in range(rng.choice([0, 0, 1, 1, 2, 4])):
+            keys = of[rng.choice(["systems", "systems", "systems", "schedulers", "caches", "decoders",
+                                  "runtimes", "hosts"])]
+            if keys:
+                parameter = rng.choice(keys)
+                found += ["--set", f"{parameter['key']}={self.value(rng, parameter)}"]
+        return found
+
+
+def attention(system):
+    """Of the models that a system serves."""
+    return ("autoregressive" if system.startswith("vllm") else
+            "block-causal" if system.startswith(BLOCK_SYSTEMS) else "bidirectional")
+
+
+def suits(rng, seen, wanted):
+    """Nearly always what fits together."""
+    return seen == wanted or rng.random() < 0.02
+
+
+def policies(lists, rng, seen):
+    """Policies in the place of a system's own, some of them plug-ins, some of those bad; `seen`: how
+    the model attends."""
+    found = []
+    plugin = rng.choice(sorted(name for name in os.listdir(PLUGINS) if name.endswith(".so")))
+    kinds = {"cache": "cache", "decoder": "decoder", "rule": "decoder", "dkv": "cache",
+             "focus": "cache"}
+    kind = next((kinds[word] for word in kinds if word in plugin), "scheduler")
+    kind = kind if rng.random() < 0.12 else None
+    for option, what, odds in (("scheduler", "schedulers", 0.3), ("cache", "caches", 0.15),
+                               ("decoder", "decoders", 0.3), ("router", "routers", 0.1),
+                               ("planner", "planners", 0.2), ("runtime", "runtimes", 0.15),
+                               ("host", "hosts", 0.1)):
+        names = [name for name in lists.names[what] if what != "caches" or
+                 suits(rng, (name in BLOCK_CACHES), (seen != "bidirectional"))]
+        if kind == option:
+            found += ["--" + option, os.path.join(PLUGINS, plugin)]
+        elif rng.random() < odds and names:
+            found += ["--" + option, rng.choice(names)]
+    return found
+
+
+def trace(rng, folder, is_tiny):
+    """A trace of one's own: lengths of all sizes, gaps of all sizes."""
+    longest, now, lines = (24 if is_tiny else rng.choice([64, 600, 3000])), 0, []
+    for _ in range(rng.randint(1, 8 if is_tiny else 40)):
+        now += int(rng.choice([0, rng.expovariate(1e-4), rng.expovariate(1e-6)]))
+        prompt = rng.randint(1, longest)
+        lines.append(f"{now},{prompt},{rng.randint(1, longest)},{rng.randint(0, 3)},"
+                     f"{rng.randint(0, prompt)}\n")
+    with open(os.path.join(folder, "trace.csv"), "w") as file:
+        file.write("arrival_us,input_tokens,output_tokens,tenant,prefix_tokens\n" + "".join(lines))
+    return ["--workload", "trace.csv"]
+
+
+def workload(lists, rng, folder, is_tiny):
+    found = ["--seed", str(rng.randint(1, 99))]
+    if rng.random() < 0.3:
+        found += trace(rng, folder, is_tiny)
+    else:
+        found += ["--requests", str(rng.randint(1, 6 if is_tiny else 40))]
+        if rng.random() < 0.2:
+            found += ["--arrivals", rng.choice(lists.names["arrivals"])]
+        elif rng.random() < 0.5:
+            found += ["--workload", "burst", "--rate", "%.3g" % math.exp(rng.uniform(-2, 4))]
+        elif not is_tiny:
+            found += ["--workload", rng.choice(lists.names["workloads"])]
+        if is_tiny or rng.random() < 0.4:
+            most = 24 if is_tiny else 700
+            found += ["--input-tokens", str(rng.randint(1, most)),
+                      "--output-tokens", str(rng.randint(1, most))]
+    return found
+
+
+def run(lists, rng, folder):
+    """`unmask run ...`, simulated or on the CPU, without what is recorded."""
+    is_live = rng.random() < 0.25
+    served = [name for name in lists.names["systems"]
+              if not name.startswith(("native", "mosaic-torch", "mosaic-compile"))]
+    system, model = rng.choice(served), None
+    models = [name for name in sorted(lists.attention)
+              if (name.endswith("tiny") or not is_live) and
+              suits(rng, lists.attention[name], attention(system))]
+    if is_live or rng.random() < 0.4:
+        model = rng.choice(models)
+    own = policies(lists, rng, attention(system))
+    args = ["run", "--json", "--system", system, *own]
+    args += ["--model", model] if model else []
+    if is_live:
+        args += ["--backend", "cpu", "--clock", "virtual"]
+        args += ["--runtime", "unmask"] if "--runtime" not in own else []
+    else:
+        args += ["--gpu", rng.choice(lists.names["gpus"])]
+    args += ["--replicas", str(rng.randint(2, 4))] if not is_live and rng.random() < 0.1 else []
+    if is_live and rng.random() < 0.15:
+        args += ["--set", "tensor_parallel=2"]
+    args += lists.settings(rng, own)
+    return args + workload(lists, rng, folder, is_live), is_live
+
+
+def sweep(lists, rng, folder):
+    """`unmask sweep`: several points, on several threads."""
+    text = ["[sweep]", "systems = " + ", ".join(rng.sample(lists.names["systems"], rng.randint(1, 3))),
+            "gpus = " + rng.choice(lists.names["gpus"]), "workloads = burst",
+            "rates = " + ", ".join("%.2g" % rng.uniform(0.1, 3) for _ in range(rng.randint(1, 3))),
+            f"requests = {rng.randint(1, 12)}"]
+    with open(os.path.join(folder, "sweep.ini"), "w") as file:
+        file.write("\n".join(text) + "\n")
+    return ["sweep", "sweep.ini", "--json", "-j", str(rng.choice([1, 1, 2, 4]))]
+
+
+def fault(rng, chances):
+    """One of the kinds that have a chance; now and then one that never comes."""
+    kinds = [kind for kind in HOWS if chances.get(kind)]
+    if not kinds or rng.random() < 0.1:
+        return None
+    kind = rng.choice(kinds)
+    at = rng.randint(1, chances[kind])
+    if rng.random() < 0.05:
+        at = 10 * chances[kind]
+    return f"{kind}:{at}:{rng.choice(HOWS[kind])}"
+
+
+def seeded(seed):
+    return random.Random(seed)
