@@ -90,6 +90,10 @@ static int csv_parse(const struct format *format, const struct layout *layout,
                          line->path, line->number, fields.n, fields.n == 1 ? "" : "s",
                          line->finished ? "" : " in an unfinished last line", layout->n_columns);
     }
+    if (!line->finished) { /* its last number may have lost digits */
+        return err_world(err, "%s:%" PRIu64 ": found an unfinished last line, expected a newline",
+                         line->path, line->number);
+    }
     for (int i = 0; i < MAX_MUSTS && format->musts[i].column != NULL; i++) {
         int at = layout->must_position[i];
         if (fields.length[at] != strlen(format->musts[i].value) ||

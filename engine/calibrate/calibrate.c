@@ -328,7 +328,7 @@ static void write_decode(const struct calibration_point *point, double us, FILE 
     }
 }
 
-/* The whole file, with what came of the steps where they were run. */
+/* The whole text, with what came of the steps where they were run. */
 static void write_profile(const struct calibration *c, bool has_steps, FILE *file) {
     char text[POINT_TEXT_CHARS];
     write_provenance(c, file);
@@ -343,16 +343,21 @@ static void write_profile(const struct calibration *c, bool has_steps, FILE *fil
     }
 }
 
-/* The operators' rows as the cost model reads them. */
-static int read_back(struct calibration *c, struct err *err) {
-    const struct gpu *gpu = c->request->system->gpu;
-    const struct profile_peaks peaks = profile_peaks_of(gpu);
+/* The same in memory, which the caller frees. */
+static char *profile_text(const struct calibration *c, bool has_steps) {
     char *text = NULL;
     size_t size = 0;
     FILE *file = mem_stream(&text, &size);
-    write_profile(c, false, file);
+    write_profile(c, has_steps, file);
     mem_stream_close(file);
-    int status = profile_parse(c->request->path, text, size, &peaks, &c->profile, err);
+    return text;
+}
+
+/* The operators' rows as the cost model reads them. */
+static int read_back(struct calibration *c, struct err *err) {
+    const struct profile_peaks peaks = profile_peaks_of(c->request->system->gpu);
+    char *text = profile_text(c, false);
+    int status = profile_parse(c->request->path, text, strlen(text), &peaks, &c->profile, err);
     free(text);
     return status;
 }
@@ -365,9 +370,10 @@ static int write_file(const struct calibration *c, struct err *err) {
     if (file == NULL) {
         return err_world(err, "cannot write %s: %s", temporary, strerror(errno));
     }
-    write_profile(c, true, file);
-    bool fine = fflush(file) == 0 && fsync(fileno(file)) == 0;
+    char *text = profile_text(c, true);
+    bool fine = profile_put(text, file) == 0 && fsync(fileno(file)) == 0;
     fine = fclose(file) == 0 && fine;
+    free(text);
     if (!fine || rename(temporary, c->request->path) != 0) {
         int status = err_world(err, "cannot write %s: %s", c->request->path, strerror(errno));
         unlink(temporary);

@@ -147,7 +147,8 @@ def write(path, head, rows):
         if row[0] not in operators:
             operators.append(row[0])
     with open(path, "w", newline="\n") as f:
-        f.write(head + "\n" + COLUMNS + "\n")
+        first, rest = head.split("\n", 1)
+        f.write("%s\n# rows: %d\n%s\n%s\n" % (first, len(best), rest, COLUMNS))
         for key in sorted(best, key=lambda k: (operators.index(k[0]), k[1:])):
             f.write(",".join(map(str, key)) + "," + best[key] + "\n")
     print("%s: %d rows, %d bytes" % (path, len(best), os.path.getsize(path)))

@@ -188,6 +188,8 @@ struct lattice *profile_lattice(struct profile *profile, enum profile_op op);
 
 /* The profile as a file that profile_parse takes. ERR_WORLD when it cannot be written. */
 int profile_write(const struct profile *profile, FILE *file, struct err *err);
+/* A profile's text, and behind its first line how many rows it has. ERR_WORLD as above. */
+int profile_put(const char *text, FILE *file);
 
 /* A copy of `donor` for another GPU with kind "transferred", whose lattices the caller (transfer.c)
  * rewrites and then hands to profile_refresh. */

@@ -1,4 +1,5 @@
 /* Reading a profile: lines to rows, rows to lattices. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -326,8 +327,8 @@ static int take_kind(struct profile *profile, int line, const char *word, struct
 /* "# key: value" lines say where the numbers come from; other comments are for people. */
 static int parse_comment(struct profile *profile, int line, char *text, struct err *err) {
     static const char key_chars[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
-    static const char *const own_keys[] = {"kind", "source", "columns", NULL};
-    enum { KIND, SOURCE, COLUMNS };
+    static const char *const own_keys[] = {"kind", "source", "columns", "rows", NULL};
+    enum { KIND, SOURCE, COLUMNS, ROWS };
     char *key = text + 2;
     size_t length = text[1] == ' ' ? strspn(key, key_chars) : 0;
     if (length == 0 || key[length] != ':' || key[length + 1] != ' ') {
@@ -346,6 +347,12 @@ static int parse_comment(struct profile *profile, int line, char *text, struct e
         return 0;
     case COLUMNS:
         return 0;
+    case ROWS:
+        profile->counts_rows = true;
+        return num_u64(value, UINT32_MAX, &profile->rows_said)
+                   ? 0
+                   : err_world(err, "%s:%d: rows is '%.40s', expected a number", profile->path,
+                               line, value);
     default:
         profile_add_note(profile, key, value);
         return 0;
@@ -360,15 +367,34 @@ static bool has_measured_edges(const struct profile *profile) {
             provenance_find(donor) == PROVENANCE_MEASURED);
 }
 
+/* A file that says how many rows it has is known to be whole; one without that line is taken as it
+ * stands. */
+static int check_length(const struct profile *profile, uint64_t n_rows, bool is_ended,
+                        struct err *err) {
+    if (!profile->counts_rows || (n_rows == profile->rows_said && is_ended)) {
+        return 0;
+    }
+    return n_rows == profile->rows_said
+               ? err_world(err, "%s: the last line is cut off", profile->path)
+               : err_world(err,
+                           "%s: the file says that it has %" PRIu64 " rows, but %" PRIu64
+                           " are there: it was cut off, or changed without its line '# rows'",
+                           profile->path, profile->rows_said, n_rows);
+}
+
 static int parse_lines(struct profile *profile, char *text, struct rows rows[PROFILE_OPS],
                        struct err *err) {
     int line = 0;
+    uint64_t n_rows = 0;
+    bool is_ended = true;
     for (char *rest = text; rest != NULL;) {
         char *row = strsep(&rest, "\n");
         line++;
+        is_ended = row[0] == '\0' || rest != NULL;
         if (row[0] == '\0') {
             continue;
         }
+        n_rows += row[0] != '#';
         int bad = row[0] == '#' ? parse_comment(profile, line, row, err)
                                 : parse_row(profile, line, row, rows, err);
         if (bad) {
@@ -380,7 +406,7 @@ static int parse_lines(struct profile *profile, char *text, struct rows rows[PRO
                          profile->path, !profile->has_kind ? "kind" : "source");
     }
     profile->measured_edges = has_measured_edges(profile);
-    return 0;
+    return check_length(profile, n_rows, is_ended, err);
 }
 
 static int build(struct profile *profile, struct rows rows[PROFILE_OPS], struct err *err) {

@@ -56,7 +56,8 @@ struct profile_note {
 struct profile {
     char *path, *source;
     enum provenance_kind kind;
-    bool has_kind; /* while it is read */
+    bool has_kind, counts_rows; /* while it is read */
+    uint64_t rows_said;
     struct profile_note *notes;
     size_t n_notes;
     struct profile_peaks peaks;

@@ -2,8 +2,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/cost/profile_table.h"
 #include "sim/cost/runtime.h"
 
@@ -34,7 +36,17 @@ static void write_sizes(const struct lattice *lattice, enum profile_op op, size_
     }
 }
 
-int profile_write(const struct profile *profile, FILE *file, struct err *err) {
+int profile_put(const char *text, FILE *file) {
+    size_t n = 0, head = strcspn(text, "\n");
+    for (const char *line = text; *line != '\0'; line += *line != '\0') {
+        n += *line != '#' && *line != '\n';
+        line += strcspn(line, "\n");
+    }
+    fprintf(file, "%.*s\n# rows: %zu%s", (int)head, text, n, text + head);
+    return fflush(file) == 0 && !ferror(file) ? 0 : (int)ERR_WORLD;
+}
+
+static void write_all(const struct profile *profile, FILE *file) {
     fprintf(file, PROFILE_FILE_HEAD " one device.\n# kind: %s\n# source: %s\n",
             provenance_words[profile->kind], profile->source);
     for (size_t i = 0; i < profile->n_notes; i++) {
@@ -63,8 +75,17 @@ int profile_write(const struct profile *profile, FILE *file, struct err *err) {
             }
         }
     }
-    if (fflush(file) != 0 || ferror(file)) {
-        return err_world(err, "cannot write the profile: %s", strerror(errno));
-    }
-    return 0;
+}
+
+int profile_write(const struct profile *profile, FILE *file, struct err *err) {
+    char *text = NULL;
+    size_t size;
+    FILE *in_memory = mem_stream(&text, &size);
+    write_all(profile, in_memory);
+    mem_stream_close(in_memory);
+    int status = profile_put(text, file) == 0
+                     ? 0
+                     : err_world(err, "cannot write the profile: %s", strerror(errno));
+    free(text);
+    return status;
 }

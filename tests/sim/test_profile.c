@@ -474,6 +474,37 @@ TEST(a_profile_written_and_read_again_is_the_same) {
     profile_close(again);
 }
 
+static int status_of(const char *text, size_t size) {
+    struct profile *profile;
+    struct err err = {0};
+    int status = profile_parse("cut.csv", text, size, &peaks, &profile, &err);
+    profile_close(profile);
+    return status;
+}
+
+TEST(a_profile_that_was_cut_anywhere_is_refused) {
+    struct profile *own = parse(OWN);
+    char *text = NULL;
+    size_t size = 0;
+    struct err err = {0};
+    FILE *file = open_memstream(&text, &size);
+    ck_assert_int_eq(profile_write(own, file, &err), 0);
+    fclose(file);
+    ck_assert_int_eq(status_of(text, size), 0);
+    for (size_t cut = 0; cut < size; cut++) {
+        ck_assert_msg(status_of(text, cut) == ERR_WORLD, "%zu of %zu bytes", cut, size);
+    }
+    free(text);
+    profile_close(own);
+    /* By hand, without the line, rows may be left out; with it, none may be added. */
+    ck_assert_int_eq(status_of(OWN, strlen(OWN)), 0);
+    ck_assert_int_eq(status_of(OWN, strlen(OWN) - 1), 0);
+    static const char more[] = "# kind: measured\n# rows: 1\n# source: x\n"
+                               "gemm,1,2,3,4\ngemm,2,2,3,4\n";
+    ck_assert_int_eq(status_of(more, strlen(more)), ERR_WORLD);
+    ck_assert_int_eq(status_of("# rows: some\n", 13), ERR_WORLD);
+}
+
 TEST(leaving_one_out_covers_every_kind_of_row) {
     struct profile *own = parse(OWN "gemm,256,4096,4096,40\nattention_full,2,512,8,8,128,60\n"
                                     "attention_block,8,32,384,8,8,128,47\n"

@@ -145,6 +145,7 @@ TEST(a_bad_row_is_one_sentence_with_its_place) {
     COMPLAINT(PLAIN "0, 1,2\n",
               ":2: found ' 1' in input_tokens, expected a whole number below 2^32");
     COMPLAINT(PLAIN "0,1,2,3\n", ":2: found 4 fields, expected 3 as in the header");
+    COMPLAINT(PLAIN "0,1,2\n5,1,2", ":3: found an unfinished last line, expected a newline");
     COMPLAINT(PLAIN "0,1,2\n5,1", ":3: found 2 fields in an unfinished last line, expected 3 as in "
                                   "the header");
     COMPLAINT(PLAIN "-1,1,2\n",
@@ -228,7 +229,6 @@ TEST(harmless_variants_are_read_as_they_are_meant) {
     COMPLAINT("\xef\xbb\xbf" PLAIN "0,1,2\n", "fine");
     COMPLAINT("\xef\xbb\xbf{\"timestamp\":0,\"input_length\":1,\"output_length\":2}\n", "fine");
     COMPLAINT("arrival_us,input_tokens,output_tokens\r\n0,1,2\r\n5,1,2\r\n", "fine");
-    COMPLAINT(PLAIN "0,1,2\n5,1,2", "fine");
     COMPLAINT("output_tokens,arrival_us,model,input_tokens\n2,0,x,1\n", "fine");
 }
 
