@@ -299,7 +299,7 @@ static void list_confidences(struct listing *out) {
     }
     for (size_t i = 0; i < config.n_entries; i++) {
         const char *section = config.entries[i].section;
-        if (strcmp(config.entries[i].key, "location") != 0) {
+        if (!decode_process_begins(&config.entries[i])) {
             continue;
         }
         const struct config_entry *shape = config_find(&config, section, "shape");

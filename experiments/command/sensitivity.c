@@ -11,6 +11,7 @@
 #include "experiments/cli/words.h"
 #include "experiments/sweep/campaign.h"
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/config.h"
 #include "sim/input/datadir.h"
@@ -59,6 +60,7 @@ static int required_words(const struct config *config, const char *section, cons
 
 static int claim_read(const struct config *config, const char *section, struct claim *claim,
                       struct err *err) {
+    static const char *const side_words[] = {"first", "second", NULL};
     const char *rate = "", *of = "";
     *claim = (struct claim){.name = section};
     struct {
@@ -82,8 +84,9 @@ static int claim_read(const struct config *config, const char *section, struct c
             return err_status(err);
         }
     }
-    claim->is_given[0] = strcmp(of, "second") != 0;
-    claim->is_given[1] = strcmp(of, "first") != 0;
+    int one = name_find(side_words, of); /* -1: both */
+    claim->is_given[0] = one != 1;
+    claim->is_given[1] = one != 0;
     if (claim->systems.n != SIDES || claim->printed.n != claim->workloads.n) {
         return err_usage(err, "%s: [%s] needs two systems, and a printed ratio or - a workload",
                          config->path, section);

@@ -96,7 +96,7 @@ static void apply_arrivals(struct config *config, const struct setting *setting)
     if (process != NULL && !process->has_rate) {
         drop(config, "rate", false);
     }
-    if (strcmp(setting->value, "trace") != 0) {
+    if (process != NULL) {
         drop(config, "provenance.arrivals", false);
     } else if (config_find(config, "workload", "provenance.arrivals") == NULL) {
         replace(config, "provenance.arrivals", "traced", setting->place);

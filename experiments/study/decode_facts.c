@@ -321,6 +321,8 @@ static int decoder_of(const struct decode_trace *trace, struct rollout_rule *rul
 enum { CACHE_FOCUS, CACHE_NEIGHBOUR, CACHE_DELAYED };
 static const char *const caches[] = {"focus", "neighbour", "delayed", NULL};
 
+static const char *const surges[] = {"mean-std", "std", NULL};
+
 /* By enum focus_history. */
 static const char *const histories[] = {"block", "mean", "ema", NULL};
 
@@ -338,7 +340,7 @@ int facts_rule(const struct decode_trace *trace, struct rollout_rule *rule, stru
                                                                  : BLOCK_WHOLE;
     rule->focus = (struct focus_rule){
         .alpha = about_number(trace, "cache.alpha", 1.5),
-        .std_alone = strcmp(decode_trace_about(trace, "cache.surge"), "std") == 0,
+        .std_alone = name_find(surges, decode_trace_about(trace, "cache.surge")) == 1,
         .history = past >= 0 ? (enum focus_history)past : FOCUS_MEAN_OF_BLOCK,
         .ema_weight = about_number(trace, "cache.ema_weight", 0.5)};
     return decoder_of(trace, rule, err);

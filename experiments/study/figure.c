@@ -12,6 +12,7 @@
 
 static const char *const kind_words[] = {"lines", "bars", "stacked", "table", NULL};
 enum { KIND_TABLE = 3 }; /* the others are enum panel_kind */
+static const char *const switch_words[] = {"off", "on", NULL};
 static const char *const style_words[] = {"both", "line", "points", "steps", "dashed", NULL};
 
 /* ---- keys of [figure] ---- */
@@ -22,7 +23,7 @@ static const char *text_of(const struct study *study, const char *key) {
 }
 
 static bool is_on(const struct study *study, const char *key) {
-    return strcmp(text_of(study, key), "on") == 0;
+    return name_find(switch_words, text_of(study, key)) == 1;
 }
 
 static double number_of(const struct study *study, const char *key) {
@@ -45,7 +46,7 @@ static int check_keys(const struct study *study, struct err *err) {
     }
     for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
         const char *text = study_text(study, switches[i], place);
-        if (text != NULL && strcmp(text, "on") != 0 && strcmp(text, "off") != 0) {
+        if (text != NULL && name_find(switch_words, text) < 0) {
             return err_usage(err, "%s: %s is on or off, not '%s'", place, switches[i], text);
         }
     }

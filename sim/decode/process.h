@@ -57,6 +57,7 @@
 #ifndef UNMASK_SIM_DECODE_PROCESS_H
 #define UNMASK_SIM_DECODE_PROCESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -126,6 +127,11 @@ int decode_process_find(const char *name, struct decode_process *out, struct err
  * the workload in its key `workloads`, else MODEL/WORKLOAD. "" where it has neither. */
 int decode_process_of(const char *model, const char *workload, char *name, size_t size,
                       struct err *err);
+
+struct config_entry;
+
+/* Whether an entry says that its section is a process: sections without a location are shapes. */
+bool decode_process_begins(const struct config_entry *entry);
 
 /* The same as decode_process_find from another file. */
 int decode_process_read(const char *path, const char *name, struct decode_process *out,

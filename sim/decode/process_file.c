@@ -39,12 +39,7 @@ static const char *const others[] = {
     "error", NULL};
 
 static bool is_other(const char *key) {
-    for (size_t i = 0; others[i] != NULL; i++) {
-        if (strcmp(others[i], key) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return name_find(others, key) >= 0;
 }
 
 static int take_section(const struct config *config, const char *section,
@@ -66,12 +61,15 @@ static int take_section(const struct config *config, const char *section,
 
 enum { MOST_NAMES = 64 };
 
-/* Sections without a location are shapes. */
+bool decode_process_begins(const struct config_entry *entry) {
+    return strcmp(entry->key, "location") == 0;
+}
+
 static int unknown_process(const struct config *config, const char *name, struct err *err) {
     const char *names[MOST_NAMES + 2] = {"kumaraswamy"};
     size_t n = 1;
     for (size_t i = 0; i < config->n_entries && n <= MOST_NAMES; i++) {
-        if (strcmp(config->entries[i].key, "location") == 0) {
+        if (decode_process_begins(&config->entries[i])) {
             names[n++] = config->entries[i].section;
         }
     }
@@ -135,7 +133,7 @@ int decode_process_of(const char *model, const char *workload, char *name, size_
     name[0] = '\0';
     for (size_t i = 0, best = 0; i < config.n_entries; i++) {
         const char *section = config.entries[i].section;
-        bool is_process = strcmp(config.entries[i].key, "location") == 0;
+        bool is_process = decode_process_begins(&config.entries[i]);
         size_t now = is_process ? (size_t)serves(&config, section, model, workload) : 0;
         if (now > best) {
             best = now;

@@ -1,4 +1,5 @@
 #include "sim/model/model_config.h"
+#include "sim/base/names.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -322,14 +323,14 @@ static bool is_compared(const struct model *model, const char *name) {
     static const char *const divided[] = {
         "heads",          "kv_heads",   "ffn",        "vocab",      "experts",
         "experts_active", "expert_ffn", "shared_ffn", "mask_token", NULL};
-    bool is_whole = model->ranks <= 1;
-    for (size_t i = 0; !is_whole && divided[i] != NULL; i++) {
-        if (strcmp(divided[i], name) == 0) {
-            return false;
-        }
+    static const char *const others[] = {"block_tokens", "norm_epsilon", NULL};
+    enum { BLOCK_TOKENS, NORM_EPSILON };
+    int other = name_find(others, name);
+    if (other == BLOCK_TOKENS || (model->ranks > 1 && name_find(divided, name) >= 0)) {
+        return false;
     }
-    bool is_constant = strncmp(name, "rope_", 5) == 0 || strcmp(name, "norm_epsilon") == 0;
-    return strcmp(name, "block_tokens") != 0 && !(is_constant && model->rope_theta == 0);
+    bool is_constant = other == NORM_EPSILON || name_behind(name, "rope_") != NULL;
+    return !is_constant || model->rope_theta != 0;
 }
 
 int model_agree(const struct model *model, const struct model *config, const char *path,

@@ -292,7 +292,7 @@ static int take_evict_wait(struct system *s, const struct config *constants, str
     bool is_set =
         system_applied(s, setting.key) != NULL &&
         !(stored != NULL && num_f64(stored->value, &value) && value == s->settings.evict_wait_ns);
-    if (strcmp(s->runtime_name, "unmask") != 0 || s->rows.chooser != CHOSEN_BY_POLICY || is_set) {
+    if (!system_runs_on_ours(s) || s->rows.chooser != CHOSEN_BY_POLICY || is_set) {
         return 0;
     }
     int status = system_expand(s, constants, &setting, err);

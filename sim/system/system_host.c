@@ -1,3 +1,4 @@
+#include "sim/base/names.h"
 #include "sim/system/system_parts.h"
 
 #include <stdio.h>
@@ -30,8 +31,12 @@ int system_take_host(struct system *s, const struct config *constants, struct er
     return status;
 }
 
+bool system_runs_on_ours(const struct system *s) {
+    return strcmp(s->runtime_name, "unmask") == 0;
+}
+
 static bool takes_terms_of_profile(const struct system *s) {
-    return s->profile != NULL && strcmp(s->runtime_name, "unmask") == 0;
+    return s->profile != NULL && system_runs_on_ours(s);
 }
 
 void system_take_host_terms(struct system *s) {
@@ -52,8 +57,8 @@ void system_take_host_terms(struct system *s) {
 static struct provenance of_settings(const struct system *s, struct provenance so_far) {
     for (uint32_t i = 0; i < s->n_applied; i++) {
         const struct setting *setting = &s->applied[i];
-        if (strncmp(setting->key, "runtime.host_", strlen("runtime.host_")) != 0 ||
-            strcmp(setting->key, "runtime.host_mode") == 0) {
+        const char *term = name_behind(setting->key, "runtime.host_");
+        if (term == NULL || strcmp(term, "mode") == 0) {
             continue;
         }
         if (setting->constant[0] != '\0') {
