@@ -38,6 +38,24 @@ void summary_fini(struct summary *summary) {
     *summary = (struct summary){0};
 }
 
+struct request_times request_times_of(const struct request_record *record) {
+    struct request_times times = {.latency_ns = record->finished_ns - record->arrival_ns,
+                                  .queue_ns = -1,
+                                  .ttfb_ns = -1,
+                                  .tpot_ns = -1};
+    if (record->admitted_ns >= 0) {
+        times.queue_ns = record->admitted_ns - record->arrival_ns;
+    }
+    if (record->first_block_ns >= 0) {
+        times.ttfb_ns = record->first_block_ns - record->arrival_ns;
+        if (record->answer_tokens > record->first_block_tokens) {
+            times.tpot_ns = (double)(record->finished_ns - record->first_block_ns) /
+                            (record->answer_tokens - record->first_block_tokens);
+        }
+    }
+    return times;
+}
+
 static void add_completed(struct summary *summary, const struct request_record *record) {
     summary->completed++;
     summary->tokens_committed += record->committed_tokens;
@@ -49,25 +67,21 @@ static void add_completed(struct summary *summary, const struct request_record *
         summary->last_finish_ns = record->finished_ns;
     }
     const struct slo *slo = &summary->slo;
-    int64_t latency_ns = record->finished_ns - record->arrival_ns;
-    bool met = slo->latency_ns == 0 || latency_ns <= slo->latency_ns;
-    series_push(&summary->latency_s, (double)latency_ns / 1e9);
+    struct request_times times = request_times_of(record);
+    summary->met_slo += (slo->latency_ns == 0 || times.latency_ns <= slo->latency_ns) &&
+                        (slo->ttfb_ns == 0 || times.ttfb_ns <= slo->ttfb_ns) &&
+                        (slo->tpot_ns == 0 || times.tpot_ns <= (double)slo->tpot_ns);
+    series_push(&summary->latency_s, (double)times.latency_ns / 1e9);
     series_push(&summary->arrival_s, (double)record->arrival_ns / 1e9);
-    if (record->admitted_ns >= 0) {
-        series_push(&summary->queue_s, (double)(record->admitted_ns - record->arrival_ns) / 1e9);
+    if (times.queue_ns >= 0) {
+        series_push(&summary->queue_s, (double)times.queue_ns / 1e9);
     }
-    if (record->first_block_ns >= 0) {
-        int64_t ttfb_ns = record->first_block_ns - record->arrival_ns;
-        met = met && (slo->ttfb_ns == 0 || ttfb_ns <= slo->ttfb_ns);
-        series_push(&summary->ttfb_s, (double)ttfb_ns / 1e9);
-        if (record->answer_tokens > record->first_block_tokens) {
-            uint32_t tokens = record->answer_tokens - record->first_block_tokens;
-            double tpot_ns = (double)(record->finished_ns - record->first_block_ns) / tokens;
-            met = met && (slo->tpot_ns == 0 || tpot_ns <= (double)slo->tpot_ns);
-            series_push(&summary->tpot_s, tpot_ns / 1e9);
-        }
+    if (times.ttfb_ns >= 0) {
+        series_push(&summary->ttfb_s, (double)times.ttfb_ns / 1e9);
     }
-    summary->met_slo += met;
+    if (times.tpot_ns >= 0) {
+        series_push(&summary->tpot_s, times.tpot_ns / 1e9);
+    }
 }
 
 static int on_request(void *state, const struct request_record *record, struct err *err) {

@@ -42,6 +42,13 @@ struct slo {
     int64_t latency_ns, ttfb_ns, tpot_ns;
 };
 
+/* Of a completed request, as defined above; below 0: it has none. */
+struct request_times {
+    int64_t latency_ns, queue_ns, ttfb_ns;
+    double tpot_ns;
+};
+struct request_times request_times_of(const struct request_record *record);
+
 struct distribution {
     size_t n;
     double mean, p50, p90, p95, p99, std, min, max; /* 0 when n is 0 */

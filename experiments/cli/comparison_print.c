@@ -5,6 +5,7 @@
 
 #include "analysis/caution.h"
 #include "experiments/cli/cmd.h"
+#include "experiments/cli/said.h"
 #include "experiments/cli/sample_table.h"
 #include "experiments/sweep/comparison.h"
 #include "sim/base/mem.h"
@@ -232,41 +233,23 @@ static void write_warnings(const struct comparison *c, size_t i, FILE *out) {
     caution_print(&c->warnings[i], NULL, out);
 }
 
-/* Every line that `write` gives of some system, in the order in which they come, and of which they
- * are unless it is all of those with a result. */
+/* What `write` says of each system with a result. */
 static void print_texts(const struct comparison *c,
                         void (*write)(const struct comparison *c, size_t i, FILE *out), FILE *out) {
-    json_t *lines = json_object(), *names; /* {line: [name, ...]} */
-    const char *line;
-    size_t n_says = 0, n;
-    json_t *name;
+    struct said said = {0};
     for (size_t i = 0; i < c->n; i++) {
-        char *text = NULL, *rest = NULL;
         if (sample_any(&c->samples[i]) == NULL) {
             continue;
         }
-        FILE *memory = mem_stream(&text, &n);
+        char *text = NULL;
+        size_t size;
+        FILE *memory = mem_stream(&text, &size);
         write(c, i, memory);
         mem_stream_close(memory);
-        n_says++;
-        for (char *at = strtok_r(text, "\n", &rest); at != NULL; at = strtok_r(NULL, "\n", &rest)) {
-            if (json_object_get(lines, at) == NULL) {
-                json_object_set_new(lines, at, json_array());
-            }
-            json_array_append_new(json_object_get(lines, at), json_string(c->names[i]));
-        }
+        said_add(&said, c->names[i], text);
         free(text);
     }
-    json_object_foreach(lines, line, names) {
-        fputs(line, out);
-        json_array_foreach(names, n, name) {
-            if (json_array_size(names) < n_says) {
-                fprintf(out, "%s%s", n == 0 ? " (" : ", ", json_string_value(name));
-            }
-        }
-        fputs(json_array_size(names) < n_says ? ")\n" : "\n", out);
-    }
-    json_decref(lines);
+    said_print(&said, out);
 }
 
 void comparison_print(const struct comparison *c, FILE *out) {

@@ -1,0 +1,279 @@
+#include "analysis/objective.h"
+
+#include <gsl/gsl_sort.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/summary.h"
+#include "sim/base/mem.h"
+#include "sim/base/names.h"
+#include "sim/base/num.h"
+
+static const char *const metric_words[] = {"latency", "ttft",       "tpot", "queue",
+                                           "goodput", "attainment", NULL};
+enum { WORD_CHARS = 20 }; /* longer words are none that we know */
+static const char *const usage = "TERM, TERM, ... such as 'p99 latency<30s, goodput>99%'";
+
+/* ---- the grammar ---- */
+
+/* A word up to a blank or one of `ends`; behind it and its blanks. */
+static const char *take_word(const char *text, const char *ends, char word[WORD_CHARS]) {
+    text += strspn(text, " ");
+    size_t length = strcspn(text, ends);
+    size_t used = strcspn(text, " ");
+    used = used < length ? used : length;
+    snprintf(word, WORD_CHARS, "%.*s", (int)used, text);
+    text += used;
+    return text + strspn(text, " ");
+}
+
+/* "mean", "max" or "p99.9"; false: it is none. */
+static bool read_statistic(const char *word, struct objective *out) {
+    double percent = 100;
+    if (strcmp(word, "mean") == 0) {
+        out->statistic = STATISTIC_MEAN;
+        return true;
+    }
+    bool is_quantile = strcmp(word, "max") == 0 || (word[0] == 'p' && num_f64(word + 1, &percent) &&
+                                                    percent >= 0 && percent <= 100);
+    out->statistic = is_quantile ? STATISTIC_QUANTILE : STATISTIC_EACH;
+    out->quantile = percent / 100;
+    return is_quantile;
+}
+
+static int read_bound(const char *word, const char *term, struct objective *out, struct err *err) {
+    double bare;
+    size_t length = strlen(word);
+    if (out->statistic == STATISTIC_SHARE) {
+        char number[WORD_CHARS];
+        snprintf(number, sizeof number, "%.*s", (int)(length > 0 ? length - 1 : 0), word);
+        if (length < 2 || word[length - 1] != '%' || !num_f64(number, &bare) || bare <= 0 ||
+            bare > 100) {
+            return err_usage(err, "--slo: '%s' in '%s' is not a share above 0 and up to 100%%",
+                             word, term);
+        }
+        out->bound = bare / 100;
+        return 0;
+    }
+    if (num_f64(word, &bare) || !num_with_unit(word, "ns", &out->bound) || out->bound <= 0) {
+        return err_usage(err, "--slo: '%s' in '%s' is not a time such as 2.5s or 300ms", word,
+                         term);
+    }
+    out->bound /= 1e9;
+    return 0;
+}
+
+static int read_term(const char *term, int64_t tenant, struct objective *out, struct err *err) {
+    char statistic[WORD_CHARS], word[WORD_CHARS], bound[WORD_CHARS], hint[NAME_HINT_CHARS];
+    const char *rest = take_word(term, "<>", statistic);
+    *out = (struct objective){.tenant = tenant};
+    bool has_statistic = read_statistic(statistic, out);
+    rest = take_word(has_statistic ? rest : term, "<>", word);
+    int metric = name_find(metric_words, word);
+    if (metric < 0) {
+        return err_usage(err, "--slo: '%s' in '%s' is no metric%s; expected %s", word, term,
+                         name_hint(word, metric_words, hint), usage);
+    }
+    bool is_share = metric >= METRIC_GOODPUT;
+    if (is_share && has_statistic) {
+        return err_usage(err, "--slo: '%s': %s has no mean and no percentiles", term, word);
+    }
+    out->metric = is_share ? METRIC_GOODPUT : (enum objective_metric)metric;
+    out->statistic = is_share ? STATISTIC_SHARE : out->statistic;
+    if (*rest != (is_share ? '>' : '<')) {
+        return err_usage(err, "--slo: '%s' lacks its bound, %s%s", term, word,
+                         is_share ? ">99%" : "<30s");
+    }
+    rest = take_word(rest + 1 + (rest[1] == '='), " ", bound);
+    if (*rest != '\0') {
+        return err_usage(err, "--slo: '%s' stands behind the bound in '%s'", rest, term);
+    }
+    char of[32] = "";
+    if (tenant >= 0) {
+        snprintf(of, sizeof of, "tenant %" PRId64 ": ", tenant);
+    }
+    snprintf(out->name, sizeof out->name, "%s%s%s%s", of, has_statistic ? statistic : "",
+             has_statistic ? " " : "", is_share ? "goodput" : word);
+    snprintf(out->text, sizeof out->text, "%s%s%s%s%c%s", of, has_statistic ? statistic : "",
+             has_statistic ? " " : "", is_share ? "goodput" : word, is_share ? '>' : '<', bound);
+    return read_bound(bound, term, out, err);
+}
+
+/* "tenant N:" in front; behind it, or NULL with an error. */
+static const char *read_tenant(const char *text, int64_t *tenant, struct err *err) {
+    static const char word[] = "tenant ";
+    const char *colon = strchr(text, ':');
+    char number[24];
+    uint64_t whole;
+    *tenant = -1;
+    if (colon == NULL) {
+        return text;
+    }
+    text += strspn(text, " ");
+    bool is_tenant = strncmp(text, word, strlen(word)) == 0;
+    const char *from = is_tenant ? text + strlen(word) : text;
+    snprintf(number, sizeof number, "%.*s", (int)(colon - from), from);
+    if (!is_tenant || !num_u64(number, UINT32_MAX, &whole)) {
+        err_usage(err, "--slo: '%.*s' is not 'tenant N' before the colon", (int)(colon - text),
+                  text);
+        return NULL;
+    }
+    *tenant = (int64_t)whole;
+    return colon + 1;
+}
+
+int objectives_add(struct objectives *objectives, const char *text, struct err *err) {
+    int64_t tenant;
+    const char *rest = read_tenant(text, &tenant, err);
+    while (rest != NULL) {
+        char term[OBJECTIVE_CHARS];
+        rest += strspn(rest, " ");
+        size_t length = strcspn(rest, ",");
+        if (length == 0 || length >= OBJECTIVE_CHARS) {
+            return err_usage(err, "--slo: '%s' has %s, expected %s", text,
+                             length == 0 ? "an empty term" : "a term that is too long", usage);
+        }
+        if (objectives->n == OBJECTIVES_MOST) {
+            return err_usage(err, "--slo: more than %d terms", OBJECTIVES_MOST);
+        }
+        snprintf(term, sizeof term, "%.*s", (int)length, rest);
+        if (read_term(term, tenant, &objectives->items[objectives->n++], err) != 0) {
+            return (int)err->kind;
+        }
+        rest = rest[length] == ',' ? rest + length + 1 : NULL;
+    }
+    return (int)err->kind;
+}
+
+/* ---- who is good ---- */
+
+/* What bounds the requests of a tenant in a metric; INFINITY: nothing does. */
+static double bound_of(const struct objectives *objectives, int64_t tenant,
+                       enum objective_metric metric) {
+    double loosest = -1, each = INFINITY;
+    for (size_t i = 0; i < objectives->n; i++) {
+        const struct objective *o = &objectives->items[i];
+        if (o->metric == metric && o->tenant == tenant) {
+            each = o->statistic == STATISTIC_EACH ? fmin(each, o->bound) : each;
+            loosest = o->statistic == STATISTIC_QUANTILE ? fmax(loosest, o->bound) : loosest;
+        }
+    }
+    return isfinite(each) || loosest < 0 ? each : loosest;
+}
+
+static bool bounds_requests(const struct objectives *objectives, int64_t tenant) {
+    bool bounds = false;
+    for (int m = 0; m < N_METRICS; m++) {
+        bounds = bounds || isfinite(bound_of(objectives, tenant, (enum objective_metric)m));
+    }
+    return bounds;
+}
+
+int objectives_check(const struct objectives *objectives, struct err *err) {
+    const struct objective *each = NULL, *share = NULL;
+    bool bounds_any = false;
+    for (size_t i = 0; i < objectives->n; i++) {
+        const struct objective *o = &objectives->items[i];
+        each = o->statistic == STATISTIC_EACH ? o : each;
+        share = o->statistic == STATISTIC_SHARE ? o : share;
+        bounds_any = bounds_any || bounds_requests(objectives, o->tenant);
+    }
+    if (objectives->n == 0) {
+        return err_usage(err, "--slo is missing: %s", usage);
+    }
+    if (each != NULL && share == NULL) {
+        return err_usage(err,
+                         "--slo: '%s' bounds each request, but no term says how many must meet "
+                         "it; add goodput>99%%, or write p99 in front",
+                         each->text);
+    }
+    return share == NULL || bounds_any
+               ? 0
+               : err_usage(err, "--slo: '%s' counts good requests, but no term bounds a request",
+                           share->text);
+}
+
+static bool is_good(const struct objectives *objectives, const struct served *served) {
+    for (int m = 0; m < N_METRICS; m++) {
+        enum objective_metric metric = (enum objective_metric)m;
+        double bound = fmin(bound_of(objectives, -1, metric),
+                            bound_of(objectives, (int64_t)served->tenant, metric));
+        if (served->seconds[m] > bound) { /* what it has not (NaN) meets every bound */
+            return false;
+        }
+    }
+    return isfinite(served->seconds[METRIC_LATENCY]); /* else it was rejected */
+}
+
+static bool is_of(const struct objective *objective, const struct served *served) {
+    return objective->tenant < 0 || objective->tenant == (int64_t)served->tenant;
+}
+
+/* ---- values ---- */
+
+struct served served_of(const struct request_record *record) {
+    struct served served = {.tenant = record->tenant};
+    struct request_times times = request_times_of(record);
+    const double ns[N_METRICS] = {(double)times.latency_ns, (double)times.ttfb_ns, times.tpot_ns,
+                                  (double)times.queue_ns};
+    for (int m = 0; m < N_METRICS; m++) {
+        served.seconds[m] = record->state != REQUEST_DONE ? INFINITY
+                            : ns[m] < 0                   ? (double)NAN
+                                                          : ns[m] / 1e9;
+    }
+    return served;
+}
+
+/* Between order statistics at (n - 1) p, as the summary's. */
+static double quantile_of(double *values, size_t n, double p) {
+    gsl_sort(values, 1, n);
+    double at = (double)(n - 1) * p;
+    size_t low = (size_t)at;
+    double share = at - (double)low;
+    return share == 0 || low + 1 == n ? values[low]
+                                      : (1 - share) * values[low] + share * values[low + 1];
+}
+
+double objective_value(const struct objectives *objectives, size_t term,
+                       const struct served *served, size_t n) {
+    const struct objective *o = &objectives->items[term];
+    double *values = mem_unwritten(n, sizeof *values), sum = 0;
+    size_t n_values = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_of(o, &served[i])) {
+            continue;
+        }
+        double value = o->statistic == STATISTIC_SHARE ? is_good(objectives, &served[i])
+                                                       : served[i].seconds[o->metric];
+        if (!isnan(value)) {
+            values[n_values++] = value;
+            sum += value;
+        }
+    }
+    double value = n_values == 0                        ? (double)NAN
+                   : o->statistic == STATISTIC_QUANTILE ? quantile_of(values, n_values, o->quantile)
+                                                        : sum / (double)n_values;
+    free(values);
+    return value;
+}
+
+bool objective_is_met(const struct objective *o, double value) {
+    return o->statistic == STATISTIC_EACH ||
+           (o->statistic == STATISTIC_SHARE ? value >= o->bound : value <= o->bound);
+}
+
+double objectives_attainment(const struct objectives *objectives, const struct served *served,
+                             size_t n) {
+    size_t n_good = 0;
+    bool bounds_any = false;
+    for (size_t i = 0; i < objectives->n; i++) {
+        bounds_any = bounds_any || bounds_requests(objectives, objectives->items[i].tenant);
+    }
+    for (size_t i = 0; bounds_any && i < n; i++) {
+        n_good += is_good(objectives, &served[i]);
+    }
+    return bounds_any && n > 0 ? (double)n_good / (double)n : (double)NAN;
+}

@@ -1,0 +1,351 @@
+/* unmask capacity: the highest rate at which systems meet their objectives. */
+#include <errno.h>
+#include <fnmatch.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/interrupt.h"
+#include "experiments/cli/words.h"
+#include "experiments/command/capacity_show.h"
+#include "experiments/sweep/sample.h"
+#include "sim/base/mem.h"
+#include "sim/input/datadir.h"
+#include "sim/system/system.h"
+
+static const struct option own_options[] = {
+    {"slo", "TERMS", "objectives, such as 'p99 latency<30s, p95 ttft<2s, goodput>99%' (below)",
+     true},
+    {"systems", "A,B,...",
+     "the systems; patterns such as '*-published' and paper:NAME stand for several (default: the "
+     "one of --system, or dllm-serve)",
+     false},
+    {"system", "NAME", "short for --systems NAME", false},
+    {"over", "KEY=V,W,...",
+     "vary gpu, model or a key of the system, such as replicas=1,2 or tensor_parallel=1,2", true},
+    {"seeds", "N", "search with N seeds, from --seed on (default: 1)", false},
+    {"within", "PERCENT", "how near the capacity is met (default: 1)", false},
+    {"no-curve", NULL,
+     "leave out the rates around the capacity: faster, but nobody sees where lower rates miss",
+     false},
+    {"price", "GPU=USD,...", "dollars an hour for each GPU; without it cost is counted in GPUs",
+     false},
+    {"out", "DIR", "write capacity.svg, .png, .pdf, .csv and capacity-rates.csv into this folder",
+     false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_capacity[] = {
+    own_options, device_options, policy_options, workload_options, job_options, json_options, NULL,
+};
+
+/* An axis: its name and values; texts are borrowed, or kept in `words`. */
+struct axis {
+    char name[64];
+    char (*values)[ASKED_NAME_CHARS];
+    size_t n;
+};
+
+struct asking {
+    const struct options *options;
+    struct axis axes[CAPACITY_MOST_AXES];
+    size_t n_axes;
+    struct capacities *out;
+};
+
+/* ---- the systems ---- */
+
+static int add_value(struct axis *axis, const char *value, struct err *err) {
+    for (size_t i = 0; i < axis->n; i++) {
+        if (strcmp(axis->values[i], value) == 0) {
+            return 0;
+        }
+    }
+    if (axis->n == CAPACITY_MOST_CONFIGS || strlen(value) >= ASKED_NAME_CHARS || *value == '\0') {
+        return err_usage(err, "%s: expected at most %d values of 1 to %d characters", axis->name,
+                         CAPACITY_MOST_CONFIGS, ASKED_NAME_CHARS - 1);
+    }
+    snprintf(axis->values[axis->n++], ASKED_NAME_CHARS, "%s", value);
+    return 0;
+}
+
+struct matching {
+    struct axis *axis;
+    const char *pattern;
+    struct err *err;
+};
+
+static int match(void *state, const char *name, const char *doc) {
+    struct matching *m = state;
+    (void)doc;
+    return fnmatch(m->pattern, name, 0) == 0 ? add_value(m->axis, name, m->err) : 0;
+}
+
+/* The systems that the runs of a study name. */
+static int add_study(struct axis *axis, const char *path, struct err *err) {
+    struct config config;
+    struct words words;
+    int status = config_read(path, &config, err);
+    if (status != 0) {
+        return status;
+    }
+    for (size_t i = 0; status == 0 && i < config.n_entries; i++) {
+        const struct config_entry *entry = &config.entries[i];
+        if (strcmp(entry->key, "system") != 0 || strncmp(entry->section, "run", 3) != 0) {
+            continue;
+        }
+        status = words_split(entry->value, &words, path, err);
+        for (size_t w = 0; status == 0 && w < words.n; w++) {
+            status = add_value(axis, words.word[w], err);
+        }
+    }
+    config_fini(&config);
+    return status;
+}
+
+static int add_paper(struct axis *axis, const char *name, struct err *err) {
+    char relative[256], pattern[1024];
+    glob_t studies;
+    snprintf(relative, sizeof relative, "experiments/studies/%.100s/*.ini", name);
+    int status = 0;
+    if (strchr(name, '/') != NULL ||
+        glob(data_path(pattern, sizeof pattern, relative), 0, NULL, &studies) != 0) {
+        return err_usage(err, "--systems: there is no paper '%s' in %s/experiments/studies", name,
+                         data_dir());
+    }
+    size_t before = axis->n;
+    for (size_t i = 0; status == 0 && i < studies.gl_pathc; i++) {
+        status = add_study(axis, studies.gl_pathv[i], err);
+    }
+    globfree(&studies);
+    return status == 0 && axis->n == before
+               ? err_usage(err, "--systems: the studies of '%s' run no system", name)
+               : status;
+}
+
+static int read_systems(struct asking *asking, struct err *err) {
+    static const char paper[] = "paper:";
+    const char *text = options_text(asking->options, "systems");
+    const char *one = options_text(asking->options, "system");
+    struct axis *axis = &asking->axes[asking->n_axes++];
+    snprintf(axis->name, sizeof axis->name, "system");
+    if (text != NULL && one != NULL) {
+        return err_usage(err, "--system and --systems exclude each other");
+    }
+    char names[ASKED_MOST_SYSTEMS][ASKED_NAME_CHARS];
+    size_t n = 0;
+    text = text != NULL ? text : one != NULL ? one : "dllm-serve";
+    int status = asked_system_names(text, names, &n, err);
+    for (size_t i = 0; status == 0 && i < n; i++) {
+        size_t before = axis->n;
+        if (strncmp(names[i], paper, strlen(paper)) == 0) {
+            status = add_paper(axis, names[i] + strlen(paper), err);
+        } else if (strpbrk(names[i], "*?[") != NULL) {
+            struct matching matching = {axis, names[i], err};
+            asking->out->found.takes_any = true;
+            status = system_list(match, &matching, err);
+            if (status == 0 && axis->n == before) {
+                status = err_usage(err, "--systems: no system is called '%s'", names[i]);
+            }
+        } else {
+            status = add_value(axis, names[i], err);
+        }
+    }
+    return status;
+}
+
+/* ---- the configurations ---- */
+
+static int read_over(struct asking *asking, const char *text, struct err *err) {
+    const char *equals = strchr(text, '=');
+    struct words words;
+    if (equals == NULL || equals == text || equals - text >= 64) {
+        return err_usage(err, "--over: '%s' is not KEY=VALUE,VALUE,...", text);
+    }
+    if (asking->n_axes == CAPACITY_MOST_AXES) {
+        return err_usage(err, "--over: at most %d keys", CAPACITY_MOST_AXES - 1);
+    }
+    struct axis *axis = &asking->axes[asking->n_axes++];
+    snprintf(axis->name, sizeof axis->name, "%.*s", (int)(equals - text), text);
+    if (strcmp(axis->name, "system") == 0) {
+        return err_usage(err, "--over: systems are listed by --systems");
+    }
+    axis->values = mem_zeroed(CAPACITY_MOST_CONFIGS, sizeof *axis->values);
+    int status = words_split(equals + 1, &words, "--over", err);
+    for (size_t w = 0; status == 0 && w < words.n; w++) {
+        status = add_value(axis, words.word[w], err);
+    }
+    return status;
+}
+
+static int read_axes(struct asking *asking, struct err *err) {
+    asking->axes[0].values = mem_zeroed(CAPACITY_MOST_CONFIGS, sizeof *asking->axes[0].values);
+    int status = read_systems(asking, err);
+    for (size_t i = 0; status == 0 && i < asking->options->n_given; i++) {
+        if (strcmp(asking->options->given[i].option->name, "over") == 0) {
+            status = read_over(asking, asking->options->given[i].value, err);
+        }
+    }
+    size_t n = 1;
+    for (size_t a = 0; a < asking->n_axes; a++) {
+        n *= asking->axes[a].n;
+    }
+    if (status == 0 && n > CAPACITY_MOST_CONFIGS) {
+        status = err_usage(err, "more than %d configurations", CAPACITY_MOST_CONFIGS);
+    }
+    asking->out->found.n_configs = status == 0 ? n : 0;
+    return status;
+}
+
+/* The value of an axis, the last of which varies fastest. */
+static const char *value_of(const struct asking *asking, size_t config, size_t axis) {
+    for (size_t a = asking->n_axes - 1; a > axis; a--) {
+        config /= asking->axes[a].n;
+    }
+    return asking->axes[axis].values[config % asking->axes[axis].n];
+}
+
+static int ask(const struct asking *asking, size_t i, struct err *err) {
+    struct configuration *config = &asking->out->configs[i];
+    struct run_request *request = &config->asked.request;
+    int status = asked_read(asking->options, &config->asked, err);
+    status = status != 0 ? status : asked_systems_file(asking->options, &config->asked, err);
+    size_t used = 0;
+    for (size_t a = 0; status == 0 && a < asking->n_axes; a++) {
+        const char *name = asking->axes[a].name, *value = value_of(asking, i, a);
+        config->values[a] = value;
+        if (a == 0) {
+            request->system = value;
+        } else if (strcmp(name, "gpu") == 0) {
+            request->gpu = value;
+        } else if (strcmp(name, "model") == 0) {
+            request->model = value;
+        } else {
+            status = asked_set(&config->asked, name, value, "--over", err);
+        }
+        bool is_named = a == 0 || strcmp(name, "gpu") == 0 || strcmp(name, "model") == 0;
+        used +=
+            (size_t)snprintf(config->label + used, sizeof config->label - used, "%s%.40s%s%.63s",
+                             a > 0 ? " " : "", is_named ? "" : name, is_named ? "" : "=", value);
+        used = used < sizeof config->label ? used : sizeof config->label - 1;
+    }
+    return status;
+}
+
+static int read_numbers(const struct options *options, struct capacities *c, struct err *err) {
+    uint64_t n_seeds = 1;
+    double percent = 1;
+    int status = options_whole(options, "seeds", 1, SAMPLE_MOST_SEEDS, &n_seeds, err);
+    status = status != 0 ? status : options_positive(options, "within", &percent, err);
+    if (status == 0 && (percent < 0.01 || percent > 50)) {
+        status = err_usage(err, "--within: %g is not 0.01 to 50 per cent", percent);
+    }
+    if (status == 0 && options_has(options, "rate")) {
+        status = err_usage(err, "--rate: capacity searches for the rate");
+    }
+    for (size_t i = 0; status == 0 && i < options->n_given; i++) {
+        if (strcmp(options->given[i].option->name, "slo") == 0) {
+            status = objectives_add(&c->objectives, options->given[i].value, err);
+        }
+    }
+    c->found = (struct capacity){.objectives = &c->objectives,
+                                 .tolerance = percent / 100,
+                                 .curves = !options_has(options, "no-curve"),
+                                 .n_seeds = n_seeds};
+    c->prices = options_text(options, "price");
+    return status != 0 ? status : objectives_check(&c->objectives, err);
+}
+
+static int make_searches(struct asking *asking, struct err *err) {
+    struct capacities *c = asking->out;
+    size_t n = c->found.n_configs, n_seeds = c->found.n_seeds;
+    c->configs = mem_zeroed(n, sizeof *c->configs);
+    c->found.searches = mem_zeroed(n * n_seeds, sizeof *c->found.searches);
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < n; i++) {
+        status = ask(asking, i, err);
+        for (size_t seed = 0; seed < n_seeds; seed++) {
+            struct search *search = &c->found.searches[i * n_seeds + seed];
+            search->request = c->configs[i].asked.request;
+            search->request.options.seed += seed;
+        }
+    }
+    for (size_t a = 0; a < asking->n_axes; a++) {
+        c->axes[c->n_axes++] = asking->axes[a].name;
+    }
+    return status;
+}
+
+static int write_files(const struct capacities *c, const char *folder, struct err *err) {
+    char path[1024];
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+        return err_world(err, "cannot make the folder %s: %s", folder, strerror(errno));
+    }
+    snprintf(path, sizeof path, "%s/capacity-rates.csv", folder);
+    int status = capacity_write_rates(c, path, err);
+    snprintf(path, sizeof path, "%s/capacity", folder);
+    return status != 0 ? status : capacity_draw(c, path, err);
+}
+
+static int find(struct asking *asking, struct err *err) {
+    const struct options *options = asking->options;
+    struct capacities *c = asking->out;
+    const char *folder = options_text(options, "out");
+    unsigned n_threads = 1;
+    int status = read_numbers(options, c, err);
+    status = status != 0 ? status : asked_threads(options, &n_threads, err);
+    status = status != 0 ? status : read_axes(asking, err);
+    status = status != 0 ? status : make_searches(asking, err);
+    if (status != 0) {
+        return status;
+    }
+    c->found.stop = interrupt_catch();
+    status = capacity_find(&c->found, n_threads, err);
+    status = status != 0 ? status : capacity_settle(c, err);
+    if (status == 0 && options_has(options, "json")) {
+        status = cmd_print_json(capacity_json(c), err);
+    } else if (status == 0) {
+        capacity_print(c, stdout);
+    }
+    status = status == 0 && folder != NULL ? write_files(c, folder, err) : status;
+    capacity_fini(&c->found);
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    struct capacities capacities = {0};
+    struct asking asking = {.options = options, .out = &capacities};
+    int status = find(&asking, err);
+    for (size_t a = 0; a < asking.n_axes; a++) {
+        free(asking.axes[a].values);
+    }
+    free(capacities.found.searches);
+    free(capacities.configs);
+    return status;
+}
+
+const struct command command_capacity = {
+    .name = "capacity",
+    .words = "--slo TERMS",
+    .doc = "the highest rate at which systems meet latency objectives, and what it costs",
+    .more =
+        "--slo has terms with commas: STATISTIC METRIC<TIME with mean, max or a percentile such\n"
+        "as p99 of latency, ttft, tpot or queue; goodput>PERCENT, the share of requests that are\n"
+        "served within every bound (DistServe's SLO attainment; the bound of a metric is that of\n"
+        "a term without a statistic, latency<30s, else of its loosest percentile). 'tenant 1:' in\n"
+        "front makes them tenant 1's; --slo may be given again. Rejected requests are above every\n"
+        "bound.\n"
+        "\n"
+        "The rate is bisected with the same requests and draws, arrivals scaled in time; a rate\n"
+        "at which the run is saturated does not count. Systems are searched with every seed, and\n"
+        "their capacities have 95 % intervals (Student's t over seeds). Rates from a quarter to\n"
+        "twice the capacity are tried as well: where a lower one misses, the capacity is below it\n"
+        "and the row says so. `limit` is what holds the first rate back that misses: memory (who\n"
+        "waits finds no room in the KV pool), admission (there is room, but the scheduler or a\n"
+        "limit keeps him out), compute (steps take long) or host (the GPU idles). `front` marks\n"
+        "configurations of which none costs no more and serves no less.",
+    .options = options_of_capacity,
+    .run = run,
+};

@@ -1,0 +1,165 @@
+/* The figure of `unmask capacity`. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/plot/plot.h"
+#include "experiments/command/capacity_show.h"
+#include "experiments/sweep/sample.h"
+#include "sim/base/mem.h"
+
+enum { MOST_PANELS = 6, MOST_POINTS = CAPACITY_CURVE + 1, WIDE = 20 };
+
+static const double none = (double)NAN;
+
+/* A figure and what it points to. */
+struct sheet {
+    struct panel panels[MOST_PANELS];
+    struct plot_series *series; /* [panels][configurations + 1] */
+    struct plot_point *points;  /* [panels][configurations + 1][room] */
+    char titles[MOST_PANELS][OBJECTIVE_CHARS + 16], note[512];
+    size_t n, room;
+};
+
+/* What a panel shows of a trial: a term's value, then attainment, then goodput. */
+static double value_of(const struct capacities *c, const struct trial *trial, size_t which) {
+    double value = which < c->objectives.n    ? trial->values[which]
+                   : which == c->objectives.n ? 100 * trial->attainment
+                                              : trial->goodput_req_s;
+    return trial->rate_per_s > 0 && isfinite(value) ? value : none;
+}
+
+/* Curves are at the same rates for every seed; the capacity is each seed's own, at their mean. */
+static struct plot_point point_of(const struct capacities *c, size_t config, size_t place,
+                                  size_t which) {
+    double values[SAMPLE_MOST_SEEDS], rates[SAMPLE_MOST_SEEDS];
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        const struct search *search = &c->found.searches[config * c->found.n_seeds + s];
+        const struct trial *trial = place < CAPACITY_CURVE ? &search->curve[place] : &search->met;
+        values[s] = value_of(c, trial, which);
+        rates[s] = trial->rate_per_s > 0 ? trial->rate_per_s : none;
+    }
+    struct spread x = spread_of(rates, c->found.n_seeds), y = spread_of(values, c->found.n_seeds);
+    double low = y.low < 0 ? 0 : y.low;
+    return (struct plot_point){x.mean, y.mean, low, y.high, none};
+}
+
+static int by_x(const void *a, const void *b) {
+    const struct plot_point *p = a, *q = b;
+    return (p->x > q->x) - (p->x < q->x);
+}
+
+/* The next panel, whose series have room for `room` points. */
+static struct panel *add_panel(struct sheet *sheet, size_t n_series, const char *title,
+                               const char *x_label, const char *y_label) {
+    struct panel *panel = &sheet->panels[sheet->n];
+    snprintf(sheet->titles[sheet->n], sizeof sheet->titles[0], "%s", title);
+    *panel = (struct panel){.kind = PANEL_XY,
+                            .title = sheet->titles[sheet->n],
+                            .x_label = x_label,
+                            .y_label = y_label,
+                            .series = sheet->series + sheet->n * n_series};
+    sheet->n++;
+    return panel;
+}
+
+static void draw_over_rate(const struct capacities *c, struct sheet *sheet, size_t which,
+                           const char *title, const char *y_label) {
+    size_t n = c->found.n_configs;
+    struct plot_series *series = sheet->series + sheet->n * (n + 1);
+    struct plot_point *points = sheet->points + sheet->n * (n + 1) * sheet->room;
+    struct panel *panel = add_panel(sheet, n + 1, title, "rate (requests/s)", y_label);
+    double least = INFINITY, most = 0;
+    for (size_t i = 0; i < n; i++, points += sheet->room) {
+        size_t n_points = 0;
+        for (size_t k = 0; k < MOST_POINTS; k++) {
+            struct plot_point point = point_of(c, i, k, which);
+            if (isfinite(point.x) && isfinite(point.y)) {
+                points[n_points++] = point;
+            }
+        }
+        qsort(points, n_points, sizeof *points, by_x);
+        if (n_points > 0) {
+            series[panel->n_series++] =
+                (struct plot_series){.name = c->configs[i].label, .points = points, .n = n_points};
+            least = fmin(least, points[0].x);
+            most = fmax(most, points[n_points - 1].x);
+        }
+    }
+    panel->log_x = most > WIDE * least;
+}
+
+/* Every configuration as a point, and the front as a staircase. */
+static void draw_front(const struct capacities *c, struct sheet *sheet) {
+    size_t n = c->found.n_configs, n_front = 0;
+    struct plot_series *series = sheet->series + sheet->n * (n + 1);
+    struct plot_point *points = sheet->points + sheet->n * (n + 1) * sheet->room;
+    struct plot_point *front = points + n * sheet->room;
+    struct panel *panel = add_panel(sheet, n + 1, "capacity over cost",
+                                    c->prices != NULL ? "cost ($/h)" : "GPUs", "requests/s");
+    for (size_t i = 0; i < n; i++, points += sheet->room) {
+        const struct configuration *config = &c->configs[i];
+        struct plot_point point = {config->cost, config->capacity.mean, config->capacity.low,
+                                   config->capacity.high, none};
+        if (config->capacity.mean > 0) {
+            points[0] = point;
+            series[panel->n_series++] = (struct plot_series){
+                .name = config->label, .points = points, .n = 1, .style = STYLE_POINTS};
+        }
+        if (config->is_on_front) {
+            front[n_front] = point;
+            front[n_front].low = front[n_front].high = none;
+            n_front++;
+        }
+    }
+    qsort(front, n_front, sizeof *front, by_x);
+    series[panel->n_series++] =
+        (struct plot_series){.name = "front", .points = front, .n = n_front, .style = STYLE_STEPS};
+}
+
+static void draw_panels(const struct capacities *c, struct sheet *sheet) {
+    bool bounds = isfinite(c->found.searches[0].met.attainment);
+    for (size_t t = 0; t < c->objectives.n && sheet->n < MOST_PANELS - 3; t++) {
+        const struct objective *o = &c->objectives.items[t];
+        if (o->statistic == STATISTIC_EACH || o->statistic == STATISTIC_SHARE) {
+            continue;
+        }
+        draw_over_rate(c, sheet, t, o->text, "seconds");
+        sheet->panels[sheet->n - 1].log_y = true;
+        sheet->panels[sheet->n - 1].y_line = o->bound;
+    }
+    if (bounds) {
+        draw_over_rate(c, sheet, c->objectives.n, "attainment", "good requests (%)");
+        draw_over_rate(c, sheet, c->objectives.n + 1, "goodput", "good requests/s");
+    }
+    for (size_t i = 1; i < c->found.n_configs; i++) {
+        if (c->configs[i].cost != c->configs[0].cost) {
+            draw_front(c, sheet);
+            break;
+        }
+    }
+}
+
+int capacity_draw(const struct capacities *c, const char *stem, struct err *err) {
+    size_t n = c->found.n_configs;
+    struct sheet sheet = {.room = n > MOST_POINTS ? n : MOST_POINTS};
+    sheet.series = mem_zeroed(MOST_PANELS * (n + 1), sizeof *sheet.series);
+    sheet.points = mem_zeroed(MOST_PANELS * (n + 1) * sheet.room, sizeof *sheet.points);
+    draw_panels(c, &sheet);
+    size_t used = (size_t)snprintf(sheet.note, sizeof sheet.note, "%s, simulated; %zu seed%s",
+                                   c->configs[0].asked.request.workload, c->found.n_seeds,
+                                   c->found.n_seeds > 1 ? "s, 95 % intervals" : "");
+    for (size_t i = 0; i < c->objectives.n && used < sizeof sheet.note; i++) {
+        used += (size_t)snprintf(sheet.note + used, sizeof sheet.note - used, "%s%s",
+                                 i == 0 ? "; objectives: " : ", ", c->objectives.items[i].text);
+    }
+    struct figure figure = {.title = "Rate, latency and goodput",
+                            .provenance = sheet.note,
+                            .panels = sheet.panels,
+                            .n_panels = sheet.n,
+                            .n_columns = sheet.n > 3 ? (sheet.n + 1) / 2 : sheet.n};
+    int status = figure_write(&figure, stem, FIGURE_ALL, err);
+    free(sheet.series);
+    free(sheet.points);
+    return status;
+}

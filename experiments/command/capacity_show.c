@@ -1,0 +1,557 @@
+#include "experiments/command/capacity_show.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/caution.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/said.h"
+#include "experiments/cli/words.h"
+#include "experiments/sweep/sample.h"
+#include "sim/base/mem.h"
+#include "sim/base/num.h"
+#include "sim/base/output.h"
+
+static const double none = (double)NAN;
+
+static const struct search *search_at(const struct capacities *c, size_t config, size_t seed) {
+    return &c->found.searches[config * c->found.n_seeds + seed];
+}
+
+/* The first seed's search, or the first that is in that state; NULL: there is none. */
+static const struct search *first_in(const struct capacities *c, size_t config,
+                                     enum capacity_state state) {
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        if (search_at(c, config, s)->state == state) {
+            return search_at(c, config, s);
+        }
+    }
+    return NULL;
+}
+
+/* The state of a configuration: the worst news of its seeds. */
+static enum capacity_state state_of(const struct capacities *c, size_t config) {
+    enum capacity_state worst = CAPACITY_FOUND;
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        enum capacity_state state = search_at(c, config, s)->state;
+        worst = state > worst ? state : worst;
+    }
+    return worst;
+}
+
+/* ---- over seeds ---- */
+
+static double quantity_at_met(const struct trial *met, size_t which, size_t n_terms) {
+    return which < n_terms    ? met->values[which]
+           : which == n_terms ? met->attainment
+                              : met->goodput_req_s;
+}
+
+/* Of a term's value, then attainment, then goodput; at the capacity. */
+static struct spread spread_at_met(const struct capacities *c, size_t config, size_t which) {
+    double values[SAMPLE_MOST_SEEDS];
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        const struct search *search = search_at(c, config, s);
+        values[s] = search->met.rate_per_s > 0
+                        ? quantity_at_met(&search->met, which, c->objectives.n)
+                        : none;
+    }
+    return spread_of(values, c->found.n_seeds);
+}
+
+/* Of the first rates that miss. */
+static double mean_at_missed(const struct capacities *c, size_t config, bool of_queue) {
+    double sum = 0;
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        const struct trial *missed = &search_at(c, config, s)->missed;
+        double value = of_queue ? missed->queue_share : missed->gpu_share;
+        sum += missed->rate_per_s > 0 ? value : none;
+    }
+    return sum / (double)c->found.n_seeds;
+}
+
+static void add_word(char *text, size_t size, const char *separator, const char *word) {
+    size_t used = strlen(text);
+    if (strstr(text, word) == NULL) {
+        snprintf(text + used, size - used, "%s%s", used > 0 ? separator : "", word);
+    }
+}
+
+/* "memory", or those of several seeds with slashes. */
+static void limits_of(const struct capacities *c, size_t config, char *text, size_t size) {
+    text[0] = '\0';
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        const struct trial *missed = &search_at(c, config, s)->missed;
+        if (missed->rate_per_s > 0) {
+            add_word(text, size, "/", capacity_limit_words[missed->limit]);
+        }
+    }
+}
+
+/* The objectives that the first rates miss. */
+static void missed_of(const struct capacities *c, size_t config, char *text, size_t size) {
+    text[0] = '\0';
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        const struct trial *missed = &search_at(c, config, s)->missed;
+        for (size_t i = 0; missed->rate_per_s > 0 && i < c->objectives.n; i++) {
+            if (!objective_is_met(&c->objectives.items[i], missed->values[i])) {
+                add_word(text, size, ", ", c->objectives.items[i].text);
+            }
+        }
+        if (missed->rate_per_s > 0 && missed->is_saturated) {
+            add_word(text, size, ", ", "saturated");
+        }
+    }
+}
+
+/* ---- cost ---- */
+
+static int price_of(const char *prices, const char *gpu, double *out, struct err *err) {
+    struct words words;
+    int status = words_split(prices, &words, "--price", err);
+    for (size_t i = 0; status == 0 && i < words.n; i++) {
+        char *equals = strchr(words.word[i], '=');
+        if (equals == NULL || !num_f64(equals + 1, out) || *out <= 0) {
+            return err_usage(err, "--price: '%s' is not GPU=DOLLARS an hour", words.word[i]);
+        }
+        *equals = '\0';
+        if (strcmp(words.word[i], gpu) == 0) {
+            return 0;
+        }
+    }
+    return status != 0 ? status : err_usage(err, "--price: the price of '%s' is missing", gpu);
+}
+
+static void find_front(struct capacities *c) {
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        struct configuration *ours = &c->configs[i];
+        ours->is_on_front = ours->capacity.mean > 0;
+        for (size_t k = 0; ours->is_on_front && k < c->found.n_configs; k++) {
+            const struct configuration *other = &c->configs[k];
+            bool is_better = other->cost < ours->cost || other->capacity.mean > ours->capacity.mean;
+            ours->is_on_front = !(other->cost <= ours->cost && is_better &&
+                                  other->capacity.mean >= ours->capacity.mean);
+        }
+    }
+}
+
+int capacity_settle(struct capacities *c, struct err *err) {
+    size_t n = c->found.n_seeds;
+    double base[SAMPLE_MOST_SEEDS], ours[SAMPLE_MOST_SEEDS];
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        struct configuration *config = &c->configs[i];
+        for (size_t s = 0; s < n; s++) {
+            ours[s] = search_capacity(search_at(c, i, s));
+            base[s] = i == 0 ? ours[s] : base[s];
+        }
+        config->capacity = spread_of(ours, n);
+        config->ratio = spread_of_ratios(ours, base, n);
+        config->difference = spread_of_differences(ours, base, n);
+        config->gpus = search_at(c, i, 0)->gpus;
+        config->cost = config->gpus;
+        double price = 1;
+        if (c->prices != NULL && price_of(c->prices, config->asked.request.gpu, &price, err) != 0) {
+            return (int)err->kind;
+        }
+        config->cost *= price;
+    }
+    find_front(c);
+    return 0;
+}
+
+/* Dollars for a thousand requests at the capacity. */
+static double dollars_per_1000(const struct capacities *c, const struct configuration *config) {
+    return c->prices != NULL && config->capacity.mean > 0
+               ? config->cost / 3600 / config->capacity.mean * 1000
+               : none;
+}
+
+static bool has_front(const struct capacities *c) {
+    for (size_t i = 1; i < c->found.n_configs; i++) {
+        if (c->configs[i].cost != c->configs[0].cost) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the table ---- */
+
+static void add_spread(struct table *table, const struct spread *spread, const char *form,
+                       double scale, const char *mark) {
+    char text[64] = "-", mean[24], half[24];
+    snprintf(mean, sizeof mean, form, scale * spread->mean);
+    snprintf(half, sizeof half, "%.2g", scale * (spread->high - spread->mean));
+    if (isfinite(spread->low)) {
+        snprintf(text, sizeof text, "%s ±%s%s", mean, half, mark);
+    } else if (!isnan(spread->mean)) {
+        snprintf(text, sizeof text, "%s%s", mean, mark);
+    }
+    table_shown(table, scale * spread->mean, text);
+}
+
+static bool all_monotone(const struct capacities *c, size_t config) {
+    bool all = true;
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        all = all && search_is_monotone(search_at(c, config, s));
+    }
+    return all;
+}
+
+static void add_ratio(struct table *table, const struct configuration *config, bool is_base) {
+    char text[32] = "-";
+    bool is_tie =
+        !is_base && isfinite(config->difference.low) && !spread_differs(&config->difference);
+    if (isfinite(config->ratio.mean)) {
+        snprintf(text, sizeof text, "%s%.2fx", is_tie ? "~" : "", config->ratio.mean);
+    }
+    table_shown(table, config->ratio.mean, text);
+}
+
+static void add_row(struct table *table, const struct capacities *c, size_t i) {
+    const struct configuration *config = &c->configs[i];
+    char text[512];
+    for (size_t a = 0; a < c->n_axes; a++) {
+        table_text(table, config->values[a]);
+    }
+    if (state_of(c, i) == CAPACITY_UNBOUNDED) {
+        table_text(table, "unbounded");
+    } else {
+        add_spread(table, &config->capacity, "%.3f", 1, all_monotone(c, i) ? "" : "!");
+    }
+    add_ratio(table, config, i == 0);
+    table_add(table, "u %.3f", config->gpus, config->capacity.mean / (double)config->gpus);
+    if (c->prices != NULL) {
+        table_number(table, config->cost, "%.2f");
+        table_number(table, dollars_per_1000(c, config), "%.2f");
+    }
+    for (size_t t = 0; t <= c->objectives.n + 1; t++) {
+        bool is_share = t == c->objectives.n ||
+                        (t < c->objectives.n && c->objectives.items[t].metric == METRIC_GOODPUT);
+        struct spread spread = spread_at_met(c, i, t);
+        if (t >= c->objectives.n || c->objectives.items[t].statistic == STATISTIC_MEAN ||
+            c->objectives.items[t].statistic == STATISTIC_QUANTILE) {
+            add_spread(table, &spread, is_share ? "%.1f" : "%.3g", is_share ? 100 : 1, "");
+        }
+    }
+    limits_of(c, i, text, sizeof text);
+    table_text(table, text[0] != '\0' ? text : NULL);
+    table_add(table, "%.0f %.0f", 100 * mean_at_missed(c, i, true),
+              100 * mean_at_missed(c, i, false));
+    if (has_front(c)) {
+        table_text(table, config->is_on_front ? "*" : "");
+    }
+    missed_of(c, i, text, sizeof text);
+    table_text(table, text[0] != '\0' ? text : NULL);
+}
+
+static struct table *make_table(const struct capacities *c) {
+    struct table *table = table_open("");
+    for (size_t a = 0; a < c->n_axes; a++) {
+        table_column(table, c->axes[a]);
+    }
+    table_columns(table, "req/s|x|GPUs|per GPU");
+    table_columns(table, c->prices != NULL ? "$/h|$/1000" : "");
+    for (size_t t = 0; t < c->objectives.n; t++) {
+        const struct objective *o = &c->objectives.items[t];
+        if (o->statistic == STATISTIC_MEAN || o->statistic == STATISTIC_QUANTILE) {
+            char heading[OBJECTIVE_CHARS + 8];
+            snprintf(heading, sizeof heading, "%s_s", o->name);
+            table_column(table, heading);
+        }
+    }
+    table_columns(table, "attain_%|goodput|limit|queue_%|GPU_%");
+    table_columns(table, has_front(c) ? "front" : "");
+    table_columns(table, "misses first");
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        add_row(table, c, i);
+    }
+    return table;
+}
+
+/* ---- what is said beside it ---- */
+
+static struct warnings warnings_of(const struct capacities *c, size_t config) {
+    struct sample sample = {.n = c->found.n_seeds};
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        sample.runs[s] = search_at(c, config, s)->summary;
+    }
+    struct warnings out = sample_warnings(&sample);
+    if (c->found.n_seeds == 1) {
+        sample_warn_of_one_seed(&out);
+    }
+    return out;
+}
+
+/* A sentence where the number alone does not say it; "" where it does. */
+static void remark_of(const struct capacities *c, size_t config, char *text, size_t size) {
+    const struct search *failed = first_in(c, config, CAPACITY_FAILED);
+    const struct search *nothing = first_in(c, config, CAPACITY_NONE);
+    const struct search *unbounded = first_in(c, config, CAPACITY_UNBOUNDED);
+    text[0] = '\0';
+    if (failed != NULL) {
+        snprintf(text, size, "no result: %s", failed->err.text);
+    } else if (nothing != NULL) {
+        snprintf(text, size, "seed %llu misses at every rate down to %.3g req/s%s",
+                 (unsigned long long)nothing->request.options.seed, nothing->missed.rate_per_s,
+                 nothing->missed.is_alone ? ", where requests are served alone" : "");
+    } else if (unbounded != NULL) {
+        snprintf(text, size,
+                 "meets the objectives even when all requests come at once: more --requests "
+                 "would tell its capacity");
+    }
+    for (size_t s = 0; s < c->found.n_seeds && text[0] == '\0'; s++) {
+        const struct search *search = search_at(c, config, s);
+        if (!search_is_monotone(search)) {
+            snprintf(text, size,
+                     "not monotone: seed %llu misses at %.3g req/s and meets again up to %.3g",
+                     (unsigned long long)search->request.options.seed, search->missed.rate_per_s,
+                     search->highest_met_per_s);
+        }
+    }
+}
+
+/* Of the summaries' `key`: the text, or "" where configurations differ. */
+static const char *common_text(const struct capacities *c, const char *key) {
+    const char *common = NULL;
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        const char *text = json_string_value(json_object_get(search_at(c, i, 0)->summary, key));
+        if (text != NULL && common != NULL && strcmp(text, common) != 0) {
+            return "";
+        }
+        common = text != NULL ? text : common;
+    }
+    return common != NULL ? common : "";
+}
+
+static void print_head(const struct capacities *c, FILE *out) {
+    const struct run_request *request = &c->configs[0].asked.request;
+    const char *gpu = common_text(c, "gpu"), *model = common_text(c, "model");
+    double requests = (double)NAN;
+    for (size_t i = 0; i < c->found.n_configs && isnan(requests); i++) {
+        requests = cmd_number(search_at(c, i, 0)->summary, "requests", NULL);
+    }
+    long long seed = (long long)request->options.seed;
+    const char *from = common_text(c, "trace_provenance");
+    fprintf(out, "%s%s%s%s%s: %s%s%.0f requests, seed%s %lld", request->workload,
+            gpu[0] != '\0' ? " on " : "", gpu, model[0] != '\0' ? ", " : "", model, from,
+            from[0] != '\0' ? ", " : "", requests, c->found.n_seeds > 1 ? "s" : "", seed);
+    if (c->found.n_seeds > 1) {
+        fprintf(out, " to %lld", seed + (long long)c->found.n_seeds - 1);
+    }
+    fprintf(out, "\n");
+    for (size_t i = 0; i < c->objectives.n; i++) {
+        fprintf(out, "%s%s", i == 0 ? "objectives: " : ", ", c->objectives.items[i].text);
+    }
+    fprintf(out, "; capacities to within %.3g %%\n\n", 100 * c->found.tolerance);
+}
+
+static void print_notes(const struct capacities *c, FILE *out) {
+    fprintf(out,
+            "\nreq/s, x: the highest rate met, and over %s; values, attain_%% and goodput (good "
+            "requests a second) at that rate;\nlimit, queue_%% (of the mean latency) and GPU_%% "
+            "(of the steps' time) at the first rate that misses\n",
+            c->configs[0].label);
+    if (c->found.n_seeds > 1) {
+        fprintf(out,
+                "±: the mean over %zu seeds lies within with 95 %% (Student's t); ~: not "
+                "distinguishable from %s\n",
+                c->found.n_seeds, c->configs[0].label);
+    }
+    if (has_front(c)) {
+        fprintf(out, "front *: nobody costs no more %s and serves no less\n",
+                c->prices != NULL ? "an hour" : "GPUs");
+    }
+}
+
+void capacity_print(const struct capacities *c, FILE *out) {
+    struct said said = {0};
+    char remark[1200];
+    print_head(c, out);
+    struct table *table = make_table(c);
+    table_print(table, out);
+    table_close(table);
+    print_notes(c, out);
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        remark_of(c, i, remark, sizeof remark);
+        if (remark[0] != '\0') {
+            fprintf(out, "%-13s%s: %s\n", "note", c->configs[i].label, remark);
+        }
+    }
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        char *text = NULL;
+        size_t size;
+        if (state_of(c, i) != CAPACITY_FAILED) {
+            FILE *memory = mem_stream(&text, &size);
+            struct warnings warnings = warnings_of(c, i);
+            caution_print(&warnings, NULL, memory);
+            mem_stream_close(memory);
+            said_add(&said, c->configs[i].label, text);
+            free(text);
+        }
+    }
+    said_print(&said, out);
+}
+
+/* ---- JSON and CSV ---- */
+
+static json_t *number(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *trial_json(const struct capacities *c, const struct trial *trial) {
+    if (trial->rate_per_s == 0) {
+        return json_null();
+    }
+    json_t *values = json_object();
+    for (size_t i = 0; i < c->objectives.n; i++) {
+        const struct objective *o = &c->objectives.items[i];
+        if (o->statistic != STATISTIC_EACH) {
+            json_object_set_new(values, o->name, number(trial->values[i]));
+        }
+    }
+    return json_pack("{s:f, s:b, s:b, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:s}", "rate_req_s",
+                     trial->rate_per_s, "met", trial->is_met, "saturated", trial->is_saturated,
+                     "values", values, "attainment", number(trial->attainment), "goodput_req_s",
+                     number(trial->goodput_req_s), "served_req_s", trial->served_req_s,
+                     "queue_share", number(trial->queue_share), "kv_full_share",
+                     number(trial->full_share), "gpu_share", number(trial->gpu_share), "limit",
+                     capacity_limit_words[trial->limit]);
+}
+
+static json_t *search_json(const struct capacities *c, const struct search *search) {
+    json_t *curve = json_array();
+    for (size_t i = 0; i < CAPACITY_CURVE; i++) {
+        if (search->curve[i].rate_per_s > 0) {
+            json_array_append_new(curve, trial_json(c, &search->curve[i]));
+        }
+    }
+    bool failed = search->state == CAPACITY_FAILED;
+    return json_pack(
+        "{s:I, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:I, s:o}", "seed",
+        (json_int_t)search->request.options.seed, "state", capacity_state_words[search->state],
+        "capacity_req_s", number(search_capacity(search)), "monotone", search_is_monotone(search),
+        "highest_met_req_s",
+        number(search->state == CAPACITY_FOUND
+                   ? fmax(search->met.rate_per_s, search->highest_met_per_s)
+                   : none),
+        "at_capacity", trial_json(c, &search->met), "first_missed", trial_json(c, &search->missed),
+        "curve", curve, "runs", (json_int_t)search->n_runs, "no_result",
+        failed ? json_string(search->err.text) : json_null());
+}
+
+static json_t *config_json(const struct capacities *c, size_t i) {
+    const struct configuration *config = &c->configs[i];
+    const struct search *first = search_at(c, i, 0);
+    json_t *object = json_object(), *seeds = json_array();
+    char text[1200];
+    for (size_t a = 0; a < c->n_axes; a++) {
+        json_object_set_new(object, c->axes[a], json_string(config->values[a]));
+    }
+    static const char *const same[] = {"model", "gpu", "profile_kind", "host"};
+    for (size_t k = 0; k < sizeof same / sizeof same[0]; k++) {
+        json_t *value = json_object_get(first->summary, same[k]);
+        json_object_set(object, same[k], value != NULL ? value : json_null());
+    }
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        json_array_append_new(seeds, search_json(c, search_at(c, i, s)));
+    }
+    json_object_set_new(object, "gpus", json_integer(config->gpus));
+    json_object_set_new(object, "state", json_string(capacity_state_words[state_of(c, i)]));
+    json_object_set_new(object, "capacity_req_s", spread_json(&config->capacity));
+    json_object_set_new(object, "ratio", spread_json(&config->ratio));
+    json_object_set_new(object, "difference_req_s", spread_json(&config->difference));
+    json_object_set_new(object, "cost", number(config->cost));
+    json_object_set_new(object, "dollars_per_1000_requests", number(dollars_per_1000(c, config)));
+    json_object_set_new(object, "on_front", json_boolean(config->is_on_front));
+    limits_of(c, i, text, sizeof text);
+    json_object_set_new(object, "limit", text[0] != '\0' ? json_string(text) : json_null());
+    missed_of(c, i, text, sizeof text);
+    json_object_set_new(object, "misses_first", text[0] != '\0' ? json_string(text) : json_null());
+    remark_of(c, i, text, sizeof text);
+    json_object_set_new(object, "note", text[0] != '\0' ? json_string(text) : json_null());
+    json_object_set_new(object, "by_seed", seeds);
+    struct warnings warnings = warnings_of(c, i);
+    json_object_set_new(object, "warnings", caution_json(&warnings));
+    return object;
+}
+
+json_t *capacity_json(const struct capacities *c) {
+    json_t *terms = json_array(), *configs = json_array();
+    for (size_t i = 0; i < c->objectives.n; i++) {
+        json_array_append_new(terms, json_string(c->objectives.items[i].text));
+    }
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        json_array_append_new(configs, config_json(c, i));
+    }
+    return json_pack("{s:s, s:o, s:f, s:I, s:s, s:o}", "workload",
+                     c->configs[0].asked.request.workload, "objectives", terms, "within",
+                     c->found.tolerance, "seeds", (json_int_t)c->found.n_seeds, "cost_unit",
+                     c->prices != NULL ? "USD/h" : "GPUs", "configurations", configs);
+}
+
+static void write_cell(FILE *out, double value) {
+    fputc(',', out);
+    if (isfinite(value)) {
+        fprintf(out, "%.9g", value);
+    }
+}
+
+static void write_rate(const struct capacities *c, size_t i, const struct search *search,
+                       const struct trial *trial, const char *role, FILE *out) {
+    for (size_t a = 0; a < c->n_axes; a++) {
+        output_csv_text(out, c->configs[i].values[a]);
+        fputc(',', out);
+    }
+    fprintf(out, "%llu,%s,%.9g,%d,%d", (unsigned long long)search->request.options.seed, role,
+            trial->rate_per_s, trial->is_met, trial->is_saturated);
+    for (size_t t = 0; t < c->objectives.n; t++) {
+        if (c->objectives.items[t].statistic != STATISTIC_EACH) {
+            write_cell(out, trial->values[t]);
+        }
+    }
+    write_cell(out, trial->attainment);
+    write_cell(out, trial->goodput_req_s);
+    write_cell(out, trial->served_req_s);
+    write_cell(out, trial->queue_share);
+    write_cell(out, trial->full_share);
+    write_cell(out, trial->gpu_share);
+    fprintf(out, ",%s\n", capacity_limit_words[trial->limit]);
+}
+
+int capacity_write_rates(const struct capacities *c, const char *path, struct err *err) {
+    struct output output;
+    if (output_open(path, &output, err) != 0) {
+        return err_status(err);
+    }
+    FILE *out = output.file;
+    for (size_t a = 0; a < c->n_axes; a++) {
+        output_csv_text(out, c->axes[a]);
+        fputc(',', out);
+    }
+    fputs("seed,role,rate_req_s,met,saturated", out);
+    for (size_t t = 0; t < c->objectives.n; t++) {
+        const struct objective *o = &c->objectives.items[t];
+        if (o->statistic != STATISTIC_EACH) {
+            char name[OBJECTIVE_CHARS + 8];
+            snprintf(name, sizeof name, "%s%s", o->name, o->metric == METRIC_GOODPUT ? "" : "_s");
+            fputc(',', out);
+            output_csv_text(out, name);
+        }
+    }
+    fputs(",attainment,goodput_req_s,served_req_s,queue_share,kv_full_share,gpu_share,limit\n",
+          out);
+    for (size_t i = 0; i < c->found.n_configs * c->found.n_seeds; i++) {
+        const struct search *search = &c->found.searches[i];
+        const struct trial *ends[] = {&search->met, &search->missed};
+        static const char *const roles[] = {"capacity", "first_missed"};
+        for (size_t k = 0; k < 2 + CAPACITY_CURVE; k++) {
+            const struct trial *trial = k < 2 ? ends[k] : &search->curve[k - 2];
+            if (trial->rate_per_s > 0) {
+                write_rate(c, i / c->found.n_seeds, search, trial, k < 2 ? roles[k] : "curve", out);
+            }
+        }
+    }
+    return output_close(&output, true, err);
+}

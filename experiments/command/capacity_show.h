@@ -1,0 +1,47 @@
+/* What `unmask capacity` found: table, JSON, figure and the list of runs. */
+#ifndef UNMASK_EXPERIMENTS_COMMAND_CAPACITY_SHOW_H
+#define UNMASK_EXPERIMENTS_COMMAND_CAPACITY_SHOW_H
+
+#include "analysis/spread.h"
+#include "experiments/cli/asked.h"
+#include "experiments/study/capacity.h"
+
+enum { CAPACITY_MOST_CONFIGS = 128, CAPACITY_MOST_AXES = 8 };
+
+/* One configuration; the first group is the asker's, the second capacity_settle's. */
+struct configuration {
+    struct asked asked;
+    char label[192]; /* "dllm-serve replicas=2" */
+    const char *values[CAPACITY_MOST_AXES];
+
+    struct spread capacity, ratio, difference; /* to the first configuration; over seeds */
+    uint32_t gpus;
+    double cost; /* GPUs, or dollars an hour; NaN: not known */
+    bool is_on_front;
+};
+
+/* What is asked of each and what came out. */
+struct capacities {
+    struct capacity found;
+    struct objectives objectives;
+    struct configuration *configs;
+    const char *axes[CAPACITY_MOST_AXES]; /* what varies, as headings: "system", "replicas" */
+    size_t n_axes;
+    const char *prices; /* "l40s=0.8,h100=2.5" dollars an hour; NULL: cost is in GPUs */
+};
+
+/* The capacity over seeds, what it costs, and who is on the front: nobody else costs no more and
+ * has no less. ERR_USAGE over prices. */
+int capacity_settle(struct capacities *c, struct err *err);
+
+void capacity_print(const struct capacities *c, FILE *out);
+json_t *capacity_json(const struct capacities *c);
+
+/* STEM.svg, .png, .pdf and .csv: the objectives' values, attainment and goodput over the rate, and
+ * capacity over cost. */
+int capacity_draw(const struct capacities *c, const char *stem, struct err *err);
+
+/* As CSV, one line for each rate kept: the capacity, the lowest rate missed and those around. */
+int capacity_write_rates(const struct capacities *c, const char *path, struct err *err);
+
+#endif

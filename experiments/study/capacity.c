@@ -1,0 +1,336 @@
+#include "experiments/study/capacity.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "analysis/spread.h"
+#include "experiments/cli/progress.h"
+#include "experiments/sweep/thread_pool.h"
+#include "sim/base/mem.h"
+
+const char *const capacity_limit_words[] = {NULL, "compute", "memory", "admission", "host"};
+const char *const capacity_state_words[] = {"found", "none", "unbounded", "failed"};
+
+static const double curve_places[CAPACITY_CURVE] = {0.25, 0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2};
+static const double at_once_per_s = 1e6, waits_share = 0.1, idle_share = 0.5;
+enum { MOST_HALVINGS = 30, EXPECTED_RUNS = 11 };
+
+/* ---- one run ---- */
+
+/* What a run's requests and steps say. */
+struct watching {
+    struct served *served;
+    size_t n, room;
+    int64_t pool_bytes;
+    double waiting_ns, full_ns, steps_ns, gpu_ns;
+};
+
+static int on_request(void *state, const struct request_record *record, struct err *err) {
+    struct watching *w = state;
+    (void)err;
+    w->served = mem_grown(w->served, w->n, &w->room, sizeof *w->served);
+    w->served[w->n++] = served_of(record);
+    return 0;
+}
+
+static int on_step(void *state, const struct step_record *record, struct err *err) {
+    struct watching *w = state;
+    (void)err;
+    double ns = (double)(record->end_ns - record->start_ns);
+    w->steps_ns += ns;
+    w->gpu_ns += (double)record->gpu_ns * record->repeat;
+    if (record->n_waiting > 0 && record->n_running > 0) {
+        bool is_full = (w->pool_bytes - record->kv_used_bytes) * (int64_t)record->n_running <
+                       record->kv_used_bytes;
+        w->waiting_ns += ns;
+        w->full_ns += is_full ? ns : 0;
+    }
+    return 0;
+}
+
+static enum capacity_limit limit_of(const struct trial *trial) {
+    if (trial->queue_share >= waits_share) {
+        return trial->full_share > 0.5 ? LIMIT_MEMORY : LIMIT_ADMISSION;
+    }
+    return trial->gpu_share < idle_share ? LIMIT_HOST : LIMIT_COMPUTE;
+}
+
+static int judge(const struct objectives *objectives, const struct composition *c,
+                 const struct watching *w, struct trial *out, struct err *err) {
+    const struct summary *s = &c->summary;
+    out->is_saturated = s->offered.state == OFFERED_SATURATED;
+    out->is_alone = s->max_batch <= 1 && s->max_waiting == 0;
+    out->is_met = !out->is_saturated;
+    for (size_t i = 0; i < objectives->n; i++) {
+        const struct objective *o = &objectives->items[i];
+        out->values[i] = objective_value(objectives, i, w->served, w->n);
+        if (isnan(out->values[i])) {
+            return err_usage(err, "--slo: '%s' speaks of no request of this workload", o->text);
+        }
+        out->is_met = out->is_met && objective_is_met(o, out->values[i]);
+    }
+    out->attainment = objectives_attainment(objectives, w->served, w->n);
+    out->served_req_s = s->throughput_req_s;
+    out->goodput_req_s =
+        s->makespan_s > 0 ? out->attainment * (double)w->n / s->makespan_s : (double)NAN;
+    out->queue_share = s->latency.mean > 0 ? s->queue.mean / s->latency.mean : 0;
+    out->full_share = w->waiting_ns > 0 ? w->full_ns / w->waiting_ns : 0;
+    out->gpu_share = w->gpu_ns > 0 && w->steps_ns > 0 ? w->gpu_ns / w->steps_ns : (double)NAN;
+    out->limit = limit_of(out);
+    return 0;
+}
+
+/* Rates are numbers that can be typed: `unmask run --rate` gives the same run. */
+static double typed(double rate_per_s) {
+    char text[32];
+    snprintf(text, sizeof text, "%.6g", rate_per_s);
+    return strtod(text, NULL);
+}
+
+static int try_rate(const struct capacity *capacity, struct search *search, double rate_per_s,
+                    struct trial *out, struct err *err) {
+    struct composition *c = NULL;
+    struct watching watching = {0};
+    struct run_request request = search->request;
+    *out = (struct trial){.rate_per_s = typed(rate_per_s)};
+    request.options.rate_per_s = out->rate_per_s;
+    struct sink sink = {.state = &watching, .request = on_request, .step = on_step};
+    struct run_watch watch = {.sinks = &sink, .n_sinks = 1, .stop = capacity->stop};
+    int status = *capacity->stop ? err_world(err, "interrupted") : compose_open(&request, &c, err);
+    if (status == 0) {
+        watching.pool_bytes = c->system->budget.pool_bytes;
+        search->gpus = system_gpus(c->system);
+        status = compose_run(c, &watch, err);
+    }
+    if (status == 0 && c->result.interrupted) {
+        status = err_world(err, "interrupted");
+    }
+    status = status != 0 ? status : judge(capacity->objectives, c, &watching, out, err);
+    bool is_best =
+        search->summary == NULL ||
+        (out->is_met && out->rate_per_s > search->met.rate_per_s &&
+         (search->missed.rate_per_s == 0 || out->rate_per_s < search->missed.rate_per_s));
+    if (status == 0 && is_best) {
+        json_decref(search->summary);
+        search->summary = NULL;
+        status = summary_json(&c->summary, &c->facts, &search->summary, err);
+    }
+    compose_close(c);
+    free(watching.served);
+    search->n_runs++;
+    return status;
+}
+
+/* ---- one search ---- */
+
+/* Take in a rate that was tried, between those that are known. */
+static void narrow(struct search *search, const struct trial *trial) {
+    if (trial->is_met && trial->rate_per_s > search->met.rate_per_s) {
+        search->met = *trial;
+    } else if (!trial->is_met &&
+               (search->missed.rate_per_s == 0 || trial->rate_per_s < search->missed.rate_per_s)) {
+        search->missed = *trial;
+    }
+}
+
+static int bisect(const struct capacity *capacity, struct search *search, struct err *err) {
+    int status = 0;
+    while (status == 0 &&
+           search->missed.rate_per_s > search->met.rate_per_s * (1 + capacity->tolerance)) {
+        struct trial trial;
+        double middle = sqrt(search->missed.rate_per_s * search->met.rate_per_s);
+        status = try_rate(capacity, search, middle, &trial, err);
+        if (status != 0 || trial.rate_per_s <= search->met.rate_per_s ||
+            trial.rate_per_s >= search->missed.rate_per_s) {
+            break; /* no number of six digits lies between them */
+        }
+        narrow(search, &trial);
+    }
+    return status;
+}
+
+/* A rate that is met and one above it that is not, from a first one on. */
+static int bracket(const struct capacity *capacity, struct search *search, double rate_per_s,
+                   struct err *err) {
+    for (int i = 0; i < MOST_HALVINGS; i++) {
+        struct trial trial;
+        int status = try_rate(capacity, search, rate_per_s, &trial, err);
+        if (status != 0) {
+            return status;
+        }
+        narrow(search, &trial);
+        if (search->met.rate_per_s > 0 && search->missed.rate_per_s > 0) {
+            return 0;
+        }
+        if (!trial.is_met && trial.is_alone) {
+            break;
+        }
+        rate_per_s = trial.is_met ? 2 * rate_per_s : rate_per_s / 2;
+        if (rate_per_s >= at_once_per_s || rate_per_s < 1e-6) {
+            break;
+        }
+    }
+    search->state = search->met.rate_per_s > 0 ? CAPACITY_UNBOUNDED : CAPACITY_NONE;
+    return 0;
+}
+
+static int search_one(const struct capacity *capacity, struct search *search, struct err *err) {
+    struct trial trial;
+    int status = try_rate(capacity, search, at_once_per_s, &trial, err);
+    bool all_met = status == 0;
+    for (size_t i = 0; i < capacity->objectives->n && all_met; i++) {
+        all_met = objective_is_met(&capacity->objectives->items[i], trial.values[i]);
+    }
+    if (status != 0 || all_met || trial.served_req_s <= 0) {
+        search->state = all_met ? CAPACITY_UNBOUNDED : CAPACITY_NONE;
+        search->missed = all_met ? search->missed : trial;
+        return status;
+    }
+    status = bracket(capacity, search, trial.served_req_s, err);
+    return status != 0 || search->state != CAPACITY_FOUND ? status : bisect(capacity, search, err);
+}
+
+/* What the curve says against the capacity: higher rates that are met, lower ones that are not. */
+static int search_again(const struct capacity *capacity, struct search *search, struct err *err) {
+    struct trial below = {0};
+    search->highest_met_per_s = search->met.rate_per_s;
+    for (size_t i = 0; i < CAPACITY_CURVE; i++) {
+        const struct trial *trial = &search->curve[i];
+        double rate = trial->rate_per_s;
+        if (rate > 0 && trial->is_met && rate > search->highest_met_per_s) {
+            search->highest_met_per_s = rate;
+        }
+        if (rate > 0 && !trial->is_met && rate < search->met.rate_per_s && below.rate_per_s == 0) {
+            below = *trial;
+        }
+    }
+    if (below.rate_per_s == 0) {
+        return 0;
+    }
+    search->missed = below;
+    search->met = (struct trial){0};
+    for (size_t i = 0; i < CAPACITY_CURVE; i++) {
+        if (search->curve[i].rate_per_s < below.rate_per_s) {
+            narrow(search, &search->curve[i]);
+        }
+    }
+    int status =
+        search->met.rate_per_s == 0 ? bracket(capacity, search, below.rate_per_s / 2, err) : 0;
+    return status != 0 || search->state != CAPACITY_FOUND ? status : bisect(capacity, search, err);
+}
+
+/* ---- all of them ---- */
+
+struct finding {
+    struct capacity *capacity;
+    double *means; /* by configuration; NaN: not known */
+    pthread_mutex_t lock;
+    struct progress progress;
+    size_t n_runs;
+    enum { BISECTING, DRAWING, CHECKING } stage;
+};
+
+static void count(struct finding *finding, size_t n) {
+    pthread_mutex_lock(&finding->lock);
+    finding->n_runs += n;
+    progress_update(&finding->progress, finding->n_runs);
+    pthread_mutex_unlock(&finding->lock);
+}
+
+static void fail(struct search *search, const struct err *err) {
+    search->state = CAPACITY_FAILED;
+    search->err = *err;
+    search->has_no_room = compose_says_no_memory(err);
+}
+
+static void work_on(void *state, size_t index) {
+    struct finding *finding = state;
+    struct capacity *capacity = finding->capacity;
+    struct search *search = &capacity->searches[index];
+    struct err err = {0};
+    size_t before = search->n_runs;
+    int status = 0;
+    if (finding->stage == BISECTING) {
+        status = search_one(capacity, search, &err);
+    } else if (search->state == CAPACITY_FOUND && finding->stage == CHECKING) {
+        status = search_again(capacity, search, &err);
+    } else if (search->state == CAPACITY_FOUND) {
+        double mean = finding->means[index / capacity->n_seeds];
+        for (size_t i = 0; i < CAPACITY_CURVE && status == 0 && mean > 0; i++) {
+            status = try_rate(capacity, search, curve_places[i] * mean, &search->curve[i], &err);
+        }
+    }
+    if (status != 0) {
+        fail(search, &err);
+    }
+    count(finding, search->n_runs - before);
+}
+
+double search_capacity(const struct search *search) {
+    return search->state == CAPACITY_FOUND  ? search->met.rate_per_s
+           : search->state == CAPACITY_NONE ? 0
+                                            : (double)NAN;
+}
+
+static void average(struct finding *finding) {
+    const struct capacity *capacity = finding->capacity;
+    for (size_t i = 0; i < capacity->n_configs; i++) {
+        finding->means[i] = 0;
+        for (size_t s = 0; s < capacity->n_seeds; s++) {
+            finding->means[i] += search_capacity(&capacity->searches[i * capacity->n_seeds + s]) /
+                                 (double)capacity->n_seeds;
+        }
+    }
+}
+
+static int verdict(const struct capacity *capacity, struct err *err) {
+    size_t n = capacity->n_configs * capacity->n_seeds;
+    const struct search *failed = NULL;
+    bool ends = false;
+    for (size_t i = n; i-- > 0;) {
+        const struct search *search = &capacity->searches[i];
+        bool is_wrong = search->err.kind == ERR_USAGE && !capacity->takes_any;
+        failed = search->state == CAPACITY_FAILED && (is_wrong || !ends) ? search : failed;
+        ends = ends || is_wrong;
+        n -= search->state == CAPACITY_FAILED;
+    }
+    if (*capacity->stop) {
+        return err_world(err, "interrupted");
+    }
+    if (n == 0 || ends) {
+        *err = failed->err;
+        return err_status(err);
+    }
+    return 0;
+}
+
+int capacity_find(struct capacity *capacity, unsigned n_threads, struct err *err) {
+    size_t n = capacity->n_configs * capacity->n_seeds;
+    struct finding finding = {.capacity = capacity,
+                              .means = mem_zeroed(capacity->n_configs, sizeof(double))};
+    pthread_mutex_init(&finding.lock, NULL);
+    progress_start(&finding.progress, "runs",
+                   n * (EXPECTED_RUNS + (capacity->curves ? CAPACITY_CURVE : 0)));
+    for (int stage = BISECTING; stage <= (capacity->curves ? CHECKING : BISECTING); stage++) {
+        finding.stage = stage;
+        thread_pool_run(n, n_threads, work_on, &finding);
+        average(&finding);
+    }
+    double wall_s = progress_end(&finding.progress);
+    int status = verdict(capacity, err);
+    if (status == 0) {
+        fprintf(stderr, "unmask: %zu runs in %.3g s\n", finding.n_runs, wall_s);
+    }
+    free(finding.means);
+    pthread_mutex_destroy(&finding.lock);
+    return status;
+}
+
+void capacity_fini(struct capacity *capacity) {
+    for (size_t i = 0; i < capacity->n_configs * capacity->n_seeds; i++) {
+        json_decref(capacity->searches[i].summary);
+        capacity->searches[i].summary = NULL;
+    }
+}

@@ -1,0 +1,92 @@
+/* Capacity: the highest rate at which a system meets its objectives.
+ *
+ * Of each configuration and seed the rate is bisected: every rate meets the same requests with the
+ * same draws, their arrivals nearer together or further apart. A rate counts as met when every
+ * objective is and the run was not saturated (analysis/offered.h): a queue that grows until the
+ * last arrival meets a bound only because the workload ends. The search begins at the throughput
+ * with which all requests are served when they come at once, doubles or halves it until it has a
+ * rate that is met and one that is not, and halves their ratio until they are nearer than the
+ * tolerance.
+ *
+ * Nothing promises that a system which meets a rate meets all lower ones. Rates between a quarter
+ * and twice the mean capacity are tried as well (they are the curve that is drawn); where one below
+ * the capacity misses, the capacity is searched for again below it, so that every rate tried below
+ * what is reported was met, and the highest rate met is kept beside it. */
+#ifndef UNMASK_EXPERIMENTS_STUDY_CAPACITY_H
+#define UNMASK_EXPERIMENTS_STUDY_CAPACITY_H
+
+#include <jansson.h>
+
+#include "analysis/objective.h"
+#include "experiments/run/compose.h"
+
+enum { CAPACITY_CURVE = 8 };
+
+/* What stands between a run and more load, by what was measured while requests waited:
+ * - memory: queueing is at least a tenth of the mean latency, and in more than half of the time in
+ *   which requests waited less of the KV pool was free than a running request holds;
+ * - admission: as much queueing, but there was room: the scheduler or a limit keeps requests out;
+ * - host: less queueing, and the GPU works in less than half of the steps' time;
+ * - compute: less queueing; it is the steps that take long. */
+enum capacity_limit { LIMIT_UNKNOWN, LIMIT_COMPUTE, LIMIT_MEMORY, LIMIT_ADMISSION, LIMIT_HOST };
+extern const char *const capacity_limit_words[];
+
+/* A rate that was tried. */
+struct trial {
+    double rate_per_s; /* 0: was not tried */
+    bool is_met, is_saturated;
+    bool is_alone; /* no request ever met another */
+    double values[OBJECTIVES_MOST];
+    double attainment;                  /* NaN: nothing bounds a request */
+    double goodput_req_s, served_req_s; /* good, or all completed, over the makespan */
+    double queue_share;                 /* of the mean latency */
+    double full_share;                  /* of the time in which requests waited: no room for one */
+    double gpu_share;                   /* of the time of steps; NaN: not known */
+    enum capacity_limit limit;
+};
+
+enum capacity_state {
+    CAPACITY_FOUND,
+    CAPACITY_NONE,      /* not even requests that are served alone meet the objectives */
+    CAPACITY_UNBOUNDED, /* all requests at once do: the workload is too short to tell */
+    CAPACITY_FAILED,    /* see err */
+};
+extern const char *const capacity_state_words[];
+
+/* One configuration under one seed. */
+struct search {
+    struct run_request request; /* the caller's; rates are written into a copy */
+    enum capacity_state state;
+    struct trial met, missed; /* the highest rate that counts, and the lowest above it that misses;
+                                 rate 0: there is none */
+    struct trial curve[CAPACITY_CURVE];
+    double highest_met_per_s; /* above `met` where lower rates miss */
+    size_t n_runs;
+    json_t *summary; /* of the highest rate that was met, else of the last one tried */
+    uint32_t gpus;
+    struct err err;
+    bool has_no_room; /* the system does not fit into the device */
+};
+
+struct capacity {
+    const struct objectives *objectives;
+    double tolerance; /* 0.01: rates within 1 % */
+    bool curves;      /* try the rates around the capacity */
+    bool takes_any;   /* configurations that make no sense have no result, rather than an end */
+    size_t n_configs, n_seeds;
+    struct search *searches; /* [n_configs][n_seeds]; the caller's array */
+    const volatile sig_atomic_t *stop;
+};
+
+/* Fails as a whole when it was interrupted, over a configuration that makes no sense (ERR_USAGE),
+ * and as the first one did where none has a result. */
+int capacity_find(struct capacity *capacity, unsigned n_threads, struct err *err);
+void capacity_fini(struct capacity *capacity); /* what it made, not the searches */
+
+/* 0 of CAPACITY_NONE, NaN where it is not known. */
+double search_capacity(const struct search *search);
+static inline bool search_is_monotone(const struct search *search) {
+    return !(search->highest_met_per_s > search->met.rate_per_s);
+}
+
+#endif

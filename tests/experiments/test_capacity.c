@@ -1,0 +1,312 @@
+/* Capacity: the grammar of objectives, what they are of, and the search for the rate. */
+#include <jansson.h>
+#include <math.h>
+
+#include "analysis/objective.h"
+#include "tests/support/cli.h"
+
+static struct objectives objectives_of(const char *text) {
+    struct objectives objectives = {.n = 0};
+    struct err err = {.kind = ERR_NONE};
+    ck_assert_msg(objectives_add(&objectives, text, &err) == 0, "%s", err.text);
+    return objectives;
+}
+
+static struct served request(double latency_s, double ttft_s, uint32_t tenant) {
+    struct served served = {.tenant = tenant};
+    served.seconds[METRIC_LATENCY] = latency_s;
+    served.seconds[METRIC_TTFT] = ttft_s;
+    served.seconds[METRIC_TPOT] = isfinite(latency_s) ? (double)NAN : latency_s;
+    served.seconds[METRIC_QUEUE] = isfinite(latency_s) ? 0 : latency_s;
+    return served;
+}
+
+TEST(terms_are_read_with_statistic_metric_and_bound) {
+    struct objectives all = objectives_of("p99 latency<30s, mean ttft <= 500ms,max queue<2s");
+    ck_assert_uint_eq(all.n, 3);
+    ck_assert(all.items[0].statistic == STATISTIC_QUANTILE && all.items[0].quantile == 0.99);
+    ck_assert_double_eq(all.items[0].bound, 30);
+    ck_assert_str_eq(all.items[0].text, "p99 latency<30s");
+    ck_assert(all.items[1].statistic == STATISTIC_MEAN && all.items[1].metric == METRIC_TTFT);
+    ck_assert_double_eq(all.items[1].bound, 0.5);
+    ck_assert(all.items[2].quantile == 1 && all.items[2].metric == METRIC_QUEUE);
+    all = objectives_of(" tenant 7: attainment>97.5% ");
+    ck_assert(all.items[0].tenant == 7 && all.items[0].statistic == STATISTIC_SHARE);
+    ck_assert_double_eq(all.items[0].bound, 0.975);
+    ck_assert_str_eq(all.items[0].text, "tenant 7: goodput>97.5%");
+}
+
+TEST(what_is_no_term_is_refused_with_what_was_found) {
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {"p99 latency", "'p99 latency' lacks its bound"},
+        {"p99 latenci<3s", "'latenci' is no metric; did you mean 'latency'?"},
+        {"p101 ttft<3s", "'p101' is no metric"},
+        {"p99 latency<30", "'30' is not a time"},
+        {"p99 latency>30s", "'p99 latency>30s' lacks its bound"},
+        {"goodput>99", "'99' is not a share"},
+        {"goodput>101%", "'101%' is not a share"},
+        {"p99 goodput>99%", "goodput has no mean and no percentiles"},
+        {"p99 ttft<3s p4", "'p4' stands behind the bound"},
+        {"p99 ttft<3s,", "has an empty term"},
+        {"", "has an empty term"},
+        {"tenant x: p99 ttft<3s", "is not 'tenant N' before the colon"},
+        {"class 1: p99 ttft<3s", "is not 'tenant N' before the colon"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct objectives objectives = {.n = 0};
+        struct err err = {.kind = ERR_NONE};
+        ck_assert_int_eq(objectives_add(&objectives, bad[i].text, &err), ERR_USAGE);
+        ASSERT_SAYS(err.text, bad[i].says);
+    }
+    struct err err = {.kind = ERR_NONE};
+    struct objectives each = objectives_of("latency<30s");
+    ck_assert_int_eq(objectives_check(&each, &err), ERR_USAGE);
+    struct objectives share = objectives_of("mean latency<30s, goodput>99%");
+    err = (struct err){.kind = ERR_NONE};
+    ck_assert_int_eq(objectives_check(&share, &err), ERR_USAGE); /* a mean bounds no request */
+    share = objectives_of("latency<30s, goodput>99%");
+    err = (struct err){.kind = ERR_NONE};
+    ck_assert_int_eq(objectives_check(&share, &err), 0);
+}
+
+TEST(rejected_requests_are_above_every_bound_and_never_good) {
+    struct served served[100];
+    for (int i = 0; i < 100; i++) {
+        served[i] = request(1 + i / 100.0, 0.1, 0);
+    }
+    struct objectives o = objectives_of("p90 latency<10s, p99 latency<10s, mean ttft<1s");
+    ck_assert_double_eq_tol(objective_value(&o, 0, served, 100), 1.891, 1e-9);
+    ck_assert_double_eq(objectives_attainment(&o, served, 100), 1);
+    served[3] = served[50] = request(INFINITY, INFINITY, 0);
+    ck_assert_double_eq_tol(objective_value(&o, 0, served, 100), 1.911, 1e-9);
+    ck_assert(isinf(objective_value(&o, 1, served, 100)) &&
+              isinf(objective_value(&o, 2, served, 100)));
+    ck_assert_double_eq(objectives_attainment(&o, served, 100), 0.98);
+}
+
+TEST(a_request_is_good_within_the_bounds_that_speak_of_it) {
+    const struct served served[] = {request(5, 1, 1), request(15, 1, 1), request(5, 3, 2),
+                                    request(25, 1, 2)};
+    struct objectives o = objectives_of("p50 latency<10s, p99 latency<20s, goodput>50%");
+    ck_assert_double_eq(objective_value(&o, 2, served, 4), 0.75); /* the loosest percentile's */
+    o = objectives_of("p99 latency<20s, p50 latency<10s, goodput>50%");
+    ck_assert_double_eq(objective_value(&o, 2, served, 4), 0.75);
+    o = objectives_of("latency<10s, p99 latency<20s, goodput>50%");
+    ck_assert_double_eq(objective_value(&o, 2, served, 4), 0.5); /* the term of each request */
+    struct err err = {.kind = ERR_NONE};
+    o = objectives_of("p99 latency<20s");
+    ck_assert_int_eq(objectives_add(&o, "tenant 2: ttft<2s, goodput>50%", &err), 0);
+    ck_assert_double_eq(objectives_attainment(&o, served, 4), 0.5);
+    ck_assert_double_eq(objective_value(&o, 2, served, 4), 0); /* of tenant 2's two */
+    o = objectives_of("mean latency<30s");
+    ck_assert(isnan(objectives_attainment(&o, served, 4)));
+    o = objectives_of("tenant 9: p99 latency<20s");
+    ck_assert(isnan(objective_value(&o, 0, served, 4)));
+}
+
+static json_t *parsed(char *text) {
+    json_error_t trouble;
+    json_t *json = json_loads(text, 0, &trouble);
+    ck_assert_msg(json != NULL, "%s", trouble.text);
+    free(text);
+    return json;
+}
+
+static double number(const json_t *json, const char *key) {
+    return json_number_value(json_object_get(json, key));
+}
+
+#define SMALL                                                                                      \
+    "--gpu", "rtx4090", "--requests", "150", "--input-tokens", "300", "--output-tokens", "64"
+
+/* The i-th configuration, and its first seed. */
+static const json_t *config_at(const json_t *json, size_t i) {
+    return json_array_get(json_object_get(json, "configurations"), i);
+}
+
+static const json_t *seed_at(const json_t *json, size_t config, size_t seed) {
+    return json_array_get(json_object_get(config_at(json, config), "by_seed"), seed);
+}
+
+TEST(what_it_reports_is_what_a_run_at_that_rate_measures) {
+    json_t *json = parsed(PRINTS("capacity", SMALL, "--slo", "p99 latency<8s", "--json"));
+    static const char *const keys[] = {"at_capacity", "first_missed"};
+    double rates[2];
+    for (int k = 0; k < 2; k++) {
+        const json_t *trial = json_object_get(seed_at(json, 0, 0), keys[k]);
+        char rate[32];
+        rates[k] = number(trial, "rate_req_s");
+        snprintf(rate, sizeof rate, "%.9g", rates[k]);
+        json_t *run = parsed(PRINTS("run", SMALL, "--rate", rate, "--slo-latency", "8s", "--json"));
+        double p99 = number(json_object_get(run, "latency_s"), "p99");
+        ck_assert_double_eq_tol(number(json_object_get(trial, "values"), "p99 latency"), p99, 1e-7);
+        ck_assert_double_eq_tol(number(trial, "attainment"), number(run, "attainment"), 1e-8);
+        ck_assert_double_eq_tol(number(trial, "goodput_req_s"), number(run, "goodput_req_s"), 1e-7);
+        ck_assert(k == 0 ? p99 <= 8 : p99 > 8);
+        json_decref(run);
+    }
+    ck_assert(rates[1] > rates[0] && rates[1] <= 1.0101 * rates[0]);
+    ck_assert_double_eq(number(seed_at(json, 0, 0), "capacity_req_s"), rates[0]);
+    ck_assert(json_is_true(json_object_get(seed_at(json, 0, 0), "monotone")));
+    ck_assert_uint_eq(json_array_size(json_object_get(seed_at(json, 0, 0), "curve")), 8);
+    json_decref(json);
+}
+
+TEST(seeds_are_paired_and_threads_change_nothing) {
+#define PAIRED                                                                                     \
+    "capacity", SMALL, "--systems", "dllm-serve,sparse-dllm,fast-dllm-prefix", "--slo",            \
+        "p95 latency<8s, goodput>90%", "--seeds", "3", "--no-curve", "--json"
+    char *one = PRINTS(PAIRED, "-j", "1"), *four = PRINTS(PAIRED, "-j", "4");
+    ck_assert_str_eq(one, four);
+    free(four);
+    json_t *json = parsed(one);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *capacity = json_object_get(config_at(json, i), "capacity_req_s");
+        double sum = 0, differences = 0;
+        for (size_t s = 0; s < 3; s++) {
+            double ours = number(seed_at(json, i, s), "capacity_req_s");
+            sum += ours;
+            differences += ours - number(seed_at(json, 0, s), "capacity_req_s");
+        }
+        ck_assert_double_eq_tol(number(capacity, "mean"), sum / 3, 1e-7);
+        ck_assert(number(capacity, "low") < sum / 3 && number(capacity, "high") > sum / 3);
+        ck_assert_double_eq_tol(
+            number(json_object_get(config_at(json, i), "difference_req_s"), "mean"),
+            differences / 3, 1e-7);
+    }
+    json_decref(json);
+}
+
+/* A scheduler that prefills only when four wait: few requests wait for those that decode, many are
+ * soon four. */
+TEST(a_system_that_misses_at_lower_rates_is_found_out) {
+    json_t *json =
+        parsed(PRINTS("capacity", "--gpu", "a100-80g", "--system", "lmdeploy", "--set",
+                      "scheduler.trigger=fork", "--set", "scheduler.waiting_requests=4", "--set",
+                      "scheduler.running_share=0", "--requests", "400", "--input-tokens", "200",
+                      "--output-tokens", "512", "--slo", "p95 ttft<4s", "--json"));
+    const json_t *seed = seed_at(json, 0, 0);
+    double capacity = number(seed, "capacity_req_s"), highest = number(seed, "highest_met_req_s");
+    ck_assert(json_is_false(json_object_get(seed, "monotone")));
+    ck_assert(highest > 3 && capacity < 0.5 && capacity > 0);
+    const json_t *note = json_object_get(config_at(json, 0), "note");
+    ASSERT_SAYS(json_string_value(note), "not monotone: seed 1 misses and meets again");
+    json_decref(json);
+}
+
+TEST(what_no_rate_and_what_every_rate_meets_is_said) {
+    json_t *json = parsed(PRINTS("capacity", SMALL, "--slo", "p99 latency<100ms", "--json"));
+    ck_assert_str_eq(json_string_value(json_object_get(config_at(json, 0), "state")), "none");
+    ck_assert_double_eq(number(seed_at(json, 0, 0), "capacity_req_s"), 0);
+    json_decref(json);
+    json = parsed(PRINTS("capacity", SMALL, "--slo", "p99 latency<9000s", "--json"));
+    ck_assert_str_eq(json_string_value(json_object_get(config_at(json, 0), "state")), "unbounded");
+    ck_assert(json_is_null(json_object_get(seed_at(json, 0, 0), "capacity_req_s")));
+    json_decref(json);
+}
+
+TEST(requests_that_are_rejected_miss_their_percentile) {
+    char rows[4096] = "arrival_us,input_tokens,output_tokens\n";
+    for (int i = 0; i < 60; i++) {
+        size_t used = strlen(rows);
+        snprintf(rows + used, sizeof rows - used, "%d,%d,64\n", i * 1000000,
+                 i % 20 == 7 ? 200000 : 300);
+    }
+    const char *path = scratch_write("long.csv", rows);
+    json_t *json = parsed(
+        PRINTS("capacity", "--workload", path, "--slo", "p99 latency<60s", "--no-curve", "--json"));
+    ck_assert_str_eq(json_string_value(json_object_get(config_at(json, 0), "state")), "none");
+    json_decref(json);
+    json = parsed(
+        PRINTS("capacity", "--workload", path, "--slo", "p90 latency<4s", "--no-curve", "--json"));
+    const json_t *trial = json_object_get(seed_at(json, 0, 0), "at_capacity");
+    ck_assert(number(seed_at(json, 0, 0), "capacity_req_s") > 0);
+    ck_assert(number(trial, "attainment") >= 0.9 && number(trial, "attainment") <= 57.0 / 60);
+    json_decref(json);
+}
+
+TEST(the_front_has_whom_nobody_beats_at_no_more_cost) {
+    json_t *json = parsed(PRINTS("capacity", SMALL, "--systems", "fast-dllm-prefix,dllm-serve",
+                                 "--over", "replicas=1,2", "--price", "rtx4090=0.5,l40s=9", "--slo",
+                                 "p95 latency<8s", "--no-curve", "--json"));
+    double capacities[4];
+    static const double costs[] = {0.5, 1, 0.5, 1};
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *config = config_at(json, i);
+        capacities[i] = number(json_object_get(config, "capacity_req_s"), "mean");
+        ck_assert_double_eq(number(config, "cost"), costs[i]);
+        ck_assert_double_eq_tol(number(config, "dollars_per_1000_requests"),
+                                costs[i] / 3.6 / capacities[i], 1e-6);
+    }
+    ck_assert(capacities[1] > capacities[0] && capacities[3] > capacities[2]);
+    for (size_t i = 0; i < 4; i++) {
+        bool is_beaten = capacities[i] < capacities[(i + 2) % 4];
+        ck_assert_int_eq(json_is_true(json_object_get(config_at(json, i), "on_front")), !is_beaten);
+    }
+    json_decref(json);
+}
+
+TEST(tenants_have_objectives_of_their_own) {
+    char rows[8192] = "arrival_us,input_tokens,output_tokens,tenant\n";
+    for (int i = 0; i < 120; i++) {
+        size_t used = strlen(rows);
+        snprintf(rows + used, sizeof rows - used, "%d,%d,64,%d\n", i * 1000000, 200 + 9 * i,
+                 1 + i % 2);
+    }
+    const char *path = scratch_write("tenants.csv", rows);
+    char *loose = PRINTS("capacity", "--workload", path, "--slo", "tenant 1: p95 latency<30s",
+                         "--no-curve", "--json");
+    char *tight = PRINTS("capacity", "--workload", path, "--slo", "tenant 1: p95 latency<30s",
+                         "--slo", "tenant 2: p95 latency<3s", "--no-curve", "--json");
+    json_t *one = parsed(loose), *both = parsed(tight);
+    double most = number(seed_at(one, 0, 0), "capacity_req_s");
+    double less = number(seed_at(both, 0, 0), "capacity_req_s");
+    ck_assert(less > 0 && less < 0.9 * most);
+    ck_assert_str_eq(json_string_value(json_object_get(config_at(both, 0), "misses_first")),
+                     "tenant 2: p95 latency<3s");
+    json_decref(one);
+    json_decref(both);
+    REFUSES(2, "'tenant 3: p95 latency<9s' speaks of no request", "capacity", "--workload", path,
+            "--slo", "tenant 3: p95 latency<9s");
+}
+
+TEST(files_and_table_have_every_configuration) {
+    char folder[256], path[300];
+    snprintf(folder, sizeof folder, "%s", scratch_path("capacity"));
+    char *text = PRINTS("capacity", SMALL, "--systems", "dllm-serve,vanilla", "--slo",
+                        "p95 latency<8s", "--out", folder);
+    ck_assert(strstr(text, "\ndllm-serve ") != NULL && strstr(text, "\nvanilla ") != NULL);
+    free(text);
+    static const char *const files[] = {"capacity.svg", "capacity.pdf", "capacity.png",
+                                        "capacity.csv"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        ck_assert_msg(access(path, R_OK) == 0, "%s", path);
+    }
+    snprintf(path, sizeof path, "%s/capacity-rates.csv", folder);
+    char *rates = scratch_read(path);
+    ck_assert(strncmp(rates, "system,seed,role,rate_req_s,met,saturated,p95 latency_s,", 56) == 0);
+    ck_assert(strstr(rates, "\ndllm-serve,1,capacity,") != NULL &&
+              strstr(rates, "\ndllm-serve,1,first_missed,") != NULL);
+    free(rates);
+}
+
+TEST(what_makes_no_sense_is_refused) {
+    REFUSES(2, "--slo is missing", "capacity");
+    REFUSES(2, "--rate: capacity searches for the rate", "capacity", "--rate", "1", "--slo",
+            "p99 latency<8s");
+    REFUSES(2, "no system is called 'nope*'", "capacity", "--systems", "nope*", "--slo",
+            "p99 latency<8s");
+    REFUSES(2, "there is no paper 'nope'", "capacity", "--systems", "paper:nope", "--slo",
+            "p99 latency<8s");
+    REFUSES(2, "unknown system 'nope'", "capacity", SMALL, "--systems", "dllm-serve,nope", "--slo",
+            "p99 latency<8s", "--no-curve");
+    REFUSES(2, "--price: the price of 'rtx4090' is missing", "capacity", SMALL, "--no-curve",
+            "--slo", "p99 latency<8s", "--price", "l40s=2");
+    REFUSES(2, "--over: 'replicas' is not KEY=VALUE", "capacity", "--over", "replicas", "--slo",
+            "p99 latency<8s");
+}
+
+SUITE("capacity")
