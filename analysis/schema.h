@@ -1,8 +1,8 @@
-/* The tables of a results database, as SQL; `unmask` schema number 4.
+/* The tables of a results database, as SQL; `unmask` schema number 5.
  *
  * Schema 1 had no `identity`, schema 2 did not know where texts end, schema 3 did not know which
- * positions a step kept and committed. They are read as they are, and changed to 4 when something
- * is recorded.
+ * positions a step kept and committed, schema 4 had no checksums. They are read as they are, and
+ * changed to 5 when something is recorded.
  *
  * Rows of a run are clustered by (run, number), so that recording appends and reading scans.
  * Integers in blobs are LEB128 varints. A step's batch is kept once in `members` as long as it does
@@ -12,13 +12,16 @@
  * eviction, then for each that it committed, the lowest bit of a byte first; NULL: only counts.
  * What the policies decided, admissions, rejections and batches, is the view `decisions`.
  * `identity` is the digest of what a run was made of, whose parts stand in its summary
- * (analysis/identity.h); NULL: it is not known. */
+ * (analysis/identity.h); NULL: it is not known.
+ * `incomplete` says why a run was cut short; NULL: it is whole. `rows_sha256` is over the run's
+ * rows in the other tables, NULL while it is being recorded, and `sha256` over its row in `runs`,
+ * without its number (analysis/store_check.c); NULL: an older unmask recorded it. */
 #ifndef UNMASK_ANALYSIS_SCHEMA_H
 #define UNMASK_ANALYSIS_SCHEMA_H
 
 enum {
     SCHEMA_APPLICATION_ID = 0x756e6d6b, /* "unmk" */
-    SCHEMA_VERSION = 4,
+    SCHEMA_VERSION = 5,
 };
 
 static const char schema_sql[] =
@@ -26,7 +29,8 @@ static const char schema_sql[] =
     " gpu TEXT NOT NULL, profile TEXT NOT NULL, profile_kind TEXT NOT NULL,"
     " backend TEXT NOT NULL, trace TEXT NOT NULL, trace_provenance TEXT NOT NULL,"
     " seed INTEGER NOT NULL, config TEXT NOT NULL, summary TEXT,"
-    " n_requests INTEGER, n_steps INTEGER, n_events INTEGER, identity TEXT);"
+    " n_requests INTEGER, n_steps INTEGER, n_events INTEGER, identity TEXT, incomplete TEXT,"
+    " rows_sha256 TEXT, sha256 TEXT);"
     "CREATE INDEX runs_by_identity ON runs(identity);"
     "CREATE TABLE requests(run INTEGER NOT NULL, number INTEGER NOT NULL, id INTEGER NOT NULL,"
     " replica INTEGER, tenant INTEGER, prompt_tokens INTEGER, output_tokens INTEGER,"
@@ -53,13 +57,13 @@ static const char schema_sql[] =
     " UNION ALL SELECT run, start_ns, replica, NULL, 'batch', requests FROM steps;";
 
 /* From each version to the next: what changes a database, and a view of it as if it were changed.
- */
+ * Columns that `runs` lacks are read as NULL, without a view. */
 static const struct {
     const char *change, *view;
 } schema_steps[SCHEMA_VERSION] = {
     [1] = {"ALTER TABLE runs ADD COLUMN identity TEXT;"
            "CREATE INDEX runs_by_identity ON runs(identity);",
-           "CREATE TEMP VIEW runs AS SELECT *, NULL AS identity FROM main.runs;"},
+           ""},
     /* Then every text filled its output. */
     [2] = {"ALTER TABLE requests ADD COLUMN answer_tokens INTEGER;"
            "ALTER TABLE requests ADD COLUMN committed_tokens INTEGER;"
@@ -73,6 +77,13 @@ static const struct {
     /* Then steps had counts alone. */
     [3] = {"ALTER TABLE steps ADD COLUMN positions BLOB;",
            "CREATE TEMP VIEW steps AS SELECT *, NULL AS positions FROM main.steps;"},
+    /* Then nothing could be told of a run that is cut off, or damaged. */
+    [4] = {"ALTER TABLE runs ADD COLUMN incomplete TEXT;"
+           "ALTER TABLE runs ADD COLUMN rows_sha256 TEXT;"
+           "ALTER TABLE runs ADD COLUMN sha256 TEXT;"
+           "UPDATE runs SET incomplete=CASE WHEN json_valid(summary)"
+           " THEN json_extract(summary,'$.incomplete') END;",
+           ""},
 };
 
 #endif

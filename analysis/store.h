@@ -1,13 +1,21 @@
 /* The store: runs with their requests, steps and events in one SQLite file.
  *
- * A run is one transaction: a crash, a full disk or an interrupt leaves a whole run or none, and
- * never harms an earlier one. The journal is the rollback kind, so the file alone is the database.
- * A store serves one run at a time and holds the write lock from store_run_begin to commit or
- * rollback. Trouble is ERR_WORLD with one sentence that names the file. */
+ * A run is recorded in one short transaction once it is over, or, where it takes machine time that
+ * nobody gives back, in several while it goes on, after each of which it is there as an incomplete
+ * one. A crash, a full disk or an interrupt leaves what was recorded until then and never harms an
+ * earlier run. The journal is the rollback kind, so that the file alone is the database, also on
+ * file systems of a network; what a killed program left half done is undone by whoever opens the
+ * file next. Who needs a lock waits for it without a bound, says so on standard error when that
+ * takes long, and gives up when the program is interrupted meanwhile.
+ *
+ * Nothing that a file says is trusted: its structure is checked when it is opened, up to a size,
+ * each run against its checksums when it is read, and no trigger or view of it is ever run. Trouble
+ * is ERR_WORLD with one sentence that names the file. */
 #ifndef UNMASK_ANALYSIS_STORE_H
 #define UNMASK_ANALYSIS_STORE_H
 
 #include <signal.h>
+#include <stdbool.h>
 
 #include "analysis/facts.h"
 #include "analysis/summary.h"
@@ -27,21 +35,34 @@ enum store_level {
 
 struct store;
 
-/* Refuses what is not ours: another program's or a damaged file, a newer schema, and, for writing,
- * a read-only file. `*out` is the caller's to close; closing rolls an open run back. */
+/* A store is one thread's at a time. Refuses what is not ours: another program's file, a newer
+ * schema, triggers, names that are no file's, and, for writing, a damaged or read-only file. Of a
+ * damaged one that is only read, the runs that are whole can be read. `*out` is the caller's to
+ * close; closing rolls an open run back.
+ */
 int store_open(const char *path, enum store_mode mode, struct store **out, struct err *err);
 void store_close(struct store *store);
 const char *store_path(const struct store *store);
 
-/* From now on wait for other programs' locks until they are gone or `*stop` is set, and say so on
- * standard error when that takes long; without it the wait ends after two seconds. */
-void store_be_patient(struct store *store, const volatile sig_atomic_t *stop);
+/* From now on the waits of all stores end when `*stop` is set while they wait; default: nothing
+ * ends them but the lock. */
+void store_stop_on(const volatile sig_atomic_t *stop);
+
+/* Whether to wait for locks (default: true) or to fail at once. */
+void store_wait(struct store *store, bool waits);
 
 /* Begin a run: `*out` becomes the sink that records it, `*run` its number (from 1). */
 int store_run_begin(struct store *store, const struct run_facts *facts, enum store_level level,
                     int64_t *run, struct sink *out, struct err *err);
 
-/* End it with its summary and the facts as known now. On an error the run is rolled back. */
+/* Save it as it is now: from here on it is in the file, as incomplete for the reason of the facts,
+ * and nobody is locked out. store_run_continue goes on with it. */
+int store_run_save(struct store *store, const struct summary *summary,
+                   const struct run_facts *facts, struct err *err);
+int store_run_continue(struct store *store, struct err *err);
+
+/* End it with its summary and the facts as known now. On an error, as on one of a sink or of
+ * store_run_save, it is rolled back: to what was saved of it, which can then be continued. */
 int store_run_commit(struct store *store, const struct summary *summary,
                      const struct run_facts *facts, struct err *err);
 void store_run_rollback(struct store *store);
@@ -53,14 +74,26 @@ struct stored_run {
     const char *system, *model, *gpu, *profile, *profile_kind, *backend, *trace, *trace_provenance;
     uint64_t seed;
     const char *config, *summary;
-    const char *identity; /* the digest; "" where it is not known */
+    const char *identity;    /* the digest; "" where it is not known */
+    const char *rows_sha256; /* "" where there is none */
     int64_t n_requests, n_steps, n_events;
+    const char *damage; /* what is wrong with the row that holds all this; NULL: nothing is */
 };
 
-/* The callbacks below return 0 to go on; another value stops and is returned. */
+/* The callbacks below return 0 to go on; another value stops and is returned. No lock is held from
+ * one run to the next. */
 int store_list_runs(struct store *store,
                     int (*each)(void *state, const struct stored_run *run, struct err *err),
                     void *state, struct err *err);
+
+/* The same of one run; ERR_USAGE when the store has none of this number. */
+int store_load_run(struct store *store, int64_t run,
+                   int (*each)(void *state, const struct stored_run *run, struct err *err),
+                   void *state, struct err *err);
+
+/* Compares a run's requests, steps and events with their checksum: an error says that they are
+ * damaged. Runs that were cut off, or recorded by an older unmask, have none. */
+int store_check_rows(struct store *store, int64_t run, struct err *err);
 
 /* One run's parts in the order in which they were recorded (steps: by index), with every field as
  * it was recorded. ERR_USAGE when the store has no such run. A sink's functions fit. */
@@ -78,8 +111,8 @@ int store_load_events(struct store *store, int64_t run,
 /* The resolved configuration of a run, to be freed by the caller. */
 int store_load_config(struct store *store, int64_t run, char **out, struct err *err);
 
-/* The summary of the latest whole run with this identity, to be freed by the caller; NULL where
- * there is none. */
+/* The summary of the latest whole and sound run with this identity, to be freed by the caller; NULL
+ * where there is none. */
 int store_find_summary(struct store *store, const char *identity, char **out, struct err *err);
 
 /* The summary of a run, to be freed by the caller. */

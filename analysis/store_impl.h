@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "analysis/store.h"
+#include "sim/input/sha256.h"
 
 /* A growing run of bytes. */
 struct bytes {
@@ -20,11 +21,16 @@ struct last_members {
     int64_t number; /* in table members; 0: none yet */
 };
 
+struct counts {
+    int64_t requests, members, steps, events;
+};
+
 struct store {
     char *path;
     sqlite3 *db;
-    const volatile sig_atomic_t *stop; /* of store_be_patient */
-    unsigned waited_ms;
+    bool fails_at_once; /* where another program has a lock */
+    bool was_stopped;   /* before the wait began */
+    bool is_damaged;    /* the file's structure; it is only read */
     sqlite3_stmt *put_request, *put_members, *put_step, *put_event;
     struct last_members *last; /* by replica */
     uint32_t n_last;
@@ -32,7 +38,8 @@ struct store {
 
     /* The open run; 0: none. */
     int64_t run;
-    int64_t n_requests, n_members, n_steps, n_events;
+    bool is_saved;
+    struct counts n, n_saved; /* rows recorded, and those of them that are saved */
 };
 
 /* The integers of a record: the column, and the member that it holds. */
@@ -82,5 +89,16 @@ int store_fail(struct store *store, int rc, const char *doing, struct err *err);
 
 /* Prepare one statement; 0 or an err kind. */
 int store_prepare(struct store *store, const char *sql, sqlite3_stmt **out, struct err *err);
+
+/* Run statements without results. */
+int store_run_sql(struct store *store, const char *sql, const char *doing, struct err *err);
+
+/* Checks the structure of the whole file: of one that is read store->is_damaged is set. */
+int store_check_structure(struct store *store, bool will_write, struct err *err);
+
+/* The checksum of a run's row in `runs`, and of its rows in the other tables. */
+int store_digest_row(struct store *store, int64_t run, char out[SHA256_HEX_CHARS], struct err *err);
+int store_digest_rows(struct store *store, int64_t run, char out[SHA256_HEX_CHARS],
+                      struct err *err);
 
 #endif

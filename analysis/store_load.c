@@ -4,6 +4,8 @@
 
 #include "analysis/store.h"
 #include "analysis/store_impl.h"
+#include "analysis/varint.h"
+#include "sim/base/mem.h"
 
 static int damaged(struct store *store, int64_t run, const char *what, struct err *err) {
     return err_world(err, "cannot read run %lld of '%s': the database is damaged (%s)",
@@ -49,40 +51,118 @@ static const char *column_text(sqlite3_stmt *stmt, int column) {
     return text != NULL ? text : "";
 }
 
-int store_list_runs(struct store *store,
-                    int (*each)(void *state, const struct stored_run *run, struct err *err),
-                    void *state, struct err *err) {
+/* What a query over `runs` gives, and whether it is what was recorded. */
+struct row {
+    struct stored_run run;
+    const char *sha256;
+    char damage[128];
+};
+
+/* Columns by name: a database of an older schema lacks some of the last ones. */
+static const char *named_text(sqlite3_stmt *stmt, const char *name) {
+    for (int i = 0; i < sqlite3_column_count(stmt); i++) {
+        if (strcmp(sqlite3_column_name(stmt, i), name) == 0) {
+            return column_text(stmt, i);
+        }
+    }
+    return "";
+}
+
+static void read_row(sqlite3_stmt *stmt, struct row *row) {
+    row->run = (struct stored_run){
+        .run = sqlite3_column_int64(stmt, 0),
+        .system = column_text(stmt, 1),
+        .model = column_text(stmt, 2),
+        .gpu = column_text(stmt, 3),
+        .profile = column_text(stmt, 4),
+        .profile_kind = column_text(stmt, 5),
+        .backend = column_text(stmt, 6),
+        .trace = column_text(stmt, 7),
+        .trace_provenance = column_text(stmt, 8),
+        .seed = (uint64_t)sqlite3_column_int64(stmt, 9),
+        .config = column_text(stmt, 10),
+        .summary = column_text(stmt, 11),
+        .n_requests = sqlite3_column_int64(stmt, 12),
+        .n_steps = sqlite3_column_int64(stmt, 13),
+        .n_events = sqlite3_column_int64(stmt, 14),
+        .identity = named_text(stmt, "identity"),
+        .rows_sha256 = named_text(stmt, "rows_sha256"),
+    };
+    row->sha256 = named_text(stmt, "sha256");
+}
+
+/* Of a row with a checksum; without one it is sound when its summary is an object. */
+static int check_row(struct store *store, struct row *row, struct err *err) {
+    char now[SHA256_HEX_CHARS];
+    json_error_t trouble;
+    if (row->sha256[0] != '\0') {
+        int failed = store_digest_row(store, row->run.run, now, err);
+        if (failed == 0 && strcmp(now, row->sha256) != 0) {
+            snprintf(row->damage, sizeof row->damage, "its row is not the one that was recorded");
+        }
+        return failed;
+    }
+    json_t *summary = json_loads(row->run.summary, 0, &trouble);
+    if (summary == NULL) {
+        snprintf(row->damage, sizeof row->damage, "its summary is damaged (%.80s)", trouble.text);
+    }
+    json_decref(summary);
+    return 0;
+}
+
+int store_load_run(struct store *store, int64_t run,
+                   int (*each)(void *state, const struct stored_run *run, struct err *err),
+                   void *state, struct err *err) {
+    struct row row = {.damage = ""};
     sqlite3_stmt *stmt = NULL;
-    static const char sql[] = "SELECT run,system,model,gpu,profile,profile_kind,backend,trace,"
-                              "trace_provenance,seed,config,summary,n_requests,n_steps,n_events,"
-                              "identity FROM runs ORDER BY run";
-    int failed = store_prepare(store, sql, &stmt, err);
+    int failed = store_prepare(store, "SELECT * FROM runs WHERE run=?", &stmt, err);
     if (failed != 0) {
         return failed;
     }
-    int rc;
-    while (failed == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        struct stored_run run = {
-            .run = sqlite3_column_int64(stmt, 0),
-            .system = column_text(stmt, 1),
-            .model = column_text(stmt, 2),
-            .gpu = column_text(stmt, 3),
-            .profile = column_text(stmt, 4),
-            .profile_kind = column_text(stmt, 5),
-            .backend = column_text(stmt, 6),
-            .trace = column_text(stmt, 7),
-            .trace_provenance = column_text(stmt, 8),
-            .seed = (uint64_t)sqlite3_column_int64(stmt, 9),
-            .config = column_text(stmt, 10),
-            .summary = column_text(stmt, 11),
-            .n_requests = sqlite3_column_int64(stmt, 12),
-            .n_steps = sqlite3_column_int64(stmt, 13),
-            .n_events = sqlite3_column_int64(stmt, 14),
-            .identity = column_text(stmt, 15),
-        };
-        failed = each(state, &run, err);
+    sqlite3_bind_int64(stmt, 1, run);
+    int rc = sqlite3_step(stmt);
+    if (rc == SQLITE_DONE) {
+        failed = err_usage(err, "'%s' has no run %lld", store->path, (long long)run);
+    } else if (rc != SQLITE_ROW) {
+        failed = store_fail(store, rc, "read", err);
+    } else {
+        read_row(stmt, &row);
+        failed = check_row(store, &row, err);
+        row.run.damage = row.damage[0] != '\0' ? row.damage : NULL;
     }
-    return end_query(store, stmt, rc, failed, err);
+    if (failed == 0) {
+        failed = each(state, &row.run, err);
+    }
+    sqlite3_finalize(stmt);
+    return failed;
+}
+
+/* The numbers of all runs, in order. */
+static int list_numbers(struct store *store, int64_t **out, size_t *n, struct err *err) {
+    size_t room = 0;
+    sqlite3_stmt *stmt = NULL;
+    int failed = store_prepare(store, "SELECT run FROM runs ORDER BY run", &stmt, err), rc;
+    if (failed != 0) {
+        return failed;
+    }
+    while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        *out = mem_grown(*out, *n, &room, sizeof **out);
+        (*out)[(*n)++] = sqlite3_column_int64(stmt, 0);
+    }
+    return end_query(store, stmt, rc, 0, err);
+}
+
+int store_list_runs(struct store *store,
+                    int (*each)(void *state, const struct stored_run *run, struct err *err),
+                    void *state, struct err *err) {
+    int64_t *numbers = NULL;
+    size_t n = 0;
+    int failed = list_numbers(store, &numbers, &n, err);
+    for (size_t i = 0; failed == 0 && i < n; i++) {
+        failed = store_load_run(store, numbers[i], each, state, err);
+    }
+    free(numbers);
+    return failed;
 }
 
 #define COLUMN_LOAD(column, member)                                                                \
@@ -112,29 +192,12 @@ int store_load_requests(struct store *store, int64_t run,
     return end_query(store, stmt, rc, failed, err);
 }
 
-/* Reads one LEB128 integer; false at the end of the blob or when it does not fit. */
-static bool get_varint(const unsigned char **at, const unsigned char *end, uint64_t *out) {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64 && *at < end; shift += 7) {
-        unsigned char byte = *(*at)++;
-        if (shift == 63 && byte > 1) {
-            return false;
-        }
-        value |= (uint64_t)(byte & 0x7f) << shift;
-        if ((byte & 0x80) == 0) {
-            *out = value;
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool get_symbols(sqlite3_stmt *stmt, int column, int64_t *sym) {
     const unsigned char *at = sqlite3_column_blob(stmt, column);
     const unsigned char *end = at + sqlite3_column_bytes(stmt, column);
     for (int i = 0; i < SYM_COUNT; i++) {
         uint64_t value;
-        if (!get_varint(&at, end, &value)) {
+        if (!varint_get(&at, end, &value)) {
             return false;
         }
         sym[i] = (int64_t)value;
@@ -146,48 +209,11 @@ static bool get_symbols(sqlite3_stmt *stmt, int column, int64_t *sym) {
 struct batch {
     uint64_t *request_ids;
     uint32_t *commit_tokens;
-    size_t capacity;
     struct step_positions positions;
-    size_t n_flags; /* there is room for, in each of its arrays */
 };
 
 /* Longer blocks are no blocks, which bounds what a damaged length can ask for. */
 enum { MOST_BLOCK = 1 << 16 };
-
-static bool grow_flags(uint8_t **flags, size_t n) {
-    uint8_t *more = realloc(*flags, n);
-    if (more != NULL) {
-        *flags = more;
-    }
-    return more != NULL;
-}
-
-static bool reserve_flags(struct step_positions *p, size_t *room, size_t n) {
-    if (n > *room && grow_flags(&p->keep, n) && grow_flags(&p->commit, n)) {
-        *room = n;
-    }
-    return n <= *room;
-}
-
-static bool reserve_lengths(struct step_positions *p, size_t n) {
-    uint32_t *more = realloc(p->lengths, (n + 1) * sizeof *more);
-    if (more != NULL) {
-        p->lengths = more;
-    }
-    return more != NULL;
-}
-
-static bool get_bits(const unsigned char **at, const unsigned char *end, uint32_t n,
-                     uint8_t *flags) {
-    if ((size_t)(end - *at) < ((size_t)n + 7) / 8) {
-        return false;
-    }
-    for (uint32_t i = 0; flags != NULL && i < n; i++) {
-        flags[i] = (*at)[i / 8] >> i % 8 & 1;
-    }
-    *at += (n + 7) / 8;
-    return true;
-}
 
 /* Twice over the blob: for the longest block, then for the flags. */
 static bool read_positions(struct batch *batch, const unsigned char *at, const unsigned char *end,
@@ -197,9 +223,9 @@ static bool read_positions(struct batch *batch, const unsigned char *at, const u
         uint64_t length;
         uint8_t *keep = fills ? p->keep + (size_t)i * p->stride : NULL;
         uint8_t *commit = fills ? p->commit + (size_t)i * p->stride : NULL;
-        if (!get_varint(&at, end, &length) || length > MOST_BLOCK ||
-            !get_bits(&at, end, (uint32_t)length, keep) ||
-            !get_bits(&at, end, (uint32_t)length, commit)) {
+        if (!varint_get(&at, end, &length) || length > MOST_BLOCK ||
+            !bits_get(&at, end, (uint32_t)length, keep) ||
+            !bits_get(&at, end, (uint32_t)length, commit)) {
             return false;
         }
         p->lengths[i] = (uint32_t)length;
@@ -220,34 +246,16 @@ static int get_positions(struct store *store, int64_t run, sqlite3_stmt *stmt, i
         return damaged(store, run, "a step has more requests than positions", err);
     }
     p->stride = 0;
-    bool has_room = reserve_lengths(p, record->n);
-    if (has_room && !read_positions(batch, at, end, record->n, false)) {
+    p->lengths = mem_resized(p->lengths, (size_t)record->n + 1, sizeof *p->lengths);
+    if (!read_positions(batch, at, end, record->n, false)) {
         return damaged(store, run, "a step's positions do not decode", err);
     }
-    if (!has_room || !reserve_flags(p, &batch->n_flags, (size_t)record->n * p->stride + 1)) {
-        return err_world(err, "out of memory while reading '%s'", store->path);
-    }
+    size_t n_flags = (size_t)record->n * p->stride + 1;
+    p->keep = mem_resized(p->keep, n_flags, 1);
+    p->commit = mem_resized(p->commit, n_flags, 1);
     (void)read_positions(batch, at, end, record->n, true);
     record->positions = p;
     return 0;
-}
-
-static bool batch_reserve(struct batch *batch, size_t n) {
-    if (n <= batch->capacity) {
-        return true;
-    }
-    uint64_t *ids = realloc(batch->request_ids, n * sizeof *ids);
-    if (ids == NULL) {
-        return false;
-    }
-    batch->request_ids = ids;
-    uint32_t *tokens = realloc(batch->commit_tokens, n * sizeof *tokens);
-    if (tokens == NULL) {
-        return false;
-    }
-    batch->commit_tokens = tokens;
-    batch->capacity = n;
-    return true;
 }
 
 /* Each member takes two bytes at least, which bounds what a damaged `n` can ask for. */
@@ -262,13 +270,13 @@ static int get_members(struct store *store, int64_t run, sqlite3_stmt *stmt, int
     if (record->n > (uint32_t)n_bytes / 2) {
         return damaged(store, run, "a step has more requests than its member list", err);
     }
-    if (!batch_reserve(batch, (size_t)record->n + 1)) {
-        return err_world(err, "out of memory while reading '%s'", store->path);
-    }
-    ASSERT(batch->request_ids != NULL && batch->commit_tokens != NULL);
+    batch->request_ids =
+        mem_resized(batch->request_ids, (size_t)record->n + 1, sizeof *batch->request_ids);
+    batch->commit_tokens =
+        mem_resized(batch->commit_tokens, (size_t)record->n + 1, sizeof *batch->commit_tokens);
     for (uint32_t i = 0; i < record->n; i++) {
         uint64_t tokens;
-        if (!get_varint(&at, end, &batch->request_ids[i]) || !get_varint(&at, end, &tokens) ||
+        if (!varint_get(&at, end, &batch->request_ids[i]) || !varint_get(&at, end, &tokens) ||
             tokens > UINT32_MAX) {
             return damaged(store, run, "a member list does not decode", err);
         }
@@ -346,10 +354,8 @@ int store_load_events(struct store *store, int64_t run,
 /* The first cell of the answer, to be freed by the caller; NULL where there is no row. */
 static int take_text(struct store *store, sqlite3_stmt *stmt, char **out, struct err *err) {
     int rc = sqlite3_step(stmt), failed = 0;
-    *out = rc == SQLITE_ROW ? strdup(column_text(stmt, 0)) : NULL;
-    if (rc == SQLITE_ROW && *out == NULL) {
-        failed = err_world(err, "out of memory while reading '%s'", store->path);
-    } else if (rc != SQLITE_ROW && rc != SQLITE_DONE) {
+    *out = rc == SQLITE_ROW ? mem_text(column_text(stmt, 0)) : NULL;
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE) {
         failed = store_fail(store, rc, "read", err);
     }
     sqlite3_finalize(stmt);
@@ -371,16 +377,38 @@ int store_load_summary(struct store *store, int64_t run, char **out, struct err 
     return load_text(store, run, "SELECT summary FROM runs WHERE run=?", out, err);
 }
 
+/* A run that is said to have an identity. */
+struct wanted {
+    const char *identity;
+    char *summary; /* NULL: it has another one, or is damaged */
+};
+
+static int take_summary(void *state, const struct stored_run *run, struct err *err) {
+    struct wanted *wanted = state;
+    (void)err;
+    if (run->damage == NULL && strcmp(run->identity, wanted->identity) == 0) {
+        wanted->summary = mem_text(run->summary);
+    }
+    return 0;
+}
+
 int store_find_summary(struct store *store, const char *identity, char **out, struct err *err) {
+    struct wanted wanted = {.identity = identity};
     sqlite3_stmt *stmt = NULL;
-    *out = NULL;
     int failed = store_prepare(store,
-                               "SELECT summary FROM runs WHERE identity=? AND summary NOT NULL"
-                               " ORDER BY run DESC LIMIT 1",
+                               "SELECT run FROM runs WHERE identity=? AND summary NOT NULL"
+                               " AND incomplete IS NULL ORDER BY run DESC",
                                &stmt, err);
     if (failed != 0) {
+        *out = NULL;
         return failed;
     }
     sqlite3_bind_text(stmt, 1, identity, -1, SQLITE_STATIC);
-    return take_text(store, stmt, out, err);
+    int rc = SQLITE_DONE;
+    while (failed == 0 && wanted.summary == NULL && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        failed = store_load_run(store, sqlite3_column_int64(stmt, 0), take_summary, &wanted, err);
+        rc = SQLITE_DONE;
+    }
+    *out = wanted.summary;
+    return end_query(store, stmt, rc, failed, err);
 }

@@ -28,6 +28,25 @@ void summary_init(struct summary *summary, const struct slo *slo) {
     }
 }
 
+static void series_copy(struct series *series) {
+    double *values = mem_unwritten(series->n, sizeof *values);
+    if (series->n > 0) {
+        memcpy(values, series->values, series->n * sizeof *values);
+    }
+    series->values = values;
+    series->capacity = series->n;
+}
+
+void summary_copy(const struct summary *from, struct summary *to) {
+    *to = *from;
+    series_copy(&to->latency_s);
+    series_copy(&to->ttfb_s);
+    series_copy(&to->queue_s);
+    series_copy(&to->tpot_s);
+    series_copy(&to->arrival_s);
+    series_copy(&to->waiting_s);
+}
+
 void summary_fini(struct summary *summary) {
     free(summary->latency_s.values);
     free(summary->ttfb_s.values);

@@ -107,6 +107,9 @@ int64_t summary_kv_peak(const struct summary *summary, const struct run_facts *f
 void summary_init(struct summary *summary, const struct slo *slo); /* `slo` may be NULL */
 void summary_fini(struct summary *summary);
 
+/* `*to` becomes as `from`, which is not finished, is now; also the caller's to end. */
+void summary_copy(const struct summary *from, struct summary *to);
+
 /* A sink that adds to `summary`, which must outlive it. */
 struct sink summary_sink(struct summary *summary);
 

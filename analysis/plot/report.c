@@ -13,7 +13,7 @@ enum { MOST_REQUESTS = 256 /* of a distribution */, PATH_CHARS = 4096 };
 
 struct report {
     struct store *store;
-    json_t *runs;
+    json_t *runs, *damaged;
 };
 
 /* At most MOST_REQUESTS of `n` numbers, ends included. */
@@ -52,31 +52,42 @@ static void put_earlier(const json_t *runs, const struct stored_run *run, json_t
     }
 }
 
+/* NULL where a name is not UTF-8. */
+static json_t *object_of(const struct stored_run *run, const struct course *course) {
+    json_t *summary = json_loads(run->summary, 0, NULL);
+    return json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "run",
+                     (json_int_t)run->run, "system", run->system, "model", run->model, "gpu",
+                     run->gpu, "backend", run->backend, "profile", run->profile, "profile_kind",
+                     run->profile_kind, "trace", run->trace, "trace_provenance",
+                     run->trace_provenance, "config", run->config, "summary", summary, "course",
+                     course_json(course));
+}
+
+/* A run that is damaged takes none of the others away. */
 static int add_run(void *state, const struct stored_run *run, struct err *err) {
     struct report *report = state;
-    json_error_t error;
-    struct course course;
-    json_t *summary = json_loads(run->summary, 0, &error);
-    if (summary == NULL) {
-        return err_world(err, "cannot read run %lld of '%s': its summary is damaged (%s)",
-                         (long long)run->run, store_path(report->store), error.text);
+    struct course course = {0};
+    struct err damage = {0};
+    json_t *object = NULL;
+    (void)err;
+    if (run->damage != NULL) {
+        err_world(&damage, "%s", run->damage);
+    } else if (store_check_rows(report->store, run->run, &damage) == 0 &&
+               course_load(report->store, run, &course, &damage) == 0) {
+        object = object_of(run, &course);
+        course_fini(&course);
+        if (object == NULL) {
+            err_world(&damage, "its summary is no object, or a name is not UTF-8");
+        }
     }
-    int failed = course_load(report->store, run, &course, err);
-    if (failed != 0) {
-        json_decref(summary);
-        return failed;
+    if (object == NULL) {
+        json_array_append_new(report->damaged, json_pack("{s:I, s:s}", "run", (json_int_t)run->run,
+                                                         "damage", damage.text));
+        return 0;
     }
-    json_t *object =
-        json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "run",
-                  (json_int_t)run->run, "system", run->system, "model", run->model, "gpu", run->gpu,
-                  "backend", run->backend, "profile", run->profile, "profile_kind",
-                  run->profile_kind, "trace", run->trace, "trace_provenance", run->trace_provenance,
-                  "config", run->config, "summary", summary, "course", course_json(&course));
-    course_fini(&course);
     put_earlier(report->runs, run, object);
-    return json_array_append_new(report->runs, object) == 0
-               ? 0
-               : err_world(err, "run %lld has a name that is not UTF-8", (long long)run->run);
+    json_array_append_new(report->runs, object);
+    return 0;
 }
 
 /* The page up to "@DATA@", the data, and what follows; "<" would end their element. */
@@ -110,12 +121,27 @@ static int write_page(const json_t *data, const char *path, struct err *err) {
     return failed;
 }
 
+static int say_damaged(const struct report *report, struct err *err) {
+    const json_t *first = json_array_get(report->damaged, 0);
+    const char *damage = json_string_value(json_object_get(first, "damage"));
+    return first == NULL
+               ? 0
+               : err_world(err,
+                           "%zu runs of '%s' are damaged and left out; the first is run %lld: %s",
+                           json_array_size(report->damaged), store_path(report->store),
+                           (long long)json_integer_value(json_object_get(first, "run")),
+                           damage != NULL ? damage : "");
+}
+
 int report_write(struct store *store, const char *path, struct err *err) {
-    struct report report = {.store = store, .runs = json_array()};
+    struct report report = {.store = store, .runs = json_array(), .damaged = json_array()};
     int failed = output_may_replace(path, "<!DOCTYPE html>", "a page", err);
     failed = failed != 0 ? failed : store_list_runs(store, add_run, &report, err);
-    json_t *data = json_pack("{s:s, s:o}", "database", store_path(store), "runs", report.runs);
+    json_t *data = json_pack("{s:s, s:o, s:O}", "database", store_path(store), "runs", report.runs,
+                             "damaged", report.damaged);
     failed = failed != 0 ? failed : write_page(data, path, err);
+    failed = failed != 0 ? failed : say_damaged(&report, err);
     json_decref(data);
+    json_decref(report.damaged);
     return failed;
 }

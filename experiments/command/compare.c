@@ -86,6 +86,7 @@ static int compare(const struct options *options, struct comparison *c, struct e
         comparison_print(c, stdout);
     }
     status = status != 0 ? status : settle(c, err);
+    status = campaign_check_recorded(&campaign, status, err);
     comparison_fini(c);
     campaign_fini(&campaign);
     return status;

@@ -14,6 +14,11 @@ static const struct option own_options[] = {
      false},
     {"operators", "K", "with cpu or cuda: measure every K-th submission operator by operator",
      false},
+    {"allow-plugin", NULL,
+     "load the plug-ins that the run names, where they are those that it loaded (default: a "
+     "database "
+     "runs no code)",
+     false},
     {NULL, NULL, NULL, false},
 };
 
@@ -250,6 +255,7 @@ static int run(const struct options *options, struct err *err) {
     }
     store_close(store);
     if (status == 0) {
+        recorded->allows_plugins = options_has(options, "allow-plugin");
         status = play(options, recorded, err);
     }
     recorded_close(recorded);

@@ -8,6 +8,7 @@
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/progress.h"
 #include "experiments/run/decode_out.h"
+#include "experiments/run/recorder.h"
 
 static const struct option own_options[] = {
     {"decode", "FILE", "take what each pass commits from this decode trace; sim only", false},
@@ -29,11 +30,11 @@ static const struct option *const options_of_run[] = {
 
 /* Where the run goes besides the summary. */
 struct keeping {
-    struct store *store; /* NULL: nowhere */
+    struct store *store;       /* NULL: nowhere */
+    struct recorder *recorder; /* into it */
     struct timeline *timeline;
     struct decode_out *decode;
     enum store_level level;
-    int64_t run;
     struct sink sinks[4];
     uint32_t n_sinks;
     struct progress progress;
@@ -63,11 +64,13 @@ static int open_keeping(const struct options *options, const struct composition 
         }
     }
     if (status == 0 && db != NULL) {
+        store_stop_on(interrupt_catch());
         status = store_open(db, STORE_WRITE, &keeping->store, err);
         if (status == 0) {
-            status = store_run_begin(keeping->store, &composition->facts, keeping->level,
-                                     &keeping->run, &keeping->sinks[keeping->n_sinks], err);
-            keeping->n_sinks += status == 0;
+            keeping->recorder =
+                recorder_open(keeping->store, &composition->facts, &composition->summary.slo,
+                              keeping->level, compose_is_live(composition));
+            keeping->sinks[keeping->n_sinks++] = recorder_sink(keeping->recorder);
         }
     }
     if (status == 0 && decode != NULL) {
@@ -98,6 +101,21 @@ static struct decode_about about_of(const struct composition *c) {
     };
 }
 
+/* A part of a live run is in the database already when the rest cannot be written. */
+static int record(struct keeping *keeping, const struct composition *composition, struct err *err) {
+    int64_t run = 0;
+    int status =
+        recorder_finish(keeping->recorder, &composition->summary, &composition->facts, &run, err);
+    if (run > 0) {
+        fprintf(stderr, "unmask: recorded as run %" PRId64 " of %s%s\n", run,
+                store_path(keeping->store),
+                status != 0                             ? ", incomplete: the end is missing"
+                : composition->facts.incomplete != NULL ? ", incomplete"
+                                                        : "");
+    }
+    return status;
+}
+
 static int close_keeping(struct keeping *keeping, const struct composition *composition, int status,
                          struct err *err) {
     /* A live run that was cut short took machine time that nobody gives back: its rows are kept. */
@@ -109,19 +127,15 @@ static int close_keeping(struct keeping *keeping, const struct composition *comp
             status = (int)late.kind;
         }
     }
-    if (keeping->store != NULL && keeping->run > 0 && keeps) {
+    if (keeping->recorder != NULL && keeps) {
         struct err late = {0};
-        if (store_run_commit(keeping->store, &composition->summary, &composition->facts, &late) ==
-            0) {
-            fprintf(stderr, "unmask: recorded as run %" PRId64 " of %s%s\n", keeping->run,
-                    store_path(keeping->store),
-                    composition->facts.incomplete != NULL ? ", incomplete" : "");
-        } else if (status == 0) {
+        if (record(keeping, composition, &late) != 0 && status == 0) {
             *err = late;
             status = (int)late.kind;
         }
     }
-    store_close(keeping->store); /* rolls back what was not committed */
+    recorder_close(keeping->recorder);
+    store_close(keeping->store);
     struct err late = {0};
     bool has_passes = keeps && (status == 0 || composition->result.completed > 0);
     const struct decode_about about = about_of(composition);

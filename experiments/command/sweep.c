@@ -302,6 +302,7 @@ static int run_sweep(const struct options *options, struct sweep *sweep, struct 
         sweep_print(sweep, stdout);
     }
     status = status != 0 ? status : settle(sweep, campaign.db, err);
+    status = campaign_check_recorded(&campaign, status, err);
     campaign_fini(&campaign);
     return status;
 }

@@ -8,6 +8,7 @@
 #include "experiments/run/compose_impl.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/check/plugin.h"
 
 static const char *recorded_text(const struct recorded *recorded, const char *key) {
     const struct config_entry *entry = config_find(&recorded->config, "run", key);
@@ -123,6 +124,43 @@ static void recall_identity(struct composition *c, const struct recorded *record
     json_decref(now);
 }
 
+static bool has_loaded(const struct recorded *recorded, const char *sha256) {
+    const json_t *identity = json_object_get(recorded->summary, "identity");
+    size_t i;
+    json_t *input;
+    json_array_foreach(json_object_get(identity, "inputs"), i, input) {
+        const char *role = json_string_value(json_object_get(input, "role"));
+        const char *then = json_string_value(json_object_get(input, "sha256"));
+        if (role != NULL && then != NULL && strcmp(role, "plugin") == 0 &&
+            strcmp(then, sha256) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A database may come from anybody, and a plug-in is code. */
+static int may_load(const void *state, const char *path, struct err *err) {
+    const struct recorded *recorded = state;
+    char sha256[SHA256_HEX_CHARS];
+    if (!recorded->allows_plugins) {
+        return err_usage(err,
+                         "run %" PRId64
+                         " names the plug-in %s, which is code: --allow-plugin loads "
+                         "it, if it is the file that the run loaded",
+                         recorded->run, path);
+    }
+    if (!inputs_digest(path, sha256)) {
+        return err_world(err, "cannot read the plug-in %s that run %" PRId64 " names", path,
+                         recorded->run);
+    }
+    return has_loaded(recorded, sha256)
+               ? 0
+               : err_world(err,
+                           "%s is not the plug-in that run %" PRId64 " loaded: its content differs",
+                           path, recorded->run);
+}
+
 int compose_recorded(const struct recorded *recorded, const struct backend_request *backend,
                      uint32_t operators_every, struct composition **out, struct err *err) {
     const struct config_entry *model = config_find(&recorded->config, "system", "model");
@@ -148,7 +186,9 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     request.settings = settings;
     request.n_settings = recorded_settings(recorded, settings);
     struct inputs inputs = {0}, *before = inputs_collect(&inputs);
+    const struct plugin_gate gate = {recorded, may_load}, *open = plugin_ask(&gate);
     int status = compose_open_system(&request, c, err);
+    (void)plugin_ask(open);
     free(settings);
     status = status != 0 ? status : recall_decode(c, recorded, err);
     (void)inputs_collect(before);

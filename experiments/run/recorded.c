@@ -12,7 +12,6 @@ struct loading {
     size_t room_arrivals, room_steps;
     char *config_text;
     int64_t n_steps; /* as the run's row says */
-    bool is_found;
 };
 
 static char *copy(const char *text) {
@@ -22,18 +21,17 @@ static char *copy(const char *text) {
 
 static int on_run(void *state, const struct stored_run *run, struct err *err) {
     struct loading *loading = state;
-    (void)err;
-    if (run->run == loading->recorded->run) {
-        json_error_t trouble;
-        loading->recorded->trace = copy(run->trace);
-        loading->recorded->backend = copy(run->backend);
-        loading->recorded->is_simulated = strcmp(run->backend, backend_names[BACKEND_SIM]) == 0;
-        loading->recorded->trace_provenance = copy(run->trace_provenance);
-        loading->recorded->summary = json_loads(run->summary, 0, &trouble);
-        loading->recorded->seed = run->seed;
-        loading->n_steps = run->n_steps;
-        loading->is_found = true;
+    if (run->damage != NULL) {
+        return err_world(err, "run %" PRId64 " is damaged: %s", run->run, run->damage);
     }
+    json_error_t trouble;
+    loading->recorded->trace = copy(run->trace);
+    loading->recorded->backend = copy(run->backend);
+    loading->recorded->is_simulated = strcmp(run->backend, backend_names[BACKEND_SIM]) == 0;
+    loading->recorded->trace_provenance = copy(run->trace_provenance);
+    loading->recorded->summary = json_loads(run->summary, 0, &trouble);
+    loading->recorded->seed = run->seed;
+    loading->n_steps = run->n_steps;
     return 0;
 }
 
@@ -116,10 +114,7 @@ static int by_start(const void *a, const void *b) {
 
 static int load_parts(struct store *store, struct loading *loading, struct err *err) {
     struct recorded *recorded = loading->recorded;
-    int status = store_list_runs(store, on_run, loading, err);
-    if (status == 0 && !loading->is_found) {
-        return err_usage(err, "%s has no run %" PRId64, store_path(store), recorded->run);
-    }
+    int status = store_load_run(store, recorded->run, on_run, loading, err);
     const char *incomplete = json_string_value(json_object_get(recorded->summary, "incomplete"));
     if (status == 0 && recorded->summary == NULL) {
         return err_world(err, "run %" PRId64 " of %s has no summary to compare with", recorded->run,
@@ -136,6 +131,9 @@ static int load_parts(struct store *store, struct loading *loading, struct err *
                          "run %" PRId64 " of %s was recorded without its steps; a replay needs "
                          "--levels steps",
                          recorded->run, store_path(store));
+    }
+    if (status == 0) {
+        status = store_check_rows(store, recorded->run, err);
     }
     if (status == 0) {
         status = store_load_config(store, recorded->run, &loading->config_text, err);

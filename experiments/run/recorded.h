@@ -17,6 +17,7 @@ struct recorded {
     json_t *summary;                          /* the object that the run printed */
     uint64_t seed;
     struct config config; /* the resolved configuration it ran with */
+    bool allows_plugins;  /* the caller's word, default false: those that the run loaded may be */
     struct arrival *arrivals;
     size_t n_arrivals;
     struct replay_step *steps;

@@ -1,73 +1,129 @@
 #include "experiments/run/tape.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "analysis/varint.h"
+#include "sim/base/mem.h"
+
+/* A tape of this size goes on in a file. */
+enum { LONG_BYTES = 64 << 20, PATH_CHARS = 4096 };
 
 enum record_kind { RECORD_REQUEST, RECORD_STEP, RECORD_EVENT };
 
-/* Before each record; keeps the records aligned. */
-struct head {
-    uint64_t kind;
-};
-
-static size_t aligned(size_t size) {
-    return (size + 7) & ~(size_t)7;
-}
-
-static int put(struct tape *tape, const void *bytes, size_t size, struct err *err) {
-    size_t needed = tape->size + aligned(size);
+/* Room for so many bytes more. */
+static void reserve(struct tape *tape, size_t size) {
+    size_t needed = tape->size + size;
     if (needed > tape->room) {
-        size_t room = 2 * needed + 4096;
-        unsigned char *grown = realloc(tape->bytes, room);
-        if (grown == NULL) {
-            return err_world(err, "out of memory: the records of a run take more than %zu bytes",
-                             tape->room);
-        }
-        tape->bytes = grown;
-        tape->room = room;
+        tape->room = needed + needed / 2 + 4096;
+        tape->bytes = mem_resized(tape->bytes, tape->room, 1);
     }
-    memcpy(tape->bytes + tape->size, bytes, size);
-    memset(tape->bytes + tape->size + size, 0, aligned(size) - size);
-    tape->size = needed;
-    return 0;
 }
 
-static int put_head(struct tape *tape, enum record_kind kind, struct err *err) {
-    return put(tape, &(struct head){kind}, sizeof(struct head), err);
+/* False where there is no room, or no folder. */
+static bool open_file(struct tape *tape) {
+    char path[PATH_CHARS];
+    int length = snprintf(path, sizeof path, "%s-spool-XXXXXX", tape->beside);
+    tape->file = length < PATH_CHARS ? mkstemp(path) : -1;
+    return tape->file >= 0 && unlink(path) == 0;
+}
+
+static bool write_all(int file, const unsigned char *bytes, size_t size) {
+    while (size > 0) {
+        ssize_t n = write(file, bytes, size);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return false;
+        }
+        bytes += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+/* Whole records go into the file; where it takes none, the tape stays in memory. */
+static void go_on_in_file(struct tape *tape) {
+    bool is_filed =
+        (tape->n_filed > 0 || open_file(tape)) && write_all(tape->file, tape->bytes, tape->size);
+    if (is_filed) {
+        tape->n_filed += tape->size;
+        tape->size = 0;
+        return;
+    }
+    if (tape->n_filed > 0) {
+        /* What was half written lies behind n_filed and is written over, or never read. */
+        (void)lseek(tape->file, (off_t)tape->n_filed, SEEK_SET);
+    } else if (tape->file >= 0) {
+        close(tape->file);
+    }
+    tape->beside = NULL;
+}
+
+/* A record's kind and itself. */
+static void put(struct tape *tape, enum record_kind kind, const void *record, size_t size) {
+    if (tape->size >= LONG_BYTES && tape->beside != NULL) {
+        go_on_in_file(tape);
+    }
+    reserve(tape, 1 + size);
+    tape->bytes[tape->size] = (unsigned char)kind;
+    memcpy(tape->bytes + tape->size + 1, record, size);
+    tape->size += 1 + size;
 }
 
 static int on_request(void *state, const struct request_record *record, struct err *err) {
-    int status = put_head(state, RECORD_REQUEST, err);
-    return status != 0 ? status : put(state, record, sizeof *record, err);
+    (void)err;
+    put(state, RECORD_REQUEST, record, sizeof *record);
+    return 0;
 }
 
 static int on_event(void *state, const struct event_record *record, struct err *err) {
-    int status = put_head(state, RECORD_EVENT, err);
-    return status != 0 ? status : put(state, record, sizeof *record, err);
+    (void)err;
+    put(state, RECORD_EVENT, record, sizeof *record);
+    return 0;
 }
 
+static void put_number(struct tape *tape, uint64_t value) {
+    tape->size += varint_put(tape->bytes + tape->size, value);
+}
+
+static void put_positions(struct tape *tape, const struct step_positions *p, uint32_t n) {
+    put_number(tape, p->stride);
+    for (uint32_t i = 0; i < n; i++) {
+        size_t first = (size_t)i * p->stride;
+        put_number(tape, p->lengths[i]);
+        tape->size += bits_put(tape->bytes + tape->size, p->keep + first, p->lengths[i]);
+        tape->size += bits_put(tape->bytes + tape->size, p->commit + first, p->lengths[i]);
+    }
+}
+
+/* Its passes are left out: a database has no use for them. */
 static int on_step(void *state, const struct step_record *record, struct err *err) {
-    int status = put_head(state, RECORD_STEP, err);
-    status = status != 0 ? status : put(state, record, sizeof *record, err);
-    status = status != 0 ? status : put(state, record->sym, SYM_COUNT * sizeof *record->sym, err);
-    if (status == 0 && record->request_ids != NULL) {
-        status = put(state, record->request_ids, record->n * sizeof *record->request_ids, err);
-    }
-    if (status == 0 && record->commit_tokens != NULL) {
-        status = put(state, record->commit_tokens, record->n * sizeof *record->commit_tokens, err);
-    }
-    if (status == 0 && record->passes != NULL) {
-        status = put(state, record->passes, record->n * sizeof *record->passes, err);
-    }
+    struct tape *tape = state;
     const struct step_positions *p = record->positions;
-    if (status == 0 && p != NULL) {
-        size_t n_flags = (size_t)record->n * p->stride;
-        status = put(state, p, sizeof *p, err);
-        status = status != 0 ? status : put(state, p->lengths, record->n * sizeof *p->lengths, err);
-        status = status != 0 ? status : put(state, p->keep, n_flags, err);
-        status = status != 0 ? status : put(state, p->commit, n_flags, err);
+    struct step_record kept = *record;
+    kept.passes = NULL;
+    size_t member = 3 * MAX_VARINT_BYTES + (p != NULL ? 2 * ((size_t)p->stride / 8 + 1) : 0);
+    (void)err;
+    put(tape, RECORD_STEP, &kept, sizeof kept);
+    reserve(tape, (SYM_COUNT + 1) * MAX_VARINT_BYTES + record->n * member);
+    for (int i = 0; i < SYM_COUNT; i++) {
+        put_number(tape, (uint64_t)record->sym[i]);
     }
-    return status;
+    bool has_members = record->request_ids != NULL && record->commit_tokens != NULL;
+    for (uint32_t i = 0; has_members && i < record->n; i++) {
+        put_number(tape, record->request_ids[i]);
+        put_number(tape, record->commit_tokens[i]);
+    }
+    if (p != NULL) {
+        put_positions(tape, p, record->n);
+    }
+    return 0;
 }
 
 struct sink tape_sink(struct tape *tape, enum store_level level) {
@@ -77,56 +133,145 @@ struct sink tape_sink(struct tape *tape, enum store_level level) {
                          .event = level >= STORE_EVENTS ? on_event : NULL};
 }
 
-static const void *take(const struct tape *tape, size_t *at, size_t size) {
-    const void *bytes = tape->bytes + *at;
-    *at += aligned(size);
-    ASSERT(*at <= tape->size);
-    return bytes;
+/* Records one behind the other, and room for what a step points to. */
+struct reel {
+    const unsigned char *at, *end;
+    uint64_t *ids;
+    uint32_t *commits;
+    struct step_positions positions;
+    size_t n_members, n_flags; /* there is room for */
+};
+
+static void take(struct reel *reel, void *record, size_t size) {
+    ASSERT((size_t)(reel->end - reel->at) >= size);
+    memcpy(record, reel->at, size);
+    reel->at += size;
 }
 
-static int play_step(const struct tape *tape, size_t *at, const struct sink *sink,
-                     struct err *err) {
-    struct step_record step = *(const struct step_record *)take(tape, at, sizeof step);
-    step.sym = take(tape, at, SYM_COUNT * sizeof *step.sym);
-    if (step.request_ids != NULL) {
-        step.request_ids = take(tape, at, step.n * sizeof *step.request_ids);
+static uint64_t take_number(struct reel *reel) {
+    uint64_t value = 0;
+    bool is_there = varint_get(&reel->at, reel->end, &value);
+    ASSERT(is_there);
+    return value;
+}
+
+static void forget_arrays(struct reel *reel) {
+    free(reel->ids);
+    free(reel->commits);
+    free(reel->positions.lengths);
+    free(reel->positions.keep);
+    free(reel->positions.commit);
+}
+
+static void *renewed(void *old, size_t n, size_t size) {
+    free(old);
+    return mem_unwritten(n, size);
+}
+
+static void reserve_members(struct reel *reel, size_t n) {
+    if (n > reel->n_members) {
+        reel->n_members = 2 * n;
+        reel->ids = renewed(reel->ids, reel->n_members, sizeof *reel->ids);
+        reel->commits = renewed(reel->commits, reel->n_members, sizeof *reel->commits);
+        reel->positions.lengths =
+            renewed(reel->positions.lengths, reel->n_members, sizeof *reel->positions.lengths);
     }
-    if (step.commit_tokens != NULL) {
-        step.commit_tokens = take(tape, at, step.n * sizeof *step.commit_tokens);
+}
+
+static void reserve_flags(struct reel *reel, size_t n) {
+    if (n > reel->n_flags) {
+        reel->n_flags = 2 * n;
+        reel->positions.keep = renewed(reel->positions.keep, reel->n_flags, 1);
+        reel->positions.commit = renewed(reel->positions.commit, reel->n_flags, 1);
     }
-    if (step.passes != NULL) {
-        step.passes = take(tape, at, step.n * sizeof *step.passes);
+}
+
+static void take_positions(struct reel *reel, uint32_t n) {
+    struct step_positions *p = &reel->positions;
+    for (uint32_t i = 0; i < n; i++) {
+        size_t first = (size_t)i * p->stride;
+        p->lengths[i] = (uint32_t)take_number(reel);
+        bool is_there = bits_get(&reel->at, reel->end, p->lengths[i], p->keep + first) &&
+                        bits_get(&reel->at, reel->end, p->lengths[i], p->commit + first);
+        ASSERT(is_there);
     }
-    struct step_positions positions;
+}
+
+static int play_step(struct reel *reel, const struct sink *sink, struct err *err) {
+    struct step_record step;
+    int64_t sym[SYM_COUNT];
+    take(reel, &step, sizeof step);
+    for (int i = 0; i < SYM_COUNT; i++) {
+        sym[i] = (int64_t)take_number(reel);
+    }
+    step.sym = sym;
+    reserve_members(reel, step.n);
+    if (step.request_ids != NULL && step.commit_tokens != NULL) {
+        for (uint32_t i = 0; i < step.n; i++) {
+            reel->ids[i] = take_number(reel);
+            reel->commits[i] = (uint32_t)take_number(reel);
+        }
+        step.request_ids = reel->ids;
+        step.commit_tokens = reel->commits;
+    }
     if (step.positions != NULL) {
-        positions = *(const struct step_positions *)take(tape, at, sizeof positions);
-        size_t n_flags = (size_t)step.n * positions.stride;
-        positions.lengths = (uint32_t *)take(tape, at, step.n * sizeof *positions.lengths);
-        positions.keep = (uint8_t *)take(tape, at, n_flags);
-        positions.commit = (uint8_t *)take(tape, at, n_flags);
-        step.positions = &positions;
+        reel->positions.stride = (uint32_t)take_number(reel);
+        reserve_flags(reel, (size_t)step.n * reel->positions.stride);
+        take_positions(reel, step.n);
+        step.positions = &reel->positions;
     }
     return sink->step != NULL ? sink->step(sink->state, &step, err) : 0;
 }
 
-int tape_play(const struct tape *tape, const struct sink *sink, struct err *err) {
+static int play_records(struct reel *reel, const struct sink *sink, struct err *err) {
     int status = 0;
-    for (size_t at = 0; status == 0 && at < tape->size;) {
-        const struct head *head = take(tape, &at, sizeof *head);
-        if (head->kind == RECORD_STEP) {
-            status = play_step(tape, &at, sink, err);
-        } else if (head->kind == RECORD_REQUEST) {
-            const struct request_record *record = take(tape, &at, sizeof *record);
-            status = sink->request != NULL ? sink->request(sink->state, record, err) : 0;
+    while (status == 0 && reel->at < reel->end) {
+        unsigned char kind = *reel->at++;
+        if (kind == RECORD_STEP) {
+            status = play_step(reel, sink, err);
+        } else if (kind == RECORD_REQUEST) {
+            struct request_record record;
+            take(reel, &record, sizeof record);
+            status = sink->request != NULL ? sink->request(sink->state, &record, err) : 0;
         } else {
-            const struct event_record *record = take(tape, &at, sizeof *record);
-            status = sink->event != NULL ? sink->event(sink->state, record, err) : 0;
+            struct event_record record;
+            take(reel, &record, sizeof record);
+            status = sink->event != NULL ? sink->event(sink->state, &record, err) : 0;
         }
     }
     return status;
 }
 
+static int play(const unsigned char *bytes, size_t size, const struct sink *sink, struct err *err) {
+    struct reel reel = {.at = bytes, .end = bytes + size};
+    int status = size > 0 ? play_records(&reel, sink, err) : 0;
+    forget_arrays(&reel);
+    return status;
+}
+
+int tape_play(const struct tape *tape, const struct sink *sink, struct err *err) {
+    int status = 0;
+    if (tape->n_filed > 0) {
+        void *filed = mmap(NULL, tape->n_filed, PROT_READ, MAP_PRIVATE, tape->file, 0);
+        if (filed == MAP_FAILED) {
+            return err_world(err, "cannot read %zu bytes of records again: %s", tape->n_filed,
+                             strerror(errno));
+        }
+        status = play(filed, tape->n_filed, sink, err);
+        munmap(filed, tape->n_filed);
+    }
+    return status != 0 ? status : play(tape->bytes, tape->size, sink, err);
+}
+
+void tape_clear(struct tape *tape) {
+    if (tape->n_filed > 0) {
+        close(tape->file);
+    }
+    tape->n_filed = tape->size = 0;
+}
+
 void tape_fini(struct tape *tape) {
+    tape_clear(tape);
     free(tape->bytes);
     *tape = (struct tape){0};
 }

@@ -116,13 +116,11 @@ struct taking {
 static int take_run(void *state, const struct stored_run *stored, struct err *err) {
     struct taking *taking = state;
     json_t *row = json_copy(taking->row), *summary = NULL;
-    if (stored->summary != NULL) {
-        summary = json_loads(stored->summary, 0, NULL);
-        if (summary == NULL) {
-            json_decref(row);
-            return err_world(err, "run %lld has no readable summary", (long long)stored->run);
-        }
+    if (stored->damage != NULL) {
+        json_decref(row);
+        return err_world(err, "run %lld is damaged: %s", (long long)stored->run, stored->damage);
     }
+    summary = json_loads(stored->summary, 0, NULL);
     json_object_set_new(row, "run", json_integer(stored->run));
     json_object_set_new(row, "config", json_string(stored->config));
     json_object_update_missing(row, summary);

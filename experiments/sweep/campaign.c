@@ -13,7 +13,8 @@
 #include "experiments/sweep/thread_pool.h"
 #include "sim/base/mem.h"
 
-enum { WAIT_US = 50000 };
+/* Results that cannot be recorded now are kept up to so many bytes; then the sweep waits. */
+enum { WAIT_US = 50000, MOST_KEPT_BYTES = 256 << 20 };
 
 /* A run between its end and its turn to be recorded. */
 struct pending {
@@ -28,6 +29,7 @@ struct pending {
 struct known {
     char config[SHA256_HEX_CHARS]; /* digest of the configuration */
     int64_t run;
+    bool is_damaged;
 };
 
 struct work {
@@ -42,9 +44,10 @@ struct work {
     const char **own;     /* digests that this campaign runs: a hash table of room_own places */
     size_t room_own;
     size_t n_recorded; /* points before this one are recorded or have nothing to record */
+    size_t kept_bytes; /* on tapes whose turn has come and that could not be recorded */
     size_t n_done;
     struct progress progress;
-    struct err store_err;
+    struct err store_err; /* the last one of recording */
 };
 
 /* ---- what the database held ---- */
@@ -65,6 +68,7 @@ static int keep_known(void *state, const struct stored_run *run, struct err *err
     }
     struct known *known = &work->known[work->n_known++];
     known->run = run->run;
+    known->is_damaged = run->damage != NULL;
     digest_config(run->config, known->config);
     return 0;
 }
@@ -92,14 +96,11 @@ static const struct known *find_known(const struct work *work, const char *confi
     return last != NULL && strcmp(last->config, after.config) == 0 ? last : NULL;
 }
 
-/* False where the summary is damaged: then the point is run again. */
+/* False where the summary is none: then the point is run again. */
 static bool take_stored(struct campaign_point *point, const char *summary) {
     json_error_t trouble;
     point->summary = json_loads(summary, 0, &trouble);
     point->was_stored = point->summary != NULL;
-    if (!point->was_stored) {
-        snprintf(point->stale, sizeof point->stale, "its recorded summary is damaged");
-    }
     return point->was_stored;
 }
 
@@ -156,6 +157,10 @@ static bool recall(struct work *work, struct campaign_point *point,
     const struct known *known = find_known(work, composition->config);
     char *text = NULL;
     json_error_t trouble;
+    if (known != NULL && known->is_damaged) {
+        snprintf(point->stale, sizeof point->stale, "what was recorded of it is damaged");
+        return false;
+    }
     if (known == NULL || store_load_summary(work->store, known->run, &text, &point->err) != 0) {
         return false;
     }
@@ -243,6 +248,7 @@ static struct composition *run_point(struct work *work, struct campaign_point *p
     struct sink sinks[2];
     uint32_t n_sinks = 0;
     if (work->store != NULL) {
+        tape->beside = campaign->db;
         sinks[n_sinks++] = tape_sink(tape, campaign->level);
     }
     if (campaign->keeps_requests) {
@@ -286,10 +292,14 @@ static int record(struct work *work, const struct pending *pending, struct err *
     return status;
 }
 
-/* What is left to do of a point that is over. */
-static void put_away(struct work *work, struct pending *pending) {
-    if (pending->composition != NULL && work->store_err.kind == ERR_NONE) {
-        (void)record(work, pending, &work->store_err);
+/* What is left to do of a point that is over. False: it could not be recorded and is kept. */
+static bool put_away(struct work *work, struct pending *pending) {
+    if (pending->composition != NULL) {
+        struct err err = {0};
+        if (record(work, pending, &err) != 0) {
+            work->store_err = err;
+            return false;
+        }
     }
     if (work->claims != NULL && pending->digest[0] != '\0' && !pending->is_elsewhere) {
         claims_drop(work->claims, pending->digest);
@@ -297,13 +307,46 @@ static void put_away(struct work *work, struct pending *pending) {
     compose_close(pending->composition);
     pending->composition = NULL;
     tape_fini(&pending->tape);
+    return true;
 }
 
-/* Put away every point whose turn has come. */
-static void put_away_ready(struct work *work) {
-    while (work->n_recorded < work->campaign->n && work->pending[work->n_recorded].is_done) {
-        put_away(work, &work->pending[work->n_recorded++]);
+static bool is_ready(const struct work *work) {
+    return work->n_recorded < work->campaign->n && work->pending[work->n_recorded].is_done;
+}
+
+/* Put away every point whose turn has come: without waiting for locks, unless much is kept. */
+static void put_away_ready(struct work *work, bool waits) {
+    if (work->store != NULL) {
+        store_wait(work->store, waits || work->kept_bytes > MOST_KEPT_BYTES);
     }
+    while (is_ready(work)) {
+        size_t bytes = tape_bytes(&work->pending[work->n_recorded].tape);
+        if (!put_away(work, &work->pending[work->n_recorded])) {
+            break;
+        }
+        work->kept_bytes -= work->kept_bytes < bytes ? work->kept_bytes : bytes;
+        work->n_recorded++;
+    }
+    if (work->store != NULL) {
+        store_wait(work->store, true);
+    }
+}
+
+/* At the end: those that came back late, and those that could not be recorded before. */
+static void put_away_rest(struct work *work) {
+    struct campaign *campaign = work->campaign;
+    put_away_ready(work, true);
+    if (work->store != NULL) {
+        store_wait(work->store, false); /* what was waited for in vain is not waited for again */
+    }
+    for (size_t i = 0; i < campaign->n; i++) {
+        campaign->points[i].is_unrecorded =
+            work->pending[i].composition != NULL && !put_away(work, &work->pending[i]);
+        campaign->n_unrecorded += campaign->points[i].is_unrecorded;
+        compose_close(work->pending[i].composition);
+        tape_fini(&work->pending[i].tape);
+    }
+    campaign->record_err = work->store_err;
 }
 
 /* Whether a point that another program ran has become ours to run, or is over. */
@@ -336,12 +379,13 @@ static void work_on(void *state, size_t index) {
     pthread_mutex_lock(&work->lock);
     pending->composition = composition;
     pending->is_done = true;
-    bool had_its_turn = work->n_recorded == work->campaign->n;    /* it was elsewhere then */
+    work->kept_bytes += tape_bytes(&pending->tape);
+    bool had_its_turn = i < work->n_recorded;                     /* it was elsewhere then */
     bool is_over = composition == NULL && !pending->is_elsewhere; /* others may try it at once */
     if (had_its_turn || is_over) {
-        put_away(work, pending);
+        (void)put_away(work, pending);
     }
-    put_away_ready(work);
+    put_away_ready(work, false);
     work->n_done += !pending->is_elsewhere;
     progress_update(&work->progress, work->n_done);
     pthread_mutex_unlock(&work->lock);
@@ -378,11 +422,11 @@ static int open_store(struct work *work, struct err *err) {
     if (campaign->db == NULL) {
         return 0;
     }
+    store_stop_on(campaign->stop);
     int status = store_open(campaign->db, STORE_WRITE, &work->store, err);
     if (status != 0) {
         return status;
     }
-    store_be_patient(work->store, campaign->stop);
     if (!campaign->resumes) {
         return 0;
     }
@@ -393,11 +437,7 @@ static int open_store(struct work *work, struct err *err) {
     return status != 0 ? status : claims_open(campaign->db, &work->claims, err);
 }
 
-static int verdict(const struct campaign *campaign, const struct err *store_err, struct err *err) {
-    if (store_err->kind != ERR_NONE) {
-        *err = *store_err;
-        return (int)err->kind;
-    }
+static int verdict(const struct campaign *campaign, struct err *err) {
     for (size_t i = 0; i < campaign->n; i++) {
         if (campaign->points[i].err.kind == ERR_USAGE) {
             *err = campaign->points[i].err;
@@ -405,6 +445,40 @@ static int verdict(const struct campaign *campaign, const struct err *store_err,
         }
     }
     return 0;
+}
+
+/* "3 to 7, 9", of the points that were not recorded. */
+static void list_unrecorded(const struct campaign *campaign, char *out, size_t size) {
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0, n; i < campaign->n && used + 64 < size; i += n) {
+        for (n = 0; i + n < campaign->n && campaign->points[i + n].is_unrecorded; n++) {
+        }
+        if (n > 0) {
+            used += (size_t)snprintf(out + used, size - used, "%s%zu", used > 0 ? ", " : "", i + 1);
+        }
+        if (n > 1) {
+            used += (size_t)snprintf(out + used, size - used, " to %zu", i + n);
+        }
+        n += n == 0;
+    }
+}
+
+int campaign_check_recorded(const struct campaign *campaign, int status, struct err *err) {
+    char points[256];
+    struct err late = {0};
+    if (campaign->n_unrecorded == 0) {
+        return status;
+    }
+    list_unrecorded(campaign, points, sizeof points);
+    err_world(&late, "%zu of %zu runs were not recorded (%s): %s", campaign->n_unrecorded,
+              campaign->n, points, campaign->record_err.text);
+    if (status != 0) {
+        fprintf(stderr, "unmask: %s\n", late.text);
+        return status;
+    }
+    *err = late;
+    return (int)late.kind;
 }
 
 int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err) {
@@ -421,7 +495,8 @@ int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err)
     int status = open_store(&work, err);
     if (status == 0) {
         run_rounds(&work, n_threads);
-        status = verdict(campaign, &work.store_err, err);
+        put_away_rest(&work);
+        status = verdict(campaign, err);
     }
     double wall_s = progress_end(&work.progress);
     if (status == 0) {

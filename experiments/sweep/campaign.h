@@ -19,11 +19,12 @@ struct campaign_point {
     char *notes;                     /* the lines of compose_print; NULL where it was not run now */
     struct request_record *requests; /* as they left; NULL unless the campaign keeps them */
     size_t n_requests, requests_room;
-    struct err err;   /* why there is no result */
-    bool was_stored;  /* taken from the database */
-    bool was_shared;  /* ... into which another campaign put it meanwhile */
-    char stale[512];  /* why it was run again although the configuration was recorded; "" */
-    bool has_no_room; /* the system does not fit into the device: a result, not a failure */
+    struct err err;     /* why there is no result */
+    bool was_stored;    /* taken from the database */
+    bool was_shared;    /* ... into which another campaign put it meanwhile */
+    char stale[512];    /* why it was run again although the configuration was recorded; "" */
+    bool has_no_room;   /* the system does not fit into the device: a result, not a failure */
+    bool is_unrecorded; /* has a result that the database did not take */
 };
 
 struct campaign {
@@ -35,11 +36,19 @@ struct campaign {
     bool any_build;      /* ... also where another build of this program recorded it */
     bool keeps_requests; /* of every point; not with resumes */
     const volatile sig_atomic_t *stop;
+    /* Written by campaign_run. */
+    size_t n_unrecorded;   /* points */
+    struct err record_err; /* why */
 };
 
-/* Fails as a whole only over the database, or when the first point in order that has failed was
- * asked for wrongly (ERR_USAGE). Interrupted points have an err. */
+/* A database that cannot be written holds nothing up: what it does not take is kept and tried
+ * again, at the end with waiting for locks, and then counted. Fails as a whole only where the
+ * database cannot be opened, or when the first point in order that has failed was asked for wrongly
+ * (ERR_USAGE). Interrupted points have an err. */
 int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err);
+/* `status`, or ERR_WORLD where it is 0 and there are results that were not recorded; says which. */
+int campaign_check_recorded(const struct campaign *campaign, int status, struct err *err);
+
 void campaign_fini(struct campaign *campaign); /* what campaign_run made, not the points */
 
 #endif

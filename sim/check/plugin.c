@@ -266,11 +266,22 @@ static int validate_symbol(const void *symbol, const char *path, struct err *err
     return 0;
 }
 
+static _Thread_local const struct plugin_gate *asked;
+
+const struct plugin_gate *plugin_ask(const struct plugin_gate *gate) {
+    const struct plugin_gate *before = asked;
+    asked = gate;
+    return before;
+}
+
 /* As plugin_open; `kind` 0 takes any. */
 static int load(const char *path, uint32_t kind, const struct policy **out, struct err *err) {
     if (strchr(path, '/') == NULL) {
         return err_usage(err, "'%s' names no file: a plug-in's path holds a slash, as in ./%s",
                          path, path);
+    }
+    if (asked != NULL && asked->may_load(asked->state, path, err) != 0) {
+        return err_status(err);
     }
     inputs_note("plugin", path);
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -15,6 +15,16 @@ enum {
     PLUGIN_MAX_STATE_BYTES = 1 << 20, /* replicas each have one */
 };
 
+/* Who says whether a plug-in may be loaded: 0, or an err kind with the sentence. */
+struct plugin_gate {
+    const void *state;
+    int (*may_load)(const void *state, const char *path, struct err *err);
+};
+
+/* From now on this thread asks before it loads any; NULL: all may be loaded. Returns the gate
+ * before, to be handed back. */
+const struct plugin_gate *plugin_ask(const struct plugin_gate *gate);
+
 /* Load the policy of `kind` in the file `path`, which holds a slash. ERR_WORLD when the file is not
  * a valid plug-in, ERR_USAGE when it is one of another kind; nothing stays loaded then. */
 int plugin_load(const char *path, enum policy_kind kind, const struct policy **out,

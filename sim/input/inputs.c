@@ -80,6 +80,17 @@ static bool digest_of(int file, char sha256[SHA256_HEX_CHARS]) {
     return got == 0;
 }
 
+bool inputs_digest(const char *path, char sha256[SHA256_HEX_CHARS]) {
+    struct stat facts;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool is_read =
+        file >= 0 && fstat(file, &facts) == 0 && S_ISREG(facts.st_mode) && digest_of(file, sha256);
+    if (file >= 0) {
+        close(file);
+    }
+    return is_read;
+}
+
 void inputs_note(const char *role, const char *path) {
     if (collecting == NULL) {
         return;

@@ -10,6 +10,7 @@
 #ifndef UNMASK_SIM_INPUT_INPUTS_H
 #define UNMASK_SIM_INPUT_INPUTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "sim/input/sha256.h"
@@ -38,6 +39,9 @@ void inputs_note(const char *role, const char *path);
 
 /* Notes a file of which only a part is covered: the role says which. */
 void inputs_note_digest(const char *role, const char *path, const char *sha256);
+
+/* The digest of a regular file as it is now; false when it cannot be read. */
+bool inputs_digest(const char *path, char sha256[SHA256_HEX_CHARS]);
 
 void inputs_fini(struct inputs *inputs);
 

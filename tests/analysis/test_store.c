@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "analysis/store.h"
+#include "analysis/store_impl.h"
 #include "tests/support/scratch.h"
 
 static char folder[80], path[128];
@@ -343,18 +343,233 @@ TEST(a_run_rolled_back_or_closed_early_leaves_no_trace) {
     store_close(store);
 }
 
-TEST(a_database_another_program_has_locked_is_reported) {
+/* Another program, which locks the database for so many milliseconds; `sql` begins that. */
+static pid_t lock_for(const char *sql, int milliseconds) {
+    int ready[2];
+    char byte;
+    ck_assert_int_eq(pipe(ready), 0);
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        sqlite3 *db;
+        bool is_locked = sqlite3_open(path, &db) == SQLITE_OK &&
+                         sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK;
+        if (write(ready[1], &byte, 1) != 1 || !is_locked) {
+            _exit(1);
+        }
+        usleep(1000 * (useconds_t)milliseconds);
+        _exit(0);
+    }
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+static void await(pid_t pid) {
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+}
+
+static const char reads[] = "BEGIN; SELECT count(*) FROM runs";
+
+/* Longer than the two seconds after which a wait is told. */
+TEST(who_records_waits_for_a_reader) {
     make_folder();
     struct store *store = open_store();
-    sqlite3 *other;
-    ck_assert_int_eq(sqlite3_open(path, &other), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
     struct err err = {0};
+    pid_t pid = lock_for(reads, 3000);
+    ck_assert_int_eq(record_run(store, "x", STORE_STEPS, 1, &err), 0);
+    ck_assert_int_eq(runs_in(store), 1);
+    store_close(store);
+    await(pid);
+}
+
+TEST(who_reads_waits_for_a_recorder) {
+    make_folder();
+    struct store *store = open_store();
+    struct err err = {0};
+    ck_assert_int_eq(record_run(store, "x", STORE_STEPS, 1, &err), 0);
+    store_close(store);
+    pid_t pid = lock_for("BEGIN EXCLUSIVE", 300);
+    ck_assert_int_eq(store_open(path, STORE_READ, &store, &err), 0);
+    ck_assert_int_eq(runs_in(store), 1);
+    store_close(store);
+    await(pid);
+}
+
+static volatile sig_atomic_t is_stopped;
+
+static void stop(int signal_number) {
+    (void)signal_number;
+    is_stopped = 1;
+}
+
+TEST(a_wait_ends_when_the_program_is_interrupted_or_was_told_not_to_wait) {
+    make_folder();
+    struct store *store = open_store();
+    struct err err = {0};
+    pid_t pid = lock_for("BEGIN IMMEDIATE", 600000);
+    store_wait(store, false);
     ck_assert_int_eq(record_run(store, "x", STORE_STEPS, 1, &err), ERR_WORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "locked by another program"));
-    sqlite3_close(other);
+    store_wait(store, true);
+    store_stop_on(&is_stopped);
+    signal(SIGALRM, stop);
+    alarm(1);
+    err = (struct err){0};
+    ck_assert_int_eq(record_run(store, "x", STORE_STEPS, 1, &err), ERR_WORLD);
+    ck_assert(is_stopped);
+    /* Who was interrupted before waits for what is to be saved at last. */
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    pid = lock_for("BEGIN IMMEDIATE", 200);
     err = (struct err){0};
     ck_assert_int_eq(record_run(store, "x", STORE_STEPS, 1, &err), 0);
+    store_stop_on(NULL);
+    store_close(store);
+    await(pid);
+}
+
+TEST(six_programs_record_into_one_database_and_lose_nothing) {
+    enum { PROGRAMS = 6, RUNS = 5 };
+    make_folder();
+    pid_t pids[PROGRAMS];
+    for (int p = 0; p < PROGRAMS; p++) {
+        pids[p] = fork();
+        if (pids[p] == 0) {
+            struct err err = {0};
+            struct store *store = NULL;
+            bool failed = store_open(path, STORE_WRITE, &store, &err) != 0;
+            for (int i = 0; i < RUNS && !failed; i++) {
+                failed = record_run(store, "x", STORE_EVENTS, 200, &err) != 0;
+            }
+            store_close(store);
+            _exit(failed);
+        }
+    }
+    for (int p = 0; p < PROGRAMS; p++) {
+        await(pids[p]);
+    }
+    struct store *store = open_store();
+    struct err err = {0};
+    ck_assert_int_eq(runs_in(store), PROGRAMS * RUNS);
+    for (int64_t run = 1; run <= PROGRAMS * RUNS; run++) {
+        ck_assert_msg(store_check_rows(store, run, &err) == 0, "%s", err.text);
+    }
+    store_close(store);
+}
+
+/* ---- runs that are saved as they go ---- */
+
+static struct run_facts cut_off(void) {
+    struct run_facts facts = facts_of("live");
+    facts.incomplete = "not over yet";
+    return facts;
+}
+
+struct seen {
+    int n, n_incomplete, n_damaged;
+    int64_t n_requests;
+};
+
+static int see(void *state, const struct stored_run *run, struct err *err) {
+    struct seen *seen = state;
+    (void)err;
+    json_t *summary = json_loads(run->summary, 0, NULL);
+    seen->n++;
+    seen->n_damaged += run->damage != NULL;
+    seen->n_incomplete += json_is_string(json_object_get(summary, "incomplete"));
+    seen->n_requests += run->n_requests;
+    json_decref(summary);
+    return 0;
+}
+
+static struct seen look(void) {
+    struct seen seen = {0};
+    struct store *store = NULL;
+    struct err err = {0};
+    ck_assert_msg(store_open(path, STORE_READ, &store, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(store_list_runs(store, see, &seen, &err), 0);
+    store_close(store);
+    return seen;
+}
+
+/* Saves a run of two batches; the second is only begun where `dies`. */
+static int save_twice(struct store *store, bool dies, struct err *err) {
+    struct run_facts facts = cut_off(), whole = facts_of("live");
+    struct summary summary;
+    struct sink sink;
+    int64_t run;
+    summary_init(&summary, NULL);
+    summary_finish(&summary);
+    bool failed = store_run_begin(store, &facts, STORE_REQUESTS, &run, &sink, err) != 0 ||
+                  record(&sink, 10, err) != 0 || store_run_save(store, &summary, &facts, err) != 0;
+    if (!failed) {
+        struct seen seen = look(); /* nobody is locked out */
+        failed = seen.n_incomplete != 1 || seen.n_requests != 10 || seen.n_damaged != 0;
+    }
+    failed = failed || store_run_continue(store, err) != 0 || record(&sink, 10, err) != 0;
+    if (dies) {
+        _exit(failed);
+    }
+    return failed || store_run_commit(store, &summary, &whole, err) != 0;
+}
+
+TEST(a_run_that_is_saved_as_it_goes_is_incomplete_until_it_is_whole) {
+    make_folder();
+    struct store *store = open_store();
+    struct err err = {0};
+    ck_assert_msg(save_twice(store, false, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(store_check_rows(store, 1, &err), 0);
+    store_close(store);
+    struct seen seen = look();
+    ck_assert_int_eq(seen.n, 1);
+    ck_assert_int_eq(seen.n_incomplete, 0);
+    ck_assert_int_eq(seen.n_requests, 20);
+}
+
+TEST(who_is_killed_keeps_what_was_saved) {
+    make_folder();
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct err err = {0};
+        struct store *store = NULL;
+        _exit(store_open(path, STORE_WRITE, &store, &err) != 0 || save_twice(store, true, &err));
+    }
+    await(pid);
+    struct seen seen = look();
+    ck_assert_int_eq(seen.n, 1);
+    ck_assert_int_eq(seen.n_incomplete, 1);
+    ck_assert_int_eq(seen.n_requests, 10);
+}
+
+TEST(what_cannot_be_added_is_tried_again) {
+    make_folder();
+    struct store *store = open_store();
+    struct err err = {0};
+    struct run_facts facts = cut_off(), whole = facts_of("live");
+    struct summary summary;
+    struct sink sink;
+    int64_t run, sym[SYM_COUNT];
+    summary_init(&summary, NULL);
+    summary_finish(&summary);
+    ck_assert_int_eq(store_run_begin(store, &facts, STORE_STEPS, &run, &sink, &err), 0);
+    ck_assert_int_eq(record(&sink, 10, &err), 0);
+    ck_assert_int_eq(store_run_save(store, &summary, &facts, &err), 0);
+    ck_assert_int_eq(store_run_continue(store, &err), 0);
+    struct step_record step = step_at(10, sym);
+    ck_assert_int_eq(sink.step(sink.state, &step, &err), 0);
+    ck_assert_int_eq(sink.step(sink.state, &step, &err), ERR_WORLD);
+    err = (struct err){0};
+    ck_assert_int_eq(store_run_continue(store, &err), 0);
+    ck_assert_int_eq(sink.step(sink.state, &step, &err), 0);
+    ck_assert_int_eq(store_run_commit(store, &summary, &whole, &err), 0);
+    struct check check = {0};
+    ck_assert_int_eq(store_load_steps(store, run, same_step, &check, &err), 0);
+    ck_assert_uint_eq(check.n, 11);
+    ck_assert_int_eq(store_check_rows(store, run, &err), 0);
     store_close(store);
 }
 
@@ -405,6 +620,220 @@ TEST(a_newer_schema_is_refused) {
     sqlite3_exec(db, "PRAGMA user_version=99", NULL, NULL, NULL);
     sqlite3_close(db);
     expect_refusal(STORE_READ, "newer unmask");
+    ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
+    sqlite3_exec(db, "PRAGMA user_version=-5", NULL, NULL, NULL);
+    sqlite3_close(db);
+    expect_refusal(STORE_WRITE, "schema -5");
+}
+
+TEST(names_that_are_no_files_are_refused) {
+    static const char *const names[] = {":memory:", "file:x?mode=memory", ""};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct store *store = NULL;
+        struct err err = {0};
+        ck_assert_int_eq(store_open(names[i], STORE_WRITE, &store, &err), ERR_USAGE);
+        ck_assert_ptr_null(store);
+    }
+}
+
+static void change(const char *sql) {
+    sqlite3 *db;
+    ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+TEST(a_trigger_is_refused_and_a_view_is_no_table) {
+    make_folder();
+    store_close(open_store());
+    change("CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM requests; END");
+    expect_refusal(STORE_WRITE, "trigger, 't'");
+    expect_refusal(STORE_READ, "trigger, 't'");
+    change("DROP TRIGGER t; ALTER TABLE events RENAME TO others;"
+           "CREATE VIEW events AS SELECT * FROM others");
+    expect_refusal(STORE_READ, "5 of 6 tables");
+}
+
+static char *file_copy;
+static long file_size;
+
+static void keep_file(void) {
+    FILE *file = fopen(path, "rb");
+    fseek(file, 0, SEEK_END);
+    file_size = ftell(file);
+    rewind(file);
+    file_copy = malloc((size_t)file_size);
+    ck_assert_uint_eq(fread(file_copy, 1, (size_t)file_size, file), (size_t)file_size);
+    fclose(file);
+}
+
+/* Whether everything that was recorded comes back as it was. */
+static bool comes_back(void) {
+    static char row_then[SHA256_HEX_CHARS], rows_then[SHA256_HEX_CHARS];
+    char row[SHA256_HEX_CHARS] = "", rows[SHA256_HEX_CHARS] = "";
+    struct store *store = NULL;
+    struct err err = {0};
+    bool is_read = store_open(path, STORE_READ, &store, &err) == 0 &&
+                   store_digest_row(store, 1, row, &err) == 0 &&
+                   store_digest_rows(store, 1, rows, &err) == 0;
+    store_close(store);
+    if (row_then[0] == '\0') {
+        memcpy(row_then, row, sizeof row);
+        memcpy(rows_then, rows, sizeof rows);
+    }
+    return is_read && strcmp(row, row_then) == 0 && strcmp(rows, rows_then) == 0;
+}
+
+/* Whether a reader is told of damage: when the file is opened, or of the run. */
+static bool is_told(void) {
+    struct store *store = NULL;
+    struct err err = {0};
+    struct seen seen = {0};
+    bool told = store_open(path, STORE_READ, &store, &err) != 0 || store->is_damaged ||
+                store_list_runs(store, see, &seen, &err) != 0 || seen.n != 1 ||
+                seen.n_damaged > 0 || store_check_rows(store, 1, &err) != 0;
+    store_close(store);
+    return told;
+}
+
+/* Every byte flipped is found, or changes nothing of what was recorded. */
+TEST(a_flipped_byte_is_found_or_changes_nothing) {
+    enum { FLIPS = 400 };
+    make_folder();
+    struct store *store = open_store();
+    struct err err = {0};
+    ck_assert_int_eq(record_run(store, "x", STORE_EVENTS, 60, &err), 0);
+    store_close(store);
+    keep_file();
+    ck_assert(comes_back());
+    ck_assert(!is_told());
+    ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr)); /* each is told there, too */
+    int n_told = 0;
+    for (long i = 0; i < FLIPS; i++) {
+        long at = (i * 7919 + 13) % file_size;
+        FILE *file = fopen(path, "r+b");
+        fseek(file, at, SEEK_SET);
+        fputc(file_copy[at] ^ (1 << i % 8), file);
+        fclose(file);
+        bool told = is_told();
+        n_told += told;
+        ck_assert_msg(told || comes_back(), "byte %ld is changed, and nobody says so", at);
+        file = fopen(path, "r+b");
+        ck_assert_uint_eq(fwrite(file_copy, 1, (size_t)file_size, file), (size_t)file_size);
+        fclose(file);
+    }
+    ck_assert_int_gt(n_told, FLIPS / 4);
+    free(file_copy);
+}
+
+TEST(a_damaged_run_takes_no_other_away_and_is_not_recorded_beside) {
+    make_folder();
+    struct store *store = open_store();
+    struct err err = {0};
+    ck_assert_int_eq(record_run(store, "first", STORE_STEPS, 20, &err), 0);
+    ck_assert_int_eq(record_run(store, "second", STORE_STEPS, 20, &err), 0);
+    ck_assert_int_eq(record_run(store, "third", STORE_STEPS, 20, &err), 0);
+    store_close(store);
+    change("UPDATE runs SET summary='{' WHERE run=1;"
+           "UPDATE steps SET gpu_ns=gpu_ns+1 WHERE run=2 AND idx=7");
+    struct seen seen = look();
+    ck_assert_int_eq(seen.n, 3);
+    ck_assert_int_eq(seen.n_damaged, 1);
+    store = open_store();
+    ck_assert_int_eq(store_check_rows(store, 2, &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "run 2 of"));
+    err = (struct err){0};
+    ck_assert_int_eq(store_check_rows(store, 3, &err), 0);
+    store_close(store);
+}
+
+/* A program that is killed while it commits leaves a journal. */
+TEST(a_hot_journal_is_undone_by_who_reads) {
+    make_folder();
+    struct store *store = open_store();
+    struct err err = {0};
+    ck_assert_int_eq(record_run(store, "kept", STORE_STEPS, 10, &err), 0);
+    store_close(store);
+    pid_t pid = fork();
+    if (pid == 0) {
+        sqlite3 *db;
+        /* A cache of one page: changes go into the file before they are committed. */
+        bool failed = sqlite3_open(path, &db) != SQLITE_OK ||
+                      sqlite3_exec(db,
+                                   "PRAGMA cache_size=1; PRAGMA cache_spill=1; BEGIN IMMEDIATE;"
+                                   "UPDATE steps SET gpu_ns=0; UPDATE runs SET config='';"
+                                   "DELETE FROM requests",
+                                   NULL, NULL, NULL) != SQLITE_OK;
+        _exit(failed);
+    }
+    await(pid);
+    char journal[160];
+    snprintf(journal, sizeof journal, "%s-journal", path);
+    ck_assert_int_eq(access(journal, F_OK), 0);
+    ck_assert(!is_told());
+    ck_assert_int_ne(access(journal, F_OK), 0);
+}
+
+/* ---- older schemas ---- */
+
+static void take_golden(const char *name) {
+    char command[512];
+    snprintf(command, sizeof command, "cp tests/golden/databases/%s '%s'", name, path);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static int add_requests(void *state, const struct request_record *record, struct err *err) {
+    (void)err;
+    ck_assert_uint_eq(record->answer_tokens, record->output_tokens);
+    *(uint64_t *)state += record->output_tokens;
+    return 0;
+}
+
+static int count_step(void *state, const struct step_record *record, struct err *err) {
+    (void)err;
+    ck_assert_ptr_nonnull(record->request_ids);
+    ++*(uint64_t *)state;
+    return 0;
+}
+
+static void check_old_runs(struct store *store) {
+    struct err err = {0};
+    struct seen seen = {0};
+    uint64_t tokens = 0, steps = 0;
+    ck_assert_int_eq(store_list_runs(store, see, &seen, &err), 0);
+    ck_assert_int_eq(seen.n, 2);
+    ck_assert_int_eq(seen.n_damaged, 0);
+    ck_assert_int_eq(seen.n_requests, 7);
+    ck_assert_int_eq(store_load_requests(store, 1, add_requests, &tokens, &err), 0);
+    ck_assert_uint_eq(tokens, 4 * 64);
+    ck_assert_int_eq(store_load_steps(store, 1, count_step, &steps, &err), 0);
+    ck_assert_uint_gt(steps, 0);
+    ck_assert_int_eq(store_check_rows(store, 1, &err), 0);
+}
+
+/* Files that older programs made are kept as they were; readers leave them alone. */
+TEST(older_schemas_are_read_as_they_are_and_changed_by_who_records) {
+    static const char *const names[] = {"schema-1.db", "schema-4.db"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct store *store = NULL;
+        struct err err = {0};
+        make_folder();
+        take_golden(names[i]);
+        keep_file();
+        char *before = file_copy;
+        ck_assert_msg(store_open(path, STORE_READ, &store, &err) == 0, "%s", err.text);
+        check_old_runs(store);
+        store_close(store);
+        keep_file();
+        ck_assert_mem_eq(before, file_copy, (size_t)file_size);
+        free(before);
+        free(file_copy);
+        store = open_store();
+        check_old_runs(store);
+        ck_assert_int_eq(record_run(store, "new", STORE_STEPS, 10, &err), 0);
+        ck_assert_int_eq(store_check_rows(store, 3, &err), 0);
+        store_close(store);
+    }
 }
 
 TEST(a_damaged_database_is_refused_or_its_rows_are) {
@@ -424,6 +853,8 @@ TEST(a_damaged_database_is_refused_or_its_rows_are) {
     }
     fclose(file);
     ck_assert_int_eq(store_open(path, STORE_READ, &store, &err), 0);
+    ck_assert(store->is_damaged);
+    expect_refusal(STORE_WRITE, "its sound runs can be read");
     int n = 0;
     struct check check = {0};
     int failed = store_list_runs(store, count_run, &n, &err);

@@ -103,7 +103,8 @@ TEST(a_replay_of_a_changed_record_says_where_it_diverges) {
     ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
     ck_assert_int_eq(sqlite3_exec(sqlite,
                                   "UPDATE requests SET arrival_ns = arrival_ns + 3000000000 "
-                                  "WHERE id = 7",
+                                  "WHERE id = 7; UPDATE runs SET sha256 = NULL, "
+                                  "rows_sha256 = NULL",
                                   NULL, NULL, NULL),
                      SQLITE_OK);
     sqlite3_close(sqlite);
@@ -121,7 +122,7 @@ TEST(a_replay_needs_a_run_that_kept_its_steps) {
     snprintf(sentence, sizeof sentence,
              "run 1 of %s was recorded without its steps; a replay needs --levels steps", db);
     REFUSES(2, sentence, "replay", "--db", db, "--run", "1");
-    snprintf(sentence, sizeof sentence, "%s has no run 2", db);
+    snprintf(sentence, sizeof sentence, "'%s' has no run 2", db);
     REFUSES(2, sentence, "replay", "--db", db, "--run", "2");
 }
 
@@ -216,7 +217,7 @@ TEST(an_interrupted_run_says_what_was_kept) {
     output_free(&output);
     free(PRINTS("replay", "--db", db, "--run", "1"));
     char sentence[256];
-    snprintf(sentence, sizeof sentence, "%s has no run 2", db);
+    snprintf(sentence, sizeof sentence, "'%s' has no run 2", db);
     REFUSES(2, sentence, "replay", "--db", db, "--run", "2");
 }
 

@@ -277,7 +277,7 @@ TEST(what_another_build_recorded_is_run_again_unless_told_otherwise) {
     const char *of_other_build =
         "UPDATE runs SET identity = 'x' || substr(identity, 2), summary = json_set(summary,"
         " '$.identity.build.sources', 'other', '$.identity.build.commit', 'c0ffee', "
-        "'$.identity.build.dirty', json('false'))";
+        "'$.identity.build.dirty', json('false')), sha256 = NULL";
     free(PRINTS("sweep", file, "--db", db));
     change_record(db, of_other_build);
     struct output output = CLI("sweep", file, "--db", db, "--any-build");
@@ -297,6 +297,9 @@ TEST(a_database_of_schema_1_is_read_and_then_changed) {
                       "ALTER TABLE requests DROP COLUMN steps_after_end;"
                       "ALTER TABLE requests DROP COLUMN tokens_after_end;"
                       "ALTER TABLE steps DROP COLUMN positions;"
+                      "ALTER TABLE runs DROP COLUMN incomplete;"
+                      "ALTER TABLE runs DROP COLUMN rows_sha256;"
+                      "ALTER TABLE runs DROP COLUMN sha256;"
                       "UPDATE runs SET summary = json_remove(summary, '$.identity');"
                       "PRAGMA user_version = 1");
     struct output replayed = CLI("replay", "--db", db, "--run", "1");
@@ -314,7 +317,7 @@ TEST(a_damaged_summary_is_made_again) {
         scratch_write("damaged.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
     free(PRINTS("sweep", file, "--db", db));
     change_record(db, "UPDATE runs SET summary = '{\"requ'");
-    sweeps(&plain, file, db, "its recorded summary is damaged");
+    sweeps(&plain, file, db, "what was recorded of it is damaged");
     sweeps(&plain, file, db, "1 points were in ");
     change_record(db, "PRAGMA user_version = 0");
     struct output output = CLI("sweep", file, "--db", db);
@@ -323,15 +326,55 @@ TEST(a_damaged_summary_is_made_again) {
 }
 
 TEST(a_replay_says_what_has_changed_since) {
-    const char *db = scratch_path("replayed.db"), *plugin = make_plugin("replayed.so");
-    free(PRINTS("run", "--requests", "20", "--decoder", plugin, "--db", db, "--levels", "steps"));
-    struct output same = CLI("replay", "--db", db, "--run", "1");
+    const char *db = scratch_path("replayed.db"), *folder = make_data("replayed");
+    const struct child child = {.data = folder};
+    free(cli_text(CLI_AS(&child, "run", "--requests", "20", "--db", db, "--levels", "steps")));
+    struct output same = CLI_AS(&child, "replay", "--db", db, "--run", "1");
     ck_assert_msg(same.status == 0 && strstr(same.err, "conditions") == NULL, "%s", same.err);
     output_free(&same);
-    append(plugin, "other code");
-    struct output other = CLI("replay", "--db", db, "--run", "1");
-    ck_assert_msg(strstr(other.err, "/replayed.so has changed since") != NULL, "%s", other.err);
+    change_data(folder);
+    struct output other = CLI_AS(&child, "replay", "--db", db, "--run", "1");
+    ck_assert_msg(strstr(other.err, "experiments/systems.ini has changed since") != NULL, "%s",
+                  other.err);
     output_free(&other);
+}
+
+/* A plug-in that a database names is code from elsewhere. */
+TEST(a_recorded_plugin_is_loaded_where_it_is_allowed_and_the_same) {
+    const char *db = scratch_path("plugged.db"), *plugin = make_plugin("plugged.so");
+    free(PRINTS("run", "--requests", "20", "--decoder", plugin, "--db", db, "--levels", "steps"));
+    REFUSES(2, "run 1 names the plug-in", "replay", "--db", db, "--run", "1");
+    free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin"));
+    append(plugin, "other code");
+    REFUSES(1, "is not the plug-in that run 1 loaded", "replay", "--db", db, "--run", "1",
+            "--allow-plugin");
+}
+
+/* Its constructor would run before anything of it can be looked at. */
+TEST(a_database_runs_no_code) {
+    const char *db = scratch_path("evil.db"), *mark = scratch_path("evil.mark");
+    const char *source = scratch_path("evil.c"), *object = scratch_path("evil.so");
+    char text[1024];
+    snprintf(text, sizeof text,
+             "#include <fcntl.h>\n"
+             "__attribute__((constructor)) static void run(void) { creat(\"%s\", 0600); }\n",
+             mark);
+    scratch_write("evil.c", text);
+    snprintf(text, sizeof text, "cc -shared -fPIC -o '%s' '%s'", object, source);
+    ck_assert_int_eq(system(text), 0);
+    free(PRINTS("run", "--requests", "20", "--db", db, "--levels", "steps"));
+    snprintf(
+        text, sizeof text,
+        "UPDATE runs SET config=replace(config, 'scheduler = phase-multiplexed', 'scheduler = %s'),"
+        " sha256=NULL",
+        object);
+    change_record(db, text);
+    REFUSES(2, "names the plug-in", "replay", "--db", db, "--run", "1");
+    REFUSES(1, "is not the plug-in that run 1 loaded", "replay", "--db", db, "--run", "1",
+            "--allow-plugin");
+    ck_assert_int_ne(access(mark, F_OK), 0);
+    change_record(db, "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM requests; END");
+    REFUSES(1, "it has a trigger, 't', which no unmask made", "run", "--requests", "5", "--db", db);
 }
 
 TEST(a_claim_is_one_programs_until_it_ends) {

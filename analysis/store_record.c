@@ -1,0 +1,326 @@
+/* The recording half of the store. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/identity.h"
+#include "analysis/store_impl.h"
+#include "analysis/varint.h"
+#include "sim/base/mem.h"
+
+static const char doing[] = "record this run (rolled back, earlier runs are intact) into";
+
+void store_run_rollback(struct store *store) {
+    /* SQLite has already rolled back by itself after some errors, a full disk among them. */
+    if (store->run != 0 && sqlite3_get_autocommit(store->db) == 0) {
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    }
+    store->n = store->n_saved;
+    for (uint32_t i = 0; i < store->n_last; i++) {
+        store->last[i].number = 0;
+    }
+    store->run = store->is_saved ? store->run : 0;
+}
+
+/* Bound values are ours and complete; run the statement. A failure ends the run. */
+static int put_row(struct store *store, sqlite3_stmt *stmt, struct err *err) {
+    errno = 0;
+    int rc = sqlite3_step(stmt);
+    if (rc == SQLITE_DONE) {
+        sqlite3_reset(stmt);
+        return 0;
+    }
+    int failed = store_fail(store, rc, doing, err);
+    sqlite3_reset(stmt);
+    store_run_rollback(store);
+    return failed;
+}
+
+#define COLUMN_VALUE(column, member) (int64_t) r->member,
+
+/* Binds integers from the first place on. */
+static void bind_all(sqlite3_stmt *stmt, const int64_t *values, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        sqlite3_bind_int64(stmt, (int)i + 1, values[i]);
+    }
+}
+
+static int record_request(void *state, const struct request_record *r, struct err *err) {
+    struct store *store = state;
+    const int64_t values[] = {store->run, store->n.requests++, REQUEST_COLUMNS(COLUMN_VALUE)};
+    bind_all(store->put_request, values, sizeof values / sizeof values[0]);
+    return put_row(store, store->put_request, err);
+}
+
+static void bytes_reserve(struct bytes *bytes, size_t capacity) {
+    if (capacity > bytes->capacity) {
+        bytes->capacity = capacity < 2 * bytes->capacity ? 2 * bytes->capacity : capacity;
+        bytes->data = mem_resized(bytes->data, bytes->capacity, 1);
+    }
+}
+
+/* The caller has reserved MAX_VARINT_BYTES for each value. */
+static void put_varint(struct bytes *bytes, uint64_t value) {
+    bytes->n += varint_put(bytes->data + bytes->n, value);
+}
+
+/* The number in `members` of the record's batch, written only when it differs from the replica's
+ * last one; 0 when the record names no members. */
+static int record_members(struct store *store, const struct step_record *r, int64_t *number,
+                          struct err *err) {
+    *number = 0;
+    if (r->request_ids == NULL || r->commit_tokens == NULL) {
+        return 0;
+    }
+    if (r->replica >= store->n_last) {
+        struct last_members *last = mem_resized(store->last, (size_t)r->replica + 1, sizeof *last);
+        memset(last + store->n_last, 0, (r->replica + 1 - store->n_last) * sizeof *last);
+        store->last = last;
+        store->n_last = r->replica + 1;
+    }
+    struct bytes *batch = &store->scratch;
+    bytes_reserve(batch, 2 * (size_t)MAX_VARINT_BYTES * r->n + 1);
+    batch->n = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        put_varint(batch, r->request_ids[i]);
+        put_varint(batch, r->commit_tokens[i]);
+    }
+    struct last_members *last = &store->last[r->replica];
+    if (last->number != 0 && last->batch.n == batch->n &&
+        memcmp(last->batch.data, batch->data, batch->n) == 0) {
+        *number = last->number;
+        return 0;
+    }
+    struct bytes old = last->batch;
+    last->batch = *batch;
+    *batch = old;
+    last->number = ++store->n.members;
+    *number = last->number;
+    sqlite3_bind_int64(store->put_members, 1, store->run);
+    sqlite3_bind_int64(store->put_members, 2, last->number);
+    sqlite3_bind_blob(store->put_members, 3, last->batch.data, (int)last->batch.n, SQLITE_STATIC);
+    return put_row(store, store->put_members, err);
+}
+
+/* What the step kept and committed of its members' blocks. */
+static void record_positions(struct store *store, const struct step_record *r, int column) {
+    const struct step_positions *positions = r->positions;
+    struct bytes *bits = &store->bits;
+    if (positions == NULL) {
+        sqlite3_bind_null(store->put_step, column);
+        return;
+    }
+    size_t member = MAX_VARINT_BYTES + 2 * ((size_t)positions->stride / 8 + 1);
+    bytes_reserve(bits, member * r->n + 1);
+    bits->n = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        uint32_t length = positions->lengths[i];
+        put_varint(bits, length);
+        size_t first = (size_t)i * positions->stride;
+        bits->n += bits_put(bits->data + bits->n, positions->keep + first, length);
+        bits->n += bits_put(bits->data + bits->n, positions->commit + first, length);
+    }
+    sqlite3_bind_blob(store->put_step, column, bits->data, (int)bits->n, SQLITE_STATIC);
+}
+
+static int record_step(void *state, const struct step_record *r, struct err *err) {
+    struct store *store = state;
+    int64_t members;
+    int failed = record_members(store, r, &members, err);
+    if (failed != 0) {
+        return failed;
+    }
+    unsigned char data[SYM_COUNT * MAX_VARINT_BYTES];
+    struct bytes symbols = {data, 0, sizeof data};
+    for (int i = 0; i < SYM_COUNT; i++) {
+        put_varint(&symbols, (uint64_t)r->sym[i]);
+    }
+    sqlite3_stmt *stmt = store->put_step;
+    const int64_t values[] = {store->run, STEP_COLUMNS(COLUMN_VALUE) r->sym[SYM_TOKENS], members};
+    enum { N_VALUES = sizeof values / sizeof values[0] };
+    bind_all(stmt, values, N_VALUES);
+    sqlite3_bind_blob(stmt, N_VALUES + 1, data, (int)symbols.n, SQLITE_STATIC);
+    record_positions(store, r, N_VALUES + 2);
+    store->n.steps++;
+    return put_row(store, stmt, err);
+}
+
+static int record_event(void *state, const struct event_record *r, struct err *err) {
+    struct store *store = state;
+    const int64_t values[] = {store->run, store->n.events++, EVENT_COLUMNS(COLUMN_VALUE)};
+    bind_all(store->put_event, values, sizeof values / sizeof values[0]);
+    return put_row(store, store->put_event, err);
+}
+
+/* Write the row of the run with what is known now; it is completed on commit. */
+static int put_run(struct store *store, const struct run_facts *f, struct err *err) {
+    sqlite3_stmt *stmt = NULL;
+    int failed = store_prepare(store,
+                               "INSERT INTO runs(system,model,gpu,profile,profile_kind,backend,"
+                               "trace,trace_provenance,config,seed,identity)"
+                               " VALUES(?,?,?,?,?,?,?,?,?,?,?)",
+                               &stmt, err);
+    if (failed != 0) {
+        return failed;
+    }
+    const char *const texts[] = {f->system,       f->model,   f->gpu,   f->profile,
+                                 f->profile_kind, f->backend, f->trace, f->trace_provenance,
+                                 f->config};
+    enum { N_TEXTS = sizeof texts / sizeof texts[0] };
+    for (int i = 0; i < N_TEXTS; i++) {
+        sqlite3_bind_text(stmt, i + 1, texts[i], -1, SQLITE_STATIC);
+    }
+    sqlite3_bind_int64(stmt, N_TEXTS + 1, (int64_t)f->seed);
+    const char *digest = identity_digest(f->identity);
+    if (digest[0] != '\0') {
+        sqlite3_bind_text(stmt, N_TEXTS + 2, digest, -1, SQLITE_STATIC);
+    }
+    failed = put_row(store, stmt, err);
+    sqlite3_finalize(stmt);
+    store->run = sqlite3_last_insert_rowid(store->db);
+    return failed;
+}
+
+static int prepare_recording(struct store *store, struct err *err) {
+    const struct {
+        sqlite3_stmt **out;
+        const char *sql;
+    } statements[] = {
+        {&store->put_request,
+         "INSERT INTO requests(run,number" REQUEST_COLUMNS(
+             COLUMN_NAME) ") "
+                          "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+        {&store->put_members, "INSERT INTO members VALUES(?,?,?)"},
+        {&store->put_step, "INSERT INTO steps(run" STEP_COLUMNS(
+                               COLUMN_NAME) ",tokens,members,symbols,positions) "
+                                            "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+        {&store->put_event,
+         "INSERT INTO events(run,number" EVENT_COLUMNS(COLUMN_NAME) ") VALUES(?,?,?,?,?,?,?)"},
+    };
+    int failed = 0;
+    for (size_t i = 0; failed == 0 && i < sizeof statements / sizeof statements[0]; i++) {
+        if (*statements[i].out == NULL) {
+            failed = store_prepare(store, statements[i].sql, statements[i].out, err);
+        }
+    }
+    return failed;
+}
+
+int store_run_begin(struct store *store, const struct run_facts *facts, enum store_level level,
+                    int64_t *run, struct sink *out, struct err *err) {
+    ASSERT(store->run == 0);
+    int failed = store_run_sql(store, "BEGIN IMMEDIATE", "record into", err);
+    if (failed != 0) {
+        return failed;
+    }
+    store->run = -1; /* open, without a number so far */
+    store->is_saved = false;
+    store->n = store->n_saved = (struct counts){0};
+    for (uint32_t i = 0; i < store->n_last; i++) {
+        store->last[i].number = 0;
+    }
+    failed = prepare_recording(store, err);
+    if (failed == 0) {
+        failed = put_run(store, facts, err);
+    }
+    if (failed != 0) {
+        store_run_rollback(store);
+        return failed;
+    }
+    *run = store->run;
+    *out = (struct sink){
+        .state = store,
+        .request = record_request,
+        .step = level >= STORE_STEPS ? record_step : NULL,
+        .event = level >= STORE_EVENTS ? record_event : NULL,
+    };
+    return 0;
+}
+
+int store_run_continue(struct store *store, struct err *err) {
+    ASSERT(store->run > 0 && store->is_saved);
+    return store_run_sql(store, "BEGIN IMMEDIATE", "record into", err);
+}
+
+/* Texts and counts from the first place on, then the run's number; NULL texts are NULLs. */
+static int update_row(struct store *store, const char *sql, const char *const *texts, int n_texts,
+                      struct err *err) {
+    const int64_t counts[] = {store->n.requests, store->n.steps, store->n.events};
+    sqlite3_stmt *stmt = NULL;
+    int failed = store_prepare(store, sql, &stmt, err);
+    if (failed != 0) {
+        store_run_rollback(store);
+        return failed;
+    }
+    int n_counts = sqlite3_bind_parameter_count(stmt) - n_texts - 1;
+    for (int i = 0; i < n_texts; i++) {
+        sqlite3_bind_text(stmt, i + 1, texts[i], -1, SQLITE_STATIC);
+    }
+    for (int i = 0; i < n_counts; i++) {
+        sqlite3_bind_int64(stmt, n_texts + i + 1, counts[i]);
+    }
+    sqlite3_bind_int64(stmt, n_texts + n_counts + 1, store->run);
+    failed = put_row(store, stmt, err);
+    sqlite3_finalize(stmt);
+    return failed;
+}
+
+/* The row of the run as it is to be, its checksum last. */
+static int complete_row(struct store *store, const char *summary, const char *incomplete,
+                        const char *rows_sha256, struct err *err) {
+    char sha256[SHA256_HEX_CHARS];
+    int failed = update_row(store,
+                            "UPDATE runs SET summary=?,incomplete=?,rows_sha256=?,n_requests=?,"
+                            "n_steps=?,n_events=? WHERE run=?",
+                            (const char *const[]){summary, incomplete, rows_sha256}, 3, err);
+    failed = failed != 0 ? failed : store_digest_row(store, store->run, sha256, err);
+    return failed != 0 ? failed
+                       : update_row(store, "UPDATE runs SET sha256=? WHERE run=?",
+                                    (const char *const[]){sha256}, 1, err);
+}
+
+static int end_transaction(struct store *store, const struct summary *summary,
+                           const struct run_facts *facts, bool is_last, struct err *err) {
+    if (store->run == 0) {
+        return err_world(err, "'%s' holds nothing of this run: it was rolled back after an error",
+                         store->path);
+    }
+    char rows_sha256[SHA256_HEX_CHARS];
+    json_t *object = NULL;
+    int failed = summary_json(summary, facts, &object, err);
+    char *text = failed == 0 ? summary_json_text(object, 0) : NULL;
+    json_decref(object);
+    if (failed == 0 && is_last) {
+        failed = store_digest_rows(store, store->run, rows_sha256, err);
+    }
+    if (failed == 0) {
+        failed = complete_row(store, text, facts->incomplete, is_last ? rows_sha256 : NULL, err);
+    }
+    free(text);
+    return failed != 0 ? failed : store_run_sql(store, "COMMIT", doing, err);
+}
+
+int store_run_save(struct store *store, const struct summary *summary,
+                   const struct run_facts *facts, struct err *err) {
+    ASSERT(facts->incomplete != NULL);
+    int failed = end_transaction(store, summary, facts, false, err);
+    if (failed != 0) {
+        store_run_rollback(store);
+        return failed;
+    }
+    store->is_saved = true;
+    store->n_saved = store->n;
+    return 0;
+}
+
+int store_run_commit(struct store *store, const struct summary *summary,
+                     const struct run_facts *facts, struct err *err) {
+    int failed = end_transaction(store, summary, facts, true, err);
+    if (failed != 0) {
+        store_run_rollback(store);
+        return failed;
+    }
+    store->is_saved = false;
+    store->run = 0;
+    return 0;
+}

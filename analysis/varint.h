@@ -1,0 +1,60 @@
+/* Whole numbers in as few bytes as they need, seven bits a byte (LEB128). */
+#ifndef UNMASK_ANALYSIS_VARINT_H
+#define UNMASK_ANALYSIS_VARINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MAX_VARINT_BYTES = 10 };
+
+/* Writes it and returns how many bytes it took. */
+static inline size_t varint_put(unsigned char *at, uint64_t value) {
+    size_t n = 0;
+    for (; value >= 0x80; value >>= 7) {
+        at[n++] = (unsigned char)(value | 0x80);
+    }
+    at[n++] = (unsigned char)value;
+    return n;
+}
+
+/* Reads one and goes behind it; false at the end of the bytes or when it does not fit. */
+static inline bool varint_get(const unsigned char **at, const unsigned char *end, uint64_t *out) {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64 && *at < end; shift += 7) {
+        unsigned char byte = *(*at)++;
+        if (shift == 63 && byte > 1) {
+            return false;
+        }
+        value |= (uint64_t)(byte & 0x7f) << shift;
+        if ((byte & 0x80) == 0) {
+            *out = value;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Flags, each 1 or 0, as bits, the lowest of a byte first; returns how many bytes they took. */
+static inline size_t bits_put(unsigned char *at, const uint8_t *flags, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        at[i / 8] = (unsigned char)((i % 8 == 0 ? 0 : at[i / 8]) | (flags[i] != 0) << i % 8);
+    }
+    return ((size_t)n + 7) / 8;
+}
+
+/* Reads `n` of them, where `flags` is not NULL, and goes behind them; false where bytes lack. */
+static inline bool bits_get(const unsigned char **at, const unsigned char *end, uint32_t n,
+                            uint8_t *flags) {
+    size_t n_bytes = ((size_t)n + 7) / 8;
+    if ((size_t)(end - *at) < n_bytes) {
+        return false;
+    }
+    for (uint32_t i = 0; flags != NULL && i < n; i++) {
+        flags[i] = (*at)[i / 8] >> i % 8 & 1;
+    }
+    *at += n_bytes;
+    return true;
+}
+
+#endif

@@ -1,0 +1,34 @@
+/* A recorder: what becomes of a run in a database while others use it, too.
+ *
+ * The run only puts its records on a tape (tape.h) and never waits for a disk or a lock. A
+ * simulated run, which can be had again, is written in one transaction once it is over. A run of a
+ * device is written as it goes, by a thread of its own, about once a second, and stands in the
+ * database as an incomplete one from its first second on: a program that is killed loses the last
+ * second at most. */
+#ifndef UNMASK_EXPERIMENTS_RUN_RECORDER_H
+#define UNMASK_EXPERIMENTS_RUN_RECORDER_H
+
+#include <stdbool.h>
+
+#include "analysis/store.h"
+
+struct recorder;
+
+/* `store` is borrowed and is nobody else's until recorder_close; texts of the facts have to stay.
+ * With `as_it_goes` records are written while the run is under way. */
+struct recorder *recorder_open(struct store *store, const struct run_facts *facts,
+                               const struct slo *slo, enum store_level level, bool as_it_goes);
+
+/* Its sink, which one thread at a time may call. */
+struct sink recorder_sink(struct recorder *recorder);
+
+/* The run is over: writes the rest, and waits for others' locks. `*run` is its number. On an error
+ * that part of the run is in the database, as an incomplete one, that had been written before; *run
+ * is then its number, or 0 where there is none. */
+int recorder_finish(struct recorder *recorder, const struct summary *summary,
+                    const struct run_facts *facts, int64_t *run, struct err *err);
+
+/* Ends it; what was not written is dropped. NULL is fine. */
+void recorder_close(struct recorder *recorder);
+
+#endif
