@@ -321,7 +321,8 @@ static const char *data_without(const char *operator) {
     char command[1024];
     snprintf(command, sizeof command,
              "D='%s' && mkdir -p \"$D/kernels/profiles\" && ln -sf \"$PWD/experiments\" "
-             "\"$PWD/traces\" \"$PWD/sim\" \"$D/\" && grep -v '^%s,' kernels/profiles/l40s.csv > "
+             "\"$PWD/traces\" \"$PWD/sim\" \"$D/\" && grep -v -e '^%s,' -e '^# rows' "
+             "kernels/profiles/l40s.csv > "
              "\"$D/kernels/profiles/l40s.csv\"",
              scratch_path("data"), operator);
     ck_assert_int_eq(system(command), 0);
