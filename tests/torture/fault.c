@@ -19,6 +19,9 @@ static atomic_long chances[FAULT_KINDS];
 static char log_path[4096];
 static _Atomic uint64_t random_state;
 
+_Noreturn void __real__exit(int status);
+_Noreturn void __wrap__exit(int status);
+
 static void say(const char *text) {
     int file =
         log_path[0] != '\0' ? open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
@@ -69,10 +72,10 @@ uint64_t fault_random(void) {
 
 void fault_kill(void) {
     kill(getpid(), SIGKILL);
-    _exit(1);
+    __real__exit(1);
 }
 
-static void at_end(void) {
+static void say_chances(void) {
     char line[256] = "chances";
     for (int i = 0; i < FAULT_KINDS; i++) {
         size_t length = strlen(line);
@@ -83,9 +86,15 @@ static void at_end(void) {
     say(line);
 }
 
+/* How the program ends, and its children. */
+_Noreturn void __wrap__exit(int status) {
+    say_chances();
+    __real__exit(status);
+}
+
 static void refuse(const char *asked) {
     fprintf(stderr, "UNMASK_FAULT=%s: KIND:N[:HOW] with what tests/torture/fault.h lists\n", asked);
-    _exit(3);
+    __real__exit(3);
 }
 
 static void read_asked(const char *asked) {
@@ -119,5 +128,5 @@ __attribute__((constructor)) static void start(void) {
     if (asked != NULL) {
         read_asked(asked);
     }
-    atexit(at_end);
+    atexit(say_chances);
 }

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <gsl/gsl_errno.h>
 #include <gsl/gsl_multifit.h>
 #include <gsl/gsl_multimin.h>
 #include <gsl/gsl_rng.h>
@@ -37,6 +38,16 @@ enum { ERROR_SEEN = 0x20 }; /* glibc's _IO_ERR_SEEN */
     }
 #define ALLOC(type, name, parameters, arguments)                                                   \
     WRAP(FAULT_ALLOC, ENOMEM, type, name, NULL, parameters, arguments)
+/* GSL's own way to say so. */
+#define GSL(type, name, parameters, arguments)                                                     \
+    type __real_##name parameters;                                                                 \
+    type __wrap_##name parameters;                                                                 \
+    type __wrap_##name parameters {                                                                \
+        if (fault_hits(FAULT_ALLOC, #name)) {                                                      \
+            GSL_ERROR_VAL("as the test wants it", GSL_ENOMEM, NULL);                               \
+        }                                                                                          \
+        return __real_##name arguments;                                                            \
+    }
 #define FILES(type, name, failure, cause, parameters, arguments)                                   \
     WRAP(FAULT_FILE, cause, type, name, failure, parameters, arguments)
 
@@ -48,16 +59,16 @@ ALLOC(char *, strdup, (const char *text), (text))
 ALLOC(char *, strndup, (const char *text, size_t n), (text, n))
 ALLOC(FILE *, open_memstream, (char **text, size_t *size), (text, size))
 ALLOC(FILE *, fmemopen, (void *memory, size_t size, const char *mode), (memory, size, mode))
-ALLOC(gsl_vector *, gsl_vector_alloc, (const size_t n), (n))
-ALLOC(gsl_matrix *, gsl_matrix_alloc, (const size_t n, const size_t m), (n, m))
-ALLOC(gsl_rng *, gsl_rng_alloc, (const gsl_rng_type *type), (type))
-ALLOC(gsl_root_fsolver *, gsl_root_fsolver_alloc, (const gsl_root_fsolver_type *type), (type))
-ALLOC(gsl_multifit_linear_workspace *, gsl_multifit_linear_alloc, (const size_t n, const size_t p),
-      (n, p))
-ALLOC(gsl_multifit_robust_workspace *, gsl_multifit_robust_alloc,
-      (const gsl_multifit_robust_type *type, const size_t n, const size_t p), (type, n, p))
-ALLOC(gsl_multimin_fminimizer *, gsl_multimin_fminimizer_alloc,
-      (const gsl_multimin_fminimizer_type *type, size_t n), (type, n))
+GSL(gsl_vector *, gsl_vector_alloc, (const size_t n), (n))
+GSL(gsl_matrix *, gsl_matrix_alloc, (const size_t n, const size_t m), (n, m))
+GSL(gsl_rng *, gsl_rng_alloc, (const gsl_rng_type *type), (type))
+GSL(gsl_root_fsolver *, gsl_root_fsolver_alloc, (const gsl_root_fsolver_type *type), (type))
+GSL(gsl_multifit_linear_workspace *, gsl_multifit_linear_alloc, (const size_t n, const size_t p),
+    (n, p))
+GSL(gsl_multifit_robust_workspace *, gsl_multifit_robust_alloc,
+    (const gsl_multifit_robust_type *type, const size_t n, const size_t p), (type, n, p))
+GSL(gsl_multimin_fminimizer *, gsl_multimin_fminimizer_alloc,
+    (const gsl_multimin_fminimizer_type *type, size_t n), (type, n))
 ALLOC(pcre2_match_data *, pcre2_match_data_create_from_pattern_8,
       (const pcre2_code *code, pcre2_general_context *context), (code, context))
 WRAP(FAULT_ALLOC, ENOMEM, utf8proc_ssize_t, utf8proc_map, UTF8PROC_ERROR_NOMEM,

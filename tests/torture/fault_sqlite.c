@@ -1,6 +1,7 @@
 /* SQLite's memory, and a VFS over its own that may fail, write by halves, and lose what was not
  * synced. Locks and shared memory are passed on and count as calls, too. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,17 +250,7 @@ static int over_xAccess(sqlite3_vfs *vfs, const char *path, int flags, int *out)
     return fails("access") ? SQLITE_IOERR_ACCESS : under->xAccess(under, path, flags, out);
 }
 
-void fault_sqlite(void) {
-    sqlite3_config(SQLITE_CONFIG_GETMALLOC, &memory);
-    if (memory.xMalloc == NULL) { /* not set up before the first use */
-        sqlite3_initialize();
-        sqlite3_shutdown();
-        sqlite3_config(SQLITE_CONFIG_GETMALLOC, &memory);
-    }
-    sqlite3_mem_methods counted = memory;
-    counted.xMalloc = sqlite_malloc;
-    counted.xRealloc = sqlite_realloc;
-    sqlite3_config(SQLITE_CONFIG_MALLOC, &counted);
+static void lay_over(void) {
     sqlite3_initialize();
     under = sqlite3_vfs_find(NULL);
     over = *under;
@@ -276,4 +267,27 @@ void fault_sqlite(void) {
         METHOD(xShmLock), METHOD(xShmBarrier), METHOD(xShmUnmap);
 #undef METHOD
     sqlite3_vfs_register(&over, 1);
+}
+
+/* Only now: the program sets SQLite's memory up first. */
+int __real_sqlite3_open_v2(const char *path, sqlite3 **out, int flags, const char *vfs);
+int __wrap_sqlite3_open_v2(const char *path, sqlite3 **out, int flags, const char *vfs);
+int __wrap_sqlite3_open_v2(const char *path, sqlite3 **out, int flags, const char *vfs) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, lay_over);
+    return __real_sqlite3_open_v2(path, out, flags, vfs);
+}
+
+int __real_sqlite3_open(const char *path, sqlite3 **out);
+int __wrap_sqlite3_open(const char *path, sqlite3 **out);
+int __wrap_sqlite3_open(const char *path, sqlite3 **out) {
+    return __wrap_sqlite3_open_v2(path, out, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
+}
+
+void fault_sqlite(void) {
+    sqlite3_config(SQLITE_CONFIG_GETMALLOC, &memory);
+    sqlite3_mem_methods counted = memory;
+    counted.xMalloc = sqlite_malloc;
+    counted.xRealloc = sqlite_realloc;
+    sqlite3_config(SQLITE_CONFIG_MALLOC, &counted);
 }
