@@ -176,8 +176,16 @@ static int take_rotary(struct reading *r) {
     const json_t *factor = look_up(r->root, "partial_rotary_factor");
     struct model *m = r->model;
     double share = json_number_value(factor), channels = share * m->head_dim;
-    if (factor == NULL || r->model->rotary_dim > 0 || share == 1) {
+    if (factor == NULL || (m->rotary_dim == 0 && share == 1)) {
         return 0;
+    }
+    if (m->rotary_dim > 0) {
+        return channels == m->rotary_dim
+                   ? 0
+                   : err_usage(r->err,
+                               "%s: partial_rotary_factor is %g, but rotary_dim is %" PRIu32
+                               " of %" PRIu32 " channels",
+                               r->path, share, m->rotary_dim, m->head_dim);
     }
     if (!(share > 0 && share < 1) || channels != (double)(uint32_t)channels) {
         return err_usage(r->err, "%s: partial_rotary_factor must be a share of head_dim", r->path);

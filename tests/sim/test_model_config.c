@@ -165,6 +165,9 @@ TEST(what_the_engine_does_not_run_is_refused) {
         {1, "\"use_sliding_window\":false", "\"use_sliding_window\":true", "use_sliding_window"},
         {4, "\"factor\":8.0", "\"factor\":0.5", "needs a factor of at least 1"},
         {6, "0.5", "1.5", "partial_rotary_factor"},
+        {6, "\"rms_norm_eps\"", "\"rotary_dim\":32,\"rms_norm_eps\"", "but rotary_dim is 32"},
+        {6, "\"norm_head\":false", "\"use_rmsnorm\":false", "use_rmsnorm is false"},
+        {0, "\"activation_type\"", "\"block_group_size\":2,\"activation_type\"", "group_size is 2"},
         {6, "\"sigmoid\"", "\"softmax\"", "score_function is softmax"},
         {6, "\"n_group\":8", "\"n_group\":7", "expert_groups must divide"},
     };
