@@ -1,6 +1,7 @@
 /* Rankings over a setting that was inferred. */
 #include <jansson.h>
 
+#include "sim/input/config.h"
 #include "tests/support/cli.h"
 
 /* Fast-dLLM serves more than Sparse-dLLM with as many layers, and less than with far fewer. */
@@ -69,6 +70,48 @@ TEST(the_shipped_rankings_all_have_results) {
         }
     }
     json_decref(claims);
+    free(text);
+}
+
+static const char *line_of(const struct config *config, const char *section, const char *key) {
+    return config_find(config, section, key)->value;
+}
+
+/* One run of two requests with the setting at this value, of the last system that gets it. */
+static void run_at(const struct config *config, const char *section, const char *value) {
+    const char *key = line_of(config, section, "key"),
+               *systems = line_of(config, section, "systems");
+    const char *second = strchr(systems, ',') + 2,
+               *workloads = line_of(config, section, "workloads");
+    bool of_first = line_of(config, section, "of")[0] == 'f', is_gpu = strcmp(key, "gpu") == 0;
+    char system[64], workload[64], setting[128];
+    snprintf(system, sizeof system, "%.*s", (int)strcspn(systems, ","), systems);
+    snprintf(workload, sizeof workload, "%.*s", (int)strcspn(workloads, ","), workloads);
+    snprintf(setting, sizeof setting, "%s=%s", is_gpu ? "skip_ahead" : key, is_gpu ? "on" : value);
+    free(PRINTS("run", "--system", of_first ? system : second, "--gpu",
+                is_gpu ? value : line_of(config, section, "gpu"), "--workload", workload,
+                "--requests", "2", "--set", setting));
+}
+
+/* Where the rankings turn is searched above, and all of them are run once: what is left is that
+ * every value can be set and run. */
+TEST(every_value_of_the_shipped_rankings_runs) {
+    struct config config;
+    struct err err = {0};
+    size_t n = 0;
+    char *text = scratch_read("experiments/sensitivity.ini");
+    ck_assert_int_eq(config_parse("sensitivity.ini", text, strlen(text), &config, &err), 0);
+    for (size_t i = 0; i < config.n_entries; i++) {
+        const struct config_entry *entry = &config.entries[i];
+        if (strcmp(entry->key, "values") != 0) {
+            continue;
+        }
+        for (char *rest = entry->value, *value; (value = strsep(&rest, ",")) != NULL; n++) {
+            run_at(&config, entry->section, value + strspn(value, " "));
+        }
+    }
+    ck_assert_uint_gt(n, 40);
+    config_fini(&config);
     free(text);
 }
 

@@ -152,6 +152,21 @@ TEST(the_same_seed_gives_the_same_workload) {
 }
 
 /* Arrivals and lengths come from different streams. */
+/* Where neither the file nor an option's own range says so: the rate that a caller asks for. */
+TEST(a_rate_is_from_one_in_eleven_days_to_a_thousand_million_a_second) {
+    static const struct {
+        double rate;
+        int status;
+    } cases[] = {{1e-6, 0}, {1e9, 0}, {0.999e-6, ERR_USAGE}, {1.001e9, ERR_USAGE}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct workload_options options = {.seed = 1, .rate_per_s = cases[i].rate, .requests = 3};
+        struct err err = {0};
+        struct workload *workload = NULL;
+        ck_assert_int_eq(workload_open("burst", &options, &workload, &err), cases[i].status);
+        workload_close(workload);
+    }
+}
+
 TEST(another_rate_leaves_the_lengths_alone) {
     const struct workload_options faster = {.seed = 1, .rate_per_s = 10};
     struct sums a = drain_named("osc", &plain_options), b = drain_named("osc", &faster);
