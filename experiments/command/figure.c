@@ -1,6 +1,5 @@
 /* unmask figure: fill a study's tables, draw its figure, and compare with what a paper printed. */
 #include <errno.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,18 +62,18 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(name_of(a, one), name_of(b, other));
 }
 
-static int find_named(const glob_t *shipped, const char *word, struct paths *paths,
+static int find_named(char *const *shipped, size_t n, const char *word, struct paths *paths,
                       struct err *err) {
-    const char **names = mem_zeroed(shipped->gl_pathc + 1, sizeof *names);
-    char(*text)[STUDY_NAME_CHARS] = mem_zeroed(shipped->gl_pathc + 1, sizeof *text);
-    size_t found = shipped->gl_pathc;
-    for (size_t i = 0; i < shipped->gl_pathc; i++) {
-        names[i] = name_of(shipped->gl_pathv[i], text[i]);
+    const char **names = mem_zeroed(n + 1, sizeof *names);
+    char(*text)[STUDY_NAME_CHARS] = mem_zeroed(n, sizeof *text);
+    size_t found = n;
+    for (size_t i = 0; i < n; i++) {
+        names[i] = name_of(shipped[i], text[i]);
         found = strcmp(names[i], word) == 0 ? i : found;
     }
     char hint[NAME_HINT_CHARS];
-    if (found < shipped->gl_pathc) {
-        add_path(paths, shipped->gl_pathv[found]);
+    if (found < n) {
+        add_path(paths, shipped[found]);
     } else {
         err_usage(err,
                   "unknown figure '%s'%s (`unmask list experiments` prints them all; a file of "
@@ -88,18 +87,16 @@ static int find_named(const glob_t *shipped, const char *word, struct paths *pat
 
 static int choose(const struct options *options, struct paths *paths, struct err *err) {
     bool all = options_has(options, "all") || options_has(options, "scores");
-    char pattern[PATH_CHARS];
-    glob_t shipped;
     if (all == (options->n_words > 0)) {
         return err_usage(err, "figure takes names, paths or --all; `unmask list experiments` "
                               "prints the names");
     }
-    if (glob(data_path(pattern, sizeof pattern, "experiments/studies/*/*.ini"), 0, NULL,
-             &shipped) != 0) {
-        return err_world(err, "there is no figure in %s", pattern);
-    }
-    for (size_t i = 0; all && i < shipped.gl_pathc; i++) {
-        add_path(paths, shipped.gl_pathv[i]);
+    char **shipped = data_files("experiments/studies", 1, ".ini");
+    size_t n = 0;
+    for (; shipped[n] != NULL; n++) {
+        if (all) {
+            add_path(paths, shipped[n]);
+        }
     }
     if (paths->n > 0) {
         qsort(paths->path, paths->n, sizeof *paths->path, compare_names);
@@ -108,10 +105,10 @@ static int choose(const struct options *options, struct paths *paths, struct err
         if (is_path(options->words[i])) {
             add_path(paths, options->words[i]);
         } else {
-            find_named(&shipped, options->words[i], paths, err);
+            find_named(shipped, n, options->words[i], paths, err);
         }
     }
-    globfree(&shipped);
+    names_free(shipped);
     return (int)err->kind;
 }
 

@@ -1,5 +1,4 @@
 /* unmask list: everything that can be named, with its parameters. */
-#include <glob.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,38 +253,33 @@ static void list_lengths(struct listing *out) {
 
 static void list_traces(struct listing *out) {
     out->rows = table_open("file|format|arrivals");
-    char pattern[1024];
-    glob_t found = {0};
-    data_path(pattern, sizeof pattern, "traces/samples/*.{csv,jsonl}");
-    (void)glob(pattern, GLOB_BRACE, NULL, &found);
-    for (size_t i = 0; i < found.gl_pathc; i++) {
+    char **found = data_files("traces/samples", 0, ".csv");
+    for (size_t i = 0; found[i] != NULL; i++) {
         struct trace *trace = NULL;
-        if (trace_open(found.gl_pathv[i], &trace, out->err) == 0) {
-            table_add(out->rows, "s s s", found.gl_pathv[i], trace_format(trace),
+        if (trace_open(found[i], &trace, out->err) == 0) {
+            table_add(out->rows, "s s s", found[i], trace_format(trace),
                       trace_has_times(trace) ? "yes" : "lengths only");
             trace_close(trace);
         }
     }
-    globfree(&found);
+    names_free(found);
 }
 
 static void list_experiments(struct listing *out) {
     out->rows = table_open("name|title");
-    char pattern[1024];
-    glob_t found = {0};
-    (void)glob(data_path(pattern, sizeof pattern, "experiments/studies/*/*.ini"), 0, NULL, &found);
-    for (size_t i = 0; i < found.gl_pathc; i++) {
+    char **found = data_files("experiments/studies", 1, ".ini");
+    for (size_t i = 0; found[i] != NULL; i++) {
         struct config config;
-        if (config_read(found.gl_pathv[i], &config, out->err) == 0) {
+        if (config_read(found[i], &config, out->err) == 0) {
             const struct config_entry *title = config_find(&config, "figure", "title");
             char name[128];
-            const char *base = strrchr(found.gl_pathv[i], '/') + 1;
+            const char *base = strrchr(found[i], '/') + 1;
             snprintf(name, sizeof name, "%.*s", (int)strcspn(base, "."), base);
             table_add(out->rows, "s s", name, title != NULL ? title->value : NULL);
             config_fini(&config);
         }
     }
-    globfree(&found);
+    names_free(found);
 }
 
 /* Decode processes: sections of experiments/decode.ini that have a location. */

@@ -1,6 +1,7 @@
 #include "sim/input/datadir.h"
 
-#include <glob.h>
+#include <dirent.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -78,17 +79,69 @@ const char *data_path(char *path, size_t size, const char *relative) {
     return path;
 }
 
-char **data_names(const char *folder) {
-    char pattern[PATH_CHARS];
-    glob_t files = {0};
-    snprintf(pattern, sizeof pattern, "%.2048s/%.512s/*.ini", data_dir(), folder);
-    size_t n = glob(pattern, 0, NULL, &files) == 0 ? files.gl_pathc : 0;
-    char **names = mem_zeroed(n + 1, sizeof *names);
-    for (size_t i = 0; i < n; i++) {
-        const char *base = strrchr(files.gl_pathv[i], '/') + 1;
-        names[i] = mem_copied(base, strlen(base) - strlen(".ini"));
+struct files {
+    char **paths;
+    size_t n, room;
+};
+
+static char *joined(const char *folder, const char *name) {
+    size_t above = strlen(folder), length = strlen(name);
+    char *path = mem_unwritten(above + length + 2, 1);
+    memcpy(path, folder, above);
+    path[above] = '/';
+    memcpy(path + above + 1, name, length + 1);
+    return path;
+}
+
+static void gather(const char *folder, unsigned depth, const char *ending, struct files *files) {
+    DIR *entries = opendir(folder);
+    if (entries == NULL && errno == ENOMEM) {
+        mem_out(0);
     }
-    globfree(&files);
+    const struct dirent *entry;
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        size_t length = strlen(entry->d_name), end = strlen(ending);
+        if (entry->d_name[0] == '.') {
+            continue;
+        }
+        char *path = joined(folder, entry->d_name);
+        if (depth > 0) {
+            gather(path, depth - 1, ending, files);
+            free(path);
+        } else if (length >= end && strcmp(entry->d_name + length - end, ending) == 0) {
+            files->paths = mem_grown(files->paths, files->n, &files->room, sizeof *files->paths);
+            files->paths[files->n++] = path;
+        } else {
+            free(path);
+        }
+    }
+    if (entries != NULL) {
+        closedir(entries);
+    }
+}
+
+static int compare(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+char **data_files(const char *folder, unsigned depth, const char *ending) {
+    char *path = joined(data_dir(), folder);
+    struct files files = {0};
+    gather(path, depth, ending, &files);
+    free(path);
+    files.paths = mem_resized(files.paths, files.n + 1, sizeof *files.paths);
+    files.paths[files.n] = NULL;
+    qsort(files.paths, files.n, sizeof *files.paths, compare);
+    return files.paths;
+}
+
+char **data_names(const char *folder) {
+    char **names = data_files(folder, 0, ".ini");
+    for (size_t i = 0; names[i] != NULL; i++) {
+        const char *base = strrchr(names[i], '/') + 1;
+        memmove(names[i], base, strlen(base) + 1);
+        names[i][strlen(names[i]) - strlen(".ini")] = '\0';
+    }
     return names;
 }
 

@@ -12,8 +12,11 @@ const char *data_dir(void);
 /* data_dir() and `relative` joined. Returns `path`. */
 const char *data_path(char *path, size_t size, const char *relative);
 
-/* The names of the INI files in a folder of the data folder, without their ending, in the order of
- * the files; ends with NULL, and the caller runs names_free. */
+/* The paths of the files that end so in a folder of the data folder, `depth` folders down, in their
+ * order; ends with NULL, and the caller runs names_free. */
+char **data_files(const char *folder, unsigned depth, const char *ending);
+
+/* The names of the INI files in a folder of the data folder, without their ending; the same. */
 char **data_names(const char *folder);
 void names_free(char **names);
 
