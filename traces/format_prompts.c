@@ -1,14 +1,13 @@
 /* Prompts as rows of a trace. */
-#include "sim/base/mem.h"
-#include "traces/prompts.h"
-
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "traces/format.h"
+#include "traces/prompts.h"
 
 enum { NAME_CHARS = 32 };
 

@@ -1,5 +1,4 @@
 #include "engine/calibrate/calibration_log.h"
-#include "sim/base/names.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 
 enum { VITALS = 4 };
 

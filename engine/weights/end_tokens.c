@@ -1,5 +1,4 @@
 #include "engine/weights/end_tokens.h"
-#include "engine/weights/weights.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/weights/weights.h"
 #include "sim/base/num.h"
 
 static bool add(struct end_tokens *ends, uint64_t token) {

@@ -170,6 +170,19 @@ static int check_system(const struct csv *csv, const struct system *system,
                              system->name);
         }
     }
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        const struct op *op = &system->graph.ops[i];
+        const enum symbol sums[] = {op->rows, op->span_q, op->span_k, op->span_qk};
+        for (size_t k = 0; k < sizeof sums / sizeof sums[0] && op_is_attention(op); k++) {
+            if (sym[op->span_n] > 0 && sym[sums[k]] == 0) {
+                return err_world(err,
+                                 "%s:%" PRIu64 ": %s is 0 beside a %s of %" PRId64 ", which has no "
+                                 "step of %s: the steps are another system's",
+                                 csv->line.path, csv->line.number, symbol_names[sums[k]],
+                                 symbol_names[op->span_n], sym[op->span_n], system->name);
+            }
+        }
+    }
     if (!system->runtime.varlen && sym[SYM_REQUESTS] > 1) {
         return err_world(err,
                          "%s:%" PRIu64 ": %s pads batches to their longest request, but of these "

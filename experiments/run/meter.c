@@ -1,10 +1,10 @@
 #include "experiments/run/meter.h"
 
-#include "sim/base/mem.h"
-#include "sim/system/system_step.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "sim/base/mem.h"
+#include "sim/system/system_step.h"
 
 static void keep_largest(struct metered_step *kept, const struct step_shape *shape,
                          int64_t workspace_bytes, enum symbol symbol) {

@@ -1,10 +1,10 @@
 #include "experiments/run/recorded.h"
-#include "engine/device/device.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/device/device.h"
 #include "sim/base/mem.h"
 
 struct loading {

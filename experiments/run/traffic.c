@@ -1,11 +1,11 @@
 #include "experiments/run/traffic.h"
-#include "sim/base/names.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/input/datadir.h"
 #include "traces/generate.h"
 

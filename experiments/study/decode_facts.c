@@ -1,5 +1,4 @@
 #include "experiments/study/decode_facts.h"
-#include "sim/base/names.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,6 +6,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/decoder/decoder.h"
 #include "sim/policy/registry.h"

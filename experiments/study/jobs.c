@@ -1,11 +1,11 @@
 #include "experiments/study/jobs.h"
-#include "sim/base/names.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"
 

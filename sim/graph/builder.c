@@ -477,8 +477,8 @@ static void add_all_layers(struct builder *b) {
     }
 }
 
-void graph_build(struct graph *graph, const struct model *model,
-                 const struct graph_options *options) {
+int graph_try(struct graph *graph, const struct model *model, const struct graph_options *options,
+              struct err *err) {
     int64_t element_bytes = options->element_bytes > 0 ? options->element_bytes : BF16_BYTES;
     ASSERT(options->credit_slots == 0 || !options->fused_head);
     ASSERT(!options->samples_output ||
@@ -512,6 +512,15 @@ void graph_build(struct graph *graph, const struct model *model,
     }
     add_all_layers(&b);
     builder_add_head(&b);
+    struct err trouble = {0};
+    return graph_check(graph, &trouble) == 0
+               ? 0
+               : err_usage(err, "no step of model %s can be made with these settings: %s",
+                           model->name, trouble.text);
+}
+
+void graph_build(struct graph *graph, const struct model *model,
+                 const struct graph_options *options) {
     struct err err = {0};
-    ASSERT(graph_check(graph, &err) == 0);
+    ASSERT(graph_try(graph, model, options, &err) == 0);
 }

@@ -50,7 +50,11 @@ enum { GRAPH_HEAD_SCRATCH_BYTES = 60 << 20 };
 
 /* Build the graph of one step; of a rank's, with what the ranks exchange, where the model is a
  * rank's share (sim/model/ranks.h). Stored logits stay where they are: the runtimes gather
- * candidates, never logits. Never fails for models of the table. */
+ * candidates, never logits. ERR_USAGE where the settings make no sound graph. */
+int graph_try(struct graph *graph, const struct model *model, const struct graph_options *options,
+              struct err *err);
+
+/* The same of options that are not a user's, which never fails. */
 void graph_build(struct graph *graph, const struct model *model,
                  const struct graph_options *options);
 

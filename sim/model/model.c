@@ -1,5 +1,4 @@
 #include "sim/model/model.h"
-#include "sim/base/names.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -7,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "sim/base/names.h"
 #include "sim/model/model_config.h"
 #include "sim/model/ranks.h"
 

@@ -1,10 +1,11 @@
 #include "sim/serve/executor_sim.h"
 
-#include "sim/base/mem.h"
-#include "sim/system/system_step.h"
-
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+
+#include "sim/base/mem.h"
+#include "sim/system/system_step.h"
 
 struct flight {
     bool busy;
@@ -22,8 +23,22 @@ struct executor_sim {
     struct flight flights[];
 };
 
+/* No step is longer than 73 years, and no clock goes beyond 146, so that sums fit. */
+static const int64_t longest_step_ns = INT64_C(1) << 61, last_ns = INT64_C(1) << 62;
+
 static int64_t whole_ns(double ns) {
-    return ns < 1 ? 1 : llround(ns);
+    return ns < 1 ? 1 : ns < (double)longest_step_ns ? llround(ns) : longest_step_ns;
+}
+
+static int check_clock(const struct executor_sim *sim, int64_t step_ns, int64_t steps,
+                       struct err *err) {
+    return step_ns < longest_step_ns && steps <= (last_ns - sim->now_ns) / step_ns
+               ? 0
+               : err_world(err,
+                           "%" PRId64 " steps of %.3g s each, %.3g s after the start, go beyond "
+                           "the 146 years that a clock counts: the times of the profile, the "
+                           "runtime or the host are too long",
+                           steps, (double)step_ns / 1e9, (double)sim->now_ns / 1e9);
 }
 
 static void price(const struct executor_sim *sim, const struct step_shape *shape,
@@ -69,7 +84,6 @@ static void start_unrolled(struct executor_sim *sim, struct flight *flight, uint
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct executor_sim *sim = state;
     struct flight *flight = &sim->flights[submission->replica];
-    (void)err;
     ASSERT(submission->replica < sim->n_replicas && !flight->busy && submission->repeat >= 1);
     price(sim, submission->step.shape, submission->step.workspace_bytes, &flight->price);
     int64_t step_ns = whole_ns(flight->price.wall_ns);
@@ -77,6 +91,9 @@ static int submit(void *state, const struct submission *submission, struct err *
     flight->busy = true;
     flight->start_ns = sim->now_ns;
     flight->host_ns = flight->price.host_ns;
+    if (check_clock(sim, step_ns, steps, err) != 0) {
+        return err_status(err);
+    }
     if (submission->unrolled) {
         start_unrolled(sim, flight, submission->repeat);
         return 0;

@@ -1,10 +1,10 @@
 #include "sim/system/lmax.h"
-#include "sim/base/names.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/cache/blocks.h"
 #include "sim/memory/allocator.h"

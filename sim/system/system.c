@@ -266,7 +266,10 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .evict_wait_kind = wait_kind(s),
     };
     system_keep_places(s, &options);
-    graph_build(&s->graph, s->model, &options);
+    status = graph_try(&s->graph, s->model, &options, err);
+    if (status != 0) {
+        return status;
+    }
     s->row_bytes = cache_row_bytes(s);
     status = routing_make(s->whole, s->settings.experts_hit, &s->routing, err);
     status =
