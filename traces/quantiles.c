@@ -15,12 +15,11 @@
 
 enum { MAX_SETS = 64, MAX_PATH_CHARS = 4096 };
 
-/* Takes the percentiles behind the two names; false unless they are 101 rising numbers >= 0. */
-static bool read_percentiles(char *rest, struct quantiles *out) {
-    int n = 0;
-    for (char *field; (field = strsep(&rest, ",\n")) != NULL && field[0] != '\0'; n++) {
-        if (n == N_PERCENTILES || !num_f64(field, &out->tokens[n]) || out->tokens[n] < 0 ||
-            (n > 0 && out->tokens[n] < out->tokens[n - 1])) {
+/* False unless these are 101 rising numbers >= 0. */
+static bool take_percentiles(char *const fields[], int n, struct quantiles *out) {
+    for (int i = 0; i < n && i < N_PERCENTILES; i++) {
+        if (!num_f64(fields[i], &out->tokens[i]) || out->tokens[i] < 0 ||
+            (i > 0 && out->tokens[i] < out->tokens[i - 1])) {
             return false;
         }
     }
@@ -44,13 +43,13 @@ int quantiles_read(const char *set, const char *field, struct quantiles *out, st
     int n_sets = 0;
     bool found = false, more;
     while (!found && csv_line(&csv, &more, err) == 0 && more) {
-        char *rest = csv.text;
-        const char *name = strsep(&rest, ","), *side = strsep(&rest, ",");
-        if (csv.line.number == 1 || csv.text[0] == '#' || rest == NULL) {
+        int n = csv_cut(&csv, err);
+        if (csv.line.number == 1 || csv.text[0] == '#' || n < 3) {
             continue;
         }
-        found = strcmp(name, set) == 0 && strcmp(side, field) == 0;
-        if (found && !read_percentiles(rest, out)) {
+        const char *name = csv.fields[0];
+        found = strcmp(name, set) == 0 && strcmp(csv.fields[1], field) == 0;
+        if (found && !take_percentiles(csv.fields + 2, n - 2, out)) {
             err_world(err, "%s:%" PRIu64 ": found no rising percentiles, expected p0 to p100", path,
                       csv.line.number);
         }

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/csv_text.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
@@ -48,19 +47,22 @@ static const struct {
     [COLUMN_COMPARE] = {"compare", NULL, false},
 };
 
-static int read_header(const char *path, char *line, int places[COLUMN_COUNT], int *n_fields,
-                       struct err *err) {
-    char *fields[MAX_COLUMNS];
-    *n_fields = line != NULL ? csv_text_split(line, fields, MAX_COLUMNS) : -1;
-    if (*n_fields < 0) {
+static int read_header(struct csv *csv, int places[COLUMN_COUNT], struct err *err) {
+    const char *path = csv->line.path;
+    bool more;
+    if (csv_line(csv, &more, err) != 0) {
+        return err_status(err);
+    }
+    csv->n_fields = more ? csv_cut(csv, err) : 0;
+    if (csv->n_fields < 1 || csv->n_fields > CSV_MOST_FIELDS) {
         return err_world(err, "%s:1: there is no readable header", path);
     }
     for (int c = 0; c < COLUMN_COUNT; c++) {
         places[c] = -1;
-        for (int f = 0; f < *n_fields; f++) {
+        for (int f = 0; f < csv->n_fields; f++) {
             bool other =
-                columns[c].other_name != NULL && strcmp(fields[f], columns[c].other_name) == 0;
-            if (strcmp(fields[f], columns[c].name) == 0 || other) {
+                columns[c].other_name != NULL && strcmp(csv->fields[f], columns[c].other_name) == 0;
+            if (strcmp(csv->fields[f], columns[c].name) == 0 || other) {
                 places[c] = f;
             }
         }
@@ -85,19 +87,16 @@ int paper_role_of(const char *word) {
     return word_index(word, paper_role_words);
 }
 
-static int read_row(const char *path, int line_number, char *line, const int places[COLUMN_COUNT],
-                    int n_fields, struct paper_row *out, struct err *err) {
-    char *fields[MAX_COLUMNS];
-    int n = csv_text_split(line, fields, MAX_COLUMNS);
-    if (n != n_fields) {
-        return err_world(err, "%s:%d: %s, the header has %d fields", path, line_number,
-                         n < 0 ? "a quote is not closed or there are too many fields"
-                               : "the number of fields differs",
-                         n_fields);
+static int read_row(struct csv *csv, const int places[COLUMN_COUNT], struct paper_row *out,
+                    struct err *err) {
+    const char *path = csv->line.path;
+    int line_number = (int)csv->line.number;
+    if (csv_row(csv, err) != 0) {
+        return err_status(err);
     }
     const char *texts[COLUMN_COUNT];
     for (int c = 0; c < COLUMN_COUNT; c++) {
-        texts[c] = places[c] >= 0 ? fields[places[c]] : "";
+        texts[c] = places[c] >= 0 ? csv->fields[places[c]] : "";
     }
     *out = (struct paper_row){
         .source = texts[COLUMN_SOURCE],
@@ -131,16 +130,15 @@ static int read_row(const char *path, int line_number, char *line, const int pla
 
 int paper_load(const char *path, struct paper *out, struct err *err) {
     struct paper paper = {.path = mem_text(path)};
-    int failed = csv_text_open(path, &paper.csv, err), places[COLUMN_COUNT], n_fields = 0;
-    if (failed == 0) {
-        paper.rows = mem_zeroed(paper.csv.n_lines, sizeof *paper.rows);
-        failed = read_header(path, csv_text_line(&paper.csv), places, &n_fields, err);
-    }
-    char *line;
-    while (failed == 0 && (line = csv_text_line(&paper.csv)) != NULL) {
-        if (*line != '\0') {
-            failed = read_row(path, paper.csv.line, line, places, n_fields,
-                              &paper.rows[paper.n_rows++], err);
+    int places[COLUMN_COUNT], failed = csv_open(&paper.csv, paper.path, "paper", err);
+    size_t room = 0;
+    bool more;
+    paper.csv.is_quoted = paper.csv.is_open_end = true;
+    failed = failed == 0 ? read_header(&paper.csv, places, err) : failed;
+    while (failed == 0 && (failed = csv_line(&paper.csv, &more, err)) == 0 && more) {
+        if (paper.csv.line.length > 0) {
+            paper.rows = mem_grown(paper.rows, paper.n_rows, &room, sizeof *paper.rows);
+            failed = read_row(&paper.csv, places, &paper.rows[paper.n_rows++], err);
         }
     }
     if (failed != 0) {
@@ -153,7 +151,7 @@ int paper_load(const char *path, struct paper *out, struct err *err) {
 
 void paper_fini(struct paper *paper) {
     free(paper->path);
-    csv_text_close(&paper->csv);
+    csv_close(&paper->csv);
     free(paper->rows);
     *paper = (struct paper){0};
 }

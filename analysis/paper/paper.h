@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "analysis/csv_text.h"
+#include "sim/input/csv.h"
 
 /* What a row is evidence of. */
 enum paper_role {
@@ -41,8 +41,8 @@ struct paper_row {
 };
 
 struct paper {
-    char *path;          /* owned */
-    struct csv_text csv; /* rows point into its text */
+    char *path;     /* owned */
+    struct csv csv; /* rows point into its bytes */
     struct paper_row *rows;
     size_t n_rows;
 };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/input/json.h"
 
 #define IM(role, text) "<|im_start|>" role "\n" text "<|im_end|>\n"
 #define IM_USER        "<|im_start|>user\n"
@@ -49,7 +50,8 @@ static json_t *read_config(const char *folder) {
     if (snprintf(path, sizeof path, "%s/tokenizer_config.json", folder) >= (int)sizeof path) {
         return NULL;
     }
-    return json_load_file(path, 0, NULL);
+    struct err ignored = {0};
+    return json_read(path, NULL, 0, &ignored);
 }
 
 /* A template stands there as a text, or several do in a list under names: then the default one. */

@@ -5,9 +5,11 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/weights/weights.h"
 #include "sim/base/num.h"
+#include "sim/input/json.h"
 
 static bool add(struct end_tokens *ends, uint64_t token) {
     if (ends->n == MOST_END_TOKENS) {
@@ -58,21 +60,15 @@ static int take_value(const json_t *value, const char *path, const struct model 
 static int read_file(const char *folder, const char *name, const struct model *model,
                      struct end_tokens *out, struct err *err) {
     char path[4096];
-    json_error_t trouble;
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
         return err_world(err, "%.64s...: the folder's name is too long", folder);
     }
-    FILE *file = fopen(path, "r");
-    if (file == NULL && errno == ENOENT) {
+    if (access(path, F_OK) != 0 && errno == ENOENT) {
         return 0;
     }
-    if (file == NULL) {
-        return err_world(err, "%s: cannot be opened: %s", path, strerror(errno));
-    }
-    json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &trouble);
-    fclose(file);
+    json_t *root = json_read(path, NULL, JSON_REJECT_DUPLICATES, err);
     if (root == NULL) {
-        return err_world(err, "%s: %s", path, trouble.text);
+        return err_status(err);
     }
     const json_t *value = json_object_get(root, "eos_token_id");
     int status =

@@ -15,6 +15,7 @@
 #include "kernels/bf16.h"
 #include "sim/base/mem.h"
 #include "sim/input/inputs.h"
+#include "sim/input/json.h"
 
 static const struct {
     const char *name;
@@ -409,12 +410,10 @@ static int read_shards(const char *index, const char *folder, const json_t *map,
 
 static int read_index(const char *index, const char *folder, struct safetensors *out,
                       struct err *err) {
-    json_error_t trouble;
-    json_t *root = json_load_file(index, JSON_REJECT_DUPLICATES, &trouble);
+    json_t *root = json_read(index, "weights", JSON_REJECT_DUPLICATES, err);
     if (root == NULL) {
-        return err_world(err, "%s:%d: is not sound JSON: %s", index, trouble.line, trouble.text);
+        return err_status(err);
     }
-    inputs_note("weights", index);
     const json_t *map = json_object_get(root, "weight_map");
     int status = json_is_object(map) ? read_shards(index, folder, map, out, err)
                                      : err_world(err, "%s: has no weight_map", index);

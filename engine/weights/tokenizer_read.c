@@ -10,7 +10,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/utf8.h"
-#include "sim/input/inputs.h"
+#include "sim/input/json.h"
 
 /* What ByteLevel splits by where it is to split. */
 static const char byte_level_split[] =
@@ -526,7 +526,6 @@ int tokenizer_parse(const char *path, const char *text, size_t size, struct toke
 
 int tokenizer_open(const char *folder, struct tokenizer **out, struct err *err) {
     char path[4096];
-    json_error_t trouble = {0};
     if (snprintf(path, sizeof path, "%s/tokenizer.json", folder) >= (int)sizeof path) {
         return err_usage(err, "%.64s...: the folder's name is too long", folder);
     }
@@ -534,7 +533,6 @@ int tokenizer_open(const char *folder, struct tokenizer **out, struct err *err) 
         return err_usage(err, "%s has no tokenizer.json: text cannot be turned into its tokens",
                          folder);
     }
-    inputs_note("tokenizer", path);
-    json_t *root = json_load_file(path, 0, &trouble);
-    return make(path, root, &trouble, out, err);
+    json_t *root = json_read(path, "tokenizer", 0, err);
+    return root != NULL ? make(path, root, NULL, out, err) : err_status(err);
 }

@@ -12,6 +12,9 @@
 #include "experiments/run/decode_out.h"
 #include "experiments/run/questions.h"
 #include "sim/base/mem.h"
+#include "sim/input/text.h"
+
+enum { MOST_IDS_BYTES = 1 << 26 };
 #include "traces/reader.h"
 
 /* Without the ways to price a step: what is generated is executed. */
@@ -108,31 +111,6 @@ static int read_ids(const char *text, const char *place, const struct model *mod
         return err_usage(err, "%s: there is no token after the last comma", place);
     }
     return ids->n > 0 ? 0 : err_usage(err, "%s names no token", place);
-}
-
-static char *read_file(const char *path, struct err *err) {
-    FILE *file = fopen(path, "r");
-    size_t size = 0, got = 0;
-    char *text = NULL;
-    if (file == NULL) {
-        err_world(err, "cannot read '%s': %s", path, strerror(errno));
-        return NULL;
-    }
-    do {
-        char *grown = mem_resized(text, size + 65537, 1);
-        text = grown;
-        got = fread(text + size, 1, 65536, file);
-        size += got;
-    } while (got > 0);
-    text[size] = '\0';
-    bool failed = ferror(file) != 0;
-    fclose(file);
-    if (failed) {
-        err_world(err, "cannot read '%s': %s", path, strerror(errno));
-        free(text);
-        return NULL;
-    }
-    return text;
 }
 
 /* Position to decode of a prompt: as asked, as its line says, or what the context leaves. */
@@ -238,7 +216,8 @@ static int read_given(const struct options *options, const struct system *system
     if (which == 2) {
         return read_id_list(g, system, value, "--ids", err);
     }
-    char *text = read_file(value, err);
+    size_t size;
+    char *text = text_read(value, "ids", MOST_IDS_BYTES, &size, err);
     int status = text != NULL ? read_id_list(g, system, text, value, err) : (int)err->kind;
     free(text);
     return status;

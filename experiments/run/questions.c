@@ -9,7 +9,9 @@
 #include "engine/text/answer.h"
 #include "engine/weights/weights.h"
 #include "sim/base/mem.h"
-#include "sim/input/inputs.h"
+#include "sim/input/text.h"
+
+enum { MOST_REFERENCE_BYTES = 1 << 28 };
 
 static char *copy(const char *text) {
     return text != NULL ? mem_text(text) : NULL;
@@ -188,22 +190,21 @@ static int read_output(struct questions *q, const char *line, size_t n, const ch
 
 int questions_read_reference(struct questions *q, struct err *err) {
     const char *path = q->request.reference;
-    FILE *file = path != NULL ? fopen(path, "r") : NULL;
-    if (path == NULL || file == NULL) {
-        return path == NULL ? 0 : err_usage(err, "cannot open %s: %s", path, strerror(errno));
+    size_t size, length;
+    char *text =
+        path != NULL ? text_read(path, "reference", MOST_REFERENCE_BYTES, &size, err) : NULL;
+    if (text == NULL) {
+        return path == NULL ? 0 : err_status(err);
     }
-    inputs_note("reference", path);
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t n;
     int status = 0;
-    for (uint64_t number = 1; status == 0 && (n = getline(&line, &room, file)) > 0; number++) {
+    uint64_t number = 1;
+    for (char *rest = text, *line; status == 0 && (line = text_line(&rest, &length)) != NULL;
+         number++) {
         char place[512];
         snprintf(place, sizeof place, "%.480s:%" PRIu64, path, number);
-        status = read_output(q, line, (size_t)n, place, err);
+        status = read_output(q, line, length, place, err);
     }
-    free(line);
-    fclose(file);
+    free(text);
     return status;
 }
 

@@ -10,6 +10,8 @@
 #include "sim/base/num.h"
 #include "sim/cost/profile_table.h"
 #include "sim/cost/runtime.h"
+#include "sim/input/field.h"
+#include "sim/input/text.h"
 
 /* Columns of a row after the operator's name; the last one is time_us. */
 enum { MAX_COLUMNS = 9 };
@@ -166,15 +168,6 @@ static int read_size(const char *path, int line, const char *text, const char *c
     return 0;
 }
 
-/* Columns of a line, in place; more than MAX_COLUMNS + 1 count as that many. */
-static size_t split(char *text, char *columns[MAX_COLUMNS + 1]) {
-    size_t n = 0;
-    for (char *rest = text; rest != NULL && n <= MAX_COLUMNS;) {
-        columns[n++] = strsep(&rest, ",");
-    }
-    return n;
-}
-
 static int parse_operator(const char *path, int line, char *const *columns, size_t n,
                           struct rows rows[PROFILE_OPS], struct err *err) {
     const char *names[PROFILE_OPS + 1] = {NULL};
@@ -292,7 +285,7 @@ static int parse_correction(struct profile *profile, int line, char *const *colu
 static int parse_row(struct profile *profile, int line, char *text, struct rows rows[PROFILE_OPS],
                      struct err *err) {
     char *columns[MAX_COLUMNS + 1] = {NULL};
-    size_t n = split(text, columns);
+    size_t n = (size_t)field_cut(text, columns, MAX_COLUMNS + 1);
     static const char *const others[] = {"load", "host", NULL};
     switch (name_find(others, columns[0])) {
     case 0:
@@ -387,10 +380,10 @@ static int parse_lines(struct profile *profile, char *text, struct rows rows[PRO
     int line = 0;
     uint64_t n_rows = 0;
     bool is_ended = true;
-    for (char *rest = text; rest != NULL;) {
-        char *row = strsep(&rest, "\n");
+    for (char *rest = text; *rest != '\0';) {
+        is_ended = strchr(rest, '\n') != NULL;
+        char *row = text_line(&rest, NULL);
         line++;
-        is_ended = row[0] == '\0' || rest != NULL;
         if (row[0] == '\0') {
             continue;
         }

@@ -1,67 +1,50 @@
 #include "sim/input/csv.h"
 
-#include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/num.h"
-#include "sim/input/inputs.h"
+#include "sim/input/text.h"
 
 int csv_open(struct csv *csv, const char *path, const char *role, struct err *err) {
-    *csv = (struct csv){.line.path = path, .file = fopen(path, "rb")};
-    if (csv->file == NULL) {
-        return err_world(err, "cannot open %s: %s", path, strerror(errno));
-    }
-    inputs_note(role, path);
-    return 0;
+    *csv = (struct csv){.line.path = path};
+    size_t size;
+    csv->bytes = text_read(path, role, CSV_MOST_BYTES, &size, err);
+    csv->rest = csv->bytes;
+    return csv->bytes != NULL ? 0 : err_status(err);
 }
 
 void csv_close(struct csv *csv) {
-    if (csv->file != NULL) {
-        fclose(csv->file);
-    }
-    free(csv->text);
+    free(csv->bytes);
     *csv = (struct csv){0};
 }
 
 int csv_line(struct csv *csv, bool *more, struct err *err) {
     struct line *line = &csv->line;
-    errno = 0;
-    ssize_t length = getline(&csv->text, &csv->room, csv->file);
-    *more = length >= 0;
-    if (length < 0) {
-        return ferror(csv->file) || !feof(csv->file)
-                   ? err_world(err, "cannot read %s: %s", line->path, strerror(errno))
-                   : 0;
+    const char *end = csv->rest + strcspn(csv->rest, "\n");
+    *more = *csv->rest != '\0';
+    if (!*more) {
+        return 0;
     }
     line->number++;
-    line->finished = csv->text[length - 1] == '\n';
+    line->finished = *end == '\n';
     if (!line->finished && !csv->is_open_end) {
         return err_world(err, "%s:%" PRIu64 ": found an unfinished last line, expected a newline",
                          line->path, line->number);
     }
-    length -= line->finished;
-    length -= length > 0 && csv->text[length - 1] == '\r';
-    csv->text[length] = '\0';
-    line->text = csv->text;
-    line->length = (size_t)length;
-    return strlen(csv->text) == line->length
-               ? 0
-               : err_world(err, "%s:%" PRIu64 ": found a NUL byte, expected text", line->path,
-                           line->number);
+    line->text = csv->text = text_line(&csv->rest, &line->length);
+    return 0;
 }
 
-/* Returns how many fields there are, of which CSV_MOST_FIELDS are kept. */
-static int cut(struct csv *csv) {
-    int n = 0;
-    for (char *rest = csv->text; rest != NULL; n++) {
-        char *field = strsep(&rest, ",");
-        if (n < CSV_MOST_FIELDS) {
-            csv->fields[n] = field;
-        }
-    }
-    return n;
+int csv_cut(struct csv *csv, struct err *err) {
+    int n =
+        (csv->is_quoted ? field_cut_quoted : field_cut)(csv->text, csv->fields, CSV_MOST_FIELDS);
+    return n >= 0 ? n
+                  : (err_world(err, "%s:%" PRIu64 ": found a quote that is not closed",
+                               csv->line.path, csv->line.number),
+                     -1);
 }
 
 static int bad_header(const struct csv *csv, const char *what, const char *name, struct err *err) {
@@ -73,7 +56,10 @@ int csv_header(struct csv *csv, const char *const *names, uint64_t optional, boo
                struct err *err) {
     bool is_known[CSV_MOST_FIELDS] = {false};
     csv->names = names;
-    csv->n_fields = cut(csv);
+    csv->n_fields = csv_cut(csv, err);
+    if (csv->n_fields < 0) {
+        return err_status(err);
+    }
     if (csv->n_fields > CSV_MOST_FIELDS) {
         return err_world(err, "%s:%" PRIu64 ": more than %d columns", csv->line.path,
                          csv->line.number, CSV_MOST_FIELDS);
@@ -113,7 +99,10 @@ int csv_first(struct csv *csv, const char *const *names, uint64_t optional, bool
 }
 
 int csv_row(struct csv *csv, struct err *err) {
-    int n = cut(csv);
+    int n = csv_cut(csv, err);
+    if (n < 0) {
+        return err_status(err);
+    }
     return n == csv->n_fields
                ? 0
                : err_world(err, "%s:%" PRIu64 ": found %d field%s, expected %d as in the header",

@@ -1,24 +1,23 @@
 /* CSV tables, read line by line: the one reader of the files that hold them.
  *
- * A line ends with LF or CR LF. Quotes have no meaning: a quoted comma is a field too many. Columns
+ * A line ends with LF or CR LF. Quotes have no meaning, so that a quoted comma is a field too many,
+ * but where the caller says otherwise. Columns
  * stand in any order under their names. What is not as it must be ends the reading with one
  * sentence "path:line: found X, expected Y" (ERR_WORLD). Rows of millions of requests have a reader
  * of their own (traces/reader.h). */
 #ifndef UNMASK_SIM_INPUT_CSV_H
 #define UNMASK_SIM_INPUT_CSV_H
 
-#include <stdio.h>
-
 #include "sim/input/field.h"
 
-enum { CSV_MOST_FIELDS = 64 };
+enum { CSV_MOST_FIELDS = 128, CSV_MOST_BYTES = 1 << 28 };
 
 struct csv {
-    struct line line; /* the present one */
-    bool is_open_end; /* the last line may lack its newline; the caller's, before csv_line */
-    FILE *file;
-    char *text; /* of the line; its commas become ends once csv_header or csv_row cuts it */
-    size_t room;
+    struct line line;   /* the present one */
+    bool is_open_end;   /* the last line may lack its newline; the caller's, before csv_line */
+    bool is_quoted;     /* cells may stand in quotes, as RFC 4180 has them; the caller's, too */
+    char *text;         /* of the line; its commas become ends once csv_header or csv_row cuts it */
+    char *bytes, *rest; /* of the file, which stay until csv_close: fields may be kept till then */
     const char *const *names;      /* of the columns that are read; borrowed */
     int n_fields;                  /* of the header */
     int position[CSV_MOST_FIELDS]; /* of each column in the line; -1: the file has none */
@@ -40,6 +39,10 @@ int csv_header(struct csv *csv, const char *const *names, uint64_t optional, boo
 /* The same of the first line. */
 int csv_first(struct csv *csv, const char *const *names, uint64_t optional, bool is_closed,
               struct err *err);
+
+/* Cuts the present line; how many fields it has, of which CSV_MOST_FIELDS are kept, or -1: an
+ * error. For tables whose header the caller reads, and says n_fields. */
+int csv_cut(struct csv *csv, struct err *err);
 
 /* The present line is a row: cut it into as many fields as the header has. */
 int csv_row(struct csv *csv, struct err *err);

@@ -11,6 +11,46 @@ enum { MAX_NUMBER_CHARS = 63, QUOTE_CHARS = 40 };
 
 static const int64_t ns_per_s = 1000000000;
 
+int field_cut(char *line, char *fields[], int most) {
+    int n = 0;
+    for (char *rest = line; rest != NULL; n++) {
+        char *field = strsep(&rest, ",");
+        if (n < most) {
+            fields[n] = field;
+        }
+    }
+    return n;
+}
+
+int field_cut_quoted(char *line, char *fields[], int most) {
+    for (int n = 0;; n++) {
+        char *in = line, *out = line;
+        if (n < most) {
+            fields[n] = line;
+        }
+        if (*in == '"') {
+            in++;
+            while (*in != '\0' && !(in[0] == '"' && in[1] != '"')) {
+                in += *in == '"';
+                *out++ = *in++;
+            }
+            if (*in != '"' || (in[1] != ',' && in[1] != '\0')) {
+                return -1;
+            }
+            in++;
+        } else {
+            in += strcspn(in, ",");
+            out = in;
+        }
+        bool is_last = *in == '\0';
+        *out = '\0';
+        if (is_last) {
+            return n + 1;
+        }
+        line = in + 1;
+    }
+}
+
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }

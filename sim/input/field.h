@@ -20,6 +20,13 @@ struct line {
     bool finished; /* a newline followed; a cut-off file ends without one */
 };
 
+/* Cuts a line at its commas, in place; how many fields it has, of which `most` are kept. */
+int field_cut(char *line, char *fields[], int most);
+
+/* The same where a field may stand in quotes, within which commas and pairs of quotes are text; -1
+ * where a quote is not closed. */
+int field_cut_quoted(char *line, char *fields[], int most);
+
 /* Digits only; false above UINT32_MAX. */
 bool field_u32(const char *text, size_t length, uint32_t *out);
 

@@ -9,32 +9,64 @@
 #include "sim/base/mem.h"
 #include "sim/input/inputs.h"
 
+static size_t lines_before(const char *text, const char *end) {
+    size_t n = 0;
+    for (; text < end; text++) {
+        n += *text == '\n';
+    }
+    return n;
+}
+
 char *text_read(const char *path, const char *role, size_t most, size_t *size, struct err *err) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         err_world(err, "cannot open %s: %s", path, strerror(errno));
         return NULL;
     }
-    inputs_note(role, path);
+    if (role != NULL) {
+        inputs_note(role, path);
+    }
     char *text = NULL;
     size_t room = 0, got = 0;
+    const char *nul = NULL;
     *size = 0;
     do {
         if (*size + 1 >= room) {
             room = 2 * room + 4096;
-            char *larger = mem_resized(text, room, 1);
-            text = larger;
+            text = mem_resized(text, room, 1);
         }
         got = fread(text + *size, 1, room - *size - 1, file);
+        nul = memchr(text + *size, '\0', got);
         *size += got;
-    } while (got > 0 && *size <= most);
+    } while (got > 0 && nul == NULL && *size <= most);
     text[*size] = '\0';
-    bool is_read = !ferror(file) && *size <= most;
-    if (!is_read) {
-        (void)(ferror(file) ? err_world(err, "cannot read %s: %s", path, strerror(errno))
-                            : err_world(err, "%s: larger than %zu bytes", path, most));
-        free(text);
+    if (ferror(file)) {
+        err_world(err, "cannot read %s: %s", path, strerror(errno));
+    } else if (nul != NULL) {
+        err_world(err, "%s:%zu: found a NUL byte, expected text", path,
+                  lines_before(text, nul) + 1);
+    } else if (*size > most) {
+        err_world(err, "%s: larger than %zu bytes", path, most);
     }
     fclose(file);
-    return is_read ? text : NULL;
+    if (err->kind != ERR_NONE) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+char *text_line(char **rest, size_t *length) {
+    char *line = *rest;
+    if (*line == '\0') {
+        return NULL;
+    }
+    size_t n = strcspn(line, "\n");
+    *rest = line + n + (line[n] == '\n');
+    n -= n > 0 && line[n] == '\n' && line[n - 1] == '\r';
+    line[n] = '\0';
+    if (length != NULL) {
+        *length = n;
+    }
+    return line;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "sim/base/num.h"
+#include "sim/input/json.h"
 #include "sim/model/family.h"
 
 enum { PLACE_CHARS = 4224, VALUE_CHARS = 160, ASSUMED_CHARS = 240 };
@@ -263,16 +264,9 @@ static int take_all(struct reading *r) {
 }
 
 int model_config_read(const char *path, struct model *model, struct err *err) {
-    FILE *file = fopen(path, "r");
-    json_error_t trouble;
-    if (file == NULL) {
-        return err_world(err, "%s: cannot be opened: %s", path, strerror(errno));
-    }
-    json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &trouble);
-    fclose(file);
+    json_t *root = json_read(path, NULL, JSON_REJECT_DUPLICATES, err);
     if (root == NULL) {
-        return trouble.line > 0 ? err_world(err, "%s:%d: %s", path, trouble.line, trouble.text)
-                                : err_world(err, "%s: %s", path, trouble.text);
+        return err_status(err);
     }
     struct reading reading = {.path = path, .root = root, .model = model, .err = err};
     int status = json_is_object(root) ? find_family(&reading)

@@ -552,7 +552,7 @@ TEST(a_bad_row_is_named_with_its_place) {
                "t.csv:3: attention_full has 7 columns after its name, expected 6: "
                "batch,q,heads,kv_heads,head_dim,time_us");
     expect_bad(HEAD "attention_block,1,2,3,4,4,128,9,9,9,9\n",
-               "t.csv:3: attention_block has 9 columns after its name, expected 7: "
+               "t.csv:3: attention_block has 10 columns after its name, expected 7: "
                "batch,q,kv,heads,kv_heads,head_dim,time_us");
     expect_bad(HEAD "host,refreshes,1,2\n",
                "t.csv:3: unknown kind of step 'refreshes'; did you mean 'refresh'?");
