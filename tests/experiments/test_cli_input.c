@@ -31,7 +31,7 @@ TEST(a_bad_trace_is_refused_with_its_line) {
     refuses_trace(HEADER "99999999999999999999,2,3\n",
                   ":2: found '99999999999999999999' in arrival_us, expected a time from 0 to 146 "
                   "years");
-    refuses_trace(HEADER "1,20,3\n2,20,",
+    refuses_trace(HEADER "1,20,3\n2,20,\n",
                   ":3: found '' in output_tokens, expected a whole number below 2^32");
     REFUSES(1, "cannot open nope.csv: No such file or directory", "run", "--trace", "nope.csv");
     struct output unsorted =
