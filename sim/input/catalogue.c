@@ -193,7 +193,7 @@ static bool is_same(const struct item *item, const char *path, const struct stat
 /* Called with the lock held. */
 static struct catalogued *recall(struct catalogue *c, const char *path, bool is_shipped,
                                  struct err *err) {
-    struct stat facts;
+    struct stat facts = {0};
     if (c->items == NULL) {
         c->items = mem_zeroed(1, sizeof *c->items);
     }
@@ -207,8 +207,8 @@ static struct catalogued *recall(struct catalogue *c, const char *path, bool is_
     struct inputs *noted_by = inputs_collect(NULL); /* who finds it notes it, in its own role */
     struct catalogued *thing = read_thing(c, path, is_shipped, err);
     (void)inputs_collect(noted_by);
-    if (thing == NULL || !is_known) {
-        return thing;
+    if (thing == NULL) {
+        return NULL;
     }
     items->read = mem_grown(items->read, items->n, &items->room, sizeof *items->read);
     items->read[items->n++] = (struct item){mem_text(path), facts, thing};

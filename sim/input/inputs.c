@@ -1,5 +1,6 @@
 #include "sim/input/inputs.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -96,20 +97,21 @@ void inputs_note(const char *role, const char *path) {
         return;
     }
     struct stat facts;
-    if (stat(path, &facts) != 0) {
+    char sha256[SHA256_HEX_CHARS] = "";
+    bool is_there = stat(path, &facts) == 0;
+    if (!is_there && (errno == ENOENT || errno == ENOTDIR)) {
         return;
     }
-    char sha256[SHA256_HEX_CHARS] = "";
-    if (S_ISREG(facts.st_mode) && !recall(&facts, sha256)) {
+    if (is_there && S_ISREG(facts.st_mode) && !recall(&facts, sha256)) {
         int file = open(path, O_RDONLY | O_CLOEXEC);
-        bool is_read = file >= 0 && fstat(file, &facts) == 0 && digest_of(file, sha256);
+        if (file >= 0 && fstat(file, &facts) == 0 && digest_of(file, sha256)) {
+            keep(&facts, sha256);
+        } else {
+            sha256[0] = '\0';
+        }
         if (file >= 0) {
             close(file);
         }
-        if (!is_read) {
-            return;
-        }
-        keep(&facts, sha256);
     }
     inputs_note_digest(role, path, sha256);
 }

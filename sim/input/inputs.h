@@ -16,7 +16,7 @@
 #include "sim/input/sha256.h"
 
 /* `role` is one of a few words, such as "profile" or "trace". The digest is "" where the content
- * cannot be read twice, as that of a pipe. */
+ * cannot be read twice, as that of a pipe, or could not be read for it. */
 struct input_file {
     const char *role;
     char *path;
@@ -33,7 +33,7 @@ struct inputs {
  * before, to be handed back. */
 struct inputs *inputs_collect(struct inputs *into);
 
-/* Notes a file that is about to be read; one that cannot be opened is its reader's to report.
+/* Notes a file that is about to be read; one that is not there is its reader's to report.
  * `role` is not copied. */
 void inputs_note(const char *role, const char *path);
 

@@ -126,6 +126,23 @@ TEST(weights_are_noted_by_their_headers_and_ends) {
     }
 }
 
+TEST(what_cannot_be_digested_is_noted_without_a_digest) {
+    const char *loop = scratch_path("loop.csv");
+    struct inputs inputs = {0};
+    ck_assert_int_eq(symlink(loop, loop), 0);
+    (void)inputs_collect(&inputs);
+    inputs_note("trace", loop);
+    inputs_note("trace", scratch_path("nothing.csv"));
+    (void)inputs_collect(NULL);
+    ck_assert_uint_eq(inputs.n, 1);
+    ck_assert_str_eq(inputs.items[0].path, loop);
+    ck_assert_str_eq(inputs.items[0].sha256, "");
+    json_t *identity = identity_json("", &inputs);
+    ck_assert_str_eq(identity_digest(identity), "");
+    json_decref(identity);
+    inputs_fini(&inputs);
+}
+
 TEST(what_cannot_be_read_twice_has_no_identity) {
     const char *fifo = scratch_path("pipe.csv");
     ck_assert_int_eq(mkfifo(fifo, 0600), 0);
