@@ -66,6 +66,7 @@ static struct step_limits limits_of(const struct system *system) {
         .shares_pool = budget->shares_pool,
         .maps = system->runtime.vmm,
         .smoothing = settings->smoothing,
+        .drawing = system->process.drawing,
         .selects_together = system->rows.chooser == CHOSEN_FOR_HEADS,
         .renews_rows = system_keeps_canvas(system),
     };

@@ -89,11 +89,17 @@ int supports_runtime(const struct system *system, struct err *err) {
 int supports_system(const struct system *system, const struct engine_device *device,
                     struct err *err) {
     int64_t element_bytes = engine_element_bytes(device);
-    if (system->settings.temperature != 1) {
+    if (system->settings.temperature != 1 && !system_reads_logits(system)) {
         return err_usage(err,
-                         "the engine takes the softmax of logits as they are, the system says "
-                         "temperature = %g: set temperature = 1",
+                         "the engine divides logits by temperature = %g where they are stored and "
+                         "nothing else is done with them: set runtime.fused_head = off and another "
+                         "decoder than credit, iteration = plain, or temperature = 1",
                          system->settings.temperature);
+    }
+    if (system->settings.tensor_parallel > 1 && system_reads_logits(system)) {
+        return err_usage(err,
+                         "sampling looks at the logits of all GPUs, which the engine does not: set "
+                         "tensor_parallel = 1");
     }
     if (system->settings.replicas != 1) {
         return err_usage(err, "the engine runs one replica, the system has %" PRIu32,

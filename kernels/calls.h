@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "kernels/rules/decide.h"
+#include "kernels/rules/draw_rule.h"
 
 /* The element type of every void pointer in a call. The GPU takes KERNEL_BF16 only, but for random
  * numbers. */
@@ -251,6 +252,21 @@ struct call_credit {
     const int32_t *canvas;   /* or NULL: every row is masked */
     int32_t n_rows, n_vocab, n_slots, mask_token;
     float alpha, beta, gamma;
+    enum kernel_dtype dtype;
+};
+
+/* A token of each row, drawn by the row's random number (rules/draw.h), or the most likely one
+ * where none are drawn; with its probability, and margin and entropy of the whole distribution that
+ * this is of. All four are a sample's of the same logits before; a row whose confidence is no
+ * number stays as it is. V at most DRAW_MAX_VOCAB. */
+struct call_draw {
+    const void *logits;      /* [N, V] */
+    int32_t *token;          /* [N] */
+    float *confidence;       /* [N] */
+    float *margin, *entropy; /* [N] or NULL */
+    const uint64_t *bits;    /* [N], random; read where tokens are drawn */
+    struct draw_rule by;
+    int32_t n_rows, n_vocab;
     enum kernel_dtype dtype;
 };
 

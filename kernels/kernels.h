@@ -108,6 +108,7 @@ cudaError_t kernel_linear_few(const struct call_linear *call, cudaStream_t strea
 
 cudaError_t kernel_sample(const struct call_sample *call, cudaStream_t stream);
 cudaError_t kernel_credit(const struct call_credit *call, cudaStream_t stream);
+cudaError_t kernel_draw(const struct call_draw *call, cudaStream_t stream);
 cudaError_t kernel_softmax(const struct call_softmax *call, cudaStream_t stream);
 cudaError_t kernel_keep_expected(const struct call_keep_expected *call, cudaStream_t stream);
 cudaError_t kernel_add_expected(const struct call_add_expected *call, cudaStream_t stream);

@@ -34,6 +34,7 @@ enum op_fact {
     /* The device may choose how to run it by trying (device_table's linear_chosen). */
     OP_IS_PRODUCT = 1024,
     OP_IS_CHOSEN_ALONE = 2048, /* and what it chose for nothing else says so */
+    OP_DRAWS = 4096,           /* logit rows have random numbers */
 };
 
 /* When calibration comes to an operator: light ones first, so that few groups follow the time that

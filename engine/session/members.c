@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/rng.h"
 #include "sim/cache/blocks.h"
 
 /* ---- opening ---- */
@@ -309,6 +310,9 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
     if (status != 0) {
         return status;
     }
+    /* Every pass that decides commits something: so many are committed in one pass alone, also of a
+     * request that was preempted. */
+    part->draw_key = rng_key(sessions->draw_seed, request->id, request->committed_tokens);
     if (lists && request->rows.chooser == CHOSEN_BY_POLICY) {
         part->masked = members->whole.masked + members->whole.n_tokens;
     }

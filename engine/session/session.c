@@ -20,7 +20,8 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     *sessions = (struct sessions){.system = system,
                                   .forward = forward,
                                   .limits = *limits,
-                                  .seed = rng_stream(seed, "prompts").s[0]};
+                                  .seed = rng_stream(seed, "prompts").s[0],
+                                  .draw_seed = rng_stream(seed, "tokens").s[0]};
     uint32_t n_slots = system->settings.max_in_system;
     int64_t unit = unit_bytes(system);
     sessions->by_slot = mem_zeroed(n_slots, sizeof *sessions->by_slot);

@@ -33,7 +33,7 @@ struct sessions {
     const struct system *system;
     struct forward *forward;
     struct step_limits limits;
-    uint64_t seed;
+    uint64_t seed, draw_seed;       /* of prompts and of tokens that are drawn */
     struct session *by_slot;        /* [n_slots] */
     struct stores canvases, stores; /* in tokens; in bytes */
     struct pages pages;             /* instead of stores, where the cache is exact */

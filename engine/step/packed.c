@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "engine/op/op.h"
+#include "kernels/rules/keyed.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 
@@ -28,6 +29,7 @@ static void lay_out(struct packed *packed) {
         [PACKED_CACHE_START] = packed->model->layers * stores,
         [PACKED_SCORE_START] = n->n_select,
         [PACKED_KEY] = decisions,
+        [PACKED_DRAWS] = packed->draws ? n->n_logit_rows : 0,
         [PACKED_CANVAS] = decisions,
         [PACKED_TARGETS] = n->n_logit_rows,
         [PACKED_POSITIONS] = n->n_tokens,
@@ -102,6 +104,7 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
         .evicts = facts & OP_EVICTS,
         .credits = facts & OP_GIVES_CREDIT,
         .smooths = facts & OP_SMOOTHS,
+        .draws = facts & OP_DRAWS,
         /* The most of everything, for the size. */
         .n = {.n_plain = n_requests,
               .n_select = n_requests,
@@ -288,6 +291,7 @@ static void fill_rows(const struct filling *f) {
     int32_t *places = array(f, PACKED_ROW_PLACES), *steps = array(f, PACKED_STEP);
     bool has_places = f->packed->credits || f->packed->smooths;
     int64_t *targets = array(f, PACKED_TARGETS);
+    uint64_t *draws = array(f, PACKED_DRAWS);
     for (uint32_t i = 0; i < f->step->shape->n_spans; i++) {
         const struct span *span = f->step->shape->spans[i];
         const struct step_part *part = &f->step->parts[i];
@@ -295,8 +299,11 @@ static void fill_rows(const struct filling *f) {
         for (uint32_t r = 0; r < span->logit_rows; r++) {
             int32_t query = part->logit_rows != NULL ? part->logit_rows[r] : (int32_t)r;
             *rows++ = *first + query;
-            *targets++ =
-                part->canvas + (part->targets != NULL ? part->targets[r] : part->positions[query]);
+            int32_t target = part->targets != NULL ? part->targets[r] : part->positions[query];
+            *targets++ = part->canvas + target;
+            if (f->packed->draws) {
+                *draws++ = keyed_bits(part->draw_key, (uint64_t)target);
+            }
             if (has_places) {
                 *places++ = part->row_places != NULL ? part->row_places[r] : -1;
             }

@@ -23,6 +23,7 @@ enum packed_array {
     PACKED_CACHE_START, /* int64 [layers, B], element where a span's rows lie */
     PACKED_SCORE_START, /* int64 [S] */
     PACKED_KEY,         /* uint64 [D], of a decision's draws */
+    PACKED_DRAWS,       /* uint64 [R], where the graph draws tokens: a row's random number */
     PACKED_CANVAS,      /* int64 [D], where in the canvases its span's lies */
     PACKED_TARGETS,     /* int64 [R], where in the canvases a row's token goes */
     PACKED_POSITIONS,   /* int32 [T] */
@@ -71,8 +72,8 @@ struct packed {
     const struct model *model;
     struct step_limits limits;
     int64_t pool_elements, element_bytes;
-    bool selects, exact, evicts, credits, smooths; /* the step graph is such */
-    int64_t pool_pages;                            /* exact */
+    bool selects, exact, evicts, credits, smooths, draws; /* the step graph is such */
+    int64_t pool_pages;                                   /* exact */
     int64_t max_bytes;
     int32_t *decision_of; /* [max_requests], owned: of the spans in batch order, -1: none */
     int32_t *first_token; /* the same: where a span's tokens begin */

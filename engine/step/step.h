@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/rules/draw_rule.h"
 #include "sim/base/err.h"
 #include "sim/decode/rule.h"
 #include "sim/decode/smooth.h"
@@ -54,6 +55,7 @@ struct step_part {
     const int32_t *logit_rows; /* [logit_rows], queries whose logits are wanted; NULL: the first */
     const int32_t *targets; /* [logit_rows], positions they decide on; NULL: their queries' own */
     struct decision decision;
+    uint64_t draw_key; /* of the pass; where the graph draws tokens */
     /* Where the graph keeps anything of positions: the place of the position that a row decides on,
      * and of a query's own, -1: none; NULL: none has any. */
     const int32_t *row_places;   /* [logit_rows] */
@@ -97,9 +99,9 @@ struct step {
 /* What came out, in batch order: rows of the first span, then those of the second. Any of them may
  * be NULL. */
 struct step_result {
-    int32_t *token;       /* [R], the highest logit, the lowest token on a tie */
-    float *confidence;    /* [R], its softmax probability, with credit where there is any */
-    float *margin;        /* [R], less the second's; where the graph makes statistics */
+    int32_t *token;       /* [R], the highest logit, the lowest token on a tie; or one drawn */
+    float *confidence;    /* [R], its probability, with credit where there is any */
+    float *margin;        /* [R], the first's less the second's; where there are statistics */
     float *entropy;       /* [R], sum of p log p; the same */
     uint8_t *committed;   /* [R], 1 where the step committed the row's target */
     int32_t *n_committed; /* [spans]; DECODE_NOT_NUMBERS where its logits were no numbers */
@@ -123,6 +125,7 @@ struct step_limits {
      * same addresses; else it is all allocated at opening. */
     bool maps;
     struct smoothing smoothing; /* where the graph smooths */
+    struct draw_rule drawing;     /* where it draws tokens */
     /* All key-value heads keep the same rows, as Sparse-dLLM does (call_select's uniform). */
     bool selects_together;
     /* Spans with context renew rows of their stores, in place. */

@@ -133,6 +133,27 @@ static int read_set(struct asked *asked, const char *text, struct err *err) {
     return asked_set(asked, key, equals + 1, "--set", err);
 }
 
+/* A temperature of 0 takes the most likely token; else any of the three draws. */
+static int read_sampling(const struct options *options, struct asked *asked, struct err *err) {
+    static const char *const names[][2] = {
+        {"temperature", "--temperature"}, {"top-k", "--top-k"}, {"top-p", "--top-p"}};
+    static const char *const keys[] = {"temperature", "top_k", "top_p"};
+    double temperature = 1;
+    const char *text = options_text(options, names[0][0]);
+    bool is_greedy = text != NULL && num_f64(text, &temperature) && temperature == 0;
+    int status = 0;
+    for (int i = 0; status == 0 && i < 3; i++) {
+        const char *value = options_text(options, names[i][0]);
+        if (value != NULL && status == 0) {
+            status = asked_set(asked, "sampling", is_greedy ? "off" : "on", names[i][1], err);
+        }
+        if (value != NULL && status == 0) {
+            status = asked_set(asked, keys[i], i == 0 && is_greedy ? "1" : value, names[i][1], err);
+        }
+    }
+    return status;
+}
+
 static int read_settings(const struct options *options, struct asked *asked, struct err *err) {
     static const char *const shorts[] = {"scheduler", "cache",   "decoder", "router",
                                          "planner",   "runtime", "host",    "replicas"};
@@ -147,6 +168,9 @@ static int read_settings(const struct options *options, struct asked *asked, str
     }
     if (asked->request.backend.kind == BACKEND_CPU &&
         asked_set(asked, "runtime.element_bytes", "4", "--backend cpu", err) != 0) {
+        return (int)err->kind;
+    }
+    if (read_sampling(options, asked, err) != 0) {
         return (int)err->kind;
     }
     const char *arrivals = options_text(options, "arrivals");

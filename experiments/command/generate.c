@@ -34,6 +34,12 @@ static const struct option own_options[] = {
      "the context leaves",
      false},
     {"outputs", "FILE", "write what was answered as JSON lines", false},
+    {"temperature", "T",
+     "draw tokens from the softmax of logits over T (short for --set sampling=on --set "
+     "temperature=T); 0: take the most likely one (default: as the system says)",
+     false},
+    {"top-k", "K", "draw among the K most likely tokens; 0: among all", false},
+    {"top-p", "P", "of these the most likely until their probabilities exceed P; 1: all", false},
     {"seed", "N", "of all random streams (default: 1)", false},
     {"decode-out", "FILE",
      "write what each pass said of each position and committed: a decode trace, a SQLite file",
@@ -406,6 +412,13 @@ static int print_json(const struct options *options, const struct generation *g,
     json_object_set_new(object, "device", json_string(g->device));
     json_object_set_new(object, "weights", json_string(backend->weights));
     json_object_set_new(object, "seed", json_integer((json_int_t)g->seed));
+    if (system_reads_logits(system)) {
+        const struct draw_rule *by = &system->process.drawing;
+        json_object_set_new(object, "drawing",
+                            json_pack("{s:b, s:f, s:I, s:f}", "sampling", by->draws, "temperature",
+                                      system->settings.temperature, "top_k", (json_int_t)by->top_k,
+                                      "top_p", by->top_p));
+    }
     if (options_has(options, "prompts")) {
         json_t *list = json_array();
         for (size_t i = 0; i < g->n; i++) {

@@ -193,6 +193,12 @@ static char *text_of(const struct decode_about *about) {
             about->system->name, about->system->model->name, about->trace, about->trace_provenance,
             about->seed);
     write_policies(about->config, text);
+    if (system_reads_logits(about->system)) {
+        const struct draw_rule *by = &about->system->process.drawing;
+        fprintf(text, "drawing: tokens are %s at temperature %g, top_k %" PRIu32 ", top_p %g\n",
+                by->draws ? "drawn" : "the most likely ones", (double)by->temperature, by->top_k,
+                by->top_p);
+    }
     if (about->device != NULL && about->ends != NULL && about->ends->n > 0) {
         fprintf(text, "ends: %s\n", end_tokens_text(about->ends, ids, sizeof ids));
     }

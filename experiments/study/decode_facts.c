@@ -268,6 +268,17 @@ static int cannot_follow(const struct decode_trace *trace, const char *what, str
                      what, decode_trace_about(trace, what));
 }
 
+/* A process is of the most likely tokens and their probabilities at a temperature of 1. */
+static int refuse_drawing(const struct decode_trace *trace, struct err *err) {
+    const char *drawing = decode_trace_about(trace, "drawing");
+    return drawing[0] == '\0'
+               ? 0
+               : err_world(err,
+                           "%s: %.80s: a process is fitted to, and judged by, the most likely "
+                           "tokens at temperature 1",
+                           decode_trace_source(trace).name, drawing);
+}
+
 static double about_number(const struct decode_trace *trace, const char *key, double initial) {
     double value;
     return num_f64(decode_trace_about(trace, key), &value) ? value : initial;
@@ -343,5 +354,6 @@ int facts_rule(const struct decode_trace *trace, struct rollout_rule *rule, stru
         .std_alone = name_find(surges, decode_trace_about(trace, "cache.surge")) == 1,
         .history = past >= 0 ? (enum focus_history)past : FOCUS_MEAN_OF_BLOCK,
         .ema_weight = about_number(trace, "cache.ema_weight", 0.5)};
-    return decoder_of(trace, rule, err);
+    int status = refuse_drawing(trace, err);
+    return status != 0 ? status : decoder_of(trace, rule, err);
 }

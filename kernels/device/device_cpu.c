@@ -16,6 +16,7 @@
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/cpu_ranks.h"
 #include "kernels/ref/ref.h"
+#include "kernels/rules/draw.h"
 
 /* ---- memory ---- */
 
@@ -489,6 +490,17 @@ static int cpu_run_head(struct device *device, const struct call_head *call) {
         return fail(device, DEVICE_REFUSED, "a head that rounds single precision or is too large");
     }
     cpu_head(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_draw(struct device *device, const struct call_draw *call) {
+    if (call->n_vocab > DRAW_MAX_VOCAB) {
+        return fail(device, DEVICE_REFUSED, "a token of more than 524288");
+    }
+    if (call->dtype == KERNEL_BF16) {
+        return ref_status(device, ref_draw(call));
+    }
+    cpu_draw(call);
     return DEVICE_OK;
 }
 

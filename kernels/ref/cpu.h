@@ -47,6 +47,9 @@ void cpu_block_attention(const struct call_block_attention *call);
 void cpu_paged_attention(const struct call_paged_attention *call);
 
 void cpu_sample(const struct call_sample *call);
+/* The bits of the reference implementation, in either dtype, as a GPU's thread block computes them.
+ */
+void cpu_draw(const struct call_draw *call);
 /* Rows of logits in the scratch, HEAD_SCRATCH_BYTES long, which holds at least one. */
 void cpu_head(const struct cpu_room *room, const struct call_head *call);
 

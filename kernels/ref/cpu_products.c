@@ -5,6 +5,7 @@
 
 #include "kernels/device.h"
 #include "kernels/ref/cpu.h"
+#include "kernels/rules/draw_row.h"
 
 /* OpenBLAS. The Fortran name, because GSL brings a CBLAS of its own. */
 void sgemm_(const char *transpose_a, const char *transpose_b, const int *m, const int *n,
@@ -244,6 +245,13 @@ void cpu_sample(const struct call_sample *call) {
         if (call->margin) {
             cpu_statistics(call, row, best, sum);
         }
+    }
+}
+
+void cpu_draw(const struct call_draw *call) {
+    struct draw_work work = {0};
+    for (int64_t row = 0; row < call->n_rows; row++) {
+        draw_row(call, row, &work);
     }
 }
 

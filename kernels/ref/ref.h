@@ -70,6 +70,9 @@ void ref_head_logits(const struct call_head *call, int32_t row, double *logits);
 bool ref_head(const struct call_head *call);
 bool ref_sample(const struct call_sample *call);
 
+/* Exact, like the two below; false when memory for one row is lacking. */
+bool ref_draw(const struct call_draw *call);
+
 /* Equal inputs give equal choices on any device. */
 void ref_decode(const struct call_decode *call);
 void ref_credit(const struct call_credit *call);

@@ -17,12 +17,14 @@
 #define RULE_DIVIDE(a, b)    __fdiv_rn(a, b)
 #define RULE_ADD2(a, b)      __dadd_rn(a, b)
 #define RULE_MULTIPLY2(a, b) __dmul_rn(a, b)
+#define RULE_DIVIDE2(a, b)   __ddiv_rn(a, b)
 #else
 #define RULE_ADD(a, b)       ((a) + (b))
 #define RULE_MULTIPLY(a, b)  ((a) * (b))
 #define RULE_DIVIDE(a, b)    ((a) / (b))
 #define RULE_ADD2(a, b)      ((a) + (b))
 #define RULE_MULTIPLY2(a, b) ((a) * (b))
+#define RULE_DIVIDE2(a, b)   ((a) / (b))
 #endif
 
 #endif

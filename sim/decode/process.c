@@ -6,6 +6,7 @@
 
 #include "kernels/rules/credit.h"
 #include "sim/base/rng.h"
+#include "sim/decode/ladder.h"
 #include "sim/decode/rule.h"
 
 /* The draws of a position have streams of their own: the seed, changed. */
@@ -15,7 +16,8 @@ enum {
     DRAW_DELTA = 3,
     DRAW_TAIL = 4,
     DRAW_BAR = 5,
-    DRAW_SKEW = 6
+    DRAW_SKEW = 6,
+    DRAW_TOKEN = 7
 };
 
 static uint64_t stream(uint64_t seed, uint64_t draw) {
@@ -127,8 +129,9 @@ static double walk_logit(struct walk *walk, uint32_t i, double distance) {
            process->step_spread * rng_bell(walk->step_key, position);
 }
 
-void process_confidence(const struct decode_process *process, uint64_t seed,
-                        const struct decode_view *view, float *confidence) {
+/* Those of the most likely tokens. */
+static void likeliest(const struct decode_process *process, uint64_t seed,
+                      const struct decode_view *view, float *confidence) {
     if (process->independent) {
         draw_independent(process, seed, view, confidence);
         return;
@@ -151,9 +154,73 @@ void process_confidence(const struct decode_process *process, uint64_t seed,
     }
 }
 
+/* Whether confidences are others than the most likely tokens' at the temperature. */
+static bool is_drawn(const struct decode_process *process) {
+    const struct draw_rule *by = &process->drawing;
+    return by->draws || (by->of == DRAW_OF_KEPT && (by->top_k > 0 || by->top_p < 1));
+}
+
+/* What there is at position i, and what its token's probability is of. */
+struct choices {
+    struct ladder kept, of;
+};
+
+static struct choices choices_at(const struct decode_process *process, uint64_t tail_key,
+                                 const struct decode_view *view, uint32_t i, double p) {
+    const struct draw_rule *by = &process->drawing, whole = {.top_p = 1};
+    double q = second_share(process, tail_key, view->block_start + (uint64_t)i);
+    double s = process->independent || is_behind_text(view, i) ? 0 : sharpness(process);
+    double sharp = s > 0 ? sharpened_share(q, s) : q;
+    struct ladder kept = ladder_of(by, p, sharp);
+    if (by->of == DRAW_OF_MODEL && s > 0) {
+        return (struct choices){kept, ladder_of(&whole, ladder_untempered(p, q, s), q)};
+    }
+    return (struct choices){kept, by->of == DRAW_OF_KEPT ? kept : ladder_of(&whole, p, sharp)};
+}
+
+static void drawn_confidence(const struct decode_process *process, uint64_t seed,
+                             const struct decode_view *view, float *confidence) {
+    uint64_t tail_key = tail_key_of(seed, view);
+    uint64_t token_key = rng_key(stream(seed, DRAW_TOKEN), view->request, view->step_in_block);
+    for (uint32_t i = 0; i < view->block_length; i++) {
+        if (view->masked[i]) {
+            struct choices at = choices_at(process, tail_key, view, i, (double)confidence[i]);
+            double u = (double)keyed_draw(token_key, view->block_start + (uint64_t)i);
+            double place = process->drawing.draws ? ladder_draw(&at.kept, u) : 0;
+            confidence[i] = inside(ladder_probability(&at.of, place));
+        }
+    }
+}
+
+void process_confidence(const struct decode_process *process, uint64_t seed,
+                        const struct decode_view *view, float *confidence) {
+    likeliest(process, seed, view, confidence);
+    if (is_drawn(process)) {
+        drawn_confidence(process, seed, view, confidence);
+    }
+}
+
+static void drawn_statistics(const struct decode_process *process, uint64_t seed,
+                             const struct decode_view *view, float *margin, float *entropy) {
+    uint64_t tail_key = tail_key_of(seed, view);
+    likeliest(process, seed, view, margin);
+    for (uint32_t i = 0; i < view->block_length; i++) {
+        entropy[i] = 0;
+        if (view->masked[i]) {
+            struct choices at = choices_at(process, tail_key, view, i, (double)margin[i]);
+            margin[i] = (float)ladder_margin(&at.of);
+            entropy[i] = (float)fmin(ladder_entropy(&at.of), 0);
+        }
+    }
+}
+
 void process_statistics(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, const float *confidence, float *margin,
                         float *entropy) {
+    if (is_drawn(process)) {
+        drawn_statistics(process, seed, view, margin, entropy);
+        return;
+    }
     const double s = sharpness(process);
     uint64_t key = tail_key_of(seed, view);
     for (uint32_t i = 0; i < view->block_length; i++) {

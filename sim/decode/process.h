@@ -49,6 +49,10 @@
  *
  *     x -> s x + log((1 - (1 - q)^s) / q^s)        q -> 1 - (1 - q)^s
  *
+ * It may draw tokens instead of taking the most likely one, among as many as top_k and top_p leave:
+ * the drawn one is a place of this distribution (ladder.h), and its confidence its probability.
+ * That a token which is not the most likely one makes the model less sure of others is not in here.
+ *
  * Deltas come from attention and stay as they are; so does "kumaraswamy", which has no logits.
  *
  * experiments/decode.ini has the constants: which are assumed, and to which printed number each of
@@ -61,6 +65,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/rules/draw_rule.h"
 #include "sim/base/err.h"
 #include "sim/base/provenance.h"
 
@@ -82,6 +87,7 @@ struct decode_process {
     double tail, tail_spread;
     double
         temperature; /* that logits are divided by; 0: 1. No constant of the model's: its user's */
+    struct draw_rule drawing; /* where tokens are drawn, or fewer than all kept; the user's, too */
 };
 
 /* A block of a request before a step. */
@@ -101,8 +107,8 @@ struct decode_process process_kumaraswamy(double a, double b);
 void process_confidence(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, float *confidence);
 
-/* margin and entropy[block_length] of confidences that were drawn: in [0, confidence] and not above
- * 0 where masked, else 0. */
+/* margin and entropy[block_length] of confidences that were drawn: in [0, confidence], where tokens
+ * are drawn in [0, 1], and not above 0 where masked, else 0. */
 void process_statistics(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, const float *confidence, float *margin,
                         float *entropy);

@@ -480,7 +480,7 @@ static void add_all_layers(struct builder *b) {
 int graph_try(struct graph *graph, const struct model *model, const struct graph_options *options,
               struct err *err) {
     int64_t element_bytes = options->element_bytes > 0 ? options->element_bytes : BF16_BYTES;
-    ASSERT(options->credit_slots == 0 || !options->fused_head);
+    ASSERT((options->credit_slots == 0 && !options->draws) || !options->fused_head);
     ASSERT(!options->samples_output ||
            (!options->fused_head && !options->smooths && options->credit_slots == 0));
     ASSERT(!options->query_chunks ||

@@ -30,6 +30,8 @@ struct graph_options {
     bool fused_head; /* the head's logits are reduced as they are made: one operator; the
                         three sizes of logits are not read */
     bool statistics; /* the margin and entropy of each row, beside its confidence */
+    bool draws;      /* tokens are drawn from stored logits, or their confidences tempered, */
+    bool draws_kept; /* among the most likely ones, which are looked for */
     uint32_t credit_slots; /* tokens of a row's list of credit; 0: decoders give none */
     bool credit_matrix;    /* a number for every token of a row instead of the list */
     bool fused_gate_up;    /* gates and ups never leave their product: one operator */

@@ -31,6 +31,14 @@ static void add_credit(struct builder *b, int logits, int decided, int earned) {
     }
 }
 
+/* A drawn token replaces the most likely one. Logits are read to sum their exponentials, to find
+ * those that are kept, and to draw. */
+static void add_draw(struct builder *b, int logits, int decided) {
+    const int kept = b->options->draws_kept ? logits : -1;
+    graph_add_op(b->g, "draw", OP_DRAW, b->sampled, LIST(logits, decided, kept, kept),
+                 LIST(decided));
+}
+
 /* The embedding that a step expects of each row: probabilities, of the stored logits where the
  * runtime has none, times the table of embeddings. */
 static void add_expectation(struct builder *b, int logits, int probabilities, int expected) {
@@ -89,6 +97,9 @@ static int add_choice(struct builder *b, int logits, int decided) {
                           LIST(decided));
     }
     add_eager(op, b->options, vocab);
+    if (b->options->draws) {
+        add_draw(b, sampled, decided);
+    }
     return probabilities;
 }
 

@@ -59,6 +59,11 @@ const struct op_type op_type_next_step = {
     .is_part = true,
 };
 
+/* A graph names logits as often as they are read. */
+const struct op_type op_type_draw = {
+    .work = op_pass_work,
+};
+
 /* Raised logits (credit as a matrix) are searched once they are written. A list of credit is read
  * and written whole, at most, and no more logits are read than it has entries. */
 static struct op_work credit_work(const struct graph *graph, const struct op *op,

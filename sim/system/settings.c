@@ -14,6 +14,7 @@
 
 static const char *const iteration_words[] = {"plain", "smooth", NULL};
 static const char *const early_stop_words[] = {"off", "block", "position", NULL};
+static const char *const probabilities_words[] = {"released", "tempered", "model", "kept", NULL};
 static const char *const kv_layout_words[] = {"pages", "slab", NULL};
 const char *const step_allocator_words[] = {"planned", "torch", "torch-expandable", "torch-compile",
                                             NULL};
@@ -108,11 +109,21 @@ const struct param system_params[] = {
     FLAG(beyond_positions, "off",
          "allow contexts beyond the model's positions, to study memory and time"),
     KEY("temperature", PARAM_F64, temperature, "1", "1", 0.01, 100,
-        "simulated: that logits are divided by before confidences are taken of them"),
+        "that logits are divided by before tokens are drawn, or confidences taken of them"),
     KEY("confidence_drop", PARAM_F64, confidence_drop, "1", "0", 0, 100,
         "how much less sure than its decode process says a model is: logits of a confidence; not "
         "of "
         "kumaraswamy"),
+    FLAG(sampling, "off",
+         "tokens are drawn, at the temperature and among top_k and top_p; off: the most likely one "
+         "is taken"),
+    WHOLE(top_k, "tokens", "0", 0, 1 << 19, "the most likely tokens alone, so many; 0: all"),
+    KEY("top_p", PARAM_F64, top_p, "1", "1", 0, 1,
+        "of these the most likely until their probabilities exceed it; 1: all"),
+    CHOICE("probabilities", probabilities, probabilities_words, "released",
+           "what a token's confidence is its probability in: logits over the temperature, the "
+           "model's own, or what top_k and top_p leave; released: tempered without sampling, with "
+           "it model for LLaDA and kept for Dream and block diffusion"),
 };
 const size_t system_n_params = sizeof system_params / sizeof system_params[0];
 

@@ -23,6 +23,14 @@ enum iteration {
     ITERATION_SMOOTH, /* and what it said of masked positions (sim/decode/smooth.h) */
 };
 
+/* What a token's confidence is its probability in. */
+enum probabilities {
+    PROBABILITIES_RELEASED, /* as the code released with the model has it */
+    PROBABILITIES_TEMPERED,
+    PROBABILITIES_MODEL,
+    PROBABILITIES_KEPT,
+};
+
 /* When a request ends whose text does. */
 enum early_stop {
     STOP_NEVER,    /* every output position is decoded */
@@ -78,6 +86,9 @@ struct settings {
     bool beyond_positions;
     double confidence_drop; /* taken from the logits of what a decode process draws */
     double temperature;     /* that logits are divided by */
+    bool sampling;
+    uint32_t top_k, probabilities; /* enum probabilities; 0: resolved by the model */
+    double top_p;
 };
 extern const struct param system_params[];
 extern const size_t system_n_params;

@@ -80,6 +80,26 @@ static int64_t cache_row_bytes(const struct system *s) {
     return bytes / BF16_BYTES * s->runtime.element_bytes;
 }
 
+/* Steps whose tokens are drawn differ from one another, so that none are submitted together. */
+static void resolve_drawing(struct system *s) {
+    struct settings *settings = &s->settings;
+    bool is_llada = s->model->mask == MASK_BIDIRECTIONAL && !s->model->shifted_logits;
+    if (settings->probabilities == PROBABILITIES_RELEASED) {
+        settings->probabilities = !settings->sampling ? PROBABILITIES_TEMPERED
+                                  : is_llada          ? PROBABILITIES_MODEL
+                                                      : PROBABILITIES_KEPT;
+    }
+    static const uint32_t of[] = {[PROBABILITIES_TEMPERED] = DRAW_OF_TEMPERED,
+                                  [PROBABILITIES_MODEL] = DRAW_OF_MODEL,
+                                  [PROBABILITIES_KEPT] = DRAW_OF_KEPT};
+    settings->skip_ahead = settings->skip_ahead && !settings->sampling;
+    s->process.drawing = (struct draw_rule){.top_p = settings->top_p,
+                                            .temperature = (float)settings->temperature,
+                                            .top_k = settings->top_k,
+                                            .of = of[settings->probabilities],
+                                            .draws = settings->sampling};
+}
+
 static void resolve_settings(struct system *s, uint32_t longest) {
     struct settings *settings = &s->settings;
     enum { LONGEST_CONTEXT = 32768 };
@@ -102,6 +122,7 @@ static void resolve_settings(struct system *s, uint32_t longest) {
     }
     s->process.location -= settings->confidence_drop;
     s->process.temperature = settings->temperature;
+    resolve_drawing(s);
 }
 
 /* Cached rows of a request that fills the profiled canvas. */
@@ -258,6 +279,8 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .shift_copy = s->runtime.shift_copy,
         .fused_head = s->runtime.fused_head,
         .fused_gate_up = s->runtime.fused_gate_up,
+        .draws = system_reads_logits(s),
+        .draws_kept = s->settings.top_k > 0 || s->settings.top_p < 1,
         .statistics =
             s->decoder->reads_statistics != 0 || s->cache->reads_entropy != 0 || asked->statistics,
         .engine = s->runtime.engine,

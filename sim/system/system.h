@@ -131,6 +131,11 @@ const char *system_collectives(const struct system *system, char *text, size_t s
 /* ERR_USAGE for a system that only `unmask plan lmax` knows: its steps are not planned. */
 int system_serves(const struct system *system, struct err *err);
 
+/* Whether steps have the operator that draws tokens, or takes other confidences of the most likely
+ * ones than the softmax of their logits; of a temperature alone our own runtime has it where it
+ * can, others do that in what they are priced by. */
+bool system_reads_logits(const struct system *system);
+
 /* Whether a simulated run depends on what is drawn from the decode process: not where a decoder is
  * blind to the model, nor where it commits by number and no cache asks which positions. */
 bool system_draws(const struct system *system);

@@ -99,6 +99,43 @@ static int check_credit(const struct system *s, struct err *err) {
                            s->decoder->policy.name);
 }
 
+static int check_drawing(const struct system *s, struct err *err) {
+    const struct settings *settings = &s->settings;
+    bool cuts = settings->top_k > 0 || settings->top_p < 1;
+    if (!settings->sampling && settings->probabilities == PROBABILITIES_MODEL &&
+        settings->temperature != 1) {
+        return err_usage(err,
+                         "without sampling probabilities = model means a temperature of 1, "
+                         "not %g: set sampling = on or temperature = 1",
+                         settings->temperature);
+    }
+    if (cuts && !settings->sampling && settings->probabilities != PROBABILITIES_KEPT) {
+        return err_usage(err, "top_k and top_p change nothing of the most likely token: set "
+                              "sampling = on, or probabilities = kept");
+    }
+    if (!settings->sampling && !cuts) {
+        return 0;
+    }
+    if (s->runtime.fused_head || settings->allocator != ALLOCATOR_PLANNED) {
+        return err_usage(err, "tokens are drawn from logits that exist, in planned steps: set "
+                              "runtime.fused_head = off and allocator = planned");
+    }
+    if (settings->sampling && settings->unroll_maximum > 1) {
+        return err_usage(err,
+                         "unroll.maximum = %u starts steps together, and each draws tokens of its "
+                         "own: set unroll.maximum = 1",
+                         settings->unroll_maximum);
+    }
+    if (s->decoder->credit != NULL || settings->iteration == ITERATION_SMOOTH) {
+        return err_usage(err,
+                         "%s reads the most likely tokens and their probabilities: it does "
+                         "not go with sampling, top_k and top_p",
+                         s->decoder->credit != NULL ? "a decoder that gives credit"
+                                                    : "iteration = smooth");
+    }
+    return 0;
+}
+
 static int check_smoothing(const struct system *s, struct err *err) {
     bool is_causal = s->model->mask == MASK_CAUSAL;
     bool is_planned = s->settings.allocator == ALLOCATOR_PLANNED;
@@ -114,7 +151,7 @@ static int check_smoothing(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask, check_rows, check_credit, check_smoothing};
+        check_settings, check_mask, check_rows, check_credit, check_drawing, check_smoothing};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

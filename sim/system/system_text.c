@@ -89,6 +89,14 @@ const char *system_collectives(const struct system *s, char *text, size_t size) 
     return text;
 }
 
+bool system_reads_logits(const struct system *s) {
+    const struct settings *settings = &s->settings;
+    bool is_plain = s->decoder->credit == NULL && settings->iteration != ITERATION_SMOOTH;
+    bool stores_logits = !s->runtime.fused_head && settings->allocator == ALLOCATOR_PLANNED;
+    bool tempers = settings->temperature != 1 && s->runtime.engine && stores_logits && is_plain;
+    return settings->sampling || settings->top_k > 0 || settings->top_p < 1 || tempers;
+}
+
 bool system_draws(const struct system *s) {
     struct decode_rule rule = {.rank = RANK_CONFIDENCE};
     if (s->decoder->choose == NULL) {

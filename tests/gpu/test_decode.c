@@ -1,7 +1,7 @@
-/* Decoders' rules, credit and what they read of logits against their reference implementations, on
- * random and on adversarial rows. A plain program, so that it runs on a GPU machine without a test
- * library: `test_decode [seed] [small]` prints the seed, a line for each failure, and the count.
- * Outputs are poisoned before each launch. */
+/* Decoders' rules, credit, drawing and what they read of logits against their reference
+ * implementations, on random and on adversarial rows. A plain program, so that it runs on a GPU
+ * machine without a test library: `test_decode [seed] [small]` prints the seed, a line for each
+ * failure, and the count. Outputs are poisoned before each launch. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -294,6 +294,54 @@ static void test_credit(int n_rows, int n_vocab, int n_slots, int n_passes) {
     arrays_free();
 }
 
+/* Every bit: token, probability and statistics. */
+static void test_draw(int n_rows, int n_vocab, bool ties) {
+    static const double top_ps[] = {1, 1, 0, 0.3, 0.9, 0.999};
+    static const uint32_t top_ks[] = {0, 0, 1, 7, 50, 1000000};
+    struct array *logits = random_bf16((int64_t)n_rows * n_vocab, ties ? 0.02 : 4);
+    struct array *values[4], *bits = array_new((size_t)n_rows * 8);
+    for (int i = 0; i < 4; i++) {
+        values[i] = array_new((size_t)n_rows * 4);
+    }
+    for (int i = 0; i < n_rows; i++) {
+        ((uint64_t *)bits->host)[i] = draw();
+    }
+    push(bits);
+    const struct call_sample sample =
+        MAKE(struct call_sample, .logits = logits->host, .token = values[0]->host,
+             .confidence = values[1]->host, .margin = values[2]->host, .entropy = values[3]->host,
+             .n_rows = n_rows, .n_vocab = n_vocab, .dtype = KERNEL_BF16);
+    if (!ref_sample(&sample)) {
+        exit(2);
+    }
+    for (int i = 0; i < 4; i++) { /* both sides start from the reference's */
+        push(values[i]);
+    }
+    const struct draw_rule by = {.top_p = top_ps[draw() % 6],
+                                 .temperature = (float)between(1, 40) / 20,
+                                 .top_k = top_ks[draw() % 6],
+                                 .of = (uint32_t)(draw() % 3),
+                                 .draws = draw() % 4 > 0};
+    for (int side = 0; side < 2; side++) {
+        const struct call_draw call = MAKE(
+            struct call_draw, .logits = OF(logits), .token = OF(values[0]),
+            .confidence = OF(values[1]), .margin = OF(values[2]), .entropy = OF(values[3]),
+            .bits = OF(bits), .by = by, .n_rows = n_rows, .n_vocab = n_vocab, .dtype = KERNEL_BF16);
+        if (side == 1) {
+            launched(kernel_draw(&call, NULL), "draw");
+        } else if (!ref_draw(&call)) {
+            exit(2);
+        }
+    }
+    static const char *const what[] = {"tokens", "confidences", "margins", "entropies"};
+    for (int i = 0; i < 4; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "draw's %s, top_k %u, top_p %g", what[i], by.top_k, by.top_p);
+        check_bytes(values[i], (size_t)n_rows * 4, text);
+    }
+    arrays_free();
+}
+
 int main(int argc, char **argv) {
     state = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
     const bool small = argc > 2 && strcmp(argv[2], "small") == 0;
@@ -314,6 +362,9 @@ int main(int argc, char **argv) {
         test_head_statistics(head, between(1, 40), between(1, 20) * 8, between(2, 2000));
         test_head_statistics(NULL, between(1, 400), between(1, 20) * 8, between(2, 2000));
         test_credit(between(1, 70), between(2, 3000), between(1, 40), 6);
+        for (int ties = 0; ties < 8; ties++) {
+            test_draw(between(1, 70), between(1, 3000), ties % 2);
+        }
     }
     for (int masked = 0; masked < 6; masked++) { /* several rows a thread */
         test_rule(DECODE_COUNT, RANK_MARGIN, masked, small ? 300 : 1500);
@@ -329,6 +380,8 @@ int main(int argc, char **argv) {
         test_head_statistics(head, 33, 256, 126464);
         test_head_statistics(NULL, 300, 256, 30000);
         test_credit(64, 157184, 64, 70);
+        test_draw(200, 157184, false);
+        test_draw(33, 151667, true);
     }
     test_limits();
     head_close(head);

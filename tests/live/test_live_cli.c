@@ -269,13 +269,8 @@ TEST(live_runs_whose_texts_end_are_played_again) {
 
 TEST(a_prompt_that_cannot_be_decoded_is_refused_in_one_sentence) {
 #define GENERATE "generate", SMALL_SYSTEM, "--backend", "cpu"
-#define TEMPERATURE                                                                                \
-    "the engine takes the softmax of logits as they are, the system says temperature = 0.8: set "  \
-    "temperature = 1"
     REFUSES(2, "--ids: '1024' is no token of llada-tiny, whose ids are 0 to 1023", GENERATE,
             "--ids", "1,1024", "--output-tokens", "4");
-    REFUSES(2, TEMPERATURE, GENERATE, "--ids", "1", "--output-tokens", "4", "--set",
-            "temperature=0.8");
     REFUSES(2, "--ids: '-1' is no token of llada-tiny, whose ids are 0 to 1023", GENERATE,
             "--ids=-1", "--output-tokens", "4");
     REFUSES(2, "--ids: '2x' is no token of llada-tiny, whose ids are 0 to 1023", GENERATE, "--ids",

@@ -380,6 +380,42 @@ static inline bool smooth_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
+/* Tokens that are drawn: with every reading of confidences, cuts and statistics. */
+static inline bool sampling_config(size_t i, struct matrix_config *out) {
+    static const struct {
+        const char *system, *model;
+        enum set set;
+        unsigned invariants;
+        const char *settings;
+    } lines[] = {
+        {"dllm-serve", "llada-tiny", CANVAS, ALONE | PLAYED,
+         "block_tokens=6 cache=dual decoder=threshold decoder.threshold=0.004 sampling=on"},
+        {"dllm-serve", "llada-tiny", CANVAS, ALONE | PLAYED,
+         "block_tokens=6 cache=sparse-head decoder=fixed steps_per_block=3 sampling=on top_k=9"},
+        {"dllm-serve", "dream-tiny", CANVAS, ALONE | PLAYED,
+         "block_tokens=6 cache=prefix decoder=entropy sampling=on temperature=0.5 top_p=0.6"},
+        {"dllm-serve", "dream-tiny", CANVAS, ALONE,
+         "block_tokens=6 cache=prefix decoder=margin probabilities=kept top_p=0.1"},
+        {"dllm-serve", "llada-tiny", CANVAS, ALONE,
+         "block_tokens=6 cache=dual decoder=threshold decoder.threshold=0.02 temperature=0.8"},
+        {"sdar", "sdar-tiny", EXACT, ALONE | WAYS | PREEMPTED | PLAYED,
+         "block_tokens=4 runtime=unmask prefix_caching=off page_tokens=4 decoder=threshold "
+         "decoder.threshold=0.03 cache.ahead_blocks=0 sampling=on top_k=40 top_p=0.9"},
+        {"focus", "sdar-tiny", FOCUS, ALONE | PLAYED,
+         "block_tokens=8 page_tokens=4 sampling=on probabilities=tempered top_k=50"},
+        {"vllm-ar", "qwen2.5-tiny", EXACT, ALONE | PREEMPTED,
+         "block_tokens=1 runtime=unmask prefix_caching=off page_tokens=4 cache.ahead_blocks=0 "
+         "sampling=on temperature=0.7"},
+    };
+    if (i >= sizeof lines / sizeof lines[0]) {
+        return false;
+    }
+    *out = (struct matrix_config){
+        lines[i].system, lines[i].model, lines[i].set, lines[i].invariants, 20, {{0}}, 0};
+    add_settings(out, lines[i].settings);
+    return true;
+}
+
 /* Drawn confidences are far above real ones, so that the threshold itself would decide less. */
 static inline bool carried_config(size_t i, struct matrix_config *out) {
     *out = (struct matrix_config){"dllm-serve", "llada-tiny", CANVAS, CARRIED, 0, {{0}}, 0};
@@ -388,8 +424,8 @@ static inline bool carried_config(size_t i, struct matrix_config *out) {
 }
 
 static bool (*const families[])(size_t i, struct matrix_config *out) = {
-    canvas_config, decoder_config, dkv_config,    exact_config,   focus_config,
-    small_config,  idle_config,    smooth_config, carried_config,
+    canvas_config, decoder_config, dkv_config,    exact_config,    focus_config,
+    small_config,  idle_config,    smooth_config, sampling_config, carried_config,
 };
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
