@@ -1,8 +1,9 @@
 /* The tables of a results database, as SQL; `unmask` schema number 5.
  *
  * Schema 1 had no `identity`, schema 2 did not know where texts end, schema 3 did not know which
- * positions a step kept and committed, schema 4 had no checksums. They are read as they are, and
- * changed to 5 when something is recorded.
+ * positions a step kept and committed, schema 4 had no checksums and did not know which prefixes
+ * requests shared (prefix_tokens NULL). They are read as they are, and changed to 5 when something
+ * is recorded.
  *
  * Rows of a run are clustered by (run, number), so that recording appends and reading scans.
  * Integers in blobs are LEB128 varints. A step's batch is kept once in `members` as long as it does
@@ -38,6 +39,7 @@ static const char schema_sql[] =
     " state INTEGER, reason INTEGER, steps INTEGER, refresh_steps INTEGER, preemptions INTEGER,"
     " first_block_tokens INTEGER, tokens_processed INTEGER, answer_tokens INTEGER,"
     " committed_tokens INTEGER, steps_after_end INTEGER, tokens_after_end INTEGER,"
+    " prefix_tokens INTEGER,"
     " PRIMARY KEY(run, number)) WITHOUT ROWID;"
     "CREATE TABLE members(run INTEGER NOT NULL, number INTEGER NOT NULL, batch BLOB NOT NULL,"
     " PRIMARY KEY(run, number)) WITHOUT ROWID;"
@@ -72,7 +74,8 @@ static const struct {
            "UPDATE requests SET answer_tokens=output_tokens, committed_tokens=output_tokens,"
            " steps_after_end=0, tokens_after_end=0;",
            "CREATE TEMP VIEW requests AS SELECT *, output_tokens AS answer_tokens,"
-           " output_tokens AS committed_tokens, 0 AS steps_after_end, 0 AS tokens_after_end"
+           " output_tokens AS committed_tokens, 0 AS steps_after_end, 0 AS tokens_after_end,"
+           " NULL AS prefix_tokens"
            " FROM main.requests;"},
     /* Then steps had counts alone. */
     [3] = {"ALTER TABLE steps ADD COLUMN positions BLOB;",
@@ -81,9 +84,11 @@ static const struct {
     [4] = {"ALTER TABLE runs ADD COLUMN incomplete TEXT;"
            "ALTER TABLE runs ADD COLUMN rows_sha256 TEXT;"
            "ALTER TABLE runs ADD COLUMN sha256 TEXT;"
+           "ALTER TABLE requests ADD COLUMN prefix_tokens INTEGER;"
            "UPDATE runs SET incomplete=CASE WHEN json_valid(summary)"
            " THEN json_extract(summary,'$.incomplete') END;",
-           ""},
+           "CREATE TEMP VIEW IF NOT EXISTS requests AS SELECT *, NULL AS prefix_tokens"
+           " FROM main.requests;"},
 };
 
 #endif

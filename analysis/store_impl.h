@@ -63,7 +63,8 @@ struct store {
     X(answer_tokens, answer_tokens)                                                                \
     X(committed_tokens, committed_tokens)                                                          \
     X(steps_after_end, steps_after_end)                                                            \
-    X(tokens_after_end, tokens_after_end)
+    X(tokens_after_end, tokens_after_end)                                                          \
+    X(prefix_tokens, prefix_tokens)
 #define STEP_COLUMNS(X)                                                                            \
     X(idx, index)                                                                                  \
     X(replica, replica)                                                                            \
@@ -83,6 +84,7 @@ struct store {
 #define EVENT_COLUMNS(X)                                                                           \
     X(time_ns, time_ns) X(request, request) X(kind, kind) X(replica, replica) X(detail, detail)
 #define COLUMN_NAME(column, member) "," #column
+#define COLUMN_MARK(column, member) ",?"
 
 /* Turn an SQLite result into one sentence: "cannot <doing> ...". Returns the err kind. */
 int store_fail(struct store *store, int rc, const char *doing, struct err *err);

@@ -165,8 +165,14 @@ int store_list_runs(struct store *store,
     return failed;
 }
 
+/* -1: what an older unmask did not record. */
+static int64_t column_integer(sqlite3_stmt *stmt, int column) {
+    bool is_known = sqlite3_column_type(stmt, column) != SQLITE_NULL;
+    return is_known ? sqlite3_column_int64(stmt, column) : -1;
+}
+
 #define COLUMN_LOAD(column, member)                                                                \
-    record.member = (__typeof__(record.member))sqlite3_column_int64(stmt, place++);
+    record.member = (__typeof__(record.member))column_integer(stmt, place++);
 
 int store_load_requests(struct store *store, int64_t run,
                         int (*each)(void *state, const struct request_record *record,

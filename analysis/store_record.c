@@ -188,8 +188,7 @@ static int prepare_recording(struct store *store, struct err *err) {
     } statements[] = {
         {&store->put_request,
          "INSERT INTO requests(run,number" REQUEST_COLUMNS(
-             COLUMN_NAME) ") "
-                          "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+             COLUMN_NAME) ") VALUES(?,?" REQUEST_COLUMNS(COLUMN_MARK) ")"},
         {&store->put_members, "INSERT INTO members VALUES(?,?,?)"},
         {&store->put_step, "INSERT INTO steps(run" STEP_COLUMNS(
                                COLUMN_NAME) ",tokens,members,symbols,positions) "

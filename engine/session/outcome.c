@@ -190,6 +190,24 @@ int outcome_read(struct outcome *outcome, bool decided, struct err *err) {
     return status;
 }
 
+/* A position that was given the mask's own id stays masked to the device: where that is all it
+ * decides on, again and again, nothing would ever end. */
+static int check_progress(const struct outcome *outcome, struct err *err) {
+    const struct planned_step *planned = outcome->members->planned;
+    for (uint32_t i = 0; i < planned->n_slots; i++) {
+        const struct request *request = members_request(planned, i);
+        if (outcome->commits[i] == 0 && outcome->result.n_committed[i] > 0 &&
+            blocks_decide(request) && request->masked_in_block > 0) {
+            return err_world(err,
+                             "request %" PRIu64 " gets no further: what the model says of the "
+                             "position it is surest of is the mask's own token; random weights do "
+                             "that (--weights random:SEED)",
+                             request->id);
+        }
+    }
+    return 0;
+}
+
 /* ---- watching ---- */
 
 void outcome_watch(struct outcome *outcome, const struct position_watch *watch) {
@@ -298,6 +316,9 @@ int outcome_wait(struct outcome *outcome, bool decided, double *device_ns, struc
     }
     const struct planned_step *planned = outcome->members->planned;
     members_count(planned, outcome->commits);
+    if (!host_chooses && !decided && check_progress(outcome, err) != 0) {
+        return err_status(err);
+    }
     if (system_of(outcome)->cache->reads_entropy && !planned->is_recorded) {
         status = tell_policy(outcome, err);
     }

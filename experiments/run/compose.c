@@ -188,12 +188,18 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
     struct meter_request request = {.inner = executor_sim_interface(sim), .system = system};
     struct arrival_source source;
     if (c->recorded != NULL) {
-        replay = executor_replay_open(c->recorded->steps, c->recorded->n_steps, n_replicas,
-                                      !c->recorded->is_simulated);
+        const struct replay_record record = {
+            .steps = c->recorded->steps,
+            .n_steps = c->recorded->n_steps,
+            .decides = !c->recorded->is_simulated,
+            .unrolls = c->recorded->unrolls,
+            .shares_prefixes = c->recorded->is_simulated,
+        };
+        replay = executor_replay_open(&record, n_replicas);
         request.inner = executor_replay_interface(replay);
         request.pricer = sim;
         request.places_all = !c->recorded->is_simulated;
-        request.steps = c->recorded->steps;
+        request.replay = replay;
         request.rerun = c->live;
         request.accuracy = compose_is_measured(c) ? &c->accuracy : NULL;
         source = recorded_source(&reader);

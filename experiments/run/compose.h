@@ -79,6 +79,7 @@ struct composition {
     char collectives[512];             /* where the prices of what ranks exchange come from */
     char incomplete[1024];             /* why a live run was cut short; "": it is whole */
     struct run_figure figures[ENGINE_FIGURES];
+    struct quality quality; /* of a recorded run of prompts */
     struct run_figure constants[MAX_CALIBRATED];
     struct host host; /* what the facts' host borrows */
     uint64_t seed;

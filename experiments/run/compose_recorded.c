@@ -5,6 +5,7 @@
 
 #include "analysis/caution.h"
 #include "analysis/identity.h"
+#include "analysis/quality.h"
 #include "experiments/run/compose_impl.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
@@ -73,6 +74,13 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
     facts->emulated = json_is_true(json_object_get(recorded->summary, "emulated"));
     facts->weights = json_string_value(json_object_get(recorded->summary, "weights"));
     facts->clock = json_string_value(json_object_get(recorded->summary, "clock"));
+    const json_t *quality = json_object_get(recorded->summary, "quality");
+    const char *marks = json_string_value(json_object_get(quality, "marks"));
+    if (marks != NULL) {
+        c->quality.marks = marks;
+        quality_add(&c->quality, recorded->summary);
+        facts->quality = &c->quality;
+    }
     facts->engine = c->figures;
     json_object_foreach((json_t *)figures, name, value) {
         if (facts->n_engine < ENGINE_FIGURES) {
@@ -161,6 +169,28 @@ static int may_load(const void *state, const char *path, struct err *err) {
                            path, recorded->run);
 }
 
+/* Who shares a prefix is part of the schedule, and the rows that are shared are nobody's own. */
+static int check_prefixes(const struct composition *c, const struct backend_request *backend,
+                          struct err *err) {
+    const struct recorded *recorded = c->recorded;
+    if (!c->system->settings.prefix_caching || !recorded->is_simulated) {
+        return 0;
+    }
+    if (backend->kind != BACKEND_SIM) {
+        return err_usage(err,
+                         "run %" PRId64 " cannot be carried out: %s caches prefixes, and the "
+                         "engine has no rows that requests share (record with --set "
+                         "prefix_caching=off)",
+                         recorded->run, c->system->name);
+    }
+    return recorded->knows_prefixes
+               ? 0
+               : err_world(err,
+                           "run %" PRId64 " cannot be played again: %s caches prefixes, and an "
+                           "older unmask did not record what requests shared",
+                           recorded->run, c->system->name);
+}
+
 int compose_recorded(const struct recorded *recorded, const struct backend_request *backend,
                      uint32_t operators_every, struct composition **out, struct err *err) {
     const struct config_entry *model = config_find(&recorded->config, "system", "model");
@@ -194,18 +224,7 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     (void)inputs_collect(before);
     recall_identity(c, recorded, &inputs);
     inputs_fini(&inputs);
-    if (status == 0 && c->system->settings.prefix_caching && recorded->is_simulated) {
-        status = err_world(err,
-                           "run %lld cannot be played again: %s caches prefixes, and what requests "
-                           "shared is not recorded (record with --set prefix_caching=off)",
-                           (long long)recorded->run, c->system->name);
-    }
-    if (status == 0 && c->system->settings.unroll_maximum > 1) {
-        status = err_world(err,
-                           "run %lld cannot be played again: %s unrolls, and which steps the host "
-                           "started together is not recorded (record with --set unroll.maximum=1)",
-                           (long long)recorded->run, c->system->name);
-    }
+    status = status != 0 ? status : check_prefixes(c, backend, err);
     status = status != 0 ? status : compose_open_engine(c, backend, err);
     if (status != 0) {
         compose_close(c);

@@ -53,21 +53,30 @@ static int price(struct meter *meter, const struct submission *submission, uint3
 }
 
 /* Carry out on the device what the record says, some of it operator by operator first. */
-static int rerun(struct meter *meter, const struct submission *submission,
-                 const struct replay_step *step, struct live_times *times, struct err *err) {
+static int rerun(struct meter *meter, const struct metered_flight *flight, uint32_t s,
+                 struct compared_step *compared, struct err *err) {
+    const struct submission *submission = &flight->submission;
     struct live *live = meter->request.rerun;
     struct accuracy *accuracy = meter->request.accuracy;
+    const struct replay_step *step =
+        executor_replay_step(meter->request.replay, submission->replica, s);
     double ns[GRAPH_MAX_OPS];
     bool by_operator = accuracy_wants_operators(accuracy);
     struct planned_step planned = submission->step;
+    struct live_times times;
     planned.is_recorded = step->positions != NULL;
     int status = by_operator ? live_operators(live, &planned, NULL, ns, err) : 0;
-    status =
-        status == 0 ? live_execute(live, &planned, step->steps, step->commits, times, err) : status;
-    if (status == 0 && by_operator) {
-        accuracy_add_operators(accuracy, submission, ns, times->device_ns / step->steps);
+    status = status == 0 ? live_execute(live, &planned, step->steps, step->commits, &times, err)
+                         : status;
+    if (status != 0) {
+        return status;
     }
-    return status;
+    if (by_operator) {
+        accuracy_add_operators(accuracy, submission, ns, times.device_ns / step->steps);
+    }
+    compared->measured_device_ns = times.device_ns / step->steps;
+    compared->measured_wall_ns = times.wall_ns / step->steps;
+    return 0;
 }
 
 static int submit(void *state, const struct submission *submission, struct err *err) {
@@ -75,7 +84,7 @@ static int submit(void *state, const struct submission *submission, struct err *
     const struct meter_request *request = &meter->request;
     keep_memory(meter, submission);
     int status = request->inner.submit(request->inner.state, submission, err);
-    meter->flights[submission->replica] = *submission;
+    meter->flights[submission->replica].submission = *submission;
     return status;
 }
 
@@ -83,11 +92,14 @@ static double step_wall_ns(const struct completion *done) {
     return (double)(done->time_ns - done->start_ns) / done->steps;
 }
 
-/* The accuracy of several replicas lists the steps as they end. */
-static int compare(struct meter *meter, const struct submission *submission,
+/* The accuracy of several replicas lists the steps as they end. Unrolled ones, of which each
+ * follows from the one before, are looked at one by one. */
+static int compare(struct meter *meter, struct metered_flight *flight,
                    const struct completion *done, const struct completion *priced,
                    struct err *err) {
-    struct compared_step compared = {
+    const struct submission *submission = &flight->submission;
+    struct compared_step *compared = &flight->compared;
+    *compared = (struct compared_step){
         .steps = done->steps,
         .kind = step_class_of(submission),
         .predicted_device_ns = (double)priced->gpu_ns,
@@ -96,18 +108,21 @@ static int compare(struct meter *meter, const struct submission *submission,
         .measured_device_ns = (double)done->gpu_ns,
         .measured_wall_ns = step_wall_ns(done),
     };
-    memcpy(compared.sym, submission->step.shape->sym, sizeof compared.sym);
-    if (meter->request.rerun != NULL) {
-        struct live_times times;
-        int status = rerun(meter, submission, &meter->request.steps[meter->next], &times, err);
-        if (status != 0) {
-            return status;
-        }
-        compared.measured_device_ns = times.device_ns / done->steps;
-        compared.measured_wall_ns = times.wall_ns / done->steps;
+    memcpy(compared->sym, submission->step.shape->sym, sizeof compared->sym);
+    if (submission->unrolled && meter->request.system->decoder->count == NULL) {
+        compared->steps = 1;
+        return 0;
     }
-    accuracy_add(meter->request.accuracy, &compared);
-    return 0;
+    int status = meter->request.rerun != NULL ? rerun(meter, flight, 0, compared, err) : 0;
+    if (status == 0) {
+        accuracy_add(meter->request.accuracy, compared);
+    }
+    return status;
+}
+
+/* Where the record has counts alone it is the device that has decided which. */
+static bool decides_now(const struct meter *meter, const struct metered_flight *flight) {
+    return meter->request.rerun != NULL && flight->submission.step.blocks != NULL;
 }
 
 /* Batches are looked at as they end: by then it is known how many steps they were, and their
@@ -119,19 +134,32 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     if (status != 0 || out->kind != COMPLETION_BATCH) {
         return status;
     }
-    const struct submission *submission = &meter->flights[out->replica];
+    struct metered_flight *flight = &meter->flights[out->replica];
     struct completion priced = {.steps = 1};
     meter->device_ns += (double)out->gpu_ns * out->steps;
     meter->wall_ns += (double)(out->time_ns - out->start_ns);
     if (request->pricer != NULL) {
-        status = price(meter, submission, out->steps, &priced, err);
+        status = price(meter, &flight->submission, out->steps, &priced, err);
     }
     if (status == 0 && request->accuracy != NULL) {
-        status = compare(meter, submission, out, &priced, err);
+        status = compare(meter, flight, out, &priced, err);
     }
-    /* Where the record has counts alone it is the device that has decided which. */
-    out->decided.positions |= request->rerun != NULL && submission->step.blocks != NULL;
-    meter->next++;
+    out->decided.positions |= decides_now(meter, flight);
+    return status;
+}
+
+static int unroll(void *state, uint32_t replica, uint32_t s, struct decided *out, struct err *err) {
+    struct meter *meter = state;
+    const struct executor *inner = &meter->request.inner;
+    struct metered_flight *flight = &meter->flights[replica];
+    int status = inner->unroll(inner->state, replica, s, out, err);
+    if (status == 0 && meter->request.rerun != NULL) {
+        status = rerun(meter, flight, s, &flight->compared, err);
+        out->positions |= decides_now(meter, flight);
+    }
+    if (status == 0 && meter->request.accuracy != NULL) {
+        accuracy_add(meter->request.accuracy, &flight->compared);
+    }
     return status;
 }
 
@@ -211,6 +239,7 @@ struct executor meter_interface(struct meter *meter) {
                              .find_end = request->inner.find_end != NULL ? find_end : NULL,
                              .submit = submit,
                              .wait = wait_next,
+                             .unroll = request->inner.unroll != NULL ? unroll : NULL,
                              .audit = audit,
                              .estimate_ns = estimate_ns};
 }

@@ -20,8 +20,8 @@ struct meter_request {
     const struct system *system;
     struct executor_sim *pricer;
     bool places_all; /* every step's memory, not only that of the likeliest: what a device meters */
-    /* Around a replay: the steps it plays, and where they are carried out once more. */
-    const struct replay_step *steps;
+    /* Around a replay: it, and where its steps are carried out once more. */
+    const struct executor_replay *replay;
     struct live *rerun;
     struct accuracy *accuracy;
 };
@@ -31,10 +31,15 @@ struct metered_step {
     int64_t sym[SYM_COUNT], workspace_bytes;
 };
 
+/* A submission while it is under way, and what it is compared by. */
+struct metered_flight {
+    struct submission submission;
+    struct compared_step compared;
+};
+
 struct meter {
     struct meter_request request;
-    size_t next;                /* of the steps that a replay plays */
-    struct submission *flights; /* [replicas], while they are under way */
+    struct metered_flight *flights; /* [replicas] */
     /* Kept: the sums, padded where the runtime pads, of the step with the most query tokens and of
      * the one with the most logit rows; the largest workspace of all steps, where all are placed.
      */

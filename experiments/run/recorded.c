@@ -39,6 +39,7 @@ static int on_request(void *state, const struct request_record *record, struct e
     struct loading *loading = state;
     struct recorded *recorded = loading->recorded;
     (void)err;
+    recorded->knows_prefixes = record->prefix_tokens <= UINT32_MAX;
     if (recorded->n_arrivals == loading->room_arrivals) {
         loading->room_arrivals = 2 * loading->room_arrivals + 256;
         recorded->arrivals =
@@ -50,7 +51,8 @@ static int on_request(void *state, const struct request_record *record, struct e
                          .prompt_tokens = record->prompt_tokens,
                          .output_tokens = record->output_tokens,
                          .answer_tokens = record->answer_tokens,
-                         .tenant = record->tenant};
+                         .tenant = record->tenant,
+                         .prefix_tokens = (uint32_t)record->prefix_tokens};
     return 0;
 }
 
@@ -167,6 +169,9 @@ int recorded_load(struct store *store, int64_t run, struct recorded **out, struc
         qsort(recorded->arrivals, recorded->n_arrivals, sizeof *recorded->arrivals, by_arrival);
     }
     qsort(recorded->steps, recorded->n_steps, sizeof *recorded->steps, by_start);
+    /* Where somebody is told what each step says, a device looks after each. */
+    recorded->unrolls =
+        recorded->is_simulated || config_find(&recorded->config, "run", "statistics") == NULL;
     *out = recorded;
     return 0;
 }

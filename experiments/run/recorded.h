@@ -15,6 +15,8 @@ struct recorded {
     char *trace, *trace_provenance, *backend; /* as stored */
     bool is_simulated;                        /* not carried out on a device */
     json_t *summary;                          /* the object that the run printed */
+    bool unrolls;        /* it could start steps without looking at the one before */
+    bool knows_prefixes; /* which requests shared: not of an older unmask */
     uint64_t seed;
     struct config config; /* the resolved configuration it ran with */
     bool allows_plugins;  /* the caller's word, default false: those that the run loaded may be */

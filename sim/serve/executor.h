@@ -71,6 +71,10 @@ struct executor {
     /* The next completion, or COMPLETION_TIME at `until_ns`, whichever is first; a batch that ends
      * exactly at until_ns comes first. Times never decrease. */
     int (*wait)(void *state, int64_t until_ns, struct completion *out, struct err *err);
+    /* Of an unrolled completion: what its s-th step decided, which is about to be accounted for;
+     * the planned step that was submitted stands as it is before that step. NULL: commits of a
+     * completion are those of its steps, one after the other. */
+    int (*unroll)(void *state, uint32_t replica, uint32_t s, struct decided *out, struct err *err);
     /* At the end of a run that nobody is left in: what requests held has been given back. May be
      * NULL. */
     void (*audit)(void *state, bool interrupted);

@@ -6,13 +6,20 @@
 
 #include "sim/base/mem.h"
 
+/* The steps of one replica, in order; those in flight were started together. */
+struct lane {
+    size_t next, end; /* of by_replica */
+    const struct replay_step *const *flight;
+    uint32_t n_flight; /* 0: idle */
+    struct planned_step planned;
+};
+
 struct executor_replay {
-    const struct replay_step *steps;
-    size_t n_steps, next;
+    struct replay_record record;
     int64_t now_ns;
     uint32_t n_replicas;
-    bool decides;
-    const struct replay_step *flights[]; /* NULL: idle */
+    const struct replay_step **by_replica, *last;
+    struct lane lanes[];
 };
 
 /* What the record says of the members' blocks, into the planned step. */
@@ -29,21 +36,17 @@ static void fill_blocks(const struct replay_step *step, const struct planned_ste
     }
 }
 
-static int submit(void *state, const struct submission *submission, struct err *err) {
-    struct executor_replay *replay = state;
-    if (replay->next == replay->n_steps) {
-        return err_world(err,
-                         "the replay diverges: the run goes on after the %zu submissions recorded",
-                         replay->n_steps);
-    }
-    const struct replay_step *step = &replay->steps[replay->next];
-    if (step->replica != submission->replica || step->steps > submission->repeat ||
-        step->start_ns < replay->now_ns || step->n_requests != submission->step.n_slots) {
+/* Whether the step recorded is the one submitted, or one of those that it unrolls to. */
+static int check_step(const struct executor_replay *replay, const struct replay_step *step,
+                      const struct submission *submission, struct err *err) {
+    size_t index = (size_t)(step - replay->record.steps);
+    if (step->steps > submission->repeat || step->start_ns < replay->now_ns ||
+        step->n_requests != submission->step.n_slots) {
         return err_world(err,
                          "the replay diverges at submission %zu: recorded replica %" PRIu32
                          " with %" PRIu32 " requests at %" PRId64 " ns, scheduled replica %" PRIu32
                          " with %" PRIu32 " requests at %" PRId64 " ns",
-                         replay->next, step->replica, step->n_requests, step->start_ns,
+                         index, step->replica, step->n_requests, step->start_ns,
                          submission->replica, submission->step.n_slots, replay->now_ns);
     }
     for (uint32_t i = 0; i < step->n_requests; i++) {
@@ -51,39 +54,81 @@ static int submit(void *state, const struct submission *submission, struct err *
             return err_world(err,
                              "the replay diverges at submission %zu: recorded request %" PRIu64
                              " in place %" PRIu32 ", scheduled request %" PRIu64,
-                             replay->next, step->request_ids[i], i,
-                             submission->step.request_ids[i]);
+                             index, step->request_ids[i], i, submission->step.request_ids[i]);
         }
     }
-    fill_blocks(step, &submission->step);
-    replay->flights[submission->replica] = step;
-    replay->next++;
     return 0;
+}
+
+/* Unrolled steps are recorded one by one, unless the decoder counts: as many as are submitted. */
+static int submit(void *state, const struct submission *submission, struct err *err) {
+    struct executor_replay *replay = state;
+    struct lane *lane = &replay->lanes[submission->replica];
+    uint32_t steps = 0, n = 0;
+    ASSERT(lane->n_flight == 0);
+    do {
+        if (lane->next + n == lane->end) {
+            return err_world(err,
+                             "the replay diverges: the run goes on after the %zu submissions "
+                             "recorded",
+                             replay->record.n_steps);
+        }
+        const struct replay_step *step = replay->by_replica[lane->next + n++];
+        steps += step->steps;
+        if (check_step(replay, step, submission, err) != 0) {
+            return err_status(err);
+        }
+    } while (submission->unrolled && steps < submission->repeat);
+    lane->flight = replay->by_replica + lane->next;
+    lane->n_flight = n;
+    lane->next += n;
+    lane->planned = submission->step;
+    replay->last = lane->flight[0];
+    fill_blocks(lane->flight[0], &lane->planned);
+    return 0;
+}
+
+const struct replay_step *executor_replay_step(const struct executor_replay *replay,
+                                               uint32_t replica, uint32_t s) {
+    return replay->lanes[replica].flight[s];
+}
+
+static int unroll(void *state, uint32_t replica, uint32_t s, struct decided *out, struct err *err) {
+    const struct executor_replay *replay = state;
+    const struct replay_step *step = executor_replay_step(replay, replica, s);
+    (void)err;
+    fill_blocks(step, &replay->lanes[replica].planned);
+    *out = (struct decided){.commits = step->commits, .positions = step->positions != NULL};
+    return 0;
+}
+
+static int64_t end_of(const struct lane *lane) {
+    return lane->flight[lane->n_flight - 1]->end_ns;
 }
 
 static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
     struct executor_replay *replay = state;
+    struct lane *first = NULL;
     (void)err;
-    uint32_t first = UINT32_MAX;
     for (uint32_t i = 0; i < replay->n_replicas; i++) {
-        if (replay->flights[i] != NULL &&
-            (first == UINT32_MAX || replay->flights[i]->end_ns < replay->flights[first]->end_ns)) {
-            first = i;
+        struct lane *lane = &replay->lanes[i];
+        if (lane->n_flight > 0 && (first == NULL || end_of(lane) < end_of(first))) {
+            first = lane;
         }
     }
-    if (first != UINT32_MAX && replay->flights[first]->end_ns <= until_ns) {
-        const struct replay_step *step = replay->flights[first];
-        replay->flights[first] = NULL;
-        replay->now_ns = step->end_ns;
+    if (first != NULL && end_of(first) <= until_ns) {
+        const struct replay_step *step = first->flight[0];
+        replay->now_ns = end_of(first);
         *out = (struct completion){
             .kind = COMPLETION_BATCH,
-            .time_ns = step->end_ns,
-            .replica = first,
-            .steps = step->steps,
+            .time_ns = replay->now_ns,
+            .replica = (uint32_t)(first - replay->lanes),
+            .steps = first->n_flight > 1 ? first->n_flight : step->steps,
             .start_ns = step->start_ns,
             .gpu_ns = step->gpu_ns,
             .host_ns = step->host_ns,
             .decided = {.commits = step->commits, .positions = step->positions != NULL}};
+        first->n_flight = 0;
         return 0;
     }
     if (until_ns == INT64_MAX) {
@@ -95,39 +140,68 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     return 0;
 }
 
-/* A record holds durations of what ran, not of what might run: the mean step so far. */
+/* A record holds durations of what ran, not of what might run: those of the step before. */
 static int64_t estimate_ns(const void *state, const struct step_shape *shape,
                            int64_t workspace_bytes) {
-    const struct executor_replay *replay = state;
+    const struct replay_step *last = ((const struct executor_replay *)state)->last;
     (void)shape;
     (void)workspace_bytes;
-    const struct replay_step *last = replay->next > 0 ? &replay->steps[replay->next - 1] : NULL;
     return last != NULL ? (last->end_ns - last->start_ns) / last->steps : 1;
 }
 
-struct executor_replay *executor_replay_open(const struct replay_step *steps, size_t n_steps,
-                                             uint32_t n_replicas, bool decides) {
+/* The steps are in the order of their starts, and stay so on each replica; those of replicas that
+ * there are not are nobody's. */
+static void sort_by_replica(struct executor_replay *replay) {
+    const struct replay_record *record = &replay->record;
+    for (size_t i = 0; i < record->n_steps; i++) {
+        if (record->steps[i].replica < replay->n_replicas) {
+            replay->lanes[record->steps[i].replica].end++;
+        }
+    }
+    size_t n = 0;
+    for (uint32_t i = 0; i < replay->n_replicas; i++) {
+        size_t n_own = replay->lanes[i].end;
+        replay->lanes[i].next = replay->lanes[i].end = n;
+        n += n_own;
+    }
+    for (size_t i = 0; i < record->n_steps; i++) {
+        if (record->steps[i].replica < replay->n_replicas) {
+            struct lane *lane = &replay->lanes[record->steps[i].replica];
+            replay->by_replica[lane->end++] = &record->steps[i];
+        }
+    }
+}
+
+struct executor_replay *executor_replay_open(const struct replay_record *record,
+                                             uint32_t n_replicas) {
     struct executor_replay *replay =
-        mem_zeroed(1, sizeof *replay + n_replicas * sizeof replay->flights[0]);
-    replay->steps = steps;
-    replay->n_steps = n_steps;
+        mem_zeroed(1, sizeof *replay + n_replicas * sizeof(struct lane));
+    replay->record = *record;
     replay->n_replicas = n_replicas;
-    replay->decides = decides;
+    replay->by_replica = mem_zeroed(record->n_steps, sizeof(struct replay_step *));
+    sort_by_replica(replay);
     return replay;
 }
 
 void executor_replay_close(struct executor_replay *replay) {
-    free(replay);
+    if (replay != NULL) {
+        free(replay->by_replica);
+        free(replay);
+    }
 }
 
 struct executor executor_replay_interface(struct executor_replay *replay) {
+    const struct replay_record *record = &replay->record;
     return (struct executor){
         .state = replay,
         .wants_members = true,
-        .wants_positions = replay->n_steps > 0 && replay->steps[0].positions != NULL,
-        .decides_positions = replay->decides,
+        .wants_positions = record->n_steps > 0 && record->steps[0].positions != NULL,
+        .decides_positions = record->decides,
+        .unrolls = record->unrolls,
+        .shares_prefixes = record->shares_prefixes,
         .submit = submit,
         .wait = wait_next,
+        .unroll = unroll,
         .estimate_ns = estimate_ns,
     };
 }

@@ -19,12 +19,24 @@ struct replay_step {
     const struct step_positions *positions;
 };
 
+/* A record of steps, in the order of their starts, and what its executor did. */
+struct replay_record {
+    const struct replay_step *steps; /* borrowed */
+    size_t n_steps;
+    bool decides; /* a device decided what they kept, so that nothing of it is drawn */
+    bool unrolls, shares_prefixes; /* as struct executor has them */
+};
+
 struct executor_replay;
 
-/* `steps` is borrowed. decides: a device decided what they kept, so that nothing of it is drawn. */
-struct executor_replay *executor_replay_open(const struct replay_step *steps, size_t n_steps,
-                                             uint32_t n_replicas, bool decides);
+struct executor_replay *executor_replay_open(const struct replay_record *record,
+                                             uint32_t n_replicas);
 void executor_replay_close(struct executor_replay *replay);
 struct executor executor_replay_interface(struct executor_replay *replay);
+
+/* The s-th step of the replica's last submission, of which it has one, or several where it was
+ * unrolled. */
+const struct replay_step *executor_replay_step(const struct executor_replay *replay,
+                                               uint32_t replica, uint32_t s);
 
 #endif

@@ -436,11 +436,15 @@ static void settle_shape(struct loop *loop, struct replica *replica) {
 static int advance_unrolled(struct loop *loop, struct replica *replica,
                             const struct completion *done, const struct moment *moment,
                             struct err *err) {
+    const struct executor *executor = &loop->asked->executor;
     int64_t wall_ns = done->time_ns - done->start_ns;
     int status = 0;
     for (uint32_t s = 0; status == 0 && s < done->steps; s++) {
         struct decided known = done->decided;
         known.commits = known.commits != NULL ? known.commits + (size_t)s * moment->n : NULL;
+        if (executor->unroll != NULL) {
+            status = executor->unroll(executor->state, done->replica, s, &known, err);
+        }
         struct completion one = *done;
         one.steps = 1;
         one.start_ns = done->start_ns + wall_ns * s / done->steps;
@@ -448,10 +452,10 @@ static int advance_unrolled(struct loop *loop, struct replica *replica,
         replica->steps_ahead = done->steps - 1 - s;
         replica->wasted_requests = 0;
         replica->wasted_tokens = 0;
-        if (loop->asked->executor.wants_members || loop->asked->records_members) {
+        if (executor->wants_members || loop->asked->records_members) {
             report_members(&loop->life, replica);
         }
-        status = life_advance(&loop->life, replica, 1, &known, err);
+        status = status == 0 ? life_advance(&loop->life, replica, 1, &known, err) : status;
         if (status == 0 && loop->life.wants_steps) {
             status = report_step(&loop->life, replica, &one, moment, err);
         }

@@ -38,6 +38,7 @@ struct request_record {
     uint32_t answer_tokens; /* of the output, up to and including the end of text; all of it where
                                nobody knows of an end */
     uint32_t committed_tokens; /* of the output: fewer where the system stops early */
+    uint64_t prefix_tokens;    /* of the prompt, whose keys and values an earlier request left */
     uint64_t tokens_processed; /* query tokens over all its steps */
     /* Of blocks that lie behind the end of text, which nobody reads: steps and query tokens. */
     uint64_t steps_after_end, tokens_after_end;

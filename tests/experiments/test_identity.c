@@ -313,6 +313,7 @@ TEST(a_database_of_schema_1_is_read_and_then_changed) {
                       "ALTER TABLE requests DROP COLUMN committed_tokens;"
                       "ALTER TABLE requests DROP COLUMN steps_after_end;"
                       "ALTER TABLE requests DROP COLUMN tokens_after_end;"
+                      "ALTER TABLE requests DROP COLUMN prefix_tokens;"
                       "ALTER TABLE steps DROP COLUMN positions;"
                       "ALTER TABLE runs DROP COLUMN incomplete;"
                       "ALTER TABLE runs DROP COLUMN rows_sha256;"

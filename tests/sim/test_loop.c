@@ -401,7 +401,9 @@ TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     struct loop_result result =
         rig_run(system, (struct arrival_source){&first, poisson_next, NULL}, &recorded);
     struct replay_step *steps = steps_of(&recorded);
-    struct executor_replay *replay = executor_replay_open(steps, recorded.n_steps, 1, false);
+    struct replay_record record =
+        MAKE(struct replay_record, .steps = steps, .n_steps = recorded.n_steps);
+    struct executor_replay *replay = executor_replay_open(&record, 1);
     struct sink sink = keeper_sink(&repeated);
     struct loop_request request =
         MAKE(struct loop_request, .system = system, .executor = executor_replay_interface(replay),
@@ -415,7 +417,7 @@ TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     executor_replay_close(replay);
 
     steps[recorded.n_steps / 2].n_requests++;
-    replay = executor_replay_open(steps, recorded.n_steps, 1, false);
+    replay = executor_replay_open(&record, 1);
     request.executor = executor_replay_interface(replay);
     struct poisson_source third = {0};
     rng = rng_stream(5, "replay");
@@ -437,7 +439,9 @@ TEST(a_replay_stands_ties_between_replicas) {
     struct loop_result result =
         run_closed("fast-dllm", "router=round-robin", "skip_ahead=on", &recorded, &system);
     struct replay_step *steps = steps_of(&recorded);
-    struct executor_replay *replay = executor_replay_open(steps, recorded.n_steps, 4, false);
+    struct replay_record record =
+        MAKE(struct replay_record, .steps = steps, .n_steps = recorded.n_steps);
+    struct executor_replay *replay = executor_replay_open(&record, 4);
     struct closed_source source = {.n_clients = 20, .n = 120};
     struct sink sink = keeper_sink(&repeated);
     struct loop_request request =

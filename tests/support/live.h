@@ -164,10 +164,12 @@ static inline struct served *serve(const struct serving *serving) {
         MAKE(struct meter_request, .inner = live_interface(live), .system = system, .pricer = sim,
              .places_all = true, .accuracy = serving->accuracy);
     if (serving->played != NULL) {
-        replay = executor_replay_open(serving->played->steps, serving->played->n_steps, 1,
-                                      serving->played->is_live);
+        replay = executor_replay_open(&MAKE(struct replay_record, .steps = serving->played->steps,
+                                            .n_steps = serving->played->n_steps,
+                                            .decides = serving->played->is_live, .unrolls = true),
+                                      1);
         around.inner = executor_replay_interface(replay);
-        around.steps = serving->played->steps;
+        around.replay = replay;
         around.rerun = live;
     }
     served->is_live = serving->played == NULL && !serving->simulates;
