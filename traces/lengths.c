@@ -260,7 +260,10 @@ uint32_t length_draw(struct length *length) {
     return (uint32_t)fmin(fmax(tokens, 1), UINT32_MAX);
 }
 
-uint32_t length_draw_answer(struct length *length, uint32_t output_tokens, uint32_t logged_tokens) {
+/* A draw of an answer: at most `output_tokens`. `logged_tokens`: what the row said before its
+ * output was drawn, 0 where there was none. */
+static uint32_t length_draw_answer(struct length *length, uint32_t output_tokens,
+                                   uint32_t logged_tokens) {
     uint32_t tokens = output_tokens;
     if (length_is_logged(length) && logged_tokens > 0) {
         tokens = logged_tokens;

@@ -48,9 +48,6 @@ int length_set(struct length *length, const char *place, const char *name, const
 int length_start(struct length *length, uint64_t seed, struct err *err);
 void length_restart(struct length *length); /* to the first draw */
 uint32_t length_draw(struct length *length);
-/* The same, of an answer: at most `output_tokens`. `logged_tokens`: what the row said before its
- * output was drawn, 0 where there was none. */
-uint32_t length_draw_answer(struct length *length, uint32_t output_tokens, uint32_t logged_tokens);
 /* True for the model that draws nothing. */
 bool length_is_fixed(const struct length *length);
 /* True for those whose lengths another seed changes. */

@@ -108,10 +108,6 @@ int ranks_call(struct ranks *ranks,
     return status;
 }
 
-uint32_t ranks_count(const struct ranks *ranks) {
-    return ranks->n;
-}
-
 const struct engine_device *ranks_device(const struct ranks *ranks, uint32_t rank) {
     return rank == 0 ? ranks->request.device : &ranks->members[rank].device;
 }

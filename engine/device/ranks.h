@@ -38,8 +38,7 @@ int ranks_call(struct ranks *ranks,
                int (*call)(uint32_t rank, const void *arguments, struct err *err),
                const void *arguments, struct err *err);
 
-/* How many there are, rank 0 included; a rank's from 1 on, for its own thread. */
-uint32_t ranks_count(const struct ranks *ranks);
+/* A rank's; of those from 1 on, for its own thread. */
 const struct engine_device *ranks_device(const struct ranks *ranks, uint32_t rank);
 const struct weights *ranks_weights(const struct ranks *ranks, uint32_t rank);
 

@@ -147,7 +147,7 @@ static int64_t most_rows(const struct points *points, const struct op *op) {
                : points->bounds->max_tokens;
 }
 
-void points_add_rows(struct points *points, struct calibration_point *point) {
+static void points_add_rows(struct points *points, struct calibration_point *point) {
     const struct op *op = &points->graph->ops[point->first_op];
     const struct op_launch *how = op_launch_of(op);
     struct sizes sizes;

@@ -92,7 +92,6 @@ static inline void points_end_group(struct points *points) {
 /* The point's class at each of `sizes`, or at its operator's own. */
 void points_add_sizes(struct points *points, struct calibration_point *point,
                       const struct sizes *sizes, bool falls);
-void points_add_rows(struct points *points, struct calibration_point *point);
 
 /* All that an operator's descriptor says. */
 void points_add_op(struct points *points, const struct op *op);

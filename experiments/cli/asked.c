@@ -187,7 +187,8 @@ static int read_settings(const struct options *options, struct asked *asked, str
     return 0;
 }
 
-int asked_objectives(const struct options *options, struct slo *slo, struct err *err) {
+/* --slo-latency, --slo-ttft and --slo-tpot; asked_read reads them, too. */
+static int asked_objectives(const struct options *options, struct slo *slo, struct err *err) {
     int status = options_time(options, "slo-latency", &slo->latency_ns, err);
     status = status != 0 ? status : options_time(options, "slo-ttft", &slo->ttfb_ns, err);
     return status != 0 ? status : options_time(options, "slo-tpot", &slo->tpot_ns, err);
@@ -243,7 +244,8 @@ int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t 
     return 0;
 }
 
-int asked_profile(const struct options *options, struct asked *asked, struct err *err) {
+/* --profile, which asked_read takes too; a usage error with --roofline. */
+static int asked_profile(const struct options *options, struct asked *asked, struct err *err) {
     struct run_request *request = &asked->request;
     int status = asked_path(options, "profile", &request->profile_path, err);
     if (status == 0 && request->roofline && request->profile_path != NULL) {

@@ -26,9 +26,6 @@ extern const struct option text_options[];      /* tokenizer, chat template, ref
 extern const struct option record_options[];    /* database and what it keeps */
 extern const struct option job_options[];       /* -j */
 
-/* --slo-latency, --slo-ttft and --slo-tpot; asked_read reads them, too. */
-int asked_objectives(const struct options *options, struct slo *slo, struct err *err);
-
 /* Fill in everything that was given but the systems file; the rest has its initial value. `asked`
  * stays where it is. */
 int asked_read(const struct options *options, struct asked *asked, struct err *err);
@@ -65,9 +62,6 @@ const char *asked_system_for(const struct model *model);
 /* Add KEY = VALUE; `place` goes into complaints. */
 int asked_set(struct asked *asked, const char *key, const char *value, const char *place,
               struct err *err);
-
-/* --profile, which asked_read takes too; a usage error with --roofline. */
-int asked_profile(const struct options *options, struct asked *asked, struct err *err);
 
 /* --levels; a usage error without --db. */
 int asked_level(const struct options *options, enum store_level *level, struct err *err);

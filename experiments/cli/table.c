@@ -87,7 +87,7 @@ void table_number(struct table *table, double value, const char *format) {
     add(table, text, isfinite(value) ? json_real(value) : json_null());
 }
 
-void table_whole(struct table *table, int64_t value) {
+static void table_whole(struct table *table, int64_t value) {
     char text[32];
     snprintf(text, sizeof text, "%" PRId64, value);
     add(table, text, json_integer(value));

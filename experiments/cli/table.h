@@ -25,7 +25,6 @@ void table_add(struct table *table, const char *forms, ...);
 /* Append the next cell. */
 void table_text(struct table *table, const char *text);
 void table_number(struct table *table, double value, const char *format);
-void table_whole(struct table *table, int64_t value);
 /* A number that people read with its unit: "14.9 GiB". */
 void table_shown(struct table *table, double value, const char *text);
 

@@ -10,23 +10,6 @@
 
 enum { MOST_SINKS = 6 };
 
-void compose_close(struct composition *c) {
-    if (c == NULL) {
-        return;
-    }
-    summary_fini(&c->summary);
-    accuracy_fini(&c->accuracy);
-    live_close(c->live);
-    engine_close(c->engine);
-    questions_close(c->questions);
-    workload_close(c->workload);
-    decode_trace_close(c->decode);
-    system_close(c->system);
-    json_decref(c->identity);
-    free(c->config);
-    free(c);
-}
-
 static int list_rejected(void *state, const struct request_record *record, struct err *err) {
     struct composition *c = state;
     (void)err;

@@ -357,6 +357,23 @@ static int read_questions(struct composition *c, struct err *err) {
     return status != 0 ? status : questions_read_reference(c->questions, err);
 }
 
+void compose_close(struct composition *c) {
+    if (c == NULL) {
+        return;
+    }
+    summary_fini(&c->summary);
+    accuracy_fini(&c->accuracy);
+    live_close(c->live);
+    engine_close(c->engine);
+    questions_close(c->questions);
+    workload_close(c->workload);
+    decode_trace_close(c->decode);
+    system_close(c->system);
+    json_decref(c->identity);
+    free(c->config);
+    free(c);
+}
+
 int compose_open(const struct run_request *request, struct composition **out, struct err *err) {
     struct composition *c = mem_zeroed(1, sizeof *c);
     summary_init(&c->summary, &request->slo);

@@ -89,15 +89,6 @@ double decode_temperature(const struct decode_target *to) {
     return to->per_step ? 1 : 0.8;
 }
 
-double decode_temperature_of(const char *process) {
-    for (size_t i = 0; i < N_DECODE_TARGETS; i++) {
-        if (strcmp(decode_targets[i].process, process) == 0) {
-            return decode_temperature(&decode_targets[i]);
-        }
-    }
-    return 1;
-}
-
 struct rollout_rule decode_plain(float threshold, double temperature) {
     return (struct rollout_rule){.block_tokens = 32,
                                  .rule = {.kind = DECODE_THRESHOLD, .threshold = threshold},

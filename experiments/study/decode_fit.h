@@ -64,9 +64,6 @@ struct rollout_rule decode_focus(float threshold, double temperature);
  * Appendix B go by the quality runs, by Hugging Face's code at 1 (appendix F.1; sdar.py). */
 double decode_temperature(const struct decode_target *to);
 
-/* The same of the target whose process has that name; 1 where there is none. */
-double decode_temperature_of(const char *process);
-
 struct decode_fit {
     struct decode_process process; /* of the target, under the shape */
     double target, reached;        /* the printed number and what the sample of the fit gives */

@@ -13,13 +13,6 @@ const struct dinfer_target dinfer_targets[N_DINFER_TARGETS] = {
     {"llada-moe/lcb-v6", "LCB_V6", "llada-td/lcb-v6", "moe-200/lcb-v6"},
 };
 
-const char *const dinfer_decoder_names[N_DINFER_DECODERS] = {
-    [DINFER_FAST_DLLM] = "threshold 0.9 (Fast-dLLM)",
-    [DINFER_THRESHOLD] = "threshold 0.8",
-    [DINFER_HIERARCHICAL] = "hierarchical, 0.92 and 0.62",
-    [DINFER_CREDIT] = "credit, 0.8",
-};
-
 struct rollout_rule dinfer_rule(enum dinfer_decoder decoder) {
     struct rollout_rule rule = {.block_tokens = 64,
                                 .rule = {.kind = DECODE_THRESHOLD, .threshold = 0.9F}};

@@ -33,13 +33,12 @@ extern const struct dinfer_target dinfer_targets[N_DINFER_TARGETS];
  * and of its script for the hierarchical one; credit goes with the guide's. Which of them the
  * printed rows are of is not said. */
 enum dinfer_decoder {
-    DINFER_FAST_DLLM, /* threshold 0.9 */
-    DINFER_THRESHOLD,
-    DINFER_HIERARCHICAL,
-    DINFER_CREDIT,
+    DINFER_FAST_DLLM,    /* threshold 0.9 */
+    DINFER_THRESHOLD,    /* 0.8 */
+    DINFER_HIERARCHICAL, /* 0.92 and 0.62 */
+    DINFER_CREDIT,       /* 0.8 */
     N_DINFER_DECODERS,
 };
-extern const char *const dinfer_decoder_names[N_DINFER_DECODERS];
 struct rollout_rule dinfer_rule(enum dinfer_decoder decoder);
 
 /* By target. Of the distilled model, `target` is what Table 2 prints and `reached` what dInfer's

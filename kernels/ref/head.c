@@ -22,7 +22,8 @@ void ref_linear(const struct call_linear *call) {
     }
 }
 
-void ref_head_logits(const struct call_head *call, int32_t row, double *logits) {
+/* One row's logits, [V], unrounded. */
+static void ref_head_logits(const struct call_head *call, int32_t row, double *logits) {
     const int64_t n = call->n_channels;
     for (int64_t token = 0; token < call->n_vocab; token++) {
         double sum = 0;

@@ -64,8 +64,6 @@ void ref_select_top(const struct call_select *call);
 void ref_select_pack(const struct call_select *call);
 bool ref_select(const struct call_select *call);
 
-/* One row's logits, [V], unrounded. */
-void ref_head_logits(const struct call_head *call, int32_t row, double *logits);
 /* Both return false when memory for one row's logits is lacking. */
 bool ref_head(const struct call_head *call);
 bool ref_sample(const struct call_sample *call);

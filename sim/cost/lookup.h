@@ -60,9 +60,6 @@ void lookup_price_share(const struct lookup *lookup, const struct step_shape *sh
 void lookup_work(const struct lookup *lookup, const int64_t sym[SYM_COUNT], double n_steps,
                  struct op_work *out);
 
-/* The bound that the price's work comes closest to. */
-void lookup_settle(const struct lookup *lookup, struct op_price *price);
-
 /* Single queries in an attention kernel for variable lengths, as FlashAttention-2 serves them.
  *
  * One call takes a step's prefills and single queries together where there are both; where there

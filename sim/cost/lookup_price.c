@@ -6,7 +6,8 @@
 #include "sim/cost/roofline.h"
 #include "sim/model/ranks.h"
 
-void lookup_settle(const struct lookup *l, struct op_price *price) {
+/* The bound that the price's work comes closest to. */
+static void lookup_settle(const struct lookup *l, struct op_price *price) {
     double compute_ns = price->flops / l->of->gpu->peak_bf16_flops * 1e9;
     double memory_ns = price->bytes / l->of->gpu->peak_bandwidth * 1e9;
     double larger = compute_ns > memory_ns ? compute_ns : memory_ns;

@@ -53,7 +53,8 @@ static void drop_texts(struct kept *until) {
     }
 }
 
-bool catalogue_is_path(const char *name) {
+/* Whether a name is a path. */
+static bool catalogue_is_path(const char *name) {
     return strchr(name, '/') != NULL || name_ends(name, ".ini") || name_ends(name, ".json");
 }
 
@@ -99,8 +100,10 @@ static int take_entry(const struct catalogue *c, const struct config *config,
                      entry->value, err);
 }
 
-int catalogue_take(const struct catalogue *c, const struct config *config, void *thing,
-                   struct err *err) {
+/* Set a thing's values from a file, over what it holds already.
+ * ERR_USAGE with file and line for an unknown key or section, or a value out of its range. */
+static int catalogue_take(const struct catalogue *c, const struct config *config, void *thing,
+                          struct err *err) {
     for (size_t i = 0; i < config->n_entries; i++) {
         if (take_entry(c, config, &config->entries[i], thing, err) != 0) {
             return (int)err->kind;

@@ -55,15 +55,7 @@ int catalogue_check_name(const struct catalogue *catalogue, const char *name, st
  * read. The array is the catalogue's. */
 const void *const *catalogue_all(struct catalogue *catalogue, struct err *err);
 
-/* Set a thing's values from a file, over what it holds already.
- * ERR_USAGE with file and line for an unknown key or section, or a value out of its range. */
-int catalogue_take(const struct catalogue *catalogue, const struct config *config, void *thing,
-                   struct err *err);
-
 /* For read_foreign: a copy of a text that stays until the process ends. */
 const char *catalogue_keep_text(const char *text);
-
-/* Whether a name is a path. */
-bool catalogue_is_path(const char *name);
 
 #endif

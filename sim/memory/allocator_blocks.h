@@ -47,10 +47,6 @@ struct allocator {
 /* The index of the first block that is not below (bytes, address). */
 size_t block_list_find(const struct block_list *list, int64_t bytes, int64_t address);
 
-/* The part of a block of an expandable segment that is whole units of mapping: from `*address` on.
- */
-int64_t block_whole_units(const struct allocator_block *block, int64_t *address);
-
 /* Whether two segments share addresses. Expandable segments of different pools have nothing to do
  * with each other: their ranges here are longer than the real ones, which lie side by side. */
 bool segments_overlap(const struct segment *a, const struct segment *b);

@@ -195,7 +195,9 @@ static void merge_both(struct pool *pool, struct allocator_block *block) {
 
 /* ---- expandable segments ---- */
 
-int64_t block_whole_units(const struct allocator_block *block, int64_t *address) {
+/* The part of a block of an expandable segment that is whole units of mapping: from `*address` on.
+ */
+static int64_t block_whole_units(const struct allocator_block *block, int64_t *address) {
     int64_t unit = block->segment->unit_bytes, start = block->address - block->segment->address;
     int64_t first = ceil_div(start, unit), end = (start + block->bytes) / unit;
     *address = block->segment->address + first * unit;

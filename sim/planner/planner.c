@@ -57,7 +57,7 @@ const struct planner *planner_find(const char *name, struct err *err) {
     return NULL;
 }
 
-int64_t packing_lower_bound(const struct packing *packing) {
+static int64_t packing_lower_bound(const struct packing *packing) {
     int64_t most = 0;
     for (uint32_t i = 0; i < packing->n_buffers; i++) {
         /* The sum only grows where a buffer begins. */

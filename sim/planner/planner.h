@@ -107,8 +107,6 @@ static inline bool packing_live_together(const struct packing_buffer *a,
     return a->first_time <= b->last_time && b->first_time <= a->last_time;
 }
 
-int64_t packing_lower_bound(const struct packing *packing);
-
 /* No two live buffers overlap, every offset is aligned, the peak is the end of the last buffer and
  * not below the bounds. ERR_WORLD naming the buffers by index otherwise. */
 int plan_verify(const struct packing *packing, const struct plan *plan, struct err *err);

@@ -287,3 +287,14 @@ int lmax_find(const struct lmax_request *r, struct lmax *out, struct err *err) {
     }
     return out->longest.fits ? 0 : no_room(r, out, err);
 }
+
+int system_chunk_as_longest(struct system *s, struct err *err) {
+    const struct lmax_request request = {.system = s, .prompt_share = 0.5};
+    struct lmax lmax;
+    int status = lmax_find(&request, &lmax, err);
+    if (status == 0) {
+        s->chunks.search = CHUNK_SEARCH_ALWAYS;
+        memcpy(s->chunks.counts, lmax.longest.chunks, sizeof s->chunks.counts);
+    }
+    return status;
+}

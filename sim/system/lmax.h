@@ -89,4 +89,8 @@ void lmax_step(const struct lmax_request *request, uint32_t canvas_tokens, int64
  * ERR_USAGE for a system whose steps the asked allocator cannot model. */
 int lmax_find(const struct lmax_request *request, struct lmax *out, struct err *err);
 
+/* From now on every step comes in the chunks that the longest canvas with half of it prompt needs.
+ * ERR_WORLD where no canvas fits. */
+int system_chunk_as_longest(struct system *system, struct err *err);
+
 #endif

@@ -9,6 +9,7 @@
 #include "sim/base/num.h"
 #include "sim/cost/transfer.h"
 #include "sim/model/ranks.h"
+#include "sim/system/lmax.h"
 #include "sim/system/system_parts.h"
 #include "sim/system/system_step.h"
 
@@ -197,12 +198,6 @@ static void leave_out_layers(struct system *s) {
     s->model = is_divided ? &s->rank : &s->cut;
     s->left_out_bytes =
         (all_bytes - model_weights_bytes(s->model)) / BF16_BYTES * s->runtime.element_bytes;
-}
-
-int64_t system_reserve_bytes(const struct system *s) {
-    int64_t moe_bytes = s->model->experts > 0 ? s->settings.moe_reserve_bytes : 0;
-    return s->settings.reserve_bytes + moe_bytes + s->decoder_bytes + s->expected_bytes +
-           s->left_out_bytes;
 }
 
 static int take_budget(struct system *s, struct err *err) {

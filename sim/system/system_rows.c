@@ -55,3 +55,9 @@ void system_keep_places(struct system *s, struct graph_options *options) {
             s->model->hidden * s->runtime.element_bytes * count_places(&s->settings);
     }
 }
+
+int64_t system_reserve_bytes(const struct system *s) {
+    int64_t moe_bytes = s->model->experts > 0 ? s->settings.moe_reserve_bytes : 0;
+    return s->settings.reserve_bytes + moe_bytes + s->decoder_bytes + s->expected_bytes +
+           s->left_out_bytes;
+}

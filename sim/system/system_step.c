@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "sim/system/lmax.h"
-
 static double price_in_chunks(void *state, const struct step_shape *shape,
                               struct chunk_rows chunks) {
     struct step_price price;
@@ -22,17 +20,6 @@ struct chunk_rule system_chunk_rule(const struct system *s) {
         .price_ns = price_in_chunks,
         .state = s->cost,
     };
-}
-
-int system_chunk_as_longest(struct system *s, struct err *err) {
-    const struct lmax_request request = {.system = s, .prompt_share = 0.5};
-    struct lmax lmax;
-    int status = lmax_find(&request, &lmax, err);
-    if (status == 0) {
-        s->chunks.search = CHUNK_SEARCH_ALWAYS;
-        memcpy(s->chunks.counts, lmax.longest.chunks, sizeof s->chunks.counts);
-    }
-    return status;
 }
 
 static struct chunk_request request_of(const struct system *s, const struct step_shape *shape,

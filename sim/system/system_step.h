@@ -21,8 +21,4 @@ void system_price(const struct system *system, const struct step_shape *shape,
  * cost model must be open. */
 struct chunk_rule system_chunk_rule(const struct system *system);
 
-/* From now on every step comes in the chunks that the longest canvas with half of it prompt needs.
- * ERR_WORLD where no canvas fits. */
-int system_chunk_as_longest(struct system *system, struct err *err);
-
 #endif
