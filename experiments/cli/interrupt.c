@@ -1,16 +1,35 @@
 #include "experiments/cli/interrupt.h"
 
-static volatile sig_atomic_t is_interrupted;
+#include <stddef.h>
+
+#include "sim/base/output.h"
+
+static volatile sig_atomic_t is_caught, is_interrupted;
 
 static void on_signal(int signal_number) {
-    (void)signal_number;
-    is_interrupted = 1;
+    if (is_caught && !is_interrupted) {
+        is_interrupted = 1;
+        return;
+    }
+    output_abandon();
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+void interrupt_start(void) {
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        struct sigaction before, action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+        sigemptyset(&action.sa_mask);
+        sigaction(signals[i], NULL, &before);
+        if (before.sa_handler != SIG_IGN || signals[i] != SIGHUP) { /* nohup */
+            sigaction(signals[i], &action, NULL);
+        }
+    }
 }
 
 const volatile sig_atomic_t *interrupt_catch(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    interrupt_start();
+    is_caught = 1;
     return &is_interrupted;
 }

@@ -4,7 +4,11 @@
 
 #include <signal.h>
 
-/* From now on the first SIGINT or SIGTERM sets the flag; the second ends the program at once. */
+/* From now on SIGINT, SIGTERM and SIGHUP (but under nohup) remove unfinished files and end the
+ * program as they would have. */
+void interrupt_start(void);
+
+/* From now on the first of them sets the flag; the second ends the program at once. */
 const volatile sig_atomic_t *interrupt_catch(void);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "sim/base/err.h"
+#include "experiments/cli/interrupt.h"
 #include "sim/base/mem.h"
 
 static json_malloc_t json_memory;
@@ -45,6 +45,7 @@ void libraries_start(void) {
     if (nowhere >= 0) {
         close(nowhere);
     }
+    interrupt_start();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     json_free_t json_free;

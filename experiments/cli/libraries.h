@@ -3,8 +3,9 @@
 #define UNMASK_EXPERIMENTS_CLI_LIBRARIES_H
 
 /* Before anything else: the three standard streams are open, so that no file is taken for one;
- * closed pipes and full files show as failed writes; and the libraries that allocate (jansson,
- * SQLite, GSL) end the program where memory is out, as our own code does (sim/base/mem.h). */
+ * signals are handled (interrupt.h); closed pipes and full files show as failed writes; and the
+ * libraries that allocate (jansson, SQLite, GSL) end the program where memory is out, as our own
+ * code does (sim/base/mem.h). */
 void libraries_start(void);
 
 /* Ends the process with that status and none of the libraries' own endings: OpenBLAS waits there

@@ -5,6 +5,7 @@
 
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/base/utf8.h"
 
 enum { MOST_NAMES = 96 };
 
@@ -106,11 +107,33 @@ static int read_option(const struct option *const *groups, int argc, char *const
     return take(out, option, value, err) == 0 ? taken : 0;
 }
 
+/* What is typed becomes names in JSON, which is UTF-8, and in INI files, whose lines end; a prompt
+ * may have lines. */
+static int check_text(const char *text, bool is_prompt, struct err *err) {
+    size_t n = strlen(text);
+    for (size_t at = 0, length; at < n; at += length) {
+        bool is_valid;
+        length = utf8_next(text + at, n - at, &is_valid);
+        if (!is_valid || (!is_prompt && utf8_is_control(text + at))) {
+            return err_usage(err, "'%s': found %s, expected UTF-8 on one line", text,
+                             is_valid ? "a control character" : "what is no UTF-8");
+        }
+    }
+    return 0;
+}
+
 int options_read(const struct option *const *groups, int argc, char *const *argv, size_t max_words,
                  struct options *out, struct err *err) {
     ASSERT(max_words <= OPTIONS_MOST_WORDS);
     *out = (struct options){0};
     bool ended = false;
+    for (int i = 0; i < argc; i++) {
+        bool is_prompt = strncmp(argv[i], "--text=", strlen("--text=")) == 0 ||
+                         (i > 0 && strcmp(argv[i - 1], "--text") == 0);
+        if (check_text(argv[i], is_prompt, err) != 0) {
+            return err_status(err);
+        }
+    }
     for (int i = 0; i < argc;) {
         const char *arg = argv[i];
         if (!ended && strcmp(arg, "--") == 0) {

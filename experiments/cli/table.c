@@ -9,6 +9,7 @@
 #include "sim/base/err.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/utf8.h"
 
 struct cell {
     char *text;
@@ -68,7 +69,7 @@ static void add(struct table *table, const char *text, json_t *value) {
         table->cells = mem_resized(table->cells, table->room, sizeof *table->cells);
     }
     struct cell *cell = &table->cells[table->n_cells++];
-    cell->text = mem_text(text);
+    cell->text = table_plain(mem_text(text));
     cell->value = mem_given(value);
 }
 
@@ -141,6 +142,15 @@ static int width_of(const char *text) {
         width += ((unsigned char)*text & 0xc0) != 0x80;
     }
     return width;
+}
+
+char *table_plain(char *text) {
+    for (char *at = text; *at != '\0'; at++) {
+        if (*at != '\n' && utf8_is_control(at)) {
+            *at = '?';
+        }
+    }
+    return text;
 }
 
 static void print_cell(FILE *out, const char *text, int width, int to_right, int is_last) {

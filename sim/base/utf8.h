@@ -33,4 +33,11 @@ static inline size_t utf8_next(const char *text, size_t n, bool *is_valid) {
     return length;
 }
 
+/* Whether the character at `text` moves a terminal's cursor or worse: C0 and C1 controls, delete.
+ */
+static inline bool utf8_is_control(const char *text) {
+    const unsigned char *at = (const unsigned char *)text;
+    return at[0] < 0x20 || at[0] == 0x7f || (at[0] == 0xc2 && at[1] < 0xa0);
+}
+
 #endif

@@ -2,6 +2,7 @@
 
 #include <ini.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,8 @@ struct reader {
     int n_bad_bytes;     /* NULs: inih would take the line as ended */
     bool is_indented;    /* the last line: it goes on with the value of the one before it */
     struct config *config;
+    size_t *places, n_places; /* entries + 1 by the hash of section and key, so that each is
+                                 compared with few; a power of two */
     struct err *err;
 };
 
@@ -60,6 +63,43 @@ static void append(struct config_entry *entry, const char *value) {
     snprintf(entry->value + length, size - length, "\n%s", value);
 }
 
+static uint64_t hash_of(const char *section, const char *key) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (; *section != '\0'; section++) {
+        hash = (hash ^ (unsigned char)*section) * UINT64_C(0x100000001b3);
+    }
+    for (hash *= UINT64_C(0x100000001b3); *key != '\0'; key++) {
+        hash = (hash ^ (unsigned char)*key) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+/* Where the entry of that name is listed, or would be. */
+static size_t *place_of(const struct reader *reader, const char *section, const char *key) {
+    size_t at = hash_of(section, key) & (reader->n_places - 1);
+    for (;; at = (at + 1) & (reader->n_places - 1)) {
+        size_t *place = &reader->places[at];
+        const struct config_entry *entry = *place > 0 ? &reader->config->entries[*place - 1] : NULL;
+        if (entry == NULL ||
+            (strcmp(entry->section, section) == 0 && strcmp(entry->key, key) == 0)) {
+            return place;
+        }
+    }
+}
+
+static void list_anew(struct reader *reader) {
+    reader->n_places = 4 * (reader->config->n_entries + 16);
+    while ((reader->n_places & (reader->n_places - 1)) != 0) {
+        reader->n_places &= reader->n_places - 1;
+    }
+    free(reader->places);
+    reader->places = mem_zeroed(reader->n_places, sizeof *reader->places);
+    for (size_t i = 0; i < reader->config->n_entries; i++) {
+        const struct config_entry *entry = &reader->config->entries[i];
+        *place_of(reader, entry->section, entry->key) = i + 1;
+    }
+}
+
 /* inih's handler: 1 to go on, 0 to stop. */
 static int take_entry(void *user, const char *section, const char *key, const char *value) {
     struct reader *reader = user;
@@ -68,8 +108,12 @@ static int take_entry(void *user, const char *section, const char *key, const ch
         append(&config->entries[config->n_entries - 1], value);
         return 1;
     }
-    const struct config_entry *earlier = config_find(config, section, key);
-    if (earlier != NULL) {
+    if (2 * config->n_entries >= reader->n_places) {
+        list_anew(reader);
+    }
+    size_t *place = place_of(reader, section, key);
+    if (*place > 0) {
+        const struct config_entry *earlier = &config->entries[*place - 1];
         err_usage(reader->err, "%s:%d: '%s' is set twice in [%s], first on line %d", config->path,
                   reader->line, key, section, earlier->line);
         return 0;
@@ -80,16 +124,19 @@ static int take_entry(void *user, const char *section, const char *key, const ch
     }
     config->entries[config->n_entries++] = (struct config_entry){
         mem_text(section), mem_text(key), mem_text(value), reader->line, NULL};
+    *place = config->n_entries;
     return 1;
 }
 
-/* The first line that is no UTF-8; 0: all are. Values become names in JSON, which is that. */
+/* The first line that is no UTF-8 or has control characters; 0: none is. Values become names in
+ * JSON, which is that. */
 static int find_foreign_line(const char *text, size_t size) {
     int line = 1;
     for (size_t at = 0; at < size;) {
         bool is_valid;
         size_t length = utf8_next(text + at, size - at, &is_valid);
-        if (!is_valid) {
+        bool is_blank = text[at] == '\t' || text[at] == '\n' || text[at] == '\r';
+        if (!is_valid || (text[at] != '\0' && utf8_is_control(text + at) && !is_blank)) {
             return line;
         }
         line += text[at] == '\n';
@@ -103,13 +150,15 @@ int config_parse(const char *path, const char *text, size_t size, struct config 
     *out = (struct config){.path = mem_text(path)};
     struct reader reader = {.text = text, .left = size, .config = out, .err = err};
     int bad_line = ini_parse_stream(next_line, &reader, take_entry, &reader);
+    free(reader.places);
     int foreign_line = find_foreign_line(text, size);
     if (reader.long_line != 0) {
         err_usage(err, "%s:%d: the line is longer than 199 bytes", path, reader.long_line);
     } else if (reader.n_bad_bytes != 0) {
         err_usage(err, "%s: the file holds NUL bytes: expected an INI text file", path);
     } else if (foreign_line != 0) {
-        err_usage(err, "%s:%d: expected text in UTF-8", path, foreign_line);
+        err_usage(err, "%s:%d: expected text in UTF-8 without control characters", path,
+                  foreign_line);
     } else if (bad_line != 0) {
         err_usage(err, "%s:%d: expected [section] or key = value", path, bad_line);
     }
