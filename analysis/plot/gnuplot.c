@@ -1,13 +1,17 @@
 #include "analysis/plot/gnuplot.h"
 
 #include <errno.h>
-#include <spawn.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-extern char **environ;
+#include "sim/base/monotonic.h"
+
+enum { MOST_SECONDS = 120, STATUS_UNSTARTED = 126, STATUS_ABSENT = 127 };
 
 void gnuplot_quote(FILE *script, const char *text) {
     fputc('\'', script);
@@ -18,6 +22,11 @@ void gnuplot_quote(FILE *script, const char *text) {
         fputc((unsigned char)*c < 0x20 ? ' ' : *c, script);
     }
     fputc('\'', script);
+}
+
+static const char *gnuplot_beside(const char *path, char beside[GNUPLOT_PATH_CHARS]) {
+    snprintf(beside, GNUPLOT_PATH_CHARS, "%s.part", path);
+    return beside;
 }
 
 void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
@@ -41,8 +50,9 @@ void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format form
                 width / 96.0, height / 96.0);
         break;
     }
+    char beside[GNUPLOT_PATH_CHARS];
     fputs("set output ", script);
-    gnuplot_quote(script, path);
+    gnuplot_quote(script, gnuplot_beside(path, beside));
     fputc('\n', script);
 }
 
@@ -66,20 +76,40 @@ static void find_complaint(FILE *complaints, char *out, size_t size) {
     }
 }
 
-static int start(int script, int complaints, pid_t *child) {
-    posix_spawn_file_actions_t actions;
-    int rc = posix_spawn_file_actions_init(&actions);
-    if (rc != 0) {
-        return rc;
+/* The child, which ends with us; -1: none could be had. */
+static pid_t start(int script, int complaints) {
+    pid_t child = fork();
+    if (child != 0) {
+        return child;
     }
-    posix_spawn_file_actions_adddup2(&actions, script, STDIN_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", 1, 0);
-    posix_spawn_file_actions_adddup2(&actions, complaints, STDERR_FILENO);
-    char name[] = "gnuplot", defaults[] = "-d";
-    char *const arguments[] = {name, defaults, NULL};
-    rc = posix_spawnp(child, name, &actions, NULL, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    return rc;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
+    int nowhere = open("/dev/null", O_WRONLY);
+    if (nowhere >= 0 && dup2(script, STDIN_FILENO) >= 0 && dup2(nowhere, STDOUT_FILENO) >= 0 &&
+        dup2(complaints, STDERR_FILENO) >= 0) {
+        execlp("gnuplot", "gnuplot", "-d", (char *)NULL);
+    }
+    _exit(errno == ENOENT ? STATUS_ABSENT : STATUS_UNSTARTED);
+}
+
+/* How the child ended; it is killed after MOST_SECONDS, and false returned. */
+static bool await(pid_t child, int *status) {
+    const struct timespec pause = {.tv_nsec = 2000000};
+    const int64_t end_ns = monotonic_ns() + MOST_SECONDS * INT64_C(1000000000);
+    for (;;) {
+        pid_t ended = waitpid(child, status, WNOHANG);
+        if (ended != 0 && !(ended < 0 && errno == EINTR)) {
+            return true;
+        }
+        if (monotonic_ns() > end_ns) {
+            kill(child, SIGKILL);
+            while (waitpid(child, status, 0) < 0 && errno == EINTR) {
+            }
+            return false;
+        }
+        nanosleep(&pause, NULL);
+    }
 }
 
 int gnuplot_run(FILE *script, struct err *err) {
@@ -91,19 +121,15 @@ int gnuplot_run(FILE *script, struct err *err) {
     if (complaints == NULL) {
         return err_world(err, "cannot make a temporary file for gnuplot: %s", strerror(errno));
     }
-    pid_t child;
-    int rc = start(fileno(script), fileno(complaints), &child);
-    int status = 0;
-    if (rc == 0) {
-        while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-        }
-    }
-    int failed = 0;
-    if (rc == ENOENT) {
+    pid_t child = start(fileno(script), fileno(complaints));
+    int status = 0, failed = 0;
+    if (child < 0) {
+        failed = err_world(err, "cannot start gnuplot: %s", strerror(errno));
+    } else if (!await(child, &status)) {
+        failed = err_world(err, "gnuplot did not end within %d s and was stopped", MOST_SECONDS);
+    } else if (WIFEXITED(status) && WEXITSTATUS(status) == STATUS_ABSENT) {
         failed = err_world(err, "gnuplot is not in PATH: install the package gnuplot-nox (or "
                                 "gnuplot) to draw figures");
-    } else if (rc != 0) {
-        failed = err_world(err, "cannot start gnuplot: %s", strerror(rc));
     } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         char complaint[512];
         find_complaint(complaints, complaint, sizeof complaint);
@@ -113,12 +139,20 @@ int gnuplot_run(FILE *script, struct err *err) {
     return failed;
 }
 
-int gnuplot_check_output(const char *stem, const char *suffix, struct err *err) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s%s", stem, suffix);
-    struct stat status;
-    if (stat(path, &status) != 0 || status.st_size == 0) {
-        return err_world(err, "gnuplot did not write '%s': is the disk full?", path);
+int gnuplot_settle(const char *path, enum gnuplot_format format, bool keeps, struct err *err) {
+    static const char *const ends[] = {
+        [GNUPLOT_SVG] = "</svg>", [GNUPLOT_PNG] = "IEND", [GNUPLOT_PDF] = "%%EOF"};
+    char beside[GNUPLOT_PATH_CHARS], tail[32] = "";
+    FILE *file = fopen(gnuplot_beside(path, beside), "rb");
+    bool is_whole = file != NULL && keeps && fseek(file, 1 - (long)sizeof tail, SEEK_END) == 0;
+    size_t n = is_whole ? fread(tail, 1, sizeof tail - 1, file) : 0;
+    is_whole = is_whole && memmem(tail, n, ends[format], strlen(ends[format])) != NULL;
+    if (file != NULL) {
+        fclose(file);
     }
-    return 0;
+    if (is_whole && rename(beside, path) == 0) {
+        return 0;
+    }
+    unlink(beside);
+    return keeps ? err_world(err, "gnuplot did not write '%s': is the disk full?", path) : 0;
 }

@@ -13,15 +13,18 @@ void gnuplot_quote(FILE *script, const char *text);
 
 enum gnuplot_format { GNUPLOT_SVG, GNUPLOT_PNG, GNUPLOT_PDF };
 
-/* The terminal and the file behind it. Width and height are pixels of an SVG; a PNG has twice as
- * many, a PDF an inch for every 96. */
+enum { GNUPLOT_PATH_CHARS = 4096 + 16 };
+
+/* The terminal and the file behind it, written beside `path` until gnuplot_settle. Width and height
+ * are pixels of an SVG; a PNG has twice as many, a PDF an inch for every 96. */
 void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
                         int height);
 
-/* Runs the whole of `script`, a seekable stream, which stays the caller's. */
+/* Runs the whole of `script`, a seekable stream, which stays the caller's. A gnuplot that hangs is
+ * stopped after two minutes, and ends with us. */
 int gnuplot_run(FILE *script, struct err *err);
 
-/* An error unless STEM+SUFFIX exists and is not empty. */
-int gnuplot_check_output(const char *stem, const char *suffix, struct err *err);
+/* Puts the file in its place where `keeps` and it is whole, an error else; removes it otherwise. */
+int gnuplot_settle(const char *path, enum gnuplot_format format, bool keeps, struct err *err);
 
 #endif

@@ -544,9 +544,12 @@ static int draw(const struct layout *layout, const char *stem, unsigned formats,
     }
     int failed = gnuplot_run(script, err);
     fclose(script);
-    for (int i = 0; i < N_FORMATS && failed == 0; i++) {
+    for (int i = 0; i < N_FORMATS; i++) {
         if ((formats & flags[i]) != 0) {
-            failed = gnuplot_check_output(stem, suffixes[i], err);
+            char path[GNUPLOT_PATH_CHARS - 8];
+            snprintf(path, sizeof path, "%s%s", stem, suffixes[i]);
+            int lost = gnuplot_settle(path, (enum gnuplot_format)i, failed == 0, err);
+            failed = failed != 0 ? failed : lost;
         }
     }
     return failed;

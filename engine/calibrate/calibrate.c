@@ -16,6 +16,7 @@
 #include "engine/calibrate/quantile.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/output.h"
 #include "sim/model/ranks.h"
 
 /* Device time for one sample of a point. Light points are short enough for many plays; heavy ones
@@ -364,20 +365,17 @@ static int read_back(struct calibration *c, struct err *err) {
 
 /* Whole or not at all: written beside, then renamed. */
 static int write_file(const struct calibration *c, struct err *err) {
-    char temporary[1024];
-    snprintf(temporary, sizeof temporary, "%s.new", c->request->path);
-    FILE *file = fopen(temporary, "w");
-    if (file == NULL) {
-        return err_world(err, "cannot write %s: %s", temporary, strerror(errno));
+    struct output out;
+    if (output_open(c->request->path, &out, err) != 0) {
+        return err_status(err);
     }
     char *text = profile_text(c, true);
-    bool fine = profile_put(text, file) == 0 && fsync(fileno(file)) == 0;
-    fine = fclose(file) == 0 && fine;
+    bool fine = profile_put(text, out.file) == 0 && fsync(fileno(out.file)) == 0;
+    int cause = errno;
     free(text);
-    if (!fine || rename(temporary, c->request->path) != 0) {
-        int status = err_world(err, "cannot write %s: %s", c->request->path, strerror(errno));
-        unlink(temporary);
-        return status;
+    if (output_close(&out, fine, err) != 0 || !fine) {
+        err_world(err, "cannot write %s: %s", c->request->path, strerror(cause));
+        return err_status(err);
     }
     unlink(c->samples.path);
     return 0;

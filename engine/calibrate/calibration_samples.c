@@ -7,12 +7,14 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 
-enum { LINE_CHARS = 512 };
+#define MARK " #"
+enum { LINE_CHARS = 512, CHECK_DIGITS = 8 };
 static const char head[] = "# a calibration in progress: ";
 
 static int cannot(const struct calibration_samples *samples, const char *what, struct err *err) {
@@ -52,7 +54,29 @@ static bool take_line(struct calibration_samples *samples, char *line, size_t *p
     return true;
 }
 
-/* Reads what stands there; `end` is where the last whole line ends. */
+/* FNV-1a, behind every sample: a power cut may leave anything. */
+static uint32_t check_of(const char *text) {
+    uint32_t check = UINT32_C(0x811c9dc5);
+    for (; *text != '\0'; text++) {
+        check = (check ^ (unsigned char)*text) * UINT32_C(0x01000193);
+    }
+    return check;
+}
+
+/* Takes the check off the line's end; false where it is another's. Lines of versions before it have
+ * none. */
+static bool take_check(char *line) {
+    char *mark = strstr(line, MARK), *end;
+    if (mark == NULL) {
+        return true;
+    }
+    *mark = '\0';
+    mark += strlen(MARK);
+    unsigned long check = strtoul(mark, &end, 16);
+    return end == mark + CHECK_DIGITS && *end == '\0' && check == check_of(line);
+}
+
+/* Reads what stands there; `end` is where the last whole and sound line ends. */
 static int read_samples(struct calibration_samples *samples, FILE *file, const char *subject,
                         long *end, struct err *err) {
     char line[LINE_CHARS];
@@ -64,6 +88,9 @@ static int read_samples(struct calibration_samples *samples, FILE *file, const c
             break;
         }
         line[length - 1] = '\0';
+        if (!take_check(line)) {
+            break;
+        }
         if (number == 1 &&
             (strncmp(line, head, strlen(head)) != 0 || strcmp(line + strlen(head), subject) != 0)) {
             return err_usage(err,
@@ -82,19 +109,23 @@ static int read_samples(struct calibration_samples *samples, FILE *file, const c
 
 static int open_file(struct calibration_samples *samples, const char *subject, struct err *err) {
     long end = 0;
-    FILE *file = fopen(samples->path, "r");
-    if (file != NULL) {
-        int status = read_samples(samples, file, subject, &end, err);
-        fclose(file);
-        if (status != 0) {
-            return status;
-        }
-    }
-    if (file != NULL && truncate(samples->path, end) != 0) {
+    samples->file = fopen(samples->path, "a+");
+    if (samples->file == NULL) {
         return cannot(samples, "write", err);
     }
-    samples->file = fopen(samples->path, "a");
-    if (samples->file == NULL ||
+    if (flock(fileno(samples->file), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        return err_world(err,
+                         "%s is being written by another calibration: two at once would time each "
+                         "other",
+                         samples->path);
+    }
+    rewind(samples->file);
+    int status = read_samples(samples, samples->file, subject, &end, err);
+    if (status != 0) {
+        return status;
+    }
+    if (fflush(samples->file) != 0 || ftruncate(fileno(samples->file), end) != 0 ||
+        fseek(samples->file, 0, SEEK_END) != 0 ||
         (end == 0 && fprintf(samples->file, "%s%s\n", head, subject) < 0) ||
         fflush(samples->file) != 0) {
         return cannot(samples, "write", err);
@@ -128,13 +159,14 @@ void samples_close(struct calibration_samples *samples) {
 
 int samples_append(struct calibration_samples *samples, uint32_t round, size_t first, size_t last,
                    struct err *err) {
-    char text[POINT_TEXT_CHARS];
+    char text[POINT_TEXT_CHARS], line[LINE_CHARS];
     bool fine = true;
     for (size_t i = first; fine && i < last; i++) {
         double us = *samples_at(samples, round, i);
-        fine =
-            isnan(us) || fprintf(samples->file, "%" PRIu32 " %s,%.6g\n", round,
-                                 calibration_point_text(&samples->grid->points[i], text), us) > 0;
+        snprintf(line, sizeof line, "%" PRIu32 " %s,%.6g", round,
+                 calibration_point_text(&samples->grid->points[i], text), us);
+        fine = isnan(us) || fprintf(samples->file, "%s" MARK "%0*" PRIx32 "\n", line, CHECK_DIGITS,
+                                    check_of(line)) > 0;
     }
     fine = fine && fflush(samples->file) == 0 && fsync(fileno(samples->file)) == 0;
     return fine ? 0 : cannot(samples, "write", err);

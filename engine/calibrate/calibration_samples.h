@@ -2,8 +2,9 @@
  * and the file that keeps them until the profile is whole.
  *
  * That file, FILE.partial, begins with a line that says what is being calibrated; samples are
- * appended group by group and synced, so that an interrupt, or a machine that goes away, costs one
- * group. A last line without its end is cut off. */
+ * appended group by group, with a check of each line, and synced, so that an interrupt, or a
+ * machine that goes away, costs one group: from the first line without its end, or whose check is
+ * another's, the file is cut off. Who has it open has it locked. */
 #ifndef UNMASK_ENGINE_CALIBRATE_CALIBRATION_SAMPLES_H
 #define UNMASK_ENGINE_CALIBRATE_CALIBRATION_SAMPLES_H
 
@@ -22,7 +23,7 @@ struct calibration_samples {
 };
 
 /* Open or begin the file at `path`. `subject`, one line, must be the one it began with: ERR_USAGE
- * else. ERR_WORLD with the line when it is damaged. */
+ * else. ERR_WORLD with the line when it is no sample, or while another calibration has it. */
 int samples_open(struct calibration_samples *samples, const struct calibration_grid *grid,
                  const char *path, const char *subject, struct err *err);
 void samples_close(struct calibration_samples *samples);

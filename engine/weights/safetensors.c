@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/weights/truncated.h"
 #include "kernels/bf16.h"
 #include "sim/base/mem.h"
 #include "sim/input/inputs.h"
@@ -303,6 +304,7 @@ static int map_file(struct stored_file *file, struct err *err) {
     }
     file->map = map;
     file->size_bytes = (size_t)facts.st_size;
+    truncated_watch(file->path, map, file->size_bytes);
     return 0;
 }
 
@@ -474,6 +476,7 @@ void safetensors_close(struct safetensors *file) {
     free(file->tensors);
     for (size_t i = 0; i < file->n_files; i++) {
         if (file->files[i].map != NULL) {
+            truncated_forget(file->files[i].map);
             munmap(file->files[i].map, file->files[i].size_bytes);
         }
         free(file->files[i].path);

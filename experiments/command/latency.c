@@ -17,6 +17,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
+#include "sim/base/output.h"
 #include "sim/system/system_step.h"
 
 static const struct option own_options[] = {
@@ -342,15 +343,13 @@ static int show_all(const struct options *options, const struct question *q, FIL
 static int run(const struct options *options, struct err *err) {
     struct question *q = mem_zeroed(1, sizeof *q);
     const char *path = options_text(options, "csv");
-    FILE *csv = NULL;
+    struct output csv = {.file = NULL};
     int status = read_question(options, q, err);
-    if (status == 0 && path != NULL) {
-        csv = fopen(path, "w");
-        status = csv != NULL ? 0 : err_world(err, "cannot write %s", path);
-    }
-    status = status == 0 ? show_all(options, q, csv, err) : status;
-    if (csv != NULL && fclose(csv) != 0 && status == 0) {
-        status = err_world(err, "cannot write %s", path);
+    status = status == 0 && path != NULL ? output_open(path, &csv, err) : status;
+    status = status == 0 ? show_all(options, q, csv.file, err) : status;
+    if (csv.file != NULL) {
+        int lost = output_close(&csv, status == 0, err);
+        status = status != 0 ? status : lost;
     }
     free(q);
     return status;

@@ -9,6 +9,7 @@
 #include "engine/text/answer.h"
 #include "engine/weights/weights.h"
 #include "sim/base/mem.h"
+#include "sim/base/output.h"
 #include "sim/input/text.h"
 
 enum { MOST_REFERENCE_BYTES = 1 << 28 };
@@ -337,21 +338,18 @@ json_t *questions_json(const struct questions *q, size_t number) {
 }
 
 int questions_write(const struct questions *q, const char *path, struct err *err) {
-    FILE *file = fopen(path, "w");
-    if (file == NULL) {
-        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    struct output out;
+    if (output_open(path, &out, err) != 0) {
+        return err_status(err);
     }
     for (size_t i = 0; i < q->n; i++) {
         if (q->items[i].is_served) {
             json_t *object = questions_json(q, i);
             char *text = summary_json_text(object, 0);
-            fprintf(file, "%s\n", text != NULL ? text : "");
+            fprintf(out.file, "%s\n", text != NULL ? text : "");
             free(text);
             json_decref(object);
         }
     }
-    bool failed = ferror(file) != 0;
-    return fclose(file) != 0 || failed
-               ? err_world(err, "cannot write '%s': %s", path, strerror(errno))
-               : 0;
+    return output_close(&out, true, err);
 }

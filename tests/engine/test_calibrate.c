@@ -650,9 +650,25 @@ TEST(a_torn_last_line_is_cut_off) {
     ck_assert_int_eq(samples_append(&samples, 0, 0, 1, &err), 0);
     samples_close(&samples);
     char *text = scratch_read(path), first[POINT_TEXT_CHARS], expected[512];
-    snprintf(expected, sizeof expected, SAMPLES_HEAD "0 gemm,32,768,256,10\n0 %s,5\n",
-             calibration_point_text(&grid.points[0], first));
-    ck_assert_str_eq(text, expected);
+    int n = snprintf(expected, sizeof expected, SAMPLES_HEAD "0 gemm,32,768,256,10\n0 %s,5 #",
+                     calibration_point_text(&grid.points[0], first));
+    ck_assert_int_eq(strncmp(text, expected, (size_t)n), 0);
+    ck_assert_uint_eq(strlen(text),
+                      (size_t)n + 9); /* eight digits of a check, and the line's end */
+    /* What has another's check is cut off with all behind it. */
+    char *digit = strstr(text, ",5 #") + 1;
+    *digit = '6';
+    ck_assert_int_eq(samples_of(&samples, &grid, text, &err), 0);
+    ck_assert_uint_eq(samples.n_found, 1);
+    samples_close(&samples);
+    *digit = '5';
+    ck_assert_int_eq(samples_of(&samples, &grid, text, &err), 0);
+    ck_assert_uint_eq(samples.n_found, 2);
+    /* Two at once would time each other. */
+    struct calibration_samples second;
+    ck_assert_int_eq(samples_open(&second, &grid, path, "a test", &err), ERR_WORLD);
+    ck_assert_msg(strstr(err.text, "another calibration") != NULL, "%s", err.text);
+    samples_close(&samples);
     free(text);
     calibration_grid_close(&grid);
 }

@@ -1,11 +1,15 @@
 /* Safetensors files and their defects, checkpoints, random weights. */
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "engine/weights/checkpoint.h"
 #include "engine/weights/safetensors.h"
+#include "engine/weights/truncated.h"
 #include "kernels/bf16.h"
 #include "kernels/rules/keyed.h"
 #include "sim/base/rng.h"
@@ -899,6 +903,26 @@ TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
     ASSERT_SAYS(err.text, "model 'llada-moe-test' chooses 2 of 512 experts in 0 groups; the "
                           "engine runs at most 16 of 256 in 32");
     close_devices();
+}
+
+TEST(a_file_that_becomes_shorter_while_it_is_read_ends_the_program_with_status_1) {
+    char bytes[8192];
+    memset(bytes, 'x', sizeof bytes - 1);
+    bytes[sizeof bytes - 1] = '\0';
+    const char *path = scratch_write("shorter", bytes);
+    int file = open(path, O_RDWR);
+    const volatile char *map = mmap(NULL, sizeof bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    ck_assert_ptr_ne((void *)(uintptr_t)map, MAP_FAILED);
+    pid_t child = fork();
+    if (child == 0) {
+        truncated_watch(path, (const void *)(uintptr_t)map, sizeof bytes);
+        _exit(ftruncate(file, 0) == 0 && map[4096] == 'x' ? 2 : 3);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(WIFEXITED(status) ? WEXITSTATUS(status) : 128, 1);
+    munmap((void *)(uintptr_t)map, sizeof bytes);
+    close(file);
 }
 
 SUITE("weights")

@@ -20,10 +20,14 @@ struct output {
 
 /* How the child differs from the parent. */
 struct child {
-    const char *data;         /* UNMASK_DATA, or NULL */
-    const char *stdout_path;  /* standard output goes there, not to `out` */
-    rlim_t max_file_bytes;    /* 0: no limit */
-    unsigned interrupt_after; /* microseconds until SIGINT, times what time limits are; 0: never */
+    const char *data;        /* UNMASK_DATA, or NULL */
+    const char *stdout_path; /* standard output goes there, not to `out` */
+    rlim_t max_file_bytes;   /* 0: no limit */
+    rlim_t max_memory_bytes; /* of addresses; 0: no limit */
+    bool closes_stderr;
+    unsigned
+        interrupt_after; /* microseconds until a signal, times what time limits are; 0: never */
+    int signal;          /* which; 0: SIGINT */
 };
 
 static inline char *cli_read(FILE *file) {
@@ -40,11 +44,19 @@ static inline void cli_become(const struct child *child, char **argv, int out, i
         struct rlimit limit = {child->max_file_bytes, child->max_file_bytes};
         setrlimit(RLIMIT_FSIZE, &limit);
     }
+    if (child->max_memory_bytes > 0) {
+        struct rlimit limit = {child->max_memory_bytes, child->max_memory_bytes};
+        setrlimit(RLIMIT_AS, &limit);
+    }
     if (child->stdout_path != NULL) {
         out = open(child->stdout_path, O_WRONLY);
     }
     dup2(out, STDOUT_FILENO);
-    dup2(err, STDERR_FILENO);
+    if (child->closes_stderr) {
+        close(STDERR_FILENO);
+    } else {
+        dup2(err, STDERR_FILENO);
+    }
     execv(program != NULL ? program : "build/unmask", argv);
     _exit(127);
 }
@@ -69,7 +81,7 @@ static inline struct output cli_run(const struct child *child, const char *const
         for (int i = 0; i < (factor > 1 ? factor : 1); i++) {
             usleep(child->interrupt_after);
         }
-        kill(pid, SIGINT);
+        kill(pid, child->signal > 0 ? child->signal : SIGINT);
     }
     int status;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);

@@ -1,0 +1,128 @@
+/* One answer to every error: what a file, a flag, a signal or a want of memory causes ends in one
+ * sentence and status 1 or 2. */
+#include <jansson.h>
+
+#include "tests/support/cli.h"
+
+#define DEVICE "/dev/zero"
+
+TEST(settings_that_make_no_sound_step_are_refused) {
+    REFUSES(2,
+            "no step of model llada-8b can be made with these settings: tensor 'logits' has 0 "
+            "bytes a row",
+            "explain", "--set", "runtime.logits_bytes=0");
+    struct output output = CLI("run", "--system", "focus", "--set", "layers=1");
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "no step of model sdar-8b"));
+    output_free(&output);
+}
+
+TEST(another_systems_steps_have_no_price) {
+    struct output output =
+        CLI("profile", "accuracy", "--gpu", "h200", "--system", "focus", "--steps",
+            "experiments/gpu/results/2026-11-22-h200-mixtures/llada-moe-steps.csv");
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_ptr_nonnull(strstr(output.err, "the steps are another system's"));
+    output_free(&output);
+}
+
+/* Every time of the profile is ten days. */
+TEST(times_beyond_what_a_clock_counts_are_refused) {
+    char *profile = scratch_read("kernels/profiles/l40s.csv"), *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    for (char *rest = profile, *line; (line = strsep(&rest, "\n")) != NULL && rest != NULL;) {
+        char *last = strrchr(line, ',');
+        bool is_row = line[0] != '#' && last != NULL;
+        fprintf(out, "%.*s%s\n", is_row ? (int)(last - line) : (int)strlen(line), line,
+                is_row ? ",1e12" : "");
+    }
+    fclose(out);
+    struct output output =
+        CLI("run", "--gpu", "l40s", "--profile", scratch_write("slow.csv", text));
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_msg(strstr(output.err, "beyond the 146 years") != NULL, "%s", output.err);
+    output_free(&output);
+    free(text);
+    free(profile);
+}
+
+TEST(an_endless_file_is_refused_at_once) {
+    static const char *const commands[][7] = {
+        {"run", "--systems", DEVICE},
+        {"run", "--profile", DEVICE},
+        {"run", "--workload", DEVICE},
+        {"run", "--trace", DEVICE},
+        {"run", "--decode", DEVICE},
+        {"sweep", DEVICE},
+        {"figure", DEVICE},
+        {"plan", "--instance", DEVICE},
+        {"server", "compare", DEVICE},
+        {"replay", "--run", "1", "--db", DEVICE},
+        {"profile", "accuracy", "--gpu", "h200", "--steps", DEVICE},
+        {"generate", "--backend", "cpu", "--model", "llada-tiny", "--ids-file=" DEVICE},
+        {"generate", "--backend", "cpu", "--model", "llada-tiny", "--prompts=" DEVICE},
+        {"run", "--model", DEVICE},
+    };
+    const struct child child = {.max_file_bytes = 1 << 20};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        const char *words[8] = {NULL};
+        memcpy(words, commands[i], sizeof commands[i]);
+        struct output output = cli_run(&child, words);
+        ck_assert_msg(output.status == 1 || output.status == 2, "%s: %d %s", words[0],
+                      output.status, output.err);
+        ck_assert_msg(strstr(output.err, "internal error") == NULL &&
+                          strstr(output.err, "out of memory") == NULL,
+                      "%s", output.err);
+        output_free(&output);
+    }
+}
+
+TEST(words_are_utf8_on_one_line) {
+    REFUSES(2, "'a?b': found a control character, expected UTF-8 on one line", "run", "--trace",
+            "a\nb");
+    struct output output = CLI("run", "--trace", "a\xff");
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "what is no UTF-8"));
+    output_free(&output);
+    const char *path = scratch_write("escape.ini", "[run]\nx = a\x1b[31m\n");
+    char sentence[512];
+    snprintf(sentence, sizeof sentence, "%s:2: expected text in UTF-8 without control characters",
+             path);
+    REFUSES(2, sentence, "run", "--systems", path);
+}
+
+TEST(a_closed_stream_is_no_file) {
+    const char *path = scratch_path("timeline.json");
+    const struct child child = {.closes_stderr = true};
+    free(cli_text(CLI_AS(&child, "run", "--requests", "3", "--timeline", path)));
+    char *text = scratch_read(path);
+    json_t *timeline = json_loads(text, 0, NULL);
+    ck_assert_msg(timeline != NULL, "%.200s", text);
+    json_decref(timeline);
+    free(text);
+}
+
+TEST(a_hang_up_ends_a_run_as_an_interrupt_does) {
+    const struct child child = {.interrupt_after = 1500000, .signal = SIGHUP};
+    struct output output = CLI_AS(&child, "run", "--requests", "100000000");
+    ck_assert_msg(output.status == 1, "%d %s", output.status, output.err);
+    ck_assert_ptr_nonnull(strstr(output.out, "interrupted"));
+    output_free(&output);
+}
+
+#ifndef __SANITIZE_ADDRESS__ /* which wants all addresses */
+/* Below some limit the libraries cannot be loaded (127), above some there is enough. */
+TEST(out_of_memory_is_one_sentence) {
+    for (rlim_t mib = 60; mib <= 240; mib += 20) {
+        const struct child child = {.max_memory_bytes = mib << 20};
+        struct output output = CLI_AS(&child, "run", "--requests", "20");
+        bool said = strstr(output.err, "unmask: out of memory") != NULL;
+        ck_assert_msg(output.status == 0 || output.status == 127 || (output.status == 1 && said),
+                      "%d %s", output.status, output.err);
+        output_free(&output);
+    }
+}
+#endif
+
+SUITE("errors")
