@@ -31,8 +31,16 @@ struct trace_row {
     bool failed;            /* a failed request, to be skipped and counted */
 };
 
-/* Where a file's header puts the columns; CSV only. */
+/* Prefixes that were seen: a set of their ids. */
+struct seen {
+    uint64_t *ids; /* a hash table of `room` places, 0: free */
+    size_t n, room;
+};
+
+/* Where a file's header puts the columns, of CSV; and what earlier rows had, of formats with
+ * hash_ids. */
 struct layout {
+    struct seen *seen;
     int n_columns;
     int position[N_NAMED_COLUMNS]; /* -1 where the file has no such column */
     int must_position[MAX_MUSTS];
@@ -55,6 +63,8 @@ struct format {
     const char *columns[N_NAMED_COLUMNS]; /* NULL: none (from the tenant on: optional) */
     int64_t unit_ns;                      /* of the time column; 0 for calendar dates */
     bool zero_output_is_failure;
+    bool needs_all;       /* columns from the tenant on, too */
+    uint32_t hash_tokens; /* JSON lines: each of the key hash_ids is so many tokens; 0: has none */
     /* Columns that must hold one value, because others would mean another load. */
     struct {
         const char *column, *value;
@@ -63,7 +73,15 @@ struct format {
 
 extern const struct family family_csv, family_jsonl, family_prompts;
 
-/* Checks that both families share: token counts are at least 1, or the request failed. */
+/* A format from "time=NAME:UNIT,input=NAME,output=NAME,..." (reader.h), of JSON lines or CSV; the
+ * caller frees its names with format_forget. */
+int format_from_columns(const char *columns, bool is_json, struct format *out, struct err *err);
+void format_forget(struct format *format);
+
+/* Checks that both families share: an answer is within its output and a shared prefix within its
+ * prompt; token counts are at least 1, or the request failed. */
+int format_check_parts(const struct line *line, const struct trace_row *row, bool has_answer,
+                       struct err *err);
 int format_check_tokens(const struct format *format, const struct line *line, struct trace_row *row,
                         struct err *err);
 

@@ -56,7 +56,7 @@ static bool csv_opens(const struct format *format, const struct line *first,
     for (int i = 0; i < N_NAMED_COLUMNS; i++) {
         const char *name = format->columns[i];
         layout->position[i] = name != NULL ? find_column(&fields, name) : -1;
-        if (name != NULL && layout->position[i] < 0 && i < COLUMN_TENANT) {
+        if (name != NULL && layout->position[i] < 0 && (i < COLUMN_TENANT || format->needs_all)) {
             return false;
         }
     }
@@ -127,19 +127,8 @@ static int csv_parse(const struct format *format, const struct layout *layout,
                 read_count(format, layout, line, &fields, (enum column)column, counts[column], err);
         }
     }
-    bool has_answer = layout->position[COLUMN_ANSWER] >= 0;
-    if (status == 0 && has_answer &&
-        (row->answer_tokens == 0 || row->answer_tokens > row->output_tokens)) {
-        return err_world(err,
-                         "%s:%" PRIu64 ": found %" PRIu32
-                         " answer_tokens, expected 1 to the output's %" PRIu32,
-                         line->path, line->number, row->answer_tokens, row->output_tokens);
-    }
-    if (status == 0 && row->prefix_tokens > row->input_tokens) {
-        return err_world(err,
-                         "%s:%" PRIu64 ": found %" PRIu32 " prefix_tokens, expected at most the "
-                         "prompt's %" PRIu32,
-                         line->path, line->number, row->prefix_tokens, row->input_tokens);
+    if (status == 0) {
+        status = format_check_parts(line, row, layout->position[COLUMN_ANSWER] >= 0, err);
     }
     return status != 0 ? status : format_check_tokens(format, line, row, err);
 }

@@ -3,8 +3,10 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "traces/format.h"
 
 static bool jsonl_opens(const struct format *format, const struct line *first,
@@ -13,7 +15,7 @@ static bool jsonl_opens(const struct format *format, const struct line *first,
     json_t *object = json_loadb(first->text, first->length, JSON_REJECT_DUPLICATES, NULL);
     bool opens = json_is_object(object);
     for (int i = 0; i < N_NAMED_COLUMNS && opens; i++) {
-        opens = format->columns[i] == NULL || i >= COLUMN_TENANT ||
+        opens = format->columns[i] == NULL || (i >= COLUMN_TENANT && !format->needs_all) ||
                 json_object_get(object, format->columns[i]) != NULL;
     }
     json_decref(object);
@@ -48,6 +50,13 @@ static int read_count(const struct line *line, const json_t *object, const char 
 static int read_time(const struct line *line, const json_t *object, const char *key,
                      int64_t unit_ns, int64_t *out, struct err *err) {
     const json_t *value = json_object_get(object, key);
+    if (unit_ns == 0) {
+        const char *date = json_string_value(value);
+        return date != NULL && field_date_ns(date, strlen(date), out)
+                   ? 0
+                   : bad_value(line, value, key, "a date and time such as 2023-11-16 18:15:46.68",
+                               err);
+    }
     if (json_is_integer(value) && json_integer_value(value) >= 0 &&
         json_integer_value(value) <= FIELD_MAX_NS / unit_ns) {
         *out = json_integer_value(value) * unit_ns;
@@ -61,9 +70,53 @@ static int read_time(const struct line *line, const json_t *object, const char *
     return 0;
 }
 
+/* Whether an id was there before; from now on it is. */
+static bool was_seen(struct seen *seen, uint64_t id) {
+    if (2 * seen->n >= seen->room) {
+        struct seen larger = {.room = 2 * seen->room + 1024};
+        larger.ids = mem_zeroed(larger.room, sizeof *larger.ids);
+        for (size_t i = 0; i < seen->room; i++) {
+            if (seen->ids[i] != 0) {
+                (void)was_seen(&larger, seen->ids[i] - 1);
+            }
+        }
+        free(seen->ids);
+        *seen = larger;
+    }
+    size_t at = (size_t)(id * UINT64_C(0x9E3779B97F4A7C15) >> 20) % seen->room;
+    while (seen->ids[at] != 0 && seen->ids[at] != id + 1) {
+        at = (at + 1) % seen->room;
+    }
+    bool was = seen->ids[at] != 0;
+    seen->n += !was;
+    seen->ids[at] = id + 1;
+    return was;
+}
+
+/* Each id stands for a block of the prompt and all before it: those at the front that an earlier
+ * row had are a prefix that both begin with. */
+static int read_hashes(const struct line *line, const json_t *object, uint32_t hash_tokens,
+                       struct seen *seen, struct trace_row *row, struct err *err) {
+    const json_t *ids = json_object_get(object, "hash_ids");
+    bool is_shared = true;
+    uint64_t shared = 0;
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const json_t *id = json_array_get(ids, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0) {
+            return bad_value(line, id, "hash_ids", "whole numbers from 0", err);
+        }
+        is_shared = was_seen(seen, (uint64_t)json_integer_value(id)) && is_shared;
+        shared += is_shared ? hash_tokens : 0;
+    }
+    if (ids != NULL && !json_is_array(ids)) {
+        return bad_value(line, ids, "hash_ids", "a list of whole numbers", err);
+    }
+    row->prefix_tokens = shared < row->input_tokens ? (uint32_t)shared : row->input_tokens;
+    return 0;
+}
+
 static int jsonl_parse(const struct format *format, const struct layout *layout,
                        const struct line *line, struct trace_row *row, struct err *err) {
-    (void)layout;
     json_error_t reason;
     json_t *object = json_loadb(line->text, line->length, JSON_REJECT_DUPLICATES, &reason);
     if (!json_is_object(object)) {
@@ -73,15 +126,26 @@ static int jsonl_parse(const struct format *format, const struct layout *layout,
                          line->number, field_quote(line->text, line->length, quoted, sizeof quoted),
                          line->finished ? "" : " in an unfinished last line");
     }
-    row->tenant = row->prefix_tokens = row->answer_tokens = 0;
+    uint32_t *const counts[N_NAMED_COLUMNS] = {
+        [COLUMN_INPUT] = &row->input_tokens,   [COLUMN_OUTPUT] = &row->output_tokens,
+        [COLUMN_TENANT] = &row->tenant,        [COLUMN_PREFIX] = &row->prefix_tokens,
+        [COLUMN_ANSWER] = &row->answer_tokens,
+    };
+    const char *time = format->columns[COLUMN_TIME];
     int status =
-        read_time(line, object, format->columns[COLUMN_TIME], format->unit_ns, &row->time_ns, err);
-    if (status == 0) {
-        status = read_count(line, object, format->columns[COLUMN_INPUT], &row->input_tokens, err);
+        time != NULL ? read_time(line, object, time, format->unit_ns, &row->time_ns, err) : 0;
+    for (int c = COLUMN_INPUT; status == 0 && c < N_NAMED_COLUMNS; c++) {
+        *counts[c] = 0;
+        if (format->columns[c] != NULL) {
+            status = read_count(line, object, format->columns[c], counts[c], err);
+        }
     }
-    if (status == 0) {
-        status = read_count(line, object, format->columns[COLUMN_OUTPUT], &row->output_tokens, err);
-    }
+    status = status == 0 && format->hash_tokens > 0
+                 ? read_hashes(line, object, format->hash_tokens, layout->seen, row, err)
+                 : status;
+    status = status == 0
+                 ? format_check_parts(line, row, format->columns[COLUMN_ANSWER] != NULL, err)
+                 : status;
     json_decref(object);
     return status != 0 ? status : format_check_tokens(format, line, row, err);
 }

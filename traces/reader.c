@@ -8,49 +8,52 @@
 
 #include "sim/base/mem.h"
 #include "sim/input/inputs.h"
+#include "sim/input/unpack.h"
 #include "traces/decode_trace.h"
 #include "traces/format.h"
+#include "traces/server_log.h"
 
 enum { FIRST_BUFFER_BYTES = 256 << 10 };
 
 /* Earlier entries win where one's columns contain another's. */
-#define CSV(name, unit_ns, ...)                                                                    \
-    {                                                                                              \
-        name, &family_csv, {__VA_ARGS__}, unit_ns, false, {                                        \
-            { 0 }                                                                                  \
-        }                                                                                          \
-    }
-#define JSONL(name, unit_ns, ...)                                                                  \
-    {                                                                                              \
-        name, &family_jsonl, {__VA_ARGS__}, unit_ns, false, {                                      \
-            { 0 }                                                                                  \
-        }                                                                                          \
-    }
+#define FORMAT(title, how, unit, ...)                                                              \
+    .name = title, .family = &family_##how, .unit_ns = unit, .columns = {__VA_ARGS__}
 enum { US = 1000, MS = 1000000, S = 1000000000 };
 
 static const struct format formats[] = {
-    CSV("plain", US, "arrival_us", "input_tokens", "output_tokens", "tenant", "prefix_tokens",
-        "answer_tokens"),
-    {"burstgpt", &family_csv, {"Timestamp", "Request tokens", "Response tokens"}, S, true, {{0}}},
-    CSV("azure", 0, "TIMESTAMP", "ContextTokens", "GeneratedTokens"),
-    CSV("vidur", S, "arrived_at", "num_prefill_tokens", "num_decode_tokens"),
-    {"splitwise-sim",
-     &family_csv,
-     {"arrival_timestamp", "prompt_size", "token_size", "application_id"},
-     S,
-     false,
-     {{"request_type", "2"}, {"batch_size", "1"}}},
-    CSV("plain-lengths", 1, NULL, "input_tokens", "output_tokens", NULL, NULL, "answer_tokens"),
-    CSV("vidur-lengths", 1, NULL, "num_prefill_tokens", "num_decode_tokens"),
-    JSONL("mooncake", MS, "timestamp", "input_length", "output_length"),
-    JSONL("llmservingsim", 1, "arrival_time_ns", "input_toks", "output_toks"),
-    {"prompts", &family_prompts, {NULL}, 1, false, {{0}}},
+    {FORMAT("plain", csv, US, "arrival_us", "input_tokens", "output_tokens", "tenant",
+            "prefix_tokens", "answer_tokens")},
+    {FORMAT("burstgpt", csv, S, "Timestamp", "Request tokens", "Response tokens"),
+     .zero_output_is_failure = true},
+    {FORMAT("azure", csv, 0, "TIMESTAMP", "ContextTokens", "GeneratedTokens")},
+    {FORMAT("vidur", csv, S, "arrived_at", "num_prefill_tokens", "num_decode_tokens")},
+    {FORMAT("splitwise-sim", csv, S, "arrival_timestamp", "prompt_size", "token_size",
+            "application_id"),
+     .musts = {{"request_type", "2"}, {"batch_size", "1"}}},
+    {FORMAT("plain-lengths", csv, 1, NULL, "input_tokens", "output_tokens", NULL, NULL,
+            "answer_tokens")},
+    {FORMAT("vidur-lengths", csv, 1, NULL, "num_prefill_tokens", "num_decode_tokens")},
+    {FORMAT("mooncake", jsonl, MS, "timestamp", "input_length", "output_length"),
+     .hash_tokens = 512}, /* of the published traces (Mooncake, FAST 2025) */
+    {FORMAT("llmservingsim", jsonl, 1, "arrival_time_ns", "input_toks", "output_toks")},
+    {FORMAT("prompts", prompts, 1, NULL)},
+};
+
+/* What server_log.h makes of its files. */
+static const struct format served[] = {
+    {FORMAT("served", csv, 1, "start_ns", "input", "output"), .zero_output_is_failure = true},
+    {FORMAT("served-lengths", csv, 1, NULL, "input", "output"), .zero_output_is_failure = true},
 };
 
 struct trace {
     char *path;
     FILE *file;
-    char *lengths; /* of a decode trace, whose rows are read from here; NULL: of another file */
+    char *
+        lengths; /* of a decode trace or a server's log, whose rows are read from here; else NULL */
+    const char *log;     /* the name of the log's format; NULL: it is none */
+    struct format given; /* by its columns; without a name: none is */
+    bool any_order;
+    struct seen seen;
     const struct format *format;
     struct layout layout;
     char *buffer; /* the unread bytes are [begin, end) */
@@ -82,7 +85,11 @@ static int fill(struct trace *trace, struct err *err) {
     }
     size_t n = fread(trace->buffer + trace->end, 1, trace->room - trace->end, trace->file);
     if (n == 0 && ferror(trace->file)) {
-        return err_world(err, "cannot read %s: %s", trace->path, strerror(errno));
+        return errno == EBADMSG
+                   ? err_world(err,
+                               "%s: the compressed data is damaged or cut off behind line %" PRIu64,
+                               trace->path, trace->line.number)
+                   : err_world(err, "cannot read %s: %s", trace->path, strerror(errno));
     }
     trace->at_end = n == 0;
     trace->end += n;
@@ -128,13 +135,22 @@ static int next_line(struct trace *trace, bool *more, struct err *err) {
 
 static int unknown_format(const struct trace *trace, struct err *err) {
     char quoted[64], names[256] = "";
+    if (trace->given.name != NULL) {
+        return err_world(err, "%s:1: found '%s', which lacks a column that --columns names",
+                         trace->path,
+                         field_quote(trace->line.text, trace->line.length, quoted, sizeof quoted));
+    }
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ", formats[i].name);
     }
-    return err_world(
-        err, "%s:1: found '%s', expected the first line of a known trace format (%s)", trace->path,
-        field_quote(trace->line.text, trace->line.length, quoted, sizeof quoted), names);
+    return err_world(err,
+                     "%s:1: found '%s', expected the first line of a known trace format (%s), a "
+                     "server's log, or "
+                     "`unmask trace convert --columns`",
+                     trace->path,
+                     field_quote(trace->line.text, trace->line.length, quoted, sizeof quoted),
+                     names);
 }
 
 /* Reads the first line and, where it is a row already, leaves it unread. */
@@ -153,11 +169,16 @@ static int open_rows(struct trace *trace, struct err *err) {
         trace->line.text += 3;
         trace->line.length -= 3;
     }
+    bool is_given = trace->given.name != NULL;
+    const struct format *known = is_given ? &trace->given : trace->log != NULL ? served : formats;
+    size_t n_known = is_given             ? 1
+                     : trace->log != NULL ? sizeof served / sizeof served[0]
+                                          : sizeof formats / sizeof formats[0];
     trace->format = NULL;
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0] && trace->format == NULL; i++) {
-        if (formats[i].family->opens(&formats[i], &trace->line, &trace->layout)) {
-            trace->format = &formats[i];
-        }
+    trace->layout = (struct layout){.seen = &trace->seen};
+    for (size_t i = 0; i < n_known && trace->format == NULL; i++) {
+        trace->format =
+            known[i].family->opens(&known[i], &trace->line, &trace->layout) ? &known[i] : NULL;
     }
     if (trace->format == NULL) {
         return unknown_format(trace, err);
@@ -169,19 +190,52 @@ static int open_rows(struct trace *trace, struct err *err) {
     return 0;
 }
 
+/* A decode trace and a server's log become a table; `*lengths` stays NULL for other files. */
+static int take_table(const char *path, bool is_given, FILE **file, char **lengths,
+                      const char **log, struct err *err) {
+    bool is_decode = decode_trace_is(path);
+    *log = is_decode || is_given ? NULL : server_log_is(*file);
+    int status = is_decode      ? decode_trace_lengths(path, lengths, err)
+                 : *log != NULL ? server_log_rows(*file, path, *log, lengths, err)
+                                : 0;
+    if (status == 0 && *lengths != NULL) {
+        fclose(*file);
+        *file = mem_given(fmemopen(*lengths, strlen(*lengths), "rb"));
+    }
+    return status;
+}
+
+/* The first character that is no blank, nor of a byte order mark. */
+static bool is_json(FILE *file) {
+    int c;
+    if (fseek(file, 0, SEEK_SET) != 0) {
+        return false; /* of a pipe only CSV is read so */
+    }
+    while ((c = fgetc(file)) != EOF && strchr(" \t\r\n\xef\xbb\xbf", c) != NULL) {
+    }
+    clearerr(file);
+    return fseek(file, 0, SEEK_SET) == 0 && c == '{';
+}
+
 int trace_open(const char *path, struct trace **out, struct err *err) {
-    FILE *file = fopen(path, "rb");
+    return trace_open_as(path, &(const struct trace_reading){0}, out, err);
+}
+
+int trace_open_as(const char *path, const struct trace_reading *how, struct trace **out,
+                  struct err *err) {
+    FILE *file = unpack_open(path);
     if (file == NULL) {
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }
     char *lengths = NULL;
-    int status = decode_trace_is(path) ? decode_trace_lengths(path, &lengths, err) : 0;
-    if (status == 0 && lengths != NULL) {
-        fclose(file);
-        file = fmemopen(lengths, strlen(lengths), "rb");
-        ASSERT(file != NULL);
+    const char *log = NULL;
+    struct format given = {0};
+    int status = take_table(path, how->columns != NULL, &file, &lengths, &log, err);
+    if (status == 0 && how->columns != NULL) {
+        status = format_from_columns(how->columns, is_json(file), &given, err);
     }
     if (status != 0) {
+        free(lengths);
         fclose(file);
         return status;
     }
@@ -190,6 +244,9 @@ int trace_open(const char *path, struct trace **out, struct err *err) {
     *trace = (struct trace){.path = mem_text(path),
                             .file = file,
                             .lengths = lengths,
+                            .log = log,
+                            .given = given,
+                            .any_order = how->any_order,
                             .buffer = mem_unwritten(FIRST_BUFFER_BYTES, 1),
                             .room = FIRST_BUFFER_BYTES,
                             .last_ns = -1};
@@ -209,6 +266,8 @@ void trace_close(struct trace *trace) {
     if (trace != NULL) {
         fclose(trace->file);
         free(trace->lengths);
+        free(trace->seen.ids);
+        format_forget(&trace->given);
         free(trace->buffer);
         free(trace->path);
         free(trace);
@@ -219,6 +278,9 @@ int trace_rewind(struct trace *trace, struct err *err) {
     if (fseek(trace->file, 0, SEEK_SET) != 0) {
         return err_world(err, "cannot read %s a second time: %s", trace->path, strerror(errno));
     }
+    clearerr(trace->file);
+    free(trace->seen.ids);
+    trace->seen = (struct seen){0};
     trace->begin = trace->end = 0;
     trace->at_end = false;
     trace->line.number = 0;
@@ -226,6 +288,22 @@ int trace_rewind(struct trace *trace, struct err *err) {
     trace->last_ns = -1;
     trace->bad = (struct err){0};
     return open_rows(trace, err);
+}
+
+int format_check_parts(const struct line *line, const struct trace_row *row, bool has_answer,
+                       struct err *err) {
+    if (has_answer && (row->answer_tokens == 0 || row->answer_tokens > row->output_tokens)) {
+        return err_world(err,
+                         "%s:%" PRIu64 ": found %" PRIu32
+                         " answer_tokens, expected 1 to the output's %" PRIu32,
+                         line->path, line->number, row->answer_tokens, row->output_tokens);
+    }
+    return row->prefix_tokens <= row->input_tokens
+               ? 0
+               : err_world(err,
+                           "%s:%" PRIu64 ": found %" PRIu32 " prefix_tokens, expected at most the "
+                           "prompt's %" PRIu32,
+                           line->path, line->number, row->prefix_tokens, row->input_tokens);
 }
 
 int format_check_tokens(const struct format *format, const struct line *line, struct trace_row *row,
@@ -240,7 +318,7 @@ int format_check_tokens(const struct format *format, const struct line *line, st
 }
 
 static int check_order(struct trace *trace, const struct trace_row *row, struct err *err) {
-    if (row->time_ns < trace->last_ns) {
+    if (row->time_ns < trace->last_ns && !trace->any_order) {
         return err_world(err,
                          "%s:%" PRIu64 ": found an arrival %.9g s before the previous row's, "
                          "expected rows in order of arrival",
@@ -330,7 +408,7 @@ const char *trace_path(const struct trace *trace) {
 }
 
 const char *trace_format(const struct trace *trace) {
-    return trace->format->name;
+    return trace->log != NULL ? trace->log : trace->format->name;
 }
 
 bool trace_has_times(const struct trace *trace) {
@@ -339,7 +417,7 @@ bool trace_has_times(const struct trace *trace) {
 
 bool trace_has_answers(const struct trace *trace) {
     return trace->format->columns[COLUMN_ANSWER] != NULL &&
-           trace->layout.position[COLUMN_ANSWER] >= 0;
+           (!trace->format->family->has_header || trace->layout.position[COLUMN_ANSWER] >= 0);
 }
 
 uint64_t trace_skipped(const struct trace *trace) {

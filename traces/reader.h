@@ -9,13 +9,18 @@
  *   vidur-lengths  num_prefill_tokens,num_decode_tokens,...
  *   splitwise-sim  request_id,request_type,application_id,arrival_timestamp,batch_size,
  *                  prompt_size,token_size (seconds; type 2 and batch size 1 only)
- *   mooncake       JSON lines: timestamp (ms), input_length, output_length, ...
+ *   mooncake       JSON lines: timestamp (ms), input_length, output_length, hash_ids, ...: of the
+ *                  512 tokens that each of these stands for those are a shared prefix that an
+ *                  earlier row had, too
  *   llmservingsim  JSON lines: input_toks, output_toks, arrival_time_ns, ...
  *   prompts        JSON lines of traces/prompts.h, which all arrive at once
+ *   serving-bench, sglang-log   what benchmarks and servers write (server_log.h)
  *   a decode trace (decode_trace.h), of which the requests' lengths are read; they arrive at once
  * CSV columns may stand in any order and further ones are ignored. answer_tokens, from 1 to the
  * output's, is where the text ends among the output positions; arrivals of a file without it do not
  * say (0).
+ *
+ * Files compressed by gzip or Zstandard are read as what is in them.
  *
  * Arrival times are rebased: the first row given arrives at 0. A BOM at the start and CR LF line
  * endings are accepted, as is a last line without a newline when it has all its fields. Everything
@@ -39,6 +44,17 @@ struct trace;
 /* Opens the file and recognises its format. ERR_WORLD leaves `*out` unset. */
 int trace_open(const char *path, struct trace **out, struct err *err);
 void trace_close(struct trace *trace); /* NULL is fine */
+
+/* How a file is read that is of no known format. */
+struct trace_reading {
+    /* "time=NAME:UNIT,input=NAME,output=NAME", and answer, tenant and prefix: what the columns of a
+     * CSV file, or the keys of JSON lines, are called. UNIT is ns, us, ms, s or date; without time
+     * all rows arrive at once. NULL: the format is recognised. */
+    const char *columns;
+    bool any_order; /* rows need not be in order of arrival, which may then be below 0 */
+};
+int trace_open_as(const char *path, const struct trace_reading *how, struct trace **out,
+                  struct err *err);
 
 /* The rows; ids count them from 0. The source borrows the trace and has no `completed`. */
 struct arrival_source trace_source(struct trace *trace);

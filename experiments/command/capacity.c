@@ -1,7 +1,6 @@
 /* unmask capacity: the highest rate at which systems meet their objectives. */
 #include <errno.h>
 #include <fnmatch.h>
-#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -106,23 +105,21 @@ static int add_study(struct axis *axis, const char *path, struct err *err) {
 }
 
 static int add_paper(struct axis *axis, const char *name, struct err *err) {
-    char relative[256], pattern[1024];
-    glob_t studies;
-    snprintf(relative, sizeof relative, "experiments/studies/%.100s/*.ini", name);
-    int status = 0;
-    if (strchr(name, '/') != NULL ||
-        glob(data_path(pattern, sizeof pattern, relative), 0, NULL, &studies) != 0) {
-        return err_usage(err, "--systems: there is no paper '%s' in %s/experiments/studies", name,
-                         data_dir());
-    }
+    char folder[256];
+    snprintf(folder, sizeof folder, "experiments/studies/%.100s", name);
+    char **studies = data_files(folder, 0, ".ini");
     size_t before = axis->n;
-    for (size_t i = 0; status == 0 && i < studies.gl_pathc; i++) {
-        status = add_study(axis, studies.gl_pathv[i], err);
+    int status = 0;
+    for (size_t i = 0; status == 0 && studies[i] != NULL; i++) {
+        status = add_study(axis, studies[i], err);
     }
-    globfree(&studies);
-    return status == 0 && axis->n == before
-               ? err_usage(err, "--systems: the studies of '%s' run no system", name)
-               : status;
+    if (status == 0 && axis->n == before) {
+        status = err_usage(err, "--systems: %s '%s' in %s/experiments/studies",
+                           studies[0] == NULL ? "there is no paper" : "no system is run by", name,
+                           data_dir());
+    }
+    names_free(studies);
+    return status;
 }
 
 static int read_systems(struct asking *asking, struct err *err) {

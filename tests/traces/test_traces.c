@@ -191,7 +191,8 @@ TEST(a_bad_row_is_one_sentence_with_its_place) {
 
 #define FORMATS                                                                                    \
     "expected the first line of a known trace format (plain, burstgpt, azure, vidur, "             \
-    "splitwise-sim, plain-lengths, vidur-lengths, mooncake, llmservingsim, prompts)"
+    "splitwise-sim, plain-lengths, vidur-lengths, mooncake, llmservingsim, prompts), a server's "  \
+    "log, or `unmask trace convert --columns`"
 
 TEST(a_file_that_is_no_trace_is_refused) {
     COMPLAINT("", ":1: found an empty file, expected a trace");

@@ -1,0 +1,434 @@
+/* unmask trace info and convert: what a trace is like, and the same rows in another format. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "analysis/trace_facts.h"
+#include "experiments/cli/asked.h"
+#include "experiments/cli/cmd.h"
+#include "sim/base/names.h"
+#include "sim/base/output.h"
+#include "sim/input/inputs.h"
+#include "traces/reader.h"
+
+static const struct option info_options[] = {
+    {"columns", "time=NAME:UNIT,...", "what the columns of the file are called (below)", false},
+    {"sort", NULL, "the file's rows need not be in order of arrival", false},
+    {"context", "TOKENS", "what does not fit into this context, beside the usual ones", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option convert_options[] = {
+    {"to", "FORMAT", "plain (the default), plain-lengths, vidur or mooncake", false},
+    {"out", "FILE", "where the rows go (default: standard output)", false},
+    {"columns", "time=NAME:UNIT,...", "what the columns of the file are called (below)", false},
+    {"sort", NULL, "the file's rows need not be in order of arrival", false},
+    {"context", "TOKENS", "leave out rows that do not fit into this context", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option generating_options[] = {
+    {"requests", "N", "how many requests (default: all, or as the workload has it)", false},
+    {"rate", "R", "of a workload: mean requests a second", false},
+    {"seed", "N", "of a workload: of all random streams (default: 1)", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const groups_of_info[] = {info_options, generating_options,
+                                                      json_options, NULL};
+static const struct option *const groups_of_convert[] = {convert_options, generating_options, NULL};
+
+/* Rows and where they come from. */
+struct reading {
+    struct arrivals arrivals;
+    char format[32];
+    uint64_t n_failed;
+    bool has_times;
+};
+
+static int read_trace(const struct options *options, const char *path, uint64_t most,
+                      struct reading *out, struct err *err) {
+    struct trace *trace;
+    bool sorts = options_has(options, "sort");
+    struct trace_reading how = {.columns = options_text(options, "columns"), .any_order = sorts};
+    int status = 0;
+    if (options_has(options, "rate") || options_has(options, "seed")) {
+        return err_usage(err, "--rate and --seed are a workload's; `run --rate` rescales a trace");
+    }
+    if (trace_open_as(path, &how, &trace, err) != 0) {
+        return err_status(err);
+    }
+    if (trace_has_prompts(trace)) {
+        status = err_usage(err,
+                           "%s has prompts, which have no lengths before a tokenizer counts "
+                           "them (`unmask run --tokenizer`)",
+                           path);
+    }
+    status = status != 0 ? status : arrivals_read(trace_source(trace), most, &out->arrivals, err);
+    snprintf(out->format, sizeof out->format, "%s", trace_format(trace));
+    out->n_failed = trace_skipped(trace);
+    out->has_times = trace_has_times(trace);
+    trace_close(trace);
+    return status;
+}
+
+static int read_workload(const struct options *options, const char *name, uint64_t most,
+                         struct reading *out, struct err *err) {
+    struct workload_options how = {.seed = 1, .requests = most};
+    struct workload *workload;
+    if (options_has(options, "columns") || options_has(options, "sort")) {
+        return err_usage(err, "--columns and --sort are for files, '%s' is a workload", name);
+    }
+    int status = options_whole(options, "seed", 0, INT64_MAX, &how.seed, err);
+    status = status != 0 ? status : options_positive(options, "rate", &how.rate_per_s, err);
+    status = status != 0 ? status : workload_open(name, &how, &workload, err);
+    if (status != 0) {
+        return status;
+    }
+    snprintf(out->format, sizeof out->format, "workload");
+    status = arrivals_read(workload_source(workload), 0, &out->arrivals, err);
+    out->n_failed = workload_counts(workload).n_failed;
+    out->has_times = true;
+    workload_close(workload);
+    return status;
+}
+
+static int read_rows(const struct options *options, struct reading *out, struct err *err) {
+    uint64_t most = 0;
+    if (options->n_words != 1) {
+        return err_usage(err, "expected one trace file, workload or INI file of one");
+    }
+    const char *name = options->words[0];
+    int status = options_whole(options, "requests", 1, 1000000000, &most, err);
+    if (status == 0) {
+        status = workload_is_trace(name) ? read_trace(options, name, most, out, err)
+                                         : read_workload(options, name, most, out, err);
+    }
+    arrivals_sort(&out->arrivals);
+    return status;
+}
+
+static int read_context(const struct options *options, uint32_t *context, struct err *err) {
+    uint64_t tokens = 0;
+    int status = options_whole(options, "context", 2, UINT32_MAX, &tokens, err);
+    *context = (uint32_t)tokens;
+    return status;
+}
+
+/* ---- info ---- */
+
+static void add_distribution(struct table *table, const char *name, const struct distribution *d) {
+    table_add(table, "s %.4g %.4g %.4g %.4g %.4g %.4g %.4g %.3g", name, d->mean, d->min, d->p50,
+              d->p90, d->p95, d->p99, d->max, distribution_cv(d));
+}
+
+static struct table *distributions(const struct trace_facts *facts, bool has_times) {
+    struct table *table = table_open("of a request|mean|min|p50|p90|p95|p99|max|cv");
+    if (has_times && facts->n > 1) {
+        add_distribution(table, "gap_s", &facts->gap_s);
+    }
+    add_distribution(table, "input_tokens", &facts->input);
+    add_distribution(table, "output_tokens", &facts->output);
+    if (facts->has_answers) {
+        add_distribution(table, "answer_tokens", &facts->answer);
+    }
+    add_distribution(table, "total_tokens", &facts->total);
+    return table;
+}
+
+static struct table *windows(const struct trace_facts *facts) {
+    struct table *table = table_open("window_s|windows|mean|most|dispersion");
+    for (size_t w = 0; w < TRACE_WINDOWS && facts->windows[w].mean > 0; w++) {
+        const struct window_facts *window = &facts->windows[w];
+        table_add(table, "%.0f i %.4g %.0f %.3g", window->seconds, (int64_t)window->n, window->mean,
+                  window->most, window->dispersion);
+    }
+    return table;
+}
+
+static struct table *contexts(const struct trace_facts *facts) {
+    struct table *table = table_open("context|dropped|dropped_%|dropped if truncated");
+    for (size_t c = 0; c < TRACE_CONTEXTS && facts->contexts[c].tokens > 0; c++) {
+        const struct context_facts *context = &facts->contexts[c];
+        table_add(table, "u i %.2f i", context->tokens, (int64_t)context->n_over,
+                  100 * (double)context->n_over / (double)facts->n,
+                  (int64_t)context->n_outputs_over);
+    }
+    return table;
+}
+
+static json_t *table_taken(struct table *table) {
+    json_t *json = table_json(table);
+    table_close(table);
+    return json;
+}
+
+static json_t *info_json(const char *name, const struct reading *reading,
+                         const struct trace_facts *facts) {
+    return json_pack(
+        "{s:s, s:s, s:I, s:I, s:b, s:f, s:f, s:I, s:I, s:I, s:i, s:o, s:o, s:o}", "trace", name,
+        "format", reading->format, "requests", (json_int_t)facts->n, "failed",
+        (json_int_t)reading->n_failed, "has_times", reading->has_times, "span_s", facts->span_s,
+        "rate_req_s", facts->rate_req_s, "prompt_tokens", (json_int_t)facts->prompt_tokens,
+        "output_tokens", (json_int_t)facts->output_tokens, "shared_prompt_tokens",
+        (json_int_t)facts->shared_tokens, "tenants", (int)facts->n_tenants, "distributions",
+        table_taken(distributions(facts, reading->has_times)), "windows",
+        table_taken(windows(facts)), "contexts", table_taken(contexts(facts)));
+}
+
+static void print_table(struct table *table, bool has_rows) {
+    if (has_rows) {
+        printf("\n");
+        table_print(table, stdout);
+    }
+    table_close(table);
+}
+
+static void info_print(const char *name, const struct reading *reading,
+                       const struct trace_facts *facts) {
+    printf("%s: %s, %zu requests", name, reading->format, facts->n);
+    if (reading->n_failed > 0) {
+        printf(", %" PRIu64 " failed ones left out", reading->n_failed);
+    }
+    if (!reading->has_times) {
+        printf(", lengths alone\n");
+    } else {
+        printf(" in %.6g s, %.4g a second\n", facts->span_s, facts->rate_req_s);
+    }
+    printf("%" PRIu64 " prompt tokens, %" PRIu64 " output tokens, %u tenant%s",
+           facts->prompt_tokens, facts->output_tokens, facts->n_tenants,
+           facts->n_tenants == 1 ? "" : "s");
+    if (facts->shared_tokens > 0) {
+        printf("; %.1f %% of the prompts are prefixes of earlier ones",
+               100 * (double)facts->shared_tokens / (double)facts->prompt_tokens);
+    }
+    printf("\n");
+    print_table(distributions(facts, reading->has_times), true);
+    bool has_windows = facts->windows[0].mean > 0;
+    print_table(windows(facts), has_windows);
+    if (has_windows) {
+        printf("dispersion: variance over mean of the arrivals in a window; 1 of a Poisson "
+               "process, more where they come in bursts\n");
+    }
+    print_table(contexts(facts), true);
+}
+
+static int info(const struct options *options, struct err *err) {
+    struct reading reading = {0};
+    uint32_t context;
+    int status = read_context(options, &context, err);
+    status = status != 0 ? status : read_rows(options, &reading, err);
+    if (status == 0) {
+        struct trace_facts facts = trace_facts_of(&reading.arrivals, context);
+        if (options_has(options, "json")) {
+            status = cmd_print_json(info_json(options->words[0], &reading, &facts), err);
+        } else {
+            info_print(options->words[0], &reading, &facts);
+        }
+    }
+    arrivals_free(&reading.arrivals);
+    return status;
+}
+
+/* ---- convert ---- */
+
+/* What the rows have beside times and lengths: of those columns the plain format has. */
+struct beside {
+    bool tenant, prefix, answer;
+};
+
+static void head_plain(FILE *out, const struct beside *has) {
+    fprintf(out, "arrival_us,input_tokens,output_tokens%s%s%s\n", has->tenant ? ",tenant" : "",
+            has->prefix ? ",prefix_tokens" : "", has->answer ? ",answer_tokens" : "");
+}
+
+static void write_beside(FILE *out, const struct arrival *row, const struct beside *has) {
+    if (has->tenant) {
+        fprintf(out, ",%" PRIu32, row->tenant);
+    }
+    if (has->prefix) {
+        fprintf(out, ",%" PRIu32, row->prefix_tokens);
+    }
+    if (has->answer) {
+        fprintf(out, ",%" PRIu32, row->answer_tokens > 0 ? row->answer_tokens : row->output_tokens);
+    }
+    fputc('\n', out);
+}
+
+/* Times in units of `unit_ns` with as many digits behind the point as they need. */
+static void write_time(FILE *out, int64_t ns, int64_t unit_ns) {
+    fprintf(out, "%" PRId64, ns / unit_ns);
+    int64_t rest = ns % unit_ns;
+    for (int64_t digit = unit_ns / 10; rest > 0; digit /= 10) {
+        fprintf(out, "%s%" PRId64, digit == unit_ns / 10 ? "." : "", rest / digit);
+        rest %= digit;
+    }
+}
+
+static void write_plain(FILE *out, const struct arrival *row, const struct beside *has) {
+    write_time(out, row->arrival_ns, 1000);
+    fprintf(out, ",%" PRIu32 ",%" PRIu32, row->prompt_tokens, row->output_tokens);
+    write_beside(out, row, has);
+}
+
+static void head_lengths(FILE *out, const struct beside *has) {
+    fprintf(out, "input_tokens,output_tokens%s\n", has->answer ? ",answer_tokens" : "");
+}
+
+static void write_lengths(FILE *out, const struct arrival *row, const struct beside *has) {
+    fprintf(out, "%" PRIu32 ",%" PRIu32, row->prompt_tokens, row->output_tokens);
+    write_beside(out, row, &(const struct beside){.answer = has->answer});
+}
+
+static void head_vidur(FILE *out, const struct beside *has) {
+    (void)has;
+    fputs("arrived_at,num_prefill_tokens,num_decode_tokens\n", out);
+}
+
+static void write_vidur(FILE *out, const struct arrival *row, const struct beside *has) {
+    (void)has;
+    write_time(out, row->arrival_ns, 1000000000);
+    fprintf(out, ",%" PRIu32 ",%" PRIu32 "\n", row->prompt_tokens, row->output_tokens);
+}
+
+static void head_mooncake(FILE *out, const struct beside *has) {
+    (void)out, (void)has;
+}
+
+static void write_mooncake(FILE *out, const struct arrival *row, const struct beside *has) {
+    (void)has;
+    fprintf(out, "{\"timestamp\": ");
+    write_time(out, row->arrival_ns, 1000000);
+    fprintf(out, ", \"input_length\": %" PRIu32 ", \"output_length\": %" PRIu32 "}\n",
+            row->prompt_tokens, row->output_tokens);
+}
+
+static const struct target {
+    const char *name;
+    void (*head)(FILE *out, const struct beside *has);
+    void (*row)(FILE *out, const struct arrival *row, const struct beside *has);
+    bool has_times, has_beside; /* what it can hold */
+} targets[] = {{"plain", head_plain, write_plain, true, true},
+               {"plain-lengths", head_lengths, write_lengths, false, false},
+               {"vidur", head_vidur, write_vidur, true, false},
+               {"mooncake", head_mooncake, write_mooncake, true, false}};
+enum { N_TARGETS = sizeof targets / sizeof targets[0] };
+
+static const struct target *find_target(const char *name, struct err *err) {
+    const char *names[N_TARGETS + 1] = {NULL};
+    char hint[NAME_HINT_CHARS];
+    for (size_t i = 0; i < N_TARGETS; i++) {
+        names[i] = targets[i].name;
+    }
+    int at = name_find(names, name);
+    if (at < 0) {
+        err_usage(err,
+                  "--to: no format '%s' is written%s; plain, plain-lengths, vidur and "
+                  "mooncake are",
+                  name, name_hint(name, names, hint));
+    }
+    return at >= 0 ? &targets[at] : NULL;
+}
+
+static bool fits(const struct arrival *row, uint32_t context) {
+    return context == 0 || (uint64_t)row->prompt_tokens + row->output_tokens <= context;
+}
+
+static struct beside look_beside(const struct arrivals *arrivals) {
+    struct beside has = {0};
+    for (size_t i = 0; i < arrivals->n; i++) {
+        const struct arrival *row = &arrivals->items[i];
+        has.tenant = has.tenant || row->tenant != 0;
+        has.prefix = has.prefix || row->prefix_tokens != 0;
+        has.answer = has.answer || row->answer_tokens != 0;
+    }
+    return has;
+}
+
+/* Rows that fit; the number of the others is said on standard error. */
+static uint64_t write_rows(const struct target *target, const struct arrivals *arrivals,
+                           uint32_t context, FILE *out) {
+    struct beside has = look_beside(arrivals);
+    uint64_t n_over = 0;
+    target->head(out, &has);
+    for (size_t i = 0; i < arrivals->n; i++) {
+        if (fits(&arrivals->items[i], context)) {
+            target->row(out, &arrivals->items[i], &has);
+        } else {
+            n_over++;
+        }
+    }
+    bool loses = !target->has_beside && (has.tenant || has.prefix);
+    fprintf(stderr, "unmask: %" PRIu64 " rows as %s%s", (uint64_t)arrivals->n - n_over,
+            target->name, loses ? ", which has no tenants and prefixes" : "");
+    if (n_over > 0) {
+        fprintf(stderr, "; %" PRIu64 " longer than the context are left out", n_over);
+    }
+    fprintf(stderr, "\n");
+    return arrivals->n - n_over;
+}
+
+static int write_all(const struct target *target, const struct reading *reading, uint32_t context,
+                     const char *path, struct err *err) {
+    struct output output = {.file = stdout};
+    uint64_t n_fit = 0;
+    for (size_t i = 0; i < reading->arrivals.n; i++) {
+        n_fit += fits(&reading->arrivals.items[i], context);
+    }
+    if (n_fit == 0) {
+        return err_world(err, "no request fits into a context of %" PRIu32 " tokens", context);
+    }
+    if (path != NULL && output_open(path, &output, err) != 0) {
+        return err_status(err);
+    }
+    write_rows(target, &reading->arrivals, context, output.file);
+    return path != NULL ? output_close(&output, true, err) : 0;
+}
+
+static int convert(const struct options *options, struct err *err) {
+    struct reading reading = {0};
+    uint32_t context = 0;
+    const char *to = options_text(options, "to");
+    const struct target *target = find_target(to != NULL ? to : "plain", err);
+    int status = target != NULL ? read_context(options, &context, err) : (int)err->kind;
+    status = status != 0 ? status : read_rows(options, &reading, err);
+    if (status == 0 && target->has_times && !reading.has_times) {
+        status = err_usage(err, "%s has lengths alone, and %s wants times; --to plain-lengths",
+                           options->words[0], target->name);
+    }
+    if (status == 0) {
+        status = write_all(target, &reading, context, options_text(options, "out"), err);
+    }
+    arrivals_free(&reading.arrivals);
+    return status;
+}
+
+#define COLUMNS_TEXT                                                                               \
+    "Formats are recognised by their first lines (traces/reader.h), gzip and Zstandard by their\n" \
+    "first bytes; results of vLLM's and SGLang's benchmarks and SGLang's request logs are read,\n" \
+    "too. Other CSV files and JSON lines are told by --columns:\n"                                 \
+    "  --columns time=ts:s,input=prompt_tokens,output=completion_tokens\n"                         \
+    "with the units ns, us, ms, s and date, and where the file has them tenant, prefix (tokens\n"  \
+    "that an earlier prompt began with, too) and answer. Without time it has lengths alone."
+
+const struct command command_trace_info = {
+    .name = "trace info",
+    .words = "FILE|WORKLOAD",
+    .doc = "rates, lengths and burstiness of a trace, and what a context would leave out",
+    .more = COLUMNS_TEXT "\nA workload is generated first, with its own rate or --rate.",
+    .options = groups_of_info,
+    .max_words = 1,
+    .run = info,
+};
+
+const struct command command_trace_convert = {
+    .name = "trace convert",
+    .words = "FILE|WORKLOAD",
+    .doc = "the requests of a trace, log or workload in a format that is read everywhere",
+    .more =
+        COLUMNS_TEXT "\nTimes begin at 0. Only the plain format holds tenants, shared prefixes\n"
+                     "and answers.",
+    .options = groups_of_convert,
+    .max_words = 1,
+    .run = convert,
+};

@@ -1,0 +1,314 @@
+/* `unmask trace`: formats, columns, compressed files, servers' logs, facts and round trips. */
+#include <jansson.h>
+#include <math.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "tests/support/cli.h"
+
+static const char plain[] = "arrival_us,input_tokens,output_tokens,tenant,answer_tokens\n"
+                            "0,374,44,1,40\n"
+                            "1500.25,396,109,2,109\n"
+                            "4541877,879,55,1,2\n";
+
+static json_t *facts_of(const char *const *words) {
+    json_error_t trouble;
+    char *text = cli_text(cli_run(&(const struct child){0}, words));
+    json_t *json = json_loads(text, 0, &trouble);
+    ck_assert_msg(json != NULL, "%s", trouble.text);
+    free(text);
+    return json;
+}
+#define FACTS(...) facts_of((const char *const[]){"trace", "info", __VA_ARGS__, "--json", NULL})
+
+static double number(const json_t *json, const char *key) {
+    const json_t *value = json_object_get(json, key);
+    ck_assert_msg(json_is_number(value), "%s", key);
+    return json_number_value(value);
+}
+
+/* The row of a table whose first cell is `name`. */
+static const json_t *row_of(const json_t *json, const char *table, const char *key,
+                            const char *name) {
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(json, table), i, row) {
+        const json_t *cell = json_object_get(row, key);
+        char text[64];
+        snprintf(text, sizeof text, "%.15g", json_number_value(cell));
+        if (strcmp(json_is_string(cell) ? json_string_value(cell) : text, name) == 0) {
+            return row;
+        }
+    }
+    ck_abort_msg("no row %s", name);
+    return NULL;
+}
+
+static void gives(const char *expected, const char *const *words) {
+    char *text = cli_text(cli_run(&(const struct child){0}, words));
+    ck_assert_str_eq(text, expected);
+    free(text);
+}
+#define CONVERTS(expected, ...)                                                                    \
+    gives(expected, (const char *const[]){"trace", "convert", __VA_ARGS__, NULL})
+
+TEST(every_written_format_is_read_again) {
+    const char *path = scratch_write("plain.csv", plain);
+    CONVERTS(plain, path);
+    static const struct {
+        const char *name, *text;
+    } formats[] = {
+        {"vidur", "arrived_at,num_prefill_tokens,num_decode_tokens\n0,374,44\n0.00150025,396,109\n"
+                  "4.541877,879,55\n"},
+        {"mooncake", "{\"timestamp\": 0, \"input_length\": 374, \"output_length\": 44}\n"
+                     "{\"timestamp\": 1.50025, \"input_length\": 396, \"output_length\": 109}\n"
+                     "{\"timestamp\": 4541.877, \"input_length\": 879, \"output_length\": 55}\n"},
+    };
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        CONVERTS(formats[i].text, path, "--to", formats[i].name);
+        const char *other = scratch_write("other", formats[i].text);
+        CONVERTS("arrival_us,input_tokens,output_tokens\n0,374,44\n1500.25,396,109\n"
+                 "4541877,879,55\n",
+                 other);
+    }
+    CONVERTS("input_tokens,output_tokens,answer_tokens\n374,44,40\n396,109,109\n879,55,2\n", path,
+             "--to", "plain-lengths");
+    const char *lengths = scratch_write("lengths", "input_tokens,output_tokens\n1,2\n");
+    CONVERTS("input_tokens,output_tokens\n1,2\n", lengths, "--to", "plain-lengths");
+    REFUSES(2, "has lengths alone, and plain wants times", "trace", "convert", lengths);
+}
+
+TEST(a_file_that_was_written_serves_the_same_requests) {
+    const char *out = scratch_path("burst.csv");
+    char *text = PRINTS("trace", "convert", "burst", "--requests", "50", "--rate", "2", "--seed",
+                        "3", "--out", out);
+    free(text);
+    text = PRINTS("run", "--workload", out, "--json");
+    json_t *ours = json_loads(text, 0, NULL);
+    free(text);
+    text = PRINTS("run", "--workload", "burst", "--requests", "50", "--rate", "2", "--seed", "3",
+                  "--json");
+    json_t *theirs = json_loads(text, 0, NULL);
+    free(text);
+    /* The first arrival is moved to 0. */
+    ck_assert_double_eq_tol(number(json_object_get(ours, "latency_s"), "p99"),
+                            number(json_object_get(theirs, "latency_s"), "p99"), 1e-6);
+    ck_assert_double_eq_tol(number(ours, "makespan_s"), number(theirs, "makespan_s"), 1e-6);
+    json_decref(ours);
+    json_decref(theirs);
+}
+
+static const char *write_bytes(const char *name, const void *bytes, size_t n) {
+    const char *path = scratch_write(name, "");
+    FILE *file = fopen(path, "wb");
+    ck_assert(file != NULL && fwrite(bytes, 1, n, file) == n && fclose(file) == 0);
+    return path;
+}
+
+TEST(compressed_files_are_read_as_what_is_in_them) {
+    unsigned char packed[2][1024];
+    z_stream gzip = {.next_in = (unsigned char *)plain,
+                     .avail_in = sizeof plain - 1,
+                     .next_out = packed[0],
+                     .avail_out = sizeof packed[0]};
+    ck_assert(deflateInit2(&gzip, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK &&
+              deflate(&gzip, Z_FINISH) == Z_STREAM_END && deflateEnd(&gzip) == Z_OK);
+    size_t sizes[2] = {gzip.total_out,
+                       ZSTD_compress(packed[1], sizeof packed[1], plain, sizeof plain - 1, 3)};
+    ck_assert(!ZSTD_isError(sizes[1]));
+    for (int i = 0; i < 2; i++) {
+        const char *path = write_bytes(i == 0 ? "t.csv.gz" : "t", packed[i], sizes[i]);
+        CONVERTS(plain, path);
+        char *text = PRINTS("run", "--workload", path, "--requests", "9"); /* which rewinds it */
+        free(text);
+        for (size_t n = 5; n < sizes[i]; n += i == 0 ? 1 : 7) { /* wherever it is cut off */
+            path = write_bytes("cut", packed[i], n);
+            REFUSES(1, "the compressed data is damaged or cut off", "trace", "info", path);
+        }
+    }
+    packed[0][30] ^= 0x55;
+    const char *path = write_bytes("bad.gz", packed[0], sizes[0]);
+    struct output output = CLI("trace", "info", path);
+    ck_assert_int_eq(output.status, 1);
+    output_free(&output);
+}
+
+TEST(columns_of_ones_own_are_named) {
+    const char *csv = scratch_write("own.csv", "user,when,prompt_tokens,completion_tokens,x\n"
+                                               "7,1000.5,374,44,a b\n8,1002,396,109,\n");
+    CONVERTS("arrival_us,input_tokens,output_tokens,tenant\n0,374,44,7\n1500,396,109,8\n", csv,
+             "--columns", "time=when:ms,input=prompt_tokens,output=completion_tokens,tenant=user");
+    const char *json = scratch_write(
+        "own.jsonl", "{\"at\": \"2025-05-27T20:00:16.5\", \"in\": 12, \"out\": 5, \"hit\": 4}\n"
+                     "{\"at\": \"2025-05-27T20:00:14\", \"in\": 10, \"out\": 6, \"hit\": 0}\n");
+#define OWN "time=at:date,input=in,output=out,prefix=hit"
+    CONVERTS("arrival_us,input_tokens,output_tokens,prefix_tokens\n0,10,6,0\n2500000,12,5,4\n",
+             json, "--sort", "--columns", OWN);
+    REFUSES(1, "own.jsonl:2: found an arrival 2.5 s before the previous row's", "trace", "info",
+            json, "--columns", OWN);
+    REFUSES(1, "own.csv:1: found a line which lacks a column that --columns names", "trace", "info",
+            csv, "--columns", "input=prompt_tokens,output=completion");
+    REFUSES(1,
+            "own.csv:1: expected the first line of a known trace format, a server's log, or "
+            "`unmask trace convert --columns`",
+            "trace", "info", csv);
+    static const char *const bad[][2] = {
+        {"time=when,input=a,output=b", "'time=when' lacks its unit"},
+        {"time=when:h,input=a,output=b", "'time=when:h' lacks its unit"},
+        {"input=a", "output is missing"},
+        {"inputs=a,output=b", "'inputs=a' is not COLUMN=NAME; did you mean 'input'?"},
+        {"input=a,output=", "'output=' is not COLUMN=NAME"},
+        {"input=a,input=b,output=c", "input is named twice"},
+        {"", "'' is not COLUMN=NAME"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        REFUSES(2, bad[i][1], "trace", "info", csv, "--columns", bad[i][0]);
+    }
+}
+
+TEST(results_of_serving_benchmarks_are_traces) {
+    const char *vllm = scratch_write(
+        "bench.json", "{\"date\": \"20250527\", \"backend\": \"vllm\", \"duration\": 3.5, "
+                      "\"input_lens\": [12, 20, 7, 9], \"output_lens\": [5, 0, 6, 3], "
+                      "\"ttfts\": [0.1, 0, 0.1, 0.1], \"itls\": [[0.1], [], [], []], "
+                      "\"start_times\": [102.25, 101, 100.125, 100.5], \"errors\": [\"\", \"x\"]}");
+    CONVERTS("arrival_us,input_tokens,output_tokens\n0,7,6\n375000,9,3\n2125000,12,5\n", vllm);
+    json_t *json = FACTS(vllm);
+    ck_assert_double_eq(number(json, "failed"), 1);
+    ck_assert_str_eq(json_string_value(json_object_get(json, "format")), "serving-bench");
+    json_decref(json);
+    const char *sglang = scratch_write("bench.jsonl", "{\"backend\": \"sglang\", \"input_lens\": "
+                                                      "[12, 20], \"output_lens\": [5, 8]}\n");
+    CONVERTS("input_tokens,output_tokens\n12,5\n20,8\n", sglang, "--to", "plain-lengths");
+    REFUSES(1, "found 2 input_lens, 1 output_lens", "trace", "info",
+            scratch_write("b", "{\"input_lens\": [1, 2], \"output_lens\": [5]}"));
+    REFUSES(1, "element 1 of the lists is no number", "trace", "info",
+            scratch_write("b", "{\"input_lens\": [1, \"2\"], \"output_lens\": [5, 6]}"));
+    REFUSES(1, "b:1: found no whole JSON object", "trace", "info",
+            scratch_write("b", "{\"input_lens\": [1, 2], \"output_lens\""));
+    REFUSES(1, "found several results", "trace", "info",
+            scratch_write("b", "{\"input_lens\": [1], \"output_lens\": [5]}\n"
+                               "{\"input_lens\": [1], \"output_lens\": [5]}\n"));
+}
+
+TEST(request_logs_of_sglang_are_traces) {
+    const char *text = scratch_write(
+        "server.log",
+        "[2025-05-27 20:00:01] server_args=ServerArgs(model_path='m')\n"
+        "[2025-05-27 20:00:10] Receive: obj=GenerateReqInput(rid='a', text='hi')\n"
+        "[2025-05-27 20:00:14 TP0] Finish: obj=GenerateReqInput(rid='a', text=\"'prompt_tokens': "
+        "1\"), out={'text': 'x', 'meta_info': {'id': 'a', 'prompt_tokens': 320, "
+        "'completion_tokens': 220, 'cached_tokens': 80, 'e2e_latency': 3.5}}\n"
+        "[2025-05-27 20:00:15] Decode batch. #running-req: 1\n"
+        "[2025-05-27 20:00:16] Finish: obj=GenerateReqInput(rid='b'), out={'meta_info': "
+        "{'prompt_tokens': 7, 'completion_tokens': 0, 'e2e_latency': 0.5}}\n"
+        "[2025-05-27 20:00:15] Finish: obj=GenerateReqInput(rid='c'), out={'meta_info': "
+        "{'prompt_tokens': 30, 'completion_tokens': 22, 'e2e_latency': 5.0}}\n");
+    CONVERTS("arrival_us,input_tokens,output_tokens\n0,30,22\n500000,320,220\n", text);
+    const char *json = scratch_write(
+        "server.jsonl",
+        "{\"timestamp\": \"2025-05-27T20:00:10.5\", \"event\": \"request.received\", \"rid\": "
+        "\"a\"}\n"
+        "{\"timestamp\": \"2025-05-27T20:00:14.25\", \"event\": \"request.finished\", \"out\": "
+        "{\"meta_info\": {\"prompt_tokens\": 3, \"completion_tokens\": 4, \"e2e_latency\": 2}}}\n"
+        "{\"timestamp\": \"2025-05-27T20:00:15\", \"event\": \"request.finished\", \"out\": "
+        "{\"meta_info\": {\"prompt_tokens\": 5, \"completion_tokens\": 6, \"e2e_latency\": 2}}}\n");
+    CONVERTS("arrival_us,input_tokens,output_tokens\n0,3,4\n750000,5,6\n", json);
+    static const char head[] = "[2025-05-27 20:00:01] server_args=ServerArgs(model_path='m')\n";
+    static const char *const bad[][2] = {
+        {"", "found no finished request"},
+        {"[2025-05-27 20:00:16] Finish: obj=G(), out={'prompt_tokens': 7, 'e2e_latency': 1.0}\n",
+         "log:2: found a finished request without prompt_tokens and completion_tokens"},
+        {"[2025-05-27 20:00:16] Finish: obj=G(), out={'prompt_tokens': 7, 'completion_tokens': "
+         "3}\n",
+         "log:2: found a finished request without its time and e2e_latency"},
+        {"[2025-05-27 20:00:16] Finish: obj=G(), out={'prompt_tokens': 7, 'completion_tok",
+         "log:2: found an unfinished last line"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char whole[512];
+        snprintf(whole, sizeof whole, "%s%s", head, bad[i][0]);
+        REFUSES(1, bad[i][1], "trace", "info", scratch_write("log", whole));
+    }
+}
+
+TEST(hash_ids_are_prefixes_that_prefix_caching_uses) {
+    const char *path = scratch_write(
+        "mooncake.jsonl",
+        "{\"timestamp\": 0, \"input_length\": 1500, \"output_length\": 4, \"hash_ids\": [0, 1, "
+        "2]}\n"
+        "{\"timestamp\": 60000, \"input_length\": 1100, \"output_length\": 4, \"hash_ids\": [0, 1, "
+        "5]}\n"
+        "{\"timestamp\": 120000, \"input_length\": 1500, \"output_length\": 4, \"hash_ids\": [0, "
+        "1, "
+        "2]}\n"
+        "{\"timestamp\": 180000, \"input_length\": 900, \"output_length\": 4, \"hash_ids\": [9, "
+        "1]}\n");
+    CONVERTS("arrival_us,input_tokens,output_tokens,prefix_tokens\n0,1500,4,0\n60000000,1100,4,1024"
+             "\n120000000,1500,4,1500\n180000000,900,4,0\n",
+             path);
+    json_t *json = FACTS(path);
+    ck_assert_double_eq(number(json, "shared_prompt_tokens"), 2524);
+    json_decref(json);
+    double tokens[2];
+    static const char *const caching[] = {"prefix_caching=off", "prefix_caching=on"};
+    for (int i = 0; i < 2; i++) {
+        char *text = PRINTS("run", "--system", "vllm-ar", "--gpu", "h100", "--workload", path,
+                            "--set", caching[i], "--json");
+        json = json_loads(text, 0, NULL);
+        free(text);
+        tokens[i] = number(json, "tokens_processed");
+        json_decref(json);
+    }
+    ck_assert(tokens[0] - tokens[1] > 2400 && tokens[0] - tokens[1] <= 2524);
+    REFUSES(1, "hash:1: found -1 in hash_ids", "trace", "info",
+            scratch_write("hash", "{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 4, "
+                                  "\"hash_ids\": [-1]}\n"));
+}
+
+TEST(facts_are_those_of_the_rows) {
+    char rows[16384] = "arrival_us,input_tokens,output_tokens\n";
+    for (int i = 0; i < 401; i++) { /* one a second, by fours */
+        size_t used = strlen(rows);
+        snprintf(rows + used, sizeof rows - used, "%d,%d,50\n", i / 4 * 4000000,
+                 i % 10 == 0 ? 3000 : 100);
+    }
+    const char *path = scratch_write("rows.csv", rows);
+    json_t *json = FACTS(path, "--context", "3000");
+    ck_assert_double_eq(number(json, "requests"), 401);
+    ck_assert_double_eq_tol(number(json, "rate_req_s"), 1, 1e-9);
+    const json_t *gap = row_of(json, "distributions", "of a request", "gap_s");
+    ck_assert_double_eq_tol(number(gap, "mean"), 1, 1e-9);
+    ck_assert_double_eq_tol(number(gap, "cv"), sqrt(3), 0.01); /* 0 three times, then 4 */
+    const json_t *second = row_of(json, "windows", "window_s", "1");
+    ck_assert_double_eq_tol(number(second, "dispersion"), 3, 0.02);
+    ck_assert_double_eq(number(second, "most"), 4);
+    const json_t *context = row_of(json, "contexts", "context", "3000");
+    ck_assert_double_eq(number(context, "dropped"), 41);
+    ck_assert_double_eq(number(context, "dropped if truncated"), 0);
+    ck_assert_double_eq(number(row_of(json, "contexts", "context", "4096"), "dropped"), 0);
+    json_decref(json);
+    struct output output = CLI("trace", "convert", path, "--context", "3000");
+    ck_assert(output.status == 0 && strstr(output.err, "360 rows as plain; 41 longer") != NULL);
+    output_free(&output);
+    json = FACTS("burst", "--rate", "4", "--requests", "4000");
+    ck_assert_double_eq_tol(number(json, "rate_req_s"), 4, 0.2);
+    ck_assert_double_eq_tol(number(row_of(json, "windows", "window_s", "1"), "dispersion"), 1,
+                            0.15);
+    json_decref(json);
+}
+
+TEST(what_makes_no_sense_is_refused) {
+    const char *path = scratch_write("plain.csv", plain);
+    REFUSES(2, "expected one trace file, workload or INI file", "trace", "info");
+    REFUSES(2, "no format 'azure' is written", "trace", "convert", path, "--to", "azure");
+    REFUSES(2, "--rate and --seed are a workload's", "trace", "info", path, "--rate", "2");
+    REFUSES(2, "--columns and --sort are for files", "trace", "info", "burst", "--sort");
+    REFUSES(1, "no request fits into a context of 20 tokens", "trace", "convert", path, "--context",
+            "20");
+    REFUSES(1, "cannot open nope.csv", "trace", "info", "nope.csv");
+    REFUSES(2, "has prompts, which have no lengths", "trace", "info",
+            scratch_write("prompts.jsonl", "{\"id\": \"a\", \"prompt\": \"x\"}\n"));
+}
+
+SUITE("trace")

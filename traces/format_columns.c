@@ -1,0 +1,80 @@
+/* A format that the user names column by column. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/mem.h"
+#include "sim/base/names.h"
+#include "traces/format.h"
+
+static const char *const column_words[] = {"time",   "input",  "output", "tenant",
+                                           "prefix", "answer", NULL};
+
+static const struct {
+    const char *word;
+    int64_t ns;
+} units[] = {{"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {"date", 0}};
+
+/* "ts:ms": ends the name where its unit begins. */
+static int read_unit(char *name, struct format *out, struct err *err) {
+    char *colon = strrchr(name, ':');
+    for (size_t i = 0; colon != NULL && i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(colon + 1, units[i].word) == 0 && colon > name) {
+            *colon = '\0';
+            out->unit_ns = units[i].ns;
+            return 0;
+        }
+    }
+    return err_usage(err, "--columns: 'time=%s' lacks its unit: time=NAME:s, or ms, us, ns, date",
+                     name);
+}
+
+/* "input=prompt_tokens" */
+static int read_column(const char *text, size_t length, struct format *out, struct err *err) {
+    const char *equals = memchr(text, '=', length);
+    size_t n = equals != NULL ? (size_t)(equals - text) : length;
+    char word[16], hint[NAME_HINT_CHARS];
+    snprintf(word, sizeof word, "%.*s", (int)n, text);
+    int column = name_find(column_words, word);
+    if (equals == NULL || column < 0 || n + 1 == length) {
+        return err_usage(err,
+                         "--columns: '%.*s' is not COLUMN=NAME with time, input, output, "
+                         "answer, tenant or prefix%s",
+                         (int)length, text, column < 0 ? name_hint(word, column_words, hint) : "");
+    }
+    if (out->columns[column] != NULL) {
+        return err_usage(err, "--columns: %s is named twice", word);
+    }
+    char *name = mem_copied(equals + 1, length - n - 1);
+    out->columns[column] = name;
+    return column == COLUMN_TIME ? read_unit(name, out, err) : 0;
+}
+
+int format_from_columns(const char *columns, bool is_json, struct format *out, struct err *err) {
+    *out = (struct format){.name = "columns",
+                           .family = is_json ? &family_jsonl : &family_csv,
+                           .unit_ns = 1,
+                           .needs_all = true};
+    int status = 0;
+    for (const char *rest = columns; rest != NULL && status == 0;) {
+        size_t length = strcspn(rest, ",");
+        status = read_column(rest, length, out, err);
+        rest = rest[length] == ',' ? rest + length + 1 : NULL;
+    }
+    for (int c = COLUMN_INPUT; status == 0 && c <= COLUMN_OUTPUT; c++) {
+        if (out->columns[c] == NULL) {
+            status = err_usage(err, "--columns: %s is missing", column_words[c]);
+        }
+    }
+    if (status != 0) {
+        format_forget(out);
+    }
+    return status;
+}
+
+void format_forget(struct format *format) {
+    for (int c = 0; c < N_NAMED_COLUMNS; c++) {
+        free((char *)format->columns[c]);
+        format->columns[c] = NULL;
+    }
+}

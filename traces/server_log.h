@@ -1,0 +1,27 @@
+/* What servers and their benchmarks write about requests, which are no rows in order of arrival:
+ *
+ *   serving-bench  a JSON object with the lists input_lens and output_lens and, where the benchmark
+ *                  wrote it, start_times in seconds: `vllm bench serve --save-result
+ *                  --save-detailed`, SGLang's bench_serving --output-details
+ *   sglang-log     the server's log with --log-requests, as text or JSON: of every line that says
+ *                  that a request finished its prompt_tokens, completion_tokens and e2e_latency.
+ *                  The arrival is request_received_ts where it is there, else the line's time
+ * (whole seconds in texts) less the latency; other lines are passed over
+ *
+ * They are read whole and given as a CSV table in order of arrival. */
+#ifndef UNMASK_TRACES_SERVER_LOG_H
+#define UNMASK_TRACES_SERVER_LOG_H
+
+#include <stdio.h>
+
+#include "sim/base/err.h"
+
+/* The name of the format that the begin of a file shows, or NULL, also of a pipe. The stream is
+ * rewound. */
+const char *server_log_is(FILE *file);
+
+/* "start_ns,input,output", or without the first column where nobody knows when;
+ * malloc'd. Failed requests have 0 output tokens. ERR_WORLD in one sentence. */
+int server_log_rows(FILE *file, const char *path, const char *name, char **out, struct err *err);
+
+#endif
