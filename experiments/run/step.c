@@ -6,7 +6,7 @@
 
 #include "experiments/cli/asked.h"
 #include "sim/base/mem.h"
-#include "sim/serve/life.h"
+#include "sim/serve/lifecycle.h"
 
 const struct option step_options[] = {
     {"requests", "N", "requests in the batch, all at the same step (default: 1)", false},
@@ -26,7 +26,7 @@ struct wanted {
 
 struct walk {
     struct system *system;
-    struct life life;
+    struct lifecycle life;
     struct loop_request asked;
     struct loop_result result;
     enum reject_reason reason;
@@ -41,7 +41,7 @@ static int note_rejection(void *state, const struct request_record *record, stru
 static int admit(struct walk *walk, const struct wanted *wanted, struct err *err) {
     struct arrival arrival = {.prompt_tokens = (uint32_t)wanted->prompt,
                               .output_tokens = (uint32_t)wanted->output};
-    int status = life_arrive(&walk->life, &arrival, err);
+    int status = lifecycle_arrive(&walk->life, &arrival, err);
     if (status == 0 && walk->result.rejected > 0) {
         return err_world(err, "%s rejects a request of %" PRIu64 " + %" PRIu64 " tokens on %s: %s",
                          walk->system->name, wanted->prompt, wanted->output,
@@ -50,7 +50,7 @@ static int admit(struct walk *walk, const struct wanted *wanted, struct err *err
     struct replica *replica = &walk->life.replicas[0];
     if (status == 0) {
         replica->n_waiting--;
-        status = life_admit(&walk->life, replica, replica->waiting[replica->head++], err);
+        status = lifecycle_admit(&walk->life, replica, replica->waiting[replica->head++], err);
     }
     return status;
 }
@@ -64,7 +64,7 @@ struct planned_block step_block(const struct step_kind *kind, uint32_t i) {
 
 /* The step before this one committed what is no longer masked; this one, for all that is known, the
  * first that it may commit. */
-static void remember(struct step_kind *kind, const struct life *life, uint32_t slot) {
+static void remember(struct step_kind *kind, const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
     const struct planned_block block = positions_block(&life->positions, slot);
     size_t n = kind->block_tokens = life->system->settings.block_tokens;
@@ -110,7 +110,7 @@ static int advance(struct walk *walk, uint64_t n_steps, int phase, struct step_k
         }
         replica->batch = replica->running;
         replica->n_batch = 1;
-        int status = life_advance(&walk->life, replica, 1, NULL, err);
+        int status = lifecycle_advance(&walk->life, replica, 1, NULL, err);
         if (status != 0) {
             return status;
         }
@@ -129,12 +129,12 @@ static int walk_to(struct system *system, const struct wanted *wanted, int phase
                                        .seed = 1};
     system->settings.max_in_system = 1;
     system->settings.replicas = 1;
-    life_init(&walk.life, &walk.asked, &walk.result);
+    lifecycle_init(&walk.life, &walk.asked, &walk.result);
     int status = admit(&walk, wanted, err);
     if (status == 0) {
         status = advance(&walk, wanted->step, phase, out, err);
     }
-    life_fini(&walk.life);
+    lifecycle_fini(&walk.life);
     system->settings = before;
     return status;
 }

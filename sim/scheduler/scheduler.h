@@ -41,8 +41,8 @@ struct batch {
      * compute it anew later. None of them is listed, and somebody else is. Only what is exact can
      * be computed anew: under other cache policies nobody is preempted, nor needs to be. */
     uint32_t n_preempted, *preempted;
-    /* Running requests, not listed, whose present span is computed once more in vain, as runtimes
-     * do that cannot take a finished block out of a batch. */
+    /* Running requests, not listed, whose present span is computed once more and discarded, as
+     * runtimes do that cannot take a finished block out of a batch. */
     uint32_t n_idle, *idle;
     /* Ask again only after so many steps of those listed, as far as they last and memory and
      * max_batched_tokens suffice; 0 and 1: by `hold`. */

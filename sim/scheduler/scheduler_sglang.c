@@ -1,7 +1,7 @@
 /* SGLang's scheduler for diffusion models: prefills go first and alone; blocks are decoded when
  * there are none. In lockstep, as it began, a batch of blocks is denoised until its slowest one is
- * done, and blocks that are done before are computed along in vain. First done, first out, as it
- * is now, decides anew after every pass. */
+ * done, and blocks that are done before are computed along and discarded. First done, first out, as
+ * it is now, decides anew after every pass. */
 #include "sim/scheduler/growth.h"
 
 static const char *const mode_words[] = {"fdfo", "lockstep", NULL};

@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* Every slot is free once. */
-static void audit_slots(struct life *life) {
+static void audit_slots(struct lifecycle *life) {
     uint32_t *times_free = life->together;
     ASSERT(life->n_free == life->n_slots);
     memset(times_free, 0, life->n_slots * sizeof *times_free);
@@ -14,7 +14,7 @@ static void audit_slots(struct life *life) {
 }
 
 /* Pages that were freed and are not taken again are the whole pool, and nobody's. */
-static void audit_freed(const struct life *life, const struct freed *freed) {
+static void audit_freed(const struct lifecycle *life, const struct freed *freed) {
     int64_t bytes = 0;
     for (uint32_t i = freed->begin; i < freed->end; i++) {
         ASSERT(freed->items[i].owner == FREED_BY_NOBODY);
@@ -35,7 +35,7 @@ static void audit_idle(const struct replica *replica) {
     }
 }
 
-void audit_run(struct life *life) {
+void audit_run(struct lifecycle *life) {
     const struct loop_result *result = life->result;
     ASSERT(result->arrived == result->completed + result->rejected);
     audit_slots(life);

@@ -18,7 +18,7 @@ static struct span widest_span(const struct system *system, uint32_t canvas, uin
     };
 }
 
-bool fit_batch(struct life *life, const uint32_t *slots, uint32_t n) {
+bool fit_batch(struct lifecycle *life, const uint32_t *slots, uint32_t n) {
     const struct system *system = life->system;
     if (!system->budget.shares_pool) {
         return true;
@@ -47,7 +47,7 @@ bool fit_batch(struct life *life, const uint32_t *slots, uint32_t n) {
 }
 
 /* Whether the request could run alone; remembers the longest canvas that could. */
-static bool runs_alone(struct life *life, uint32_t slot) {
+static bool runs_alone(struct lifecycle *life, uint32_t slot) {
     int64_t canvas = life->requests[slot].canvas_tokens;
     if (canvas <= life->widest_fitting_canvas) {
         return true;
@@ -59,7 +59,7 @@ static bool runs_alone(struct life *life, uint32_t slot) {
     return true;
 }
 
-enum reject_reason fit_alone(struct life *life, uint32_t slot) {
+enum reject_reason fit_alone(struct lifecycle *life, uint32_t slot) {
     const struct system *system = life->system;
     const struct request *request = &life->requests[slot];
     uint32_t rows = cache_most_held(system->cache, system->cache_state, request);

@@ -6,13 +6,13 @@
 #include "sim/cache/blocks.h"
 #include "sim/serve/audit.h"
 #include "sim/serve/fit.h"
-#include "sim/serve/life.h"
+#include "sim/serve/lifecycle.h"
 #include "sim/serve/report.h"
 #include "sim/serve/selection.h"
 #include "sim/serve/unroll.h"
 
 struct loop {
-    struct life life;
+    struct lifecycle life;
     const struct loop_request *asked;
     struct loop_result *result;
     struct arrival pending; /* the next arrival, when has_pending */
@@ -47,7 +47,7 @@ static int take_arrivals(struct loop *loop, struct err *err) {
     int status = peek_arrival(loop, err);
     while (status == 0 && loop->has_pending && loop->pending.arrival_ns <= loop->life.now_ns) {
         loop->has_pending = false;
-        status = life_arrive(&loop->life, &loop->pending, err);
+        status = lifecycle_arrive(&loop->life, &loop->pending, err);
         if (status == 0) {
             status = peek_arrival(loop, err);
         }
@@ -146,7 +146,7 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
 
 /* The batch in flight: its members, its shape, and for how many steps it could stand. */
 static uint32_t form_batch(struct loop *loop, struct replica *replica, const struct batch *batch) {
-    struct life *life = &loop->life;
+    struct lifecycle *life = &loop->life;
     struct step_shape *shape = &replica->shape;
     shape->spans = NULL;
     shape->n_spans = 0;
@@ -198,29 +198,29 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
 /* Preempts, lets those listed grow, cuts prefills to what the scheduler takes of them, admits. */
 static int carry_out(struct loop *loop, struct replica *replica, const struct batch *batch,
                      struct err *err) {
-    struct life *life = &loop->life;
+    struct lifecycle *life = &loop->life;
     int status = 0;
     uint32_t n_listed = batch->all_running ? replica->n_running : batch->n - batch->n_admitted;
     const uint32_t *listed = batch->all_running ? replica->running : batch->selected;
     for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
-        status = life_preempt(life, replica, batch->preempted[i], err);
+        status = lifecycle_preempt(life, replica, batch->preempted[i], err);
     }
     for (uint32_t i = 0; status == 0 && replica->growth_bytes > 0 && i < n_listed; i++) {
-        status = life_grow(life, replica, listed[i], err);
+        status = lifecycle_grow(life, replica, listed[i], err);
     }
     for (uint32_t i = batch->n - batch->n_admitted; status == 0 && i < batch->n; i++) {
-        status = life_admit(life, replica, batch->selected[i], err);
+        status = lifecycle_admit(life, replica, batch->selected[i], err);
     }
     for (uint32_t i = 0; status == 0 && i < batch->n; i++) {
         if (batch->chunk_tokens[i] > 0) {
-            life_chunk(life, replica, batch->selected[i], batch->chunk_tokens[i]);
+            lifecycle_chunk(life, replica, batch->selected[i], batch->chunk_tokens[i]);
         }
     }
     return status;
 }
 
 static void evict(void *state, uint32_t slot, const float *delta) {
-    struct life *life = state;
+    struct lifecycle *life = state;
     positions_evict(&life->positions, slot, &life->requests[slot], delta);
 }
 
@@ -287,14 +287,14 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
  * steps fit. */
 static int submit_again(struct loop *loop, struct replica *replica, uint32_t index, bool *again,
                         struct err *err) {
-    struct life *life = &loop->life;
+    struct lifecycle *life = &loop->life;
     int64_t growth = 0, tokens = 0;
     uint32_t n = 0;
     *again = false;
     for (uint32_t i = 0; i < replica->n_batch; i++) {
         const struct request *request = &life->requests[replica->batch[i]];
         if (request->state == REQUEST_RUNNING &&
-            life->journeys[replica->batch[i]].replica == index) {
+            life->tracked[replica->batch[i]].replica == index) {
             replica->selected[n++] = replica->batch[i];
             growth += request->kv_bytes - request->kv_held_bytes;
             tokens += request->span.queries;
@@ -307,7 +307,7 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
         return 0;
     }
     for (uint32_t i = 0; i < n; i++) {
-        int status = life_grow(life, replica, replica->selected[i], err);
+        int status = lifecycle_grow(life, replica, replica->selected[i], err);
         if (status != 0) {
             return status;
         }
@@ -348,7 +348,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         }
         replica->loops_left = 0;
     }
-    int status = life_recall(&loop->life, replica, err);
+    int status = lifecycle_recall(&loop->life, replica, err);
     if (status != 0) {
         return status;
     }
@@ -455,7 +455,7 @@ static int advance_unrolled(struct loop *loop, struct replica *replica,
         if (executor->wants_members || loop->asked->records_members) {
             report_members(&loop->life, replica);
         }
-        status = status == 0 ? life_advance(&loop->life, replica, 1, &known, err) : status;
+        status = status == 0 ? lifecycle_advance(&loop->life, replica, 1, &known, err) : status;
         if (status == 0 && loop->life.wants_steps) {
             status = report_step(&loop->life, replica, &one, moment, err);
         }
@@ -483,8 +483,9 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     const struct moment moment = {replica->n_batch, replica->n_running, replica->n_waiting,
                                   replica->kv_used_bytes};
     bool by_step = replica->unrolled && loop->asked->system->decoder->count == NULL;
-    int status = by_step ? advance_unrolled(loop, replica, done, &moment, err)
-                         : life_advance(&loop->life, replica, done->steps, &done->decided, err);
+    int status = by_step
+                     ? advance_unrolled(loop, replica, done, &moment, err)
+                     : lifecycle_advance(&loop->life, replica, done->steps, &done->decided, err);
     replica->last_start_ns = done->time_ns - (done->time_ns - done->start_ns) / done->steps;
     replica->last_end_ns = done->time_ns;
     replica->n_freed = moment.n_running - replica->n_running;
@@ -535,7 +536,7 @@ static int reject_all(struct loop *loop, struct err *err) {
         uint32_t counts[] = {replica->n_running, replica->n_waiting};
         for (int list = 0; list < 2; list++) {
             for (uint32_t j = 0; j < counts[list]; j++) {
-                int status = life_reject(&loop->life, lists[list][j], REJECT_SHUTDOWN, err);
+                int status = lifecycle_reject(&loop->life, lists[list][j], REJECT_SHUTDOWN, err);
                 if (status != 0) {
                     return status;
                 }
@@ -592,12 +593,12 @@ static int run_turns(struct loop *loop, struct err *err) {
 int loop_run(const struct loop_request *request, struct loop_result *result, struct err *err) {
     *result = (struct loop_result){0};
     struct loop loop = {.asked = request, .result = result};
-    life_init(&loop.life, request, result);
+    lifecycle_init(&loop.life, request, result);
     int status = run_turns(&loop, err);
     result->end_ns = loop.life.now_ns;
     if (status == 0) {
         audit_run(&loop.life);
     }
-    life_fini(&loop.life);
+    lifecycle_fini(&loop.life);
     return status;
 }

@@ -4,7 +4,7 @@
 
 #include "sim/cache/blocks.h"
 
-int plan_broken_promise(const struct life *life, const struct policy *policy, const char *kind,
+int plan_broken_promise(const struct lifecycle *life, const struct policy *policy, const char *kind,
                         const char *what, int64_t found, int64_t least, int64_t most,
                         struct err *err) {
     return err_world(err,
@@ -17,7 +17,7 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-void plan_block(struct life *life, uint32_t slot, uint32_t block) {
+void plan_block(struct lifecycle *life, uint32_t slot, uint32_t block) {
     struct request *request = &life->requests[slot];
     blocks_enter(request, block);
     if (life->has_positions) {
@@ -26,14 +26,14 @@ void plan_block(struct life *life, uint32_t slot, uint32_t block) {
     }
 }
 
-void plan_memory(const struct life *life, struct request *request) {
+void plan_memory(const struct lifecycle *life, struct request *request) {
     const struct system *system = life->system;
     request->kv_rows = cache_most_held(system->cache, system->cache_state, request);
     request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
 }
 
 /* What the answer just given says, where the scheduler sees to growth. */
-static void grow_memory(const struct life *life, struct request *request) {
+static void grow_memory(const struct lifecycle *life, struct request *request) {
     if (request->span.exact && life->system->scheduler->grows) {
         request->kv_rows = request->rows.held;
         request->kv_bytes = budget_request_bytes(&life->system->budget, request->kv_rows);
@@ -42,13 +42,14 @@ static void grow_memory(const struct life *life, struct request *request) {
 
 /* Whether a trace says of a request only what its decoder counts: then steps that commit as many
  * are one change, as they are without it, and a record of such steps can be played. */
-static bool recalls_counts(const struct life *life, const struct journey *journey) {
-    return journey->recall.is_open && !positions_wanted(life->system) &&
+static bool recalls_counts(const struct lifecycle *life, const struct tracked *tracked) {
+    return tracked->recall.is_open && !positions_wanted(life->system) &&
            life->system->settings.unroll_maximum <= 1;
 }
 
 /* Which of the positions that run go through the head, and which of these are looked at. */
-static int plan_logits(struct life *life, struct request *request, uint32_t slot, struct err *err) {
+static int plan_logits(struct lifecycle *life, struct request *request, uint32_t slot,
+                       struct err *err) {
     const struct system *system = life->system;
     bool first_pass =
         request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
@@ -73,10 +74,10 @@ static int plan_logits(struct life *life, struct request *request, uint32_t slot
 }
 
 /* How many positions the step commits, and for how many steps no more than the span's `holds`. */
-static int plan_commits(const struct life *life, struct request *request, struct journey *journey,
-                        uint32_t *holds, struct err *err) {
+static int plan_commits(const struct lifecycle *life, struct request *request,
+                        struct tracked *tracked, uint32_t *holds, struct err *err) {
     const struct system *system = life->system;
-    if (system->decoder->count != NULL && !journey->recall.is_open) {
+    if (system->decoder->count != NULL && !tracked->recall.is_open) {
         uint32_t repeat = 1;
         request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
         if (request->commit_tokens == 0 || request->commit_tokens > request->masked_in_block) {
@@ -88,10 +89,10 @@ static int plan_commits(const struct life *life, struct request *request, struct
         /* A shorter last step is a change of its own. */
         uint32_t to_end = request->masked_in_block / request->commit_tokens;
         *holds = life->has_positions ? 1 : smaller(smaller(*holds, repeat), to_end);
-    } else if (journey->recall.committed > 0 && recalls_counts(life, journey)) {
-        request->commit_tokens = journey->recall.committed;
+    } else if (tracked->recall.committed > 0 && recalls_counts(life, tracked)) {
+        request->commit_tokens = tracked->recall.committed;
         uint32_t to_end = request->masked_in_block / request->commit_tokens;
-        *holds = smaller(*holds, recall_repeats(&journey->recall, life->asked->decode, request,
+        *holds = smaller(*holds, recall_repeats(&tracked->recall, life->asked->decode, request,
                                                 to_end > 0 ? to_end : 1));
     } else {
         request->commit_tokens = 0; /* known only after the step */
@@ -100,7 +101,8 @@ static int plan_commits(const struct life *life, struct request *request, struct
     return 0;
 }
 
-static int check_rows(const struct life *life, const struct request *request, struct err *err) {
+static int check_rows(const struct lifecycle *life, const struct request *request,
+                      struct err *err) {
     struct err fault = {0};
     if (rows_check(&request->rows, request, &fault) == 0) {
         return 0;
@@ -110,7 +112,7 @@ static int check_rows(const struct life *life, const struct request *request, st
 }
 
 /* The cache policy's answer, which has to be one that it may give. */
-static int ask_cache(const struct life *life, struct request *request, uint32_t slot,
+static int ask_cache(const struct lifecycle *life, struct request *request, uint32_t slot,
                      uint32_t *holds, struct err *err) {
     const struct system *system = life->system;
     const void *memory = life->has_positions ? positions_memory(&life->positions, slot) : NULL;
@@ -123,21 +125,21 @@ static int ask_cache(const struct life *life, struct request *request, uint32_t 
     return life->checks_rows ? check_rows(life, request, err) : 0;
 }
 
-int plan_step(struct life *life, struct request *request, struct journey *journey,
+int plan_step(struct lifecycle *life, struct request *request, struct tracked *tracked,
               struct err *err) {
     const struct system *system = life->system;
     uint32_t slot = (uint32_t)(request - life->requests);
     request->known_in_front = request->block_length - request->masked_in_block;
     if (life->has_positions) {
         positions_plan(&life->positions, slot, request, life->asked->executor.decides_positions);
-    } else if (journey->recall.is_open) {
+    } else if (tracked->recall.is_open) {
         if (system->cache->memory_bytes > 0 && system->rows.chooser != CHOSEN_BY_POLICY) {
             return err_usage(err,
                              "cache %s plans by what it learns of each request, which a trace of "
                              "decisions does not tell",
                              system->cache->policy.name);
         }
-        int status = recall_plan(&journey->recall, life->asked->decode, request, err);
+        int status = recall_plan(&tracked->recall, life->asked->decode, request, err);
         if (status != 0) {
             return status;
         }
@@ -147,10 +149,10 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
         return (int)err->kind;
     }
     grow_memory(life, request);
-    journey->span_holds = 1;
+    tracked->span_holds = 1;
     if (!blocks_decide(request)) {
         request->commit_tokens = 0;
-        request->steps_to_change = journey->steps_planned = 1;
+        request->steps_to_change = tracked->steps_planned = 1;
         return 0;
     }
     if (plan_logits(life, request, slot, err) != 0) {
@@ -159,8 +161,8 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
     if (system->settings.logit_scope == LOGITS_GENERATION && request->step_in_block == 0) {
         holds = 1; /* the first pass alone has the wider rows */
     }
-    journey->span_holds = holds;
-    if (plan_commits(life, request, journey, &holds, err) != 0) {
+    tracked->span_holds = holds;
+    if (plan_commits(life, request, tracked, &holds, err) != 0) {
         return (int)err->kind;
     }
     if (system->settings.logit_scope == LOGITS_MASKED ||
@@ -168,6 +170,6 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
         holds = 1; /* its logit rows change, or it may end */
     }
     request->steps_to_change = holds;
-    journey->steps_planned = holds;
+    tracked->steps_planned = holds;
     return 0;
 }

@@ -2,21 +2,22 @@
 #ifndef UNMASK_SIM_SERVE_PLAN_H
 #define UNMASK_SIM_SERVE_PLAN_H
 
-#include "sim/serve/life.h"
+#include "sim/serve/lifecycle.h"
 
 /* Makes `block` the active one, with its positions where somebody asks for them. */
-void plan_block(struct life *life, uint32_t slot, uint32_t block);
+void plan_block(struct lifecycle *life, uint32_t slot, uint32_t block);
 
 /* What the request holds while it takes its next step. Where the scheduler does not see to growth,
  * all that it will ever hold. */
-void plan_memory(const struct life *life, struct request *request);
+void plan_memory(const struct lifecycle *life, struct request *request);
 
 /* Ask the policies for the next step and for how long their answer holds. */
-int plan_step(struct life *life, struct request *request, struct journey *journey, struct err *err);
+int plan_step(struct lifecycle *life, struct request *request, struct tracked *tracked,
+              struct err *err);
 
 /* ERR_WORLD: a policy's answer lies outside what its header allows; check-plugin samples, this
  * always looks. */
-int plan_broken_promise(const struct life *life, const struct policy *policy, const char *kind,
+int plan_broken_promise(const struct lifecycle *life, const struct policy *policy, const char *kind,
                         const char *what, int64_t found, int64_t least, int64_t most,
                         struct err *err);
 

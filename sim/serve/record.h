@@ -60,7 +60,7 @@ struct step_record {
     int64_t gpu_ns, host_ns;          /* of one step, as the executor splits it; 0 when unknown */
     const int64_t *sym;               /* SYM_COUNT sums of one step */
     uint32_t n_by_phase[PHASE_COUNT]; /* spans by phase */
-    uint32_t n;                       /* members; spans computed in vain are in the sums alone */
+    uint32_t n;                       /* members; discarded spans are in the sums alone */
     const uint64_t *request_ids;      /* in batch order; NULL unless the sink wants members */
     const uint32_t *commit_tokens;    /* of each span, one step */
     const struct decode_pass *passes; /* of each span, one step; processed 0: not of its block */

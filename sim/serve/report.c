@@ -5,7 +5,7 @@
 #include "sim/cache/blocks.h"
 #include "sim/serve/unroll.h"
 
-int report_event(struct life *life, enum event_kind kind, uint64_t id, uint32_t replica,
+int report_event(struct lifecycle *life, enum event_kind kind, uint64_t id, uint32_t replica,
                  uint32_t detail, struct err *err) {
     if (!life->wants_events) {
         return 0;
@@ -21,7 +21,7 @@ int report_event(struct life *life, enum event_kind kind, uint64_t id, uint32_t 
     return 0;
 }
 
-int report_request(struct life *life, const struct request_record *record, struct err *err) {
+int report_request(struct lifecycle *life, const struct request_record *record, struct err *err) {
     for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
         const struct sink *sink = &life->asked->sinks[i];
         if (sink->request != NULL && sink->request(sink->state, record, err) != 0) {
@@ -35,7 +35,7 @@ int report_request(struct life *life, const struct request_record *record, struc
 }
 
 /* What the request's next step does to its active block: nothing, while it prefills. */
-static struct decode_pass pass_of(const struct life *life, const struct request *request) {
+static struct decode_pass pass_of(const struct lifecycle *life, const struct request *request) {
     const struct span *span = &request->span;
     bool in_vain = unroll_block_was_done(life, request) && !span->exact;
     if (span->phase == PHASE_PREFILL && blocks_yield(request)) {
@@ -53,7 +53,7 @@ static struct decode_pass pass_of(const struct life *life, const struct request 
     };
 }
 
-void report_members(const struct life *life, struct replica *replica) {
+void report_members(const struct lifecycle *life, struct replica *replica) {
     for (uint32_t i = 0; i < replica->n_batch; i++) {
         const struct request *request = &life->requests[replica->batch[i]];
         replica->member_ids[i] = request->id;
@@ -65,7 +65,7 @@ void report_members(const struct life *life, struct replica *replica) {
     }
 }
 
-void report_positions(const struct life *life, struct replica *replica, uint32_t slot,
+void report_positions(const struct lifecycle *life, struct replica *replica, uint32_t slot,
                       uint32_t member) {
     const struct step_positions *positions = &replica->positions;
     const struct planned_block block = positions_block(&life->positions, slot);
@@ -77,11 +77,11 @@ void report_positions(const struct life *life, struct replica *replica, uint32_t
 }
 
 /* Drawn here, or the executor's word: of one that tells numbers alone nobody knows them. */
-static bool knows_positions(const struct life *life, const struct completion *done) {
+static bool knows_positions(const struct lifecycle *life, const struct completion *done) {
     return life->has_positions && (done->decided.positions || done->decided.commits == NULL);
 }
 
-int report_step(const struct life *life, const struct replica *replica,
+int report_step(const struct lifecycle *life, const struct replica *replica,
                 const struct completion *done, const struct moment *moment, struct err *err) {
     bool members = life->asked->records_members;
     struct step_record record = {

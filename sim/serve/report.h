@@ -2,7 +2,7 @@
 #ifndef UNMASK_SIM_SERVE_REPORT_H
 #define UNMASK_SIM_SERVE_REPORT_H
 
-#include "sim/serve/life.h"
+#include "sim/serve/lifecycle.h"
 
 /* What a step record says of the time while the batch ran. */
 struct moment {
@@ -11,21 +11,21 @@ struct moment {
 };
 
 /* To every sink that asks for events. */
-int report_event(struct life *life, enum event_kind kind, uint64_t id, uint32_t replica,
+int report_event(struct lifecycle *life, enum event_kind kind, uint64_t id, uint32_t replica,
                  uint32_t detail, struct err *err);
 
 /* A request has left: to every sink that asks for requests, and to their source. */
-int report_request(struct life *life, const struct request_record *record, struct err *err);
+int report_request(struct lifecycle *life, const struct request_record *record, struct err *err);
 
 /* Notes for the next record what its members' next step is. */
-void report_members(const struct life *life, struct replica *replica);
+void report_members(const struct lifecycle *life, struct replica *replica);
 
 /* And which positions of its block a member's step kept and committed. */
-void report_positions(const struct life *life, struct replica *replica, uint32_t slot,
+void report_positions(const struct lifecycle *life, struct replica *replica, uint32_t slot,
                       uint32_t member);
 
 /* The record of a submission that is done, or of one of its steps. */
-int report_step(const struct life *life, const struct replica *replica,
+int report_step(const struct lifecycle *life, const struct replica *replica,
                 const struct completion *done, const struct moment *moment, struct err *err);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-int selection_refuse(const struct life *life, const char *what, int64_t found, int64_t limit,
+int selection_refuse(const struct lifecycle *life, const char *what, int64_t found, int64_t limit,
                      struct err *err) {
     return err_world(
         err, "scheduler %s broke its promise at %.3f s: %s (%" PRId64 " of at most %" PRId64 ")",
@@ -10,7 +10,7 @@ int selection_refuse(const struct life *life, const char *what, int64_t found, i
 }
 
 /* One slot of a scheduler's lists: its replica's own, in one of the states given, listed once. */
-static int check_listed(struct life *life, uint32_t index, uint32_t slot, const char *as,
+static int check_listed(struct lifecycle *life, uint32_t index, uint32_t slot, const char *as,
                         unsigned states, struct err *err) {
     const char *name = life->system->scheduler->policy.name;
     double now_s = (double)life->now_ns * 1e-9;
@@ -18,25 +18,25 @@ static int check_listed(struct life *life, uint32_t index, uint32_t slot, const 
         return selection_refuse(life, "slot listed", slot, (int64_t)life->n_slots - 1, err);
     }
     const struct request *request = &life->requests[slot];
-    struct journey *journey = &life->journeys[slot];
+    struct tracked *tracked = &life->tracked[slot];
     bool is_known = slot < life->n_used;
-    if (!is_known || (states >> request->state & 1) == 0 || journey->replica != index) {
+    if (!is_known || (states >> request->state & 1) == 0 || tracked->replica != index) {
         return err_world(err,
                          "scheduler %s broke its promise at %.3f s: it listed slot %" PRIu32
                          ", which is %s, as a %s request",
                          name, now_s, slot, is_known ? request_state_names[request->state] : "free",
                          as);
     }
-    if (journey->listed == life->n_decisions) {
+    if (tracked->listed == life->n_decisions) {
         return err_world(
             err, "scheduler %s broke its promise at %.3f s: it listed request %" PRIu64 " twice",
             name, now_s, request->id);
     }
-    journey->listed = life->n_decisions;
+    tracked->listed = life->n_decisions;
     return 0;
 }
 
-static int check_chunk(const struct life *life, const struct request *request, uint32_t tokens,
+static int check_chunk(const struct lifecycle *life, const struct request *request, uint32_t tokens,
                        struct err *err) {
     bool prefills = request->span.phase == PHASE_PREFILL;
     if (tokens > 0 && (!prefills || tokens >= request->span.queries)) {
@@ -49,7 +49,7 @@ static int check_chunk(const struct life *life, const struct request *request, u
                : selection_refuse(life, "tokens of a chunk behind its blocks", beyond, 0, err);
 }
 
-int selection_check(struct life *life, const struct replica *replica, uint32_t index,
+int selection_check(struct lifecycle *life, const struct replica *replica, uint32_t index,
                     const struct schedule_view *view, const struct batch *batch, struct err *err) {
     enum { RUNS = 1 << REQUEST_RUNNING };
     enum { WAITS = 1 << REQUEST_QUEUED | 1 << REQUEST_PREEMPTED };

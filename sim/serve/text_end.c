@@ -1,63 +1,63 @@
 #include "sim/serve/text_end.h"
 
-void text_end_open(struct life *life, uint32_t slot, const struct arrival *arrival) {
+void text_end_open(struct lifecycle *life, uint32_t slot, const struct arrival *arrival) {
     bool is_said = arrival->answer_tokens > 0 && arrival->answer_tokens < arrival->output_tokens;
     bool device_says = life->asked->executor.find_end != NULL;
-    life->journeys[slot].answer_tokens =
+    life->tracked[slot].answer_tokens =
         is_said && !device_says ? arrival->answer_tokens : arrival->output_tokens;
 }
 
-uint32_t text_end_drawn(const struct life *life, uint32_t slot) {
+uint32_t text_end_drawn(const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
-    uint32_t answer = life->journeys[slot].answer_tokens;
+    uint32_t answer = life->tracked[slot].answer_tokens;
     return answer < request->output_tokens ? request->prompt_tokens + answer : UINT32_MAX;
 }
 
 /* Positions of the active block before its first masked one, from left to right where nobody
  * follows them. A decode trace does not say which positions its passes decide on. */
-static uint32_t known_in_front(const struct life *life, uint32_t slot) {
+static uint32_t known_in_front(const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
     if (life->has_positions) {
         return block_known_in_front(&life->positions.blocks[slot]);
     }
-    bool is_known = request->masked_in_block == 0 || !life->journeys[slot].recall.is_open;
+    bool is_known = request->masked_in_block == 0 || !life->tracked[slot].recall.is_open;
     return is_known ? request->block_length - request->masked_in_block : 0;
 }
 
 /* Whether the end is decoded, and all before it. A decode trace that stops short of the output ends
  * where the text does, on a server that stopped. */
-static bool is_decoded(const struct life *life, uint32_t slot) {
+static bool is_decoded(const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
-    const struct journey *journey = &life->journeys[slot];
-    const struct recall *recall = &journey->recall;
+    const struct tracked *tracked = &life->tracked[slot];
+    const struct recall *recall = &tracked->recall;
     if (life->asked->executor.find_end != NULL) {
         return true; /* the device finds what is decoded */
     }
     return recall->is_open && recall->tokens < request->output_tokens
                ? request->committed_tokens == recall->tokens
                : request->block_start + known_in_front(life, slot) >=
-                     request->prompt_tokens + journey->answer_tokens;
+                     request->prompt_tokens + tracked->answer_tokens;
 }
 
-int text_end_look(struct life *life, uint32_t slot, struct err *err) {
+int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err) {
     const enum early_stop stops = (enum early_stop)life->system->settings.early_stop;
     const struct executor *executor = &life->asked->executor;
     struct request *request = &life->requests[slot];
-    struct journey *journey = &life->journeys[slot];
+    struct tracked *tracked = &life->tracked[slot];
     if (request->masked_in_block > 0 && stops != STOP_POSITION) {
         return 0;
     }
-    if (executor->find_end != NULL && journey->answer_tokens == request->output_tokens) {
+    if (executor->find_end != NULL && tracked->answer_tokens == request->output_tokens) {
         uint32_t answer_tokens = 0;
-        int status = executor->find_end(executor->state, journey->replica, slot, request,
+        int status = executor->find_end(executor->state, tracked->replica, slot, request,
                                         &answer_tokens, err);
         if (status != 0) {
             return status;
         }
-        journey->answer_tokens = answer_tokens > 0 ? answer_tokens : request->output_tokens;
+        tracked->answer_tokens = answer_tokens > 0 ? answer_tokens : request->output_tokens;
     }
-    bool ends = stops != STOP_NEVER && journey->answer_tokens < request->output_tokens &&
+    bool ends = stops != STOP_NEVER && tracked->answer_tokens < request->output_tokens &&
                 is_decoded(life, slot);
-    request->answer_tokens = ends ? journey->answer_tokens : 0;
+    request->answer_tokens = ends ? tracked->answer_tokens : 0;
     return 0;
 }

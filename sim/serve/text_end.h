@@ -8,34 +8,34 @@
 #ifndef UNMASK_SIM_SERVE_TEXT_END_H
 #define UNMASK_SIM_SERVE_TEXT_END_H
 
-#include "sim/serve/life.h"
+#include "sim/serve/lifecycle.h"
 
 /* A request arrives: what its answer is as far as the workload says. */
-void text_end_open(struct life *life, uint32_t slot, const struct arrival *arrival);
+void text_end_open(struct lifecycle *life, uint32_t slot, const struct arrival *arrival);
 
 /* One past the end of text in the canvas, for those who draw what a model would have said of the
  * positions behind it; UINT32_MAX where a device decides or the text fills the output. */
-uint32_t text_end_drawn(const struct life *life, uint32_t slot);
+uint32_t text_end_drawn(const struct lifecycle *life, uint32_t slot);
 
 /* Whether anybody asks where texts end: the system stops there, or a device looks for the ends. */
-static inline bool text_end_matters(const struct life *life) {
+static inline bool text_end_matters(const struct lifecycle *life) {
     return life->system->settings.early_stop != STOP_NEVER ||
            life->asked->executor.find_end != NULL;
 }
 
 /* Where that matters: positions of the request were committed. Takes note of an end that is decoded
  * by now. */
-int text_end_look(struct life *life, uint32_t slot, struct err *err);
+int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err);
 
 /* Whether the request is done, whatever of its active block is not. */
-static inline bool text_end_stops(const struct life *life, const struct request *request) {
+static inline bool text_end_stops(const struct lifecycle *life, const struct request *request) {
     return request->answer_tokens > 0 && life->system->settings.early_stop == STOP_POSITION;
 }
 
 /* Whether the active block lies behind the end of text: what runs of it nobody reads. */
-static inline bool text_end_is_behind(const struct journey *journey,
+static inline bool text_end_is_behind(const struct tracked *tracked,
                                       const struct request *request) {
-    return request->block_start >= request->prompt_tokens + journey->answer_tokens;
+    return request->block_start >= request->prompt_tokens + tracked->answer_tokens;
 }
 
 #endif

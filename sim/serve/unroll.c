@@ -18,7 +18,7 @@ static uint32_t rule_holds(const struct system *system, const struct request *re
     return most;
 }
 
-uint32_t unroll_steps(const struct life *life, const struct replica *replica) {
+uint32_t unroll_steps(const struct lifecycle *life, const struct replica *replica) {
     const struct settings *settings = &life->asked->system->settings;
     uint32_t most = settings->unroll_maximum;
     uint64_t n_masked = 0;
@@ -29,7 +29,7 @@ uint32_t unroll_steps(const struct life *life, const struct replica *replica) {
         const struct request *request = &life->requests[replica->batch[i]];
         bool counts = life->asked->system->decoder->count != NULL;
         uint32_t holds =
-            counts ? request->steps_to_change : life->journeys[replica->batch[i]].span_holds;
+            counts ? request->steps_to_change : life->tracked[replica->batch[i]].span_holds;
         most = holds < most ? holds : most;
         most = counts ? most : rule_holds(life->system, request, most);
         n_masked += request->masked_in_block;
@@ -38,9 +38,9 @@ uint32_t unroll_steps(const struct life *life, const struct replica *replica) {
     return wanted < 1 ? 1 : wanted < most ? (uint32_t)wanted : most;
 }
 
-int unroll_pass(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
+int unroll_pass(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err) {
     struct request *request = &life->requests[slot];
-    struct recall *recall = &life->journeys[slot].recall;
+    struct recall *recall = &life->tracked[slot].recall;
     int status = 0;
     if (!request->span.exact || request->uncached_in_block == 0 || request->shifted) {
         replica->wasted_requests++;

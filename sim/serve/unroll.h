@@ -5,22 +5,23 @@
 #define UNMASK_SIM_SERVE_UNROLL_H
 
 #include "sim/cache/blocks.h"
-#include "sim/serve/life.h"
+#include "sim/serve/lifecycle.h"
 
 /* How many steps of the batch in flight run before the host looks again: dInfer's rule over all of
  * its masked positions, as far as neither a span nor a decoder's rule changes. Decoders that count
  * say when a block ends. */
-uint32_t unroll_steps(const struct life *life, const struct replica *replica);
+uint32_t unroll_steps(const struct lifecycle *life, const struct replica *replica);
 
 /* Whether the request's span decides on nothing because its block was done before. */
-static inline bool unroll_block_was_done(const struct life *life, const struct request *request) {
+static inline bool unroll_block_was_done(const struct lifecycle *life,
+                                         const struct request *request) {
     return life->system->decoder->count == NULL && blocks_decide(request) &&
            request->masked_in_block == 0;
 }
 
-/* An unrolled step of a request whose block was done before: in vain, unless it is the pass that
+/* An unrolled step of a request whose block was done before: discarded, unless it is the pass that
  * writes the block's exact keys and values; where logits are shifted that one has a token to yield,
  * and is run besides. */
-int unroll_pass(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
+int unroll_pass(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* Live runs on the CPU: every cache policy, decoder, scope and layout of the pool; what a request
- * gets does not depend on its company; memory is what was planned; failures keep what was done. */
+ * gets does not depend on co-batched requests; memory is what was planned; failures keep what was
+ * done. */
 #include <time.h>
 
 #include "engine/device/mapping.h"

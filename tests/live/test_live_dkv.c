@@ -1,6 +1,6 @@
 /* dKV-Cache and what renews as it does, live on the CPU: scattered positions run against the rows
  * of a whole canvas, as an independent pass in double with rows of its own has it; what is renewed
- * always is as without a cache; company changes no token. */
+ * always is as without a cache; co-batched requests change no token. */
 #include "engine/supported.h"
 #include "engine/weights/weights.h"
 #include "sim/decoder/decoder.h"

@@ -1,5 +1,5 @@
 /* Live runs of block diffusion and autoregressive models on the CPU: every system that serves them,
- * company, page sizes, chunks, preemption, replays, memory. */
+ * co-batched requests, page sizes, chunks, preemption, replays, memory. */
 #include "tests/support/chain.h"
 #include "tests/support/live.h"
 #include "tests/support/says.h"

@@ -1,5 +1,6 @@
 /* Live runs of small blocks, Fast-dLLM v2's, on the CPU: token for token what its released loop
- * decodes, one request after the other; parts of blocks in company, in schedules, after preemption.
+ * decodes, one request after the other; parts of blocks beside co-batched requests, in schedules,
+ * after preemption.
  */
 #include "tests/support/chain.h"
 #include "tests/support/live.h"

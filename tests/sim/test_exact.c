@@ -338,8 +338,8 @@ static void counted_schedule(void *state, const struct schedule_view *view, stru
     asked_scheduler->schedule(state, view, batch);
 }
 
-/* `expected`: for each step its query tokens, those computed in vain included, and the requests
- * that take part, "8:01 4:0". */
+/* `expected`: for each step its query tokens, those computed and discarded included, and the
+ * requests that take part, "8:01 4:0". */
 static void check_steps(const char *name, const char *const *settings, uint32_t pages,
                         const struct arrival *list, size_t n, const char *expected) {
     struct run *run = run_open(name, settings, pages);

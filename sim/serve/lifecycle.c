@@ -1,4 +1,4 @@
-#include "sim/serve/life.h"
+#include "sim/serve/lifecycle.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static void sums_add(struct replica *replica, const struct request *request, int
 
 /* ---- arrival ---- */
 
-static int reject_arrival(struct life *life, const struct arrival *arrival, uint32_t replica,
+static int reject_arrival(struct lifecycle *life, const struct arrival *arrival, uint32_t replica,
                           enum reject_reason reason, struct err *err) {
     struct request_record record = {
         .id = arrival->id,
@@ -56,7 +56,7 @@ static int reject_arrival(struct life *life, const struct arrival *arrival, uint
     return status != 0 ? status : report_request(life, &record, err);
 }
 
-static uint32_t route(struct life *life, const struct request *request) {
+static uint32_t route(struct lifecycle *life, const struct request *request) {
     if (life->n_replicas == 1) {
         return 0;
     }
@@ -74,7 +74,7 @@ static uint32_t route(struct life *life, const struct request *request) {
     return life->system->router->route(life->router_state, request, views, life->n_replicas);
 }
 
-static void waiting_push(struct life *life, struct replica *replica, uint32_t slot) {
+static void waiting_push(struct lifecycle *life, struct replica *replica, uint32_t slot) {
     if (replica->head + replica->n_waiting == 2 * life->n_slots) {
         memmove(replica->waiting, replica->waiting + replica->head,
                 replica->n_waiting * sizeof *replica->waiting);
@@ -84,7 +84,7 @@ static void waiting_push(struct life *life, struct replica *replica, uint32_t sl
 }
 
 /* Back to the head of the queue. */
-static void waiting_return(struct life *life, struct replica *replica, uint32_t slot) {
+static void waiting_return(struct lifecycle *life, struct replica *replica, uint32_t slot) {
     if (replica->head == 0) {
         memmove(replica->waiting + life->n_slots, replica->waiting,
                 replica->n_waiting * sizeof *replica->waiting);
@@ -97,14 +97,14 @@ static void waiting_return(struct life *life, struct replica *replica, uint32_t 
 /* Whole pages of the prompt whose keys and values an earlier request left, but for one token at
  * least, which decides on the first output. Evicted pages are not followed. A back end that holds
  * real rows computes them all. */
-static uint32_t shared_prefix(const struct life *life, const struct arrival *arrival) {
+static uint32_t shared_prefix(const struct lifecycle *life, const struct arrival *arrival) {
     uint32_t page_tokens = life->system->settings.page_tokens;
     uint32_t most = arrival->prompt_tokens - 1;
     uint32_t shared = arrival->prefix_tokens < most ? arrival->prefix_tokens : most;
     return life->shares_prefixes ? shared / page_tokens * page_tokens : 0;
 }
 
-int life_arrive(struct life *life, const struct arrival *arrival, struct err *err) {
+int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, struct err *err) {
     const struct system *system = life->system;
     const struct settings *settings = &system->settings;
     life->result->arrived++;
@@ -134,8 +134,8 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
         .cached_tokens = shared_prefix(life, arrival),
         .state = REQUEST_PENDING,
     };
-    struct journey *journey = &life->journeys[slot];
-    *journey = (struct journey){.tenant = arrival->tenant,
+    struct tracked *tracked = &life->tracked[slot];
+    *tracked = (struct tracked){.tenant = arrival->tenant,
                                 .admitted_ns = -1,
                                 .first_block_ns = -1,
                                 .prefix_tokens = request->cached_tokens};
@@ -145,7 +145,7 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     }
     plan_block(life, slot, 0);
     plan_memory(life, request);
-    status = plan_step(life, request, journey, err);
+    status = plan_step(life, request, tracked, err);
     if (status != 0) {
         return status;
     }
@@ -156,20 +156,20 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     /* A trace has no passes of requests that were rejected. */
     if (life->asked->decode != NULL) {
         bool stops = settings->early_stop != STOP_NEVER;
-        status = recall_open(&journey->recall, life->asked->decode, request, stops, err);
-        journey->answer_tokens = journey->recall.answer_tokens;
-        status = status != 0 ? status : plan_step(life, request, journey, err);
+        status = recall_open(&tracked->recall, life->asked->decode, request, stops, err);
+        tracked->answer_tokens = tracked->recall.answer_tokens;
+        status = status != 0 ? status : plan_step(life, request, tracked, err);
         if (status != 0) {
             return status;
         }
     }
-    journey->replica = route(life, request);
-    if (journey->replica >= life->n_replicas) {
+    tracked->replica = route(life, request);
+    if (tracked->replica >= life->n_replicas) {
         return plan_broken_promise(life, &system->router->policy, "router",
-                                   "the index of a replica", journey->replica, 0,
+                                   "the index of a replica", tracked->replica, 0,
                                    (int64_t)life->n_replicas - 1, err);
     }
-    struct replica *replica = &life->replicas[journey->replica];
+    struct replica *replica = &life->replicas[tracked->replica];
     life->n_free--;
     request_move(request, REQUEST_QUEUED);
     replica->outstanding_tokens += request->output_tokens;
@@ -179,7 +179,8 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
 }
 
 /* Returns by how much it grew. */
-static int64_t take_memory(struct life *life, struct replica *replica, struct request *request) {
+static int64_t take_memory(struct lifecycle *life, struct replica *replica,
+                           struct request *request) {
     int64_t growth = request->kv_bytes - request->kv_held_bytes;
     replica->kv_used_bytes += growth;
     replica->growth_bytes -= growth;
@@ -196,24 +197,26 @@ static int64_t take_memory(struct life *life, struct replica *replica, struct re
     return growth;
 }
 
-int life_grow(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
+int lifecycle_grow(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                   struct err *err) {
     struct request *request = &life->requests[slot];
     const struct executor *executor = &life->asked->executor;
     bool grows = take_memory(life, replica, request) > 0;
     return grows && executor->grow != NULL
-               ? executor->grow(executor->state, life->journeys[slot].replica, slot, request, err)
+               ? executor->grow(executor->state, life->tracked[slot].replica, slot, request, err)
                : 0;
 }
 
-int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
+int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                    struct err *err) {
     struct request *request = &life->requests[slot];
-    bool is_first = life->journeys[slot].admitted_ns < 0;
+    bool is_first = life->tracked[slot].admitted_ns < 0;
     request_move(request, REQUEST_RUNNING);
-    life->journeys[slot].admitted_ns = is_first ? life->now_ns : life->journeys[slot].admitted_ns;
+    life->tracked[slot].admitted_ns = is_first ? life->now_ns : life->tracked[slot].admitted_ns;
     replica->running[replica->n_running++] = slot;
     sums_add(replica, request, 1);
     take_memory(life, replica, request);
-    uint32_t index = life->journeys[slot].replica;
+    uint32_t index = life->tracked[slot].replica;
     const struct executor *executor = &life->asked->executor;
     int status =
         executor->admit != NULL ? executor->admit(executor->state, index, slot, request, err) : 0;
@@ -223,23 +226,23 @@ int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct
 /* ---- progress ---- */
 
 /* Account for the steps since the present span was planned. */
-static void settle_journey(struct journey *journey, const struct request *request) {
-    uint32_t done = journey->steps_planned - request->steps_to_change;
-    journey->tokens_processed += (uint64_t)done * request->span.queries;
+static void settle_tracked(struct tracked *tracked, const struct request *request) {
+    uint32_t done = tracked->steps_planned - request->steps_to_change;
+    tracked->tokens_processed += (uint64_t)done * request->span.queries;
     if (request->span.phase == PHASE_REFRESH) {
-        journey->refresh_steps += done;
+        tracked->refresh_steps += done;
     }
-    if (text_end_is_behind(journey, request)) {
-        journey->steps_after_end += done;
-        journey->tokens_after_end += (uint64_t)done * request->span.queries;
+    if (text_end_is_behind(tracked, request)) {
+        tracked->steps_after_end += done;
+        tracked->tokens_after_end += (uint64_t)done * request->span.queries;
     }
-    journey->steps_planned = request->steps_to_change;
+    tracked->steps_planned = request->steps_to_change;
 }
 
-static int depart(struct life *life, struct replica *replica, uint32_t slot,
+static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot,
                   enum request_state state, enum reject_reason reason, struct err *err) {
     struct request *request = &life->requests[slot];
-    const struct journey *journey = &life->journeys[slot];
+    const struct tracked *tracked = &life->tracked[slot];
     bool held = request->state == REQUEST_RUNNING;
     if (life->shares_prefixes) {
         int64_t left = held ? request->kv_held_bytes : freed_reclaim(&replica->freed, slot);
@@ -249,41 +252,41 @@ static int depart(struct life *life, struct replica *replica, uint32_t slot,
     if (held) {
         replica->kv_used_bytes -= request->kv_held_bytes;
         if (life->asked->executor.release != NULL) {
-            life->asked->executor.release(life->asked->executor.state, journey->replica, slot);
+            life->asked->executor.release(life->asked->executor.state, tracked->replica, slot);
         }
     }
     replica->outstanding_tokens -= request->output_tokens - request->committed_tokens;
     struct request_record record = {
         .id = request->id,
-        .replica = journey->replica,
-        .tenant = journey->tenant,
+        .replica = tracked->replica,
+        .tenant = tracked->tenant,
         .prompt_tokens = request->prompt_tokens,
         .output_tokens = request->output_tokens,
-        .prefix_tokens = journey->prefix_tokens,
-        .answer_tokens = journey->answer_tokens,
+        .prefix_tokens = tracked->prefix_tokens,
+        .answer_tokens = tracked->answer_tokens,
         .committed_tokens = request->committed_tokens,
         .arrival_ns = request->arrival_ns,
-        .admitted_ns = journey->admitted_ns,
-        .first_block_ns = journey->first_block_ns,
+        .admitted_ns = tracked->admitted_ns,
+        .first_block_ns = tracked->first_block_ns,
         .finished_ns = life->now_ns,
         .state = state,
         .reason = reason,
         .steps = request->steps,
-        .refresh_steps = journey->refresh_steps,
+        .refresh_steps = tracked->refresh_steps,
         .preemptions = request->preemptions,
-        .first_block_tokens = journey->first_block_tokens,
-        .tokens_processed = journey->tokens_processed,
-        .tokens_after_end = journey->tokens_after_end,
-        .steps_after_end = journey->steps_after_end,
+        .first_block_tokens = tracked->first_block_tokens,
+        .tokens_processed = tracked->tokens_processed,
+        .tokens_after_end = tracked->tokens_after_end,
+        .steps_after_end = tracked->steps_after_end,
     };
     life->free_slots[life->n_free++] = slot;
     *(state == REQUEST_DONE ? &life->result->completed : &life->result->rejected) += 1;
     int status = report_event(life, state == REQUEST_DONE ? EVENT_FINISH : EVENT_REJECT,
-                              request->id, journey->replica, reason, err);
+                              request->id, tracked->replica, reason, err);
     return status != 0 ? status : report_request(life, &record, err);
 }
 
-static void drop_departed(struct life *life, struct replica *replica) {
+static void drop_departed(struct lifecycle *life, struct replica *replica) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < replica->n_running; i++) {
         uint32_t slot = replica->running[i];
@@ -295,18 +298,18 @@ static void drop_departed(struct life *life, struct replica *replica) {
 }
 
 /* A block's last position was committed. */
-static int end_block(struct life *life, uint32_t slot, struct err *err) {
+static int end_block(struct lifecycle *life, uint32_t slot, struct err *err) {
     const struct request *request = &life->requests[slot];
-    struct journey *journey = &life->journeys[slot];
+    struct tracked *tracked = &life->tracked[slot];
     if (request->block == 0) {
-        journey->first_block_ns = life->now_ns;
-        journey->first_block_tokens = request->committed_tokens;
+        tracked->first_block_ns = life->now_ns;
+        tracked->first_block_tokens = request->committed_tokens;
     }
-    return report_event(life, EVENT_BLOCK_DONE, request->id, journey->replica, request->block, err);
+    return report_event(life, EVENT_BLOCK_DONE, request->id, tracked->replica, request->block, err);
 }
 
 /* Whether a block without masked positions has more to do: its keys and values to write. */
-static bool commits_block(struct life *life, uint32_t slot) {
+static bool commits_block(struct lifecycle *life, uint32_t slot) {
     struct request *request = &life->requests[slot];
     const void *memory = NULL;
     if (request->span.exact && life->has_positions) {
@@ -316,8 +319,8 @@ static bool commits_block(struct life *life, uint32_t slot) {
     return cache_writes_more(life->system->cache, life->system->cache_state, memory, request);
 }
 
-static void commit_chosen(const struct life *life, struct replica *replica, struct request *request,
-                          uint32_t member, uint32_t chosen) {
+static void commit_chosen(const struct lifecycle *life, struct replica *replica,
+                          struct request *request, uint32_t member, uint32_t chosen) {
     blocks_commit(request, chosen);
     replica->outstanding_tokens -= chosen;
     if (life->asked->records_members) {
@@ -326,7 +329,8 @@ static void commit_chosen(const struct life *life, struct replica *replica, stru
 }
 
 /* The first position of the active block, by the logits of what is before it. */
-static void take_yield(struct life *life, struct replica *replica, uint32_t slot, uint32_t member) {
+static void take_yield(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                       uint32_t member) {
     struct request *request = &life->requests[slot];
     commit_chosen(life, replica, request, member, 1);
     if (life->has_positions) {
@@ -335,8 +339,8 @@ static void take_yield(struct life *life, struct replica *replica, uint32_t slot
 }
 
 /* A pass over the block's positions, and what it committed: by the executor's word, or drawn. */
-static int pass_block(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
-                      const struct decided *known, struct err *err) {
+static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                      uint32_t member, const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
     bool decides = blocks_decide(request), counts = life->system->decoder->count != NULL;
     bool is_known = known != NULL && known->positions;
@@ -367,8 +371,8 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
 
 /* The request's block is decoded, as far as it has to be: on to the next one with anything to do,
  * or out. `yields`: the pass decided on the first position of a block to come. */
-static int leave_block(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
-                       bool yields, struct err *err) {
+static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                       uint32_t member, bool yields, struct err *err) {
     struct request *request = &life->requests[slot];
     int status = 0;
     while (status == 0 && request->masked_in_block == 0 && !commits_block(life, slot)) {
@@ -386,7 +390,7 @@ static int leave_block(struct life *life, struct replica *replica, uint32_t slot
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
     }
-    status = status != 0 ? status : plan_step(life, request, &life->journeys[slot], err);
+    status = status != 0 ? status : plan_step(life, request, &life->tracked[slot], err);
     if (status == 0) {
         sums_add(replica, request, 1);
     }
@@ -394,15 +398,15 @@ static int leave_block(struct life *life, struct replica *replica, uint32_t slot
 }
 
 /* The span's time is up: commit, move to the next block or leave, plan anew. */
-static int request_turn(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
-                        const struct decided *known, struct err *err) {
+static int request_turn(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                        uint32_t member, const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
-    struct journey *journey = &life->journeys[slot];
+    struct tracked *tracked = &life->tracked[slot];
     bool in_block = request->span.phase != PHASE_PREFILL, decides = blocks_decide(request);
     bool was_done = unroll_block_was_done(life, request);
     bool yields = blocks_yield(request);
     int status = 0;
-    settle_journey(journey, request);
+    settle_tracked(tracked, request);
     sums_add(replica, request, -1);
     if (request->span.exact) {
         blocks_cache(request);
@@ -411,9 +415,9 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
         status = unroll_pass(life, replica, slot, err);
     } else if (life->has_positions && (in_block || decides)) {
         status = pass_block(life, replica, slot, member, known, err);
-    } else if (journey->recall.is_open && request->commit_tokens == 0 &&
+    } else if (tracked->recall.is_open && request->commit_tokens == 0 &&
                (in_block || decides || yields)) {
-        uint32_t chosen = recall_pass(&journey->recall);
+        uint32_t chosen = recall_pass(&tracked->recall);
         commit_chosen(life, replica, request, member, yields ? 0 : chosen);
     }
     if (yields && !in_block) {
@@ -422,7 +426,7 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     }
     if (status == 0 && request->masked_in_block == 0 && replica->steps_ahead > 0) {
         /* Nobody looks yet: the same once more. */
-        request->steps_to_change = journey->steps_planned = 1;
+        request->steps_to_change = tracked->steps_planned = 1;
         sums_add(replica, request, 1);
         return 0;
     }
@@ -439,64 +443,66 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     return status != 0 ? status : leave_block(life, replica, slot, member, yields, err);
 }
 
-void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint32_t tokens) {
+void lifecycle_chunk(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                     uint32_t tokens) {
     struct request *request = &life->requests[slot];
     sums_add(replica, request, -1);
     request->span.queries = request->span.first_queries = tokens;
     request->rows.run.end = request->rows.run.first + tokens;
     request->span.logit_rows = request->commit_tokens = 0;
-    request->steps_to_change = life->journeys[slot].steps_planned = 1;
+    request->steps_to_change = life->tracked[slot].steps_planned = 1;
     sums_add(replica, request, 1);
 }
 
-int life_preempt(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
+int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                      struct err *err) {
     struct request *request = &life->requests[slot];
-    struct journey *journey = &life->journeys[slot];
-    settle_journey(journey, request);
+    struct tracked *tracked = &life->tracked[slot];
+    settle_tracked(tracked, request);
     sums_add(replica, request, -1);
     request_move(request, REQUEST_PREEMPTED);
     replica->kv_used_bytes -= request->kv_held_bytes;
     if (life->shares_prefixes) {
         freed_add(&replica->freed, slot, request->kv_held_bytes);
-        journey->left_tokens = request->cached_tokens;
+        tracked->left_tokens = request->cached_tokens;
     }
     request->kv_held_bytes = 0;
-    request->cached_tokens = journey->prefix_tokens;
+    request->cached_tokens = tracked->prefix_tokens;
     request->uncached_in_block = request->block_length;
     request->passes_in_block = 0;
     request->preemptions++;
-    recall_forget(&journey->recall);
+    recall_forget(&tracked->recall);
     if (life->has_positions) {
         positions_forget(&life->positions, slot);
     }
     if (life->asked->executor.release != NULL) {
-        life->asked->executor.release(life->asked->executor.state, journey->replica, slot);
+        life->asked->executor.release(life->asked->executor.state, tracked->replica, slot);
     }
     drop_departed(life, replica);
     waiting_return(life, replica, slot);
-    int status = plan_step(life, request, journey, err);
+    int status = plan_step(life, request, tracked, err);
     return status != 0 ? status
-                       : report_event(life, EVENT_PREEMPT, request->id, journey->replica, 0, err);
+                       : report_event(life, EVENT_PREEMPT, request->id, tracked->replica, 0, err);
 }
 
-int life_recall(struct life *life, struct replica *replica, struct err *err) {
+int lifecycle_recall(struct lifecycle *life, struct replica *replica, struct err *err) {
     const struct budget *budget = &life->system->budget;
     const uint32_t *waiting = replica->waiting + replica->head;
     int status = 0;
     for (uint32_t i = 0; life->shares_prefixes && status == 0 && i < replica->n_waiting; i++) {
         struct request *request = &life->requests[waiting[i]];
-        struct journey *journey = &life->journeys[waiting[i]];
+        struct tracked *tracked = &life->tracked[waiting[i]];
         if (request->state != REQUEST_PREEMPTED) {
             break;
         }
         int64_t rows = freed_left(&replica->freed, waiting[i]) / budget->unit_bytes;
         rows *= budget->unit_rows;
-        uint32_t left = rows < journey->left_tokens ? (uint32_t)rows : journey->left_tokens;
+        uint32_t left = rows < tracked->left_tokens ? (uint32_t)rows : tracked->left_tokens;
         left = left / budget->unit_rows * budget->unit_rows;
-        uint32_t cached = left > journey->prefix_tokens ? left : journey->prefix_tokens;
+        uint32_t cached = left > tracked->prefix_tokens ? left : tracked->prefix_tokens;
         if (cached != request->cached_tokens) {
             request->cached_tokens = cached;
-            status = plan_step(life, request, journey, err);
+            status = plan_step(life, request, tracked, err);
         }
     }
     return status;
@@ -504,7 +510,7 @@ int life_recall(struct life *life, struct replica *replica, struct err *err) {
 
 /* Counts so many steps of every member. Returns for how many the present plan ends with them: their
  * places in the batch are then in life->together. */
-static uint32_t count_steps(struct life *life, struct replica *replica, uint32_t steps) {
+static uint32_t count_steps(struct lifecycle *life, struct replica *replica, uint32_t steps) {
     const uint32_t n = replica->n_batch, *batch = replica->batch;
     /* Of positions that are followed, as many as there turn out to be. */
     const uint32_t counted = life->has_positions ? 0 : steps;
@@ -526,7 +532,7 @@ static uint32_t count_steps(struct life *life, struct replica *replica, uint32_t
         n_ends += request->steps_to_change == 0;
     }
     for (uint32_t i = 0; life->asked->decode != NULL && i < n; i++) {
-        struct recall *recall = &life->journeys[batch[i]].recall;
+        struct recall *recall = &life->tracked[batch[i]].recall;
         if (recall->is_open && requests[batch[i]].commit_tokens > 0) {
             recall_skip(recall, steps);
         }
@@ -535,8 +541,8 @@ static uint32_t count_steps(struct life *life, struct replica *replica, uint32_t
     return n_ends;
 }
 
-int life_advance(struct life *life, struct replica *replica, uint32_t steps,
-                 const struct decided *known, struct err *err) {
+int lifecycle_advance(struct lifecycle *life, struct replica *replica, uint32_t steps,
+                      const struct decided *known, struct err *err) {
     uint64_t n_departed = life->result->completed;
     uint32_t n_ends = count_steps(life, replica, steps);
     for (uint32_t i = 0; i < n_ends; i++) {
@@ -552,9 +558,10 @@ int life_advance(struct life *life, struct replica *replica, uint32_t steps,
     return 0;
 }
 
-int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, struct err *err) {
+int lifecycle_reject(struct lifecycle *life, uint32_t slot, enum reject_reason reason,
+                     struct err *err) {
     struct request *request = &life->requests[slot];
-    settle_journey(&life->journeys[slot], request);
-    return depart(life, &life->replicas[life->journeys[slot].replica], slot, REQUEST_REJECTED,
+    settle_tracked(&life->tracked[slot], request);
+    return depart(life, &life->replicas[life->tracked[slot].replica], slot, REQUEST_REJECTED,
                   reason, err);
 }

@@ -5,12 +5,13 @@
 #include "sim/base/mem.h"
 #include "sim/base/rng.h"
 #include "sim/policy/registry.h"
-#include "sim/serve/life.h"
+#include "sim/serve/lifecycle.h"
 
-void life_init(struct life *life, const struct loop_request *asked, struct loop_result *result) {
+void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
+                    struct loop_result *result) {
     const struct settings *settings = &asked->system->settings;
     uint32_t n = settings->max_in_system;
-    *life = (struct life){
+    *life = (struct lifecycle){
         .system = asked->system,
         .asked = asked,
         .result = result,
@@ -31,7 +32,7 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         life->wants_steps |= asked->sinks[i].step != NULL;
     }
     life->requests = mem_unwritten(n, sizeof *life->requests);
-    life->journeys = mem_unwritten(n, sizeof *life->journeys);
+    life->tracked = mem_unwritten(n, sizeof *life->tracked);
     life->free_slots = mem_unwritten(n, sizeof *life->free_slots);
     for (uint32_t i = 0; i < n; i++) {
         life->free_slots[i] = n - 1 - i;
@@ -79,7 +80,7 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
     }
 }
 
-void life_fini(struct life *life) {
+void lifecycle_fini(struct lifecycle *life) {
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         struct replica *replica = &life->replicas[i];
         free(replica->scheduler_state);
@@ -101,7 +102,7 @@ void life_fini(struct life *life) {
     }
     free(life->replicas);
     free(life->requests);
-    free(life->journeys);
+    free(life->tracked);
     free(life->free_slots);
     free(life->router_state);
     free(life->together);

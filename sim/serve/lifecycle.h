@@ -1,8 +1,9 @@
-/* The life of requests inside the loop: arrival, admission, progress through blocks, departure.
+/* The lifecycle of requests inside the loop: arrival, admission, progress through blocks,
+ * departure.
  *
  * Everything that changes a request's state or a replica's sums is here; the loop decides when. */
-#ifndef UNMASK_SIM_SERVE_LIFE_H
-#define UNMASK_SIM_SERVE_LIFE_H
+#ifndef UNMASK_SIM_SERVE_LIFECYCLE_H
+#define UNMASK_SIM_SERVE_LIFECYCLE_H
 
 #include "sim/decode/recall.h"
 #include "sim/memory/freed.h"
@@ -10,7 +11,7 @@
 #include "sim/serve/positions.h"
 
 /* What the loop knows of a request and policies need not. */
-struct journey {
+struct tracked {
     uint32_t replica, tenant;
     int64_t admitted_ns, first_block_ns;
     uint64_t tokens_processed, tokens_after_end;
@@ -56,19 +57,20 @@ struct replica {
     uint32_t n_freed;
     struct freed freed;  /* under prefix caching */
     uint32_t loops_left; /* steps of the same batch before the scheduler is asked again */
-    /* Unrolled steps: those that follow the one being accounted for, and what that did in vain. */
+    /* Unrolled steps: those that follow the one being accounted for, and what that computed and
+     * discarded. */
     bool unrolled;
     uint32_t steps_ahead, wasted_requests;
     uint64_t wasted_tokens;
 };
 
-struct life {
+struct lifecycle {
     const struct system *system;
     const struct loop_request *asked;
     struct loop_result *result;
     int64_t now_ns;
     struct request *requests; /* by slot */
-    struct journey *journeys;
+    struct tracked *tracked;
     uint32_t *free_slots;
     uint32_t n_free, n_slots;
     uint32_t n_used; /* the slots before it have held requests, those behind it nothing at all */
@@ -86,37 +88,42 @@ struct life {
                              knows how */
 };
 
-/* Allocate for `asked`. life_fini releases it. */
-void life_init(struct life *life, const struct loop_request *asked, struct loop_result *result);
-void life_fini(struct life *life);
+/* Allocate for `asked`. lifecycle_fini releases it. */
+void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
+                    struct loop_result *result);
+void lifecycle_fini(struct lifecycle *life);
 
 /* An arrival enters the system or is rejected. */
-int life_arrive(struct life *life, const struct arrival *arrival, struct err *err);
+int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, struct err *err);
 
 /* A waiting request starts to run: takes its memory, joins the replica's sums. The caller removes
  * it from the waiting list. */
-int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
+int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                    struct err *err);
 
 /* A running request takes the memory that its next step needs; there is enough. */
-int life_grow(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
+int lifecycle_grow(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err);
 
 /* A running request takes but `tokens` of its prefill in its next step. */
-void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint32_t tokens);
+void lifecycle_chunk(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                     uint32_t tokens);
 
 /* A running request gives its memory back and waits at the head of the queue; what it committed
  * stays. */
-int life_preempt(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
+int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                      struct err *err);
 
 /* Under prefix caching: plan the preempted requests at the head of the queue anew by what is left
  * of their keys and values. */
-int life_recall(struct life *life, struct replica *replica, struct err *err);
+int lifecycle_recall(struct lifecycle *life, struct replica *replica, struct err *err);
 
 /* `steps` steps of the replica's batch are done: every member moves on; finished ones leave.
  * `known`: what each member committed in the last of them, NULL when nobody but the loop knows. */
-int life_advance(struct life *life, struct replica *replica, uint32_t steps,
-                 const struct decided *known, struct err *err);
+int lifecycle_advance(struct lifecycle *life, struct replica *replica, uint32_t steps,
+                      const struct decided *known, struct err *err);
 
 /* A queued or running request leaves as rejected (interrupted runs). */
-int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, struct err *err);
+int lifecycle_reject(struct lifecycle *life, uint32_t slot, enum reject_reason reason,
+                     struct err *err);
 
 #endif
