@@ -11,7 +11,7 @@
 #include "sim/base/mem.h"
 
 /* A tape of this size goes on in a file. */
-enum { LONG_BYTES = 64 << 20, PATH_CHARS = 4096 };
+enum { LONG_BYTES = 16 << 20, PATH_CHARS = 4096 };
 
 enum record_kind { RECORD_REQUEST, RECORD_STEP, RECORD_EVENT };
 

@@ -1,0 +1,255 @@
+/* What becomes of runs in a database while it is locked, full, or the program is killed. */
+#include <dirent.h>
+#include <sqlite3.h>
+
+#include "experiments/run/recorder.h"
+#include "experiments/run/tape.h"
+#include "tests/support/cli.h"
+
+/* ---- tapes ---- */
+
+enum { MEMBERS = 5, BLOCK = 19 };
+
+struct played {
+    uint64_t n_events, n_steps, n_requests;
+};
+
+static struct event_record event_at(uint64_t i) {
+    return (struct event_record){.time_ns = (int64_t)i, .request = i * 3, .detail = (uint32_t)i};
+}
+
+/* Members and positions that change with every step; the arrays live until the next call. */
+static struct step_record step_at(uint64_t i) {
+    static int64_t sym[SYM_COUNT];
+    static uint64_t ids[MEMBERS];
+    static uint32_t commits[MEMBERS], lengths[MEMBERS];
+    static uint8_t keep[MEMBERS * BLOCK], commit[MEMBERS * BLOCK];
+    static struct step_positions positions = {BLOCK, lengths, keep, commit};
+    for (int s = 0; s < SYM_COUNT; s++) {
+        sym[s] = (int64_t)(i * 1000003 * (uint64_t)s);
+    }
+    for (uint32_t m = 0; m < MEMBERS; m++) {
+        ids[m] = i + m == 7 ? UINT64_MAX : i * 31 + m;
+        commits[m] = (uint32_t)(i % 300) + m;
+        lengths[m] = (uint32_t)((i + m) % (BLOCK + 1));
+        for (uint32_t b = 0; b < BLOCK; b++) {
+            bool is_inside = b < lengths[m];
+            keep[m * BLOCK + b] = is_inside && (i + b) % 3 == 0;
+            commit[m * BLOCK + b] = is_inside && (i + b + m) % 5 == 0;
+        }
+    }
+    bool has_positions = i % 2 == 0, has_members = i % 5 != 4;
+    return MAKE(struct step_record, .index = i, .repeat = 2, .sym = sym, .n = MEMBERS,
+                .request_ids = has_members ? ids : NULL,
+                .commit_tokens = has_members ? commits : NULL,
+                .positions = has_positions ? &positions : NULL);
+}
+
+static int check_event(void *state, const struct event_record *record, struct err *err) {
+    struct played *played = state;
+    struct event_record expected = event_at(played->n_events++);
+    (void)err;
+    ck_assert_mem_eq(record, &expected, sizeof expected);
+    return 0;
+}
+
+static int check_request(void *state, const struct request_record *record, struct err *err) {
+    struct played *played = state;
+    (void)err;
+    ck_assert_uint_eq(record->id, played->n_requests++);
+    return 0;
+}
+
+static int check_step(void *state, const struct step_record *record, struct err *err) {
+    struct played *played = state;
+    struct step_record expected = step_at(played->n_steps++);
+    (void)err;
+    ck_assert_uint_eq(record->index, expected.index);
+    ck_assert_uint_eq(record->repeat, 2);
+    ck_assert_mem_eq(record->sym, expected.sym, SYM_COUNT * sizeof *record->sym);
+    ck_assert(record->passes == NULL);
+    ck_assert_int_eq(record->request_ids == NULL, expected.request_ids == NULL);
+    if (record->request_ids != NULL) {
+        ck_assert_mem_eq(record->request_ids, expected.request_ids, MEMBERS * sizeof(uint64_t));
+        ck_assert_mem_eq(record->commit_tokens, expected.commit_tokens, MEMBERS * sizeof(uint32_t));
+    }
+    ck_assert_int_eq(record->positions == NULL, expected.positions == NULL);
+    for (uint32_t m = 0; record->positions != NULL && m < MEMBERS; m++) {
+        const struct step_positions *is = record->positions, *was = expected.positions;
+        ck_assert_uint_eq(is->lengths[m], was->lengths[m]);
+        for (uint32_t b = 0; b < was->lengths[m]; b++) {
+            ck_assert_uint_eq(is->keep[m * is->stride + b], was->keep[m * BLOCK + b]);
+            ck_assert_uint_eq(is->commit[m * is->stride + b], was->commit[m * BLOCK + b]);
+        }
+    }
+    return 0;
+}
+
+static int entries_in(const char *folder) {
+    DIR *listing = opendir(folder);
+    ck_assert_ptr_nonnull(listing);
+    int n = 0;
+    while (readdir(listing) != NULL) {
+        n++;
+    }
+    closedir(listing);
+    return n;
+}
+
+/* Long enough to go on in a file, which has no name. */
+TEST(a_tape_plays_what_was_put_on_it_from_memory_and_from_a_file) {
+    enum { FEW = 1000, MANY = 600000 };
+    struct tape tape = {.beside = scratch_path("tape.db")};
+    struct sink onto = tape_sink(&tape, STORE_EVENTS);
+    struct err err = {0};
+    int n_before = entries_in(scratch_folder);
+    for (uint64_t n = FEW; n <= MANY; n += MANY - FEW) {
+        for (uint64_t i = 0; i < n; i++) {
+            struct event_record event = event_at(i);
+            ck_assert_int_eq(onto.event(onto.state, &event, &err), 0);
+            if (i % 100 == 0) {
+                struct step_record step = step_at(i / 100);
+                struct request_record request = {.id = i / 100};
+                ck_assert_int_eq(onto.step(onto.state, &step, &err), 0);
+                ck_assert_int_eq(onto.request(onto.state, &request, &err), 0);
+            }
+        }
+        struct played played = {0};
+        struct sink into = {&played, check_request, check_step, check_event};
+        for (int again = 0; again < 2; again++) {
+            played = (struct played){0};
+            ck_assert_int_eq(tape_play(&tape, &into, &err), 0);
+            ck_assert_uint_eq(played.n_events, n);
+            ck_assert_uint_eq(played.n_steps, n / 100);
+            ck_assert_uint_eq(played.n_requests, n / 100);
+        }
+        ck_assert_int_eq(tape.n_filed > 0, n == MANY);
+        ck_assert_int_eq(entries_in(scratch_folder), n_before);
+        tape_clear(&tape);
+        ck_assert(tape_is_empty(&tape));
+    }
+    tape_fini(&tape);
+}
+
+/* ---- the program ---- */
+
+static int64_t ask(const char *db, const char *sql) {
+    sqlite3 *sqlite = NULL;
+    sqlite3_stmt *stmt = NULL;
+    int64_t n = -1;
+    ck_assert_int_eq(sqlite3_open_v2(db, &sqlite, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    if (sqlite3_prepare_v2(sqlite, sql, -1, &stmt, NULL) == SQLITE_OK &&
+        sqlite3_step(stmt) == SQLITE_ROW) {
+        n = sqlite3_column_int64(stmt, 0);
+    }
+    sqlite3_finalize(stmt);
+    sqlite3_close(sqlite);
+    return n;
+}
+
+/* In the background, its output thrown away. */
+static pid_t start(const char *const *words) {
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY);
+        char *argv[CLI_MOST_ARGS] = {(char *)"unmask"};
+        for (int i = 0; words[i] != NULL; i++) {
+            argv[i + 1] = (char *)words[i];
+        }
+        cli_become(&(const struct child){0}, argv, null, null);
+    }
+    return pid;
+}
+
+#define START(...) start((const char *const[]){__VA_ARGS__, NULL})
+
+static const char three_points[] =
+    "[sweep]\nsystems = dllm-serve\nrequests = 20\nseeds = 1, 2, 3\n";
+
+/* A reader holds its lock for longer than anybody wants to wait. */
+TEST(a_sweep_that_cannot_record_prints_its_results_and_says_so) {
+    const char *db = scratch_path("read.db"), *file = scratch_write("read.ini", three_points);
+    char *fresh = PRINTS("sweep", file);
+    free(PRINTS("run", "--requests", "5", "--db", db));
+    sqlite3 *sqlite = NULL;
+    ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_exec(sqlite, "BEGIN; SELECT count(*) FROM runs", NULL, NULL, NULL),
+                     SQLITE_OK);
+    struct output output =
+        CLI_AS(&(const struct child){.interrupt_after = 2000000}, "sweep", file, "--db", db);
+    ck_assert_str_eq(output.out, fresh);
+    cli_expect(output, 1, "3 of 3 runs were not recorded (1 to 3): ");
+    sqlite3_close(sqlite);
+    ck_assert_int_eq(ask(db, "SELECT count(*) FROM runs"), 1);
+    char *now = PRINTS("sweep", file, "--db", db);
+    ck_assert_str_eq(now, fresh);
+    ck_assert_int_eq(ask(db, "SELECT count(*) FROM runs"), 4);
+    free(now);
+    free(fresh);
+}
+
+/* The first point fits, later ones do not. */
+TEST(a_sweep_on_a_full_disk_keeps_what_fits_and_prints_all) {
+    const char *db = scratch_path("full.db");
+    const char *file = scratch_write("full.ini", "[sweep]\nsystems = dllm-serve\n"
+                                                 "requests = 5, 2000, 3000\n");
+    char *fresh = PRINTS("sweep", file);
+    struct output output = CLI_AS(&(const struct child){.max_file_bytes = 120000}, "sweep", file,
+                                  "--db", db, "--levels", "steps");
+    ck_assert_str_eq(output.out, fresh);
+    cli_expect(output, 1, "2 of 3 runs were not recorded (2 to 3): ");
+    ck_assert_int_eq(ask(db, "SELECT count(*) FROM runs"), 1);
+    free(fresh);
+}
+
+/* A reader looks at the database while it is recorded: it is waited for, and nothing is lost. */
+TEST(runs_at_the_same_time_are_all_recorded) {
+    enum { PROGRAMS = 6 };
+    const char *db = scratch_path("six.db");
+    pid_t pids[PROGRAMS];
+    for (int i = 0; i < PROGRAMS; i++) {
+        pids[i] = START("run", "--requests", "300", "--levels", "events", "--db", db);
+    }
+    for (int i = 0; i < PROGRAMS; i++) {
+        int status;
+        ck_assert_int_eq(waitpid(pids[i], &status, 0), pids[i]);
+        ck_assert_int_eq(status, 0);
+    }
+    ck_assert_int_eq(ask(db, "SELECT count(*) FROM runs WHERE n_requests = 300"), PROGRAMS);
+    free(PRINTS("report", db, "--out", scratch_path("six.html")));
+}
+
+/* Killed without a warning once something of it is recorded; another program records beside it. */
+TEST(a_live_run_that_is_killed_keeps_what_was_done_and_locks_nobody_out) {
+    const char *db = scratch_path("killed.db"), *page = scratch_path("killed.html");
+    pid_t pid = START("run", "--backend", "cpu", "--clock", "virtual", "--model", "llada-tiny",
+                      "--requests", "100000", "--set", "max_requests=2", "--input-tokens", "16",
+                      "--output-tokens", "32", "--levels", "steps", "--db", db);
+    for (int i = 0;
+         i < 600 && (access(db, F_OK) != 0 || ask(db, "SELECT n_requests FROM runs") <= 0); i++) {
+        usleep(50000);
+    }
+    free(PRINTS("run", "--requests", "5", "--db", db));
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert_int_gt(ask(db, "SELECT n_requests FROM runs WHERE run = 1"), 0);
+    ck_assert_int_eq(ask(db, "SELECT n_requests = (SELECT count(*) FROM requests r"
+                             " WHERE r.run = runs.run) FROM runs WHERE run = 1"),
+                     1);
+    ck_assert_int_eq(ask(db, "SELECT json_extract(summary, '$.completed') = n_requests"
+                             " AND json_extract(summary, '$.submissions') = n_steps"
+                             " AND json_extract(summary, '$.incomplete') = incomplete"
+                             " FROM runs WHERE run = 1"),
+                     1);
+    ck_assert_int_eq(ask(db, "SELECT count(*) FROM runs WHERE incomplete IS NULL"), 1);
+    free(PRINTS("report", db, "--out", page));
+    FILE *html = fopen(page, "r");
+    char *text = scratch_rest(html);
+    ck_assert_ptr_nonnull(strstr(text, "its recording was cut off"));
+    free(text);
+    fclose(html);
+    REFUSES(1, "is incomplete and cannot be replayed", "replay", "--db", db, "--run", "1");
+}
+
+SUITE("recording")
