@@ -456,7 +456,7 @@ static int run_round(struct stage *stage, struct calibration_steps *steps, size_
     return 0;
 }
 
-/* Until every step is played from its recording and a GPU has settled under the load. */
+/* Until every step is launched from its graph and a GPU has settled under the load. */
 static int warm_up(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct engine_device *device = stage->request->device;
     bool is_gpu = device->facts.capability > 0;

@@ -35,7 +35,7 @@ struct step_operator {
     enum op_kind kind;
     struct correction_key key;
     int64_t rows;       /* of one execution; of attention its queries */
-    double measured_ns; /* in the step: between marks, scaled to what the whole step took */
+    double measured_ns; /* in the step: between events, scaled to what the whole step took */
     double priced_ns;   /* written by whoever prices them */
 };
 

@@ -97,8 +97,8 @@ static int prepare(struct forward *forward, const void *task, struct err *err) {
 static int time_copies(const struct forward *forward, const struct task *task, double *ns) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
-    struct device_event *ends[] = {forward->room.marks[MARK_STEP_BEGIN],
-                                   forward->room.marks[MARK_STEP_END]};
+    struct device_event *ends[] = {forward->room.events[EVENT_STEP_BEGIN],
+                                   forward->room.events[EVENT_STEP_END]};
     struct device_graph *copies = mine(forward, task)->copies;
     for (int i = 0; i < 2; i++) {
         int status =

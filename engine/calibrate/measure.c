@@ -361,7 +361,8 @@ static int renew_inputs(const struct measure *m, struct err *err) {
 /* Between two events: what `run` launches. */
 static int time_between(const struct measure *m, int (*run)(void *state), void *state, double *ns) {
     const struct device_table *table = m->device->table;
-    struct device_event *from = m->room.marks[MARK_STEP_BEGIN], *to = m->room.marks[MARK_STEP_END];
+    struct device_event *from = m->room.events[EVENT_STEP_BEGIN],
+                        *to = m->room.events[EVENT_STEP_END];
     int status = table->event_record(device_of(m), from);
     if (status == DEVICE_OK) {
         status = run(state);

@@ -119,8 +119,8 @@ static int open_host(struct room *room, int64_t array_bytes, struct err *err) {
         status = table->allocate_host(device, array_bytes, &memory);
         room->uploads[i] = memory;
     }
-    for (int i = 0; status == DEVICE_OK && i < MARK_COUNT; i++) {
-        status = table->event_open(device, &room->marks[i]);
+    for (int i = 0; status == DEVICE_OK && i < EVENT_COUNT; i++) {
+        status = table->event_open(device, &room->events[i]);
     }
     return device_err(room, status, "making room to talk to it", err);
 }
@@ -167,9 +167,9 @@ void room_close(struct room *room) {
     }
     const struct device_table *table = room->device->table;
     struct device *device = room->device->device;
-    for (int i = 0; i < MARK_COUNT; i++) {
-        if (room->marks[i] != NULL) {
-            table->event_close(device, room->marks[i]);
+    for (int i = 0; i < EVENT_COUNT; i++) {
+        if (room->events[i] != NULL) {
+            table->event_close(device, room->events[i]);
         }
     }
     for (int i = 0; i < ROOM_UPLOADS; i++) {

@@ -1,4 +1,4 @@
-/* The memory of a forward pass: what it allocates on the device and on the host, marks of its
+/* The memory of a forward pass: what it allocates on the device and on the host, events of its
  * queue, and tokens and rows on their way. Everything is allocated at opening, but for workspace
  * and pool where limits say that they are mapped. */
 #ifndef UNMASK_ENGINE_DEVICE_ROOM_H
@@ -16,16 +16,16 @@
 enum { ROOM_UPLOADS = 2, ROOM_STAGING_BYTES = 1 << 16 };
 
 /* Moments of the queue: a step's first and last, and after each upload. */
-enum room_mark {
-    MARK_STEP_BEGIN,
-    MARK_STEP_END,
-    MARK_UPLOADED,
-    MARK_COUNT = MARK_UPLOADED + ROOM_UPLOADS,
+enum room_event {
+    EVENT_STEP_BEGIN,
+    EVENT_STEP_END,
+    EVENT_UPLOADED,
+    EVENT_COUNT = EVENT_UPLOADED + ROOM_UPLOADS,
 };
 
 struct room {
     const struct engine_device *device;
-    struct device_event *marks[MARK_COUNT];
+    struct device_event *events[EVENT_COUNT];
     /* Device memory; the pool is not behind the workspace where limits say that they share. */
     unsigned char *workspace, *pool;
     struct mapping mapping; /* behind both; without a device where they are allocated */

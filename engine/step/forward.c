@@ -303,7 +303,7 @@ int forward_open(const struct engine_device *device, const struct graph *graph,
     }
     if (status == 0) {
         forward->n_committed = mem_zeroed(limits->max_requests, sizeof *forward->n_committed);
-        recordings_open(&forward->recordings, device->table, device->device);
+        captures_open(&forward->captures, device->table, device->device);
     }
     if (status != 0) {
         forward_close(forward);
@@ -321,7 +321,7 @@ void forward_close(struct forward *forward) {
     if (forward->ranks != NULL) {
         (void)ranks_call(forward->ranks, close_other, &forward, &none);
     }
-    recordings_close(&forward->recordings);
+    captures_close(&forward->captures);
     room_close(&forward->room);
     packed_close(&forward->packed);
     packed_close(&forward->rest);

@@ -3,9 +3,9 @@
 #define UNMASK_ENGINE_STEP_FORWARD_PARTS_H
 
 #include "engine/device/ranks.h"
-#include "engine/device/recordings.h"
 #include "engine/device/room.h"
 #include "engine/op/issue.h"
+#include "engine/step/captures.h"
 #include "engine/step/forward.h"
 #include "engine/step/packed.h"
 #include "engine/step/turn_times.h"
@@ -19,7 +19,7 @@ struct forward {
     const struct weights *weights;
     struct step_limits limits;
     struct packed packed, rest; /* the rest: behind an eviction, where the graph has one */
-    struct recordings recordings;
+    struct captures captures;
     struct room room;
     int32_t *n_committed; /* [max_requests], by decision */
     float *importance;    /* [2, max_tokens], where the graph evicts */

@@ -8,9 +8,9 @@
 #include "sim/base/num.h"
 #include "sim/model/ranks.h"
 
-static int record_event(const struct forward *forward, enum room_mark which) {
+static int record_event(const struct forward *forward, enum room_event which) {
     return forward->device->table->event_record(forward->device->device,
-                                                forward->room.marks[which]);
+                                                forward->room.events[which]);
 }
 
 /* The host memory for the next upload, once the last upload out of it is done; then its bytes on
@@ -21,7 +21,7 @@ static int upload_begin(struct forward *forward, unsigned char **out, struct err
     *out = forward->room.uploads[turn];
     if (forward->n_uploads >= ROOM_UPLOADS) {
         status = forward->device->table->event_wait(forward->device->device,
-                                                    forward->room.marks[MARK_UPLOADED + turn]);
+                                                    forward->room.events[EVENT_UPLOADED + turn]);
     }
     return forward_device_err(forward, status, "waiting for an upload", err);
 }
@@ -31,7 +31,7 @@ static int upload_end(struct forward *forward, unsigned char *to, int64_t bytes,
     int status = forward->device->table->upload(forward->device->device, to,
                                                 forward->room.uploads[turn], bytes);
     if (status == DEVICE_OK) {
-        status = record_event(forward, (enum room_mark)(MARK_UPLOADED + turn));
+        status = record_event(forward, (enum room_event)(EVENT_UPLOADED + turn));
     }
     forward->n_uploads++;
     return forward_device_err(forward, status, "uploading a step", err);
@@ -165,7 +165,7 @@ static int capture(struct forward *forward, struct known_step *step, struct err 
     ended = forward_device_err(forward, ended, "capturing a step", err);
     status = status == 0 ? ended : status;
     if (status == 0) {
-        recordings_keep(&forward->recordings, step, captured);
+        captures_keep(&forward->captures, step, captured);
     } else if (captured != NULL) {
         table->graph_close(device, captured);
     }
@@ -176,9 +176,9 @@ static int capture(struct forward *forward, struct known_step *step, struct err 
 static int issue_once(struct forward *forward, const struct known_step *captured, struct err *err) {
     const struct device_table *table = forward->device->table;
     return captured != NULL
-               ? forward_device_err(
-                     forward, table->graph_launch(forward->device->device, captured->recording),
-                     "launching a captured step", err)
+               ? forward_device_err(forward,
+                                    table->graph_launch(forward->device->device, captured->graph),
+                                    "launching a captured step", err)
                : issue_all(forward, err);
 }
 
@@ -193,23 +193,23 @@ static int keep_committed(struct forward *forward, uint32_t i, struct err *err) 
 }
 
 int forward_begin_step(struct forward *forward, struct err *err) {
-    return forward_device_err(forward, record_event(forward, MARK_STEP_BEGIN), "starting a step",
+    return forward_device_err(forward, record_event(forward, EVENT_STEP_BEGIN), "starting a step",
                               err);
 }
 
 int forward_end_step(struct forward *forward, struct err *err) {
-    return forward_device_err(forward, record_event(forward, MARK_STEP_END), "ending a step", err);
+    return forward_device_err(forward, record_event(forward, EVENT_STEP_END), "ending a step", err);
 }
 
 /* The operators of the step that was prepared last, `n` times, as cheaply as the device can. */
 static int issue_steps(struct forward *forward, uint32_t n, struct err *err) {
     bool is_new = true;
     struct known_step *step = NULL;
-    if (forward->recordings.steps != NULL) {
-        step = recordings_find(&forward->recordings, &forward->key, &is_new);
+    if (forward->captures.steps != NULL) {
+        step = captures_find(&forward->captures, &forward->key, &is_new);
     }
     int status = forward_begin_step(forward, err);
-    bool launches = !is_new && step != NULL && step->recording != NULL;
+    bool launches = !is_new && step != NULL && step->graph != NULL;
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         status = issue_once(forward, launches ? step : NULL, err);
         status = status == 0 && n > 1 ? keep_committed(forward, i, err) : status;
@@ -281,27 +281,28 @@ int forward_done(struct forward *forward, bool *out, struct err *err) {
     if (forward->n_steps == 0) {
         return 0;
     }
-    return forward_device_err(forward,
-                              forward->device->table->event_reached(
-                                  forward->device->device, forward->room.marks[MARK_STEP_END], out),
-                              "asking whether a step is done", err);
+    return forward_device_err(
+        forward,
+        forward->device->table->event_reached(forward->device->device,
+                                              forward->room.events[EVENT_STEP_END], out),
+        "asking whether a step is done", err);
 }
 
 /* Until the step is done, and where this is asked for how long it took. */
 static int wait(struct forward *forward, double *device_ns, struct err *err) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
-    struct device_event *const *marks = forward->room.marks;
+    struct device_event *const *events = forward->room.events;
     if (device_ns != NULL) {
         *device_ns = 0;
     }
     if (forward->n_steps == 0) {
         return 0;
     }
-    int status = table->event_wait(device, marks[MARK_STEP_END]);
+    int status = table->event_wait(device, events[EVENT_STEP_END]);
     if (status == DEVICE_OK && device_ns != NULL) {
-        status =
-            table->event_elapsed(device, marks[MARK_STEP_BEGIN], marks[MARK_STEP_END], device_ns);
+        status = table->event_elapsed(device, events[EVENT_STEP_BEGIN], events[EVENT_STEP_END],
+                                      device_ns);
     }
     return forward_device_err(forward, status, "waiting for a step", err);
 }

@@ -87,7 +87,7 @@ static int read_times(struct forward *forward, const void *nothing, struct err *
     (void)nothing;
     memset(forward->op_ns, 0, sizeof forward->op_ns);
     int status = turn_times_add(&forward->times, forward->device,
-                                forward->room.marks[MARK_STEP_BEGIN], forward->op_ns);
+                                forward->room.events[EVENT_STEP_BEGIN], forward->op_ns);
     return forward_device_err(forward, status, "reading an operator's time", err);
 }
 

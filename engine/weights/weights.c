@@ -183,7 +183,7 @@ static int draw_part(void *context, const struct part *part) {
 enum { PIECE_ELEMENTS = 1 << 20, N_BUFFERS = 2 };
 
 /* One reading: pieces of stored tensors on their way through buffers that take turns, each of which
- * is free again once its mark is reached. */
+ * is free again once its event is reached. */
 struct reading {
     const struct weights *weights;
     const struct engine_device *device;

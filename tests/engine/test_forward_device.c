@@ -1,4 +1,4 @@
-/* The forward pass and its device: recordings, failures of every call, decisions, moves, memory,
+/* The forward pass and its device: CUDA graphs, failures of every call, decisions, moves, memory,
  * and what is refused. */
 #include <stdio.h>
 
@@ -209,7 +209,7 @@ static void run_width(struct rig *rig, int n) {
     rig_step(rig);
 }
 
-TEST(recordings_are_bounded_and_those_used_longest_ago_go_first) {
+TEST(captured_graphs_are_bounded_and_those_used_longest_ago_go_first) {
     enum { N = 70 };
     const struct device_table table = faulty_device(0);
     struct rig *rig = open_on(&table);
@@ -232,7 +232,7 @@ TEST(recordings_are_bounded_and_those_used_longest_ago_go_first) {
     ck_assert_int_eq(faulty.n_open, 0);
 }
 
-/* Everything that a launch depends on, one thing at a time: none may play another's recording. */
+/* Everything that a launch depends on, one thing at a time: none may launch another's graph. */
 TEST(steps_that_differ_in_a_launch_are_told_apart) {
     const struct device_table table = faulty_device(0);
     struct rig *rig = open_on(&table), *plain = open_on(NULL), *const both[] = {rig, plain};
@@ -394,7 +394,7 @@ TEST(whichever_call_fails_there_is_one_sentence_and_nothing_is_left) {
                           "call %ld: %s", n, err.text);
             ck_assert_msg(left == 0 && faulty.n_open == 0 && faulty.n_host_pieces == 0 &&
                               faulty.n_marks == 0 && faulty.n_handles == 0 && faulty.n_ranges == 0,
-                          "call %ld leaves %ld bytes, %d recordings, %d pieces of host memory, %d "
+                          "call %ld leaves %ld bytes, %d graphs, %d pieces of host memory, %d "
                           "marks",
                           n, (long)left, faulty.n_open, faulty.n_host_pieces, faulty.n_marks);
         }
