@@ -39,19 +39,20 @@ const struct option policy_options[] = {
     {"planner", "NAME", "the same for the memory planner", false},
     {"runtime", "NAME", "the same for the runtime", false},
     {"host", "NAME", "the same for the host, the machine beside the GPU (list hosts)", false},
-    {"replicas", "N", "identical GPUs, each with the whole model", false},
+    {"replicas", "N", "identical GPUs, each with the whole model (default: 1)", false},
     {NULL, NULL, NULL, false},
 };
 
 const struct option backend_options[] = {
-    {"backend", "NAME", "what executes the batches: sim (the default), cpu or cuda", false},
+    {"backend", "NAME", "what executes the batches: sim, cpu or cuda (default: sim)", false},
     {"weights", "FOLDER", "a checkpoint for cpu and cuda, or random:SEED (default: random:1)",
      false},
     {"eos", "IDS",
      "token ids, with commas, that end a text on cpu and cuda, or none; default: the "
      "checkpoint's eos_token_id, none of random weights",
      false},
-    {"library", "PATH", "the CUDA back end, libunmask_cuda.so; found beside the program", false},
+    {"library", "PATH", "the CUDA back end, libunmask_cuda.so (default: beside the program)",
+     false},
     {NULL, NULL, NULL, false},
 };
 
@@ -68,7 +69,7 @@ const struct option text_options[] = {
 };
 
 const struct option clock_options[] = {
-    {"clock", "WORD", "of cpu and cuda: real (the default), or virtual, which skips idle time",
+    {"clock", "WORD", "of cpu and cuda: real, or virtual, which skips idle time (default: real)",
      false},
     {NULL, NULL, NULL, false},
 };
@@ -94,7 +95,7 @@ const struct option objective_options[] = {
 
 const struct option record_options[] = {
     {"db", "FILE", "record into this SQLite database", false},
-    {"levels", "WORD", "what --db keeps: requests (the default), steps or events", false},
+    {"levels", "WORD", "what --db keeps: requests, steps or events (default: requests)", false},
     {NULL, NULL, NULL, false},
 };
 

@@ -23,7 +23,7 @@ static const struct option own_options[] = {
     {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: rtx3090)", false},
     {"memory", "BYTES", "the device has this much, such as 24GiB (default: the GPU's own)", false},
     {"prompt-share", "R", "what the prompt is of the canvas (default: 0.5)", false},
-    {"share-of", "WORD", "what R is a share of: canvas (the default) or output", false},
+    {"share-of", "WORD", "what R is a share of: canvas or output (default: canvas)", false},
     {"before", "R,R,...",
      "with an allocator of PyTorch: canvases that ran before, as shares of this one", false},
     {"steps", "N",

@@ -15,7 +15,7 @@ enum { MOST_VALUES = 64, MOST_POINTS = 100000, MOST_REASONS = 8 };
 static const struct option sweep_record_options[] = {
     {"db", "FILE", "record one run a point; points it holds already are not run again", false},
     {"any-build", NULL, "take points that another build of this program recorded as well", false},
-    {"levels", "WORD", "what --db keeps: requests (the default), steps or events", false},
+    {"levels", "WORD", "what --db keeps: requests, steps or events (default: requests)", false},
     {NULL, NULL, NULL, false},
 };
 

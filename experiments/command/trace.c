@@ -19,7 +19,7 @@ static const struct option info_options[] = {
 };
 
 static const struct option convert_options[] = {
-    {"to", "FORMAT", "plain (the default), plain-lengths, vidur or mooncake", false},
+    {"to", "FORMAT", "plain, plain-lengths, vidur or mooncake (default: plain)", false},
     {"out", "FILE", "where the rows go (default: standard output)", false},
     {"columns", "time=NAME:UNIT,...", "what the columns of the file are called (below)", false},
     {"sort", NULL, "the file's rows need not be in order of arrival", false},

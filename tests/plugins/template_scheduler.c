@@ -4,14 +4,14 @@
  *   cc -std=c11 -shared -fPIC -I. -o my_scheduler.so tests/plugins/template_scheduler.c
  *   unmask check-plugin ./my_scheduler.so
  *
- * The rules stand in sim/policy/scheduler.h. A callback reads the view, writes the batch and its
+ * The rules stand in sim/scheduler/scheduler.h. A callback reads the view, writes the batch and its
  * own state and nothing else: no allocation, no files, no clock, no global variables. Asked twice
  * with the same state and view it decides the same.
  *
  * With block-causal and autoregressive models, too, this one has every request hold from the start
  * what it will ever need, and runs a prompt in one piece. A scheduler that sets `.grows = 1` lets
  * requests start with less, sees to their growth (kv_bytes - kv_held_bytes of those it lists),
- * preempts others for it, and may take prefills in chunks: sim/policy/scheduler_chunked.c. */
+ * preempts others for it, and may take prefills in chunks: sim/scheduler/scheduler_chunked.c. */
 #include "sim/scheduler/scheduler.h"
 
 /* One for each replica: zeroed, then the parameters' initial values are written. */
