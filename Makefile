@@ -40,7 +40,7 @@ PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each threads mutate fuzz FORCE
+.PHONY: all help clean test plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each threads breaks mutate coverage fuzz FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -213,8 +213,17 @@ threads: ## run sweeps, figures and ranks under the thread sanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT=-O1 SAN=-fsanitize=thread $(BUILD)/tsan/unmask
 	@tests/torture/threads.sh $(BUILD)/tsan/unmask
 
-mutate: ## break the program on purpose, line by line of tests/mutations: every break must be noticed
+breaks: ## break the program on purpose, line by line of tests/mutations: every break must be noticed
 	@tests/mutate.sh
+
+MUTATE_SEED ?= 17
+MUTATE_EACH ?= 18
+mutate: ## break the program at random places, MUTATE_EACH of each module; what the tests do not notice is listed
+	@python3 tests/mutate.py --each $(MUTATE_EACH) --seed $(MUTATE_SEED)
+
+coverage: ## build and run the tests with gcov: lines and branches that they reach, by folder
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/coverage OPT=-O1 WARN= SAN=--coverage test || true
+	@python3 tests/coverage.py $(BUILD)/coverage
 
 # One program for all readers, built with clang under build/fuzz. Each starts from its kept corpus;
 # what it finds on the way stays in build/fuzz/corpus, of which tests/fuzz/keep.py keeps the best.

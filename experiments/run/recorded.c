@@ -168,7 +168,9 @@ int recorded_load(struct store *store, int64_t run, struct recorded **out, struc
     if (recorded->n_arrivals > 0) {
         qsort(recorded->arrivals, recorded->n_arrivals, sizeof *recorded->arrivals, by_arrival);
     }
-    qsort(recorded->steps, recorded->n_steps, sizeof *recorded->steps, by_start);
+    if (recorded->n_steps > 0) {
+        qsort(recorded->steps, recorded->n_steps, sizeof *recorded->steps, by_start);
+    }
     /* Where somebody is told what each step says, a device looks after each. */
     recorded->unrolls =
         recorded->is_simulated || config_find(&recorded->config, "run", "statistics") == NULL;

@@ -243,7 +243,7 @@ static int play_records(struct reel *reel, const struct sink *sink, struct err *
 }
 
 static int play(const unsigned char *bytes, size_t size, const struct sink *sink, struct err *err) {
-    struct reel reel = {.at = bytes, .end = bytes + size};
+    struct reel reel = {.at = bytes, .end = size > 0 ? bytes + size : bytes};
     int status = size > 0 ? play_records(&reel, sink, err) : 0;
     forget_arrays(&reel);
     return status;

@@ -18,7 +18,7 @@ static void remove_folder(void) {
 
 const struct reader *reader_at(size_t i) {
     static const struct reader *const all[] = {readers_of_traces, readers_of_sim, readers_of_engine,
-                                               readers_of_experiments};
+                                               readers_of_experiments, readers_of_stores};
     for (size_t part = 0; part < sizeof all / sizeof all[0]; part++) {
         for (const struct reader *reader = all[part]; reader->name != NULL; reader++) {
             if (i-- == 0) {

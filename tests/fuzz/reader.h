@@ -17,7 +17,7 @@ struct reader {
 
 /* Of each part of the tree; ends with a NULL name. */
 extern const struct reader readers_of_traces[], readers_of_sim[], readers_of_engine[],
-    readers_of_experiments[];
+    readers_of_experiments[], readers_of_stores[];
 
 /* The reader of that name, or NULL; the i-th, NULL behind the last. */
 const struct reader *reader_find(const char *name);

@@ -9,7 +9,7 @@
 #include "traces/decode_log.h"
 #include "traces/decode_trace.h"
 
-enum { MOST_ROWS = 64, MOST_PASSES = 64, N_NUMBERS = 8, N_BLOBS = 11 };
+enum { MOST_ROWS = 16, MOST_PASSES = 16, N_NUMBERS = 8, N_BLOBS = 11 };
 
 struct bytes {
     const uint8_t *at;
