@@ -164,8 +164,8 @@ static const char *transfer_words(const struct gpu *gpu, char *text, size_t size
     struct err err = {0};
     struct transfer_check check;
     const struct gpu *donor = gpu_find(gpu->donor, &err);
-    size_t used = (size_t)snprintf(text, size, "transferred from %s", donor->name);
-    if (transfer_check_nearest(donor, gpu, &check, &err) == 0 && check.n > 0) {
+    size_t used = (size_t)snprintf(text, size, "transferred from %s", gpu->donor);
+    if (donor != NULL && transfer_check_nearest(donor, gpu, &check, &err) == 0 && check.n > 0) {
         const struct profile_errors *products = &check.by_class[TRANSFER_LARGE_GEMM];
         snprintf(text + used, size - used, " (products off by %.0f %%, p90 %.0f %%, from %s to %s)",
                  100 * products->median_abs, 100 * products->p90_abs, check.from->name,

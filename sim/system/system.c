@@ -15,12 +15,12 @@
 
 /* ---- resolving ---- */
 
-static int transfer_profile(const struct system *s, struct profile **out, struct err *err) {
-    const struct gpu *owner = gpu_find(s->gpu->donor, err);
+static int transfer_profile(struct system *s, struct profile **out, struct err *err) {
+    s->donor = gpu_find(s->gpu->donor, err);
     struct profile *donor = NULL;
-    int status = profile_open_shipped(owner, &donor, err);
+    int status = s->donor != NULL ? profile_open_shipped(s->donor, &donor, err) : err_status(err);
     if (status == 0) {
-        struct transfer_side from = transfer_side_of(owner), to = transfer_side_of(s->gpu);
+        struct transfer_side from = transfer_side_of(s->donor), to = transfer_side_of(s->gpu);
         *out = profile_transfer(donor, &from, &to);
     }
     profile_close(donor);

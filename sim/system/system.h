@@ -46,9 +46,10 @@ struct setting {
 struct system {
     char name[64];
     const struct model *model;
-    const struct gpu *gpu;
+    const struct gpu *gpu, *donor; /* donor: from whom prices are transferred, where they are */
     struct settings settings;
-    struct runtime runtime;
+    struct runtime runtime; /* the preset's, with what was set since */
+    const struct runtime_preset *preset;
     const char *runtime_name;
     struct host host;               /* the machine beside the GPU; system_host says what it means */
     uint32_t host_terms_of_profile; /* how many of the runtime's host terms the profile gave */

@@ -76,9 +76,7 @@ static struct provenance of_settings(const struct system *s, struct provenance s
 
 /* What stands behind the runtime's host terms, the host's factor aside. */
 static struct provenance of_terms(const struct system *s) {
-    struct err ignored = {0};
-    const struct runtime_preset *preset = runtime_find(s->runtime_name, &ignored);
-    ASSERT(preset != NULL);
+    const struct runtime_preset *preset = s->preset;
     bool is_of_others =
         preset->host_model != NULL && strcmp(preset->host_model, s->model->name) != 0;
     struct provenance terms = provenance_of(is_of_others && preset->host_kind == PROVENANCE_MEASURED

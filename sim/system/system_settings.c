@@ -88,6 +88,7 @@ static int choose_part(struct system *s, enum system_part part, const struct set
             return (int)err->kind;
         }
         s->runtime = preset->runtime;
+        s->preset = preset;
         s->runtime_name = preset->path != NULL ? preset->path : preset->name;
         return 0;
     case SYSTEM_PLANNER:

@@ -115,11 +115,10 @@ static void print_transfer_check(const struct system *s, FILE *out) {
     struct err err = {0};
     struct transfer_check check;
     char text[512];
-    const struct gpu *donor = gpu_find(s->gpu->donor, &err);
-    if (transfer_check_nearest(donor, s->gpu, &check, &err) != 0) {
+    if (transfer_check_nearest(s->donor, s->gpu, &check, &err) != 0) {
         fprintf(out, "%-13snot checked: %s\n", "transfer", err.text);
     } else if (check.n == 0) {
-        fprintf(out, "%-13snot checked: no GPU shares rows with %s\n", "transfer", donor->name);
+        fprintf(out, "%-13snot checked: no GPU shares rows with %s\n", "transfer", s->donor->name);
     } else {
         fprintf(out, "%-13serrors of the nearest that can be checked, %s\n", "transfer",
                 transfer_check_text(&check, text, sizeof text));

@@ -19,12 +19,14 @@ static atomic_long chances[FAULT_KINDS];
 static char log_path[4096];
 static _Atomic uint64_t random_state;
 
+int __real_open(const char *path, int flags, ...);
 _Noreturn void __real__exit(int status);
 _Noreturn void __wrap__exit(int status);
 
 static void say(const char *text) {
-    int file =
-        log_path[0] != '\0' ? open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
+    int file = log_path[0] != '\0'
+                   ? __real_open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)
+                   : -1;
     if (file >= 0) {
         ssize_t written = write(file, text, strlen(text));
         (void)written;

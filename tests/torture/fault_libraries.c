@@ -1,4 +1,5 @@
 /* Allocations and files: what the program, and libraries in its name, ask of the C library. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -89,6 +90,12 @@ WRAP(FAULT_ALLOC, ENOMEM, void *, mmap, MAP_FAILED,
 FILES(FILE *, fopen, NULL, EMFILE, (const char *path, const char *mode), (path, mode))
 FILES(FILE *, tmpfile, NULL, EMFILE, (void), ())
 FILES(int, memfd_create, -1, EMFILE, (const char *name, unsigned flags), (name, flags))
+FILES(int, mkstemp, -1, EACCES, (char *path), (path))
+FILES(DIR *, opendir, NULL, EMFILE, (const char *path), (path))
+FILES(ssize_t, read, -1, EIO, (int file, void *to, size_t n), (file, to, n))
+FILES(ssize_t, pwrite, -1, EIO, (int file, const void *from, size_t n, off_t at),
+      (file, from, n, at))
+FILES(int, truncate, -1, EIO, (const char *path, off_t size), (path, size))
 FILES(int, fsync, -1, EIO, (int file), (file))
 FILES(int, ftruncate, -1, EIO, (int file, off_t size), (file, size))
 FILES(int, rename, -1, EACCES, (const char *from, const char *to), (from, to))

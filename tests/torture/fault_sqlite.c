@@ -18,6 +18,8 @@ static sqlite3_io_methods methods;
 
 /* Of libraries' and our own memory here none fails. */
 void *__real_malloc(size_t size);
+ssize_t __real_pwrite(int file, const void *from, size_t n, off_t at);
+int __real_open(const char *path, int flags, ...);
 
 /* ---- memory ---- */
 
@@ -76,12 +78,12 @@ static void remember(struct file *file, sqlite3_int64 at, int n) {
 static _Noreturn void cut_power(void) {
     for (int i = n_writes - 1; i >= 0; i--) {
         const struct unsynced *one = &writes[i];
-        int file = open(one->path, O_WRONLY | O_CLOEXEC);
+        int file = __real_open(one->path, O_WRONLY | O_CLOEXEC);
         for (sqlite3_int64 at = one->at; file >= 0 && at < one->at + one->n;) {
             sqlite3_int64 end = (at / SECTOR + 1) * SECTOR;
             end = end < one->at + one->n ? end : one->at + one->n;
             if (fault_random() % 2 == 0) {
-                ssize_t n = pwrite(file, one->old + (at - one->at), (size_t)(end - at), at);
+                ssize_t n = __real_pwrite(file, one->old + (at - one->at), (size_t)(end - at), at);
                 (void)n;
             }
             at = end;
