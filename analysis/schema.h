@@ -10,7 +10,9 @@
  * not change on its replica: pairs of request id and tokens it commits in one step. A step's
  * `positions` are those of its members, where they were followed: of each the length of its active
  * block, 0 where the step was none of it, and a bit for each position that it kept behind an
- * eviction, then for each that it committed, the lowest bit of a byte first; NULL: only counts.
+ * eviction, then for each that it committed, the lowest bit of a byte first; behind those of all
+ * members, under cache policies that read them, the entropies of what was committed
+ * (analysis/position_bytes.h); NULL: only counts.
  * What the policies decided, admissions, rejections and batches, is the view `decisions`.
  * `identity` is the digest of what a run was made of, whose parts stand in its summary
  * (analysis/identity.h); NULL: it is not known.

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/position_bytes.h"
 #include "analysis/store.h"
 #include "analysis/store_impl.h"
 #include "analysis/varint.h"
@@ -218,28 +219,6 @@ struct batch {
     struct step_positions positions;
 };
 
-/* Longer blocks are no blocks, which bounds what a damaged length can ask for. */
-enum { MOST_BLOCK = 1 << 16 };
-
-/* Twice over the blob: for the longest block, then for the flags. */
-static bool read_positions(struct batch *batch, const unsigned char *at, const unsigned char *end,
-                           uint32_t n, bool fills) {
-    struct step_positions *p = &batch->positions;
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t length;
-        uint8_t *keep = fills ? p->keep + (size_t)i * p->stride : NULL;
-        uint8_t *commit = fills ? p->commit + (size_t)i * p->stride : NULL;
-        if (!varint_get(&at, end, &length) || length > MOST_BLOCK ||
-            !bits_get(&at, end, (uint32_t)length, keep) ||
-            !bits_get(&at, end, (uint32_t)length, commit)) {
-            return false;
-        }
-        p->lengths[i] = (uint32_t)length;
-        p->stride = !fills && length > p->stride ? (uint32_t)length : p->stride;
-    }
-    return at == end;
-}
-
 static int get_positions(struct store *store, int64_t run, sqlite3_stmt *stmt, int column,
                          struct batch *batch, struct step_record *record, struct err *err) {
     struct step_positions *p = &batch->positions;
@@ -247,19 +226,9 @@ static int get_positions(struct store *store, int64_t run, sqlite3_stmt *stmt, i
         return 0;
     }
     const unsigned char *at = sqlite3_column_blob(stmt, column);
-    const unsigned char *end = at + sqlite3_column_bytes(stmt, column);
-    if (record->n > (size_t)(end - at)) {
-        return damaged(store, run, "a step has more requests than positions", err);
-    }
-    p->stride = 0;
-    p->lengths = mem_resized(p->lengths, (size_t)record->n + 1, sizeof *p->lengths);
-    if (!read_positions(batch, at, end, record->n, false)) {
+    if (!position_bytes_get(at, at + sqlite3_column_bytes(stmt, column), record->n, p)) {
         return damaged(store, run, "a step's positions do not decode", err);
     }
-    size_t n_flags = (size_t)record->n * p->stride + 1;
-    p->keep = mem_resized(p->keep, n_flags, 1);
-    p->commit = mem_resized(p->commit, n_flags, 1);
-    (void)read_positions(batch, at, end, record->n, true);
     record->positions = p;
     return 0;
 }
@@ -326,9 +295,7 @@ int store_load_steps(struct store *store, int64_t run,
             failed = each(state, &record, err);
         }
     }
-    free(batch.positions.lengths);
-    free(batch.positions.keep);
-    free(batch.positions.commit);
+    positions_free(&batch.positions);
     free(batch.request_ids);
     free(batch.commit_tokens);
     return end_query(store, stmt, rc, failed, err);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/identity.h"
+#include "analysis/position_bytes.h"
 #include "analysis/store_impl.h"
 #include "analysis/varint.h"
 #include "sim/base/mem.h"
@@ -110,16 +111,8 @@ static void record_positions(struct store *store, const struct step_record *r, i
         sqlite3_bind_null(store->put_step, column);
         return;
     }
-    size_t member = MAX_VARINT_BYTES + 2 * ((size_t)positions->stride / 8 + 1);
-    bytes_reserve(bits, member * r->n + 1);
-    bits->n = 0;
-    for (uint32_t i = 0; i < r->n; i++) {
-        uint32_t length = positions->lengths[i];
-        put_varint(bits, length);
-        size_t first = (size_t)i * positions->stride;
-        bits->n += bits_put(bits->data + bits->n, positions->keep + first, length);
-        bits->n += bits_put(bits->data + bits->n, positions->commit + first, length);
-    }
+    bytes_reserve(bits, position_bytes_most(positions, r->n));
+    bits->n = position_bytes_put(bits->data, positions, r->n);
     sqlite3_bind_blob(store->put_step, column, bits->data, (int)bits->n, SQLITE_STATIC);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/device/device.h"
+#include "analysis/position_bytes.h"
 #include "sim/base/mem.h"
 
 struct loading {
@@ -74,14 +75,8 @@ static int on_step(void *state, const struct step_record *record, struct err *er
     memcpy(commits, record->commit_tokens, record->n * sizeof *commits);
     struct step_positions *positions = NULL;
     if (record->positions != NULL) {
-        const struct step_positions *from = record->positions;
-        size_t n_flags = (size_t)record->n * from->stride;
         positions = mem_unwritten(1, sizeof *positions);
-        *positions = (struct step_positions){
-            .stride = from->stride,
-            .lengths = mem_copied(from->lengths, record->n * sizeof(uint32_t)),
-            .keep = mem_copied(from->keep, n_flags),
-            .commit = mem_copied(from->commit, n_flags)};
+        *positions = positions_copied(record->positions, record->n);
     }
     recorded->steps[recorded->n_steps++] = (struct replay_step){.positions = positions,
                                                                 .replica = record->replica,
@@ -185,12 +180,10 @@ void recorded_close(struct recorded *recorded) {
     for (size_t i = 0; i < recorded->n_steps; i++) {
         free((void *)recorded->steps[i].request_ids);
         free((void *)recorded->steps[i].commits);
-        const struct step_positions *positions = recorded->steps[i].positions;
+        struct step_positions *positions = (struct step_positions *)recorded->steps[i].positions;
         if (positions != NULL) {
-            free(positions->lengths);
-            free(positions->keep);
-            free(positions->commit);
-            free((void *)positions);
+            positions_free(positions);
+            free(positions);
         }
     }
     free(recorded->steps);

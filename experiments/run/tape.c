@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "analysis/position_bytes.h"
 #include "analysis/varint.h"
 #include "sim/base/mem.h"
 
@@ -92,26 +93,15 @@ static void put_number(struct tape *tape, uint64_t value) {
     tape->size += varint_put(tape->bytes + tape->size, value);
 }
 
-static void put_positions(struct tape *tape, const struct step_positions *p, uint32_t n) {
-    put_number(tape, p->stride);
-    for (uint32_t i = 0; i < n; i++) {
-        size_t first = (size_t)i * p->stride;
-        put_number(tape, p->lengths[i]);
-        tape->size += bits_put(tape->bytes + tape->size, p->keep + first, p->lengths[i]);
-        tape->size += bits_put(tape->bytes + tape->size, p->commit + first, p->lengths[i]);
-    }
-}
-
 /* Its passes are left out: a database has no use for them. */
 static int on_step(void *state, const struct step_record *record, struct err *err) {
     struct tape *tape = state;
     const struct step_positions *p = record->positions;
     struct step_record kept = *record;
     kept.passes = NULL;
-    size_t member = 3 * MAX_VARINT_BYTES + (p != NULL ? 2 * ((size_t)p->stride / 8 + 1) : 0);
     (void)err;
     put(tape, RECORD_STEP, &kept, sizeof kept);
-    reserve(tape, (SYM_COUNT + 1) * MAX_VARINT_BYTES + record->n * member);
+    reserve(tape, (SYM_COUNT + 2 + 2 * (size_t)record->n) * MAX_VARINT_BYTES);
     for (int i = 0; i < SYM_COUNT; i++) {
         put_number(tape, (uint64_t)record->sym[i]);
     }
@@ -121,7 +111,11 @@ static int on_step(void *state, const struct step_record *record, struct err *er
         put_number(tape, record->commit_tokens[i]);
     }
     if (p != NULL) {
-        put_positions(tape, p, record->n);
+        size_t n_bytes;
+        reserve(tape, sizeof n_bytes + position_bytes_most(p, record->n));
+        n_bytes = position_bytes_put(tape->bytes + tape->size + sizeof n_bytes, p, record->n);
+        memcpy(tape->bytes + tape->size, &n_bytes, sizeof n_bytes);
+        tape->size += sizeof n_bytes + n_bytes;
     }
     return 0;
 }
@@ -139,7 +133,7 @@ struct reel {
     uint64_t *ids;
     uint32_t *commits;
     struct step_positions positions;
-    size_t n_members, n_flags; /* there is room for */
+    size_t n_members; /* there is room for */
 };
 
 static void take(struct reel *reel, void *record, size_t size) {
@@ -158,9 +152,7 @@ static uint64_t take_number(struct reel *reel) {
 static void forget_arrays(struct reel *reel) {
     free(reel->ids);
     free(reel->commits);
-    free(reel->positions.lengths);
-    free(reel->positions.keep);
-    free(reel->positions.commit);
+    positions_free(&reel->positions);
 }
 
 static void *renewed(void *old, size_t n, size_t size) {
@@ -173,27 +165,6 @@ static void reserve_members(struct reel *reel, size_t n) {
         reel->n_members = 2 * n;
         reel->ids = renewed(reel->ids, reel->n_members, sizeof *reel->ids);
         reel->commits = renewed(reel->commits, reel->n_members, sizeof *reel->commits);
-        reel->positions.lengths =
-            renewed(reel->positions.lengths, reel->n_members, sizeof *reel->positions.lengths);
-    }
-}
-
-static void reserve_flags(struct reel *reel, size_t n) {
-    if (n > reel->n_flags) {
-        reel->n_flags = 2 * n;
-        reel->positions.keep = renewed(reel->positions.keep, reel->n_flags, 1);
-        reel->positions.commit = renewed(reel->positions.commit, reel->n_flags, 1);
-    }
-}
-
-static void take_positions(struct reel *reel, uint32_t n) {
-    struct step_positions *p = &reel->positions;
-    for (uint32_t i = 0; i < n; i++) {
-        size_t first = (size_t)i * p->stride;
-        p->lengths[i] = (uint32_t)take_number(reel);
-        bool is_there = bits_get(&reel->at, reel->end, p->lengths[i], p->keep + first) &&
-                        bits_get(&reel->at, reel->end, p->lengths[i], p->commit + first);
-        ASSERT(is_there);
     }
 }
 
@@ -215,9 +186,12 @@ static int play_step(struct reel *reel, const struct sink *sink, struct err *err
         step.commit_tokens = reel->commits;
     }
     if (step.positions != NULL) {
-        reel->positions.stride = (uint32_t)take_number(reel);
-        reserve_flags(reel, (size_t)step.n * reel->positions.stride);
-        take_positions(reel, step.n);
+        size_t n_bytes;
+        take(reel, &n_bytes, sizeof n_bytes);
+        bool is_there = n_bytes <= (size_t)(reel->end - reel->at) &&
+                        position_bytes_get(reel->at, reel->at + n_bytes, step.n, &reel->positions);
+        ASSERT(is_there);
+        reel->at += n_bytes;
         step.positions = &reel->positions;
     }
     return sink->step != NULL ? sink->step(sink->state, &step, err) : 0;

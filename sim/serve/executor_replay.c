@@ -32,6 +32,10 @@ static void fill_blocks(const struct replay_step *step, const struct planned_ste
         if (positions->lengths[i] == planned->requests[planned->slots[i]].block_length) {
             memcpy(block->keep, positions->keep + at, positions->lengths[i]);
             memcpy(block->commit, positions->commit + at, positions->lengths[i]);
+            if (block->entropy != NULL && positions->entropy != NULL) {
+                memcpy(block->entropy, positions->entropy + at,
+                       positions->lengths[i] * sizeof *block->entropy);
+            }
         }
     }
 }

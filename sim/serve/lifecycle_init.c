@@ -70,7 +70,10 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
                 (struct step_positions){.stride = settings->block_tokens,
                                         .lengths = mem_unwritten(n, sizeof(uint32_t)),
                                         .keep = mem_unwritten(n * stride, 1),
-                                        .commit = mem_unwritten(n * stride, 1)};
+                                        .commit = mem_unwritten(n * stride, 1),
+                                        .entropy = asked->system->cache->reads_entropy
+                                                       ? mem_zeroed(n * stride, sizeof(float))
+                                                       : NULL};
         }
         if (life->shares_prefixes) {
             freed_init(&replica->freed, n, asked->system->budget.pool_bytes);
@@ -99,6 +102,7 @@ void lifecycle_fini(struct lifecycle *life) {
         free(replica->positions.lengths);
         free(replica->positions.keep);
         free(replica->positions.commit);
+        free(replica->positions.entropy);
     }
     free(life->replicas);
     free(life->requests);

@@ -50,6 +50,8 @@ struct step_positions {
     uint32_t stride;        /* between members */
     uint32_t *lengths;      /* [n], of a member's block; 0: the step was none of its block */
     uint8_t *keep, *commit; /* [n, stride] */
+    float
+        *entropy; /* [n, stride], nats, of what was committed; NULL: the cache policy reads none */
 };
 
 /* One submission to the executor: `repeat` identical steps back to back. */

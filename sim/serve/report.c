@@ -74,6 +74,9 @@ void report_positions(const struct lifecycle *life, struct replica *replica, uin
     positions->lengths[member] = length;
     memcpy(positions->keep + at, block.keep, length);
     memcpy(positions->commit + at, block.commit, length);
+    if (positions->entropy != NULL) {
+        memcpy(positions->entropy + at, block.entropy, length * sizeof *block.entropy);
+    }
 }
 
 /* Drawn here, or the executor's word: of one that tells numbers alone nobody knows them. */

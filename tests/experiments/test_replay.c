@@ -294,6 +294,28 @@ TEST(a_trained_model_asked_prompts_is_played) {
     }
 }
 
+/* A policy that renews by entropies, which the record holds: drawn ones, and those of logits. */
+TEST(a_policy_that_reads_entropies_is_played) {
+    struct row row = {.system = "dllm-serve", .db = scratch_path("entropy.db")};
+    struct words drawn = {0}, live = {0};
+    const char *const *reads =
+        WORDS("--cache", "entropy", "--decoder", "threshold", "--requests", "4", "--set");
+    add(&drawn, WORDS("run", "--system", row.system));
+    add(&drawn, reads);
+    add(&drawn, WORDS("cache.bound_nats=0.5"));
+    ck_assert(record(&row, RECORDED, &drawn, WORDS(NULL)));
+    replay(&row, PLAYED, WORDS(NULL));
+    add(&live, WORDS("run", "--system", row.system, "--backend", "cpu", "--clock", "virtual",
+                     "--model", "llada-tiny", "--input-tokens", "12", "--output-tokens", "18",
+                     "--set", "decoder.threshold=0.012", "--set", "block_tokens=6"));
+    add(&live, reads);
+    add(&live, WORDS("cache.bound_nats=6.465"));
+    ck_assert(record(&row, LIVE, &live, WORDS(NULL)));
+    replay(&row, LIVE_PLAYED, WORDS(NULL));
+    replay(&row, LIVE_AGAIN, WORDS("--backend", "cpu"));
+    ck_assert(row.yes[PLAYED] && row.yes[LIVE_PLAYED] && row.yes[LIVE_AGAIN]);
+}
+
 /* A trace of what a decoder counts changes nothing, the number of submissions included. */
 TEST(a_trace_of_counted_steps_gives_the_same_run) {
     const char *trace = scratch_path("counted.csv");

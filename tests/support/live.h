@@ -51,6 +51,7 @@ struct served {
     uint32_t lengths[LIVE_STEPS][LIVE_REQUESTS];
     uint8_t keep[LIVE_STEPS][LIVE_REQUESTS * LIVE_BLOCK],
         commit[LIVE_STEPS][LIVE_REQUESTS * LIVE_BLOCK];
+    float entropy[LIVE_STEPS][LIVE_REQUESTS * LIVE_BLOCK];
     size_t n_steps;
     bool is_live; /* the device decided */
     int64_t planned_activation_bytes, activation_bytes, pool_bytes;
@@ -101,8 +102,13 @@ static inline int served_step(void *state, const struct step_record *record, str
         memcpy(served->lengths[i], positions->lengths, record->n * sizeof served->lengths[i][0]);
         memcpy(served->keep[i], positions->keep, n_flags);
         memcpy(served->commit[i], positions->commit, n_flags);
-        served->positions[i] = (struct step_positions){positions->stride, served->lengths[i],
-                                                       served->keep[i], served->commit[i]};
+        bool has_entropy = positions->entropy != NULL;
+        if (has_entropy) {
+            memcpy(served->entropy[i], positions->entropy, n_flags * sizeof served->entropy[i][0]);
+        }
+        served->positions[i] =
+            (struct step_positions){positions->stride, served->lengths[i], served->keep[i],
+                                    served->commit[i], has_entropy ? served->entropy[i] : NULL};
         served->steps[i].positions = &served->positions[i];
     }
     return 0;

@@ -215,9 +215,8 @@ static inline bool dkv_config(size_t i, struct matrix_config *out) {
     add_settings(out, blind[decoder].more);
     add_setting(out, "logit_scope", scopes[turn % 4]);
     add_setting(out, "kv", turn / 2 % 2 ? "slab" : "pages");
-    if (cache != ENTROPY) {
-        out->invariants |= blind[decoder].invariants;
-    }
+    /* Entropies that are drawn are not those of a model's logits. */
+    out->invariants |= blind[decoder].invariants & (cache == ENTROPY ? ~(unsigned)SIMULATED : ~0U);
     return true;
 }
 

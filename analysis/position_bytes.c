@@ -1,0 +1,124 @@
+#include "analysis/position_bytes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/varint.h"
+#include "sim/base/mem.h"
+
+/* Longer blocks are no blocks, which bounds what a damaged length can ask for. */
+enum { MOST_BLOCK = 1 << 16 };
+
+size_t position_bytes_most(const struct step_positions *p, uint32_t n) {
+    size_t entropy = p->entropy != NULL ? sizeof(float) * p->stride : 0;
+    return n * (MAX_VARINT_BYTES + 2 * ((size_t)p->stride / 8 + 1) + entropy) + 1;
+}
+
+static size_t put_entropy(unsigned char *to, float entropy) {
+    uint32_t bits;
+    memcpy(&bits, &entropy, sizeof bits);
+    for (int i = 0; i < 4; i++) {
+        to[i] = (unsigned char)(bits >> 8 * i);
+    }
+    return sizeof bits;
+}
+
+static bool get_entropy(const unsigned char **at, const unsigned char *end, float *out) {
+    uint32_t bits = 0;
+    if (end - *at < 4) {
+        return false;
+    }
+    for (int i = 0; i < 4; i++) {
+        bits |= (uint32_t) * (*at)++ << 8 * i;
+    }
+    memcpy(out, &bits, sizeof *out);
+    return true;
+}
+
+size_t position_bytes_put(unsigned char *to, const struct step_positions *p, uint32_t n) {
+    unsigned char *at = to;
+    for (uint32_t i = 0; i < n; i++) {
+        size_t first = (size_t)i * p->stride;
+        at += varint_put(at, p->lengths[i]);
+        at += bits_put(at, p->keep + first, p->lengths[i]);
+        at += bits_put(at, p->commit + first, p->lengths[i]);
+    }
+    for (uint32_t i = 0; p->entropy != NULL && i < n; i++) {
+        for (uint32_t j = 0; j < p->lengths[i]; j++) {
+            size_t place = (size_t)i * p->stride + j;
+            at += p->commit[place] ? put_entropy(at, p->entropy[place]) : 0;
+        }
+    }
+    return (size_t)(at - to);
+}
+
+/* Twice over the bytes: for the longest block, then for the flags. */
+static bool get_flags(const unsigned char **at, const unsigned char *end, uint32_t n, bool fills,
+                      struct step_positions *p) {
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t length;
+        uint8_t *keep = fills ? p->keep + (size_t)i * p->stride : NULL;
+        uint8_t *commit = fills ? p->commit + (size_t)i * p->stride : NULL;
+        if (!varint_get(at, end, &length) || length > MOST_BLOCK ||
+            !bits_get(at, end, (uint32_t)length, keep) ||
+            !bits_get(at, end, (uint32_t)length, commit)) {
+            return false;
+        }
+        p->lengths[i] = (uint32_t)length;
+        p->stride = !fills && length > p->stride ? (uint32_t)length : p->stride;
+    }
+    return true;
+}
+
+/* Those of all that was committed, or none. */
+static bool get_entropies(const unsigned char *at, const unsigned char *end, uint32_t n,
+                          struct step_positions *p) {
+    free(p->entropy);
+    p->entropy = at == end ? NULL : mem_zeroed((size_t)n * p->stride + 1, sizeof *p->entropy);
+    for (uint32_t i = 0; p->entropy != NULL && i < n; i++) {
+        for (uint32_t j = 0; j < p->lengths[i]; j++) {
+            size_t place = (size_t)i * p->stride + j;
+            if (p->commit[place] && !get_entropy(&at, end, &p->entropy[place])) {
+                return false;
+            }
+        }
+    }
+    return at == end;
+}
+
+bool position_bytes_get(const unsigned char *at, const unsigned char *end, uint32_t n,
+                        struct step_positions *p) {
+    const unsigned char *begin = at;
+    p->stride = 0;
+    if (n > (size_t)(end - at)) {
+        return false; /* each takes a byte at least */
+    }
+    p->lengths = mem_resized(p->lengths, (size_t)n + 1, sizeof *p->lengths);
+    if (!get_flags(&at, end, n, false, p)) {
+        return false;
+    }
+    size_t n_flags = (size_t)n * p->stride + 1;
+    p->keep = mem_resized(p->keep, n_flags, 1);
+    p->commit = mem_resized(p->commit, n_flags, 1);
+    at = begin;
+    return get_flags(&at, end, n, true, p) && get_entropies(at, end, n, p);
+}
+
+struct step_positions positions_copied(const struct step_positions *from, uint32_t n) {
+    size_t n_flags = (size_t)n * from->stride;
+    return (struct step_positions){
+        .stride = from->stride,
+        .lengths = mem_copied(from->lengths, n * sizeof *from->lengths),
+        .keep = mem_copied(from->keep, n_flags),
+        .commit = mem_copied(from->commit, n_flags),
+        .entropy = from->entropy != NULL
+                       ? mem_copied(from->entropy, n_flags * sizeof *from->entropy)
+                       : NULL};
+}
+
+void positions_free(struct step_positions *p) {
+    free(p->lengths);
+    free(p->keep);
+    free(p->commit);
+    free(p->entropy);
+}
