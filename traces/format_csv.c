@@ -1,5 +1,5 @@
-/* Comma-separated traces with a header. Quotes have no meaning: a quoted comma is a field too many.
- * Columns may stand in any order; unknown ones are ignored, but every row must have them. */
+/* Comma-separated traces with a header. A field may stand in quotes, on one line. Columns may stand
+ * in any order; unknown ones are ignored, but every row must have them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,15 +12,28 @@ struct fields {
     int n; /* may exceed MAX_COLUMNS; only the first are kept */
 };
 
+/* Behind a field in quotes, in which commas are text and doubled quotes are one; NULL where the
+ * quotes are not closed, or something follows them. */
+static const char *quoted_end(const char *start, const char *end) {
+    const char *at = start + 1;
+    while (at < end && (*at != '"' || (at + 1 < end && at[1] == '"'))) {
+        at += 1 + (*at == '"');
+    }
+    return at < end && (at + 1 == end || at[1] == ',') ? at + 1 : NULL;
+}
+
 static void split(const struct line *line, struct fields *fields) {
     const char *start = line->text, *end = line->text + line->length;
     fields->n = 0;
     for (;;) {
-        const char *comma = memchr(start, ',', (size_t)(end - start));
+        const char *behind = start < end && *start == '"' ? quoted_end(start, end) : NULL;
+        bool is_quoted = behind != NULL;
+        const char *comma =
+            memchr(is_quoted ? behind : start, ',', (size_t)(end - (is_quoted ? behind : start)));
         const char *stop = comma != NULL ? comma : end;
         if (fields->n < MAX_COLUMNS) {
-            fields->text[fields->n] = start;
-            fields->length[fields->n] = (size_t)(stop - start);
+            fields->text[fields->n] = start + is_quoted;
+            fields->length[fields->n] = (size_t)(stop - start) - 2 * is_quoted;
         }
         fields->n++;
         if (comma == NULL) {

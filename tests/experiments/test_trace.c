@@ -152,6 +152,13 @@ TEST(columns_of_ones_own_are_named) {
             "own.csv:1: expected the first line of a known trace format, a server's log, or "
             "`unmask trace convert --columns`",
             "trace", "info", csv);
+    const char *quoted = scratch_write("quoted.csv", "\"in\",text,out\n\"5\",\"a, \"\"b\"\"\",7\n"
+                                                     "6,\"\",\"8\"\n");
+    CONVERTS("input_tokens,output_tokens\n5,7\n6,8\n", quoted, "--to", "plain-lengths", "--columns",
+             "input=in,output=out");
+    REFUSES(1, "quoted.csv:2: found 4 fields, expected 3 as in the header", "trace", "info",
+            scratch_write("quoted.csv", "in,text,out\n5,\"a, b,7\n"), "--columns",
+            "input=in,output=out");
     static const char *const bad[][2] = {
         {"time=when,input=a,output=b", "'time=when' lacks its unit"},
         {"time=when:h,input=a,output=b", "'time=when:h' lacks its unit"},
