@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "experiments/cli/cmd.h"
+#include "experiments/cli/interrupt.h"
 #include "experiments/cli/plan_outcome.h"
 #include "experiments/cli/plan_picture.h"
+#include "experiments/cli/progress.h"
 #include "sim/base/mem.h"
-#include "sim/base/monotonic.h"
 #include "sim/base/num.h"
 #include "sim/memory/instance.h"
 
@@ -50,14 +51,28 @@ static int read_capacity(const struct options *options, int64_t *out, struct err
     return 0;
 }
 
+struct watching {
+    struct progress progress;
+    const volatile sig_atomic_t *stop;
+};
+
+static bool watch(void *state, uint64_t n_nodes) {
+    struct watching *watching = state;
+    progress_update(&watching->progress, n_nodes);
+    return *watching->stop != 0;
+}
+
 static int plan_instance(const struct asked_plan *asked, struct instance_plan *p, struct err *err) {
+    struct watching watching = {.stop = interrupt_catch()};
     struct plan_request request = asked->request;
     request.packing = &p->instance.packing;
+    request.watch = watch;
+    request.watch_state = &watching;
     for (size_t i = 0; i < asked->n_planners; i++) {
         struct plan *plan = &p->plan;
-        int64_t start_ns = monotonic_ns();
+        progress_start(&watching.progress, "nodes", PLAN_DEFAULT_NODES);
         int status = planner_solve(asked->planners[i], &request, NULL, plan, err);
-        double seconds = 1e-9 * (double)(monotonic_ns() - start_ns);
+        double seconds = progress_end(&watching.progress);
         status = status == 0 ? plan_verify(request.packing, plan, err) : status;
         if (status != 0) {
             return status;
@@ -185,7 +200,10 @@ static int show_instance(const struct options *options, const struct asked_plan 
     if (status == 0) {
         status = draw_instance(options, asked, p, err);
     }
-    return status == 0 ? check_capacity(asked, p, err) : status;
+    status = status == 0 ? check_capacity(asked, p, err) : status;
+    return status == 0 && *interrupt_catch() != 0
+               ? err_world(err, "interrupted: these are the best plans that were found until then")
+               : status;
 }
 
 int plan_instance_run(const struct options *options, struct err *err) {

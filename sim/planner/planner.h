@@ -38,6 +38,10 @@ struct plan_request {
     const struct packing *packing;
     int64_t capacity_bytes; /* a plan this low is low enough; 0: as low as possible */
     uint64_t max_nodes;     /* of a search for the optimum; 0: PLAN_DEFAULT_NODES */
+    /* Told now and then how many nodes a search has seen; true stops it, and the best plan that it
+     * found is the answer. NULL: nobody looks. */
+    bool (*watch)(void *state, uint64_t n_nodes);
+    void *watch_state;
 };
 
 /* 20 s on MiniMalloc's problems D and J, whose optimum stays open (measured on one core of a
@@ -51,7 +55,7 @@ struct plan {
     int64_t lower_bound_bytes;  /* the largest sum of bytes live at one time */
     int64_t proven_bound_bytes; /* no plan ends below this; at least lower_bound_bytes */
     uint64_t n_nodes;           /* of a search; 0 where none was needed */
-    bool stopped;               /* the search ended at its node budget */
+    bool stopped;               /* the search ended at its node budget, or was stopped */
 };
 
 enum gap_choice {

@@ -38,6 +38,8 @@ struct notes {
  * apart; when their notes are used up, ranks stay. A weaker search then, not a wrong one. */
 enum { NOTES_PER_MEMBER = 2, RANK_NOTES_PER_BUFFER = 8 };
 
+enum { WATCH_NODES = 128 };
+
 struct search {
     /* The problem: buffers with bytes, renumbered. */
     uint32_t n, n_sections, n_members;
@@ -51,6 +53,9 @@ struct search {
     /* One attempt: the capacity, the ranking, and where the search stands. */
     int64_t capacity_bytes;
     uint64_t nodes_left;
+    const struct plan_request *request; /* whose watch is asked every WATCH_NODES */
+    uint64_t n_seen;
+    bool is_stopped;
     int ranking; /* of the table below */
     int64_t *rank;
     uint32_t *pool; /* all buffers; each part of the search owns a range of it */
@@ -291,11 +296,19 @@ static int64_t end_of_choice(const struct search *s, const struct part *part) {
     return highest + 1 < lowest_end ? highest + 1 : lowest_end;
 }
 
+static bool stops(struct search *s) {
+    const struct plan_request *request = s->request;
+    if (s->n_seen++ % WATCH_NODES == 0 && request->watch != NULL && !s->is_stopped) {
+        s->is_stopped = request->watch(request->watch_state, s->n_seen);
+    }
+    return s->is_stopped;
+}
+
 static enum outcome search(struct search *s, const struct part *part) {
     if (part->low == part->high) {
         return FOUND;
     }
-    if (s->nodes_left == 0) {
+    if (s->nodes_left == 0 || stops(s)) {
         return STOPPED;
     }
     s->nodes_left--;
@@ -369,7 +382,7 @@ static enum outcome search_within(struct search *s, int64_t capacity_bytes, uint
             enum outcome outcome = attempt(s, ranking, &left);
             max_nodes -= given - left;
             *n_nodes += given - left;
-            if (outcome != STOPPED || max_nodes == 0) {
+            if (outcome != STOPPED || max_nodes == 0 || s->is_stopped) {
                 return outcome;
             }
         }
@@ -549,7 +562,7 @@ static enum outcome probe(struct descent *d, int64_t capacity_bytes, uint64_t ma
 static void descend(struct descent *d) {
     int64_t low = d->plan->proven_bound_bytes;
     enum outcome outcome = probe(d, low, d->max_nodes / 4);
-    while (outcome != FOUND && d->peak_bytes - low > d->granule_bytes) {
+    while (outcome != FOUND && d->peak_bytes - low > d->granule_bytes && !d->search.is_stopped) {
         int64_t middle = low + (d->peak_bytes - low) / 2;
         middle = middle / d->granule_bytes * d->granule_bytes;
         middle = middle > low ? middle : low + d->granule_bytes;
@@ -560,7 +573,8 @@ static void descend(struct descent *d) {
             low = middle;
         }
     }
-    while (d->peak_bytes > d->plan->proven_bound_bytes && d->max_nodes > 0) {
+    while (d->peak_bytes > d->plan->proven_bound_bytes && d->max_nodes > 0 &&
+           !d->search.is_stopped) {
         probe(d, d->peak_bytes - d->granule_bytes, d->max_nodes);
     }
 }
@@ -577,6 +591,7 @@ int plan_exact(const struct plan_request *request, void *memory, struct plan *pl
         plan->stopped = true;
         return 0;
     }
+    d.search.request = request;
     struct sizes sizes = measure(d.packing);
     lay_out(&d.search, &sizes, (char *)memory + plan_portfolio_scratch_bytes(d.packing));
     fill(&d.search, d.packing);
