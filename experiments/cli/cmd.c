@@ -14,7 +14,8 @@ int cmd_print_json(json_t *object, struct err *err) {
     char *text = summary_json_text(object, 1);
     json_decref(object);
     if (text == NULL) {
-        return err_world(err, "out of memory");
+        return err_world(err,
+                         "these results are no JSON: a name is no UTF-8 or a number is not finite");
     }
     fputs(text, stdout);
     free(text);

@@ -17,16 +17,17 @@ struct cell {
 };
 
 struct table {
-    char *columns[TABLE_MOST_COLUMNS];
-    size_t n_columns;
+    char **columns;
+    size_t n_columns, column_room;
     struct cell *cells;
     size_t n_cells, room;
 };
 
 static void add_column(struct table *table, const char *name, size_t length) {
-    ASSERT(table->n_columns < TABLE_MOST_COLUMNS && table->n_cells == 0);
-    char *column = mem_copied(name, length);
-    table->columns[table->n_columns++] = column;
+    ASSERT(table->n_cells == 0);
+    table->columns =
+        mem_grown(table->columns, table->n_columns, &table->column_room, sizeof *table->columns);
+    table->columns[table->n_columns++] = mem_copied(name, length);
 }
 
 void table_column(struct table *table, const char *name) {
@@ -58,6 +59,7 @@ void table_close(struct table *table) {
     for (size_t c = 0; c < table->n_columns; c++) {
         free(table->columns[c]);
     }
+    free(table->columns);
     free(table->cells);
     free(table);
 }
@@ -165,10 +167,9 @@ static void print_cell(FILE *out, const char *text, int width, int to_right, int
 
 void table_print(const struct table *table, FILE *out) {
     size_t n = table->n_columns, n_rows = table->n_cells / n;
-    int widths[TABLE_MOST_COLUMNS], to_right[TABLE_MOST_COLUMNS];
+    int *widths = mem_zeroed(n, sizeof *widths), *to_right = mem_zeroed(n, sizeof *to_right);
     for (size_t c = 0; c < n; c++) {
         widths[c] = width_of(table->columns[c]);
-        to_right[c] = 0;
         for (size_t r = 0; r < n_rows; r++) {
             const struct cell *cell = &table->cells[r * n + c];
             int width = width_of(cell->text);
@@ -183,15 +184,15 @@ void table_print(const struct table *table, FILE *out) {
         size_t c = i % n;
         print_cell(out, table->cells[i].text, widths[c], to_right[c], c + 1 == n);
     }
+    free(widths);
+    free(to_right);
 }
 
 json_t *table_json(const struct table *table) {
     size_t n = table->n_columns;
     json_t *rows = json_array();
-    ASSERT(rows != NULL);
     for (size_t r = 0; r < table->n_cells / n; r++) {
         json_t *row = json_object();
-        ASSERT(row != NULL);
         for (size_t c = 0; c < n; c++) {
             json_object_set(row, table->columns[c], table->cells[r * n + c].value);
         }

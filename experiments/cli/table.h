@@ -6,8 +6,6 @@
 #include <stddef.h>
 #include <stdio.h>
 
-enum { TABLE_MOST_COLUMNS = 40 };
-
 struct table;
 
 /* Of columns "NAME|NAME|...", or "" of none so far; a name is heading and key. More may follow

@@ -16,7 +16,7 @@
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"
 
-enum { MOST_SEEDS = 64, MOST_SETS = 16, PATH_CHARS = 1024 };
+enum { MOST_SEEDS = 64, MOST_SETS = 16, MOST_COLUMNS = 40, PATH_CHARS = 1024 };
 
 static const struct option own_options[] = {
     {"all", NULL, "every figure of experiments/studies", false},
@@ -173,14 +173,14 @@ static int print_rows(struct tables *tables, struct err *err) {
     }
     struct table *table = table_open("");
     json_object_foreach(json_array_get(rows, 0), key, value) {
-        if (n++ < TABLE_MOST_COLUMNS) {
+        if (n++ < MOST_COLUMNS) {
             table_column(table, key);
         }
     }
     json_array_foreach(rows, i, row) {
         size_t column = 0;
         json_object_foreach(row, key, value) {
-            if (column++ == TABLE_MOST_COLUMNS) {
+            if (column++ == MOST_COLUMNS) {
                 break;
             }
             if (json_is_number(value)) {

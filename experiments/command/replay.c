@@ -55,7 +55,7 @@ static int compare_summary(const struct composition *c, const json_t *object, st
     char *recorded = summary_json_text(c->recorded->summary, 0);
     int status = 0;
     if (text == NULL || recorded == NULL) {
-        status = err_world(err, "out of memory");
+        status = err_world(err, "run %" PRId64 " has no summary to compare with", c->recorded->run);
     } else if (strcmp(text, recorded) != 0 && lacks_positions(c)) {
         status = err_world(err,
                            "run %" PRId64 " cannot be played again: what its steps ran depends on "

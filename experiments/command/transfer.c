@@ -90,11 +90,9 @@ static int make(const struct options *options, const struct gpu *from, const str
 
 /* ---- checking all ---- */
 
-enum { MOST_PAIRS = 256 };
-
 struct checks {
-    struct transfer_check pairs[MOST_PAIRS];
-    size_t n;
+    struct transfer_check *pairs;
+    size_t n, room;
 };
 
 static void check_pairs(const struct gpu *const *gpus, struct profile *const *profiles,
@@ -104,7 +102,7 @@ static void check_pairs(const struct gpu *const *gpus, struct profile *const *pr
             if (i == j || profiles[i] == NULL || profiles[j] == NULL) {
                 continue;
             }
-            ASSERT(out->n < MOST_PAIRS);
+            out->pairs = mem_grown(out->pairs, out->n, &out->room, sizeof *out->pairs);
             struct transfer_check *check = &out->pairs[out->n];
             *check = transfer_check(profiles[i], gpus[i], profiles[j], gpus[j]);
             out->n += check->n >= TRANSFER_FEWEST_ROWS;
@@ -130,29 +128,32 @@ static struct table *table_of(const struct checks *checks) {
 }
 
 static int check(const struct options *options, struct err *err) {
-    struct checks *checks = mem_zeroed(1, sizeof *checks);
-    enum { MOST_GPUS = 64 };
-    struct profile *profiles[MOST_GPUS] = {NULL};
+    struct checks checks = {.n = 0};
     const struct gpu *const *gpus = gpu_all(err);
     int status = gpus == NULL ? err_status(err) : 0;
-    for (size_t i = 0; status == 0 && gpus[i] != NULL; i++) {
-        ASSERT(i < MOST_GPUS);
+    size_t n_gpus = 0;
+    while (status == 0 && gpus[n_gpus] != NULL) {
+        n_gpus++;
+    }
+    struct profile **profiles = mem_zeroed(n_gpus, sizeof(struct profile *));
+    for (size_t i = 0; status == 0 && i < n_gpus; i++) {
         if (gpus[i]->profile != NULL) {
             status = profile_open_shipped(gpus[i], &profiles[i], err);
         }
     }
     if (status == 0) {
-        check_pairs(gpus, profiles, checks);
+        check_pairs(gpus, profiles, &checks);
     }
     if (status == 0) {
-        struct table *table = table_of(checks);
+        struct table *table = table_of(&checks);
         status = cmd_print_table(options, table, err);
         table_close(table);
     }
-    for (size_t i = 0; i < MOST_GPUS; i++) {
+    for (size_t i = 0; i < n_gpus; i++) {
         profile_close(profiles[i]);
     }
-    free(checks);
+    free(profiles);
+    free(checks.pairs);
     return status;
 }
 

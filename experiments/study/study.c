@@ -209,10 +209,14 @@ static int include(const char *beside, const char *name, struct study *study, st
 
 /* ---- what the command line changes ---- */
 
-static void replace(struct study_table *table, const char *name, const char *value) {
+static int replace(struct study_table *table, const char *name, const char *value,
+                   struct err *err) {
     struct list *list = find_list(table, name);
+    if (list == NULL && table->n_lists == MOST_LISTS) {
+        return err_usage(err, "%s: with '%s' a table has more than %d keys", table->name, name,
+                         MOST_LISTS);
+    }
     if (list == NULL) {
-        ASSERT(table->n_lists < MOST_LISTS);
         list = &table->lists[table->n_lists++];
         *list = (struct list){.n = 0};
         snprintf(list->name, sizeof list->name, "%s", name);
@@ -226,6 +230,7 @@ static void replace(struct study_table *table, const char *name, const char *val
             table->lists[i] = table->lists[--table->n_lists];
         }
     }
+    return 0;
 }
 
 static int set(struct study_table *table, const char *text, struct err *err) {
@@ -235,11 +240,10 @@ static int set(struct study_table *table, const char *text, struct err *err) {
         return err_usage(err, "--set: '%s' is not KEY=VALUE", text);
     }
     snprintf(name, sizeof name, "set %.*s", (int)(equals - text), text);
-    replace(table, name, equals + 1);
-    return 0;
+    return replace(table, name, equals + 1, err);
 }
 
-static void seed(struct study_table *table, uint64_t n) {
+static int seed(struct study_table *table, uint64_t n, struct err *err) {
     char *text = NULL;
     size_t size;
     unsigned long long first = 1;
@@ -253,41 +257,41 @@ static void seed(struct study_table *table, uint64_t n) {
         fprintf(out, "%s%llu", i > 0 ? "," : "", first + i);
     }
     mem_stream_close(out);
-    replace(table, "seed", text);
+    int status = replace(table, "seed", text, err);
     free(text);
+    return status;
 }
 
 static int change(const struct study_changes *changes, struct study *study, struct err *err) {
     bool runs = false;
-    for (size_t i = 0; i < study->n_tables; i++) {
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < study->n_tables; i++) {
         struct study_table *table = &study->tables[i];
         if (changes->gpu != NULL && knows(table->job, "gpu")) {
-            replace(table, "gpu", changes->gpu);
+            status = replace(table, "gpu", changes->gpu, err);
         }
         if (changes->model != NULL && knows(table->job, "model")) {
-            replace(table, "model", changes->model);
+            status = status != 0 ? status : replace(table, "model", changes->model, err);
         }
         if (!table->job->takes_settings) {
             continue;
         }
         runs = true;
         if (changes->n_seeds > 1) {
-            seed(table, changes->n_seeds);
+            status = status != 0 ? status : seed(table, changes->n_seeds, err);
         }
         if (changes->host != NULL) {
-            replace(table, "set host", changes->host);
+            status = status != 0 ? status : replace(table, "set host", changes->host, err);
         }
-        for (size_t s = 0; s < changes->n_sets; s++) {
-            if (set(table, changes->sets[s], err) != 0) {
-                return (int)err->kind;
-            }
+        for (size_t s = 0; status == 0 && s < changes->n_sets; s++) {
+            status = set(table, changes->sets[s], err);
         }
     }
-    if (!runs && (changes->host != NULL || changes->n_sets > 0)) {
+    if (status == 0 && !runs && (changes->host != NULL || changes->n_sets > 0)) {
         return err_usage(err, "--%s: %s runs no system", changes->host != NULL ? "host" : "set",
                          study->name);
     }
-    return 0;
+    return status;
 }
 
 static int count_places(struct study *study, struct err *err) {

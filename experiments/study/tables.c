@@ -88,7 +88,9 @@ struct tables *tables_open(void) {
                      {"half", NULL, answer_half},
                      {"phi", phi, NULL}};
     struct tables *tables = mem_zeroed(1, sizeof *tables);
-    ASSERT(tables != NULL && sqlite3_open(":memory:", &tables->db) == SQLITE_OK);
+    if (sqlite3_open(":memory:", &tables->db) != SQLITE_OK) {
+        mem_out(0); /* it has nothing else to fail for */
+    }
     sqlite3_db_config(tables->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(tables->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_db_config(tables->db, SQLITE_DBCONFIG_DQS_DML, 0, NULL); /* a misspelt column is one */
@@ -283,8 +285,7 @@ int tables_keep(struct tables *tables, const char *name, const char *query, cons
         return (int)err->kind;
     }
     sqlite3_finalize(stmt);
-    char *sql = sqlite3_mprintf("CREATE TABLE \"%w\" AS %s", name, query);
-    ASSERT(sql != NULL);
+    char *sql = mem_given(sqlite3_mprintf("CREATE TABLE \"%w\" AS %s", name, query));
     if (sqlite3_exec(tables->db, sql, NULL, NULL, NULL) != SQLITE_OK) {
         err_usage(err, "%s: %s", place, sqlite3_errmsg(tables->db));
     }

@@ -82,7 +82,7 @@ int comparison_same_requests(struct comparison *c, struct err *err) {
             if (point->summary != NULL) {
                 json_t *object = measure(point, ids, n, err);
                 c->same[s * c->n_seeds + seed] = object;
-                status = object != NULL ? 0 : err_world(err, "out of memory");
+                status = object != NULL ? 0 : err_status(err);
             }
         }
         free(ids);
