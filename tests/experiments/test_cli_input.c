@@ -302,7 +302,7 @@ TEST(a_database_that_is_not_ours_is_refused) {
 /* The lock goes when the program is interrupted: it waited until then. */
 TEST(a_locked_database_is_waited_for) {
     const char *db = scratch_path("locked.db");
-    const struct child child = {.interrupt_after = 400000};
+    const struct child child = {.interrupt_after = 1500000};
     free(PRINTS("run", "--requests", "5", "--db", db));
     sqlite3 *sqlite = NULL;
     ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
