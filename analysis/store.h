@@ -35,6 +35,12 @@ enum store_level {
 
 struct store;
 
+/* A run of which something is in the database, and how many rows; number 0: nothing is. */
+struct saved_run {
+    int64_t run;
+    int64_t n_requests, n_members, n_steps, n_events;
+};
+
 /* A store is one thread's at a time. Refuses what is not ours: another program's file, a newer
  * schema, triggers, names that are no file's, and, for writing, a damaged or read-only file. Of a
  * damaged one that is only read, the runs that are whole can be read. `*out` is the caller's to
@@ -55,11 +61,12 @@ void store_wait(struct store *store, bool waits);
 int store_run_begin(struct store *store, const struct run_facts *facts, enum store_level level,
                     int64_t *run, struct sink *out, struct err *err);
 
-/* Save it as it is now: from here on it is in the file, as incomplete for the reason of the facts,
- * and nobody is locked out. store_run_continue goes on with it. */
+/* Save it as it is now: it is in the file, as incomplete for the reason of the facts, nobody is
+ * locked out, and the store is free for another run. store_run_continue goes on with it, by the
+ * same sink. */
 int store_run_save(struct store *store, const struct summary *summary,
-                   const struct run_facts *facts, struct err *err);
-int store_run_continue(struct store *store, struct err *err);
+                   const struct run_facts *facts, struct saved_run *out, struct err *err);
+int store_run_continue(struct store *store, const struct saved_run *saved, struct err *err);
 
 /* End it with its summary and the facts as known now. On an error, as on one of a sink or of
  * store_run_save, it is rolled back: to what was saved of it, which can then be continued. */

@@ -21,10 +21,6 @@ struct last_members {
     int64_t number; /* in table members; 0: none yet */
 };
 
-struct counts {
-    int64_t requests, members, steps, events;
-};
-
 struct store {
     char *path;
     sqlite3 *db;
@@ -36,10 +32,7 @@ struct store {
     uint32_t n_last;
     struct bytes scratch, bits;
 
-    /* The open run; 0: none. */
-    int64_t run;
-    bool is_saved;
-    struct counts n, n_saved; /* rows recorded, and those of them that are saved */
+    struct saved_run open; /* as it is in the open transaction */
 };
 
 /* The integers of a record: the column, and the member that it holds. */

@@ -13,14 +13,17 @@ static const char doing[] = "record this run (rolled back, earlier runs are inta
 
 void store_run_rollback(struct store *store) {
     /* SQLite has already rolled back by itself after some errors, a full disk among them. */
-    if (store->run != 0 && sqlite3_get_autocommit(store->db) == 0) {
+    if (store->open.run != 0 && sqlite3_get_autocommit(store->db) == 0) {
         sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     }
-    store->n = store->n_saved;
+    store->open = (struct saved_run){0};
+}
+
+/* No batch is known to be the last of its replica. */
+static void forget_batches(struct store *store) {
     for (uint32_t i = 0; i < store->n_last; i++) {
         store->last[i].number = 0;
     }
-    store->run = store->is_saved ? store->run : 0;
 }
 
 /* Bound values are ours and complete; run the statement. A failure ends the run. */
@@ -48,7 +51,8 @@ static void bind_all(sqlite3_stmt *stmt, const int64_t *values, size_t n) {
 
 static int record_request(void *state, const struct request_record *r, struct err *err) {
     struct store *store = state;
-    const int64_t values[] = {store->run, store->n.requests++, REQUEST_COLUMNS(COLUMN_VALUE)};
+    const int64_t values[] = {store->open.run, store->open.n_requests++,
+                              REQUEST_COLUMNS(COLUMN_VALUE)};
     bind_all(store->put_request, values, sizeof values / sizeof values[0]);
     return put_row(store, store->put_request, err);
 }
@@ -95,9 +99,9 @@ static int record_members(struct store *store, const struct step_record *r, int6
     struct bytes old = last->batch;
     last->batch = *batch;
     *batch = old;
-    last->number = ++store->n.members;
+    last->number = ++store->open.n_members;
     *number = last->number;
-    sqlite3_bind_int64(store->put_members, 1, store->run);
+    sqlite3_bind_int64(store->put_members, 1, store->open.run);
     sqlite3_bind_int64(store->put_members, 2, last->number);
     sqlite3_bind_blob(store->put_members, 3, last->batch.data, (int)last->batch.n, SQLITE_STATIC);
     return put_row(store, store->put_members, err);
@@ -129,18 +133,19 @@ static int record_step(void *state, const struct step_record *r, struct err *err
         put_varint(&symbols, (uint64_t)r->sym[i]);
     }
     sqlite3_stmt *stmt = store->put_step;
-    const int64_t values[] = {store->run, STEP_COLUMNS(COLUMN_VALUE) r->sym[SYM_TOKENS], members};
+    const int64_t values[] = {store->open.run, STEP_COLUMNS(COLUMN_VALUE) r->sym[SYM_TOKENS],
+                              members};
     enum { N_VALUES = sizeof values / sizeof values[0] };
     bind_all(stmt, values, N_VALUES);
     sqlite3_bind_blob(stmt, N_VALUES + 1, data, (int)symbols.n, SQLITE_STATIC);
     record_positions(store, r, N_VALUES + 2);
-    store->n.steps++;
+    store->open.n_steps++;
     return put_row(store, stmt, err);
 }
 
 static int record_event(void *state, const struct event_record *r, struct err *err) {
     struct store *store = state;
-    const int64_t values[] = {store->run, store->n.events++, EVENT_COLUMNS(COLUMN_VALUE)};
+    const int64_t values[] = {store->open.run, store->open.n_events++, EVENT_COLUMNS(COLUMN_VALUE)};
     bind_all(store->put_event, values, sizeof values / sizeof values[0]);
     return put_row(store, store->put_event, err);
 }
@@ -170,7 +175,7 @@ static int put_run(struct store *store, const struct run_facts *f, struct err *e
     }
     failed = put_row(store, stmt, err);
     sqlite3_finalize(stmt);
-    store->run = sqlite3_last_insert_rowid(store->db);
+    store->open.run = sqlite3_last_insert_rowid(store->db);
     return failed;
 }
 
@@ -179,9 +184,8 @@ static int prepare_recording(struct store *store, struct err *err) {
         sqlite3_stmt **out;
         const char *sql;
     } statements[] = {
-        {&store->put_request,
-         "INSERT INTO requests(run,number" REQUEST_COLUMNS(
-             COLUMN_NAME) ") VALUES(?,?" REQUEST_COLUMNS(COLUMN_MARK) ")"},
+        {&store->put_request, "INSERT INTO requests(run,number" REQUEST_COLUMNS(
+                                  COLUMN_NAME) ") VALUES(?,?" REQUEST_COLUMNS(COLUMN_MARK) ")"},
         {&store->put_members, "INSERT INTO members VALUES(?,?,?)"},
         {&store->put_step, "INSERT INTO steps(run" STEP_COLUMNS(
                                COLUMN_NAME) ",tokens,members,symbols,positions) "
@@ -200,17 +204,13 @@ static int prepare_recording(struct store *store, struct err *err) {
 
 int store_run_begin(struct store *store, const struct run_facts *facts, enum store_level level,
                     int64_t *run, struct sink *out, struct err *err) {
-    ASSERT(store->run == 0);
+    ASSERT(store->open.run == 0);
     int failed = store_run_sql(store, "BEGIN IMMEDIATE", "record into", err);
     if (failed != 0) {
         return failed;
     }
-    store->run = -1; /* open, without a number so far */
-    store->is_saved = false;
-    store->n = store->n_saved = (struct counts){0};
-    for (uint32_t i = 0; i < store->n_last; i++) {
-        store->last[i].number = 0;
-    }
+    store->open = (struct saved_run){.run = -1}; /* without a number so far */
+    forget_batches(store);
     failed = prepare_recording(store, err);
     if (failed == 0) {
         failed = put_run(store, facts, err);
@@ -219,7 +219,7 @@ int store_run_begin(struct store *store, const struct run_facts *facts, enum sto
         store_run_rollback(store);
         return failed;
     }
-    *run = store->run;
+    *run = store->open.run;
     *out = (struct sink){
         .state = store,
         .request = record_request,
@@ -229,15 +229,20 @@ int store_run_begin(struct store *store, const struct run_facts *facts, enum sto
     return 0;
 }
 
-int store_run_continue(struct store *store, struct err *err) {
-    ASSERT(store->run > 0 && store->is_saved);
-    return store_run_sql(store, "BEGIN IMMEDIATE", "record into", err);
+int store_run_continue(struct store *store, const struct saved_run *saved, struct err *err) {
+    ASSERT(store->open.run == 0 && saved->run > 0);
+    int failed = store_run_sql(store, "BEGIN IMMEDIATE", "record into", err);
+    if (failed == 0) {
+        store->open = *saved;
+        forget_batches(store);
+    }
+    return failed;
 }
 
 /* Texts and counts from the first place on, then the run's number; NULL texts are NULLs. */
 static int update_row(struct store *store, const char *sql, const char *const *texts, int n_texts,
                       struct err *err) {
-    const int64_t counts[] = {store->n.requests, store->n.steps, store->n.events};
+    const int64_t counts[] = {store->open.n_requests, store->open.n_steps, store->open.n_events};
     sqlite3_stmt *stmt = NULL;
     int failed = store_prepare(store, sql, &stmt, err);
     if (failed != 0) {
@@ -251,7 +256,7 @@ static int update_row(struct store *store, const char *sql, const char *const *t
     for (int i = 0; i < n_counts; i++) {
         sqlite3_bind_int64(stmt, n_texts + i + 1, counts[i]);
     }
-    sqlite3_bind_int64(stmt, n_texts + n_counts + 1, store->run);
+    sqlite3_bind_int64(stmt, n_texts + n_counts + 1, store->open.run);
     failed = put_row(store, stmt, err);
     sqlite3_finalize(stmt);
     return failed;
@@ -265,7 +270,7 @@ static int complete_row(struct store *store, const char *summary, const char *in
                             "UPDATE runs SET summary=?,incomplete=?,rows_sha256=?,n_requests=?,"
                             "n_steps=?,n_events=? WHERE run=?",
                             (const char *const[]){summary, incomplete, rows_sha256}, 3, err);
-    failed = failed != 0 ? failed : store_digest_row(store, store->run, sha256, err);
+    failed = failed != 0 ? failed : store_digest_row(store, store->open.run, sha256, err);
     return failed != 0 ? failed
                        : update_row(store, "UPDATE runs SET sha256=? WHERE run=?",
                                     (const char *const[]){sha256}, 1, err);
@@ -273,7 +278,7 @@ static int complete_row(struct store *store, const char *summary, const char *in
 
 static int end_transaction(struct store *store, const struct summary *summary,
                            const struct run_facts *facts, bool is_last, struct err *err) {
-    if (store->run == 0) {
+    if (store->open.run == 0) {
         return err_world(err, "'%s' holds nothing of this run: it was rolled back after an error",
                          store->path);
     }
@@ -283,7 +288,7 @@ static int end_transaction(struct store *store, const struct summary *summary,
     char *text = failed == 0 ? summary_json_text(object, 0) : NULL;
     json_decref(object);
     if (failed == 0 && is_last) {
-        failed = store_digest_rows(store, store->run, rows_sha256, err);
+        failed = store_digest_rows(store, store->open.run, rows_sha256, err);
     }
     if (failed == 0) {
         failed = complete_row(store, text, facts->incomplete, is_last ? rows_sha256 : NULL, err);
@@ -293,26 +298,21 @@ static int end_transaction(struct store *store, const struct summary *summary,
 }
 
 int store_run_save(struct store *store, const struct summary *summary,
-                   const struct run_facts *facts, struct err *err) {
+                   const struct run_facts *facts, struct saved_run *out, struct err *err) {
     ASSERT(facts->incomplete != NULL);
     int failed = end_transaction(store, summary, facts, false, err);
-    if (failed != 0) {
-        store_run_rollback(store);
-        return failed;
+    if (failed == 0) {
+        *out = store->open;
+        store->open = (struct saved_run){0};
     }
-    store->is_saved = true;
-    store->n_saved = store->n;
-    return 0;
+    store_run_rollback(store);
+    return failed;
 }
 
 int store_run_commit(struct store *store, const struct summary *summary,
                      const struct run_facts *facts, struct err *err) {
     int failed = end_transaction(store, summary, facts, true, err);
-    if (failed != 0) {
-        store_run_rollback(store);
-        return failed;
-    }
-    store->is_saved = false;
-    store->run = 0;
-    return 0;
+    store->open.run = failed == 0 ? 0 : store->open.run;
+    store_run_rollback(store);
+    return failed;
 }

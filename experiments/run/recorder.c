@@ -17,12 +17,12 @@ struct recorder {
     struct store *store;
     enum store_level level;
     struct run_facts facts; /* as known at the beginning */
-    int64_t run;            /* 0: nothing of it is written */
 
     /* The writing thread's; the caller's where there is none. */
-    struct sink into;      /* the store's */
-    struct tape writing;   /* not empty: could not be written so far */
-    struct summary so_far; /* with what is on it */
+    struct saved_run saved; /* what is written */
+    struct sink into;       /* the store's */
+    struct tape writing;    /* not empty: could not be written so far */
+    struct summary so_far;  /* with what is on it */
 
     bool is_threaded;
     pthread_t thread;
@@ -109,43 +109,34 @@ static void take_new(struct recorder *recorder) {
     summary_finish(&recorder->so_far);
 }
 
-static int begin(struct recorder *recorder, const struct run_facts *facts, struct err *err) {
-    return recorder->run > 0 ? store_run_continue(recorder->store, err)
-                             : store_run_begin(recorder->store, facts, recorder->level,
-                                               &recorder->run, &recorder->into, err);
+static int begin(struct recorder *recorder, const struct run_facts *facts, int64_t *run,
+                 struct err *err) {
+    *run = recorder->saved.run;
+    return *run > 0 ? store_run_continue(recorder->store, &recorder->saved, err)
+                    : store_run_begin(recorder->store, facts, recorder->level, run, &recorder->into,
+                                      err);
 }
 
-/* Nothing of it is in the database where the number is lost. */
-static int undo(struct recorder *recorder, bool was_begun, int status) {
-    store_run_rollback(recorder->store);
-    recorder->run = was_begun ? recorder->run : 0;
-    return status;
-}
-
-/* One batch, without waiting for a lock; what cannot be written is tried again. */
+/* One batch; what cannot be written is tried again. */
 static void write_batch(struct recorder *recorder) {
     struct err err = {0};
-    bool was_begun = recorder->run > 0;
+    int64_t run;
     take_new(recorder);
-    if (tape_is_empty(&recorder->writing)) {
-        return;
+    if (!tape_is_empty(&recorder->writing) && begin(recorder, &recorder->facts, &run, &err) == 0) {
+        int status = tape_play(&recorder->writing, &recorder->into, &err);
+        status = status != 0 ? status
+                             : store_run_save(recorder->store, &recorder->so_far, &recorder->facts,
+                                              &recorder->saved, &err);
+        if (status == 0) {
+            tape_clear(&recorder->writing);
+        }
+        store_run_rollback(recorder->store);
     }
-    if (begin(recorder, &recorder->facts, &err) != 0) {
-        return;
-    }
-    if (tape_play(&recorder->writing, &recorder->into, &err) != 0) {
-        (void)undo(recorder, was_begun, 1);
-        return;
-    }
-    if (store_run_save(recorder->store, &recorder->so_far, &recorder->facts, &err) != 0) {
-        (void)undo(recorder, was_begun, 1);
-        return;
-    }
-    tape_clear(&recorder->writing);
 }
 
 static void *write_on(void *state) {
     struct recorder *recorder = state;
+    store_wait(recorder->store, false);
     pthread_mutex_lock(&recorder->lock);
     while (!recorder->ends) {
         struct timespec until;
@@ -159,6 +150,7 @@ static void *write_on(void *state) {
         }
     }
     pthread_mutex_unlock(&recorder->lock);
+    store_wait(recorder->store, true);
     return NULL;
 }
 
@@ -171,7 +163,7 @@ static void start_thread(struct recorder *recorder) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static void end_thread(struct recorder *recorder) {
+void recorder_end(struct recorder *recorder) {
     if (recorder->is_threaded) {
         pthread_mutex_lock(&recorder->lock);
         recorder->ends = true;
@@ -195,7 +187,6 @@ struct recorder *recorder_open(struct store *store, const struct run_facts *fact
     pthread_mutex_init(&recorder->lock, NULL);
     pthread_cond_init(&recorder->wake, NULL);
     if (as_it_goes) {
-        store_wait(store, false);
         start_thread(recorder);
     }
     return recorder;
@@ -203,24 +194,27 @@ struct recorder *recorder_open(struct store *store, const struct run_facts *fact
 
 int recorder_finish(struct recorder *recorder, const struct summary *summary,
                     const struct run_facts *facts, int64_t *run, struct err *err) {
-    end_thread(recorder);
-    store_wait(recorder->store, true);
-    bool was_begun = recorder->run > 0;
-    int status = begin(recorder, facts, err);
+    recorder_end(recorder);
+    int status = begin(recorder, facts, run, err);
     status = status != 0 ? status : tape_play(&recorder->writing, &recorder->into, err);
     status = status != 0 ? status : tape_play(&recorder->tape, &recorder->into, err);
     status = status != 0 ? status : store_run_commit(recorder->store, summary, facts, err);
-    status = status != 0 ? undo(recorder, was_begun, status) : 0;
-    *run = recorder->run;
+    if (status != 0) {
+        store_run_rollback(recorder->store);
+        *run = recorder->saved.run;
+    }
     return status;
+}
+
+size_t recorder_bytes(const struct recorder *recorder) {
+    return recorder->tape.room + recorder->writing.room;
 }
 
 void recorder_close(struct recorder *recorder) {
     if (recorder == NULL) {
         return;
     }
-    end_thread(recorder);
-    store_run_rollback(recorder->store);
+    recorder_end(recorder);
     tape_fini(&recorder->writing);
     tape_fini(&recorder->tape);
     summary_fini(&recorder->so_far);

@@ -14,19 +14,25 @@
 
 struct recorder;
 
-/* `store` is borrowed and is nobody else's until recorder_close; texts of the facts have to stay.
- * With `as_it_goes` records are written while the run is under way. */
+/* `store` is borrowed, and texts of the facts have to stay. With `as_it_goes` records are written
+ * while the run is under way, and the store is nobody else's until recorder_end. */
 struct recorder *recorder_open(struct store *store, const struct run_facts *facts,
                                const struct slo *slo, enum store_level level, bool as_it_goes);
 
 /* Its sink, which one thread at a time may call. */
 struct sink recorder_sink(struct recorder *recorder);
 
-/* The run is over: writes the rest, and waits for others' locks. `*run` is its number. On an error
- * that part of the run is in the database, as an incomplete one, that had been written before; *run
- * is then its number, or 0 where there is none. */
+/* The run is over. */
+void recorder_end(struct recorder *recorder);
+
+/* Writes what is not written. `*run` is its number. On an error that part of the run is in the
+ * database, as an incomplete one, that had been written before; *run is then its number, or 0 where
+ * there is none; and it may be tried again. */
 int recorder_finish(struct recorder *recorder, const struct summary *summary,
                     const struct run_facts *facts, int64_t *run, struct err *err);
+
+/* Of memory that it holds. */
+size_t recorder_bytes(const struct recorder *recorder);
 
 /* Ends it; what was not written is dropped. NULL is fine. */
 void recorder_close(struct recorder *recorder);

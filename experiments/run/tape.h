@@ -29,11 +29,6 @@ static inline bool tape_is_empty(const struct tape *tape) {
     return tape->size == 0 && tape->n_filed == 0;
 }
 
-/* Of memory. */
-static inline size_t tape_bytes(const struct tape *tape) {
-    return tape->room;
-}
-
 /* Forgets what is on it. */
 void tape_clear(struct tape *tape);
 void tape_fini(struct tape *tape);

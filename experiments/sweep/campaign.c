@@ -8,7 +8,7 @@
 
 #include "analysis/identity.h"
 #include "experiments/cli/progress.h"
-#include "experiments/run/tape.h"
+#include "experiments/run/recorder.h"
 #include "experiments/sweep/claims.h"
 #include "experiments/sweep/thread_pool.h"
 #include "sim/base/mem.h"
@@ -19,7 +19,7 @@ enum { WAIT_US = 50000, MOST_KEPT_BYTES = 256 << 20 };
 /* A run between its end and its turn to be recorded. */
 struct pending {
     struct composition *composition; /* NULL: nothing to record */
-    struct tape tape;
+    struct recorder *recorder;
     char digest[SHA256_HEX_CHARS]; /* of its identity; "": not known yet, or it has none */
     bool is_done;
     bool is_elsewhere; /* another program runs it */
@@ -226,31 +226,18 @@ static int keep_request(void *state, const struct request_record *record, struct
     return 0;
 }
 
-/* Returns the composition when it is to be recorded. */
-static struct composition *run_point(struct work *work, struct campaign_point *point,
-                                     struct pending *pending) {
-    struct campaign *campaign = work->campaign;
-    struct composition *composition = NULL;
-    bool waited = pending->is_elsewhere;
-    pending->is_elsewhere = false;
-    if (*campaign->stop) {
-        (void)err_world(&point->err, "interrupted");
-        return NULL;
-    }
-    int status = compose_open(&point->request, &composition, &point->err);
-    enum place_of_run place = status == 0 ? take_turn(work, point, pending, composition) : RUN_HERE;
-    pending->is_elsewhere = place == RUN_ELSEWHERE;
-    point->was_shared = place == RUN_BEFORE && waited;
-    if (place != RUN_HERE) {
-        compose_close(composition);
-        return NULL;
-    }
-    struct tape *tape = &pending->tape;
+/* Runs what is composed, and returns whether it is to be recorded: what came to its end, and what a
+ * device did until it was cut short. */
+static bool run_composed(struct work *work, struct campaign_point *point, struct pending *pending,
+                         struct composition *composition) {
+    const struct campaign *campaign = work->campaign;
+    bool is_live = compose_is_live(composition);
     struct sink sinks[2];
     uint32_t n_sinks = 0;
     if (work->store != NULL) {
-        tape->beside = campaign->db;
-        sinks[n_sinks++] = tape_sink(tape, campaign->level);
+        pending->recorder = recorder_open(work->store, &composition->facts,
+                                          &composition->summary.slo, campaign->level, is_live);
+        sinks[n_sinks++] = recorder_sink(pending->recorder);
     }
     if (campaign->keeps_requests) {
         sinks[n_sinks++] = (struct sink){.state = point, .request = keep_request};
@@ -260,44 +247,51 @@ static struct composition *run_point(struct work *work, struct campaign_point *p
                               .records_members =
                                   work->store != NULL && campaign->level >= STORE_STEPS,
                               .stop = campaign->stop};
-    if (status == 0) {
-        status = compose_run(composition, &watch, &point->err);
+    int status = compose_run(composition, &watch, &point->err);
+    if (pending->recorder != NULL) {
+        recorder_end(pending->recorder);
     }
     if (status == 0 && composition->result.interrupted) {
         status = err_world(&point->err, "interrupted");
     }
-    if (status == 0) {
-        status = take_fresh(point, composition);
-    }
-    point->has_no_room = compose_says_no_memory(&point->err);
-    if (status != 0 || work->store == NULL) {
-        compose_close(composition);
-        return NULL;
-    }
-    return composition;
+    status = status != 0 ? status : take_fresh(point, composition);
+    return work->store != NULL &&
+           (status == 0 || (is_live && composition->summary.submissions > 0));
 }
 
-static int record(struct work *work, const struct pending *pending, struct err *err) {
-    const struct composition *c = pending->composition;
-    struct sink sink = {0};
-    int64_t run;
-    int status = store_run_begin(work->store, &c->facts, work->campaign->level, &run, &sink, err);
-    if (status != 0) {
-        return status;
+/* Returns the composition when it is to be recorded. */
+static struct composition *run_point(struct work *work, struct campaign_point *point,
+                                     struct pending *pending) {
+    struct composition *composition = NULL;
+    bool waited = pending->is_elsewhere;
+    pending->is_elsewhere = false;
+    if (*work->campaign->stop) {
+        (void)err_world(&point->err, "interrupted");
+        return NULL;
     }
-    status = tape_play(&pending->tape, &sink, err);
-    if (status == 0) {
-        return store_run_commit(work->store, &c->summary, &c->facts, err);
+    bool is_kept = false;
+    if (compose_open(&point->request, &composition, &point->err) == 0) {
+        enum place_of_run place = take_turn(work, point, pending, composition);
+        pending->is_elsewhere = place == RUN_ELSEWHERE;
+        point->was_shared = place == RUN_BEFORE && waited;
+        is_kept = place == RUN_HERE && run_composed(work, point, pending, composition);
     }
-    store_run_rollback(work->store);
-    return status;
+    point->has_no_room = compose_says_no_memory(&point->err);
+    if (!is_kept) {
+        recorder_close(pending->recorder);
+        pending->recorder = NULL;
+        compose_close(composition);
+    }
+    return is_kept ? composition : NULL;
 }
 
 /* What is left to do of a point that is over. False: it could not be recorded and is kept. */
 static bool put_away(struct work *work, struct pending *pending) {
     if (pending->composition != NULL) {
+        const struct composition *c = pending->composition;
         struct err err = {0};
-        if (record(work, pending, &err) != 0) {
+        int64_t run;
+        if (recorder_finish(pending->recorder, &c->summary, &c->facts, &run, &err) != 0) {
             work->store_err = err;
             return false;
         }
@@ -305,10 +299,15 @@ static bool put_away(struct work *work, struct pending *pending) {
     if (work->claims != NULL && pending->digest[0] != '\0' && !pending->is_elsewhere) {
         claims_drop(work->claims, pending->digest);
     }
+    recorder_close(pending->recorder);
     compose_close(pending->composition);
+    pending->recorder = NULL;
     pending->composition = NULL;
-    tape_fini(&pending->tape);
     return true;
+}
+
+static size_t kept_bytes(const struct pending *pending) {
+    return pending->recorder != NULL ? recorder_bytes(pending->recorder) : 0;
 }
 
 static bool is_ready(const struct work *work) {
@@ -321,7 +320,7 @@ static void put_away_ready(struct work *work, bool waits) {
         store_wait(work->store, waits || work->kept_bytes > MOST_KEPT_BYTES);
     }
     while (is_ready(work)) {
-        size_t bytes = tape_bytes(&work->pending[work->n_recorded].tape);
+        size_t bytes = kept_bytes(&work->pending[work->n_recorded]);
         if (!put_away(work, &work->pending[work->n_recorded])) {
             break;
         }
@@ -344,8 +343,8 @@ static void put_away_rest(struct work *work) {
         campaign->points[i].is_unrecorded =
             work->pending[i].composition != NULL && !put_away(work, &work->pending[i]);
         campaign->n_unrecorded += campaign->points[i].is_unrecorded;
+        recorder_close(work->pending[i].recorder);
         compose_close(work->pending[i].composition);
-        tape_fini(&work->pending[i].tape);
     }
     campaign->record_err = work->store_err;
 }
@@ -380,7 +379,7 @@ static void work_on(void *state, size_t index) {
     pthread_mutex_lock(&work->lock);
     pending->composition = composition;
     pending->is_done = true;
-    work->kept_bytes += tape_bytes(&pending->tape);
+    work->kept_bytes += kept_bytes(pending);
     bool had_its_turn = i < work->n_recorded;                     /* it was elsewhere then */
     bool is_over = composition == NULL && !pending->is_elsewhere; /* others may try it at once */
     if (had_its_turn || is_over) {

@@ -499,18 +499,20 @@ static struct seen look(void) {
 /* Saves a run of two batches; the second is only begun where `dies`. */
 static int save_twice(struct store *store, bool dies, struct err *err) {
     struct run_facts facts = cut_off(), whole = facts_of("live");
+    struct saved_run saved;
     struct summary summary;
     struct sink sink;
     int64_t run;
     summary_init(&summary, NULL);
     summary_finish(&summary);
     bool failed = store_run_begin(store, &facts, STORE_REQUESTS, &run, &sink, err) != 0 ||
-                  record(&sink, 10, err) != 0 || store_run_save(store, &summary, &facts, err) != 0;
+                  record(&sink, 10, err) != 0 ||
+                  store_run_save(store, &summary, &facts, &saved, err) != 0;
     if (!failed) {
         struct seen seen = look(); /* nobody is locked out */
         failed = seen.n_incomplete != 1 || seen.n_requests != 10 || seen.n_damaged != 0;
     }
-    failed = failed || store_run_continue(store, err) != 0 || record(&sink, 10, err) != 0;
+    failed = failed || store_run_continue(store, &saved, err) != 0 || record(&sink, 10, err) != 0;
     if (dies) {
         _exit(failed);
     }
@@ -550,6 +552,7 @@ TEST(what_cannot_be_added_is_tried_again) {
     struct store *store = open_store();
     struct err err = {0};
     struct run_facts facts = cut_off(), whole = facts_of("live");
+    struct saved_run saved;
     struct summary summary;
     struct sink sink;
     int64_t run, sym[SYM_COUNT];
@@ -557,13 +560,13 @@ TEST(what_cannot_be_added_is_tried_again) {
     summary_finish(&summary);
     ck_assert_int_eq(store_run_begin(store, &facts, STORE_STEPS, &run, &sink, &err), 0);
     ck_assert_int_eq(record(&sink, 10, &err), 0);
-    ck_assert_int_eq(store_run_save(store, &summary, &facts, &err), 0);
-    ck_assert_int_eq(store_run_continue(store, &err), 0);
+    ck_assert_int_eq(store_run_save(store, &summary, &facts, &saved, &err), 0);
+    ck_assert_int_eq(store_run_continue(store, &saved, &err), 0);
     struct step_record step = step_at(10, sym);
     ck_assert_int_eq(sink.step(sink.state, &step, &err), 0);
     ck_assert_int_eq(sink.step(sink.state, &step, &err), ERR_WORLD);
     err = (struct err){0};
-    ck_assert_int_eq(store_run_continue(store, &err), 0);
+    ck_assert_int_eq(store_run_continue(store, &saved, &err), 0);
     ck_assert_int_eq(sink.step(sink.state, &step, &err), 0);
     ck_assert_int_eq(store_run_commit(store, &summary, &whole, &err), 0);
     struct check check = {0};
