@@ -24,7 +24,8 @@ static struct step_record step_at(uint64_t i) {
     static uint64_t ids[MEMBERS];
     static uint32_t commits[MEMBERS], lengths[MEMBERS];
     static uint8_t keep[MEMBERS * BLOCK], commit[MEMBERS * BLOCK];
-    static struct step_positions positions = {BLOCK, lengths, keep, commit};
+    static struct step_positions positions = {
+        .stride = BLOCK, .lengths = lengths, .keep = keep, .commit = commit};
     for (int s = 0; s < SYM_COUNT; s++) {
         sym[s] = (int64_t)(i * 1000003 * (uint64_t)s);
     }
