@@ -210,6 +210,20 @@ static struct warnings warnings_of(const struct system *system, const struct pri
     return warnings;
 }
 
+static void print_head(const struct system *system, const struct asked_step *step) {
+    printf("%s, %s on %s: %s\n", system->name, system->model->name, system->gpu->name, step->text);
+    printf("prices from  %s: %s\n", system_profile_kind(system), system_profile_source(system));
+    system_print_provenance(system, stdout);
+    const struct host host = system_host(system);
+    printf("host         %s: %s, factor %.4g (%s)\n", host.name,
+           provenance_words[host.provenance.kind], host.factor, host.provenance.source);
+    printf("shape        %" PRId64 " query tokens, %" PRId64 " logit rows, %" PRId64
+           " cached rows attended%s\n\n",
+           step->shape.sym[SYM_TOKENS], step->shape.sym[SYM_LOGIT_ROWS],
+           step->shape.sym[SYM_CONTEXT_ROWS],
+           system->runtime.varlen ? "" : ", padded to the longest request");
+}
+
 static int print(const struct options *options, const struct system *system,
                  const struct asked_step *step, struct err *err) {
     struct step_price price;
@@ -239,18 +253,7 @@ static int print(const struct options *options, const struct system *system,
                       experts_json(system, step, measured), "warnings", caution_json(&warnings)),
             err);
     } else {
-        printf("%s, %s on %s: %s\n", system->name, system->model->name, system->gpu->name,
-               step->text);
-        printf("prices from  %s: %s\n", system_profile_kind(system), system_profile_source(system));
-        system_print_provenance(system, stdout);
-        const struct host host = system_host(system);
-        printf("host         %s: %s, factor %.4g (%s)\n", host.name,
-               provenance_words[host.provenance.kind], host.factor, host.provenance.source);
-        printf("shape        %" PRId64 " query tokens, %" PRId64 " logit rows, %" PRId64
-               " cached rows attended%s\n\n",
-               step->shape.sym[SYM_TOKENS], step->shape.sym[SYM_LOGIT_ROWS],
-               step->shape.sym[SYM_CONTEXT_ROWS],
-               system->runtime.varlen ? "" : ", padded to the longest request");
+        print_head(system, step);
         table_print(table, stdout);
         printf("\ndevice %.3f ms, host %.3f ms (runtime %s); the step takes "
                "%.3f ms: %s\n",

@@ -104,6 +104,25 @@ static uint32_t shared_prefix(const struct lifecycle *life, const struct arrival
     return life->shares_prefixes ? shared / page_tokens * page_tokens : 0;
 }
 
+/* A request that fits is queued where the router says. */
+static int enqueue(struct lifecycle *life, uint32_t slot, struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct tracked *tracked = &life->tracked[slot];
+    tracked->replica = route(life, request);
+    if (tracked->replica >= life->n_replicas) {
+        return plan_broken_promise(life, &life->system->router->policy, "router",
+                                   "the index of a replica", tracked->replica, 0,
+                                   (int64_t)life->n_replicas - 1, err);
+    }
+    struct replica *replica = &life->replicas[tracked->replica];
+    life->n_free--;
+    request_move(request, REQUEST_QUEUED);
+    replica->outstanding_tokens += request->output_tokens;
+    replica->wake_ns = INT64_MAX;
+    waiting_push(life, replica, slot);
+    return 0;
+}
+
 int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, struct err *err) {
     const struct system *system = life->system;
     const struct settings *settings = &system->settings;
@@ -163,19 +182,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
             return status;
         }
     }
-    tracked->replica = route(life, request);
-    if (tracked->replica >= life->n_replicas) {
-        return plan_broken_promise(life, &system->router->policy, "router",
-                                   "the index of a replica", tracked->replica, 0,
-                                   (int64_t)life->n_replicas - 1, err);
-    }
-    struct replica *replica = &life->replicas[tracked->replica];
-    life->n_free--;
-    request_move(request, REQUEST_QUEUED);
-    replica->outstanding_tokens += request->output_tokens;
-    replica->wake_ns = INT64_MAX;
-    waiting_push(life, replica, slot);
-    return 0;
+    return enqueue(life, slot, err);
 }
 
 /* Returns by how much it grew. */

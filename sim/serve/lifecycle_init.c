@@ -1,4 +1,4 @@
-/* The memory of requests' lives: everything is allocated before the first turn. */
+/* The memory of requests' lifecycles: everything is allocated before the first turn. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,6 +6,43 @@
 #include "sim/base/rng.h"
 #include "sim/policy/registry.h"
 #include "sim/serve/lifecycle.h"
+
+static void replica_init(const struct lifecycle *life, struct replica *replica) {
+    const struct loop_request *asked = life->asked;
+    const struct policy *scheduler = &asked->system->scheduler->policy;
+    uint32_t n = life->n_slots;
+    replica->scheduler_state = mem_zeroed(1, scheduler->state_bytes + 1);
+    memcpy(replica->scheduler_state, asked->system->scheduler_state, scheduler->state_bytes);
+    replica->running = mem_unwritten(n, sizeof *replica->running);
+    replica->waiting = mem_unwritten(2 * (size_t)n, sizeof *replica->waiting);
+    replica->selected = mem_zeroed(n, sizeof *replica->selected);
+    replica->chunk_tokens = mem_zeroed(n, sizeof *replica->chunk_tokens);
+    replica->preempted = mem_zeroed(n, sizeof *replica->preempted);
+    replica->idle = mem_zeroed(n, sizeof *replica->idle);
+    replica->member_ids = mem_unwritten(n, sizeof *replica->member_ids);
+    replica->member_commits = mem_unwritten(n, sizeof *replica->member_commits);
+    replica->member_passes = mem_unwritten(n, sizeof *replica->member_passes);
+    replica->spans = mem_unwritten(n, sizeof *replica->spans);
+    if (life->has_positions && asked->executor.wants_positions) {
+        replica->blocks = mem_unwritten(n, sizeof *replica->blocks);
+    }
+    if (life->has_positions && asked->records_members) {
+        uint32_t stride = asked->system->settings.block_tokens;
+        replica->positions =
+            (struct step_positions){.stride = stride,
+                                    .lengths = mem_unwritten(n, sizeof(uint32_t)),
+                                    .keep = mem_unwritten((size_t)n * stride, 1),
+                                    .commit = mem_unwritten((size_t)n * stride, 1),
+                                    .entropy = asked->system->cache->reads_entropy
+                                                   ? mem_zeroed((size_t)n * stride, sizeof(float))
+                                                   : NULL};
+    }
+    if (life->shares_prefixes) {
+        freed_init(&replica->freed, n, asked->system->budget.pool_bytes);
+    }
+    replica->sym[SYM_ONE] = 1;
+    replica->wake_ns = INT64_MAX;
+}
 
 void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
                     struct loop_result *result) {
@@ -43,43 +80,11 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
                        n);
     }
     life->replicas = mem_zeroed(life->n_replicas, sizeof *life->replicas);
-    const struct policy *scheduler = &asked->system->scheduler->policy;
     const struct policy *router = &asked->system->router->policy;
     life->router_state = mem_zeroed(1, router->state_bytes + 1);
     memcpy(life->router_state, asked->system->router_state, router->state_bytes);
     for (uint32_t i = 0; i < life->n_replicas; i++) {
-        struct replica *replica = &life->replicas[i];
-        replica->scheduler_state = mem_zeroed(1, scheduler->state_bytes + 1);
-        memcpy(replica->scheduler_state, asked->system->scheduler_state, scheduler->state_bytes);
-        replica->running = mem_unwritten(n, sizeof *replica->running);
-        replica->waiting = mem_unwritten(2 * (size_t)n, sizeof *replica->waiting);
-        replica->selected = mem_zeroed(n, sizeof *replica->selected);
-        replica->chunk_tokens = mem_zeroed(n, sizeof *replica->chunk_tokens);
-        replica->preempted = mem_zeroed(n, sizeof *replica->preempted);
-        replica->idle = mem_zeroed(n, sizeof *replica->idle);
-        replica->member_ids = mem_unwritten(n, sizeof *replica->member_ids);
-        replica->member_commits = mem_unwritten(n, sizeof *replica->member_commits);
-        replica->member_passes = mem_unwritten(n, sizeof *replica->member_passes);
-        replica->spans = mem_unwritten(n, sizeof *replica->spans);
-        if (life->has_positions && asked->executor.wants_positions) {
-            replica->blocks = mem_unwritten(n, sizeof *replica->blocks);
-        }
-        if (life->has_positions && asked->records_members) {
-            size_t stride = settings->block_tokens;
-            replica->positions =
-                (struct step_positions){.stride = settings->block_tokens,
-                                        .lengths = mem_unwritten(n, sizeof(uint32_t)),
-                                        .keep = mem_unwritten(n * stride, 1),
-                                        .commit = mem_unwritten(n * stride, 1),
-                                        .entropy = asked->system->cache->reads_entropy
-                                                       ? mem_zeroed(n * stride, sizeof(float))
-                                                       : NULL};
-        }
-        if (life->shares_prefixes) {
-            freed_init(&replica->freed, n, asked->system->budget.pool_bytes);
-        }
-        replica->sym[SYM_ONE] = 1;
-        replica->wake_ns = INT64_MAX;
+        replica_init(life, &life->replicas[i]);
     }
 }
 

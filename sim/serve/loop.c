@@ -57,56 +57,6 @@ static int take_arrivals(struct loop *loop, struct err *err) {
 
 /* ---- scheduling ---- */
 
-struct estimator {
-    const struct loop *loop;
-    const struct replica *replica;
-};
-
-/* Shape of a batch that has not been submitted. */
-static void hypothetical_shape(const struct loop *loop, const struct replica *replica,
-                               const struct batch *batch, struct step_shape *shape) {
-    shape_clear(shape);
-    shape->spans = replica->spans;
-    if (batch->all_running) {
-        memcpy(shape->sym, replica->sym, sizeof shape->sym);
-        for (uint32_t i = 0; i < replica->n_running; i++) {
-            replica->spans[shape->n_spans++] = &loop->life.requests[replica->running[i]].span;
-        }
-    }
-    for (uint32_t i = 0; i < batch->n; i++) {
-        const struct span *span = &loop->life.requests[batch->selected[i]].span;
-        struct span taken = *span;
-        if (batch->chunk_tokens != NULL && batch->chunk_tokens[i] > 0) {
-            taken.queries = taken.first_queries = batch->chunk_tokens[i];
-            taken.logit_rows = 0;
-        }
-        shape_add(shape->sym, &taken, 1);
-        replica->spans[shape->n_spans++] = span;
-    }
-    for (uint32_t i = 0; i < batch->n_idle; i++) {
-        const struct span *span = &loop->life.requests[batch->idle[i]].span;
-        shape_add(shape->sym, span, 1);
-        replica->spans[shape->n_spans++] = span;
-    }
-}
-
-static int64_t estimate_batch_ns(const void *opaque, const struct batch *batch) {
-    const struct estimator *estimator = opaque;
-    const struct executor *executor = &estimator->loop->asked->executor;
-    struct step_shape shape;
-    int64_t kv_bytes = estimator->replica->kv_used_bytes;
-    for (uint32_t i = 0; i < batch->n; i++) {
-        const struct request *request = &estimator->loop->life.requests[batch->selected[i]];
-        kv_bytes += request->kv_bytes - request->kv_held_bytes;
-    }
-    hypothetical_shape(estimator->loop, estimator->replica, batch, &shape);
-    return shape.n_spans == 0
-               ? 0
-               : executor->estimate_ns(
-                     executor->state, &shape,
-                     budget_workspace_bytes(&estimator->loop->asked->system->budget, kv_bytes));
-}
-
 /* Take the admitted slots, in any order, out of the waiting list. */
 static void leave_waiting(struct loop *loop, struct replica *replica, const struct batch *batch) {
     const uint32_t *admitted = batch->selected + batch->n - batch->n_admitted;
@@ -352,7 +302,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
     if (status != 0) {
         return status;
     }
-    struct estimator estimator = {loop, replica};
+    const struct estimator estimator = {&loop->life, replica};
     uint32_t max_requests = system->budget.max_requests;
     struct schedule_view view = {
         .now_ns = loop->life.now_ns,
@@ -368,7 +318,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         .max_requests = max_requests > 0 ? max_requests : UINT32_MAX,
         .kv_free_bytes = system->budget.pool_bytes - replica->kv_used_bytes,
         .kv_total_bytes = system->budget.pool_bytes,
-        .estimate_ns = estimate_batch_ns,
+        .estimate_ns = selection_estimate_ns,
         .estimator = &estimator,
     };
     look_ahead(loop, replica, &view);

@@ -1,6 +1,7 @@
 #include "sim/serve/selection.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 int selection_refuse(const struct lifecycle *life, const char *what, int64_t found, int64_t limit,
                      struct err *err) {
@@ -106,4 +107,49 @@ int selection_check(struct lifecycle *life, const struct replica *replica, uint3
                                 view->max_requests, err);
     }
     return 0;
+}
+
+/* Shape of a batch that has not been submitted. */
+static void hypothetical_shape(const struct lifecycle *life, const struct replica *replica,
+                               const struct batch *batch, struct step_shape *shape) {
+    shape_clear(shape);
+    shape->spans = replica->spans;
+    if (batch->all_running) {
+        memcpy(shape->sym, replica->sym, sizeof shape->sym);
+        for (uint32_t i = 0; i < replica->n_running; i++) {
+            replica->spans[shape->n_spans++] = &life->requests[replica->running[i]].span;
+        }
+    }
+    for (uint32_t i = 0; i < batch->n; i++) {
+        const struct span *span = &life->requests[batch->selected[i]].span;
+        struct span taken = *span;
+        if (batch->chunk_tokens != NULL && batch->chunk_tokens[i] > 0) {
+            taken.queries = taken.first_queries = batch->chunk_tokens[i];
+            taken.logit_rows = 0;
+        }
+        shape_add(shape->sym, &taken, 1);
+        replica->spans[shape->n_spans++] = span;
+    }
+    for (uint32_t i = 0; i < batch->n_idle; i++) {
+        const struct span *span = &life->requests[batch->idle[i]].span;
+        shape_add(shape->sym, span, 1);
+        replica->spans[shape->n_spans++] = span;
+    }
+}
+
+int64_t selection_estimate_ns(const void *opaque, const struct batch *batch) {
+    const struct estimator *estimator = opaque;
+    const struct lifecycle *life = estimator->life;
+    const struct executor *executor = &life->asked->executor;
+    struct step_shape shape;
+    int64_t kv_bytes = estimator->replica->kv_used_bytes;
+    for (uint32_t i = 0; i < batch->n; i++) {
+        const struct request *request = &life->requests[batch->selected[i]];
+        kv_bytes += request->kv_bytes - request->kv_held_bytes;
+    }
+    hypothetical_shape(life, estimator->replica, batch, &shape);
+    return shape.n_spans == 0
+               ? 0
+               : executor->estimate_ns(executor->state, &shape,
+                                       budget_workspace_bytes(&life->system->budget, kv_bytes));
 }

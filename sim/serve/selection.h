@@ -1,8 +1,17 @@
-/* What a scheduler selected, held to its promises: a user's scheduler is checked in every run. */
+/* What a scheduler thinks of selecting, and how long it would take; and what it selected, held to
+ * its promises: a user's scheduler is checked in every run. */
 #ifndef UNMASK_SIM_SERVE_SELECTION_H
 #define UNMASK_SIM_SERVE_SELECTION_H
 
 #include "sim/serve/lifecycle.h"
+
+struct estimator {
+    const struct lifecycle *life;
+    const struct replica *replica;
+};
+
+/* A scheduler's `estimate_ns`, of a struct estimator; 0 for a batch of nobody. */
+int64_t selection_estimate_ns(const void *opaque, const struct batch *batch);
 
 /* A scheduler may list each of its replica's requests once, and admit and let grow only what there
  * is room for. ERR_WORLD naming the first thing that is not so. */

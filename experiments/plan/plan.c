@@ -6,10 +6,10 @@
 
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
-#include "experiments/cli/plan_outcome.h"
-#include "experiments/cli/plan_picture.h"
 #include "experiments/cli/table.h"
-#include "experiments/command/plan_instance.h"
+#include "experiments/plan/plan_instance.h"
+#include "experiments/plan/plan_outcome.h"
+#include "experiments/plan/plan_picture.h"
 #include "experiments/run/step.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"

@@ -2,8 +2,8 @@
  * live bytes and the levels that they are held to. A rectangle's name and size show where the mouse
  * points.
  */
-#ifndef UNMASK_EXPERIMENTS_CLI_PLAN_PICTURE_H
-#define UNMASK_EXPERIMENTS_CLI_PLAN_PICTURE_H
+#ifndef UNMASK_EXPERIMENTS_PLAN_PLAN_PICTURE_H
+#define UNMASK_EXPERIMENTS_PLAN_PLAN_PICTURE_H
 
 #include "experiments/cli/options.h"
 #include "sim/graph/graph.h"

@@ -1,6 +1,6 @@
 /* `unmask plan --instance FILE`: where the buffers of a file lie. */
-#ifndef UNMASK_EXPERIMENTS_COMMAND_PLAN_INSTANCE_H
-#define UNMASK_EXPERIMENTS_COMMAND_PLAN_INSTANCE_H
+#ifndef UNMASK_EXPERIMENTS_PLAN_PLAN_INSTANCE_H
+#define UNMASK_EXPERIMENTS_PLAN_PLAN_INSTANCE_H
 
 #include "experiments/cli/options.h"
 

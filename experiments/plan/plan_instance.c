@@ -1,4 +1,4 @@
-#include "experiments/command/plan_instance.h"
+#include "experiments/plan/plan_instance.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -6,9 +6,9 @@
 
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
-#include "experiments/cli/plan_outcome.h"
-#include "experiments/cli/plan_picture.h"
 #include "experiments/cli/progress.h"
+#include "experiments/plan/plan_outcome.h"
+#include "experiments/plan/plan_picture.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/memory/instance.h"

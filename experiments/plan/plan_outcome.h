@@ -1,6 +1,6 @@
 /* What planners are asked and what they answer, of a step's tensors or of a file's buffers. */
-#ifndef UNMASK_EXPERIMENTS_CLI_PLAN_OUTCOME_H
-#define UNMASK_EXPERIMENTS_CLI_PLAN_OUTCOME_H
+#ifndef UNMASK_EXPERIMENTS_PLAN_PLAN_OUTCOME_H
+#define UNMASK_EXPERIMENTS_PLAN_PLAN_OUTCOME_H
 
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"

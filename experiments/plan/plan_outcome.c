@@ -1,4 +1,4 @@
-#include "experiments/cli/plan_outcome.h"
+#include "experiments/plan/plan_outcome.h"
 
 #include <string.h>
 

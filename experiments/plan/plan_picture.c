@@ -1,4 +1,4 @@
-#include "experiments/cli/plan_picture.h"
+#include "experiments/plan/plan_picture.h"
 
 #include <inttypes.h>
 #include <string.h>
