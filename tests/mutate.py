@@ -157,7 +157,8 @@ def environment(program):
 class Suites:
     """The suites, what each includes, and how long it takes where nothing is broken."""
 
-    def __init__(self, budget):
+    def __init__(self, budget, pattern):
+        self.pattern = re.compile(pattern)
         self.names = sorted(p[len("tests/"):-2] for p in glob.glob("tests/*/test_*.c", root_dir=COPY) if "/gpu/" not in p)
         self.text = {}
         for name in self.names:
@@ -179,7 +180,7 @@ class Suites:
 
         def cost(name):
             return self.seconds[name] / (6 if f'"{folder}/' in self.text[name] else 3 if name.startswith(f"{top}/") else 1)
-        return sorted((name for name in self.names if self.seconds[name] is not None), key=cost)
+        return sorted((name for name in self.names if self.seconds[name] is not None and self.pattern.search(name)), key=cost)
 
 
 def link(name):
@@ -291,6 +292,8 @@ def main():
     parser.add_argument("--module", default="")
     parser.add_argument("--budget", type=int, default=60)
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--suites", default="", help="only suites in whose name this regular expression is found")
+    parser.add_argument("--file", default="", help="of --again: only files in whose path this one is found")
     parser.add_argument("--built", action="store_true", help="the copy as it stands")
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
@@ -299,11 +302,11 @@ def main():
         return
     if not asked.built:
         prepare()
-    suites, known, done = Suites(asked.budget), judged(), {key(f) for f in load()}
+    suites, known, done = Suites(asked.budget, asked.suites), judged(), {key(f) for f in load()}
     for module in [m for m in MODULES if m.startswith(asked.module)]:
         if asked.again:
             for found in load():
-                if found["module"] == module and found["verdict"] == "survived" and key(found) not in known:
+                if found["module"] == module and re.search(asked.file, found["file"]) and found["verdict"] == "survived" and key(found) not in known:
                     again(found, suites, asked.budget)
             continue
         rng, n = random.Random(f"{asked.seed} {module}"), 0

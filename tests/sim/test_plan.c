@@ -201,7 +201,8 @@ TEST(plan_draws_a_step_and_a_file) {
     ck_assert_ptr_nonnull(strstr(svg, "peak = lower bound 12 B"));
     ck_assert_ptr_nonnull(strstr(svg, ">b5<"));
     free(svg);
-    scratch_write("hostile.csv", "id,lower,upper,size\n<b> & 'c',0,4,40\n");
+    scratch_write("hostile.csv",
+                  "id,lower,upper,size\n<b> & 'c',0,4,40"); /* an end of line is not needed */
     free(PRINTS("plan", "--instance", scratch_path("hostile.csv"), "--picture",
                 scratch_path("file.svg"))); /* replaces its like */
     svg = read_file(scratch_path("file.svg"));

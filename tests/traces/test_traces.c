@@ -269,6 +269,8 @@ TEST(dates_follow_the_civil_calendar) {
     ck_assert_int_eq(date_of("2024-02-29T23:59:59.5Z"), 1709251199 * s + 500000000);
     ck_assert_int_eq(date_of("2024-05-10 00:00:00.009930+00:00"), 1715299200 * s + 9930000);
     ck_assert_int_eq(date_of("2024-05-10 02:00:00+02:00"), 1715299200 * s);
+    ck_assert_int_eq(date_of("2024-05-10 05:30:00+05:30"), 1715299200 * s);
+    ck_assert_int_eq(date_of("2024-05-09 20:30:00-03:30"), 1715299200 * s);
     ck_assert_int_eq(date_of("2100-02-28 00:00:00"), 4107456000 * s);
     ck_assert_int_eq(date_of("2100-02-29 00:00:00"), -1);
     ck_assert_int_eq(date_of("2023-13-01 00:00:00"), -1);
