@@ -5,7 +5,6 @@
 
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/libraries.h"
-#include "experiments/cli/table.h"
 #include "sim/base/build.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -156,7 +155,6 @@ int main(int argc, char **argv) {
     }
     status = flush_output(status, &err);
     if (status != 0 && err.text[0] != '\0') {
-        table_plain(err.text);
         fprintf(stderr, "unmask: %s\n", err.text);
     }
     libraries_leave(status);

@@ -64,6 +64,16 @@ void table_close(struct table *table) {
     free(table);
 }
 
+/* Safe for a terminal: controls become '?'. Returns it. */
+static char *plain(char *text) {
+    for (char *at = text; *at != '\0'; at++) {
+        if (utf8_is_control(at)) {
+            *at = '?';
+        }
+    }
+    return text;
+}
+
 /* Takes `value`. */
 static void add(struct table *table, const char *text, json_t *value) {
     if (table->n_cells == table->room) {
@@ -71,7 +81,7 @@ static void add(struct table *table, const char *text, json_t *value) {
         table->cells = mem_resized(table->cells, table->room, sizeof *table->cells);
     }
     struct cell *cell = &table->cells[table->n_cells++];
-    cell->text = table_plain(mem_text(text));
+    cell->text = plain(mem_text(text));
     cell->value = mem_given(value);
 }
 
@@ -144,15 +154,6 @@ static int width_of(const char *text) {
         width += ((unsigned char)*text & 0xc0) != 0x80;
     }
     return width;
-}
-
-char *table_plain(char *text) {
-    for (char *at = text; *at != '\0'; at++) {
-        if (*at != '\n' && utf8_is_control(at)) {
-            *at = '?';
-        }
-    }
-    return text;
 }
 
 static void print_cell(FILE *out, const char *text, int width, int to_right, int is_last) {

@@ -26,9 +26,6 @@ void table_number(struct table *table, double value, const char *format);
 /* A number that people read with its unit: "14.9 GiB". */
 void table_shown(struct table *table, double value, const char *text);
 
-/* Makes a text safe for a terminal, in place: controls but line ends become '?'. Returns it. */
-char *table_plain(char *text);
-
 /* Columns of numbers are flush right. Only whole rows are printed. */
 void table_print(const struct table *table, FILE *out);
 json_t *table_json(const struct table *table);

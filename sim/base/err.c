@@ -13,7 +13,7 @@ static void make_printable(char *text) {
     for (size_t n = strlen(text), length; n > 0; text += length, n -= length) {
         bool is_valid;
         length = utf8_next(text, n, &is_valid);
-        if (!is_valid || (unsigned char)text[0] < ' ' || text[0] == 0x7f) {
+        if (!is_valid || utf8_is_control(text)) {
             memset(text, '?', length);
         }
     }
