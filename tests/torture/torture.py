@@ -140,7 +140,7 @@ def look_at_database(case, before, recorded, lied):
 
 def replay_all(case):
     for run in with_steps(case.path):
-        replay = case.run(["replay", "--db", "r.db", "--run", str(run)], "replay")
+        replay = case.run(["replay", "--db", "r.db", "--allow-plugin", "--run", str(run)], "replay")
         if replay.status != 0 and not replay.slow:
             raise Failure(f"replay of run {run}: {replay.sentence()}")
 
