@@ -149,9 +149,22 @@ static int check_smoothing(const struct system *s, struct err *err) {
                                              : "set allocator = planned");
 }
 
+/* Which rows of the logits are looked at. */
+static int check_sample_scope(const struct system *s, struct err *err) {
+    const char *wants_all = s->runtime.fused_head        ? "runtime.fused_head"
+                            : s->decoder->credit != NULL ? "a decoder that gives credit"
+                            : s->settings.iteration == ITERATION_SMOOTH ? "iteration = smooth"
+                                                                        : NULL;
+    return s->settings.sample_scope != SAMPLES_OUTPUT || wants_all == NULL
+               ? 0
+               : err_usage(err, "%s reads all rows of the logits: set sample_scope = logits",
+                           wants_all);
+}
+
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask, check_rows, check_credit, check_drawing, check_smoothing};
+        check_settings, check_mask,      check_rows,        check_credit,
+        check_drawing,  check_smoothing, check_sample_scope};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);
