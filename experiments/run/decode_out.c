@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/output.h"
 #include "traces/decode_log.h"
 
 /* What was seen of a request since the loop last spoke of it. */
@@ -95,6 +96,7 @@ int decode_out_open(const char *path, const char *played, const struct system *s
         free(made);
         return status;
     }
+    output_claim(made->beside);
     if (live != NULL) {
         const struct position_watch watch = {made, see};
         live_set_watch(live, &watch);
@@ -229,6 +231,7 @@ int decode_out_close(struct decode_out *out, const struct decode_about *about, s
     } else {
         decode_log_drop(out->log);
     }
+    output_release(out->beside);
     if (about == NULL || status != 0) {
         unlink(out->beside);
     }
