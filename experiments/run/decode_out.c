@@ -89,14 +89,15 @@ int decode_out_open(const char *path, const char *played, const struct system *s
     snprintf(made->path, sizeof made->path, "%s", path);
     snprintf(made->beside, sizeof made->beside, "%s.part", path);
     struct stat found;
+    output_claim(made->beside);
     status = stat(path, &found) == 0 && !S_ISREG(found.st_mode)
                  ? err_world(err, "cannot write '%s': not a file, as a decode trace is", path)
                  : decode_log_open(made->beside, made->block_tokens, &made->log, err);
     if (status != 0) {
+        output_release(made->beside);
         free(made);
         return status;
     }
-    output_claim(made->beside);
     if (live != NULL) {
         const struct position_watch watch = {made, see};
         live_set_watch(live, &watch);
