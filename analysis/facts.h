@@ -39,7 +39,8 @@ struct run_decisions {
     bool drawn;             /* from a decode process; else by number alone, recorded or real */
     const char *process;    /* its name; NULL unless drawn */
     struct provenance from; /* of a process that was drawn from; else its source alone counts */
-    const char *error; /* what judging the process by measured decisions gave; NULL: nobody did */
+    const char *error;      /* how far the process is from measured decisions, or that nobody knows;
+                               NULL:      nothing is drawn */
 };
 
 struct quality;

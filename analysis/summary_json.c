@@ -63,12 +63,12 @@ static json_t *host_json(const struct run_host *host) {
 }
 
 static json_t *json_decisions(const struct run_decisions *d) {
-    json_t *object =
-        json_pack("{s:b, s:s?, s:s?, s:s}", "drawn", d->drawn, "process", d->process, "kind",
-                  d->drawn ? provenance_words[d->from.kind] : NULL, "source", d->from.source);
+    json_t *object = json_pack("{s:b, s:s?, s:s?}", "drawn", d->drawn, "process", d->process,
+                               "kind", d->drawn ? provenance_words[d->from.kind] : NULL);
     if (d->error != NULL) {
         json_object_set_new(object, "error", json_string(d->error));
     }
+    json_object_set_new(object, "source", json_string(d->from.source));
     return object;
 }
 

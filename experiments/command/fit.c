@@ -16,6 +16,8 @@ static const struct option own_options[] = {
     {"from", "TRACE", "of `fit decode`: fit a process to half of this decode trace's requests",
      true},
     {"judge", "TRACE", "the same, and judge it by half of this one's requests too", true},
+    {"process", "NAME", "judge this process by the traces of --judge instead of fitting one",
+     false},
     {"name", "NAME", "what --out calls that process (default: MODEL/measured)", false},
     {NULL, NULL, NULL, false},
 };
@@ -118,7 +120,19 @@ static int fit_measured(const struct options *options, struct err *err) {
     const char *from[OPTIONS_MOST_GIVEN], *by[OPTIONS_MOST_GIVEN];
     size_t n_from = paths_of(options, "from", from), n_by = paths_of(options, "judge", by);
     static struct measured measured;
-    int status = measured_open(from, n_from, by, n_by, &measured, err);
+    struct decode_process process;
+    const char *name = options_text(options, "process");
+    int status = 0;
+    if (name != NULL && (n_from > 0 || n_by == 0)) {
+        return err_usage(err,
+                         "--process is judged by --judge TRACE, and nothing is fitted: no --from");
+    }
+    if (name != NULL) {
+        status = decode_process_find(name, &process, err);
+    }
+    status = status != 0 ? status
+                         : measured_open(name != NULL ? &process : NULL, from, n_from, by, n_by,
+                                         &measured, err);
     if (status != 0) {
         return status;
     }
@@ -144,7 +158,7 @@ static int run(const struct options *options, struct err *err) {
     if (!decode && options->n_given > 0) {
         return err_usage(err, "--%s goes with `fit decode`", options->given[0].option->name);
     }
-    if (decode && options_has(options, "from")) {
+    if (decode && (options_has(options, "from") || options_has(options, "process"))) {
         return fit_measured(options, err);
     }
     if (options_has(options, "judge") || options_has(options, "name") ||
@@ -163,7 +177,8 @@ const struct command command_fit = {
             "takes two minutes. `fit decode --from TRACE --judge TRACE` fits a process to half of\n"
             "the requests of decode traces that real runs wrote (--decode-out), and prints how\n"
             "far its tokens a pass, order of commits and evictions are from those of the other\n"
-            "half, under the decoder of each trace; the assumed shape stands beside it.",
+            "half, under the decoder of each trace; the assumed shape stands beside it. With\n"
+            "--process NAME a process that exists is judged, located by the first trace.",
     .options = groups,
     .max_words = 1,
     .run = run,

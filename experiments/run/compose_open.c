@@ -209,9 +209,8 @@ static void state_decisions(struct composition *c) {
     } else if (c->engine != NULL) {
         source = "the device's own";
     } else if (system_draws(system)) {
-        const char *error = system->process.error;
         *decisions = (struct run_decisions){true, system->confidence, system_decisions(system),
-                                            error[0] != '\0' ? error : NULL};
+                                            system->process.error};
         return;
     }
     decisions->from = provenance_of(PROVENANCE_MEASURED, source);

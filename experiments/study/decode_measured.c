@@ -242,6 +242,20 @@ static void fit(struct measured *measured) {
     gsl_set_error_handler(handler);
 }
 
+/* A process as it is, but for a location at which it has the tokens a pass of the first trace that
+ * does not count, as every process is located; independent draws have none. */
+static void locate(struct measured *measured, const struct decode_process *process) {
+    size_t chosen = 0;
+    while (chosen + 1 < measured->n && measured_counts(&measured->traces[chosen])) {
+        chosen++;
+    }
+    measured->fitted = measured->assumed = *process;
+    if (!process->independent) {
+        measured->fitted.location = location_of(process, &measured->traces[chosen], FACTS_EVEN);
+    }
+    measured->assumed = measured->fitted;
+}
+
 static void judge(struct measured *measured) {
     for (size_t i = 0; i < measured->n; i++) {
         struct measured_trace *trace = &measured->traces[i];
@@ -274,10 +288,11 @@ static int open_trace(const char *path, bool is_fitted, struct measured *out, st
     return status != 0 ? status : facts_of_trace(trace->trace, FACTS_ODD, &trace->odd, err);
 }
 
-int measured_open(const char *const *fit_paths, size_t n_fit, const char *const *judge_paths,
-                  size_t n_judge, struct measured *out, struct err *err) {
+int measured_open(const struct decode_process *process, const char *const *fit_paths, size_t n_fit,
+                  const char *const *judge_paths, size_t n_judge, struct measured *out,
+                  struct err *err) {
     int status = 0;
-    ASSERT(n_fit > 0);
+    ASSERT(n_fit > 0 || (process != NULL && n_judge > 0));
     *out = (struct measured){0};
     for (size_t i = 0; status == 0 && i < n_fit + n_judge; i++) {
         status = i < n_fit ? open_trace(fit_paths[i], true, out, err)
@@ -287,7 +302,11 @@ int measured_open(const char *const *fit_paths, size_t n_fit, const char *const 
         measured_close(out);
         return status;
     }
-    fit(out);
+    if (process != NULL) {
+        locate(out, process);
+    } else {
+        fit(out);
+    }
     judge(out);
     return 0;
 }

@@ -37,9 +37,11 @@ struct measured {
     struct decode_process fitted, assumed;
 };
 
-/* Reads the traces, fits and judges; a minute at most. ERR_WORLD closes everything. */
-int measured_open(const char *const *fit_paths, size_t n_fit, const char *const *judge_paths,
-                  size_t n_judge, struct measured *out, struct err *err);
+/* Reads the traces, fits and judges; a minute at most. `process` not NULL: nothing is fitted, that
+ * process is judged, located by the first trace. ERR_WORLD closes everything. */
+int measured_open(const struct decode_process *process, const char *const *fit_paths, size_t n_fit,
+                  const char *const *judge_paths, size_t n_judge, struct measured *out,
+                  struct err *err);
 /* Whether its decoder commits a number that is known before the pass, whatever the model is sure
  * of: its tokens a pass say nothing of a process. */
 bool measured_counts(const struct measured_trace *trace);

@@ -255,6 +255,40 @@ static void describe(const struct study *study, struct tables *tables, struct sh
     json_decref(rows);
 }
 
+/* How far the processes are from measured decisions that its runs and rollouts draw from. */
+static void describe_decisions(const struct study *study, struct tables *tables,
+                               struct sheet *sheet) {
+    const char *written[8];
+    size_t n_written = 0;
+    json_t *found[8];
+    for (size_t t = 0; t < study->n_tables && t < 8; t++) {
+        char query[160];
+        struct err err = {0};
+        found[t] = NULL;
+        snprintf(query, sizeof query,
+                 "SELECT DISTINCT decisions_error AS error FROM \"%s\" WHERE decisions_error IS "
+                 "NOT NULL",
+                 study_table_name(study, t));
+        (void)tables_select(tables, query, "decisions", &found[t], &err); /* or it draws nothing */
+        for (size_t i = 0; i < json_array_size(found[t]) && n_written < 8; i++) {
+            const char *error = word_at(json_array_get(found[t], i), "error");
+            size_t used = strlen(sheet->provenance), at = 0;
+            while (at < n_written && strcmp(written[at], error) != 0) {
+                at++;
+            }
+            if (at == n_written) {
+                written[n_written++] = error;
+                snprintf(sheet->provenance + used, sizeof sheet->provenance - used, "%s%s%s",
+                         used > 0 ? "; " : "",
+                         n_written == 1 ? "decisions are drawn, error " : "or ", error);
+            }
+        }
+    }
+    for (size_t t = 0; t < study->n_tables && t < 8; t++) {
+        json_decref(found[t]);
+    }
+}
+
 static void lay(const struct study *study, struct sheet *sheet) {
     size_t n = json_object_size(sheet->groups), p = 0, bars = 0;
     struct panel *panels = mem_zeroed(n, sizeof *panels);
@@ -344,6 +378,7 @@ int study_draw(const struct study *study, struct tables *tables, const char *ste
     }
     sheet.groups = group(sheet.rows);
     describe(study, tables, &sheet);
+    describe_decisions(study, tables, &sheet);
     lay(study, &sheet);
     int status = figure_write(&sheet.figure, stem, FIGURE_ALL, err);
     tear_up(&sheet);

@@ -101,6 +101,7 @@ static int rollout(void **state, const json_t *args, json_t *row, json_t *rows, 
     rule.block_tokens = block > 0 ? (uint32_t)block : rule.block_tokens;
     struct rollout sums = decode_sample(&process, seed, &rule, N_REQUESTS);
     put_sums(&sums, row);
+    json_object_set_new(row, "decisions_error", json_string(process.error));
     return json_array_append(rows, row);
 }
 

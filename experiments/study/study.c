@@ -364,6 +364,10 @@ const char *study_text(const struct study *study, const char *key, char place[25
     return NULL;
 }
 
+const char *study_table_name(const struct study *study, size_t i) {
+    return i < study->n_tables ? study->tables[i].name : NULL;
+}
+
 const char *study_runs(const struct study *study) {
     for (size_t i = 0; i < study->n_tables; i++) {
         if (study->tables[i].job == &job_run) {

@@ -53,6 +53,8 @@ void study_close(struct study *study);
  * NULL, becomes "path:line". */
 const char *study_text(const struct study *study, const char *key, char place[256]);
 
+/* Its tables in their order; NULL past the last. */
+const char *study_table_name(const struct study *study, size_t i);
 /* The table of its first job that runs systems; NULL where none does. */
 const char *study_runs(const struct study *study);
 

@@ -77,9 +77,10 @@ enum { PROCESS_LOGIT_BEHIND_TEXT = 12 };
 struct decode_process {
     char name[64];
     struct provenance from; /* assumed where its file does not say */
-    char error[128];        /* what judging it against measured decisions gave; "": not judged */
-    uint32_t block_tokens;  /* of the blocks it was calibrated under; 0: its file does not say */
-    uint32_t independent;   /* 1: Kumaraswamy(a, b), and nothing else counts */
+    char error[128]; /* what judging it, or else its shape, against measured decisions gave, or
+                        that nobody did */
+    uint32_t block_tokens; /* of the blocks it was calibrated under; 0: its file does not say */
+    uint32_t independent;  /* 1: Kumaraswamy(a, b), and nothing else counts */
     double a, b;
     double location, distance, gap, context;
     double position_spread, step_spread, skew;

@@ -88,7 +88,11 @@ static void state_source(const struct config *config, const char *name,
     out->from = from != NULL ? provenance_of(PROVENANCE_TRANSFERRED, from->value)
                 : to != NULL ? provenance_of(PROVENANCE_CALIBRATED, to->value)
                              : provenance_of(PROVENANCE_ASSUMED, config->path);
-    snprintf(out->error, sizeof out->error, "%s", error != NULL ? error->value : "");
+    if (error == NULL && shape != NULL) {
+        error = config_find(config, shape->value, "error");
+    }
+    snprintf(out->error, sizeof out->error, "%s",
+             error != NULL ? error->value : "not known: no trace of a real run judged it");
     size_t used = strlen(out->from.source);
     if (shape != NULL) {
         snprintf(out->from.source + used, sizeof out->from.source - used, "; shape %s",

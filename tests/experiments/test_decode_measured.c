@@ -98,7 +98,7 @@ TEST(a_process_fitted_to_its_own_draws_gives_the_other_half_and_the_other_thresh
     static struct measured measured;
     struct err err = {0};
     write_traces();
-    ck_assert_msg(measured_open((const char *const[]){plain_09, focus_09}, 2,
+    ck_assert_msg(measured_open(NULL, (const char *const[]){plain_09, focus_09}, 2,
                                 (const char *const[]){plain_07}, 1, &measured, &err) == 0,
                   "%s", err.text);
     ck_assert_uint_eq(measured.n, 3);
@@ -121,8 +121,9 @@ TEST(what_is_written_reads_back_with_its_error) {
     struct err err = {0};
     struct decode_process back;
     write_traces();
-    ck_assert_msg(measured_open((const char *const[]){plain_09}, 1, NULL, 0, &measured, &err) == 0,
-                  "%s", err.text);
+    ck_assert_msg(
+        measured_open(NULL, (const char *const[]){plain_09}, 1, NULL, 0, &measured, &err) == 0,
+        "%s", err.text);
     FILE *file = fopen("measured.ini", "w");
     ck_assert_ptr_nonnull(file);
     measured_write(&measured, "known/a", file);
@@ -183,14 +184,14 @@ TEST(a_trace_without_positions_or_of_too_few_requests_is_a_sentence) {
                  "request,committed,processed,kept,reach,passes\n"
                  "0,4,4,4,4,1\n1,4,4,4,4,1\n");
     const char *const bare[] = {"measured_bare.db"};
-    ck_assert_int_eq(measured_open(bare, 1, NULL, 0, &measured, &err), ERR_WORLD);
+    ck_assert_int_eq(measured_open(NULL, bare, 1, NULL, 0, &measured, &err), ERR_WORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "measured_bare.db"));
     unlink("measured_bare.db");
     struct rollout_rule rule = {.rule = {.kind = DECODE_THRESHOLD, .threshold = 0.9F}};
     write_trace(plain_09, rule, "cache: exact\ndecoder: no-such\n");
     const char *const odd[] = {plain_09};
     err = (struct err){0};
-    ck_assert_int_ne(measured_open(odd, 1, NULL, 0, &measured, &err), 0);
+    ck_assert_int_ne(measured_open(NULL, odd, 1, NULL, 0, &measured, &err), 0);
     ck_assert_msg(strstr(err.text, "no-such") != NULL, "%s", err.text);
     unlink(plain_09);
 }
@@ -204,13 +205,33 @@ TEST(the_shipped_decisions_are_predicted_where_the_assumed_shape_fails) {
     static const char *const from[] = {"traces/samples/hops_threshold_0.9.db",
                                        "traces/samples/hops_focus_0.9.db"};
     static const char *const by[] = {"traces/samples/hops_threshold_0.7.db"};
-    ck_assert_msg(measured_open(from, 2, by, 1, &measured, &err) == 0, "%s", err.text);
+    ck_assert_msg(measured_open(NULL, from, 2, by, 1, &measured, &err) == 0, "%s", err.text);
     struct measured_error error = measured_error(&measured);
     ck_assert_double_lt(error.most_yield, 0.15);
     ck_assert_double_lt(error.most_quintile, 0.08);
     double ignored, measured_yield = facts_quotient(&measured.traces[2].odd.yield, &ignored),
                     assumed = facts_quotient(&measured.traces[2].assumed.yield, &ignored);
     ck_assert_double_gt(assumed / measured_yield, 1.2);
+    measured_close(&measured);
+}
+
+/* A process that exists is judged as it is, but for its location; independent draws have none. */
+TEST(a_process_is_judged_without_a_fit) {
+    static struct measured measured;
+    struct decode_process assumed, drawn;
+    struct err err = {0};
+    ck_assert_int_eq(decode_process_find("sdar-8b/sharegpt", &assumed, &err), 0);
+    ck_assert_int_eq(decode_process_find("kumaraswamy", &drawn, &err), 0);
+    ck_assert_ptr_nonnull(strstr(assumed.error, "under FOCUS 131 %"));
+    ck_assert_ptr_nonnull(strstr(drawn.error, "not known"));
+    const char *const by[] = {"traces/samples/hops_threshold_0.9.db"};
+    ck_assert_msg(measured_open(&assumed, NULL, 0, by, 1, &measured, &err) == 0, "%s", err.text);
+    ck_assert_double_eq(measured.fitted.distance, assumed.distance);
+    ck_assert_double_ne(measured.fitted.location, assumed.location);
+    ck_assert_double_lt(measured_error(&measured).most_yield, 0.1);
+    measured_close(&measured);
+    ck_assert_msg(measured_open(&drawn, NULL, 0, by, 1, &measured, &err) == 0, "%s", err.text);
+    ck_assert_double_gt(measured_error(&measured).most_yield, 0.3);
     measured_close(&measured);
 }
 
