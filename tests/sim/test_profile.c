@@ -474,6 +474,47 @@ TEST(a_profile_written_and_read_again_is_the_same) {
     profile_close(again);
 }
 
+TEST(keys_that_stream_from_memory_take_their_bytes) {
+    struct profile *own = parse("# kind: imported\n# source: x\n"
+                                "attention_causal,1,64,64,32,32,128,0.001\n"
+                                "attention_causal,1,128,128,32,32,128,0.002\n"
+                                "attention_decode,1,1,64,32,32,128,0.001\n"
+                                "attention_decode,4,1,64,32,32,128,0.002\n");
+    const struct profile_spans spans = {.n_seqs = 4,
+                                        .sum_q = 4 * 32,
+                                        .sum_kv = 4 * 10000,
+                                        .sum_q_kv = 4 * 32 * 10000,
+                                        .heads = 32,
+                                        .kv_heads = 32,
+                                        .head_dim = 128};
+    enum profile_match match;
+    /* Keys and values of two bytes, at the 1e12 bytes/s of `peaks`. */
+    const double ns = 2 * 2 * 40000.0 * 32 * 128 / 1e12 * 1e9;
+    ck_assert_double_eq_tol(profile_attention(own, &spans, &match), ns, 1e-6 * ns);
+    profile_close(own);
+}
+
+TEST(a_prefix_beyond_the_measured_ones_holds_their_time_for_each_pair) {
+    struct profile *own = parse("# kind: imported\n# source: x\n"
+                                "attention_causal,1,16,16,8,4,128,2\n"
+                                "attention_causal,1,16,48,8,4,128,5\n");
+    const double q = 16, prefix = 100;
+    const struct profile_spans spans = {.n_seqs = 1,
+                                        .sum_q = q,
+                                        .sum_kv = prefix + q,
+                                        .sum_q_kv = q * (prefix + (q + 1) / 2),
+                                        .heads = 8,
+                                        .kv_heads = 4,
+                                        .head_dim = 128};
+    enum profile_match match;
+    /* Tiles of 128 rows are computed whole. */
+    const double pairs = q * (prefix + (q + 128) / 2), measured = q * (32 + (q + 128) / 2);
+    ck_assert_double_eq_tol(profile_attention_prefill(own, &spans, &match),
+                            1e3 * (2 + 3 * pairs / measured), 1e-6);
+    ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
+    profile_close(own);
+}
+
 static int status_of(const char *text, size_t size) {
     struct profile *profile;
     struct err err = {0};
