@@ -2,14 +2,15 @@
 
 #include <string.h>
 
-/* Every slot is free once. */
+/* Every slot that was used is free once; the others lie below them as they lay at the beginning. */
 static void audit_slots(struct lifecycle *life) {
-    uint32_t *times_free = life->together;
+    uint32_t *times_free = life->together, n = life->n_used;
     ASSERT(life->n_free == life->n_slots);
-    memset(times_free, 0, life->n_slots * sizeof *times_free);
-    for (uint32_t i = 0; i < life->n_free; i++) {
-        ASSERT(life->free_slots[i] < life->n_slots);
-        ASSERT(times_free[life->free_slots[i]]++ == 0);
+    memset(times_free, 0, n * sizeof *times_free);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t slot = life->free_slots[life->n_slots - 1 - i];
+        ASSERT(slot < n);
+        ASSERT(times_free[slot]++ == 0);
     }
 }
 
