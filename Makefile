@@ -75,9 +75,11 @@ $(BUILD)/libunmask.a: $(LIB_OBJS)
 	$(say) AR $@
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+# Plug-ins that end the program find our _exit (sim/check/call_watch.c).
+EXPORTS := -Wl,--export-dynamic-symbol=_exit -Wl,--export-dynamic-symbol=_Exit
 $(BUILD)/unmask: $(BUILD)/experiments/cli/main.o $(BUILD)/libunmask.a
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) $(EXPORTS) -o $@ $^ $(LIBS)
 
 $(TESTS): %: %.o $(BUILD)/libunmask.a
 	$(say) LD $@
@@ -98,7 +100,7 @@ portable: $(BUILD)/portable/unmask ## build one binary without package dependenc
 $(BUILD)/portable/unmask: $(BUILD)/experiments/cli/main.o $(BUILD)/libunmask.a
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PORTABLE_LIBS)
+	$(Q)$(CC) $(LDFLAGS) $(EXPORTS) -o $@ $^ $(PORTABLE_LIBS)
 
 # ---- using ----
 

@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "sim/base/output.h"
+#include "sim/check/call_watch.h"
 
 static volatile sig_atomic_t is_caught, is_interrupted;
 
@@ -31,5 +32,6 @@ void interrupt_start(void) {
 const volatile sig_atomic_t *interrupt_catch(void) {
     interrupt_start();
     is_caught = 1;
+    call_watch_interrupt(&is_interrupted);
     return &is_interrupted;
 }

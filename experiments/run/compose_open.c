@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "analysis/identity.h"
-#include "experiments/cli/crash.h"
 #include "experiments/run/compose_impl.h"
 #include "experiments/run/traffic.h"
 #include "sim/base/mem.h"
@@ -126,12 +125,6 @@ int compose_open_system(const struct run_request *request, struct composition *c
         status = status == 0 ? system_open(&wanted, &c->system, err) : status;
     }
     status = status == 0 ? compose_check_system(c->system, err) : status;
-    for (uint32_t i = 0; status == 0 && i < c->system->n_applied; i++) {
-        const struct setting *applied = &c->system->applied[i];
-        if (strchr(applied->value, '/') != NULL) {
-            crash_blame(applied->value);
-        }
-    }
     free(settings);
     return status;
 }

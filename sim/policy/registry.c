@@ -8,6 +8,7 @@
 #include "sim/base/num.h"
 #include "sim/cache/cache.h"
 #include "sim/check/plugin.h"
+#include "sim/check/ward.h"
 #include "sim/decoder/decoder.h"
 #include "sim/router/router.h"
 #include "sim/scheduler/scheduler.h"
@@ -91,7 +92,7 @@ bool policy_is_built_in(const struct policy *policy) {
 const struct policy *policy_find(enum policy_kind kind, const char *name, struct err *err) {
     if (strchr(name, '/') != NULL) {
         const struct policy *loaded = NULL;
-        return plugin_load(name, kind, &loaded, err) == 0 ? loaded : NULL;
+        return plugin_load(name, kind, &loaded, err) == 0 ? ward_policy(loaded, name) : NULL;
     }
     enum { MAX_POLICIES = 32 };
     const char *names[MAX_POLICIES + 1] = {NULL};
@@ -111,6 +112,7 @@ const struct policy *policy_find(enum policy_kind kind, const char *name, struct
 
 void *policy_state(const struct policy *policy) {
     void *state = mem_zeroed(1, policy->state_bytes > 0 ? policy->state_bytes : 1);
+    ward_fill_state(policy, state);
     param_defaults(policy->params, policy->n_params, state);
     return state;
 }

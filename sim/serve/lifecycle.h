@@ -5,6 +5,7 @@
 #ifndef UNMASK_SIM_SERVE_LIFECYCLE_H
 #define UNMASK_SIM_SERVE_LIFECYCLE_H
 
+#include "sim/check/ward.h"
 #include "sim/decode/recall.h"
 #include "sim/memory/freed.h"
 #include "sim/serve/loop.h"
@@ -40,6 +41,7 @@ struct replica {
     uint32_t n_batch;
     bool busy;
     int64_t wake_ns;
+    uint32_t n_postponed; /* times in a row that nothing was selected and a time was named */
     /* Shape of the batch in flight. */
     struct step_shape shape;
     uint32_t batch_by_phase[PHASE_COUNT];
@@ -69,6 +71,7 @@ struct lifecycle {
     const struct loop_request *asked;
     struct loop_result *result;
     int64_t now_ns;
+    struct lent lent;         /* what schedulers see: requests, and lists of replicas */
     struct request *requests; /* by slot */
     struct tracked *tracked;
     uint32_t *free_slots;

@@ -7,14 +7,15 @@
 #include "sim/policy/registry.h"
 #include "sim/serve/lifecycle.h"
 
-static void replica_init(const struct lifecycle *life, struct replica *replica) {
+static void replica_init(const struct lifecycle *life, uint32_t index) {
+    struct replica *replica = &life->replicas[index];
     const struct loop_request *asked = life->asked;
     const struct policy *scheduler = &asked->system->scheduler->policy;
     uint32_t n = life->n_slots;
     replica->scheduler_state = mem_zeroed(1, scheduler->state_bytes + 1);
     memcpy(replica->scheduler_state, asked->system->scheduler_state, scheduler->state_bytes);
-    replica->running = mem_unwritten(n, sizeof *replica->running);
-    replica->waiting = mem_unwritten(2 * (size_t)n, sizeof *replica->waiting);
+    replica->running = (uint32_t *)(life->requests + n) + 3 * (size_t)n * index;
+    replica->waiting = replica->running + n;
     replica->selected = mem_zeroed(n, sizeof *replica->selected);
     replica->chunk_tokens = mem_zeroed(n, sizeof *replica->chunk_tokens);
     replica->preempted = mem_zeroed(n, sizeof *replica->preempted);
@@ -44,6 +45,15 @@ static void replica_init(const struct lifecycle *life, struct replica *replica) 
     replica->wake_ns = INT64_MAX;
 }
 
+/* Requests by slot, and of each replica those that run and, twice as many, those that wait: a
+ * scheduler that is not built in can only read them. */
+static void lend_lists(struct lifecycle *life) {
+    size_t n = life->n_slots, lists = 3 * n * life->n_replicas * sizeof(uint32_t);
+    bool is_lent = !policy_is_built_in(&life->system->scheduler->policy);
+    lent_open(&life->lent, n * sizeof *life->requests + lists, is_lent);
+    life->requests = (struct request *)life->lent.write;
+}
+
 void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
                     struct loop_result *result) {
     const struct settings *settings = &asked->system->settings;
@@ -68,7 +78,7 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
         life->wants_requests |= asked->sinks[i].request != NULL;
         life->wants_steps |= asked->sinks[i].step != NULL;
     }
-    life->requests = mem_unwritten(n, sizeof *life->requests);
+    lend_lists(life);
     life->tracked = mem_unwritten(n, sizeof *life->tracked);
     life->free_slots = mem_unwritten(n, sizeof *life->free_slots);
     for (uint32_t i = 0; i < n; i++) {
@@ -84,7 +94,7 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
     life->router_state = mem_zeroed(1, router->state_bytes + 1);
     memcpy(life->router_state, asked->system->router_state, router->state_bytes);
     for (uint32_t i = 0; i < life->n_replicas; i++) {
-        replica_init(life, &life->replicas[i]);
+        replica_init(life, i);
     }
 }
 
@@ -93,8 +103,6 @@ void lifecycle_fini(struct lifecycle *life) {
         struct replica *replica = &life->replicas[i];
         free(replica->scheduler_state);
         freed_fini(&replica->freed);
-        free(replica->running);
-        free(replica->waiting);
         free(replica->selected);
         free(replica->chunk_tokens);
         free(replica->preempted);
@@ -110,7 +118,7 @@ void lifecycle_fini(struct lifecycle *life) {
         free(replica->positions.entropy);
     }
     free(life->replicas);
-    free(life->requests);
+    lent_close(&life->lent);
     free(life->tracked);
     free(life->free_slots);
     free(life->router_state);

@@ -303,13 +303,14 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         return status;
     }
     const struct estimator estimator = {&loop->life, replica};
+    const struct lent *lent = &loop->life.lent;
     uint32_t max_requests = system->budget.max_requests;
     struct schedule_view view = {
         .now_ns = loop->life.now_ns,
-        .requests = loop->life.requests,
-        .running = replica->running,
+        .requests = lent_read(lent, loop->life.requests),
+        .running = lent_read(lent, replica->running),
         .n_running = replica->n_running,
-        .waiting = replica->waiting + replica->head,
+        .waiting = lent_read(lent, replica->waiting + replica->head),
         .n_waiting = replica->n_waiting,
         .next_arrival_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX,
         .running_tokens = replica->sym[SYM_TOKENS],
@@ -337,10 +338,10 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         shed_misfits(loop, replica, &batch);
     }
     if (batch.n == 0 && (!batch.all_running || replica->n_running == 0)) {
-        replica->wake_ns = batch.wake_ns;
-        return 0;
+        return selection_postpone(&loop->life, replica, batch.wake_ns, err);
     }
     replica->wake_ns = INT64_MAX;
+    replica->n_postponed = 0;
     status = submit_batch(loop, replica, index, &batch, err);
     memset(replica->chunk_tokens, 0, batch.n * sizeof *replica->chunk_tokens);
     return status;

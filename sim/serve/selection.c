@@ -153,3 +153,18 @@ int64_t selection_estimate_ns(const void *opaque, const struct batch *batch) {
                : executor->estimate_ns(executor->state, &shape,
                                        budget_workspace_bytes(&life->system->budget, kv_bytes));
 }
+
+int selection_postpone(const struct lifecycle *life, struct replica *replica, int64_t wake_ns,
+                       struct err *err) {
+    enum { MOST_POSTPONED = 1000 };
+    replica->wake_ns = wake_ns;
+    replica->n_postponed = wake_ns != INT64_MAX ? replica->n_postponed + 1 : 0;
+    return replica->n_postponed <= MOST_POSTPONED
+               ? 0
+               : err_world(err,
+                           "scheduler %s starves at %.3f s: it selected nothing %d times in a row "
+                           "and named a later time, while %" PRIu32 " requests wait and %" PRIu32
+                           " hold memory",
+                           life->system->scheduler->policy.name, (double)life->now_ns * 1e-9,
+                           MOST_POSTPONED, replica->n_waiting, replica->n_running);
+}

@@ -22,4 +22,8 @@ int selection_check(struct lifecycle *life, const struct replica *replica, uint3
 int selection_refuse(const struct lifecycle *life, const char *what, int64_t found, int64_t limit,
                      struct err *err);
 
+/* Nothing is selected, although an idle replica could run its first request: not for ever. */
+int selection_postpone(const struct lifecycle *life, struct replica *replica, int64_t wake_ns,
+                       struct err *err);
+
 #endif

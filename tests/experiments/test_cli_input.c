@@ -368,19 +368,4 @@ TEST(plugins_serve_or_are_named_for_what_they_break) {
     REFUSES(2, "check-plugin needs the file of a plug-in, such as ./mine.so", "check-plugin");
 }
 
-TEST(a_crash_in_a_plugin_that_passed_its_exercise_is_blamed_on_it) {
-    const char *db = scratch_path("crash.db");
-    free(PRINTS("run", "--requests", "20", "--db", db, "--levels", "steps"));
-    const char *path = suite_plugin("bad_late_crashing");
-    free(PRINTS("check-plugin", path));
-    char sentence[512];
-    snprintf(sentence, sizeof sentence,
-             "the run crashed with the plug-in %s loaded and was not recorded; `unmask "
-             "check-plugin` exercises it",
-             path);
-    REFUSES(1, sentence, "run", "--scheduler", path, "--arrivals", "all-at-once", "--requests",
-            "6000", "--db", db);
-    free(PRINTS("replay", "--db", db, "--run", "1"));
-}
-
 SUITE("cli input")

@@ -36,7 +36,7 @@ static inline void suite_add(const TTest *test, int begin, int end) {
 static inline int suite_run(const char *name) {
     Suite *suite = suite_create(name);
     TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, 120);
+    tcase_set_timeout(tcase, 300);
     for (size_t i = 0; i < suite_n_tests; i++) {
         const struct suite_test *each = &suite_tests[i];
         _tcase_add_test(tcase, each->test, 0, 0, each->begin, each->end);

@@ -1,0 +1,37 @@
+/* Who watches a plug-in while it is called in a run: one that crashes, ends the program, never
+ * comes back or breaks a promise that is checked ends the run in one sentence with its path, its
+ * callback and the number of the call, unfinished output files removed, status 1.
+ *
+ * Nothing of ours runs behind a crash or a broken promise: what is in memory may be anything. What
+ * was recorded stays as after a kill. What a plug-in prints goes to standard error. */
+#ifndef UNMASK_SIM_CHECK_CALL_WATCH_H
+#define UNMASK_SIM_CHECK_CALL_WATCH_H
+
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { CALL_LIMIT_S = 5 }; /* for one callback in a run, in which the machine may be busy */
+
+/* The call of one thread. Read by the watch while it is under way. */
+struct watched_call {
+    const char *path;
+    const char *volatile callback; /* under way, else NULL */
+    volatile uint64_t n;           /* calls of this thread so far */
+    FILE *out;                     /* standard output meanwhile */
+    unsigned rounding;             /* of the processor's floating point, before the call */
+};
+
+/* From now on. `stop`: set when the user wants the program to end; NULL: never. */
+void call_watch_begin(const char *path);
+void call_watch_interrupt(const volatile sig_atomic_t *stop);
+
+/* Around a call; `path` is borrowed for as long as the program runs. */
+struct watched_call *call_enter(const char *path, const char *callback);
+void call_leave(struct watched_call *call);
+
+/* It broke a promise: ends the program. */
+_Noreturn void call_broke(const struct watched_call *call, const char *callback, const char *format,
+                          ...) __attribute__((format(printf, 3, 4)));
+
+#endif

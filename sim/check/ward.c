@@ -1,0 +1,503 @@
+#include "sim/check/ward.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "sim/base/mem.h"
+#include "sim/cache/cache.h"
+#include "sim/check/call_watch.h"
+#include "sim/decoder/decoder.h"
+#include "sim/router/router.h"
+#include "sim/scheduler/scheduler.h"
+
+struct ward {
+    union {
+        struct policy policy;
+        struct scheduler scheduler;
+        struct cache_policy cache;
+        struct decoder decoder;
+        struct router router;
+    } outer;
+    const struct policy *inner;
+    const char *path;
+    struct ward *next;
+};
+
+/* Before a plug-in's state, and behind it. */
+struct state_head {
+    const struct ward *ward;
+    unsigned char fill[48];
+    uint64_t mark;
+};
+enum { TAIL_BYTES = 16, FILL = 0xA5, ARENA_BYTES = 1 << 22, MOST_LOANS = 8, N_LISTS = 4 };
+static const uint64_t head_mark = 0x9d8e7f6a5b4c3d2e;
+_Static_assert(sizeof(struct state_head) == 64, "a state keeps its alignment");
+
+/* A thread's own: what is lent in one call, and the lists that a scheduler fills. Behind the arena,
+ * and behind each list, nothing is mapped. */
+struct room {
+    char *arena;
+    char *lists;
+    uint32_t capacity;
+    const struct ward *filler; /* of the lists, whose chunk_tokens are zeros between its calls */
+};
+static _Thread_local struct room room;
+
+/* ---- memory ---- */
+
+static size_t whole_pages(size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+/* `n` pieces of whole pages, each behind one that cannot be touched, and one behind the last. */
+static char *map_fenced(size_t bytes, size_t n) {
+    size_t page = whole_pages(1), piece = whole_pages(bytes) + page;
+    char *at = mmap(NULL, n * piece + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (size_t i = 0; at != MAP_FAILED && i < n; i++) {
+        if (mprotect(at + i * piece + page, piece - page, PROT_READ | PROT_WRITE) != 0) {
+            at = MAP_FAILED;
+        }
+    }
+    if (at == MAP_FAILED) {
+        mem_out(n * piece + page);
+    }
+    return at;
+}
+
+/* Where the system has no such mapping, what is lent can be written, too. */
+void lent_open(struct lent *lent, size_t bytes, bool is_lent) {
+    *lent = (struct lent){.bytes = whole_pages(bytes + 1)};
+    int file = is_lent ? memfd_create("unmask", MFD_CLOEXEC) : -1;
+    void *write = MAP_FAILED, *read = MAP_FAILED;
+    if (file >= 0 && ftruncate(file, (off_t)lent->bytes) == 0) {
+        write = mmap(NULL, lent->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        read = mmap(NULL, lent->bytes, PROT_READ, MAP_SHARED, file, 0);
+    }
+    if (file >= 0) {
+        (void)close(file);
+    }
+    lent->write = write != MAP_FAILED ? write : mem_zeroed(bytes + 1, 1);
+    lent->is_mapped = write != MAP_FAILED;
+    lent->read = lent->is_mapped && read != MAP_FAILED ? read : lent->write;
+}
+
+void lent_close(struct lent *lent) {
+    if (lent->is_mapped && lent->read != lent->write) {
+        munmap(lent->read, lent->bytes);
+    }
+    if (lent->is_mapped) {
+        munmap(lent->write, lent->bytes);
+    } else {
+        free(lent->write);
+    }
+    *lent = (struct lent){0};
+}
+
+/* ---- a call ---- */
+
+struct loan {
+    const void *of;
+    void *copy;
+    size_t bytes;
+    const char *what;
+};
+
+struct lending {
+    const struct ward *ward;
+    const char *callback;
+    void *state; /* the plug-in's own */
+    char *next, *end;
+    struct loan loans[MOST_LOANS];
+    unsigned n;
+};
+
+static void lending_open(struct lending *l, const void *state, const char *callback) {
+    const struct state_head *head = state;
+    if (room.arena == NULL) {
+        room.arena = map_fenced(ARENA_BYTES, 1) + whole_pages(1);
+    }
+    l->ward = head->ward;
+    l->callback = callback;
+    l->state = (char *)(uintptr_t)state + sizeof *head;
+    l->next = room.arena;
+    l->end = room.arena + ARENA_BYTES;
+    l->n = 0;
+}
+
+/* Room for an answer: right before what is not mapped, or before another answer. */
+static void *room_for(struct lending *l, size_t bytes, size_t alignment) {
+    l->end -= (bytes + alignment - 1) / alignment * alignment;
+    ASSERT(l->end >= l->next);
+    return l->end;
+}
+
+/* A copy, which the plug-in leaves as it is. */
+static void *lend(struct lending *l, const void *of, size_t bytes, const char *what) {
+    if (of == NULL) {
+        return NULL;
+    }
+    void *copy = l->next;
+    l->next += (bytes + 15) / 16 * 16;
+    ASSERT(l->next <= l->end && l->n < MOST_LOANS);
+    memcpy(copy, of, bytes);
+    l->loans[l->n++] = (struct loan){of, copy, bytes, what};
+    return copy;
+}
+
+/* Its state, where a callback may only read it; a large one is lent as it is. */
+static const void *lend_state(struct lending *l) {
+    enum { MOST_COPIED = 4096 };
+    uint32_t bytes = l->ward->inner->state_bytes;
+    return bytes <= MOST_COPIED ? lend(l, l->state, bytes, "its state") : l->state;
+}
+
+static struct watched_call *enter(const struct lending *l) {
+    return call_enter(l->ward->path, l->callback);
+}
+
+static void leave(const struct lending *l, struct watched_call *call) {
+    static const unsigned char tail[TAIL_BYTES] = {FILL, FILL, FILL, FILL, FILL, FILL, FILL, FILL,
+                                                   FILL, FILL, FILL, FILL, FILL, FILL, FILL, FILL};
+    const struct state_head *head = (const struct state_head *)l->state - 1;
+    call_leave(call);
+    for (unsigned i = 0; i < l->n; i++) {
+        if (memcmp(l->loans[i].of, l->loans[i].copy, l->loans[i].bytes) != 0) {
+            call_broke(call, l->callback, "it wrote to %s, which it may only read,",
+                       l->loans[i].what);
+        }
+    }
+    if (head->mark != head_mark ||
+        memcmp((char *)l->state + l->ward->inner->state_bytes, tail, TAIL_BYTES) != 0) {
+        call_broke(call, l->callback, "it wrote beyond the %u bytes of its state",
+                   l->ward->inner->state_bytes);
+    }
+}
+
+/* ---- schedulers ---- */
+
+static uint32_t **list_of(struct batch *batch, int list) {
+    uint32_t **const lists[N_LISTS] = {&batch->selected, &batch->chunk_tokens, &batch->preempted,
+                                       &batch->idle};
+    return lists[list];
+}
+
+/* The plug-in's own lists, which end where nothing is mapped. */
+static void give_lists(const struct ward *ward, struct batch *batch) {
+    size_t page = whole_pages(1), bytes = batch->capacity * sizeof(uint32_t);
+    size_t piece = whole_pages(bytes) + page;
+    if (room.lists == NULL || room.capacity != batch->capacity || room.filler != ward) {
+        if (room.lists != NULL) {
+            size_t before = whole_pages(room.capacity * sizeof(uint32_t)) + page;
+            munmap(room.lists, N_LISTS * before + page);
+        }
+        room.lists = map_fenced(bytes, N_LISTS);
+        room.capacity = batch->capacity;
+        room.filler = ward;
+    }
+    for (int list = 0; list < N_LISTS; list++) {
+        *list_of(batch, list) = (uint32_t *)(room.lists + (size_t)(list + 1) * piece - bytes);
+    }
+}
+
+/* The estimator that a plug-in sees looks at the batch before the loop's does. */
+struct estimated {
+    const struct schedule_view *view;
+    uint32_t capacity;
+};
+
+static bool are_slots(const uint32_t *slots, uint32_t n, uint32_t capacity) {
+    bool all = true;
+    for (uint32_t i = 0; i < n; i++) {
+        all = all && slots[i] < capacity;
+    }
+    return all;
+}
+
+static int64_t warded_estimate(const void *opaque, const struct batch *batch) {
+    const struct estimated *estimated = opaque;
+    uint64_t n =
+        (uint64_t)batch->n + batch->n_idle + (batch->all_running ? estimated->view->n_running : 0);
+    return n > estimated->capacity || !are_slots(batch->selected, batch->n, estimated->capacity) ||
+                   !are_slots(batch->idle, batch->n_idle, estimated->capacity)
+               ? 0
+               : estimated->view->estimate_ns(estimated->view->estimator, batch);
+}
+
+/* No chunk is left for the next call. */
+static void clear_chunks(const struct batch *batch) {
+    uint32_t n = batch->n < batch->capacity ? batch->n : batch->capacity;
+    memset(batch->chunk_tokens, 0, n * sizeof *batch->chunk_tokens);
+}
+
+static void take_list(uint32_t *to, const uint32_t *from, uint32_t n, uint32_t capacity) {
+    memcpy(to, from, (n < capacity ? n : capacity) * sizeof *to);
+}
+
+static void warded_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    struct lending l;
+    lending_open(&l, state, "schedule");
+    const struct estimated estimated = {view, batch->capacity};
+    struct schedule_view shown = *view;
+    shown.estimate_ns = warded_estimate;
+    shown.estimator = &estimated;
+    struct batch given = *batch, *answer = room_for(&l, sizeof *answer, 8);
+    give_lists(l.ward, &given);
+    *answer = given;
+    const struct schedule_view *lent = lend(&l, &shown, sizeof shown, "the view");
+    struct watched_call *call = enter(&l);
+    ((const struct scheduler *)l.ward->inner)->schedule(l.state, lent, answer);
+    leave(&l, call);
+    bool in_place = answer->capacity == given.capacity;
+    for (int list = 0; list < N_LISTS; list++) {
+        in_place = in_place && *list_of(answer, list) == *list_of(&given, list);
+    }
+    if (!in_place) {
+        call_broke(call, l.callback, "it changed the batch's capacity or the place of its lists");
+    }
+    take_list(batch->selected, answer->selected, answer->n, given.capacity);
+    take_list(batch->chunk_tokens, answer->chunk_tokens, answer->n, given.capacity);
+    take_list(batch->preempted, answer->preempted, answer->n_preempted, given.capacity);
+    take_list(batch->idle, answer->idle, answer->n_idle, given.capacity);
+    clear_chunks(answer);
+    for (int list = 0; list < N_LISTS; list++) {
+        *list_of(answer, list) = *list_of(batch, list);
+    }
+    *batch = *answer;
+}
+
+/* ---- cache policies ---- */
+
+static const struct request *lend_request(struct lending *l, const struct request *request) {
+    return lend(l, request, sizeof *request, "the request");
+}
+
+static const void *lend_memory(struct lending *l, const void *memory) {
+    const struct cache_policy *cache = (const struct cache_policy *)l->ward->inner;
+    return lend(l, memory, cache->memory_bytes, "its memory of the request");
+}
+
+static uint32_t warded_plan(const void *state, const void *memory, const struct request *request,
+                            struct row_sets *rows) {
+    struct lending l;
+    lending_open(&l, state, "plan");
+    struct row_sets *answer = room_for(&l, sizeof *answer, 4);
+    *answer = *rows;
+    const void *own = lend_state(&l);
+    const void *known = lend_memory(&l, memory);
+    const struct request *lent = lend_request(&l, request);
+    struct watched_call *call = enter(&l);
+    uint32_t holds = ((const struct cache_policy *)l.ward->inner)->plan(own, known, lent, answer);
+    leave(&l, call);
+    *rows = *answer;
+    return holds;
+}
+
+static uint32_t warded_evict(const void *state, const void *memory,
+                             const struct eviction_view *view, uint8_t *keep) {
+    struct lending l;
+    lending_open(&l, state, "evict");
+    uint8_t *answer = room_for(&l, view->length, 1);
+    struct eviction_view shown = *view;
+    shown.request = lend_request(&l, view->request);
+    shown.pending = lend(&l, view->pending, view->length, "pending");
+    shown.masked = lend(&l, view->masked, view->length, "masked");
+    shown.delta = lend(&l, view->delta, view->length * sizeof *view->delta, "delta");
+    const struct eviction_view *lent = lend(&l, &shown, sizeof shown, "the view");
+    const void *own = lend_state(&l);
+    const void *known = lend_memory(&l, memory);
+    memcpy(answer, keep, view->length);
+    struct watched_call *call = enter(&l);
+    uint32_t n = ((const struct cache_policy *)l.ward->inner)->evict(own, known, lent, answer);
+    leave(&l, call);
+    memcpy(keep, answer, view->length);
+    return n;
+}
+
+static void warded_learn(const void *state, void *memory, const struct request *request,
+                         const struct learned *learned) {
+    struct lending l;
+    lending_open(&l, state, "learn");
+    const struct cache_policy *cache = (const struct cache_policy *)l.ward->inner;
+    void *own_memory = room_for(&l, cache->memory_bytes, 8);
+    struct learned shown = *learned;
+    uint32_t length = request->block_length;
+    shown.commit = lend(&l, learned->commit, length, "commit");
+    shown.entropy = lend(&l, learned->entropy, length * sizeof *learned->entropy, "entropy");
+    const struct learned *lent = lend(&l, &shown, sizeof shown, "what it learns");
+    const void *own = lend_state(&l);
+    const struct request *lent_request = lend_request(&l, request);
+    memcpy(own_memory, memory, cache->memory_bytes);
+    struct watched_call *call = enter(&l);
+    cache->learn(own, own_memory, lent_request, lent);
+    leave(&l, call);
+    memcpy(memory, own_memory, cache->memory_bytes);
+}
+
+/* ---- decoders ---- */
+
+static uint32_t warded_count(const void *state, const struct request *request, uint32_t *repeat) {
+    struct lending l;
+    lending_open(&l, state, "count");
+    uint32_t *answer = room_for(&l, sizeof *answer, 4);
+    *answer = *repeat;
+    const void *own = lend_state(&l);
+    const struct request *lent = lend_request(&l, request);
+    struct watched_call *call = enter(&l);
+    uint32_t n = ((const struct decoder *)l.ward->inner)->count(own, lent, answer);
+    leave(&l, call);
+    *repeat = *answer;
+    return n;
+}
+
+static uint32_t warded_choose(const void *state, const struct request *request,
+                              const struct decode_seen *seen, uint8_t *commit) {
+    struct lending l;
+    lending_open(&l, state, "choose");
+    uint8_t *answer = room_for(&l, seen->n, 1);
+    struct decode_seen shown = *seen;
+    size_t bytes = seen->n * sizeof(float);
+    shown.offset = lend(&l, seen->offset, seen->n * sizeof *seen->offset, "offset");
+    shown.confidence = lend(&l, seen->confidence, bytes, "confidence");
+    shown.margin = lend(&l, seen->margin, bytes, "margin");
+    shown.entropy = lend(&l, seen->entropy, bytes, "entropy");
+    const struct decode_seen *lent = lend(&l, &shown, sizeof shown, "what it sees");
+    const void *own = lend_state(&l);
+    const struct request *lent_request = lend_request(&l, request);
+    memcpy(answer, commit, seen->n);
+    struct watched_call *call = enter(&l);
+    uint32_t n = ((const struct decoder *)l.ward->inner)->choose(own, lent_request, lent, answer);
+    leave(&l, call);
+    uint32_t marked = 0;
+    for (uint32_t i = 0; i < seen->n; i++) {
+        marked += answer[i] == 1;
+        n = answer[i] > 1 ? UINT32_MAX : n;
+    }
+    if (n != marked || n == 0) {
+        call_broke(call, l.callback, "it marks %u of %u positions and says another number", marked,
+                   seen->n);
+    }
+    memcpy(commit, answer, seen->n);
+    return n;
+}
+
+static void warded_rule(const void *state, const struct request *request, struct decode_rule *out) {
+    struct lending l;
+    lending_open(&l, state, "rule");
+    struct decode_rule *answer = room_for(&l, sizeof *answer, 8);
+    *answer = *out;
+    const void *own = lend_state(&l);
+    const struct request *lent = lend_request(&l, request);
+    struct watched_call *call = enter(&l);
+    ((const struct decoder *)l.ward->inner)->rule(own, lent, answer);
+    leave(&l, call);
+    *out = *answer;
+}
+
+static void warded_credit(const void *state, struct decoder_credit *out) {
+    struct lending l;
+    lending_open(&l, state, "credit");
+    struct decoder_credit *answer = room_for(&l, sizeof *answer, 8);
+    *answer = *out;
+    const void *own = lend_state(&l);
+    struct watched_call *call = enter(&l);
+    ((const struct decoder *)l.ward->inner)->credit(own, answer);
+    leave(&l, call);
+    *out = *answer;
+}
+
+/* ---- routers ---- */
+
+static uint32_t warded_route(void *state, const struct request *request,
+                             const struct replica_view *replicas, uint32_t n) {
+    struct lending l;
+    lending_open(&l, state, "route");
+    const struct replica_view *lent =
+        lend(&l, replicas, n * sizeof *replicas, "what it sees of the replicas");
+    const struct request *lent_request = lend_request(&l, request);
+    struct watched_call *call = enter(&l);
+    uint32_t chosen = ((const struct router *)l.ward->inner)->route(l.state, lent_request, lent, n);
+    leave(&l, call);
+    if (chosen >= n) {
+        call_broke(call, l.callback, "it chose replica %u of %u", chosen, n);
+    }
+    return chosen;
+}
+
+/* ---- descriptors ---- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ward *wards;
+
+/* The plug-in's parameters, behind the head of its state. */
+static const struct param *moved_params(const struct policy *inner) {
+    struct param *params = mem_copied(inner->params, inner->n_params * sizeof *params);
+    for (uint64_t i = 0; i < inner->n_params; i++) {
+        params[i].offset += sizeof(struct state_head);
+    }
+    return params;
+}
+
+#define WARDED(of, callback) ((of).callback = (of).callback != NULL ? warded_##callback : NULL)
+
+static struct ward *make(const struct policy *inner, const char *path) {
+    struct ward *ward = mem_zeroed(1, sizeof *ward);
+    memcpy(&ward->outer, inner, inner->size);
+    ward->inner = inner;
+    ward->path = mem_text(path);
+    ward->outer.policy.state_bytes += sizeof(struct state_head) + TAIL_BYTES;
+    ward->outer.policy.params = inner->n_params > 0 ? moved_params(inner) : NULL;
+    switch ((enum policy_kind)inner->kind) {
+    case POLICY_SCHEDULER:
+        WARDED(ward->outer.scheduler, schedule);
+        break;
+    case POLICY_CACHE:
+        WARDED(ward->outer.cache, plan);
+        WARDED(ward->outer.cache, evict);
+        WARDED(ward->outer.cache, learn);
+        break;
+    case POLICY_DECODER:
+        WARDED(ward->outer.decoder, count);
+        WARDED(ward->outer.decoder, choose);
+        WARDED(ward->outer.decoder, rule);
+        WARDED(ward->outer.decoder, credit);
+        break;
+    case POLICY_ROUTER:
+        WARDED(ward->outer.router, route);
+        break;
+    }
+    return ward;
+}
+
+const struct policy *ward_policy(const struct policy *inner, const char *path) {
+    pthread_mutex_lock(&lock);
+    struct ward *ward = wards;
+    while (ward != NULL && ward->inner != inner) {
+        ward = ward->next;
+    }
+    if (ward == NULL) {
+        ward = make(inner, path);
+        ward->next = wards;
+        wards = ward;
+    }
+    pthread_mutex_unlock(&lock);
+    call_watch_begin(ward->path);
+    return &ward->outer.policy;
+}
+
+void ward_fill_state(const struct policy *policy, void *state) {
+    pthread_mutex_lock(&lock);
+    const struct ward *ward = wards;
+    while (ward != NULL && &ward->outer.policy != policy) {
+        ward = ward->next;
+    }
+    pthread_mutex_unlock(&lock);
+    if (ward != NULL) {
+        struct state_head *head = state;
+        *head = (struct state_head){.ward = ward, .mark = head_mark};
+        memset((char *)state + policy->state_bytes - TAIL_BYTES, FILL, TAIL_BYTES);
+    }
+}

@@ -1,0 +1,41 @@
+/* A ward: what stands between a plug-in and a run.
+ *
+ * A guard (guard.h) asks everything twice and is for check-plugin; a ward is for runs and costs
+ * little: the plug-in is lent copies of what it may read, or memory that cannot be written, and
+ * writes its answers into memory behind which nothing is mapped. What it wrote where it may only
+ * read, and what it changed of its lists, ends the run in a sentence; so does a call that crashes,
+ * exits or does not return (call_watch.h). Whether the answer is one that it may give is the
+ * loop's to say, as of built-in policies. */
+#ifndef UNMASK_SIM_CHECK_WARD_H
+#define UNMASK_SIM_CHECK_WARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sim/policy/abi.h"
+
+/* The descriptor through which `inner`, loaded from `path`, is called from now on; the same for the
+ * same. Never freed. */
+const struct policy *ward_policy(const struct policy *inner, const char *path);
+
+/* Fresh memory of state_bytes for a policy, which may be a ward's or another: what stands around a
+ * plug-in's own state. */
+void ward_fill_state(const struct policy *policy, void *state);
+
+/* Memory that is written at one address and can only be read at another. */
+struct lent {
+    char *write, *read;
+    size_t bytes;
+    bool is_mapped;
+};
+
+/* Zeros. `is_lent` false: ordinary memory, read where it is written. */
+void lent_open(struct lent *lent, size_t bytes, bool is_lent);
+void lent_close(struct lent *lent);
+
+/* Where what is written at `at` can be read. */
+static inline const void *lent_read(const struct lent *lent, const void *at) {
+    return lent->read + ((const char *)at - lent->write);
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* Plug-ins that pass their exercise and break a promise in a run: each ends the run in one sentence
+ * that names it and what it did, with status 1, and nothing on standard output. */
+#include "tests/support/cli.h"
+
+enum { IN_ALL, IN_SCHEDULER, IN_DECODER, IN_CACHE };
+
+struct crime {
+    const char *name, *sentence; /* what follows the plug-in's path */
+    int of;
+};
+
+static const struct crime crimes[] = {
+    {"segv", " crashed with signal SEGV in callback ", IN_ALL},
+    {"fpe", " crashed with signal FPE in callback ", IN_SCHEDULER},
+    {"ill", " crashed with signal ILL in callback ", IN_SCHEDULER},
+    {"bus", " crashed with signal BUS in callback ", IN_SCHEDULER},
+    {"abort", " crashed with signal ABRT in callback ", IN_ALL},
+    {"overflow", " crashed with signal SEGV in callback ", IN_ALL},
+    {"exit", " ended the program in callback ", IN_ALL},
+    {"_exit", " ended the program in callback ", IN_ALL},
+    {"quick_exit", " ended the program in callback ", IN_SCHEDULER},
+    {"rounding", ": it changed how the processor rounds, or its traps, in callback ", IN_ALL},
+    {"flush", ": it changed how the processor rounds, or its traps, in callback ", IN_SCHEDULER},
+    {"traps", ": it changed how the processor rounds, or its traps, in callback ", IN_CACHE},
+    {"free", " crashed with signal ", IN_SCHEDULER},
+    {"close", " was loaded", IN_SCHEDULER},
+    {"hang", " did not return from callback ", IN_CACHE},
+    {"write-request", " crashed with signal SEGV in callback ", IN_SCHEDULER},
+    {"write-request", ": it wrote to the request, which it may only read, in callback ", IN_CACHE},
+    {"write-waiting", " crashed with signal SEGV in callback ", IN_SCHEDULER},
+    {"write-view", ": it wrote to the view, which it may only read, in callback ", IN_SCHEDULER},
+    {"oob-selected", " crashed with signal SEGV in callback ", IN_SCHEDULER},
+    {"oob-chunks", " crashed with signal SEGV in callback ", IN_SCHEDULER},
+    {"oob-idle", " crashed with signal SEGV in callback ", IN_SCHEDULER},
+    {"oob-view", " crashed with signal SEGV in callback ", IN_SCHEDULER},
+    {"oob-state", ": it wrote beyond the 8 bytes of its state in callback ", IN_SCHEDULER},
+    {"count", "scheduler late broke its promise at ", IN_SCHEDULER},
+    {"admitted", "scheduler late broke its promise at ", IN_SCHEDULER},
+    {"twice", "scheduler late broke its promise at ", IN_SCHEDULER},
+    {"slot", "scheduler late broke its promise at ", IN_SCHEDULER},
+    {"chunk", "scheduler late broke its promise at ", IN_SCHEDULER},
+    {"preempt", "scheduler late broke its promise at ", IN_SCHEDULER},
+    {"capacity", ": it changed the batch's capacity or the place of its lists ", IN_SCHEDULER},
+    {"list", ": it changed the batch's capacity or the place of its lists ", IN_SCHEDULER},
+    {"each-ns", "scheduler late starves at ", IN_SCHEDULER},
+    {"starve", "scheduler late starves at ", IN_SCHEDULER},
+    {"write-seen", ": it wrote to confidence, which it may only read, in callback ", IN_DECODER},
+    {"oob-commit", " crashed with signal SEGV in callback ", IN_DECODER},
+    {"none", ": it marks 0 of 4 positions and says another number in callback ", IN_DECODER},
+    {"sum", ": it marks 1 of 4 positions and says another number in callback ", IN_DECODER},
+    {"flag", ": it marks 0 of 4 positions and says another number in callback ", IN_DECODER},
+    {"oob-rows", " crashed with signal SEGV in callback ", IN_CACHE},
+    {"empty", "cache late broke its promise at ", IN_CACHE},
+    {"beyond", "cache late broke its promise at ", IN_CACHE},
+    {"held", "cache late broke its promise at ", IN_CACHE},
+};
+enum { N_CRIMES = sizeof crimes / sizeof crimes[0] };
+
+/* A run that comes to where the plug-in is late; its status and words. */
+static struct output run_late(int kind, const char *crime, const struct child *child) {
+    static const char *const options[] = {NULL, "--scheduler", "--decoder", "--cache"};
+    static const char *const files[] = {NULL, "bad_late", "bad_late_decoder", "bad_late_cache"};
+    setenv("UNMASK_CRIME", crime, 1);
+    return CLI_AS(child, "run", "--roofline", "--system",
+                  kind == IN_CACHE ? "vanilla" : "dllm-serve", options[kind],
+                  suite_plugin(files[kind]), "--requests", kind == IN_SCHEDULER ? "4100" : "3010",
+                  kind == IN_SCHEDULER ? "--arrivals" : "--rate",
+                  kind == IN_SCHEDULER ? "all-at-once" : "1000", "--input-tokens", "32",
+                  "--output-tokens", "4", "--json");
+}
+
+static void check_crime(const struct crime *crime, int kind) {
+    struct output output = run_late(kind, crime->name, &(const struct child){0});
+    ck_assert_msg(output.status == 1, "%s: status %d, %s", crime->name, output.status, output.err);
+    ck_assert_msg(strstr(output.err, crime->sentence) != NULL, "%s: %s", crime->name, output.err);
+    ck_assert_msg(strstr(output.err, "late") != NULL, "%s: %s", crime->name, output.err);
+    ck_assert_msg(output.out[0] == '\0' || strcmp(crime->name, "close") == 0, "%s: %s", crime->name,
+                  output.out);
+    output_free(&output);
+}
+
+TEST(a_late_crime_ends_the_run_in_one_sentence) {
+    for (int i = 0; i < N_CRIMES; i++) {
+        for (int kind = IN_SCHEDULER; kind <= IN_CACHE; kind++) {
+            if (crimes[i].of == kind || crimes[i].of == IN_ALL) {
+                check_crime(&crimes[i], kind);
+            }
+        }
+    }
+}
+
+TEST(what_a_plug_in_prints_is_not_in_the_output) {
+    for (int kind = IN_SCHEDULER; kind <= IN_CACHE; kind++) {
+        struct output quiet = run_late(kind, "nothing", &(const struct child){0});
+        struct output loud = run_late(kind, "print", &(const struct child){0});
+        ck_assert_msg(quiet.status == 0 && loud.status == 0, "%s", loud.err);
+        ck_assert_str_eq(quiet.out, loud.out);
+        ck_assert_ptr_nonnull(strstr(loud.err, "a plug-in's own words"));
+        output_free(&quiet);
+        output_free(&loud);
+    }
+}
+
+TEST(an_interrupt_ends_a_callback_that_hangs) {
+    struct output output =
+        run_late(IN_CACHE, "hang", &(const struct child){.interrupt_after = 2000000});
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_msg(strstr(output.err, " was interrupted in callback plan (call ") != NULL, "%s",
+                  output.err);
+    output_free(&output);
+}
+
+TEST(a_crash_leaves_what_was_recorded) {
+    const char *db = scratch_path("crash.db");
+    free(PRINTS("run", "--requests", "20", "--db", db, "--levels", "steps"));
+    setenv("UNMASK_CRIME", "segv", 1);
+    struct output output = CLI("run", "--scheduler", suite_plugin("bad_late"), "--arrivals",
+                               "all-at-once", "--requests", "4100", "--db", db);
+    ck_assert_int_eq(output.status, 1);
+    output_free(&output);
+    free(PRINTS("replay", "--db", db, "--run", "1"));
+}
+
+SUITE("plug-in runs")
