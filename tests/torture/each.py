@@ -79,7 +79,7 @@ COMMANDS = {
     "replay": ["replay", "--db", "r.db", "--run", "1"],
     "replay, live": ["replay", "--db", "r.db", "--run", "2", "--backend", "cpu"],
     "figure": ["figure", "figure.ini", "--out", "."],
-    "fit": ["fit", "decode", "--from", "l.db", "--judge", "l.db", "--out", "decode.ini"],
+    "fit": ["fit"],
     "server": ["server", "--measured", "server.csv", "--json"],
     "generate": ["generate", "--backend", "cpu", "--model", "llada-tiny", "--ids", "1,2,3",
                  "--output-tokens", "16"],
@@ -148,8 +148,9 @@ def main():
             shutil.copytree(base, folder)
             whole = Run(args, folder)
         if whole.status != 0 or whole.complaints():
-            print(f"{name}: not even without a fault: {whole.err}")
-            return 1
+            print(f"{name}: not even without a fault: status {whole.status} {whole.err}", flush=True)
+            total["broken"] += 1
+            continue
         is_measured = "calibrate" in args or "cpu" in args and "generate" not in args
         for kind in asked.kinds.split(","):
             faults = [f"{kind}:{n}:{how}" for how in SOME.get(kind, ["once"])

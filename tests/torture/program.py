@@ -41,9 +41,10 @@ class Run:
             self.out, self.err = out.read(), err.read().decode(errors="replace")
         lines = open(log).read().split("\n") if os.path.exists(log) else []
         self.fired = [line[6:] for line in lines if line.startswith("fired ")]
-        counts = [line for line in lines if line.startswith("chances ")]
-        self.chances = {k: int(v) for k, v in
-                        (word.split("=") for word in counts[-1].split()[1:])} if counts else {}
+        self.chances = {}  # of the program or of a child of it, whichever had more
+        for line in lines:
+            for kind, count in (word.split("=") for word in line.split()[1:] if "=" in word):
+                self.chances[kind] = max(self.chances.get(kind, 0), int(count))
         if os.path.exists(log):
             os.unlink(log)
 
