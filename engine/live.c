@@ -304,8 +304,8 @@ struct hits {
 };
 
 /* hits NULL: nobody asks, and nothing waits. */
-static int turn_by_turn(struct live *live, const struct planned_step *planned,
-                        const uint32_t *commits, struct hits *hits, struct err *err) {
+static int one_by_one(struct live *live, const struct planned_step *planned,
+                      const uint32_t *commits, struct hits *hits, struct err *err) {
     struct forward *forward = live->engine->forward;
     const struct graph *graph = &live->engine->system->graph;
     int status = plan_step(live, planned, commits, err);
@@ -314,14 +314,14 @@ static int turn_by_turn(struct live *live, const struct planned_step *planned,
     }
     status = status == 0 ? forward_begin(forward, &live->step, err) : status;
     if (status == 0 && hits == NULL) {
-        return forward_finish_turns(forward, err);
+        return forward_finish_instances(forward, err);
     }
-    while (status == 0 && forward_turn(forward) != NULL) {
-        const struct turn turn = *forward_turn(forward);
+    while (status == 0 && forward_instance(forward) != NULL) {
+        const struct op_instance instance = *forward_instance(forward);
         status = forward_next(forward, err);
-        if (status == 0 && op_launch_of(&graph->ops[turn.op])->facts & OP_CHOOSES_EXPERTS) {
+        if (status == 0 && op_launch_of(&graph->ops[instance.op])->facts & OP_CHOOSES_EXPERTS) {
             uint32_t hit = 0;
-            status = forward_experts_hit(forward, &turn, &hit, err);
+            status = forward_experts_hit(forward, &instance, &hit, err);
             hits->sum += hit;
             hits->n_choices++;
         }
@@ -331,15 +331,15 @@ static int turn_by_turn(struct live *live, const struct planned_step *planned,
 
 int live_operators(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                    double *ns, struct err *err) {
-    int status = turn_by_turn(live, planned, commits, NULL, err);
-    status = status == 0 ? forward_turn_times(live->engine->forward, ns, err) : status;
+    int status = one_by_one(live, planned, commits, NULL, err);
+    status = status == 0 ? forward_instance_times(live->engine->forward, ns, err) : status;
     return status == 0 && commits != NULL ? outcome_read(&live->outcome, true, err) : status;
 }
 
 int live_experts(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                  double *hit, struct err *err) {
     struct hits hits = {0};
-    int status = turn_by_turn(live, planned, commits, &hits, err);
+    int status = one_by_one(live, planned, commits, &hits, err);
     *hit = hits.n_choices > 0 ? hits.sum / hits.n_choices : 0;
     return status == 0 && commits != NULL ? outcome_read(&live->outcome, true, err) : status;
 }

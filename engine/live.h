@@ -70,8 +70,8 @@ int live_execute(struct live *live, const struct planned_step *planned, uint32_t
 int live_operators(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                    double *ns, struct err *err);
 
-/* The same step turn by turn, for how many different experts its tokens go to, the mean over its
- * mixture layers; 0 where it has none. */
+/* The same step one operator instance after another, for how many different experts its tokens go
+ * to, the mean over its mixture layers; 0 where it has none. */
 int live_experts(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                  double *hit, struct err *err);
 

@@ -18,8 +18,8 @@ import tempfile
 
 # What a batch is on its way. Of a tree that has other names for these, those that it has count.
 FORMS = ("submission planned_step members part_arrays rest session_rest step step_part decision "
-         "eviction step_result packed filling turn launch issue").split()
-START, LAUNCH = ("engine/live.c", "submit"), ("engine/op/issue.c", "issue_turn")
+         "eviction step_result packed filling instance launch issue").split()
+START, LAUNCH = ("engine/live.c", "submit"), ("engine/op/issue.c", "issue_instance")
 DEFINITION = re.compile(r"^(static )?(?:inline )?[a-z][\w ]*?[ *]+(\w+)\(([^{};]*?)\) \{$", re.M)
 
 

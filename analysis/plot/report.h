@@ -8,8 +8,8 @@
 
 #include "analysis/store.h"
 
-/* Replaces the file at `path` once the page is whole. Damaged runs are left out, which the page says;
- * then ERR_WORLD, too. */
+/* Replaces the file at `path` once the page is whole. Damaged runs are left out, which the page
+ * says; then ERR_WORLD, too. */
 int report_write(struct store *store, const char *path, struct err *err);
 
 #endif

@@ -468,12 +468,12 @@ static int warm_up(struct stage *stage, struct calibration_steps *steps, struct 
     return status;
 }
 
-/* Turn by turn, and what each operator took. */
+/* One operator instance after another, and what each operator took. */
 static int time_operators(const struct stage *stage, double ns[GRAPH_MAX_OPS], struct err *err) {
     const struct step_result result = {.n_committed = stage->n_committed};
     if (forward_begin(stage->forward, &stage->step, err) != 0 ||
-        forward_finish_turns(stage->forward, err) != 0 ||
-        forward_turn_times(stage->forward, ns, err) != 0) {
+        forward_finish_instances(stage->forward, err) != 0 ||
+        forward_instance_times(stage->forward, ns, err) != 0) {
         return err_status(err);
     }
     return forward_result(stage->forward, &result, err);

@@ -39,11 +39,11 @@ static int issue(const struct forward *forward, const struct task *task) {
     const int64_t end = align_up(task->bytes, PLACEMENT_ALIGN_BYTES);
     const struct program program = {.graph = task->graph, .evict_op = task->graph->n_ops};
     const struct placement placement = {.offset_bytes = {0, end}, .bytes = {end, end}};
-    const struct turn turn = {.n_rows = task->bytes / ROW_BYTES};
+    const struct op_instance instance = {.n_rows = task->bytes / ROW_BYTES};
     struct issue issue = forward->issue;
     issue.program = &program;
     issue.placement = &placement;
-    return issue_turn(&issue, &turn);
+    return issue_instance(&issue, &instance);
 }
 
 static struct rank_task *mine(const struct forward *forward, const struct task *task) {

@@ -139,7 +139,7 @@ static int upload_candidates(const struct measure *m) {
 
 /* The instance of an operator in the layer that a copy takes: of those that have its weight, in
  * turn. */
-static struct turn turn_of(const struct measure *m, uint32_t op, int copy) {
+static struct op_instance instance_of(const struct measure *m, uint32_t op, int copy) {
     const struct op *o = &graph_of(m)->ops[op];
     const uint32_t first_mixture = model_first_mixture(m->model);
     const bool is_mixture = o->experts > 0 || o->weight >= WEIGHT_ROUTER;
@@ -147,10 +147,10 @@ static struct turn turn_of(const struct measure *m, uint32_t op, int copy) {
     const uint32_t first = is_mixture ? first_mixture : 0;
     const uint32_t end = is_dense ? first_mixture : m->model->layers;
     ASSERT(end > first);
-    struct turn turn = {.op = op};
-    program_settle(m->issue.program, &m->placement, &m->trial.shape, &turn);
-    turn.layer = first + (uint32_t)copy % (end - first);
-    return turn;
+    struct op_instance instance = {.op = op};
+    program_settle(m->issue.program, &m->placement, &m->trial.shape, &instance);
+    instance.layer = first + (uint32_t)copy % (end - first);
+    return instance;
 }
 
 /* Packs and uploads what the point's launches read. */
@@ -165,8 +165,8 @@ static int prepare(struct measure *m, const struct calibration_point *point, boo
         status = upload_candidates(m);
     }
     if (status == DEVICE_OK && first_of(m) < point->first_op) {
-        const struct turn turn = turn_of(m, first_of(m), 0);
-        status = issue_turn(&m->issue, &turn);
+        const struct op_instance instance = instance_of(m, first_of(m), 0);
+        status = issue_instance(&m->issue, &instance);
     }
     if (status != DEVICE_OK) {
         return check(m, status, err);
@@ -187,8 +187,8 @@ static int launch_copy(struct measure *m, int copy) {
         m->placement.offset_bytes[m->cold] = m->room.pool - m->room.workspace;
     }
     for (uint32_t i = 0; i < point->n_ops; i++) {
-        const struct turn turn = turn_of(m, point->first_op + i, copy);
-        int status = issue_turn(&m->issue, &turn);
+        const struct op_instance instance = instance_of(m, point->first_op + i, copy);
+        int status = issue_instance(&m->issue, &instance);
         if (status != DEVICE_OK) {
             return status;
         }

@@ -4,7 +4,7 @@ static int launch_add(const struct launch *l) {
     const struct call_add call = {.a = rows_at(l, l->op->in[0]),
                                   .b = rows_at(l, l->op->in[1]),
                                   .y = rows_at(l, l->op->out[0]),
-                                  .n = l->turn->n_rows * row_elements(l, l->op->out[0]),
+                                  .n = l->instance->n_rows * row_elements(l, l->op->out[0]),
                                   .dtype = l->dtype};
     return l->table->add(l->device, &call);
 }

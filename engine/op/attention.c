@@ -4,7 +4,7 @@
 
 #include "engine/op/launch.h"
 
-/* Keys and values that were projected apart, of all rows, whatever the turn's. */
+/* Keys and values that were projected apart, of all rows, whatever the instance's. */
 static struct qkv split_keys(const struct launch *l, int tensor) {
     return split_at(l, tensor, tensor_at(l->issue, tensor), 0);
 }
@@ -30,8 +30,8 @@ static int launch_full_attention(const struct launch *l) {
         .n_kv_heads = (int32_t)l->model->kv_heads,
         .head_size = (int32_t)l->model->head_dim,
         .max_tokens = n->max_full_tokens,
-        .first_query = apart ? (int32_t)l->turn->first_row : 0,
-        .n_queries = apart ? (int32_t)l->turn->n_rows : 0,
+        .first_query = apart ? (int32_t)l->instance->first_row : 0,
+        .n_queries = apart ? (int32_t)l->instance->n_rows : 0,
         .dtype = l->dtype,
     };
     return call.n_requests > 0 ? l->table->dense_attention(l->device, &call) : DEVICE_OK;

@@ -3,7 +3,7 @@
 /* The candidates of the same rows become those of the logits with credit. */
 static int launch_credit(const struct launch *l) {
     const struct candidates at = issue_candidates(l->issue, l->op->in[1]);
-    const int64_t first = l->turn->first_row;
+    const int64_t first = l->instance->first_row;
     const struct decode_credit *credit = &counts(l)->credit;
     const struct call_credit call = {
         .logits = rows_at(l, l->op->in[0]),
@@ -13,7 +13,7 @@ static int launch_credit(const struct launch *l) {
         .lists = narrow(l, PACKED_ROW_PLACES) + first,
         .position = wide(l, PACKED_TARGETS) + first,
         .canvas = l->issue->room->canvases,
-        .n_rows = (int32_t)l->turn->n_rows,
+        .n_rows = (int32_t)l->instance->n_rows,
         .n_vocab = (int32_t)l->model->vocab,
         .n_slots = (int32_t)l->packed->limits.credit_slots,
         .mask_token = (int32_t)l->model->mask_token,

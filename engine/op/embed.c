@@ -9,7 +9,7 @@ static int launch_embed(const struct launch *l) {
                                                 .ids = l->issue->room->canvases,
                                                 .at = wide(l, PACKED_AT),
                                                 .y = output(l, 0),
-                                                .n_tokens = (int32_t)l->turn->n_rows,
+                                                .n_tokens = (int32_t)l->instance->n_rows,
                                                 .n_channels = (int32_t)l->model->hidden,
                                                 .n_vocab = (int32_t)model_whole_vocab(l->model),
                                                 .dtype = l->dtype});

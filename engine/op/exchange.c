@@ -10,19 +10,19 @@ static int launch_all_reduce(const struct launch *l) {
     enum { VECTOR = 8 };
     const bool is_single = l->graph->tensors[l->op->out[0]].single;
     const int64_t width = l->graph->tensors[l->op->out[0]].bytes.per / F32_BYTES;
-    const struct call_all_reduce call = {.x = is_single ? input(l, 0) : rows_at(l, l->op->in[0]),
-                                         .y = is_single ? output(l, 0) : rows_at(l, l->op->out[0]),
-                                         .n = is_single ? align_up(l->turn->n_rows * width, VECTOR)
-                                                        : l->turn->n_rows *
-                                                              row_elements(l, l->op->out[0]),
-                                         .dtype = is_single ? KERNEL_F32 : l->dtype};
+    const struct call_all_reduce call = {
+        .x = is_single ? input(l, 0) : rows_at(l, l->op->in[0]),
+        .y = is_single ? output(l, 0) : rows_at(l, l->op->out[0]),
+        .n = is_single ? align_up(l->instance->n_rows * width, VECTOR)
+                       : l->instance->n_rows * row_elements(l, l->op->out[0]),
+        .dtype = is_single ? KERNEL_F32 : l->dtype};
     return l->table->all_reduce(l->device, &call);
 }
 
 static int launch_all_gather(const struct launch *l) {
     const struct call_all_gather call = {.x = input(l, 0),
                                          .y = output(l, 0),
-                                         .bytes = l->turn->n_rows *
+                                         .bytes = l->instance->n_rows *
                                                   l->graph->tensors[l->op->in[0]].bytes.per};
     return l->table->all_gather(l->device, &call);
 }
@@ -35,7 +35,7 @@ static int launch_combine(const struct launch *l) {
                                       .margin = to.margin,
                                       .entropy = to.entropy,
                                       .n_ranks = (int32_t)model_ranks(l->model),
-                                      .n_rows = (int32_t)l->turn->n_rows,
+                                      .n_rows = (int32_t)l->instance->n_rows,
                                       .n_vocab = (int32_t)l->model->vocab};
     return l->table->combine(l->device, &call);
 }

@@ -36,7 +36,7 @@ static int launch_evict(const struct launch *l) {
         .to_stride = {width, hidden},
         .width = {(int32_t)width, (int32_t)hidden},
         .n_arrays = 2,
-        .max_rows = (int32_t)l->turn->n_rows,
+        .max_rows = (int32_t)l->instance->n_rows,
         .dtype = l->dtype,
     };
     return l->table->compact(l->device, &call);

@@ -12,12 +12,12 @@ static float *from_row(float *values, int64_t row) {
 static int launch_sample(const struct launch *l) {
     const struct candidates to = issue_candidates(l->issue, l->op->out[0]);
     const struct call_sample call = {.logits = rows_at(l, l->op->in[0]),
-                                     .token = to.token + l->turn->first_row,
-                                     .confidence = to.confidence + l->turn->first_row,
-                                     .margin = from_row(to.margin, l->turn->first_row),
-                                     .entropy = from_row(to.entropy, l->turn->first_row),
-                                     .logit = from_row(to.logit, l->turn->first_row),
-                                     .n_rows = (int32_t)l->turn->n_rows,
+                                     .token = to.token + l->instance->first_row,
+                                     .confidence = to.confidence + l->instance->first_row,
+                                     .margin = from_row(to.margin, l->instance->first_row),
+                                     .entropy = from_row(to.entropy, l->instance->first_row),
+                                     .logit = from_row(to.logit, l->instance->first_row),
+                                     .n_rows = (int32_t)l->instance->n_rows,
                                      .n_vocab = (int32_t)l->model->vocab,
                                      .dtype = l->dtype};
     return l->table->sample(l->device, &call);
@@ -34,7 +34,7 @@ static int launch_head(const struct launch *l) {
                                    .entropy = to.entropy,
                                    .logit = to.logit,
                                    .scratch = output(l, 1),
-                                   .n_rows = (int32_t)l->turn->n_rows,
+                                   .n_rows = (int32_t)l->instance->n_rows,
                                    .n_channels = (int32_t)l->model->hidden,
                                    .n_vocab = (int32_t)l->model->vocab,
                                    .rounded = l->dtype == KERNEL_BF16,

@@ -2,16 +2,16 @@
 
 #include "sim/base/num.h"
 
-struct launch launch_of(struct issue *issue, const struct turn *turn) {
+struct launch launch_of(struct issue *issue, const struct op_instance *instance) {
     const struct graph *graph = issue->program->graph;
-    const bool is_rest = turn->op >= issue->program->evict_op;
+    const bool is_rest = instance->op >= issue->program->evict_op;
     return (struct launch){
         .issue = issue,
         .packed = is_rest ? issue->rest : issue->packed,
         .arrays = issue->room->arrays + (is_rest ? issue->packed->max_bytes : 0),
-        .turn = turn,
-        .cache_layer = issue->has_one_layer ? 0 : turn->layer,
-        .op = &graph->ops[turn->op],
+        .instance = instance,
+        .cache_layer = issue->has_one_layer ? 0 : instance->layer,
+        .op = &graph->ops[instance->op],
         .graph = graph,
         .model = graph->model,
         .table = issue->device->table,
@@ -20,9 +20,9 @@ struct launch launch_of(struct issue *issue, const struct turn *turn) {
     };
 }
 
-int issue_turn(struct issue *issue, const struct turn *turn) {
-    const struct launch l = launch_of(issue, turn);
-    return turn->n_rows > 0 ? op_launch_of(l.op)->launch(&l) : DEVICE_OK;
+int issue_instance(struct issue *issue, const struct op_instance *instance) {
+    const struct launch l = launch_of(issue, instance);
+    return instance->n_rows > 0 ? op_launch_of(l.op)->launch(&l) : DEVICE_OK;
 }
 
 struct candidates issue_candidates(struct issue *issue, int tensor) {

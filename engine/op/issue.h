@@ -35,7 +35,7 @@ struct launch {
     struct issue *issue;
     const struct packed *packed;
     unsigned char *arrays;
-    const struct turn *turn;
+    const struct op_instance *instance;
     uint32_t cache_layer; /* whose rows of the pool are meant */
     const struct op *op;
     const struct graph *graph;
@@ -45,9 +45,9 @@ struct launch {
     enum kernel_dtype dtype;
 };
 
-/* One instance, `turn` borrowed; launches it, unless it has no rows. */
-struct launch launch_of(struct issue *issue, const struct turn *turn);
-int issue_turn(struct issue *issue, const struct turn *turn);
+/* One instance, `instance` borrowed; launches it, unless it has no rows. */
+struct launch launch_of(struct issue *issue, const struct op_instance *instance);
+int issue_instance(struct issue *issue, const struct op_instance *instance);
 
 /* Where a step's candidates lie: tokens [R], confidences [R] and, where the graph makes statistics,
  * margins [R] and entropies [R]; behind them logits [R], where they are those of one rank's part of

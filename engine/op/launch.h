@@ -20,12 +20,12 @@ static inline int64_t row_elements(const struct launch *l, int tensor) {
 
 /* The instance's first row of a tensor; where it holds a chunk, the chunk's first. */
 static inline unsigned char *rows_at(const struct launch *l, int tensor) {
-    int64_t first = l->graph->tensors[tensor].loop >= 0 ? 0 : l->turn->first_row;
+    int64_t first = l->graph->tensors[tensor].loop >= 0 ? 0 : l->instance->first_row;
     return tensor_at(l->issue, tensor) + first * row_elements(l, tensor) * l->graph->element_bytes;
 }
 
 static inline const void *weight(const struct launch *l, enum weight_slot slot) {
-    return weights_at(l->issue->weights, slot, l->turn->layer);
+    return weights_at(l->issue->weights, slot, l->instance->layer);
 }
 
 static inline const void *op_weight(const struct launch *l) {

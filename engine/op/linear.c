@@ -9,7 +9,7 @@ static struct call_linear call_of(const struct launch *l) {
         .y = rows_at(l, l->op->out[0]),
         .x_stride = row_elements(l, l->op->in[0]),
         .y_stride = row_elements(l, l->op->out[0]),
-        .n_tokens = (int32_t)l->turn->n_rows,
+        .n_tokens = (int32_t)l->instance->n_rows,
         .n_outputs = (int32_t)l->op->n,
         .n_inputs = (int32_t)l->op->k,
         .outputs_before = (int32_t)l->op->weight_rows_before,

@@ -11,7 +11,7 @@ static int launch_norm(const struct launch *l) {
         .residual = adds ? rows_at(l, l->op->in[0]) : NULL,
         .rows = picks ? narrow(l, PACKED_ROWS) : NULL,
         .y = rows_at(l, l->op->out[adds ? 1 : 0]),
-        .n_rows = (int32_t)l->turn->n_rows,
+        .n_rows = (int32_t)l->instance->n_rows,
         .n_channels = (int32_t)l->model->hidden,
         .epsilon = l->issue->weights->constants.norm_epsilon,
         .dtype = l->dtype,

@@ -6,7 +6,7 @@ static int launch_softmax(const struct launch *l) {
     const struct call_softmax call = {
         .logits = rows_at(l, l->op->in[0]),
         .y = rows_at(l, l->op->out[0]),
-        .n_rows = (int32_t)l->turn->n_rows,
+        .n_rows = (int32_t)l->instance->n_rows,
         .n_vocab = (int32_t)l->model->vocab,
         .dtype = l->dtype,
     };
@@ -20,7 +20,7 @@ static int launch_keep_expected(const struct launch *l) {
         .places = narrow(l, PACKED_ROW_PLACES),
         .step = narrow(l, PACKED_STEP),
         .kept = l->issue->room->expected,
-        .n_rows = (int32_t)l->turn->n_rows,
+        .n_rows = (int32_t)l->instance->n_rows,
         .n_channels = (int32_t)l->model->hidden,
         .weight_init = smoothing->weight_init,
         .weight_growth = smoothing->weight_growth,

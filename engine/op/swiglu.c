@@ -5,7 +5,7 @@ static int launch_swiglu(const struct launch *l) {
         .gate_up = rows_at(l, l->op->in[0]),
         .y = rows_at(l, l->op->out[0]),
         .y_stride = row_elements(l, l->op->out[0]),
-        .n_tokens = (int32_t)l->turn->n_rows,
+        .n_tokens = (int32_t)l->instance->n_rows,
         .n_hidden = (int32_t)row_elements(l, l->op->in[0]) / 2,
         .dtype = l->dtype,
     };

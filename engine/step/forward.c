@@ -326,7 +326,7 @@ void forward_close(struct forward *forward) {
     packed_close(&forward->packed);
     packed_close(&forward->rest);
     free(forward->importance);
-    turn_times_close(&forward->times, forward->device);
+    instance_times_close(&forward->times, forward->device);
     free(forward->n_committed);
     free(forward);
 }

@@ -95,21 +95,21 @@ int forward_result(struct forward *forward, const struct step_result *result, st
  * and no other rank has some of them. */
 int forward_logits(struct forward *forward, float *logits, struct err *err);
 
-/* The same step one turn at a time, for measuring and checking operators: begin, then next until
- * `turn` is NULL, which waits for nothing but an eviction, and until which the step is read;
- * finish_turns is next as often as there are any. Then the device time of each operator of the
- * graph over all its turns, from the end of the turn before to its own: ns[n_ops]. Of several ranks
- * it is the slowest one's; what sums and gatherings take is the time of the rank that came to them
- * last. */
+/* The same step one instance at a time, for measuring and checking operators: begin, then next
+ * until `instance` is NULL, which waits for nothing but an eviction, and until which the step is
+ * read; finish_instances is next as often as there are any. Then the device time of each operator
+ * of the graph over all its instances, from the end of the instance before to its own: ns[n_ops].
+ * Of several ranks it is the slowest one's; what sums and gatherings take is the time of the rank
+ * that came to them last. */
 int forward_begin(struct forward *forward, const struct step *step, struct err *err);
-const struct turn *forward_turn(const struct forward *forward);
+const struct op_instance *forward_instance(const struct forward *forward);
 int forward_next(struct forward *forward, struct err *err);
-int forward_finish_turns(struct forward *forward, struct err *err);
-int forward_turn_times(struct forward *forward, double *ns, struct err *err);
+int forward_finish_instances(struct forward *forward, struct err *err);
+int forward_instance_times(struct forward *forward, double *ns, struct err *err);
 
-/* How many different experts a turn's tokens went to, where its operator chooses experts
- * (OP_MOE_CHOOSE) and no turn was issued after it; waits for it. */
-int forward_experts_hit(struct forward *forward, const struct turn *turn, uint32_t *out,
+/* How many different experts a instance's tokens went to, where its operator chooses experts
+ * (OP_MOE_CHOOSE) and no instance was issued after it; waits for it. */
+int forward_experts_hit(struct forward *forward, const struct op_instance *instance, uint32_t *out,
                         struct err *err);
 
 /* Addresses of the workspace and the pool (the same where they are shared), and the bytes that

@@ -7,8 +7,8 @@
 #include "engine/op/issue.h"
 #include "engine/step/captures.h"
 #include "engine/step/forward.h"
+#include "engine/step/instance_times.h"
 #include "engine/step/packed.h"
-#include "engine/step/turn_times.h"
 #include "sim/model/ranks.h"
 
 struct forward {
@@ -30,10 +30,11 @@ struct forward {
     struct step_shape shape; /* its sums; the spans stay with the caller */
     struct step_key key;
     struct issue issue;
-    struct turn turn; /* what comes next, while it is taken turn by turn */
+    struct op_instance
+        instance; /* what comes next, while it is taken one operator instance after another */
     bool is_stepping;
-    struct turn_times times;     /* of its turns so far */
-    double op_ns[GRAPH_MAX_OPS]; /* of the step whose turns were timed last, on this rank */
+    struct instance_times times; /* of its instances so far */
+    double op_ns[GRAPH_MAX_OPS]; /* of the step whose instances were timed last, on this rank */
 };
 
 /* By this forward pass and by those that it leads. */
@@ -60,7 +61,7 @@ int forward_download(const struct forward *forward, void *to, const void *from, 
 int forward_device_err(const struct forward *forward, int status, const char *what,
                        struct err *err);
 
-/* Issues one turn. */
-int forward_issue(struct forward *forward, const struct turn *turn, struct err *err);
+/* Issues one instance. */
+int forward_issue(struct forward *forward, const struct op_instance *instance, struct err *err);
 
 #endif

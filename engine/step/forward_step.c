@@ -16,22 +16,22 @@ static int record_event(const struct forward *forward, enum room_event which) {
 /* The host memory for the next upload, once the last upload out of it is done; then its bytes on
  * their way to the device. */
 static int upload_begin(struct forward *forward, unsigned char **out, struct err *err) {
-    uint64_t turn = forward->n_uploads % ROOM_UPLOADS;
+    uint64_t next = forward->n_uploads % ROOM_UPLOADS;
     int status = DEVICE_OK;
-    *out = forward->room.uploads[turn];
+    *out = forward->room.uploads[next];
     if (forward->n_uploads >= ROOM_UPLOADS) {
-        status = forward->device->table->event_wait(forward->device->device,
-                                                    forward->room.events[EVENT_UPLOADED + turn]);
+        status = forward->device->table->event_wait(
+            forward->device->device, forward->room.events[EVENT_UPLOADED + next]);
     }
     return forward_device_err(forward, status, "waiting for an upload", err);
 }
 
 static int upload_end(struct forward *forward, unsigned char *to, int64_t bytes, struct err *err) {
-    uint64_t turn = forward->n_uploads % ROOM_UPLOADS;
+    uint64_t next = forward->n_uploads % ROOM_UPLOADS;
     int status = forward->device->table->upload(forward->device->device, to,
-                                                forward->room.uploads[turn], bytes);
+                                                forward->room.uploads[next], bytes);
     if (status == DEVICE_OK) {
-        status = record_event(forward, (enum room_event)(EVENT_UPLOADED + turn));
+        status = record_event(forward, (enum room_event)(EVENT_UPLOADED + next));
     }
     forward->n_uploads++;
     return forward_device_err(forward, status, "uploading a step", err);
@@ -108,7 +108,7 @@ static int keep(struct forward *forward, const void *arguments, struct err *err)
         status = upload_arrays(forward, &forward->rest, rest, err);
         forward->shape = *rest->shape;
         forward->shape.spans = NULL;
-        program_settle(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+        program_settle(&forward->program, &forward->placement, &forward->shape, &forward->instance);
     }
     return status;
 }
@@ -121,13 +121,13 @@ int forward_evict(struct forward *forward, struct err *err) {
     return status == 0 ? forward_on_all_ranks(forward, keep, &rest, err) : status;
 }
 
-int forward_issue(struct forward *forward, const struct turn *turn, struct err *err) {
-    int status = issue_turn(&forward->issue, turn);
+int forward_issue(struct forward *forward, const struct op_instance *instance, struct err *err) {
+    int status = issue_instance(&forward->issue, instance);
     if (status == DEVICE_OK) {
         return 0;
     }
     char doing[64];
-    snprintf(doing, sizeof doing, "running '%s'", forward->program.graph->ops[turn->op].name);
+    snprintf(doing, sizeof doing, "running '%s'", forward->program.graph->ops[instance->op].name);
     return forward_device_err(forward, status, doing, err);
 }
 
@@ -135,16 +135,16 @@ int forward_issue(struct forward *forward, const struct turn *turn, struct err *
 static int issue_to(struct forward *forward, uint32_t end, struct err *err) {
     int status = 0;
     bool is_last = false;
-    while (status == 0 && !is_last && forward->turn.op != end) {
-        status = forward_issue(forward, &forward->turn, err);
-        is_last =
-            !program_next(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    while (status == 0 && !is_last && forward->instance.op != end) {
+        status = forward_issue(forward, &forward->instance, err);
+        is_last = !program_next(&forward->program, &forward->placement, &forward->shape,
+                                &forward->instance);
     }
     return status;
 }
 
 static int issue_all(struct forward *forward, struct err *err) {
-    program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    program_start(&forward->program, &forward->placement, &forward->shape, &forward->instance);
     return issue_to(forward, forward->program.graph->n_ops, err);
 }
 
@@ -222,7 +222,7 @@ static int issue_steps(struct forward *forward, uint32_t n, struct err *err) {
 /* A step that evicts, up to where the host has a word; it is never captured. */
 static int issue_before(struct forward *forward, struct err *err) {
     int status = forward_begin_step(forward, err);
-    program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    program_start(&forward->program, &forward->placement, &forward->shape, &forward->instance);
     return status == 0 ? issue_to(forward, forward->program.evict_op, err) : status;
 }
 

@@ -24,55 +24,55 @@ int program_make(struct program *program, const struct graph *graph, struct err 
     return 0;
 }
 
-/* Complete a turn whose operator, repetition and first row are set. */
+/* Complete a instance whose operator, repetition and first row are set. */
 void program_settle(const struct program *program, const struct placement *placement,
-                    const struct step_shape *shape, struct turn *turn) {
+                    const struct step_shape *shape, struct op_instance *instance) {
     const struct graph *graph = program->graph;
-    const struct op *op = &graph->ops[turn->op];
-    turn->layer = program->op_layer[turn->op] + turn->repetition;
-    turn->n_rows = shape->sym[op->rows] - turn->first_row;
+    const struct op *op = &graph->ops[instance->op];
+    instance->layer = program->op_layer[instance->op] + instance->repetition;
+    instance->n_rows = shape->sym[op->rows] - instance->first_row;
     if (op->loop >= 0) {
         int64_t chunk = loop_chunk_rows(graph, op->loop, shape, placement->chunks);
-        turn->n_rows = turn->n_rows < chunk ? turn->n_rows : chunk;
+        instance->n_rows = instance->n_rows < chunk ? instance->n_rows : chunk;
     }
 }
 
 void program_start(const struct program *program, const struct placement *placement,
-                   const struct step_shape *shape, struct turn *turn) {
-    *turn = (struct turn){0};
-    program_settle(program, placement, shape, turn);
+                   const struct step_shape *shape, struct op_instance *instance) {
+    *instance = (struct op_instance){0};
+    program_settle(program, placement, shape, instance);
 }
 
 bool program_next(const struct program *program, const struct placement *placement,
-                  const struct step_shape *shape, struct turn *turn) {
+                  const struct step_shape *shape, struct op_instance *instance) {
     const struct graph *graph = program->graph;
-    uint32_t op = turn->op, segment = graph->ops[op].segment;
+    uint32_t op = instance->op, segment = graph->ops[op].segment;
     int loop = graph->ops[op].loop;
     if (loop >= 0 && (int)op < graph->loops[loop].last_op) {
-        turn->op = op + 1; /* the same chunk's next operator */
-        program_settle(program, placement, shape, turn);
+        instance->op = op + 1; /* the same chunk's next operator */
+        program_settle(program, placement, shape, instance);
         return true;
     }
-    int64_t done = turn->first_row + turn->n_rows;
+    int64_t done = instance->first_row + instance->n_rows;
     if (loop >= 0 && done < shape->sym[graph->loops[loop].rows]) {
-        turn->op = (uint32_t)graph->loops[loop].first_op;
-        turn->first_row = done;
-        program_settle(program, placement, shape, turn);
+        instance->op = (uint32_t)graph->loops[loop].first_op;
+        instance->first_row = done;
+        program_settle(program, placement, shape, instance);
         return true;
     }
-    turn->first_row = 0;
-    turn->op = op + 1;
-    if (turn->op == program->first_op[segment + 1]) {
-        turn->repetition++;
-        if (turn->repetition < graph->segments[segment].repeat) {
-            turn->op = program->first_op[segment];
+    instance->first_row = 0;
+    instance->op = op + 1;
+    if (instance->op == program->first_op[segment + 1]) {
+        instance->repetition++;
+        if (instance->repetition < graph->segments[segment].repeat) {
+            instance->op = program->first_op[segment];
         } else {
-            turn->repetition = 0;
+            instance->repetition = 0;
         }
     }
-    if (turn->op == graph->n_ops) {
+    if (instance->op == graph->n_ops) {
         return false;
     }
-    program_settle(program, placement, shape, turn);
+    program_settle(program, placement, shape, instance);
     return true;
 }

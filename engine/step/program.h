@@ -23,20 +23,20 @@ struct program {
 int program_make(struct program *program, const struct graph *graph, struct err *err);
 
 /* One execution of one operator, over rows [first_row, first_row + n_rows). */
-struct turn {
+struct op_instance {
     uint32_t op, layer;
     uint32_t repetition; /* of its segment */
     int64_t first_row, n_rows;
 };
 
-/* The first turn of a step, and the one after `turn`; false when that was the last. */
+/* The first instance of a step, and the one after `instance`; false when that was the last. */
 void program_start(const struct program *program, const struct placement *placement,
-                   const struct step_shape *shape, struct turn *turn);
-/* The rows of a turn anew, after the shape has changed. */
+                   const struct step_shape *shape, struct op_instance *instance);
+/* The rows of a instance anew, after the shape has changed. */
 void program_settle(const struct program *program, const struct placement *placement,
-                    const struct step_shape *shape, struct turn *turn);
+                    const struct step_shape *shape, struct op_instance *instance);
 bool program_next(const struct program *program, const struct placement *placement,
-                  const struct step_shape *shape, struct turn *turn);
+                  const struct step_shape *shape, struct op_instance *instance);
 
 /* Elements from one row of a tensor to the next. */
 static inline int64_t tensor_row_elements(const struct graph *graph, int tensor) {

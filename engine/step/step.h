@@ -125,7 +125,7 @@ struct step_limits {
      * same addresses; else it is all allocated at opening. */
     bool maps;
     struct smoothing smoothing; /* where the graph smooths */
-    struct draw_rule drawing;     /* where it draws tokens */
+    struct draw_rule drawing;   /* where it draws tokens */
     /* All key-value heads keep the same rows, as Sparse-dLLM does (call_select's uniform). */
     bool selects_together;
     /* Spans with context renew rows of their stores, in place. */

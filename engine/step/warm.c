@@ -28,7 +28,7 @@ static const struct graph *graph_of(const struct warming *warming) {
 struct product {
     struct placement placement;
     struct issue issue;
-    struct turn turn;
+    struct op_instance instance;
     int64_t x_bytes;
 };
 
@@ -39,8 +39,8 @@ static void make_product(const struct warming *warming, uint32_t op, int64_t n_t
     const int64_t row_bytes = n_tokens * graph->element_bytes;
     product->issue = *warming->issue;
     product->issue.placement = &product->placement;
-    product->turn =
-        (struct turn){.op = op, .layer = warming->issue->program->op_layer[op], .n_rows = n_tokens};
+    product->instance = (struct op_instance){
+        .op = op, .layer = warming->issue->program->op_layer[op], .n_rows = n_tokens};
     product->x_bytes = align_up(row_bytes * tensor_row_elements(graph, x), PLACEMENT_ALIGN_BYTES);
     product->placement.offset_bytes[x] = 0;
     product->placement.bytes[x] = product->x_bytes;
@@ -52,7 +52,7 @@ static void make_product(const struct warming *warming, uint32_t op, int64_t n_t
 static bool is_chosen(const struct warming *warming, uint32_t op, int64_t n_tokens) {
     struct product product;
     make_product(warming, op, n_tokens, &product);
-    const struct launch l = launch_of(&product.issue, &product.turn);
+    const struct launch l = launch_of(&product.issue, &product.instance);
     return op_launch_of(l.op)->is_chosen(&l);
 }
 
@@ -75,7 +75,7 @@ static int warm_product(const struct warming *warming, uint32_t op, int64_t n_to
                                      .spread = 1,
                                      .dtype = device->dtype};
     int status = device->table->random(device->device, &data);
-    status = status == DEVICE_OK ? issue_turn(&product.issue, &product.turn) : status;
+    status = status == DEVICE_OK ? issue_instance(&product.issue, &product.instance) : status;
     return engine_device_err(device, status, "warming up", err);
 }
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/device/device.h"
 #include "analysis/position_bytes.h"
+#include "engine/device/device.h"
 #include "sim/base/mem.h"
 
 struct loading {

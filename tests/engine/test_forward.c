@@ -495,7 +495,7 @@ static bool is_output(const struct rig *rig, const struct op *op, int64_t at) {
 static void assert_turn_times(struct rig *rig) {
     double ns[GRAPH_MAX_OPS], sum_ns = 0, step_ns = 0;
     struct err err = {0};
-    ck_assert_int_eq(forward_turn_times(rig->forward, ns, &err), 0);
+    ck_assert_int_eq(forward_instance_times(rig->forward, ns, &err), 0);
     ck_assert_int_eq(forward_wait(rig->forward, &step_ns, &err), 0);
     for (uint32_t op = 0; op < rig->graph.n_ops; op++) {
         ck_assert(ns[op] >= 0);
@@ -518,10 +518,10 @@ TEST(operators_write_their_outputs_and_read_what_is_live_and_nothing_else) {
         unsigned char *workspace = forward_workspace(rig->forward);
         int64_t n = rig->placement.peak_bytes + 4096, n_written = 0;
         unsigned char *before = malloc((size_t)n);
-        while (forward_turn(rig->forward) != NULL) {
-            const struct turn turn = *forward_turn(rig->forward);
-            const struct op *op = &rig->graph.ops[turn.op];
-            poison(rig, turn.op, workspace, n);
+        while (forward_instance(rig->forward) != NULL) {
+            const struct op_instance instance = *forward_instance(rig->forward);
+            const struct op *op = &rig->graph.ops[instance.op];
+            poison(rig, instance.op, workspace, n);
             memcpy(before, workspace, (size_t)n);
             ck_assert_int_eq(forward_next(rig->forward, &err), 0);
             for (int64_t at = 0; at < n; at++) {

@@ -351,11 +351,11 @@ static int live_through(const struct device_table *table, const char *source, bo
         rig_plan(rig);
         if (step == 6) {
             status = forward_begin(rig->forward, &rig->step, err);
-            while (status == 0 && forward_turn(rig->forward) != NULL) {
+            while (status == 0 && forward_instance(rig->forward) != NULL) {
                 status = forward_next(rig->forward, err);
             }
-            double turn_ns[GRAPH_MAX_OPS];
-            status = status == 0 ? forward_turn_times(rig->forward, turn_ns, err) : status;
+            double instance_ns[GRAPH_MAX_OPS];
+            status = status == 0 ? forward_instance_times(rig->forward, instance_ns, err) : status;
         } else {
             status = forward_submit(rig->forward, &rig->step, err);
         }

@@ -123,12 +123,12 @@ TEST(a_step_says_how_many_experts_its_tokens_go_to) {
         rig_add(rig, (uint32_t)n, 0, &(struct step_part){.positions = count});
         rig_plan(rig);
         ck_assert_int_eq(forward_begin(rig->forward, &rig->step, &err), 0);
-        while (forward_turn(rig->forward) != NULL) {
-            const struct turn turn = *forward_turn(rig->forward);
+        while (forward_instance(rig->forward) != NULL) {
+            const struct op_instance instance = *forward_instance(rig->forward);
             ck_assert_int_eq(forward_next(rig->forward, &err), 0);
-            if (rig->graph.ops[turn.op].kind == OP_MOE_CHOOSE) {
+            if (rig->graph.ops[instance.op].kind == OP_MOE_CHOOSE) {
                 uint32_t hit = 0;
-                ck_assert_int_eq(forward_experts_hit(rig->forward, &turn, &hit, &err), 0);
+                ck_assert_int_eq(forward_experts_hit(rig->forward, &instance, &hit, &err), 0);
                 ck_assert_uint_ge(hit, llada_moe.experts_active);
                 ck_assert_uint_le(hit, llada_moe.experts);
                 ck_assert(n > 1 || hit == llada_moe.experts_active);

@@ -275,9 +275,9 @@ TEST(products_are_chosen_while_no_rank_waits_for_another) {
     rig_add(t.rig, 23, 0, &(struct step_part){.positions = count});
     rig_plan(t.rig);
     ck_assert_int_eq(forward_begin(t.rig->forward, &t.rig->step, &err), 0);
-    ck_assert_int_eq(forward_finish_turns(t.rig->forward, &err), 0);
-    ck_assert_ptr_null(forward_turn(t.rig->forward));
-    ck_assert_int_eq(forward_turn_times(t.rig->forward, ns, &err), 0);
+    ck_assert_int_eq(forward_finish_instances(t.rig->forward, &err), 0);
+    ck_assert_ptr_null(forward_instance(t.rig->forward));
+    ck_assert_int_eq(forward_instance_times(t.rig->forward, ns, &err), 0);
     for (int i = 0; i < TRYING_DEVICES; i++) {
         ck_assert_int_ge(trying[i].n_sizes, 12); /* four products, three sizes */
         ck_assert_int_eq(trying[i].n_sizes, trying[0].n_sizes);
@@ -296,7 +296,7 @@ TEST(logits_that_ranks_divide_are_not_given) {
     together_close(&t);
 }
 
-TEST(steps_again_and_turn_by_turn_are_steps_of_all_ranks) {
+TEST(steps_again_and_one_by_one_are_steps_of_all_ranks) {
     struct together t;
     struct err err = {0};
     struct rig *one = rig_open(&few_heads, &fused_head, "random:2");
@@ -309,10 +309,10 @@ TEST(steps_again_and_turn_by_turn_are_steps_of_all_ranks) {
         ck_assert_int_eq(forward_again(rigs[i]->forward, &err), 0);
         ck_assert_int_eq(forward_wait(rigs[i]->forward, ns, &err), 0);
         ck_assert_int_eq(forward_begin(rigs[i]->forward, &rigs[i]->step, &err), 0);
-        while (forward_turn(rigs[i]->forward) != NULL) {
+        while (forward_instance(rigs[i]->forward) != NULL) {
             ck_assert_int_eq(forward_next(rigs[i]->forward, &err), 0);
         }
-        ck_assert_int_eq(forward_turn_times(rigs[i]->forward, ns, &err), 0);
+        ck_assert_int_eq(forward_instance_times(rigs[i]->forward, ns, &err), 0);
         ck_assert_int_eq(rig_collect(rigs[i], &err), 0);
     }
     assert_same(one, t.rig, CANVAS + 11);

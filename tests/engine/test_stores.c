@@ -84,7 +84,7 @@ TEST(places_never_overlap_and_no_unit_is_lost) {
         int64_t most = 0;
         memset(ground.owner, 0xff, sizeof ground.owner);
         stores_open(&stores, POOL, OWNERS);
-        for (int turn = 0; turn < 2000; turn++) {
+        for (int i_ = 0; i_ < 2000; i_++) {
             uint32_t owner = rig_between(&rng, 0, OWNERS - 1);
             if (rig_between(&rng, 0, 29) == 0) {
                 push_all(&ground, &stores);

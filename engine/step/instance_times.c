@@ -1,4 +1,4 @@
-#include "engine/step/turn_times.h"
+#include "engine/step/instance_times.h"
 
 #include <stdlib.h>
 
@@ -6,35 +6,37 @@
 
 enum { ROOM_AT_FIRST = 64 };
 
-static void make_room(struct turn_times *times, size_t room) {
+static void make_room(struct instance_times *times, size_t room) {
     times->ends = mem_resized(times->ends, room, sizeof *times->ends);
     for (size_t i = times->room; i < room; i++) {
-        times->ends[i] = (struct turn_end){0};
+        times->ends[i] = (struct instance_end){0};
     }
     times->room = room;
 }
 
-static int open_event(struct turn_end *end, const struct engine_device *device) {
+static int open_event(struct instance_end *end, const struct engine_device *device) {
     return end->event != NULL ? DEVICE_OK : device->table->event_open(device->device, &end->event);
 }
 
-int turn_times_begin(struct turn_times *times, const struct engine_device *device, size_t n_turns) {
+int instance_times_begin(struct instance_times *times, const struct engine_device *device,
+                         size_t n_instances) {
     int status = DEVICE_OK;
     times->n = 0;
-    if (n_turns > times->room) {
-        make_room(times, n_turns);
+    if (n_instances > times->room) {
+        make_room(times, n_instances);
     }
-    for (size_t i = 0; status == DEVICE_OK && i < n_turns; i++) {
+    for (size_t i = 0; status == DEVICE_OK && i < n_instances; i++) {
         status = open_event(&times->ends[i], device);
     }
     return status;
 }
 
-int turn_times_end(struct turn_times *times, const struct engine_device *device, uint32_t op) {
+int instance_times_end(struct instance_times *times, const struct engine_device *device,
+                       uint32_t op) {
     if (times->n == times->room) {
         make_room(times, times->room > 0 ? 2 * times->room : ROOM_AT_FIRST);
     }
-    struct turn_end *end = &times->ends[times->n];
+    struct instance_end *end = &times->ends[times->n];
     end->op = op;
     int status = open_event(end, device);
     status = status == DEVICE_OK ? device->table->event_record(device->device, end->event) : status;
@@ -42,27 +44,27 @@ int turn_times_end(struct turn_times *times, const struct engine_device *device,
     return status;
 }
 
-int turn_times_add(const struct turn_times *times, const struct engine_device *device,
-                   struct device_event *begin, double *ns) {
+int instance_times_add(const struct instance_times *times, const struct engine_device *device,
+                       struct device_event *begin, double *ns) {
     const struct device_table *table = device->table;
     struct device_event *before = begin;
     int status = times->n > 0 ? table->event_wait(device->device, times->ends[times->n - 1].event)
                               : DEVICE_OK;
     for (size_t i = 0; status == DEVICE_OK && i < times->n; i++) {
-        double turn_ns = 0;
-        status = table->event_elapsed(device->device, before, times->ends[i].event, &turn_ns);
-        ns[times->ends[i].op] += turn_ns;
+        double instance_ns = 0;
+        status = table->event_elapsed(device->device, before, times->ends[i].event, &instance_ns);
+        ns[times->ends[i].op] += instance_ns;
         before = times->ends[i].event;
     }
     return status;
 }
 
-void turn_times_close(struct turn_times *times, const struct engine_device *device) {
+void instance_times_close(struct instance_times *times, const struct engine_device *device) {
     for (size_t i = 0; i < times->room; i++) {
         if (times->ends[i].event != NULL) {
             device->table->event_close(device->device, times->ends[i].event);
         }
     }
     free(times->ends);
-    *times = (struct turn_times){0};
+    *times = (struct instance_times){0};
 }

@@ -1,17 +1,17 @@
-/* A step one turn at a time. */
+/* A step one instance at a time. */
 #include <math.h>
 #include <string.h>
 
 #include "engine/step/forward_parts.h"
 
 /* As many as a step of this placement has; an eviction changes their rows. */
-static size_t count_turns(const struct forward *forward) {
-    struct turn turn;
+static size_t count_instances(const struct forward *forward) {
+    struct op_instance instance;
     size_t n = 0;
-    program_start(&forward->program, &forward->placement, &forward->shape, &turn);
+    program_start(&forward->program, &forward->placement, &forward->shape, &instance);
     do {
         n++;
-    } while (program_next(&forward->program, &forward->placement, &forward->shape, &turn));
+    } while (program_next(&forward->program, &forward->placement, &forward->shape, &instance));
     return n;
 }
 
@@ -20,10 +20,10 @@ static int begin(struct forward *forward, const void *step, struct err *err) {
     if (status != 0) {
         return status;
     }
-    program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    program_start(&forward->program, &forward->placement, &forward->shape, &forward->instance);
     forward->is_stepping = true;
     status = forward_device_err(
-        forward, turn_times_begin(&forward->times, forward->device, count_turns(forward)),
+        forward, instance_times_begin(&forward->times, forward->device, count_instances(forward)),
         "making events", err);
     return status == 0 ? forward_begin_step(forward, err) : status;
 }
@@ -33,21 +33,21 @@ int forward_begin(struct forward *forward, const struct step *step, struct err *
     return status == 0 ? forward_on_all_ranks(forward, begin, step, err) : status;
 }
 
-const struct turn *forward_turn(const struct forward *forward) {
-    return forward->is_stepping ? &forward->turn : NULL;
+const struct op_instance *forward_instance(const struct forward *forward) {
+    return forward->is_stepping ? &forward->instance : NULL;
 }
 
 static int next(struct forward *forward, const void *nothing, struct err *err) {
     (void)nothing;
     ASSERT(forward->is_stepping);
-    int status = forward_issue(forward, &forward->turn, err);
+    int status = forward_issue(forward, &forward->instance, err);
     if (status == 0) {
         status = forward_device_err(
-            forward, turn_times_end(&forward->times, forward->device, forward->turn.op),
+            forward, instance_times_end(&forward->times, forward->device, forward->instance.op),
             "ending an operator", err);
     }
-    if (status == 0 &&
-        !program_next(&forward->program, &forward->placement, &forward->shape, &forward->turn)) {
+    if (status == 0 && !program_next(&forward->program, &forward->placement, &forward->shape,
+                                     &forward->instance)) {
         forward->is_stepping = false;
         status = forward_end_step(forward, err);
     }
@@ -59,7 +59,8 @@ static int several(struct forward *forward, const void *nothing, struct err *err
     int status = 0;
     do {
         status = next(forward, nothing, err);
-    } while (status == 0 && forward->is_stepping && forward->turn.op != forward->program.evict_op);
+    } while (status == 0 && forward->is_stepping &&
+             forward->instance.op != forward->program.evict_op);
     return status;
 }
 
@@ -67,7 +68,8 @@ static int after_eviction(struct forward *forward,
                           int (*call)(struct forward *forward, const void *nothing,
                                       struct err *err),
                           struct err *err) {
-    int status = forward->turn.op == forward->program.evict_op ? forward_evict(forward, err) : 0;
+    int status =
+        forward->instance.op == forward->program.evict_op ? forward_evict(forward, err) : 0;
     return status == 0 ? forward_on_all_ranks(forward, call, NULL, err) : status;
 }
 
@@ -75,7 +77,7 @@ int forward_next(struct forward *forward, struct err *err) {
     return after_eviction(forward, next, err);
 }
 
-int forward_finish_turns(struct forward *forward, struct err *err) {
+int forward_finish_instances(struct forward *forward, struct err *err) {
     int status = 0;
     while (status == 0 && forward->is_stepping) {
         status = after_eviction(forward, several, err);
@@ -86,8 +88,8 @@ int forward_finish_turns(struct forward *forward, struct err *err) {
 static int read_times(struct forward *forward, const void *nothing, struct err *err) {
     (void)nothing;
     memset(forward->op_ns, 0, sizeof forward->op_ns);
-    int status = turn_times_add(&forward->times, forward->device,
-                                forward->room.events[EVENT_STEP_BEGIN], forward->op_ns);
+    int status = instance_times_add(&forward->times, forward->device,
+                                    forward->room.events[EVENT_STEP_BEGIN], forward->op_ns);
     return forward_device_err(forward, status, "reading an operator's time", err);
 }
 
@@ -104,7 +106,7 @@ static double of_all_ranks(struct forward *forward, uint32_t op) {
     return ns;
 }
 
-int forward_turn_times(struct forward *forward, double *ns, struct err *err) {
+int forward_instance_times(struct forward *forward, double *ns, struct err *err) {
     ASSERT(!forward->is_stepping);
     int status = forward_on_all_ranks(forward, read_times, NULL, err);
     for (uint32_t op = 0; status == 0 && op < forward->program.graph->n_ops; op++) {
@@ -113,9 +115,9 @@ int forward_turn_times(struct forward *forward, double *ns, struct err *err) {
     return status;
 }
 
-int forward_experts_hit(struct forward *forward, const struct turn *turn, uint32_t *out,
+int forward_experts_hit(struct forward *forward, const struct op_instance *instance, uint32_t *out,
                         struct err *err) {
-    const struct op *op = &forward->program.graph->ops[turn->op];
+    const struct op *op = &forward->program.graph->ops[instance->op];
     int32_t starts[MOE_MAX_EXPERTS + 1] = {0};
     ASSERT(op_launch_of(op)->facts & OP_CHOOSES_EXPERTS && op->experts <= MOE_MAX_EXPERTS);
     int status = forward_download(

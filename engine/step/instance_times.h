@@ -1,0 +1,38 @@
+/* How long each instance of a step took that is issued one operator instance after another: an
+ * event behind each of them, so that the device's queue need not run dry in between. */
+#ifndef UNMASK_ENGINE_STEP_TURN_TIMES_H
+#define UNMASK_ENGINE_STEP_TURN_TIMES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/device/device.h"
+
+struct instance_end {
+    struct device_event *event;
+    uint32_t op;
+};
+
+/* All zero at first; events of earlier steps are used again. */
+struct instance_times {
+    struct instance_end *ends; /* owned; `room` of them, some without an event yet */
+    size_t n, room;
+};
+
+/* Of a step of about so many instances: their events are opened now, while no rank waits for
+ * another. enum device_status, as all below. */
+int instance_times_begin(struct instance_times *times, const struct engine_device *device,
+                         size_t n_instances);
+
+/* A instance of this operator has been issued. */
+int instance_times_end(struct instance_times *times, const struct engine_device *device,
+                       uint32_t op);
+
+/* Waits for the last instance and adds the device time of each to ns[op], the first from `begin`.
+ */
+int instance_times_add(const struct instance_times *times, const struct engine_device *device,
+                       struct device_event *begin, double *ns);
+
+void instance_times_close(struct instance_times *times, const struct engine_device *device);
+
+#endif
