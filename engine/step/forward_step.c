@@ -20,8 +20,8 @@ static int upload_begin(struct forward *forward, unsigned char **out, struct err
     int status = DEVICE_OK;
     *out = forward->room.uploads[next];
     if (forward->n_uploads >= ROOM_UPLOADS) {
-        status = forward->device->table->event_wait(
-            forward->device->device, forward->room.events[EVENT_UPLOADED + next]);
+        status = forward->device->table->event_wait(forward->device->device,
+                                                    forward->room.events[EVENT_UPLOADED + next]);
     }
     return forward_device_err(forward, status, "waiting for an upload", err);
 }

@@ -20,8 +20,8 @@ struct measured_step {
     double wall_ns, device_ns; /* medians over the rounds */
     double spread;             /* of the wall time: (largest - smallest) / median */
     /* Device time of each operator between events, medians: they add up to more than device_ns by
-     * what events cost. Of several ranks as forward_turn_times has it. All 0 where operators were
-     * not timed. */
+     * what events cost. Of several ranks as forward_instance_times has it. All 0 where operators
+     * were not timed. */
     double op_ns[GRAPH_MAX_OPS];
     double experts_hit; /* different ones, the mean over mixture layers; 0: not asked, or none */
     int64_t workspace_bytes; /* that was used, as metered: of the steps before it, too */

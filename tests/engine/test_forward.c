@@ -492,7 +492,7 @@ static bool is_output(const struct rig *rig, const struct op *op, int64_t at) {
 }
 
 /* Operators took time, and together as long as the step. */
-static void assert_turn_times(struct rig *rig) {
+static void assert_instance_times(struct rig *rig) {
     double ns[GRAPH_MAX_OPS], sum_ns = 0, step_ns = 0;
     struct err err = {0};
     ck_assert_int_eq(forward_instance_times(rig->forward, ns, &err), 0);
@@ -533,7 +533,7 @@ TEST(operators_write_their_outputs_and_read_what_is_live_and_nothing_else) {
             }
         }
         ck_assert_int_gt(n_written, 0);
-        assert_turn_times(rig);
+        assert_instance_times(rig);
         ck_assert_int_eq(rig_collect(rig, &err), 0);
         assert_same_result(rig, plain);
         free(before);

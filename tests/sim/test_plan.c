@@ -70,25 +70,27 @@ TEST(operators_count_as_often_as_the_engine_executes_them) {
         const struct chunk_rows chunks = random_chunks(&rng, 1000);
         placement_make(&planner_table[0], &graph, &shape, chunks, &placement);
         usage_measure(&graph, &shape, &placement, &usage);
-        int64_t turns[GRAPH_MAX_OPS] = {0}, n_turns = 0;
+        int64_t instances[GRAPH_MAX_OPS] = {0}, n_instances = 0;
         double sum = 0;
-        struct turn turn;
-        program_start(&program, &placement, &shape, &turn);
+        struct op_instance instance;
+        program_start(&program, &placement, &shape, &instance);
         do {
-            const struct op *op = &graph.ops[turn.op];
+            const struct op *op = &graph.ops[instance.op];
             bool attends = op->kind == OP_ATTENTION_FULL || op->kind == OP_ATTENTION_BLOCK;
-            if (turn.n_rows > 0 && (!attends || shape.sym[op->span_n] > 0)) {
-                turns[turn.op]++;
-                n_turns++;
-                sum += (double)usage.bytes[turn.op];
+            if (instance.n_rows > 0 && (!attends || shape.sym[op->span_n] > 0)) {
+                instances[instance.op]++;
+                n_instances++;
+                sum += (double)usage.bytes[instance.op];
             }
-        } while (program_next(&program, &placement, &shape, &turn));
+        } while (program_next(&program, &placement, &shape, &instance));
         for (uint32_t i = 0; i < graph.n_ops; i++) {
-            ck_assert_msg(usage.executions[i] == turns[i], "%s: %" PRId64 " not %" PRId64 " times",
-                          graph.ops[i].name, usage.executions[i], turns[i]);
+            ck_assert_msg(usage.executions[i] == instances[i],
+                          "%s: %" PRId64 " not %" PRId64 " times", graph.ops[i].name,
+                          usage.executions[i], instances[i]);
         }
-        ck_assert_int_eq(usage.n_executions, n_turns);
-        ck_assert_double_eq_tol(usage.mean_bytes, sum / (double)n_turns, 1e-9 * usage.mean_bytes);
+        ck_assert_int_eq(usage.n_executions, n_instances);
+        ck_assert_double_eq_tol(usage.mean_bytes, sum / (double)n_instances,
+                                1e-9 * usage.mean_bytes);
     }
 }
 
