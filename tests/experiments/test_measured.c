@@ -98,14 +98,14 @@ TEST(measurements_that_cannot_be_read_are_named) {
     char path[256];
     put_steps();
     scratch_write("b.csv", "model,mode\nsmall\n");
-    refuses("/b.csv:2: expected 2 cells");
+    refuses("/b.csv:2: found 1 field");
     scratch_write("b.csv", "model,mode,context,ms\n");
     refuses("/b.csv has no measurements");
     scratch_write("b.csv", "");
     refuses("/b.csv:1: there is no readable header");
     snprintf(path, sizeof path, "%s/b.csv", scratch_folder);
     unlink(path);
-    refuses("/b.csv': No such file or directory");
+    refuses("/b.csv: No such file or directory");
 }
 
 TEST(recorded_runs_are_a_table_with_the_fields_of_their_summaries) {
