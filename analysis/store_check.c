@@ -162,7 +162,7 @@ int store_digest_rows(struct store *store, int64_t run, char out[SHA256_HEX_CHAR
     int failed = 0;
     sha256_init(&digest.sha);
     for (size_t i = 0; failed == 0 && i < sizeof queries / sizeof queries[0]; i++) {
-        int64_t n_rows;
+        int64_t n_rows = 0;
         failed = add_rows(store, &digest, queries[i], run, 1, &n_rows, err);
         add_number(&digest, (uint64_t)n_rows);
     }

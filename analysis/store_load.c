@@ -359,7 +359,8 @@ struct wanted {
 static int take_summary(void *state, const struct stored_run *run, struct err *err) {
     struct wanted *wanted = state;
     (void)err;
-    if (run->damage == NULL && strcmp(run->identity, wanted->identity) == 0) {
+    if (run->damage == NULL && run->identity != NULL &&
+        strcmp(run->identity, wanted->identity) == 0) {
         wanted->summary = mem_text(run->summary);
     }
     return 0;

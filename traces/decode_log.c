@@ -194,10 +194,7 @@ void decode_log_add(struct decode_log *log, uint64_t request, const struct decod
         last->n += n;
         return;
     }
-    if (written->n == written->room) {
-        written->room = 2 * written->room + 16;
-        written->rows = mem_resized(written->rows, written->room, sizeof *written->rows);
-    }
+    written->rows = mem_grown(written->rows, written->n, &written->room, sizeof *written->rows);
     struct row *row = &written->rows[written->n++];
     *row = (struct row){.pass = *pass, .n = n};
     if (positions != NULL) {

@@ -33,7 +33,7 @@ static void split(const struct line *line, struct fields *fields) {
         const char *stop = comma != NULL ? comma : end;
         if (fields->n < MAX_COLUMNS) {
             fields->text[fields->n] = start + is_quoted;
-            fields->length[fields->n] = (size_t)(stop - start) - 2 * is_quoted;
+            fields->length[fields->n] = (size_t)(stop - start) - (is_quoted ? 2 : 0);
         }
         fields->n++;
         if (comma == NULL) {

@@ -83,6 +83,7 @@ static bool was_seen(struct seen *seen, uint64_t id) {
         free(seen->ids);
         *seen = larger;
     }
+    ASSERT(seen->room > 0);
     size_t at = (size_t)(id * UINT64_C(0x9E3779B97F4A7C15) >> 20) % seen->room;
     while (seen->ids[at] != 0 && seen->ids[at] != id + 1) {
         at = (at + 1) % seen->room;

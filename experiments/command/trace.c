@@ -390,7 +390,10 @@ static int convert(const struct options *options, struct err *err) {
     uint32_t context = 0;
     const char *to = options_text(options, "to");
     const struct target *target = find_target(to != NULL ? to : "plain", err);
-    int status = target != NULL ? read_context(options, &context, err) : (int)err->kind;
+    if (target == NULL) {
+        return err_status(err);
+    }
+    int status = read_context(options, &context, err);
     status = status != 0 ? status : read_rows(options, &reading, err);
     if (status == 0 && target->has_times && !reading.has_times) {
         status = err_usage(err, "%s has lengths alone, and %s wants times; --to plain-lengths",

@@ -69,7 +69,7 @@ static void remember(struct step_kind *kind, const struct lifecycle *life, uint3
     const struct planned_block block = positions_block(&life->positions, slot);
     size_t n = kind->block_tokens = life->system->settings.block_tokens;
     kind->path = mem_resized(kind->path, kind->n_path + 1, sizeof *kind->path);
-    kind->flags = mem_resized(kind->flags, (kind->n_path + 1) * PATH_FLAGS, n);
+    kind->flags = mem_resized(kind->flags, ((size_t)kind->n_path + 1) * PATH_FLAGS, n);
     uint8_t *at = kind->flags + kind->n_path * (size_t)PATH_FLAGS * n;
     memset(at, 0, (size_t)PATH_FLAGS * n);
     memcpy(at, block.masked, request->block_length);

@@ -299,7 +299,7 @@ static int verdict(const struct capacity *capacity, struct err *err) {
     if (*capacity->stop) {
         return err_world(err, "interrupted");
     }
-    if (n == 0 || ends) {
+    if ((n == 0 || ends) && failed != NULL) {
         *err = failed->err;
         return err_status(err);
     }

@@ -85,11 +85,9 @@ struct files {
 };
 
 static char *joined(const char *folder, const char *name) {
-    size_t above = strlen(folder), length = strlen(name);
-    char *path = mem_unwritten(above + length + 2, 1);
-    memcpy(path, folder, above);
-    path[above] = '/';
-    memcpy(path + above + 1, name, length + 1);
+    size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = mem_unwritten(size, 1);
+    snprintf(path, size, "%s/%s", folder, name);
     return path;
 }
 

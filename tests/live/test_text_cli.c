@@ -219,8 +219,8 @@ TEST(bad_input_is_told_in_one_sentence) {
     const char *folder = folder_of("ling");
     char sentence[1024];
 #define GENERATE "generate", SMALL, "--tokenizer", folder
-    REFUSES(2, "--text: the text cannot be encoded: its byte 2 (0xff) is not UTF-8", GENERATE,
-            "--text", "ab\xff");
+    REFUSES(2, "'ab?': found what is no UTF-8, expected UTF-8 on one line", GENERATE, "--text",
+            "ab\xff");
     REFUSES(2,
             "--text: 1 tokens of prompt and 5000 of output do not run: rejected for context "
             "(4096 tokens of context)",

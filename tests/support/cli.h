@@ -52,6 +52,7 @@ static inline void cli_become(const struct child *child, char **argv, int out, i
         out = open(child->stdout_path, O_WRONLY);
     }
     dup2(out, STDOUT_FILENO);
+    signal(SIGHUP, SIG_DFL); /* which nohup ignores, for all its children */
     if (child->closes_stderr) {
         close(STDERR_FILENO);
     } else {
