@@ -249,6 +249,7 @@ fuzz: $(FUZZ) ## run every fuzz target for FUZZ_SECONDS seconds
 	@mkdir -p $(BUILD)/fuzz/corpus/$*
 	@echo "fuzz $*"; cd $(BUILD)/fuzz && UNMASK_DATA=$(CURDIR) UNMASK_READER=$* \
 	    timeout $$(( $(FUZZ_SECONDS) + 60 )) $(CURDIR)/$(FUZZ) -max_total_time=$(FUZZ_SECONDS) \
+	    $(if $(FUZZ_SEED),-seed=$(FUZZ_SEED)) \
 	    -print_final_stats=1 -verbosity=0 -timeout=20 -artifact_prefix=$*- corpus/$* \
 	    $(CURDIR)/tests/fuzz/corpus/$*
 
