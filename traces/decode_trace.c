@@ -559,13 +559,13 @@ bool decode_trace_positions(const struct decode_trace *trace, size_t place, uint
     const struct entry *entry = &trace->entries[place];
     ASSERT(place < trace->n_entries && row < entry->is.rows);
     const struct run *run = &trace->runs[entry->begin + row];
-    const unsigned char *from = trace->bytes + run->bytes;
     uint8_t *const flags[N_FLAGS] = {out->masked, out->run, out->keep, out->commit, out->seen};
     void *const values[N_VALUES] = {out->token,   out->confidence, out->margin,
                                     out->entropy, out->before,     out->after};
     if (run->length == 0) {
         return false;
     }
+    const unsigned char *from = trace->bytes + run->bytes;
     out->start = run->start;
     out->length = run->length;
     out->has_importance = run->has_importance;
