@@ -199,9 +199,17 @@ int store_load_requests(struct store *store, int64_t run,
     return end_query(store, stmt, rc, failed, err);
 }
 
+/* A blob of no bytes has no address. */
+static const unsigned char *blob_of(sqlite3_stmt *stmt, int column, const unsigned char **end) {
+    static const unsigned char none[1];
+    const unsigned char *blob = sqlite3_column_blob(stmt, column);
+    blob = blob != NULL ? blob : none;
+    *end = blob + (blob != none ? sqlite3_column_bytes(stmt, column) : 0);
+    return blob;
+}
+
 static bool get_symbols(sqlite3_stmt *stmt, int column, int64_t *sym) {
-    const unsigned char *at = sqlite3_column_blob(stmt, column);
-    const unsigned char *end = at + sqlite3_column_bytes(stmt, column);
+    const unsigned char *end, *at = blob_of(stmt, column, &end);
     for (int i = 0; i < SYM_COUNT; i++) {
         uint64_t value;
         if (!varint_get(&at, end, &value)) {
@@ -225,8 +233,8 @@ static int get_positions(struct store *store, int64_t run, sqlite3_stmt *stmt, i
     if (sqlite3_column_type(stmt, column) == SQLITE_NULL) {
         return 0;
     }
-    const unsigned char *at = sqlite3_column_blob(stmt, column);
-    if (!position_bytes_get(at, at + sqlite3_column_bytes(stmt, column), record->n, p)) {
+    const unsigned char *end, *at = blob_of(stmt, column, &end);
+    if (!position_bytes_get(at, end, record->n, p)) {
         return damaged(store, run, "a step's positions do not decode", err);
     }
     record->positions = p;
@@ -239,10 +247,8 @@ static int get_members(struct store *store, int64_t run, sqlite3_stmt *stmt, int
     if (sqlite3_column_type(stmt, column) == SQLITE_NULL) {
         return 0;
     }
-    int n_bytes = sqlite3_column_bytes(stmt, column);
-    const unsigned char *at = sqlite3_column_blob(stmt, column);
-    const unsigned char *end = at + n_bytes;
-    if (record->n > (uint32_t)n_bytes / 2) {
+    const unsigned char *end, *at = blob_of(stmt, column, &end);
+    if (record->n > (size_t)(end - at) / 2) {
         return damaged(store, run, "a step has more requests than its member list", err);
     }
     batch->request_ids =
