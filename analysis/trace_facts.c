@@ -35,7 +35,9 @@ static int by_arrival(const void *a, const void *b) {
 }
 
 void arrivals_sort(struct arrivals *arrivals) {
-    qsort(arrivals->items, arrivals->n, sizeof *arrivals->items, by_arrival);
+    if (arrivals->n > 0) {
+        qsort(arrivals->items, arrivals->n, sizeof *arrivals->items, by_arrival);
+    }
     int64_t first_ns = arrivals->n > 0 ? arrivals->items[0].arrival_ns : 0;
     for (size_t i = 0; i < arrivals->n; i++) {
         arrivals->items[i].arrival_ns -= first_ns;
