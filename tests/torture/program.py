@@ -13,6 +13,7 @@ SIGNALS = {"kill": signal.SIGKILL, "power": signal.SIGKILL, "lie": signal.SIGKIL
            "hup": signal.SIGHUP}
 SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|ThreadSanitizer|runtime error:")
 LIMIT_S, GRACE_S = 90, 10
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores, for all its children
 
 
 class Run:
