@@ -92,8 +92,8 @@ static bool bytes_of(const int16_t byte_of[ALPHABET], const char *text, size_t *
 /* ---- the vocabulary ---- */
 
 static void set_token(struct tokenizer *t, int32_t id, const char *bytes, size_t n) {
-    if (t->n_bytes + n > t->bytes_room) {
-        t->bytes_room = 2 * (t->n_bytes + n);
+    if (t->n_bytes + n >= t->bytes_room) { /* also for the first, of no bytes */
+        t->bytes_room = 2 * (t->n_bytes + n) + 64;
         t->bytes = mem_resized(t->bytes, t->bytes_room, 1);
     }
     memcpy(t->bytes + t->n_bytes, bytes, n);
