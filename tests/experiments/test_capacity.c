@@ -4,6 +4,7 @@
 
 #include "analysis/objective.h"
 #include "tests/support/cli.h"
+#include "tests/support/outputs.h"
 
 static struct objectives objectives_of(const char *text) {
     struct objectives objectives = {.n = 0};
@@ -106,14 +107,6 @@ TEST(a_request_is_good_within_the_bounds_that_speak_of_it) {
     ck_assert(isnan(objective_value(&o, 0, served, 4)));
 }
 
-static json_t *parsed(char *text) {
-    json_error_t trouble;
-    json_t *json = json_loads(text, 0, &trouble);
-    ck_assert_msg(json != NULL, "%s", trouble.text);
-    free(text);
-    return json;
-}
-
 static double number(const json_t *json, const char *key) {
     return json_number_value(json_object_get(json, key));
 }
@@ -131,7 +124,7 @@ static const json_t *seed_at(const json_t *json, size_t config, size_t seed) {
 }
 
 TEST(what_it_reports_is_what_a_run_at_that_rate_measures) {
-    json_t *json = parsed(PRINTS("capacity", SMALL, "--slo", "p99 latency<8s", "--json"));
+    json_t *json = json_parsed(PRINTS("capacity", SMALL, "--slo", "p99 latency<8s", "--json"));
     static const char *const keys[] = {"at_capacity", "first_missed"};
     double rates[2];
     for (int k = 0; k < 2; k++) {
@@ -139,7 +132,8 @@ TEST(what_it_reports_is_what_a_run_at_that_rate_measures) {
         char rate[32];
         rates[k] = number(trial, "rate_req_s");
         snprintf(rate, sizeof rate, "%.9g", rates[k]);
-        json_t *run = parsed(PRINTS("run", SMALL, "--rate", rate, "--slo-latency", "8s", "--json"));
+        json_t *run =
+            json_parsed(PRINTS("run", SMALL, "--rate", rate, "--slo-latency", "8s", "--json"));
         double p99 = number(json_object_get(run, "latency_s"), "p99");
         ck_assert_double_eq_tol(number(json_object_get(trial, "values"), "p99 latency"), p99, 1e-7);
         ck_assert_double_eq_tol(number(trial, "attainment"), number(run, "attainment"), 1e-8);
@@ -161,7 +155,7 @@ TEST(seeds_are_paired_and_threads_change_nothing) {
     char *one = PRINTS(PAIRED, "-j", "1"), *four = PRINTS(PAIRED, "-j", "4");
     ck_assert_str_eq(one, four);
     free(four);
-    json_t *json = parsed(one);
+    json_t *json = json_parsed(one);
     for (size_t i = 0; i < 3; i++) {
         const json_t *capacity = json_object_get(config_at(json, i), "capacity_req_s");
         double sum = 0, differences = 0;
@@ -182,11 +176,11 @@ TEST(seeds_are_paired_and_threads_change_nothing) {
 /* A scheduler that prefills only when four wait: few requests wait for those that decode, many are
  * soon four. */
 TEST(a_system_that_misses_at_lower_rates_is_found_out) {
-    json_t *json =
-        parsed(PRINTS("capacity", "--gpu", "a100-80g", "--system", "lmdeploy", "--set",
-                      "scheduler.trigger=fork", "--set", "scheduler.waiting_requests=4", "--set",
-                      "scheduler.running_share=0", "--requests", "400", "--input-tokens", "200",
-                      "--output-tokens", "512", "--slo", "p95 ttft<4s", "--json"));
+    json_t *json = json_parsed(
+        PRINTS("capacity", "--gpu", "a100-80g", "--system", "lmdeploy", "--set",
+               "scheduler.trigger=fork", "--set", "scheduler.waiting_requests=4", "--set",
+               "scheduler.running_share=0", "--requests", "400", "--input-tokens", "200",
+               "--output-tokens", "512", "--slo", "p95 ttft<4s", "--json"));
     const json_t *seed = seed_at(json, 0, 0);
     double capacity = number(seed, "capacity_req_s"), highest = number(seed, "highest_met_req_s");
     ck_assert(json_is_false(json_object_get(seed, "monotone")));
@@ -197,11 +191,11 @@ TEST(a_system_that_misses_at_lower_rates_is_found_out) {
 }
 
 TEST(what_no_rate_and_what_every_rate_meets_is_said) {
-    json_t *json = parsed(PRINTS("capacity", SMALL, "--slo", "p99 latency<100ms", "--json"));
+    json_t *json = json_parsed(PRINTS("capacity", SMALL, "--slo", "p99 latency<100ms", "--json"));
     ck_assert_str_eq(json_string_value(json_object_get(config_at(json, 0), "state")), "none");
     ck_assert_double_eq(number(seed_at(json, 0, 0), "capacity_req_s"), 0);
     json_decref(json);
-    json = parsed(PRINTS("capacity", SMALL, "--slo", "p99 latency<9000s", "--json"));
+    json = json_parsed(PRINTS("capacity", SMALL, "--slo", "p99 latency<9000s", "--json"));
     ck_assert_str_eq(json_string_value(json_object_get(config_at(json, 0), "state")), "unbounded");
     ck_assert(json_is_null(json_object_get(seed_at(json, 0, 0), "capacity_req_s")));
     json_decref(json);
@@ -215,11 +209,11 @@ TEST(requests_that_are_rejected_miss_their_percentile) {
                  i % 20 == 7 ? 200000 : 300);
     }
     const char *path = scratch_write("long.csv", rows);
-    json_t *json = parsed(
+    json_t *json = json_parsed(
         PRINTS("capacity", "--workload", path, "--slo", "p99 latency<60s", "--no-curve", "--json"));
     ck_assert_str_eq(json_string_value(json_object_get(config_at(json, 0), "state")), "none");
     json_decref(json);
-    json = parsed(
+    json = json_parsed(
         PRINTS("capacity", "--workload", path, "--slo", "p90 latency<4s", "--no-curve", "--json"));
     const json_t *trial = json_object_get(seed_at(json, 0, 0), "at_capacity");
     ck_assert(number(seed_at(json, 0, 0), "capacity_req_s") > 0);
@@ -228,9 +222,9 @@ TEST(requests_that_are_rejected_miss_their_percentile) {
 }
 
 TEST(the_front_has_whom_nobody_beats_at_no_more_cost) {
-    json_t *json = parsed(PRINTS("capacity", SMALL, "--systems", "fast-dllm-prefix,dllm-serve",
-                                 "--over", "replicas=1,2", "--price", "rtx4090=0.5,l40s=9", "--slo",
-                                 "p95 latency<8s", "--no-curve", "--json"));
+    json_t *json = json_parsed(PRINTS("capacity", SMALL, "--systems", "fast-dllm-prefix,dllm-serve",
+                                      "--over", "replicas=1,2", "--price", "rtx4090=0.5,l40s=9",
+                                      "--slo", "p95 latency<8s", "--no-curve", "--json"));
     double capacities[4];
     static const double costs[] = {0.5, 1, 0.5, 1};
     for (size_t i = 0; i < 4; i++) {
@@ -260,7 +254,7 @@ TEST(tenants_have_objectives_of_their_own) {
                          "--no-curve", "--json");
     char *tight = PRINTS("capacity", "--workload", path, "--slo", "tenant 1: p95 latency<30s",
                          "--slo", "tenant 2: p95 latency<3s", "--no-curve", "--json");
-    json_t *one = parsed(loose), *both = parsed(tight);
+    json_t *one = json_parsed(loose), *both = json_parsed(tight);
     double most = number(seed_at(one, 0, 0), "capacity_req_s");
     double less = number(seed_at(both, 0, 0), "capacity_req_s");
     ck_assert(less > 0 && less < 0.9 * most);

@@ -4,16 +4,9 @@
 
 #include "analysis/spread.h"
 #include "tests/support/cli.h"
+#include "tests/support/outputs.h"
 
-static json_t *parsed(char *text) {
-    json_error_t trouble;
-    json_t *json = json_loads(text, 0, &trouble);
-    ck_assert_msg(json != NULL, "%s", trouble.text);
-    free(text);
-    return json;
-}
-
-#define JSON(...) parsed(PRINTS(__VA_ARGS__, "--json"))
+#define JSON(...) json_parsed(PRINTS(__VA_ARGS__, "--json"))
 
 /* a.b.c of an object. */
 static const json_t *at(const json_t *json, const char *path) {
@@ -220,7 +213,7 @@ TEST(a_sweep_has_seeds_objectives_and_rows_of_their_own_model) {
     json_t *json = JSON("sweep", file, "--seeds", "3", "--slo-latency", "60s", "-j", "2");
     char *again =
         PRINTS("sweep", file, "--seeds", "3", "--slo-latency", "60s", "-j", "1", "--json");
-    json_t *other = parsed(again);
+    json_t *other = json_parsed(again);
     ck_assert(json_equal(json, other));
     json_decref(other);
     ck_assert_uint_eq(json_array_size(json), 6);

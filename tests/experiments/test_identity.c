@@ -9,6 +9,7 @@
 #include "experiments/sweep/claims.h"
 #include "sim/input/sha256.h"
 #include "tests/support/cli.h"
+#include "tests/support/outputs.h"
 
 static const char *digest_of(const char *bytes, size_t size, size_t piece) {
     static char hex[SHA256_HEX_CHARS];
@@ -42,14 +43,6 @@ TEST(digests_are_those_of_the_standard) {
     free(million);
 }
 
-static json_t *summary_of(char *text) {
-    json_error_t trouble;
-    json_t *summary = json_loads(text, 0, &trouble);
-    ck_assert_msg(summary != NULL, "%s", trouble.text);
-    free(text);
-    return summary;
-}
-
 /* The digest of an input by the end of its path; "" where the run has none. */
 static const char *input_of(const json_t *summary, const char *role, const char *path) {
     size_t i;
@@ -71,7 +64,7 @@ TEST(a_run_names_the_content_of_every_file_it_read) {
     char *text =
         PRINTS("run", "--trace", trace, "--gpu", "a100-40g", "--set", "confidence=sdar-8b/sharegpt",
                "--scheduler", "build/plugins/template_scheduler.so", "--json");
-    json_t *summary = summary_of(text);
+    json_t *summary = json_parsed(text);
     ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/systems.ini")), 64);
     ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/calibrated.ini")), 64);
     ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/decode.ini")), 64);
@@ -153,7 +146,7 @@ TEST(what_cannot_be_read_twice_has_no_identity) {
         fclose(out);
         _exit(0);
     }
-    json_t *summary = summary_of(PRINTS("run", "--trace", fifo, "--json"));
+    json_t *summary = json_parsed(PRINTS("run", "--trace", fifo, "--json"));
     waitpid(pid, NULL, 0);
     ck_assert_str_eq(input_of(summary, "trace", fifo), "null");
     ck_assert_str_eq(identity_digest(json_object_get(summary, "identity")), "");
@@ -416,20 +409,6 @@ TEST(a_claim_is_one_programs_until_it_ends) {
     ck_assert_int_ne(access(path, F_OK), 0);
 }
 
-static int64_t count(const char *db, const char *sql) {
-    sqlite3 *sqlite = NULL;
-    sqlite3_stmt *stmt = NULL;
-    int64_t n = -1;
-    ck_assert_int_eq(sqlite3_open_v2(db, &sqlite, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    if (sqlite3_prepare_v2(sqlite, sql, -1, &stmt, NULL) == SQLITE_OK &&
-        sqlite3_step(stmt) == SQLITE_ROW) {
-        n = sqlite3_column_int64(stmt, 0);
-    }
-    sqlite3_finalize(stmt);
-    sqlite3_close(sqlite);
-    return n;
-}
-
 static const char *shared_ini(void) {
     return scratch_write("shared.ini", "[sweep]\nsystems = dllm-serve\nrequests = 3000\n"
                                        "rates = 0.25, 0.5, 1\nseeds = 1, 2, 3, 4\n");
@@ -462,8 +441,8 @@ TEST(two_sweeps_on_one_database_share_its_points) {
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     ck_assert_msg(second.status == 0, "%s", second.err);
     ck_assert_str_eq(second.out, alone);
-    ck_assert_int_eq(count(db, "SELECT count(*) FROM runs"), 12);
-    ck_assert_int_eq(count(db, "SELECT count(DISTINCT identity) FROM runs"), 12);
+    ck_assert_int_eq(sql_integer(db, "SELECT count(*) FROM runs"), 12);
+    ck_assert_int_eq(sql_integer(db, "SELECT count(DISTINCT identity) FROM runs"), 12);
     ck_assert_int_ne(access(claims, F_OK), 0);
     output_free(&second);
     free(alone);
@@ -480,8 +459,8 @@ TEST(a_killed_sweep_holds_nobody_up) {
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(waitpid(second, &status, 0), second);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    ck_assert_int_eq(count(db, "SELECT count(*) FROM runs"), 12);
-    ck_assert_int_eq(count(db, "SELECT count(DISTINCT identity) FROM runs"), 12);
+    ck_assert_int_eq(sql_integer(db, "SELECT count(*) FROM runs"), 12);
+    ck_assert_int_eq(sql_integer(db, "SELECT count(DISTINCT identity) FROM runs"), 12);
 }
 
 SUITE("identity")

@@ -5,6 +5,7 @@
 #include "experiments/run/recorder.h"
 #include "experiments/run/tape.h"
 #include "tests/support/cli.h"
+#include "tests/support/outputs.h"
 
 /* ---- tapes ---- */
 
@@ -134,20 +135,6 @@ TEST(a_tape_plays_what_was_put_on_it_from_memory_and_from_a_file) {
 
 /* ---- the program ---- */
 
-static int64_t ask(const char *db, const char *sql) {
-    sqlite3 *sqlite = NULL;
-    sqlite3_stmt *stmt = NULL;
-    int64_t n = -1;
-    ck_assert_int_eq(sqlite3_open_v2(db, &sqlite, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    if (sqlite3_prepare_v2(sqlite, sql, -1, &stmt, NULL) == SQLITE_OK &&
-        sqlite3_step(stmt) == SQLITE_ROW) {
-        n = sqlite3_column_int64(stmt, 0);
-    }
-    sqlite3_finalize(stmt);
-    sqlite3_close(sqlite);
-    return n;
-}
-
 /* In the background, its output thrown away. */
 static pid_t start(const char *const *words) {
     pid_t pid = fork();
@@ -182,10 +169,10 @@ TEST(a_sweep_that_cannot_record_prints_its_results_and_says_so) {
     ck_assert_str_eq(output.out, fresh);
     cli_expect(output, 1, "3 of 3 runs were not recorded (1 to 3): ");
     sqlite3_close(sqlite);
-    ck_assert_int_eq(ask(db, "SELECT count(*) FROM runs"), 1);
+    ck_assert_int_eq(sql_integer(db, "SELECT count(*) FROM runs"), 1);
     char *now = PRINTS("sweep", file, "--db", db);
     ck_assert_str_eq(now, fresh);
-    ck_assert_int_eq(ask(db, "SELECT count(*) FROM runs"), 4);
+    ck_assert_int_eq(sql_integer(db, "SELECT count(*) FROM runs"), 4);
     free(now);
     free(fresh);
 }
@@ -200,7 +187,7 @@ TEST(a_sweep_on_a_full_disk_keeps_what_fits_and_prints_all) {
                                   "--db", db, "--levels", "steps");
     ck_assert_str_eq(output.out, fresh);
     cli_expect(output, 1, "2 of 3 runs were not recorded (2 to 3): ");
-    ck_assert_int_eq(ask(db, "SELECT count(*) FROM runs"), 1);
+    ck_assert_int_eq(sql_integer(db, "SELECT count(*) FROM runs"), 1);
     free(fresh);
 }
 
@@ -217,7 +204,7 @@ TEST(runs_at_the_same_time_are_all_recorded) {
         ck_assert_int_eq(waitpid(pids[i], &status, 0), pids[i]);
         ck_assert_int_eq(status, 0);
     }
-    ck_assert_int_eq(ask(db, "SELECT count(*) FROM runs WHERE n_requests = 300"), PROGRAMS);
+    ck_assert_int_eq(sql_integer(db, "SELECT count(*) FROM runs WHERE n_requests = 300"), PROGRAMS);
     free(PRINTS("report", db, "--out", scratch_path("six.html")));
 }
 
@@ -228,22 +215,23 @@ TEST(a_live_run_that_is_killed_keeps_what_was_done_and_locks_nobody_out) {
                       "--requests", "100000", "--set", "max_requests=2", "--input-tokens", "16",
                       "--output-tokens", "32", "--levels", "steps", "--db", db);
     for (int i = 0;
-         i < 600 && (access(db, F_OK) != 0 || ask(db, "SELECT n_requests FROM runs") <= 0); i++) {
+         i < 600 && (access(db, F_OK) != 0 || sql_integer(db, "SELECT n_requests FROM runs") <= 0);
+         i++) {
         usleep(50000);
     }
     free(PRINTS("run", "--requests", "5", "--db", db));
     ck_assert_int_eq(kill(pid, SIGKILL), 0);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-    ck_assert_int_gt(ask(db, "SELECT n_requests FROM runs WHERE run = 1"), 0);
-    ck_assert_int_eq(ask(db, "SELECT n_requests = (SELECT count(*) FROM requests r"
-                             " WHERE r.run = runs.run) FROM runs WHERE run = 1"),
+    ck_assert_int_gt(sql_integer(db, "SELECT n_requests FROM runs WHERE run = 1"), 0);
+    ck_assert_int_eq(sql_integer(db, "SELECT n_requests = (SELECT count(*) FROM requests r"
+                                     " WHERE r.run = runs.run) FROM runs WHERE run = 1"),
                      1);
-    ck_assert_int_eq(ask(db, "SELECT json_extract(summary, '$.completed') = n_requests"
-                             " AND json_extract(summary, '$.submissions') = n_steps"
-                             " AND json_extract(summary, '$.incomplete') = incomplete"
-                             " FROM runs WHERE run = 1"),
+    ck_assert_int_eq(sql_integer(db, "SELECT json_extract(summary, '$.completed') = n_requests"
+                                     " AND json_extract(summary, '$.submissions') = n_steps"
+                                     " AND json_extract(summary, '$.incomplete') = incomplete"
+                                     " FROM runs WHERE run = 1"),
                      1);
-    ck_assert_int_eq(ask(db, "SELECT count(*) FROM runs WHERE incomplete IS NULL"), 1);
+    ck_assert_int_eq(sql_integer(db, "SELECT count(*) FROM runs WHERE incomplete IS NULL"), 1);
     free(PRINTS("report", db, "--out", page));
     FILE *html = fopen(page, "r");
     char *text = scratch_rest(html);

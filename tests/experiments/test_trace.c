@@ -5,6 +5,7 @@
 #include <zstd.h>
 
 #include "tests/support/cli.h"
+#include "tests/support/outputs.h"
 
 static const char plain[] = "arrival_us,input_tokens,output_tokens,tenant,answer_tokens\n"
                             "0,374,44,1,40\n"
@@ -12,12 +13,7 @@ static const char plain[] = "arrival_us,input_tokens,output_tokens,tenant,answer
                             "4541877,879,55,1,2\n";
 
 static json_t *facts_of(const char *const *words) {
-    json_error_t trouble;
-    char *text = cli_text(cli_run(&(const struct child){0}, words));
-    json_t *json = json_loads(text, 0, &trouble);
-    ck_assert_msg(json != NULL, "%s", trouble.text);
-    free(text);
-    return json;
+    return json_parsed(cli_text(cli_run(&(const struct child){0}, words)));
 }
 #define FACTS(...) facts_of((const char *const[]){"trace", "info", __VA_ARGS__, "--json", NULL})
 

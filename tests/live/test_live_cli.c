@@ -2,6 +2,7 @@
 #include <jansson.h>
 
 #include "tests/support/cli.h"
+#include "tests/support/outputs.h"
 
 /* A small system on a small model, in little memory; priced by the data sheet. */
 #define SMALL_SYSTEM                                                                               \
@@ -414,14 +415,6 @@ TEST(an_interrupted_replay_tells_what_the_device_did) {
     output_free(&output);
 }
 
-static json_t *read_json(char *text) {
-    json_error_t trouble;
-    json_t *object = json_loads(text, 0, &trouble);
-    ck_assert_msg(object != NULL, "%s in %s", trouble.text, text);
-    free(text);
-    return object;
-}
-
 static double number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     ck_assert_msg(json_is_number(value), "%s", key);
@@ -432,14 +425,14 @@ static double number(const json_t *object, const char *key) {
 TEST(a_step_is_measured_beside_its_price) {
 #define STEP "--refresh", "2", "--prompt", "20", "--output", "12"
     json_t *plan =
-        read_json(PRINTS("plan", SMALL, STEP, "--set", "runtime.element_bytes=4", "--json"));
+        json_parsed(PRINTS("plan", SMALL, STEP, "--set", "runtime.element_bytes=4", "--json"));
     static const char *const how[][2] = {{"--once", NULL}, {"--rounds", "2"}};
     for (int i = 0; i < 2; i++) {
         char *text = i == 0
                          ? PRINTS("explain", SMALL, STEP, "--backend", "cpu", "--json", how[i][0])
                          : PRINTS("explain", SMALL, STEP, "--backend", "cpu", "--json", how[i][0],
                                   how[i][1]);
-        json_t *object = read_json(text);
+        json_t *object = json_parsed(text);
         const json_t *measured = json_object_get(object, "measured"), *op;
         ck_assert_double_eq(number(measured, "rounds"), i == 0 ? 1 : 2);
         ck_assert_double_gt(number(measured, "wall_ms"), 0);
@@ -462,7 +455,7 @@ TEST(a_step_of_several_ranks_is_measured_with_what_they_exchange) {
 #define RANKS SMALL, "--refresh", "2", "--prompt", "20", "--output", "12", "--set"
     char *text = PRINTS("explain", RANKS, "tensor_parallel=2", "--backend", "cpu", "--rounds", "2",
                         "--json");
-    json_t *object = read_json(text);
+    json_t *object = json_parsed(text);
     const json_t *measured = json_object_get(object, "measured"), *op;
     size_t at, n_sums = 0, n_gatherings = 0;
     ck_assert_double_eq(number(measured, "ranks"), 2);
@@ -564,10 +557,10 @@ TEST(what_is_calibrated_here_predicts_what_is_served_here) {
     free(PRINTS("calibrate", "--backend", "cpu", "--model", "llada-tiny", "--quick", "--minutes",
                 "0.001", "--max-tokens", "128", "--out", profile));
     json_t *predicted =
-        read_json(PRINTS("run", CIRCLE, "--gpu", "cpu", "--set", "runtime.element_bytes=4"));
-    json_t *measured = read_json(PRINTS("run", CIRCLE, LIVE, "--db", db, "--levels", "steps"));
+        json_parsed(PRINTS("run", CIRCLE, "--gpu", "cpu", "--set", "runtime.element_bytes=4"));
+    json_t *measured = json_parsed(PRINTS("run", CIRCLE, LIVE, "--db", db, "--levels", "steps"));
     json_t *replayed =
-        read_json(PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--json"));
+        json_parsed(PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--json"));
     ck_assert_str_eq(json_string_value(json_object_get(predicted, "profile_kind")), "measured");
     ck_assert_double_eq(number(predicted, "tokens_committed"), 4 * 32);
     ck_assert_double_eq(number(measured, "tokens_committed"), 4 * 32);
@@ -609,10 +602,10 @@ TEST(what_ranks_are_calibrated_to_predicts_what_ranks_serve) {
     ck_assert_ptr_nonnull(strstr(file, "\nall_gather,2,1536,"));   /* 128 rows' candidates */
     ck_assert_ptr_nonnull(strstr(file, "\ngemm,128,384,256,"));    /* half of all heads' channels */
     free(file);
-    json_t *step = read_json(PRINTS("explain", "--model", "llada-tiny", "--system", "fast-dllm",
-                                    "--gpu", "cpu", "--profile", profile, "--set",
-                                    "tensor_parallel=2", "--set", "runtime.element_bytes=4",
-                                    "--reuse", "2", "--prompt", "16", "--output", "32", "--json"));
+    json_t *step = json_parsed(PRINTS(
+        "explain", "--model", "llada-tiny", "--system", "fast-dllm", "--gpu", "cpu", "--profile",
+        profile, "--set", "tensor_parallel=2", "--set", "runtime.element_bytes=4", "--reuse", "2",
+        "--prompt", "16", "--output", "32", "--json"));
     size_t at, n_measured = 0;
     const json_t *op;
     json_array_foreach(json_object_get(step, "operators"), at, op) {
@@ -626,8 +619,8 @@ TEST(what_ranks_are_calibrated_to_predicts_what_ranks_serve) {
     ck_assert_uint_eq(n_measured, 4 + 2 + 1); /* products, sums, the gathering */
     json_decref(step);
     json_t *predicted =
-        read_json(PRINTS("run", CIRCLE, "--gpu", "cpu", "--set", "runtime.element_bytes=4"));
-    json_t *measured = read_json(PRINTS("run", CIRCLE, LIVE));
+        json_parsed(PRINTS("run", CIRCLE, "--gpu", "cpu", "--set", "runtime.element_bytes=4"));
+    json_t *measured = json_parsed(PRINTS("run", CIRCLE, LIVE));
     ck_assert_str_eq(json_string_value(json_object_get(predicted, "profile_kind")), "measured");
     ck_assert_double_eq(number(measured, "tokens_committed"), 4 * 32);
     within_tenfold(number(predicted, "makespan_s"), number(measured, "makespan_s"));

@@ -2,6 +2,7 @@
 #include <jansson.h>
 
 #include "tests/support/cli.h"
+#include "tests/support/outputs.h"
 
 #define SMALL                                                                                      \
     "--model", "llada-tiny", "--backend", "cpu", "--set", "block_tokens=4", "--set",               \
@@ -53,13 +54,6 @@ static const char *sevens(void) {
     return folder;
 }
 
-static json_t *parse(char *text) {
-    json_t *object = json_loads(text, 0, NULL);
-    ck_assert_msg(object != NULL, "%s", text);
-    free(text);
-    return object;
-}
-
 static double number(const json_t *object, const char *outer, const char *key) {
     const json_t *value = json_object_get(json_object_get(object, outer), key);
     ck_assert_msg(json_is_number(value), "%s.%s", outer, key);
@@ -71,15 +65,17 @@ TEST(a_text_is_answered_with_a_text) {
     char *text = PRINTS("generate", SMALL, "--tokenizer", folder, "--text", "it's 12 * 3", "--chat",
                         "none", "--output-tokens", "8");
     ck_assert_int_eq(strchr(text, '\0')[-1], '\n');
-    json_t *object = parse(PRINTS("generate", SMALL, "--tokenizer", folder, "--text", "it's 12 * 3",
-                                  "--chat", "none", "--output-tokens", "8", "--json"));
+    json_t *object =
+        json_parsed(PRINTS("generate", SMALL, "--tokenizer", folder, "--text", "it's 12 * 3",
+                           "--chat", "none", "--output-tokens", "8", "--json"));
     const char *said = json_string_value(json_object_get(object, "text"));
     ck_assert(strncmp(text, said, strlen(said)) == 0 && strcmp(text + strlen(said), "\n") == 0);
     ck_assert_uint_eq(json_array_size(json_object_get(object, "output")), 8);
     /* The same as its ids, which the golden files hold against Hugging Face's; one more in front.
      */
-    json_t *longer = parse(PRINTS("generate", SMALL, "--tokenizer", folder, "--text", "it's 12 * 3",
-                                  "--chat", "qa", "--output-tokens", "8", "--json"));
+    json_t *longer =
+        json_parsed(PRINTS("generate", SMALL, "--tokenizer", folder, "--text", "it's 12 * 3",
+                           "--chat", "qa", "--output-tokens", "8", "--json"));
     ck_assert_str_eq(json_string_value(json_object_get(longer, "chat")), "qa");
     ck_assert_int_gt(json_integer_value(json_object_get(longer, "prompt_tokens")),
                      json_integer_value(json_object_get(object, "prompt_tokens")));
@@ -98,8 +94,8 @@ static const char prompts[] =
 TEST(prompts_of_a_file_are_judged) {
     const char *folder = sevens(), *file = scratch_write("p.jsonl", prompts);
     const char *outputs = scratch_path("outputs.jsonl");
-    json_t *object = parse(PRINTS("generate", SMALL, "--tokenizer", folder, "--prompts", file,
-                                  "--outputs", outputs, "--json"));
+    json_t *object = json_parsed(PRINTS("generate", SMALL, "--tokenizer", folder, "--prompts", file,
+                                        "--outputs", outputs, "--json"));
     json_t *list = json_object_get(object, "prompts");
     ck_assert_uint_eq(json_array_size(list), 4);
     static const char *const ids[] = {"a", "b", "c", "d"};
@@ -120,15 +116,15 @@ TEST(prompts_of_a_file_are_judged) {
     ck_assert_ptr_nonnull(strstr(text, "right        2 of 3 = 66.7 % (20.8 to 93.9)"));
     free(text);
     /* Agreement with what was written. */
-    object = parse(PRINTS("generate", SMALL, "--tokenizer", folder, "--prompts", file,
-                          "--reference", outputs, "--json"));
+    object = json_parsed(PRINTS("generate", SMALL, "--tokenizer", folder, "--prompts", file,
+                                "--reference", outputs, "--json"));
     ck_assert(number(object, "quality", "compared") == 4);
     ck_assert(number(object, "quality", "agreement") == 1);
     json_decref(object);
     const char *other = scratch_write("other.jsonl", "{\"number\": 0, \"output\": [1]}\n"
                                                      "{\"number\": 9, \"output\": [1]}\n");
-    object = parse(PRINTS("generate", SMALL, "--tokenizer", folder, "--prompts", file,
-                          "--reference", other, "--json"));
+    object = json_parsed(PRINTS("generate", SMALL, "--tokenizer", folder, "--prompts", file,
+                                "--reference", other, "--json"));
     ck_assert(number(object, "quality", "compared") == 1);
     ck_assert(number(object, "quality", "agreement") == 0);
     json_decref(object);
@@ -143,8 +139,8 @@ TEST(prompts_of_a_file_are_judged) {
 TEST(a_workload_of_prompts_is_served_and_judged) {
     const char *folder = sevens(), *file = scratch_write("p.jsonl", prompts);
     const char *outputs = scratch_path("o.jsonl");
-    json_t *object = parse(PRINTS(RUN, "--tokenizer", folder, "--workload", file, "--output-tokens",
-                                  "16", "--outputs", outputs, "--json"));
+    json_t *object = json_parsed(PRINTS(RUN, "--tokenizer", folder, "--workload", file,
+                                        "--output-tokens", "16", "--outputs", outputs, "--json"));
     ck_assert_int_eq(json_integer_value(json_object_get(object, "completed")), 4);
     ck_assert(number(object, "quality", "served") == 4 && number(object, "quality", "right") == 2);
     ck_assert(number(object, "quality", "tokens_run_per_right") ==
@@ -152,9 +148,9 @@ TEST(a_workload_of_prompts_is_served_and_judged) {
     ck_assert(number(object, "quality", "answer_tok_s") > 0);
     json_decref(object);
     /* Another order of the same prompts, and their answers again. */
-    object = parse(PRINTS(RUN, "--tokenizer", folder, "--workload", file, "--output-tokens", "16",
-                          "--arrivals", "poisson", "--rate", "1000", "--requests", "9",
-                          "--reference", outputs, "--set", "decoder=threshold", "--json"));
+    object = json_parsed(PRINTS(RUN, "--tokenizer", folder, "--workload", file, "--output-tokens",
+                                "16", "--arrivals", "poisson", "--rate", "1000", "--requests", "9",
+                                "--reference", outputs, "--set", "decoder=threshold", "--json"));
     ck_assert(number(object, "quality", "served") == 9 && number(object, "quality", "right") == 5);
     ck_assert(number(object, "quality", "compared") == 9);
     json_decref(object);
@@ -175,8 +171,8 @@ TEST(right_answers_stand_side_by_side) {
 #define TEXTS "--tokenizer", folder, "--clock", "virtual"
 #define ASKED SMALL, TEXTS, "--roofline", "--workload", file, "--output-tokens", "8"
     free(PRINTS("run", ASKED, "--system", "vanilla", "--outputs", outputs));
-    json_t *both = parse(PRINTS("compare", "--systems", "vanilla,dllm-serve", ASKED, "--reference",
-                                outputs, "--json"));
+    json_t *both = json_parsed(PRINTS("compare", "--systems", "vanilla,dllm-serve", ASKED,
+                                      "--reference", outputs, "--json"));
     ck_assert_uint_eq(json_array_size(both), 2);
     for (size_t i = 0; i < 2; i++) {
         json_t *one = json_array_get(both, i);

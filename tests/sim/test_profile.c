@@ -452,16 +452,21 @@ static void same_rows(struct profile *a, struct profile *b) {
     }
 }
 
-TEST(a_profile_written_and_read_again_is_the_same) {
-    struct profile *own = parse(OWN "moe,5,2048,768,8,128,11\nelementwise,4096,2\n"
-                                    "attention_causal,2,16,48,8,4,128,5\n"
-                                    "attention_decode,2,1,48,8,4,128,4\nall_reduce,2,64,3\n");
+static char *written(const struct profile *profile) {
     char *text = NULL;
     size_t size = 0;
     struct err err = {0};
     FILE *file = open_memstream(&text, &size);
-    ck_assert_int_eq(profile_write(own, file, &err), 0);
+    ck_assert_int_eq(profile_write(profile, file, &err), 0);
     fclose(file);
+    return text;
+}
+
+TEST(a_profile_written_and_read_again_is_the_same) {
+    struct profile *own = parse(OWN "moe,5,2048,768,8,128,11\nelementwise,4096,2\n"
+                                    "attention_causal,2,16,48,8,4,128,5\n"
+                                    "attention_decode,2,1,48,8,4,128,4\nall_reduce,2,64,3\n");
+    char *text = written(own);
     struct profile *again = parse(text);
     same_rows(own, again);
     const char *key, *value;
@@ -525,12 +530,8 @@ static int status_of(const char *text, size_t size) {
 
 TEST(a_profile_that_was_cut_anywhere_is_refused) {
     struct profile *own = parse(OWN);
-    char *text = NULL;
-    size_t size = 0;
-    struct err err = {0};
-    FILE *file = open_memstream(&text, &size);
-    ck_assert_int_eq(profile_write(own, file, &err), 0);
-    fclose(file);
+    char *text = written(own);
+    size_t size = strlen(text);
     ck_assert_int_eq(status_of(text, size), 0);
     for (size_t cut = 0; cut < size; cut++) {
         ck_assert_msg(status_of(text, cut) == ERR_WORLD, "%zu of %zu bytes", cut, size);
@@ -800,12 +801,7 @@ TEST(rows_of_our_own_kernels_are_transferred_by_what_bounds_them) {
 TEST(a_transferred_file_names_its_donor_and_prices_as_the_transfer_did) {
     struct profile *donor = parse(OWN);
     struct profile *out = transferred(donor, side("new", 200e12, 4e12, 100));
-    char *text = NULL;
-    size_t size = 0;
-    struct err err = {0};
-    FILE *file = open_memstream(&text, &size);
-    ck_assert_int_eq(profile_write(out, file, &err), 0);
-    fclose(file);
+    char *text = written(out);
     ck_assert_ptr_nonnull(strstr(text, "# kind: transferred\n"));
     ck_assert_ptr_nonnull(strstr(text, "# donor: old\n# donor_kind: measured\n"));
     ck_assert_ptr_nonnull(strstr(text, "# rule: "));

@@ -338,14 +338,17 @@ static inline bool idle_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
+/* A configuration by its system, model and settings. */
+struct matrix_line {
+    const char *system, *model;
+    enum set set;
+    unsigned invariants;
+    const char *settings;
+};
+
 /* dInfer's iteration smoothing. */
 static inline bool smooth_config(size_t i, struct matrix_config *out) {
-    static const struct {
-        const char *system, *model;
-        enum set set;
-        unsigned invariants;
-        const char *settings;
-    } lines[] = {
+    static const struct matrix_line lines[] = {
         {"dllm-serve", "llada-tiny", CANVAS, ALONE, "cache=none decoder=fixed steps_per_block=3"},
         {"dllm-serve", "llada-tiny", CANVAS, ALONE | PLAYED,
          "cache=dual decoder=threshold decoder.threshold=0.012"},
@@ -381,12 +384,7 @@ static inline bool smooth_config(size_t i, struct matrix_config *out) {
 
 /* Tokens that are drawn: with every reading of confidences, cuts and statistics. */
 static inline bool sampling_config(size_t i, struct matrix_config *out) {
-    static const struct {
-        const char *system, *model;
-        enum set set;
-        unsigned invariants;
-        const char *settings;
-    } lines[] = {
+    static const struct matrix_line lines[] = {
         {"dllm-serve", "llada-tiny", CANVAS, ALONE | PLAYED,
          "block_tokens=6 cache=dual decoder=threshold decoder.threshold=0.004 sampling=on"},
         {"dllm-serve", "llada-tiny", CANVAS, ALONE | PLAYED,
