@@ -74,8 +74,7 @@ int store_run_sql(struct store *store, const char *sql, const char *doing, struc
     return rc == SQLITE_OK ? 0 : store_fail(store, rc, doing, err);
 }
 
-/* The single integer of a query. */
-static int ask(struct store *store, const char *sql, int64_t *out, struct err *err) {
+int store_ask(struct store *store, const char *sql, int64_t *out, struct err *err) {
     sqlite3_stmt *stmt = NULL;
     errno = 0;
     int rc = sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL);
@@ -126,7 +125,7 @@ static int create_schema(struct store *store, struct err *err) {
     }
     /* Another process may have created it between our look and our lock. */
     int64_t n_tables = 0;
-    failed = ask(store, "SELECT count(*) FROM sqlite_master", &n_tables, err);
+    failed = store_ask(store, "SELECT count(*) FROM sqlite_master", &n_tables, err);
     if (failed == 0 && n_tables == 0) {
         failed = store_run_sql(store, schema_sql, "create", err);
         if (failed == 0) {
@@ -154,7 +153,7 @@ static int migrate(struct store *store, struct err *err) {
     if (store_run_sql(store, "BEGIN IMMEDIATE", doing, err) != 0) {
         return err_status(err);
     }
-    int failed = ask(store, "PRAGMA user_version", &version, err);
+    int failed = store_ask(store, "PRAGMA user_version", &version, err);
     for (int64_t v = version; failed == 0 && v < SCHEMA_VERSION; v++) {
         failed = store_run_sql(store, schema_steps[v].change, doing, err);
     }
@@ -193,12 +192,12 @@ static int refuse_triggers(struct store *store, struct err *err) {
 
 static int check_schema(struct store *store, enum store_mode mode, struct err *err) {
     int64_t application = 0, version = 0, n_entries = 0, n_ours = 0;
-    int failed = ask(store, "SELECT count(*) FROM sqlite_master", &n_entries, err);
+    int failed = store_ask(store, "SELECT count(*) FROM sqlite_master", &n_entries, err);
     if (failed == 0) {
-        failed = ask(store, "PRAGMA application_id", &application, err);
+        failed = store_ask(store, "PRAGMA application_id", &application, err);
     }
     if (failed == 0) {
-        failed = ask(store, "PRAGMA user_version", &version, err);
+        failed = store_ask(store, "PRAGMA user_version", &version, err);
     }
     if (failed != 0) {
         return failed;
@@ -225,10 +224,11 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
         return err_world(err, "cannot open '%s': the database is damaged (schema %lld)",
                          store->path, (long long)version);
     }
-    failed = ask(store,
-                 "SELECT count(*) FROM sqlite_master WHERE type='table' AND rootpage>0 AND name IN"
-                 " ('runs','requests','members','steps','events','names')",
-                 &n_ours, err);
+    failed =
+        store_ask(store,
+                  "SELECT count(*) FROM sqlite_master WHERE type='table' AND rootpage>0 AND name IN"
+                  " ('runs','requests','members','steps','events','names')",
+                  &n_ours, err);
     if (failed == 0 && n_ours != 6) {
         return err_world(err, "cannot open '%s': the database is damaged (%lld of 6 tables)",
                          store->path, (long long)n_ours);

@@ -23,9 +23,10 @@ struct digest {
 
 /* ---- structure ---- */
 
-static int ask_text(struct store *store, const char *sql, char *out, size_t size, struct err *err) {
+/* The first thing that SQLite finds wrong, or "ok". */
+static int ask_structure(struct store *store, char *out, size_t size, struct err *err) {
     sqlite3_stmt *stmt = NULL;
-    int failed = store_prepare(store, sql, &stmt, err);
+    int failed = store_prepare(store, "PRAGMA integrity_check(1)", &stmt, err);
     int rc = failed == 0 ? sqlite3_step(stmt) : SQLITE_ROW;
     const unsigned char *text =
         rc == SQLITE_ROW && stmt != NULL ? sqlite3_column_text(stmt, 0) : NULL;
@@ -38,14 +39,14 @@ static int ask_text(struct store *store, const char *sql, char *out, size_t size
 }
 
 int store_check_structure(struct store *store, bool will_write, struct err *err) {
-    char pages[24], page_bytes[24], said[160];
-    int failed = ask_text(store, "PRAGMA page_count", pages, sizeof pages, err);
-    failed = failed != 0 ? failed
-                         : ask_text(store, "PRAGMA page_size", page_bytes, sizeof page_bytes, err);
-    if (failed != 0 || atoll(pages) * atoll(page_bytes) > MOST_CHECKED_BYTES) {
+    char said[160];
+    int64_t pages = 0, page_bytes = 0;
+    int failed = store_ask(store, "PRAGMA page_count", &pages, err);
+    failed = failed != 0 ? failed : store_ask(store, "PRAGMA page_size", &page_bytes, err);
+    if (failed != 0 || pages * page_bytes > MOST_CHECKED_BYTES) {
         return failed;
     }
-    failed = ask_text(store, "PRAGMA integrity_check(1)", said, sizeof said, err);
+    failed = ask_structure(store, said, sizeof said, err);
     if (failed != 0 || strcmp(said, "ok") == 0) {
         return failed;
     }

@@ -85,6 +85,9 @@ int store_fail(struct store *store, int rc, const char *doing, struct err *err);
 /* Prepare one statement; 0 or an err kind. */
 int store_prepare(struct store *store, const char *sql, sqlite3_stmt **out, struct err *err);
 
+/* The single integer of a query. */
+int store_ask(struct store *store, const char *sql, int64_t *out, struct err *err);
+
 /* Run statements without results. */
 int store_run_sql(struct store *store, const char *sql, const char *doing, struct err *err);
 

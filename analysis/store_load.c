@@ -13,21 +13,26 @@ static int damaged(struct store *store, int64_t run, const char *what, struct er
                      (long long)run, store->path, what);
 }
 
+/* Steps to the row that a query over `runs` has of a run, where there is one; ERR_USAGE when there
+ * is no such run. The caller closes the statement in any case. */
+static int find_run(struct store *store, int64_t run, const char *sql, sqlite3_stmt **out,
+                    struct err *err) {
+    int failed = store_prepare(store, sql, out, err);
+    if (failed != 0) {
+        return failed;
+    }
+    sqlite3_bind_int64(*out, 1, run);
+    int rc = sqlite3_step(*out);
+    return rc == SQLITE_ROW    ? 0
+           : rc == SQLITE_DONE ? err_usage(err, "'%s' has no run %lld", store->path, (long long)run)
+                               : store_fail(store, rc, "read", err);
+}
+
 /* A query over one run; ERR_USAGE when there is no such run. */
 static int query_run(struct store *store, int64_t run, const char *sql, sqlite3_stmt **out,
                      struct err *err) {
     sqlite3_stmt *stmt = NULL;
-    int failed = store_prepare(store, "SELECT 1 FROM runs WHERE run=?", &stmt, err);
-    if (failed != 0) {
-        return failed;
-    }
-    sqlite3_bind_int64(stmt, 1, run);
-    int rc = sqlite3_step(stmt);
-    if (rc == SQLITE_DONE) {
-        failed = err_usage(err, "'%s' has no run %lld", store->path, (long long)run);
-    } else if (rc != SQLITE_ROW) {
-        failed = store_fail(store, rc, "read", err);
-    }
+    int failed = find_run(store, run, "SELECT 1 FROM runs WHERE run=?", &stmt, err);
     sqlite3_finalize(stmt);
     if (failed == 0) {
         failed = store_prepare(store, sql, out, err);
@@ -116,17 +121,8 @@ int store_load_run(struct store *store, int64_t run,
                    void *state, struct err *err) {
     struct row row = {.damage = ""};
     sqlite3_stmt *stmt = NULL;
-    int failed = store_prepare(store, "SELECT * FROM runs WHERE run=?", &stmt, err);
-    if (failed != 0) {
-        return failed;
-    }
-    sqlite3_bind_int64(stmt, 1, run);
-    int rc = sqlite3_step(stmt);
-    if (rc == SQLITE_DONE) {
-        failed = err_usage(err, "'%s' has no run %lld", store->path, (long long)run);
-    } else if (rc != SQLITE_ROW) {
-        failed = store_fail(store, rc, "read", err);
-    } else {
+    int failed = find_run(store, run, "SELECT * FROM runs WHERE run=?", &stmt, err);
+    if (failed == 0) {
         read_row(stmt, &row);
         failed = check_row(store, &row, err);
         row.run.damage = row.damage[0] != '\0' ? row.damage : NULL;
