@@ -9,10 +9,7 @@
 #ifndef UNMASK_SIM_CHECK_GUARD_H
 #define UNMASK_SIM_CHECK_GUARD_H
 
-#include "sim/cache/cache.h"
-#include "sim/decoder/decoder.h"
-#include "sim/router/router.h"
-#include "sim/scheduler/scheduler.h"
+#include "sim/check/any_policy.h"
 
 enum promise {
     PROMISE_READS,      /* what is const stays as it was */
@@ -52,13 +49,7 @@ enum { GUARD_MAX_POSTPONED = 1000 }; /* empty batches in a row while something c
 struct guard_scratch; /* the copies, see guard.c */
 
 struct guard {
-    union {
-        struct policy policy;
-        struct scheduler scheduler;
-        struct cache_policy cache;
-        struct decoder decoder;
-        struct router router;
-    } outer;
+    union any_policy outer;
     const struct policy *inner;
     void *inner_state; /* borrowed */
     struct guard_scratch *scratch;

@@ -7,20 +7,11 @@
 #include <unistd.h>
 
 #include "sim/base/mem.h"
-#include "sim/cache/cache.h"
+#include "sim/check/any_policy.h"
 #include "sim/check/call_watch.h"
-#include "sim/decoder/decoder.h"
-#include "sim/router/router.h"
-#include "sim/scheduler/scheduler.h"
 
 struct ward {
-    union {
-        struct policy policy;
-        struct scheduler scheduler;
-        struct cache_policy cache;
-        struct decoder decoder;
-        struct router router;
-    } outer;
+    union any_policy outer;
     const struct policy *inner;
     const char *path;
     struct ward *next;
