@@ -267,37 +267,43 @@ static void take_entropy(const struct outcome *outcome, uint32_t member, uint32_
     }
 }
 
-static int tell_policy(const struct outcome *outcome, struct err *err) {
+/* The step's commits are noted in its blocks. */
+static int show_member(struct outcome *outcome, uint32_t member, uint32_t first, struct err *err) {
     const struct members *members = outcome->members;
-    const struct step_result said = {.entropy = outcome->result.entropy};
-    int status = forward_result(outcome->forward, &said, err);
-    for (uint32_t i = 0, first = 0; status == 0 && i < members->planned->n_slots; i++) {
-        take_entropy(outcome, i, first);
-        first += members->decided->n_rows[i];
-    }
-    return status;
+    const struct request *request = members_request(members->planned, member);
+    const struct planned_block *block = members_block(members->planned, member);
+    struct decode_positions *p = &outcome->positions;
+    p->start = request->block_start;
+    p->length = request->block_length;
+    memcpy(p->masked, block->masked, p->length);
+    memcpy(p->run, block->run, p->length);
+    memcpy(p->keep, block->keep, p->length);
+    memcpy(p->commit, block->commit, p->length);
+    take_rows(outcome, member, first);
+    take_importance(members, member, p);
+    return outcome->watch.see(outcome->watch.state, request->id, p, err);
 }
 
-/* The step's commits are noted in its blocks. */
-static int tell_watch(struct outcome *outcome, struct err *err) {
+/* What the logit rows said goes to the cache policy that reads it, and to who watches. */
+static int tell(struct outcome *outcome, struct err *err) {
     const struct members *members = outcome->members;
-    struct decode_positions *p = &outcome->positions;
+    bool is_watched = outcome_is_watched(outcome);
+    bool is_read = system_of(outcome)->cache->reads_entropy != 0;
+    if (members->planned->is_recorded || !(is_watched || is_read)) {
+        return 0;
+    }
     struct step_result said = outcome->result;
+    if (!is_watched) {
+        said = (struct step_result){.entropy = outcome->result.entropy};
+    }
     said.committed = NULL;
     said.n_committed = NULL;
     int status = forward_result(outcome->forward, &said, err);
     for (uint32_t i = 0, first = 0; status == 0 && i < members->planned->n_slots; i++) {
-        const struct request *request = members_request(members->planned, i);
-        const struct planned_block *block = members_block(members->planned, i);
-        p->start = request->block_start;
-        p->length = request->block_length;
-        memcpy(p->masked, block->masked, p->length);
-        memcpy(p->run, block->run, p->length);
-        memcpy(p->keep, block->keep, p->length);
-        memcpy(p->commit, block->commit, p->length);
-        take_rows(outcome, i, first);
-        take_importance(members, i, p);
-        status = outcome->watch.see(outcome->watch.state, request->id, p, err);
+        if (is_read) {
+            take_entropy(outcome, i, first);
+        }
+        status = is_watched ? show_member(outcome, i, first, err) : 0;
         first += members->decided->n_rows[i];
     }
     return status;
@@ -319,12 +325,7 @@ int outcome_wait(struct outcome *outcome, bool decided, double *device_ns, struc
     if (!host_chooses && !decided && check_progress(outcome, err) != 0) {
         return err_status(err);
     }
-    if (system_of(outcome)->cache->reads_entropy && !planned->is_recorded) {
-        status = tell_policy(outcome, err);
-    }
-    return status == 0 && outcome_is_watched(outcome) && !planned->is_recorded
-               ? tell_watch(outcome, err)
-               : status;
+    return tell(outcome, err);
 }
 
 int outcome_wait_unrolled(struct outcome *outcome, uint32_t n_steps, double *device_ns,
