@@ -172,14 +172,20 @@ static bool bounds_requests(const struct objectives *objectives, int64_t tenant)
     return bounds;
 }
 
+static bool bound_any(const struct objectives *objectives) {
+    bool bounds = false;
+    for (size_t i = 0; i < objectives->n; i++) {
+        bounds = bounds || bounds_requests(objectives, objectives->items[i].tenant);
+    }
+    return bounds;
+}
+
 int objectives_check(const struct objectives *objectives, struct err *err) {
     const struct objective *each = NULL, *share = NULL;
-    bool bounds_any = false;
     for (size_t i = 0; i < objectives->n; i++) {
         const struct objective *o = &objectives->items[i];
         each = o->statistic == STATISTIC_EACH ? o : each;
         share = o->statistic == STATISTIC_SHARE ? o : share;
-        bounds_any = bounds_any || bounds_requests(objectives, o->tenant);
     }
     if (objectives->n == 0) {
         return err_usage(err, "--slo is missing: %s", usage);
@@ -190,7 +196,7 @@ int objectives_check(const struct objectives *objectives, struct err *err) {
                          "it; add goodput>99%%, or write p99 in front",
                          each->text);
     }
-    return share == NULL || bounds_any
+    return share == NULL || bound_any(objectives)
                ? 0
                : err_usage(err, "--slo: '%s' counts good requests, but no term bounds a request",
                            share->text);
@@ -227,7 +233,8 @@ struct served served_of(const struct request_record *record) {
     return served;
 }
 
-/* Between order statistics at (n - 1) p, as the summary's. */
+/* Between order statistics at (n - 1) p, as the summary's, of values that may be infinite: GSL's
+ * takes no time times infinity, which is no number. */
 static double quantile_of(double *values, size_t n, double p) {
     gsl_sort(values, 1, n);
     double at = (double)(n - 1) * p;
@@ -265,15 +272,20 @@ bool objective_is_met(const struct objective *o, double value) {
            (o->statistic == STATISTIC_SHARE ? value >= o->bound : value <= o->bound);
 }
 
+bool objectives_are_met(const struct objectives *objectives, const double *values) {
+    bool met = true;
+    for (size_t i = 0; i < objectives->n; i++) {
+        met = met && objective_is_met(&objectives->items[i], values[i]);
+    }
+    return met;
+}
+
 double objectives_attainment(const struct objectives *objectives, const struct served *served,
                              size_t n) {
     size_t n_good = 0;
-    bool bounds_any = false;
-    for (size_t i = 0; i < objectives->n; i++) {
-        bounds_any = bounds_any || bounds_requests(objectives, objectives->items[i].tenant);
-    }
-    for (size_t i = 0; bounds_any && i < n; i++) {
+    bool is_bound = bound_any(objectives);
+    for (size_t i = 0; is_bound && i < n; i++) {
         n_good += is_good(objectives, &served[i]);
     }
-    return bounds_any && n > 0 ? (double)n_good / (double)n : (double)NAN;
+    return is_bound && n > 0 ? (double)n_good / (double)n : (double)NAN;
 }

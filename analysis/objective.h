@@ -70,6 +70,13 @@ struct served served_of(const struct request_record *record);
 double objective_value(const struct objectives *objectives, size_t term,
                        const struct served *served, size_t n);
 bool objective_is_met(const struct objective *objective, double value);
+/* All of them, by the values of the terms: [n]. */
+bool objectives_are_met(const struct objectives *objectives, const double *values);
+
+/* Whether the term bounds a time of the run, rather than of each request, or a share. */
+static inline bool objective_is_of_time(const struct objective *objective) {
+    return objective->statistic == STATISTIC_MEAN || objective->statistic == STATISTIC_QUANTILE;
+}
 
 /* The share of good requests among all; NaN where nothing bounds a request. */
 double objectives_attainment(const struct objectives *objectives, const struct served *served,

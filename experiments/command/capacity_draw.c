@@ -121,7 +121,7 @@ static void draw_panels(const struct capacities *c, struct sheet *sheet) {
     bool bounds = isfinite(c->found.searches[0].met.attainment);
     for (size_t t = 0; t < c->objectives.n && sheet->n < MOST_PANELS - 3; t++) {
         const struct objective *o = &c->objectives.items[t];
-        if (o->statistic == STATISTIC_EACH || o->statistic == STATISTIC_SHARE) {
+        if (!objective_is_of_time(o)) {
             continue;
         }
         draw_over_rate(c, sheet, t, o->text, "seconds");

@@ -230,8 +230,7 @@ static void add_row(struct table *table, const struct capacities *c, size_t i) {
         bool is_share = t == c->objectives.n ||
                         (t < c->objectives.n && c->objectives.items[t].metric == METRIC_GOODPUT);
         struct spread spread = spread_at_met(c, i, t);
-        if (t >= c->objectives.n || c->objectives.items[t].statistic == STATISTIC_MEAN ||
-            c->objectives.items[t].statistic == STATISTIC_QUANTILE) {
+        if (t >= c->objectives.n || objective_is_of_time(&c->objectives.items[t])) {
             add_spread(table, &spread, is_share ? "%.1f" : "%.3g", is_share ? 100 : 1, "");
         }
     }
@@ -255,7 +254,7 @@ static struct table *make_table(const struct capacities *c) {
     table_columns(table, c->prices != NULL ? "$/h|$/1000" : "");
     for (size_t t = 0; t < c->objectives.n; t++) {
         const struct objective *o = &c->objectives.items[t];
-        if (o->statistic == STATISTIC_MEAN || o->statistic == STATISTIC_QUANTILE) {
+        if (objective_is_of_time(o)) {
             char heading[OBJECTIVE_CHARS + 8];
             snprintf(heading, sizeof heading, "%s_s", o->name);
             table_column(table, heading);

@@ -62,15 +62,14 @@ static int judge(const struct objectives *objectives, const struct composition *
     const struct summary *s = &c->summary;
     out->is_saturated = s->offered.state == OFFERED_SATURATED;
     out->is_alone = s->max_batch <= 1 && s->max_waiting == 0;
-    out->is_met = !out->is_saturated;
     for (size_t i = 0; i < objectives->n; i++) {
         const struct objective *o = &objectives->items[i];
         out->values[i] = objective_value(objectives, i, w->served, w->n);
         if (isnan(out->values[i])) {
             return err_usage(err, "--slo: '%s' speaks of no request of this workload", o->text);
         }
-        out->is_met = out->is_met && objective_is_met(o, out->values[i]);
     }
+    out->is_met = !out->is_saturated && objectives_are_met(objectives, out->values);
     out->attainment = objectives_attainment(objectives, w->served, w->n);
     out->served_req_s = s->throughput_req_s;
     out->goodput_req_s =
@@ -179,10 +178,7 @@ static int bracket(const struct capacity *capacity, struct search *search, doubl
 static int search_one(const struct capacity *capacity, struct search *search, struct err *err) {
     struct trial trial;
     int status = try_rate(capacity, search, at_once_per_s, &trial, err);
-    bool all_met = status == 0;
-    for (size_t i = 0; i < capacity->objectives->n && all_met; i++) {
-        all_met = objective_is_met(&capacity->objectives->items[i], trial.values[i]);
-    }
+    bool all_met = status == 0 && objectives_are_met(capacity->objectives, trial.values);
     if (status != 0 || all_met || trial.served_req_s <= 0) {
         search->state = all_met ? CAPACITY_UNBOUNDED : CAPACITY_NONE;
         search->missed = all_met ? search->missed : trial;
