@@ -18,8 +18,7 @@ void caution_add_prices(const struct price_shares *shares, struct warnings *out)
 /* Whether caution_of finds it out itself: what else there is, facts.warnings has. */
 bool caution_is_of_summary(enum warning_code code);
 
-/* As `warnings` in JSON: [{code, value, text}], a value that is not known is null. NULL when memory
- * is out. */
+/* As `warnings` in JSON: [{code, value, text}], a value that is not known is null. */
 json_t *caution_json(const struct warnings *warnings);
 
 /* The other way round, from the object that has `warnings`; what is no warning is passed over. */

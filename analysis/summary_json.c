@@ -270,8 +270,8 @@ int summary_json(const struct summary *summary, const struct run_facts *facts, j
         put_resources(object, summary, facts) | put(object, "warnings", caution_json(&warnings)) |
         put_origin(object, facts)) {
         json_decref(object);
-        return err_world(err, "the summary cannot be written as JSON: a name is not UTF-8, a "
-                              "number is not finite, or memory is out");
+        return err_world(err, "the summary cannot be written as JSON: a name is not UTF-8, or a "
+                              "number is not finite");
     }
     *out = object;
     return 0;

@@ -6,7 +6,7 @@
 #include "engine/calibrate/calibration_report.h"
 
 /* The report's steps are measured and their operators priced; fills in load, host, errors and
- * additivity. ERR_WORLD when memory ran out. */
+ * additivity. ERR_WORLD as host_fit has it. */
 int calibration_fit(struct calibration_report *report, struct err *err);
 
 #endif

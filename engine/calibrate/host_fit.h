@@ -23,7 +23,8 @@ struct host_fit {
     double covariance[3]; /* of step and step, step and request, request and request; ns^2 */
 };
 
-/* With one number of requests alone the request's term is 0. ERR_WORLD when memory ran out. */
+/* With one number of requests alone the request's term is 0. ERR_WORLD where GSL cannot
+ * solve for them. */
 int host_fit(const struct host_sample *samples, size_t n, struct host_fit *out, struct err *err);
 
 #endif

@@ -20,7 +20,6 @@ struct stores {
     uint32_t n, room;
 };
 
-/* false when memory ran out. */
 void stores_open(struct stores *stores, int64_t size, uint32_t max_places);
 void stores_close(struct stores *stores);
 

@@ -38,7 +38,6 @@ struct captures {
     uint32_t n_captured;
 };
 
-/* false when memory ran out. */
 void captures_open(struct captures *captures, const struct device_table *table,
                    struct device *device);
 void captures_close(struct captures *captures);

@@ -62,7 +62,7 @@ void accuracy_add_operators(struct accuracy *accuracy, const struct submission *
                             const double ns[GRAPH_MAX_OPS], double whole_ns);
 
 void accuracy_print(const struct accuracy *accuracy, FILE *out);
-json_t *accuracy_json(const struct accuracy *accuracy); /* NULL when memory is out */
+json_t *accuracy_json(const struct accuracy *accuracy);
 
 /* One row per submission. */
 int accuracy_write(const struct accuracy *accuracy, const char *path, struct err *err);

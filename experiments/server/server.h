@@ -53,6 +53,6 @@ size_t server_within(const struct server *server);
 
 /* The table, and where the numbers of the run come from. */
 void server_print(const struct server *server, FILE *out);
-json_t *server_json(const struct server *server); /* NULL when memory is out */
+json_t *server_json(const struct server *server);
 
 #endif

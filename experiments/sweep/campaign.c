@@ -337,7 +337,7 @@ static void put_away_rest(struct work *work) {
     struct campaign *campaign = work->campaign;
     put_away_ready(work, true);
     if (work->store != NULL) {
-        store_wait(work->store, false); /* what was waited for in vain is not waited for again */
+        store_wait(work->store, false); /* what could not be had is not waited for again */
     }
     for (size_t i = 0; i < campaign->n; i++) {
         campaign->points[i].is_unrecorded =
