@@ -88,16 +88,9 @@ static void on_crash(int number) {
         name = deadly[i].number == number ? deadly[i].name : name;
     }
     if (own != NULL && own->callback != NULL) {
-        char what[64];
-        size_t n = 0;
-        const char *const words[] = {" crashed with signal ", name, " in callback "};
-        for (size_t i = 0; i < 3; i++) {
-            for (const char *c = words[i]; *c != '\0'; c++) {
-                what[n++] = *c;
-            }
-        }
-        what[n] = '\0';
-        end_call(own, what, "");
+        char number[24];
+        END_WITH(own->path, " crashed with signal ", name, " in callback ", own->callback,
+                 " (call ", number_text(own->n, number), ")");
     }
     END_WITH("the run crashed with the plug-in ", blamed,
              " loaded and was not recorded; `unmask check-plugin` exercises it");
