@@ -88,9 +88,9 @@ static void on_crash(int number) {
         name = deadly[i].number == number ? deadly[i].name : name;
     }
     if (own != NULL && own->callback != NULL) {
-        char number[24];
+        char calls_text[24];
         END_WITH(own->path, " crashed with signal ", name, " in callback ", own->callback,
-                 " (call ", number_text(own->n, number), ")");
+                 " (call ", number_text(own->n, calls_text), ")");
     }
     END_WITH("the run crashed with the plug-in ", blamed,
              " loaded and was not recorded; `unmask check-plugin` exercises it");
