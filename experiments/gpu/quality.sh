@@ -58,6 +58,17 @@ decoders() {
     one "$1-entropy" --system "$2" --decoder entropy-bounded
 }
 
+# Tokens drawn at temperatures, where the others take the most likely one.
+sampled() {
+    for temperature in 0.2 0.5 1; do
+        one "drawn-$temperature-0.9" --system "$1" --decoder threshold --set decoder.threshold=0.9 \
+            --set sampling=on --set temperature=$temperature
+    done
+    one drawn-1-p0.9-0.9 --system "$1" --decoder threshold --set decoder.threshold=0.9 \
+        --set sampling=on --set temperature=1 --set top_p=0.9
+    one drawn-1-one --system "$1" --decoder fixed --set sampling=on --set temperature=1
+}
+
 block_causal() {
     traced=$short
     one one --system sdar --decoder fixed
@@ -71,8 +82,12 @@ block_causal() {
     done
     traced=0
     for cache in dc dc+; do # Table 6
-        one "$cache-0.9" --system "$cache" --set decoder.threshold=0.9
+        decoders "$cache" "$cache"
     done
+    for decoder in hierarchical credit factor entropy-bounded; do
+        one "focus-${decoder%-bounded}" --system focus --decoder $decoder
+    done
+    sampled sdar
     for choice in top random bottom; do # Table 3
         for k in 2 4 8; do
             one "focus-$choice-$k" --system focus --set decoder.threshold=0.9 \
@@ -86,19 +101,26 @@ bidirectional() {
     one one --system vanilla --decoder fixed
     traced=1
     decoders none vanilla
+    for iteration in plain smooth; do # dInfer's cache and decoding, with IterSmooth and without
+        for threshold in 0.9 0.8 0.7; do
+            one "vicinity-$iteration-$threshold" --system dinfer-0.8 --set iteration=$iteration \
+                --set decoder.threshold=$threshold
+        done
+    done
+    one dinfer --system dinfer
+    one dinfer-credit --system dinfer-credit --set decoder.form=list
+    one dinfer-smooth --system dinfer-smooth
     for system in fast-dllm fast-dllm-prefix dkv-cache sparse-dllm dllm-serve; do
-        one "$system-0.9" --system $system --decoder threshold --set decoder.threshold=0.9
+        decoders $system $system
     done
     traced=0
+    sampled vanilla
     for system in fast-dllm dkv-cache sparse-dllm dllm-serve; do
         one "$system-one" --system $system --decoder fixed
     done
     for retention in 0.1 0.2 0.3 0.4; do # dLLM-Serve, Figure 6
         one "uniform-$retention" --system sparse-dllm --decoder fixed --set cache.retention=$retention
         one "head-$retention" --system dllm-serve --decoder fixed --set cache.retention=$retention
-    done
-    for system in dinfer dinfer-credit dinfer-smooth dinfer-0.8; do
-        one "$system" --system $system
     done
 }
 
