@@ -8,6 +8,7 @@
 #   WEIGHTS   checkpoint folders (experiments/train); those that say block_size are block-causal
 # Environment: traces=0 (no decode traces, which take time), jobs (pairs of a model and a task at a time; default: 1), tasks (default: gsm hops lookup pick shots), most (problems a task; default: all),
 # seconds (a run; default: 60), minutes (all of them; default: 9), only (a pattern of names), gpu (default: h100).
+# memory: the share of the GPU's memory that each may take (default: 0.9 over jobs).
 # What is there already is not run again, so that the same command goes on where it was cut off.
 # A run that fails or takes longer leaves NAME.err and the others go on.
 set -u
@@ -35,7 +36,7 @@ one() {
     if timeout -k 5 "$seconds" "$unmask" run "${backend[@]}" --weights "$weights" --roofline \
         --workload "$out/$task.jsonl" --output-tokens "$tokens" --set block_tokens=32 \
         --set steps_per_block=32 --set early_stop=block --set max_requests=64 \
-        --set memory_utilization="$(awk "BEGIN { print 0.9 / $jobs }")" "$@" "${extra[@]}" \
+        --set memory_utilization="${memory:-$(awk "BEGIN { print 0.9 / $jobs }")}" "$@" "${extra[@]}" \
         --outputs "$at.out" --json >"$at.part" 2>"$at.err"; then
         mv "$at.part" "$at.json"
         rm -f "$at.err"
