@@ -9,10 +9,6 @@
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"
 
-const struct job *const job_table[] = {&job_run,     &job_recorded, &job_csv,    &job_lmax,
-                                       &job_latency, &job_budget,   &job_live,   &job_layer,
-                                       &job_rollout, &job_eviction, &job_server, NULL};
-
 const char *job_text(const json_t *args, const char *key) {
     const char *text = json_string_value(json_object_get(args, key));
     return text != NULL && text[0] != '\0' ? text : NULL;

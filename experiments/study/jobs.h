@@ -28,7 +28,6 @@ struct job {
 
 extern const struct job job_run, job_recorded, job_csv, job_lmax, job_latency, job_budget, job_live,
     job_layer, job_rollout, job_eviction, job_server;
-extern const struct job *const job_table[]; /* ends with NULL */
 
 /* An argument; NULL, or `absent`, where it was not given or is empty. Numbers are refused with the
  * range when they are not between the two. */

@@ -130,14 +130,18 @@ static int check_table(const struct config *config, const struct study_table *ta
     return 0;
 }
 
+static const struct job *const jobs[] = {&job_run,     &job_recorded, &job_csv,   &job_lmax,
+                                         &job_latency, &job_budget,   &job_live,  &job_layer,
+                                         &job_rollout, &job_eviction, &job_server};
+
 /* The job that a section names, and of which table; NULL where it names none. */
 static const struct job *job_of(const char *section, const char **name) {
-    for (size_t i = 0; job_table[i] != NULL; i++) {
-        size_t length = strlen(job_table[i]->name);
-        if (strncmp(section, job_table[i]->name, length) == 0 &&
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        size_t length = strlen(jobs[i]->name);
+        if (strncmp(section, jobs[i]->name, length) == 0 &&
             (section[length] == '\0' || section[length] == ' ')) {
             *name = section[length] == ' ' ? section + length + 1 : section;
-            return job_table[i];
+            return jobs[i];
         }
     }
     return NULL;

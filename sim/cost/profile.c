@@ -7,9 +7,61 @@
 
 #include "sim/base/mem.h"
 #include "sim/cost/profile_table.h"
-#include "sim/input/text.h"
 
-enum { MAX_FILE_BYTES = 64 << 20 };
+#define ATTENTION_COLUMNS "batch,q,kv,heads,kv_heads,head_dim,time_us"
+#define LAYOUT            SIZE_HEADS, SIZE_KV_HEADS, SIZE_HEAD_DIM
+const struct profile_operator profile_operators[PROFILE_OPS] = {
+    [PROFILE_GEMM] = {"gemm", "m,n,k,time_us", 3, {SIZE_0, SIZE_1, SIZE_2}},
+    [PROFILE_ATTENTION_CAUSAL] = {"attention_causal",
+                                  ATTENTION_COLUMNS,
+                                  4,
+                                  {SIZE_1, SIZE_2, SIZE_KEYS, LAYOUT}},
+    [PROFILE_ATTENTION_DECODE] = {"attention_decode",
+                                  ATTENTION_COLUMNS,
+                                  3,
+                                  {SIZE_1, SIZE_SINGLE, SIZE_2, LAYOUT}},
+    [PROFILE_MOE] = {"moe",
+                     "tokens,hidden,expert_ffn,top_k,experts,time_us",
+                     2,
+                     {SIZE_1, SIZE_HIDDEN, SIZE_EXPERT_FFN, SIZE_TOP_K, SIZE_EXPERTS}},
+    [PROFILE_ELEMENTWISE] = {"elementwise", "bytes,time_us", 1, {SIZE_0}},
+    [PROFILE_ALL_REDUCE] = {"all_reduce", "gpus,bytes,time_us", 2, {SIZE_0, SIZE_1}},
+    [PROFILE_ALL_GATHER] = {"all_gather", "gpus,bytes,time_us", 2, {SIZE_0, SIZE_1}},
+    [PROFILE_ATTENTION_FULL] = {"attention_full",
+                                "batch,q,heads,kv_heads,head_dim,time_us",
+                                3,
+                                {SIZE_1, SIZE_2, LAYOUT}},
+    [PROFILE_ATTENTION_BLOCK] = {"attention_block",
+                                 ATTENTION_COLUMNS,
+                                 4,
+                                 {SIZE_1, SIZE_2, SIZE_3, LAYOUT}},
+    [PROFILE_PASS] = {"pass", "NAME,channels,rows,time_us", 3, {SIZE_PASS, SIZE_1, SIZE_2}},
+    [PROFILE_HEAD] = {"head", "rows,vocab,hidden,time_us", 3, {SIZE_2, SIZE_0, SIZE_1}},
+    [PROFILE_GATE_UP] = {"gate_up",
+                         "rows,gates_and_ups,hidden,time_us",
+                         3,
+                         {SIZE_2, SIZE_0, SIZE_1}},
+    [PROFILE_ATTENTION_MIXED] = {"attention_mixed",
+                                 ATTENTION_COLUMNS,
+                                 4,
+                                 {SIZE_1, SIZE_2, SIZE_3, LAYOUT}},
+};
+
+const char *const profile_pass_names[PROFILE_PASSES] = {
+    [PASS_EMBED] = "embed",
+    [PASS_NORM] = "norm",
+    [PASS_NORM_ADD] = "norm_add",
+    [PASS_ROPE] = "rope",
+    [PASS_KEEP] = "keep",
+    [PASS_SWIGLU] = "swiglu",
+    [PASS_ADD] = "add",
+    [PASS_SAMPLE] = "sample",
+    [PASS_DECODE] = "decode",
+    [PASS_SELECT] = "select",
+    [PASS_PACK] = "pack",
+    [PASS_MOE_CHOOSE] = "moe_choose",
+    [PASS_MOE_COMBINE] = "moe_combine",
+};
 
 struct profile_peaks profile_peaks_of(const struct gpu *gpu) {
     return (struct profile_peaks){gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms,
@@ -33,16 +85,6 @@ const char *profile_kind_of_file(const char *path, char *text, size_t size) {
         fclose(file);
     }
     return found;
-}
-
-int profile_open(const char *path, const struct profile_peaks *peaks, struct profile **out,
-                 struct err *err) {
-    size_t size;
-    char *text = text_read(path, "profile", MAX_FILE_BYTES, &size, err);
-    *out = NULL;
-    int bad = text != NULL ? profile_parse(path, text, size, peaks, out, err) : err_status(err);
-    free(text);
-    return bad;
 }
 
 void profile_close(struct profile *profile) {
@@ -234,46 +276,4 @@ double profile_collective(const struct profile *profile, enum profile_op op, int
     ASSERT(op == PROFILE_ALL_REDUCE || op == PROFILE_ALL_GATHER);
     ASSERT(profile_has(profile, op) && n_gpus >= 2 && bytes > 0);
     return 1e3 * collective_us(profile, op, n_gpus, bytes, match);
-}
-
-void profile_cell_at(const struct lattice *lattice, size_t cell, double at[LATTICE_MAX_AXES]) {
-    for (size_t a = 0; a < LATTICE_MAX_AXES; a++) {
-        at[a] = a < lattice->n_axes ? (double)lattice_value(lattice, cell, a) : 0;
-    }
-}
-
-double profile_predict(const struct profile *profile, enum profile_op op, size_t cell,
-                       const double at[LATTICE_MAX_AXES], enum profile_match *match) {
-    const struct lattice *lattice = &profile->ops[op];
-    int64_t first = lattice_value(lattice, cell, 0), second = (int64_t)at[1],
-            third = (int64_t)at[2];
-    size_t i_first = cell / lattice->axes[0].stride;
-    switch (op) {
-    case PROFILE_GEMM:
-        return gemm_us(profile, (int64_t)at[0], second, third, match);
-    case PROFILE_ATTENTION_CAUSAL:
-        return causal_us(profile, i_first, at[1], at[2], at[3], match);
-    case PROFILE_ATTENTION_DECODE:
-        return decode_us(profile, i_first, at[1], at[2], match);
-    case PROFILE_MOE:
-        return moe_us(profile, moe_shape_unpack(first), at[1], 0, match);
-    case PROFILE_ELEMENTWISE:
-        return elementwise_us(profile, first, match);
-    case PROFILE_ALL_REDUCE:
-    case PROFILE_ALL_GATHER:
-        return collective_us(profile, op, first, second, match);
-    case PROFILE_ATTENTION_FULL:
-    case PROFILE_ATTENTION_BLOCK:
-    case PROFILE_ATTENTION_MIXED:
-        return spans_us(profile, op, i_first, at[1], at[2], at[3], match);
-    case PROFILE_PASS:
-        return pass_us(profile, (enum profile_pass)first, second, third, match);
-    case PROFILE_HEAD:
-    case PROFILE_GATE_UP:
-        return fused_us(profile, op, third, first, second, match);
-    case PROFILE_OPS:
-        break;
-    }
-    ASSERT(op < PROFILE_OPS);
-    return NAN;
 }

@@ -78,7 +78,7 @@ double causal_us(const struct profile *profile, size_t i_layout, double batch, d
     const struct lattice_axis *qs = &causal->axes[CAUSAL_Q];
     double floor_us = profile->floor_us[PROFILE_ATTENTION_CAUSAL];
     if (causal_is_grid(profile)) {
-        return causal_grid_us(profile, i_layout, batch, q, prefix, match);
+        return spans_us(profile, PROFILE_ATTENTION_CAUSAL, i_layout, batch, q, prefix, match);
     }
     ptrdiff_t lo = lattice_floor(causal, CAUSAL_Q, q), hi = lo + 1;
     enum profile_match here = PROFILE_EXTRAPOLATED;
@@ -332,4 +332,30 @@ double profile_attention_prefill(const struct profile *profile, const struct pro
     double stream_bytes = 2 * 2 * spans->sum_kv * (double)(wanted.kv_heads * wanted.head_dim);
     double stream_us = causal_is_grid(profile) ? 0 : 1e6 * stream_bytes / profile->peaks.bandwidth;
     return 1e3 * fmax(time_us, stream_us);
+}
+
+/* Bytes of keys and values that single queries read, at the memory's rate. */
+static double stream_us(const struct profile *profile, const struct profile_spans *spans) {
+    double bytes = 2 * 2 * spans->sum_kv * (double)(spans->kv_heads * spans->head_dim);
+    return 1e6 * bytes / profile->peaks.bandwidth;
+}
+
+double profile_attention_mixed(const struct profile *profile, const struct profile_spans *spans,
+                               double prefill_tokens, enum profile_match *match) {
+    const struct lattice *mixed = &profile->ops[PROFILE_ATTENTION_MIXED];
+    const struct lattice *causal = &profile->ops[PROFILE_ATTENTION_CAUSAL];
+    ASSERT(mixed->n_cells > 0 && spans->n_seqs > 0 && prefill_tokens >= 1);
+    struct head_layout wanted = {spans->heads, spans->kv_heads, spans->head_dim};
+    double n = (double)spans->n_seqs, kv = fmax(1, spans->sum_kv / n), share;
+    size_t i_mixed = spans_nearest_layout(profile, PROFILE_ATTENTION_MIXED, wanted, 1, kv, &share);
+    int64_t layout = mixed->axes[MIXED_LAYOUT].values[i_mixed];
+    ptrdiff_t i_causal = lattice_index(causal, CAUSAL_LAYOUT, layout);
+    enum profile_match pass_match = PROFILE_EXACT;
+    double both_us =
+        spans_us(profile, PROFILE_ATTENTION_MIXED, i_mixed, n * share, prefill_tokens, kv, match);
+    double pass_us =
+        i_causal < 0 ? 0 : causal_us(profile, (size_t)i_causal, 1, prefill_tokens, 0, &pass_match);
+    *match =
+        worse_match(layout == head_layout_pack(wanted) ? *match : PROFILE_EXTRAPOLATED, pass_match);
+    return 1e3 * fmax(both_us - pass_us, stream_us(profile, spans));
 }

@@ -48,6 +48,48 @@ struct samples {
     struct sample noise;
 };
 
+void profile_cell_at(const struct lattice *lattice, size_t cell, double at[LATTICE_MAX_AXES]) {
+    for (size_t a = 0; a < LATTICE_MAX_AXES; a++) {
+        at[a] = a < lattice->n_axes ? (double)lattice_value(lattice, cell, a) : 0;
+    }
+}
+
+double profile_predict(const struct profile *profile, enum profile_op op, size_t cell,
+                       const double at[LATTICE_MAX_AXES], enum profile_match *match) {
+    const struct lattice *lattice = &profile->ops[op];
+    int64_t first = lattice_value(lattice, cell, 0), second = (int64_t)at[1],
+            third = (int64_t)at[2];
+    size_t i_first = cell / lattice->axes[0].stride;
+    switch (op) {
+    case PROFILE_GEMM:
+        return gemm_us(profile, (int64_t)at[0], second, third, match);
+    case PROFILE_ATTENTION_CAUSAL:
+        return causal_us(profile, i_first, at[1], at[2], at[3], match);
+    case PROFILE_ATTENTION_DECODE:
+        return decode_us(profile, i_first, at[1], at[2], match);
+    case PROFILE_MOE:
+        return moe_us(profile, moe_shape_unpack(first), at[1], 0, match);
+    case PROFILE_ELEMENTWISE:
+        return elementwise_us(profile, first, match);
+    case PROFILE_ALL_REDUCE:
+    case PROFILE_ALL_GATHER:
+        return collective_us(profile, op, first, second, match);
+    case PROFILE_ATTENTION_FULL:
+    case PROFILE_ATTENTION_BLOCK:
+    case PROFILE_ATTENTION_MIXED:
+        return spans_us(profile, op, i_first, at[1], at[2], at[3], match);
+    case PROFILE_PASS:
+        return pass_us(profile, (enum profile_pass)first, second, third, match);
+    case PROFILE_HEAD:
+    case PROFILE_GATE_UP:
+        return fused_us(profile, op, third, first, second, match);
+    case PROFILE_OPS:
+        break;
+    }
+    ASSERT(op < PROFILE_OPS);
+    return NAN;
+}
+
 static int compare_doubles(const void *a, const void *b) {
     const double *x = a, *y = b;
     return (*x > *y) - (*x < *y);

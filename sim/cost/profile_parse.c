@@ -13,64 +13,11 @@
 #include "sim/input/field.h"
 #include "sim/input/text.h"
 
+enum { MAX_FILE_BYTES = 64 << 20 };
+
 /* Columns of a row after the operator's name; the last one is time_us. */
 enum { MAX_COLUMNS = 9 };
 static const int64_t max_size = INT64_C(1) << 40; /* any size: exact as a double */
-
-#define ATTENTION_COLUMNS "batch,q,kv,heads,kv_heads,head_dim,time_us"
-#define LAYOUT            SIZE_HEADS, SIZE_KV_HEADS, SIZE_HEAD_DIM
-const struct profile_operator profile_operators[PROFILE_OPS] = {
-    [PROFILE_GEMM] = {"gemm", "m,n,k,time_us", 3, {SIZE_0, SIZE_1, SIZE_2}},
-    [PROFILE_ATTENTION_CAUSAL] = {"attention_causal",
-                                  ATTENTION_COLUMNS,
-                                  4,
-                                  {SIZE_1, SIZE_2, SIZE_KEYS, LAYOUT}},
-    [PROFILE_ATTENTION_DECODE] = {"attention_decode",
-                                  ATTENTION_COLUMNS,
-                                  3,
-                                  {SIZE_1, SIZE_SINGLE, SIZE_2, LAYOUT}},
-    [PROFILE_MOE] = {"moe",
-                     "tokens,hidden,expert_ffn,top_k,experts,time_us",
-                     2,
-                     {SIZE_1, SIZE_HIDDEN, SIZE_EXPERT_FFN, SIZE_TOP_K, SIZE_EXPERTS}},
-    [PROFILE_ELEMENTWISE] = {"elementwise", "bytes,time_us", 1, {SIZE_0}},
-    [PROFILE_ALL_REDUCE] = {"all_reduce", "gpus,bytes,time_us", 2, {SIZE_0, SIZE_1}},
-    [PROFILE_ALL_GATHER] = {"all_gather", "gpus,bytes,time_us", 2, {SIZE_0, SIZE_1}},
-    [PROFILE_ATTENTION_FULL] = {"attention_full",
-                                "batch,q,heads,kv_heads,head_dim,time_us",
-                                3,
-                                {SIZE_1, SIZE_2, LAYOUT}},
-    [PROFILE_ATTENTION_BLOCK] = {"attention_block",
-                                 ATTENTION_COLUMNS,
-                                 4,
-                                 {SIZE_1, SIZE_2, SIZE_3, LAYOUT}},
-    [PROFILE_PASS] = {"pass", "NAME,channels,rows,time_us", 3, {SIZE_PASS, SIZE_1, SIZE_2}},
-    [PROFILE_HEAD] = {"head", "rows,vocab,hidden,time_us", 3, {SIZE_2, SIZE_0, SIZE_1}},
-    [PROFILE_GATE_UP] = {"gate_up",
-                         "rows,gates_and_ups,hidden,time_us",
-                         3,
-                         {SIZE_2, SIZE_0, SIZE_1}},
-    [PROFILE_ATTENTION_MIXED] = {"attention_mixed",
-                                 ATTENTION_COLUMNS,
-                                 4,
-                                 {SIZE_1, SIZE_2, SIZE_3, LAYOUT}},
-};
-
-const char *const profile_pass_names[PROFILE_PASSES] = {
-    [PASS_EMBED] = "embed",
-    [PASS_NORM] = "norm",
-    [PASS_NORM_ADD] = "norm_add",
-    [PASS_ROPE] = "rope",
-    [PASS_KEEP] = "keep",
-    [PASS_SWIGLU] = "swiglu",
-    [PASS_ADD] = "add",
-    [PASS_SAMPLE] = "sample",
-    [PASS_DECODE] = "decode",
-    [PASS_SELECT] = "select",
-    [PASS_PACK] = "pack",
-    [PASS_MOE_CHOOSE] = "moe_choose",
-    [PASS_MOE_COMBINE] = "moe_combine",
-};
 
 struct rows {
     struct lattice_row *items;
@@ -445,5 +392,15 @@ int profile_parse(const char *path, const char *text, size_t size,
         profile = NULL;
     }
     *out = profile;
+    return bad;
+}
+
+int profile_open(const char *path, const struct profile_peaks *peaks, struct profile **out,
+                 struct err *err) {
+    size_t size;
+    char *text = text_read(path, "profile", MAX_FILE_BYTES, &size, err);
+    *out = NULL;
+    int bad = text != NULL ? profile_parse(path, text, size, peaks, out, err) : err_status(err);
+    free(text);
     return bad;
 }

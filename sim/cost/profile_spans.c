@@ -116,11 +116,6 @@ bool causal_is_grid(const struct profile *profile) {
     return axes[CAUSAL_BATCH].n > 1 && axes[CAUSAL_PREFIX].n > 1;
 }
 
-double causal_grid_us(const struct profile *profile, size_t i_layout, double batch, double q,
-                      double prefix, enum profile_match *match) {
-    return spans_us(profile, PROFILE_ATTENTION_CAUSAL, i_layout, batch, q, prefix, match);
-}
-
 /* The measured layout whose sequences of this kind take the nearest roofline time, but for layout
  * `without`, and how many of them are as much work as one of the `wanted` layout. */
 static size_t nearest_other(const struct profile *profile, enum profile_op op,
@@ -142,8 +137,8 @@ static size_t nearest_other(const struct profile *profile, enum profile_op op,
     return best;
 }
 
-static size_t nearest_layout(const struct profile *profile, enum profile_op op,
-                             struct head_layout wanted, double q, double kv, double *share) {
+size_t spans_nearest_layout(const struct profile *profile, enum profile_op op,
+                            struct head_layout wanted, double q, double kv, double *share) {
     ptrdiff_t exact = lattice_index(&profile->ops[op], FULL_LAYOUT, head_layout_pack(wanted));
     *share = 1;
     return exact >= 0 ? (size_t)exact : nearest_other(profile, op, wanted, -1, q, kv, share);
@@ -160,7 +155,7 @@ static double spans_ns(const struct profile *profile, enum profile_op op,
                        enum profile_match *match) {
     struct head_layout wanted = {spans->heads, spans->kv_heads, spans->head_dim};
     double share;
-    size_t i_layout = nearest_layout(profile, op, wanted, q, kv, &share);
+    size_t i_layout = spans_nearest_layout(profile, op, wanted, q, kv, &share);
     double time_us = spans_us(profile, op, i_layout, n * share, q, kv, match);
     ptrdiff_t exact = lattice_index(&profile->ops[op], FULL_LAYOUT, head_layout_pack(wanted));
     *match = exact >= 0 ? *match : PROFILE_EXTRAPOLATED;
@@ -186,32 +181,6 @@ double profile_attention_block(const struct profile *profile, const struct profi
     return spans_ns(profile, PROFILE_ATTENTION_BLOCK, spans, n, q, kv, match);
 }
 
-/* Bytes of keys and values that single queries read, at the memory's rate. */
-static double stream_us(const struct profile *profile, const struct profile_spans *spans) {
-    double bytes = 2 * 2 * spans->sum_kv * (double)(spans->kv_heads * spans->head_dim);
-    return 1e6 * bytes / profile->peaks.bandwidth;
-}
-
-double profile_attention_mixed(const struct profile *profile, const struct profile_spans *spans,
-                               double prefill_tokens, enum profile_match *match) {
-    const struct lattice *mixed = &profile->ops[PROFILE_ATTENTION_MIXED];
-    const struct lattice *causal = &profile->ops[PROFILE_ATTENTION_CAUSAL];
-    ASSERT(mixed->n_cells > 0 && spans->n_seqs > 0 && prefill_tokens >= 1);
-    struct head_layout wanted = {spans->heads, spans->kv_heads, spans->head_dim};
-    double n = (double)spans->n_seqs, kv = fmax(1, spans->sum_kv / n), share;
-    size_t i_mixed = nearest_layout(profile, PROFILE_ATTENTION_MIXED, wanted, 1, kv, &share);
-    int64_t layout = mixed->axes[MIXED_LAYOUT].values[i_mixed];
-    ptrdiff_t i_causal = lattice_index(causal, CAUSAL_LAYOUT, layout);
-    enum profile_match pass_match = PROFILE_EXACT;
-    double both_us =
-        spans_us(profile, PROFILE_ATTENTION_MIXED, i_mixed, n * share, prefill_tokens, kv, match);
-    double pass_us =
-        i_causal < 0 ? 0 : causal_us(profile, (size_t)i_causal, 1, prefill_tokens, 0, &pass_match);
-    *match =
-        worse_match(layout == head_layout_pack(wanted) ? *match : PROFILE_EXTRAPOLATED, pass_match);
-    return 1e3 * fmax(both_us - pass_us, stream_us(profile, spans));
-}
-
 /* Nanoseconds a key that one sequence takes alone where its keys are not split: from the rows of
  * one single query beside the smallest pass. */
 static double lone_key_ns(const struct profile *profile, size_t i_layout) {
@@ -235,7 +204,8 @@ double profile_stragglers(const struct profile *profile, const struct profile_sp
     }
     struct head_layout wanted = {spans->heads, spans->kv_heads, spans->head_dim};
     double share, shared_key_ns = uniform_ns / spans->sum_kv, sum_ns = 0;
-    size_t i_layout = nearest_layout(profile, PROFILE_ATTENTION_MIXED, wanted, 1, keys[0], &share);
+    size_t i_layout =
+        spans_nearest_layout(profile, PROFILE_ATTENTION_MIXED, wanted, 1, keys[0], &share);
     double alone_ns = lone_key_ns(profile, i_layout);
     for (int i = 0; i < PROFILE_STRAGGLERS; i++) {
         double missing_ns = alone_ns - (i + 1) * shared_key_ns;

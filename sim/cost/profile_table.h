@@ -170,8 +170,10 @@ double block_roofline_us(const struct profile_peaks *peaks, struct head_layout l
                          double q, double kv);
 /* PROFILE_ATTENTION_CAUSAL as our own calibration measures it, over batches and prefixes both. */
 bool causal_is_grid(const struct profile *profile);
-double causal_grid_us(const struct profile *profile, size_t i_layout, double batch, double q,
-                      double prefix, enum profile_match *match);
+/* The layout that answers for `wanted`; `share`: for how many of its sequences one of the other's
+ * stands. */
+size_t spans_nearest_layout(const struct profile *profile, enum profile_op op,
+                            struct head_layout wanted, double q, double kv, double *share);
 /* The look-up that answers for a place on the lattice, whose coordinate on axis 0 is the cell's. */
 double profile_predict(const struct profile *profile, enum profile_op op, size_t cell,
                        const double at[LATTICE_MAX_AXES], enum profile_match *match);
