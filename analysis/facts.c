@@ -1,5 +1,8 @@
 #include "analysis/facts.h"
 
+const char *const figure_unit_words[UNIT_COUNT] = {
+    [UNIT_NONE] = "1", [UNIT_BYTES] = "bytes", [UNIT_SECONDS] = "s", [UNIT_CALLS] = "calls"};
+
 struct run_facts run_facts_unknown(void) {
     return (struct run_facts){
         .system = "",

@@ -14,11 +14,14 @@
 #include "sim/base/warning.h"
 #include "sim/cost/price.h"
 
+enum figure_unit { UNIT_NONE, UNIT_BYTES, UNIT_SECONDS, UNIT_CALLS, UNIT_COUNT };
+extern const char *const figure_unit_words[UNIT_COUNT]; /* "1" where there is none */
+
 /* A named number with its provenance: a calibrated constant, or a figure of the real engine. */
 struct run_figure {
     const char *name;
     double value;
-    const char *unit;   /* "1" when it has none */
+    enum figure_unit unit;
     const char *source; /* where the value comes from; "" when `name` says it all */
 };
 

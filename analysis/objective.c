@@ -32,13 +32,16 @@ static const char *take_word(const char *text, const char *ends, char word[WORD_
 
 /* "mean", "max" or "p99.9"; false: it is none. */
 static bool read_statistic(const char *word, struct objective *out) {
+    static const char *const words[] = {"mean", "max", NULL};
+    enum { MEAN, MAX };
+    int named = name_find(words, word);
     double percent = 100;
-    if (strcmp(word, "mean") == 0) {
+    if (named == MEAN) {
         out->statistic = STATISTIC_MEAN;
         return true;
     }
-    bool is_quantile = strcmp(word, "max") == 0 || (word[0] == 'p' && num_f64(word + 1, &percent) &&
-                                                    percent >= 0 && percent <= 100);
+    bool is_quantile = named == MAX || (word[0] == 'p' && num_f64(word + 1, &percent) &&
+                                        percent >= 0 && percent <= 100);
     out->statistic = is_quantile ? STATISTIC_QUANTILE : STATISTIC_EACH;
     out->quantile = percent / 100;
     return is_quantile;

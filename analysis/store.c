@@ -10,6 +10,7 @@
 #include "analysis/schema.h"
 #include "analysis/store_impl.h"
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 
 /* Between two looks at a lock, and until the wait is told. */
 enum { WAIT_MS = 20, NOTE_AFTER_MS = 2000 };
@@ -282,7 +283,7 @@ static int check_path(const char *path, enum store_mode mode, struct err *err) {
     if (path[0] == '\0') {
         return err_usage(err, "a results database needs the name of a file");
     }
-    if (strcmp(path, ":memory:") == 0 || strncmp(path, "file:", strlen("file:")) == 0) {
+    if (strcmp(path, ":memory:") == 0 || name_behind(path, "file:") != NULL) {
         return err_usage(err, "'%s': a results database is a file (for one of this name: './%s')",
                          path, path);
     }

@@ -193,12 +193,11 @@ static json_t *json_figures(const struct run_figure *figures, size_t n, bool wit
     int failed = 0;
     for (size_t i = 0; i < n; i++) {
         const struct run_figure *f = &figures[i];
-        bool is_bytes = strcmp(f->unit, "bytes") == 0;
         failed |= put(object, f->name,
-                      with_source ? json_pack("{s:f, s:s, s:s}", "value", f->value, "unit", f->unit,
-                                              "source", f->source)
-                      : is_bytes  ? json_integer((json_int_t)f->value)
-                                  : json_real(f->value));
+                      with_source ? json_pack("{s:f, s:s, s:s}", "value", f->value, "unit",
+                                              figure_unit_words[f->unit], "source", f->source)
+                      : f->unit == UNIT_BYTES ? json_integer((json_int_t)f->value)
+                                              : json_real(f->value));
     }
     if (failed) {
         json_decref(object);

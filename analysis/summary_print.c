@@ -196,18 +196,18 @@ static void print_figures(const struct run_facts *f, FILE *out) {
     for (size_t i = 0; i < f->n_constants; i++) {
         const struct run_figure *c = &f->constants[i];
         fprintf(out, "%s   %s = %.6g %s (%s)\n", i == 0 ? "calibrated" : "          ", c->name,
-                c->value, c->unit, c->source);
+                c->value, figure_unit_words[c->unit], c->source);
     }
     for (size_t i = 0; i < f->n_engine; i++) {
         const struct run_figure *e = &f->engine[i];
         char text[32];
         fprintf(out, "%s       %s = ", i == 0 ? "engine" : "      ", e->name);
-        if (strcmp(e->unit, "bytes") == 0) {
+        if (e->unit == UNIT_BYTES) {
             fprintf(out, "%s\n", num_format_bytes(text, sizeof text, e->value));
-        } else if (strcmp(e->unit, "1") == 0) { /* a share */
+        } else if (e->unit == UNIT_NONE) { /* a share */
             fprintf(out, "%.1f %%\n", 100 * e->value);
         } else {
-            fprintf(out, "%.6g %s\n", e->value, e->unit);
+            fprintf(out, "%.6g %s\n", e->value, figure_unit_words[e->unit]);
         }
     }
 }

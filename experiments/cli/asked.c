@@ -179,9 +179,10 @@ static int read_settings(const struct options *options, struct asked *asked, str
         asked_set(asked, "workload.arrivals", arrivals, "--arrivals", err) != 0) {
         return (int)err->kind;
     }
-    for (size_t i = 0; i < options->n_given; i++) {
-        if (strcmp(options->given[i].option->name, "set") == 0 &&
-            read_set(asked, options->given[i].value, err) != 0) {
+    const char *sets[OPTIONS_MOST_GIVEN];
+    size_t n_sets = options_values(options, "set", sets);
+    for (size_t i = 0; i < n_sets; i++) {
+        if (read_set(asked, sets[i], err) != 0) {
             return (int)err->kind;
         }
     }

@@ -174,6 +174,16 @@ bool options_has(const struct options *options, const char *name) {
     return last(options, name) != NULL;
 }
 
+size_t options_values(const struct options *options, const char *name, const char **out) {
+    size_t n = 0;
+    for (size_t i = 0; i < options->n_given; i++) {
+        if (strcmp(options->given[i].option->name, name) == 0) {
+            out[n++] = options->given[i].value;
+        }
+    }
+    return n;
+}
+
 int options_whole(const struct options *options, const char *name, uint64_t min, uint64_t max,
                   uint64_t *out, struct err *err) {
     const char *text = options_text(options, name);

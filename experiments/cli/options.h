@@ -43,6 +43,9 @@ int options_read(const struct option *const *groups, int argc, char *const *argv
 const char *options_text(const struct options *options, const char *name);
 bool options_has(const struct options *options, const char *name);
 
+/* All values given for an option that repeats, in order; `out` holds OPTIONS_MOST_GIVEN. */
+size_t options_values(const struct options *options, const char *name, const char **out);
+
 /* Leave `*out` as it is when the option was not given. ERR_USAGE with the range otherwise. */
 int options_whole(const struct options *options, const char *name, uint64_t min, uint64_t max,
                   uint64_t *out, struct err *err);

@@ -11,6 +11,7 @@
 #include "experiments/command/capacity_show.h"
 #include "experiments/sweep/sample.h"
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/input/datadir.h"
 #include "sim/system/system.h"
 
@@ -40,8 +41,13 @@ static const struct option *const options_of_capacity[] = {
     own_options, device_options, policy_options, workload_options, job_options, json_options, NULL,
 };
 
+/* What an axis varies; any other name is a key of --set. */
+enum axis_kind { AXIS_SYSTEM, AXIS_GPU, AXIS_MODEL, AXIS_KEY };
+static const char *const axis_words[] = {"system", "gpu", "model", NULL};
+
 /* An axis: its name and values; texts are borrowed, or kept in `words`. */
 struct axis {
+    enum axis_kind kind;
     char name[64];
     char (*values)[ASKED_NAME_CHARS];
     size_t n;
@@ -90,9 +96,9 @@ static int add_study(struct axis *axis, const char *path, struct err *err) {
     if (status != 0) {
         return status;
     }
-    for (size_t i = 0; status == 0 && i < config.n_entries; i++) {
-        const struct config_entry *entry = &config.entries[i];
-        if (strcmp(entry->key, "system") != 0 || strncmp(entry->section, "run", 3) != 0) {
+    const struct config_entry *entry = NULL;
+    while (status == 0 && (entry = config_next(&config, NULL, "system", entry)) != NULL) {
+        if (name_behind(entry->section, "run") == NULL) {
             continue;
         }
         status = words_split(entry->value, &words, path, err);
@@ -166,7 +172,9 @@ static int read_over(struct asking *asking, const char *text, struct err *err) {
     }
     struct axis *axis = &asking->axes[asking->n_axes++];
     snprintf(axis->name, sizeof axis->name, "%.*s", (int)(equals - text), text);
-    if (strcmp(axis->name, "system") == 0) {
+    int kind = name_find(axis_words, axis->name);
+    axis->kind = kind >= 0 ? (enum axis_kind)kind : AXIS_KEY;
+    if (axis->kind == AXIS_SYSTEM) {
         return err_usage(err, "--over: systems are listed by --systems");
     }
     axis->values = mem_zeroed(CAPACITY_MOST_CONFIGS, sizeof *axis->values);
@@ -180,10 +188,10 @@ static int read_over(struct asking *asking, const char *text, struct err *err) {
 static int read_axes(struct asking *asking, struct err *err) {
     asking->axes[0].values = mem_zeroed(CAPACITY_MOST_CONFIGS, sizeof *asking->axes[0].values);
     int status = read_systems(asking, err);
-    for (size_t i = 0; status == 0 && i < asking->options->n_given; i++) {
-        if (strcmp(asking->options->given[i].option->name, "over") == 0) {
-            status = read_over(asking, asking->options->given[i].value, err);
-        }
+    const char *over[OPTIONS_MOST_GIVEN];
+    size_t n_over = options_values(asking->options, "over", over);
+    for (size_t i = 0; status == 0 && i < n_over; i++) {
+        status = read_over(asking, over[i], err);
     }
     size_t n = 1;
     for (size_t a = 0; a < asking->n_axes; a++) {
@@ -213,19 +221,24 @@ static int ask(const struct asking *asking, size_t i, struct err *err) {
     for (size_t a = 0; status == 0 && a < asking->n_axes; a++) {
         const char *name = asking->axes[a].name, *value = value_of(asking, i, a);
         config->values[a] = value;
-        if (a == 0) {
+        bool is_key = asking->axes[a].kind == AXIS_KEY;
+        switch (asking->axes[a].kind) {
+        case AXIS_SYSTEM:
             request->system = value;
-        } else if (strcmp(name, "gpu") == 0) {
+            break;
+        case AXIS_GPU:
             request->gpu = value;
-        } else if (strcmp(name, "model") == 0) {
+            break;
+        case AXIS_MODEL:
             request->model = value;
-        } else {
+            break;
+        case AXIS_KEY:
             status = asked_set(&config->asked, name, value, "--over", err);
+            break;
         }
-        bool is_named = a == 0 || strcmp(name, "gpu") == 0 || strcmp(name, "model") == 0;
         used +=
             (size_t)snprintf(config->label + used, sizeof config->label - used, "%s%.40s%s%.63s",
-                             a > 0 ? " " : "", is_named ? "" : name, is_named ? "" : "=", value);
+                             a > 0 ? " " : "", is_key ? name : "", is_key ? "=" : "", value);
         used = used < sizeof config->label ? used : sizeof config->label - 1;
     }
     return status;
@@ -242,10 +255,10 @@ static int read_numbers(const struct options *options, struct capacities *c, str
     if (status == 0 && options_has(options, "rate")) {
         status = err_usage(err, "--rate: capacity searches for the rate");
     }
-    for (size_t i = 0; status == 0 && i < options->n_given; i++) {
-        if (strcmp(options->given[i].option->name, "slo") == 0) {
-            status = objectives_add(&c->objectives, options->given[i].value, err);
-        }
+    const char *objectives[OPTIONS_MOST_GIVEN];
+    size_t n = options_values(options, "slo", objectives);
+    for (size_t i = 0; status == 0 && i < n; i++) {
+        status = objectives_add(&c->objectives, objectives[i], err);
     }
     c->found = (struct capacity){.objectives = &c->objectives,
                                  .tolerance = percent / 100,

@@ -16,7 +16,7 @@
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"
 
-enum { MOST_SEEDS = 64, MOST_SETS = 16, MOST_COLUMNS = 40, PATH_CHARS = 1024 };
+enum { MOST_SEEDS = 64, MOST_COLUMNS = 40, PATH_CHARS = 1024 };
 
 static const struct option own_options[] = {
     {"all", NULL, "every figure of experiments/studies", false},
@@ -125,7 +125,7 @@ static void tick(void *state) {
 struct making {
     const char *out; /* NULL: nothing is drawn */
     struct study_changes changes;
-    const char *sets[MOST_SETS];
+    const char *sets[OPTIONS_MOST_GIVEN];
     unsigned n_threads;
     bool scores_only; /* no figure is drawn nor its table printed */
     struct config calibrated, papers;
@@ -134,12 +134,11 @@ struct making {
 
 /* The paper whose numbers a file of experiments/paper has: a section of papers.ini. */
 static const char *paper_of(const struct config *papers, const char *file) {
-    for (size_t i = 0; i < papers->n_entries; i++) {
-        const struct config_entry *entry = &papers->entries[i];
+    const struct config_entry *entry = NULL;
+    while ((entry = config_next(papers, NULL, "files", entry)) != NULL) {
         struct words files;
         struct err err = {0};
-        bool lists = strcmp(entry->key, "files") == 0 &&
-                     words_split(entry->value, &files, papers->path, &err) == 0;
+        bool lists = words_split(entry->value, &files, papers->path, &err) == 0;
         for (size_t f = 0; lists && f < files.n; f++) {
             if (strcmp(files.word[f], file) == 0) {
                 return entry->section;
@@ -337,16 +336,8 @@ static int read_making(const struct options *options, struct making *making, str
                                           .model = options_text(options, "model"),
                                           .host = options_text(options, "host"),
                                           .n_seeds = 1}};
-    for (size_t i = 0; i < options->n_given; i++) {
-        if (strcmp(options->given[i].option->name, "set") != 0) {
-            continue;
-        }
-        if (making->changes.n_sets == MOST_SETS) {
-            return err_usage(err, "--set: at most %d of them", MOST_SETS);
-        }
-        making->sets[making->changes.n_sets++] = options->given[i].value;
-    }
     making->changes.sets = making->sets;
+    making->changes.n_sets = options_values(options, "set", making->sets);
     int status = options_whole(options, "j", 1, 256, &n_threads, err);
     making->n_threads = (unsigned)n_threads;
     return status != 0

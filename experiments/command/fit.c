@@ -93,16 +93,6 @@ static int fit_decode(const char *out, struct err *err) {
 
 /* ---- to measured decisions ---- */
 
-static size_t paths_of(const struct options *options, const char *name, const char **out) {
-    size_t n = 0;
-    for (size_t i = 0; i < options->n_given; i++) {
-        if (strcmp(options->given[i].option->name, name) == 0) {
-            out[n++] = options->given[i].value;
-        }
-    }
-    return n;
-}
-
 static int write_measured(const struct measured *measured, const char *name, const char *path,
                           struct err *err) {
     char own[128];
@@ -118,7 +108,8 @@ static int write_measured(const struct measured *measured, const char *name, con
 
 static int fit_measured(const struct options *options, struct err *err) {
     const char *from[OPTIONS_MOST_GIVEN], *by[OPTIONS_MOST_GIVEN];
-    size_t n_from = paths_of(options, "from", from), n_by = paths_of(options, "judge", by);
+    size_t n_from = options_values(options, "from", from),
+           n_by = options_values(options, "judge", by);
     static struct measured measured;
     struct decode_process process;
     const char *name = options_text(options, "process");

@@ -291,11 +291,9 @@ static void list_confidences(struct listing *out) {
         0) {
         return;
     }
-    for (size_t i = 0; i < config.n_entries; i++) {
-        const char *section = config.entries[i].section;
-        if (!decode_process_begins(&config.entries[i])) {
-            continue;
-        }
+    const struct config_entry *entry = NULL;
+    while ((entry = decode_process_next(&config, entry)) != NULL) {
+        const char *section = entry->section;
         const struct config_entry *shape = config_find(&config, section, "shape");
         struct decode_process process;
         if (decode_process_find(section, &process, out->err) != 0) {

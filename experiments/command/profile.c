@@ -194,17 +194,19 @@ static int check(const struct options *options, struct err *err) {
 
 static int run(const struct options *options, struct err *err) {
     static const char *const verbs[] = {"check", "show", NULL};
+    enum { CHECK, SHOW };
     if (options->n_words == 0) {
         return err_usage(err, "profile: expected check or show");
     }
-    const char *verb = options->words[0];
-    if (strcmp(verb, "check") == 0) {
+    const char *word = options->words[0];
+    int verb = name_find(verbs, word);
+    if (verb == CHECK) {
         return check(options, err);
     }
-    if (strcmp(verb, "show") != 0) {
+    if (verb != SHOW) {
         char hint[NAME_HINT_CHARS];
-        name_hint(verb, verbs, hint);
-        return err_usage(err, "profile: '%s' is neither check nor show%s", verb, hint);
+        name_hint(word, verbs, hint);
+        return err_usage(err, "profile: '%s' is neither check nor show%s", word, hint);
     }
     if (options->n_words != 2) {
         return err_usage(err, "profile show: expected the name of a profile");

@@ -100,11 +100,8 @@ static int claim_read(const struct config *config, const char *section, struct c
 static int claims_read(const struct config *config, struct claim *claims, size_t *n,
                        struct err *err) {
     *n = 0;
-    for (size_t i = 0; i < config->n_entries; i++) {
-        const struct config_entry *entry = &config->entries[i];
-        if (strcmp(entry->key, "claim") != 0) {
-            continue;
-        }
+    const struct config_entry *entry = NULL;
+    while ((entry = config_next(config, NULL, "claim", entry)) != NULL) {
         if (*n == MOST_CLAIMS) {
             return err_usage(err, "%s: more than %d rankings", config->path, MOST_CLAIMS);
         }

@@ -40,7 +40,7 @@ static int open_donor(const struct options *options, const struct gpu *from, str
 static bool is_transferred(const char *path) {
     char text[32];
     const char *kind = profile_kind_of_file(path, text, sizeof text);
-    return kind != NULL && strcmp(kind, "transferred") == 0;
+    return kind != NULL && provenance_find(kind) == PROVENANCE_TRANSFERRED;
 }
 
 static int write_out(const struct options *options, const struct profile *profile,

@@ -41,18 +41,18 @@ static void settle_facts(struct composition *c, const struct meter *meter) {
 
 /* What a live run's engine says of itself, in the order of its figures. */
 const struct compose_figure compose_figures[ENGINE_FIGURES] = {
-    {"device_s", "s"},
-    {"wall_s", "s"},
-    {"overhead", "1"},
-    {"planned_bytes", "bytes"},
-    {"metered_bytes", "bytes"},
-    {"side_bytes", "bytes"},
-    {"activation_peak_bytes", "bytes"},
-    {"kv_peak_bytes", "bytes"},
-    {"mapped_peak_bytes", "bytes"},
-    {"lent_bytes", "bytes"},
-    {"mapping_calls", "calls"},
-    {"mapping_s", "s"},
+    {"device_s", UNIT_SECONDS},
+    {"wall_s", UNIT_SECONDS},
+    {"overhead", UNIT_NONE},
+    {"planned_bytes", UNIT_BYTES},
+    {"metered_bytes", UNIT_BYTES},
+    {"side_bytes", UNIT_BYTES},
+    {"activation_peak_bytes", UNIT_BYTES},
+    {"kv_peak_bytes", UNIT_BYTES},
+    {"mapped_peak_bytes", UNIT_BYTES},
+    {"lent_bytes", UNIT_BYTES},
+    {"mapping_calls", UNIT_CALLS},
+    {"mapping_s", UNIT_SECONDS},
 };
 
 static void measure_engine(struct composition *c, const struct meter *meter) {

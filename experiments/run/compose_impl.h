@@ -25,7 +25,8 @@ int compose_check_decode(const struct composition *c, struct err *err);
 void compose_state_facts(struct composition *c);
 
 struct compose_figure {
-    const char *name, *unit;
+    const char *name;
+    enum figure_unit unit;
 };
 extern const struct compose_figure compose_figures[ENGINE_FIGURES];
 

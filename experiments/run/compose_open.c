@@ -248,8 +248,8 @@ void compose_state_facts(struct composition *c) {
     facts->identity = c->identity;
     for (uint32_t i = 0; i < system->n_calibrated; i++) {
         const struct calibrated *calibrated = &system->calibrated[i];
-        c->constants[i] =
-            (struct run_figure){calibrated->name, calibrated->value, "1", calibrated->fitted_to};
+        c->constants[i] = (struct run_figure){calibrated->name, calibrated->value, UNIT_NONE,
+                                              calibrated->fitted_to};
     }
     facts->constants = c->constants;
     facts->n_constants = system->n_calibrated;

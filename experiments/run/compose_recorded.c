@@ -25,9 +25,9 @@ static int64_t recorded_ns(const struct recorded *recorded, const char *key) {
 static uint32_t recorded_settings(const struct recorded *recorded, struct setting *out) {
     const struct config *config = &recorded->config;
     uint32_t n = 0;
-    for (size_t i = 0; i < config->n_entries; i++) {
-        const struct config_entry *entry = &config->entries[i];
-        if (strcmp(entry->section, "system") == 0 && strcmp(entry->key, "model") != 0) {
+    const struct config_entry *model = config_find(config, "system", "model"), *entry = NULL;
+    while ((entry = config_next(config, "system", NULL, entry)) != NULL) {
+        if (entry != model) {
             snprintf(out[n].key, sizeof out[n].key, "%s", entry->key);
             snprintf(out[n].value, sizeof out[n].value, "%s", entry->value);
             config_place(config, entry, out[n].place, sizeof out[n].place);
@@ -37,13 +37,13 @@ static uint32_t recorded_settings(const struct recorded *recorded, struct settin
     return n;
 }
 
-static const char *unit_of_figure(const char *name) {
+static enum figure_unit unit_of_figure(const char *name) {
     for (size_t i = 0; i < ENGINE_FIGURES; i++) {
         if (strcmp(compose_figures[i].name, name) == 0) {
             return compose_figures[i].unit;
         }
     }
-    return "1";
+    return UNIT_NONE;
 }
 
 /* What a replay cannot find out again stands in the recorded summary. */

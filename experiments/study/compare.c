@@ -40,9 +40,9 @@ static bool is_calibration(const struct config *calibrated, const struct paper_r
     char text[256];
     snprintf(text, sizeof text, "%s|%s|%s|%s|%s|%s", row->source, row->gpu, row->dataset,
              row->system, row->setting, row->quantity);
-    for (size_t i = 0; i < calibrated->n_entries; i++) {
-        const struct config_entry *entry = &calibrated->entries[i];
-        if (strcmp(entry->key, "paper_row") == 0 && strcmp(entry->value, text) == 0) {
+    const struct config_entry *entry = NULL;
+    while ((entry = config_next(calibrated, NULL, "paper_row", entry)) != NULL) {
+        if (strcmp(entry->value, text) == 0) {
             return true;
         }
     }

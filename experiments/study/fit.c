@@ -204,10 +204,10 @@ static int fit_section(struct task *task, struct fit *fit, struct err *err) {
 int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_t *n,
             struct err *err) {
     *n = 0;
-    for (size_t i = 0; i < calibrated->n_entries && *n < most; i++) {
-        const struct config_entry *entry = &calibrated->entries[i];
+    const struct config_entry *entry = NULL;
+    while (*n < most && (entry = config_next(calibrated, NULL, "value", entry)) != NULL) {
         struct task task = {.config = calibrated, .section = entry->section};
-        if (strcmp(entry->key, "value") == 0 && fit_section(&task, &out[(*n)++], err) != 0) {
+        if (fit_section(&task, &out[(*n)++], err) != 0) {
             return err_status(err);
         }
     }

@@ -135,10 +135,13 @@ int decode_process_find(const char *name, struct decode_process *out, struct err
 int decode_process_of(const char *model, const char *workload, char *name, size_t size,
                       struct err *err);
 
+struct config;
 struct config_entry;
 
-/* Whether an entry says that its section is a process: sections without a location are shapes. */
-bool decode_process_begins(const struct config_entry *entry);
+/* The entry that makes its section a process, its location, behind `last` (NULL: the first); NULL
+ * after the last. Sections without one are shapes. */
+const struct config_entry *decode_process_next(const struct config *config,
+                                               const struct config_entry *last);
 
 /* The same as decode_process_find from another file. */
 int decode_process_read(const char *path, const char *name, struct decode_process *out,

@@ -44,10 +44,10 @@ static bool is_other(const char *key) {
 
 static int take_section(const struct config *config, const char *section,
                         struct decode_process *out, struct err *err) {
-    for (size_t i = 0; i < config->n_entries; i++) {
-        const struct config_entry *entry = &config->entries[i];
+    const struct config_entry *entry = NULL;
+    while ((entry = config_next(config, section, NULL, entry)) != NULL) {
         char place[1024];
-        if (strcmp(entry->section, section) == 0 && !is_other(entry->key)) {
+        if (!is_other(entry->key)) {
             config_place(config, entry, place, sizeof place);
             int status = param_set(params, N_PARAMS, out, "decode process", place, entry->key,
                                    entry->value, err);
@@ -61,17 +61,20 @@ static int take_section(const struct config *config, const char *section,
 
 enum { MOST_NAMES = 64 };
 
-bool decode_process_begins(const struct config_entry *entry) {
-    return strcmp(entry->key, "location") == 0;
+/* A process without a section: confidences of Kumaraswamy's shape (2, 1). */
+static const char plain_shape[] = "kumaraswamy";
+
+const struct config_entry *decode_process_next(const struct config *config,
+                                               const struct config_entry *last) {
+    return config_next(config, NULL, "location", last);
 }
 
 static int unknown_process(const struct config *config, const char *name, struct err *err) {
-    const char *names[MOST_NAMES + 2] = {"kumaraswamy"};
+    const char *names[MOST_NAMES + 2] = {plain_shape};
     size_t n = 1;
-    for (size_t i = 0; i < config->n_entries && n <= MOST_NAMES; i++) {
-        if (decode_process_begins(&config->entries[i])) {
-            names[n++] = config->entries[i].section;
-        }
+    const struct config_entry *entry = NULL;
+    while (n <= MOST_NAMES && (entry = decode_process_next(config, entry)) != NULL) {
+        names[n++] = entry->section;
     }
     char hint[NAME_HINT_CHARS];
     return err_usage(err, "%s: there is no decode process '%s'%s", config->path, name,
@@ -135,13 +138,12 @@ int decode_process_of(const char *model, const char *workload, char *name, size_
         return status;
     }
     name[0] = '\0';
-    for (size_t i = 0, best = 0; i < config.n_entries; i++) {
-        const char *section = config.entries[i].section;
-        bool is_process = decode_process_begins(&config.entries[i]);
-        size_t now = is_process ? (size_t)serves(&config, section, model, workload) : 0;
+    const struct config_entry *entry = NULL;
+    for (size_t best = 0; (entry = decode_process_next(&config, entry)) != NULL;) {
+        size_t now = (size_t)serves(&config, entry->section, model, workload);
         if (now > best) {
             best = now;
-            snprintf(name, size, "%s", section);
+            snprintf(name, size, "%s", entry->section);
         }
     }
     config_fini(&config);
@@ -180,7 +182,7 @@ int decode_process_read(const char *path, const char *name, struct decode_proces
 int decode_process_find(const char *name, struct decode_process *out, struct err *err) {
     char path[1024];
     const char *own = strstr(name, ".ini:");
-    if (strcmp(name, "kumaraswamy") == 0) {
+    if (strcmp(name, plain_shape) == 0) {
         *out = process_kumaraswamy(2, 1);
         return 0;
     }

@@ -150,7 +150,7 @@ static const char *name_of(const char *path) {
     char text[PATH_CHARS];
     snprintf(text, sizeof text, "%s", path);
     char *slash = strrchr(text, '/');
-    if (slash != NULL && slash != text && strcmp(slash, "/config.json") == 0) {
+    if (name_ends(text, "/config.json")) {
         for (; slash > text && *slash == '/'; slash--) {
             *slash = '\0';
         }

@@ -191,9 +191,16 @@ void config_fini(struct config *config) {
 
 const struct config_entry *config_find(const struct config *config, const char *section,
                                        const char *key) {
-    for (size_t i = 0; i < config->n_entries; i++) {
+    return config_next(config, section, key, NULL);
+}
+
+const struct config_entry *config_next(const struct config *config, const char *section,
+                                       const char *key, const struct config_entry *last) {
+    for (size_t i = last != NULL ? (size_t)(last - config->entries) + 1 : 0; i < config->n_entries;
+         i++) {
         const struct config_entry *entry = &config->entries[i];
-        if (strcmp(entry->section, section) == 0 && strcmp(entry->key, key) == 0) {
+        if ((section == NULL || strcmp(entry->section, section) == 0) &&
+            (key == NULL || strcmp(entry->key, key) == 0)) {
             return entry;
         }
     }

@@ -33,6 +33,11 @@ void config_fini(struct config *config);
 const struct config_entry *config_find(const struct config *config, const char *section,
                                        const char *key);
 
+/* The entries of a section (NULL: any) with a key (NULL: any), in the order of the file: the one
+ * after `last`, the first after NULL; NULL after the last. */
+const struct config_entry *config_next(const struct config *config, const char *section,
+                                       const char *key, const struct config_entry *last);
+
 /* "path:line" of an entry, or its place, for err sentences. Returns `text`. */
 const char *config_place(const struct config *config, const struct config_entry *entry, char *text,
                          size_t size);

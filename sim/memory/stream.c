@@ -74,7 +74,7 @@ static int take_setting(struct reading *reading, struct err *err) {
     char *text = reading->csv.text, *equals = strstr(text, " = ");
     char place[sizeof err->text / 2];
     snprintf(place, sizeof place, "%s:%" PRIu64, line->path, line->number);
-    if (strncmp(text, "# ", 2) != 0 || equals == NULL) {
+    if (name_behind(text, "# ") == NULL || equals == NULL) {
         return err_world(err, "%s: found '%.40s', expected '# key = value'", place, text);
     }
     *equals = '\0';

@@ -107,12 +107,12 @@ static int take_assumed(struct reading *r) {
 
 /* A key that says something else than the family's models do. */
 static int check_expected(struct reading *r, const struct config *file) {
-    for (size_t i = 0; i < file->n_entries; i++) {
-        const struct config_entry *entry = &file->entries[i];
+    const struct config_entry *entry = NULL;
+    while ((entry = config_next(file, "expected", NULL, entry)) != NULL) {
         char text[VALUE_CHARS], word[VALUE_CHARS];
         const json_t *value = look_up(r->root, entry->key);
         const char *allowed = family_value(&r->family, "expected", entry->key);
-        if (strcmp(entry->section, "expected") != 0 || value == NULL || allowed == NULL) {
+        if (value == NULL || allowed == NULL) {
             continue;
         }
         text_of(value, text, sizeof text);
@@ -140,20 +140,22 @@ static int take_scaling(struct reading *r) {
     scaling = scaling != NULL ? scaling : look_up(r->root, "rope_parameters");
     const json_t *named = look_up(scaling, "rope_type");
     named = named != NULL ? named : look_up(scaling, "type");
-    const char *type = json_string_value(named);
-    bool is_plain = scaling == NULL || (type != NULL && strcmp(type, "default") == 0);
+    static const char *const types[] = {"default", "llama3", NULL};
+    enum { DEFAULT, LLAMA3 };
+    const char *word = json_string_value(named);
+    int type = scaling == NULL ? DEFAULT : word != NULL ? name_find(types, word) : -1;
     struct model *m = r->model;
-    if (is_plain) {
+    if (type == DEFAULT) {
         if ((m->stated & model_param_bit("rope_theta")) != 0) {
             m->rope_factor = m->rope_low_factor = m->rope_high_factor = 0;
             m->rope_original_positions = 0;
         }
         return 0;
     }
-    if (type == NULL || strcmp(type, "llama3") != 0) {
+    if (type != LLAMA3) {
         return err_usage(r->err,
                          "%s: rope_scaling of type '%s', but the engine runs 'llama3' and none",
-                         r->path, type != NULL ? type : "");
+                         r->path, word != NULL ? word : "");
     }
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         const json_t *value = look_up(scaling, words[i][1]);

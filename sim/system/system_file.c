@@ -47,12 +47,7 @@ int system_expand(struct system *s, const struct config *constants, struct setti
 }
 
 static bool has_section(const struct config *config, const char *name) {
-    for (size_t i = 0; i < config->n_entries; i++) {
-        if (strcmp(config->entries[i].section, name) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return config_next(config, name, NULL, NULL) != NULL;
 }
 
 /* The file that a section of that name is read from; NULL: none. The section that names itself as
@@ -166,10 +161,9 @@ static int take_entry(struct system *s, const struct config *config, const struc
 static int take_entries(struct system *s, const struct config *config,
                         const struct config *constants, const char *name, bool of_gpu,
                         struct err *err) {
-    for (size_t i = 0; i < config->n_entries; i++) {
-        const struct config_entry *entry = &config->entries[i];
-        if (strcmp(entry->section, name) == 0 && name_find(file_words, entry->key) < 0 &&
-            (strchr(entry->key, '@') != NULL) == of_gpu) {
+    const struct config_entry *entry = NULL;
+    while ((entry = config_next(config, name, NULL, entry)) != NULL) {
+        if (name_find(file_words, entry->key) < 0 && (strchr(entry->key, '@') != NULL) == of_gpu) {
             int status = take_entry(s, config, constants, entry, err);
             if (status != 0) {
                 return status;

@@ -264,7 +264,7 @@ TEST(a_step_with_repeat_k_counts_k_times) {
 }
 
 static const struct run_figure constants[] = {
-    {"host_step_us", 812.5, "us", "fitted to Table 4, Sparse-dLLM, LiveBench"}};
+    {"host_step_us", 812.5, UNIT_NONE, "fitted to Table 4, Sparse-dLLM, LiveBench"}};
 
 static struct run_facts some_facts(void) {
     struct run_facts facts = run_facts_unknown();
@@ -409,7 +409,7 @@ TEST(the_printed_summary_carries_the_provenance_words) {
     fclose(out);
     ck_assert_ptr_nonnull(strstr(text, "rtx-3090: transferred"));
     ck_assert_ptr_nonnull(strstr(text, "osc: assumed lengths"));
-    ck_assert_ptr_nonnull(strstr(text, "host_step_us = 812.5 us (fitted to Table 4"));
+    ck_assert_ptr_nonnull(strstr(text, "host_step_us = 812.5 1 (fitted to Table 4"));
     ck_assert_ptr_nonnull(strstr(text, "2 completed of 3; 1 rejected"));
     ck_assert_ptr_nonnull(strstr(text, "context 1"));
     ck_assert_ptr_null(strstr(text, "times"));
@@ -422,7 +422,7 @@ TEST(times_that_were_measured_name_the_device_itself) {
     facts.device = "NVIDIA H200";
     facts.emulated = true;
     facts.clock = "real";
-    const struct run_figure overhead = {"overhead", 0.125, "1", ""};
+    const struct run_figure overhead = {"overhead", 0.125, UNIT_NONE, ""};
     facts.engine = &overhead;
     facts.n_engine = 1;
     struct summary s = some_summary();
