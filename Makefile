@@ -40,7 +40,7 @@ PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each threads breaks mutate coverage fuzz FORCE
+.PHONY: all help clean test plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each kills threads breaks mutate coverage fuzz FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -211,6 +211,9 @@ torture: faults plugins ## random configurations, workloads, plug-ins and faults
 	@tests/torture/torture.py --seed $(SEED) --seconds $(SECONDS) $(if $(N),--count $(N))
 torture-each: faults plugins ## every command with each kind of fault at its 1st, 2nd, 3rd ... chance, MOST of them (0: all)
 	@tests/torture/each.py $(if $(MOST),--most $(MOST))
+KILLS ?= 40
+kills: all ## kill programs while they record, KILLS times, and look at what is left
+	@python3 tests/kills.py $(BUILD)/unmask $(KILLS)
 threads: ## run sweeps, figures and ranks under the thread sanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT=-O1 SAN=-fsanitize=thread $(BUILD)/tsan/unmask
 	@tests/torture/threads.sh $(BUILD)/tsan/unmask

@@ -13,6 +13,9 @@
  * eviction, then for each that it committed, the lowest bit of a byte first; behind those of all
  * members, under cache policies that read them, the entropies of what was committed
  * (analysis/position_bytes.h); NULL: only counts.
+ * Requests that have left are numbered from 0 in that order. A run of a device that is recorded
+ * while it goes on, with its steps, has a row for each request under way as well, of number -1 - id
+ * and in state queued, which goes when the request leaves.
  * What the policies decided, admissions, rejections and batches, is the view `decisions`.
  * `identity` is the digest of what a run was made of, whose parts stand in its summary
  * (analysis/identity.h); NULL: it is not known.

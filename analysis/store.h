@@ -39,6 +39,7 @@ struct store;
 struct saved_run {
     int64_t run;
     int64_t n_requests, n_members, n_steps, n_events;
+    int64_t n_under_way; /* requests that have arrived and not left */
 };
 
 /* A store is one thread's at a time. Refuses what is not ours: another program's file, a newer

@@ -27,7 +27,7 @@ struct store {
     bool fails_at_once; /* where another program has a lock */
     bool was_stopped;   /* before the wait began */
     bool is_damaged;    /* the file's structure; it is only read */
-    sqlite3_stmt *put_request, *put_members, *put_step, *put_event;
+    sqlite3_stmt *put_request, *put_members, *put_step, *put_event, *drop_arrival;
     struct last_members *last; /* by replica */
     uint32_t n_last;
     struct bytes scratch, bits;

@@ -49,12 +49,49 @@ static void bind_all(sqlite3_stmt *stmt, const int64_t *values, size_t n) {
     }
 }
 
-static int record_request(void *state, const struct request_record *r, struct err *err) {
-    struct store *store = state;
-    const int64_t values[] = {store->open.run, store->open.n_requests++,
-                              REQUEST_COLUMNS(COLUMN_VALUE)};
+static int put_request(struct store *store, int64_t number, const struct request_record *r,
+                       struct err *err) {
+    const int64_t values[] = {store->open.run, number, REQUEST_COLUMNS(COLUMN_VALUE)};
     bind_all(store->put_request, values, sizeof values / sizeof values[0]);
     return put_row(store, store->put_request, err);
+}
+
+/* Of a request that is under way there is a row below those of requests that have left. */
+static int64_t number_under_way(uint64_t id) {
+    return -1 - (int64_t)id;
+}
+
+static int record_arrival(void *state, const struct arrival *arrival, struct err *err) {
+    struct store *store = state;
+    const struct request_record record = {.id = arrival->id,
+                                          .tenant = arrival->tenant,
+                                          .prompt_tokens = arrival->prompt_tokens,
+                                          .output_tokens = arrival->output_tokens,
+                                          .answer_tokens = arrival->answer_tokens > 0
+                                                               ? arrival->answer_tokens
+                                                               : arrival->output_tokens,
+                                          .prefix_tokens = arrival->prefix_tokens,
+                                          .arrival_ns = arrival->arrival_ns,
+                                          .admitted_ns = -1,
+                                          .first_block_ns = -1,
+                                          .finished_ns = -1,
+                                          .state = REQUEST_QUEUED};
+    store->open.n_under_way++;
+    return put_request(store, number_under_way(arrival->id), &record, err);
+}
+
+static int drop_arrival(struct store *store, uint64_t id, struct err *err) {
+    const int64_t key[] = {store->open.run, number_under_way(id)};
+    bind_all(store->drop_arrival, key, 2);
+    int failed = put_row(store, store->drop_arrival, err);
+    store->open.n_under_way -= failed == 0 ? sqlite3_changes(store->db) : 0;
+    return failed;
+}
+
+static int record_request(void *state, const struct request_record *r, struct err *err) {
+    struct store *store = state;
+    int failed = store->open.n_under_way > 0 ? drop_arrival(store, r->id, err) : 0;
+    return failed != 0 ? failed : put_request(store, store->open.n_requests++, r, err);
 }
 
 static void bytes_reserve(struct bytes *bytes, size_t capacity) {
@@ -190,6 +227,7 @@ static int prepare_recording(struct store *store, struct err *err) {
         {&store->put_step, "INSERT INTO steps(run" STEP_COLUMNS(
                                COLUMN_NAME) ",tokens,members,symbols,positions) "
                                             "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+        {&store->drop_arrival, "DELETE FROM requests WHERE run=? AND number=?"},
         {&store->put_event,
          "INSERT INTO events(run,number" EVENT_COLUMNS(COLUMN_NAME) ") VALUES(?,?,?,?,?,?,?)"},
     };
@@ -225,6 +263,7 @@ int store_run_begin(struct store *store, const struct run_facts *facts, enum sto
         .request = record_request,
         .step = level >= STORE_STEPS ? record_step : NULL,
         .event = level >= STORE_EVENTS ? record_event : NULL,
+        .arrival = level >= STORE_STEPS ? record_arrival : NULL,
     };
     return 0;
 }

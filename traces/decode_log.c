@@ -48,6 +48,7 @@ struct decode_log {
     struct written *requests; /* by id */
     size_t n;
     uint64_t *finished; /* ids that are to be flushed */
+    bool is_kept;
     size_t n_finished, room;
 };
 
@@ -59,7 +60,15 @@ static int run_sql(struct decode_log *log, const char *sql, struct err *err) {
     return sqlite3_exec(log->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : cannot(log, err);
 }
 
-/* Nothing is read from a file that was not closed well: no journal, no waiting for the disk. */
+/* With the journal of a program that was killed, which would be played into the new file. */
+static bool remove_old(const char *path) {
+    char journal[4096];
+    snprintf(journal, sizeof journal, "%s-journal", path);
+    return (unlink(journal) == 0 || errno == ENOENT) && (unlink(path) == 0 || errno == ENOENT);
+}
+
+/* Unless it is kept, nothing is read from a file that was not closed well: no journal, no waiting
+ * for the disk. */
 static int prepare(struct decode_log *log, uint32_t block_tokens, struct err *err) {
     char sql[1024];
     int status = run_sql(log, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN", err);
@@ -85,7 +94,7 @@ int decode_log_open(const char *path, uint32_t block_tokens, struct decode_log *
     int status = 0;
     if (stat(path, &found) == 0 && !S_ISREG(found.st_mode)) {
         status = err_world(err, "cannot write '%s': not a file, as a decode trace is", path);
-    } else if (unlink(path) != 0 && errno != ENOENT) {
+    } else if (!remove_old(path)) {
         status = err_world(err, "cannot write '%s': %s", path, strerror(errno));
     } else if (sqlite3_open(path, &log->db) != SQLITE_OK) {
         status = cannot(log, err);
@@ -295,8 +304,22 @@ static int write_about(struct decode_log *log, const char *about, struct err *er
     return status;
 }
 
+int decode_log_keep(struct decode_log *log, const char *about, struct err *err) {
+    log->is_kept = true;
+    int status = write_about(log, about, err);
+    return status != 0 ? status : run_sql(log, "COMMIT; PRAGMA journal_mode = DELETE; BEGIN", err);
+}
+
+int decode_log_save(struct decode_log *log, struct err *err) {
+    int status = decode_log_flush(log, err);
+    return status != 0 ? status : run_sql(log, "COMMIT; BEGIN", err);
+}
+
 int decode_log_close(struct decode_log *log, const char *about, struct err *err) {
     int status = decode_log_flush(log, err);
+    if (status == 0 && log->is_kept) {
+        status = run_sql(log, "DELETE FROM about WHERE key <> 'block_tokens'", err);
+    }
     status = status != 0 ? status : write_about(log, about, err);
     status = status != 0 ? status : run_sql(log, "COMMIT", err);
     decode_log_drop(log);

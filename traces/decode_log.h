@@ -25,6 +25,12 @@ void decode_log_finish(struct decode_log *log, uint64_t request, const struct de
 /* Writes the requests that are done, of which no pass may follow, and forgets them. */
 int decode_log_flush(struct decode_log *log, struct err *err);
 
+/* After this and each decode_log_save, which flushes, the file is a decode trace that stays one
+ * whatever becomes of the program: `about` is what it says of itself until decode_log_close. The
+ * disk is not waited for: a power cut may take it. */
+int decode_log_keep(struct decode_log *log, const char *about, struct err *err);
+int decode_log_save(struct decode_log *log, struct err *err);
+
 /* The last of it. `about`: lines "key: value". Whatever happens the log is closed; where it fails
  * the file is of no use. */
 int decode_log_close(struct decode_log *log, const char *about, struct err *err);

@@ -422,9 +422,10 @@ int decode_trace_read(const char *path, enum decode_depth depth, struct decode_t
     struct decode_trace *trace = mem_zeroed(1, sizeof *trace);
     *trace = (struct decode_trace){.path = mem_text(path), .digest = UINT64_C(0xcbf29ce484222325)};
     struct input input = {.trace = trace, .depth = depth};
-    /* A file may come from anybody: it defines nothing that runs here. */
+    /* A file may come from anybody: it defines nothing that runs here. What a killed program left
+     * half done is undone, for which it has to be written where that is allowed. */
     int status =
-        sqlite3_open_v2(path, &input.db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+        sqlite3_open_v2(path, &input.db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK &&
                 sqlite3_db_config(input.db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL) == SQLITE_OK &&
                 sqlite3_db_config(input.db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL) == SQLITE_OK
             ? read_all(&input, err)

@@ -57,9 +57,13 @@ static void cover(const struct loading *loading, double *bins, int64_t from_ns, 
     }
 }
 
+/* What became of a request that was under way when the recording ended, nobody knows. */
 static int add_request(void *state, const struct request_record *r, struct err *err) {
     (void)err;
     struct loading *loading = state;
+    if (r->state == REQUEST_QUEUED) {
+        return 0;
+    }
     struct course *course = loading->course;
     int64_t left_ns = r->finished_ns >= 0 ? r->finished_ns : loading->end_ns;
     int64_t admitted_ns = r->admitted_ns >= 0 ? r->admitted_ns : left_ns;

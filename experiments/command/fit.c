@@ -127,6 +127,12 @@ static int fit_measured(const struct options *options, struct err *err) {
     if (status != 0) {
         return status;
     }
+    for (size_t i = 0; i < measured.n; i++) {
+        const char *why = decode_trace_about(measured.traces[i].trace, "incomplete");
+        if (why[0] != '\0') {
+            fprintf(stderr, "unmask: %s is incomplete: %s\n", measured.traces[i].path, why);
+        }
+    }
     const char *out = options_text(options, "out");
     if (options_has(options, "json")) {
         json_t *json = measured_json(&measured);

@@ -117,9 +117,11 @@ static void print_device(const struct composition *c, const struct wanted *wante
 static void print_text(const struct composition *c, const struct wanted *wanted) {
     summary_print(&c->summary, &c->facts, stdout);
     compose_print(c, stdout);
-    printf("%-13s%zu submissions played as recorded; device time recorded %.6g s, priced now "
-           "%.6g s\n",
-           "replay", c->recorded->n_steps, c->recorded_ns * 1e-9, c->priced_ns * 1e-9);
+    printf("%-13s%" PRIu64 " submissions played as recorded%s; device time recorded %.6g s, priced "
+           "now %.6g s\n",
+           "replay", c->result.submissions,
+           c->recorded->incomplete != NULL ? ", up to where the run was cut off" : "",
+           c->recorded_ns * 1e-9, c->priced_ns * 1e-9);
     print_device(c, wanted);
     if (is_compared(c)) {
         accuracy_print(&c->accuracy, stdout);
@@ -149,7 +151,7 @@ static int print(const struct options *options, const struct composition *c,
     if (status != 0) {
         return status;
     }
-    status = compare_summary(c, object, err);
+    status = c->recorded->incomplete == NULL ? compare_summary(c, object, err) : 0;
     if (options_has(options, "json")) {
         (void)print_json(c, wanted, object, err);
     } else {
@@ -177,7 +179,7 @@ static int say_interrupted(const struct composition *composition, struct err *er
 
 static int check_played(const struct composition *composition, struct err *err) {
     const struct recorded *recorded = composition->recorded;
-    if (composition->result.submissions < recorded->n_steps) {
+    if (!composition->is_played_out && composition->result.submissions < recorded->n_steps) {
         return err_world(err,
                          "the replay diverges: the run ends after %" PRIu64
                          " of the %zu submissions recorded",
@@ -186,11 +188,15 @@ static int check_played(const struct composition *composition, struct err *err) 
     return 0;
 }
 
+static bool is_interrupted(const struct composition *c) {
+    return c->result.interrupted && !c->is_played_out;
+}
+
 /* After an interrupt, too, what a device was used for is written and printed. */
 static int tell(const struct options *options, const struct composition *composition,
                 const struct wanted *wanted, struct err *err) {
     const char *path = options_text(options, "steps");
-    bool is_part = composition->result.interrupted;
+    bool is_part = is_interrupted(composition);
     if (is_part && composition->live == NULL) {
         return 0;
     }
@@ -226,13 +232,18 @@ static int play(const struct options *options, const struct recorded *recorded, 
         status =
             compose_recorded(recorded, &wanted.backend, wanted.operators_every, &composition, err);
     }
+    if (status == 0 && recorded->incomplete != NULL) {
+        fprintf(stderr,
+                "unmask: run %" PRId64 " is incomplete and is played as far as it goes: %s\n",
+                recorded->run, recorded->incomplete);
+    }
     if (status == 0 && composition->changed[0] != '\0') {
         fprintf(stderr, "unmask: run %" PRId64 " was recorded under other conditions: %s\n",
                 recorded->run, composition->changed);
     }
     status = status != 0 ? status : compose_run(composition, &watch, err);
     status = status != 0 ? status : tell(options, composition, &wanted, err);
-    if (status == 0 && composition->result.interrupted) {
+    if (status == 0 && is_interrupted(composition)) {
         status = say_interrupted(composition, err);
     }
     compose_close(composition);
@@ -271,7 +282,8 @@ const struct command command_replay = {
         "ends with status 1. Needs a run recorded with --levels steps. Of a run that was executed\n"
         "on a device it prints predicted against measured step times. With --backend cpu or cuda\n"
         "every recorded submission, of a simulated run, too, is also carried out there; when that\n"
-        "is interrupted, what was done is printed and written, and the status is 1.",
+        "is interrupted, what was done is printed and written, and the status is 1. Of a run that\n"
+        "was cut off, what is on record is played and summed up, and marked as incomplete.",
     .options = options_of_replay,
     .run = run,
 };

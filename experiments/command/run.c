@@ -49,6 +49,37 @@ static int count_request(void *state, const struct request_record *record, struc
     return 0;
 }
 
+static struct decode_about about_of(const struct composition *c) {
+    const struct run_facts *facts = &c->facts;
+    return (struct decode_about){
+        .system = c->system,
+        .config = c->config,
+        .played = c->decode != NULL ? c->decode_source.name : NULL,
+        .weights = facts->weights,
+        .device = compose_is_live(c) ? facts->device : NULL,
+        .trace = facts->trace,
+        .trace_provenance = facts->trace_provenance,
+        .ends = &c->ends,
+        .seed = facts->seed,
+        .incomplete = facts->incomplete,
+    };
+}
+
+static int open_decode(const char *path, const struct composition *c, struct keeping *keeping,
+                       struct err *err) {
+    struct decode_about about = about_of(c);
+    struct live *live = compose_is_live(c) ? c->live : NULL;
+    int status = decode_out_open(path, about.played, c->system, live, &keeping->decode, err);
+    if (status == 0 && live != NULL) {
+        about.incomplete = recorder_unfinished;
+        status = decode_out_keep(keeping->decode, &about, err);
+    }
+    if (status == 0) {
+        keeping->sinks[keeping->n_sinks++] = decode_out_sink(keeping->decode);
+    }
+    return status;
+}
+
 static int open_keeping(const struct options *options, const struct composition *composition,
                         struct keeping *keeping, struct err *err) {
     const char *db = options_text(options, "db"), *timeline = options_text(options, "timeline");
@@ -74,31 +105,9 @@ static int open_keeping(const struct options *options, const struct composition 
         }
     }
     if (status == 0 && decode != NULL) {
-        status = decode_out_open(
-            decode, composition->decode != NULL ? composition->decode_source.name : NULL,
-            composition->system, compose_is_live(composition) ? composition->live : NULL,
-            &keeping->decode, err);
-        if (status == 0) {
-            keeping->sinks[keeping->n_sinks++] = decode_out_sink(keeping->decode);
-        }
+        status = open_decode(decode, composition, keeping, err);
     }
     return status;
-}
-
-static struct decode_about about_of(const struct composition *c) {
-    const struct run_facts *facts = &c->facts;
-    return (struct decode_about){
-        .system = c->system,
-        .config = c->config,
-        .played = c->decode != NULL ? c->decode_source.name : NULL,
-        .weights = facts->weights,
-        .device = compose_is_live(c) ? facts->device : NULL,
-        .trace = facts->trace,
-        .trace_provenance = facts->trace_provenance,
-        .ends = &c->ends,
-        .seed = facts->seed,
-        .incomplete = facts->incomplete,
-    };
 }
 
 /* A part of a live run is in the database already when the rest cannot be written. */
@@ -260,8 +269,11 @@ const struct command command_run = {
         "Standard output is the same for the same inputs; the wall time goes to standard error.\n"
         "An interrupted run prints what it has and ends with status 1: a simulated run then\n"
         "records nothing, runs of the back ends cpu and cuda are recorded as incomplete. These\n"
-        "two execute every step on a device, and times are then measured. The CPU stands for the\n"
-        "GPU `cpu` unless --gpu is given, and computes in float32.\n"
+        "two execute every step on a device, and times are then measured; where one is killed, "
+        "its\n"
+        "database and FILE.part of --decode-out have what was until about a second before. The "
+        "CPU\n"
+        "stands for the GPU `cpu` unless --gpu is given, and computes in float32.\n"
         "A decode trace says of every pass of every request what it ran and committed. Any run\n"
         "writes one, a simulated one plays it, under whatever scheduler, on whatever GPU: "
         "requests\n"

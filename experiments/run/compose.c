@@ -174,6 +174,7 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
         const struct replay_record record = {
             .steps = c->recorded->steps,
             .n_steps = c->recorded->n_steps,
+            .is_cut = c->recorded->incomplete != NULL,
             .decides = !c->recorded->is_simulated,
             .unrolls = c->recorded->unrolls,
             .shares_prefixes = c->recorded->is_simulated,
@@ -208,6 +209,7 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
     if (compose_is_live(c)) {
         note_incomplete(c, status, err);
     }
+    c->is_played_out = replay != NULL && executor_replay_is_over(replay);
     meter_fini(&meter);
     executor_replay_close(replay);
     executor_sim_close(sim);

@@ -88,6 +88,7 @@ struct composition {
     struct loop_result result;
     struct pricing pricing;
     struct rejected_list rejected[REJECT_REASON_COUNT];
+    bool is_played_out;            /* of a replay: to where the run was cut off */
     double priced_ns, recorded_ns; /* of a replay: device time, as priced now and as recorded */
     struct accuracy accuracy;      /* of a replay whose steps were measured; else without steps */
 };

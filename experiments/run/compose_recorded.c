@@ -70,6 +70,7 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
     facts->answers_kind = json_string_value(json_object_get(answers, "kind"));
     facts->answers_source = json_string_value(json_object_get(answers, "source"));
     facts->backend = recorded->backend;
+    facts->incomplete = recorded->incomplete;
     facts->device = json_string_value(json_object_get(recorded->summary, "device"));
     facts->emulated = json_is_true(json_object_get(recorded->summary, "emulated"));
     facts->weights = json_string_value(json_object_get(recorded->summary, "weights"));

@@ -8,8 +8,11 @@
 #include <unistd.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/monotonic.h"
 #include "sim/base/output.h"
 #include "traces/decode_log.h"
+
+enum { SAVE_EVERY_NS = 1000000000 };
 
 /* What was seen of a request since the loop last spoke of it. */
 struct seen {
@@ -22,6 +25,8 @@ struct decode_out {
     uint32_t block_tokens;
     struct seen *seen; /* [room], of which n_seen in order */
     size_t n_seen, room;
+    bool is_kept;
+    int64_t saved_ns; /* the last time that it was */
     char path[4096], beside[4096 + 8];
 };
 
@@ -134,7 +139,14 @@ static int on_step(void *state, const struct step_record *record, struct err *er
         }
     }
     out->n_seen = 0;
-    return decode_log_flush(out->log, err);
+    if (!out->is_kept) {
+        return decode_log_flush(out->log, err);
+    }
+    if (monotonic_ns() - out->saved_ns < SAVE_EVERY_NS) {
+        return 0;
+    }
+    out->saved_ns = monotonic_ns();
+    return decode_log_save(out->log, err);
 }
 
 /* Of its last step the record is still to come. */
@@ -212,6 +224,18 @@ static char *text_of(const struct decode_about *about) {
     return lines;
 }
 
+int decode_out_keep(struct decode_out *out, const struct decode_about *about, struct err *err) {
+    char *lines = text_of(about);
+    int status = decode_log_keep(out->log, lines, err);
+    free(lines);
+    out->is_kept = status == 0;
+    if (out->is_kept) {
+        out->saved_ns = monotonic_ns();
+        output_release(out->beside);
+    }
+    return status;
+}
+
 static int put(struct decode_out *out, const struct decode_about *about, struct err *err) {
     char *lines = text_of(about);
     int status = decode_log_close(out->log, lines, err);
@@ -232,10 +256,15 @@ int decode_out_close(struct decode_out *out, const struct decode_about *about, s
     } else {
         decode_log_drop(out->log);
     }
-    output_release(out->beside);
-    if (about == NULL || status != 0) {
+    if (status != 0 && out->is_kept) {
+        char cause[sizeof err->text];
+        snprintf(cause, sizeof cause, "%s", err->text);
+        status = err_world(err, "%.400s; what was decoded until shortly before is in '%s'", cause,
+                           out->beside);
+    } else if (about == NULL || status != 0) {
         unlink(out->beside);
     }
+    output_release(out->beside);
     for (size_t i = 0; i < out->room; i++) {
         decode_positions_fini(&out->seen[i].positions);
     }

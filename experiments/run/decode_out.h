@@ -27,6 +27,11 @@ struct decode_about {
     const char *incomplete;
 };
 
+/* Of a run that nobody gives back: from now on what requests decoded is in PATH.part about a second
+ * after they are done, a decode trace that says what `about` does. It stays there if the program is
+ * killed, or its end cannot be written. */
+int decode_out_keep(struct decode_out *out, const struct decode_about *about, struct err *err);
+
 /* The run is over: writes the trace of the requests that finished, or leaves nothing where `about`
  * is NULL. NULL is fine. */
 int decode_out_close(struct decode_out *out, const struct decode_about *about, struct err *err);

@@ -109,19 +109,42 @@ static int by_start(const void *a, const void *b) {
     return (x->replica > y->replica) - (x->replica < y->replica);
 }
 
+static int by_id(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of a run that was cut short: whether who was under way is in the record. */
+static int check_members(const struct store *store, const struct recorded *recorded,
+                         struct err *err) {
+    uint64_t *ids = mem_unwritten(recorded->n_arrivals + 1, sizeof *ids);
+    bool knows_all = true;
+    for (size_t i = 0; i < recorded->n_arrivals; i++) {
+        ids[i] = recorded->arrivals[i].id;
+    }
+    qsort(ids, recorded->n_arrivals, sizeof *ids, by_id);
+    for (size_t i = 0; i < recorded->n_steps; i++) {
+        const struct replay_step *step = &recorded->steps[i];
+        for (uint32_t j = 0; knows_all && j < step->n_requests; j++) {
+            knows_all = bsearch(&step->request_ids[j], ids, recorded->n_arrivals, sizeof *ids,
+                                by_id) != NULL;
+        }
+    }
+    free(ids);
+    return knows_all ? 0
+                     : err_world(err,
+                                 "run %" PRId64 " of %s was cut off, and an older unmask did not "
+                                 "record the requests that were under way: it cannot be replayed",
+                                 recorded->run, store_path(store));
+}
+
 static int load_parts(struct store *store, struct loading *loading, struct err *err) {
     struct recorded *recorded = loading->recorded;
     int status = store_load_run(store, recorded->run, on_run, loading, err);
-    const char *incomplete = json_string_value(json_object_get(recorded->summary, "incomplete"));
+    recorded->incomplete = json_string_value(json_object_get(recorded->summary, "incomplete"));
     if (status == 0 && recorded->summary == NULL) {
         return err_world(err, "run %" PRId64 " of %s has no summary to compare with", recorded->run,
                          store_path(store));
-    }
-    if (status == 0 && incomplete != NULL) {
-        return err_world(err,
-                         "run %" PRId64 " of %s is incomplete and cannot be replayed as a whole "
-                         "one (%s)",
-                         recorded->run, store_path(store), incomplete);
     }
     if (status == 0 && loading->n_steps == 0) {
         return err_usage(err,
@@ -146,6 +169,9 @@ static int load_parts(struct store *store, struct loading *loading, struct err *
     }
     if (status == 0) {
         status = store_load_steps(store, recorded->run, on_step, loading, err);
+    }
+    if (status == 0 && recorded->incomplete != NULL) {
+        status = check_members(store, recorded, err);
     }
     return status;
 }

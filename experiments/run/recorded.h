@@ -15,8 +15,9 @@ struct recorded {
     char *trace, *trace_provenance, *backend; /* as stored */
     bool is_simulated;                        /* not carried out on a device */
     json_t *summary;                          /* the object that the run printed */
-    bool unrolls;        /* it could start steps without looking at the one before */
-    bool knows_prefixes; /* which requests shared: not of an older unmask */
+    const char *incomplete; /* its word on why it was cut short; NULL: it is whole */
+    bool unrolls;           /* it could start steps without looking at the one before */
+    bool knows_prefixes;    /* which requests shared: not of an older unmask */
     uint64_t seed;
     struct config config; /* the resolved configuration it ran with */
     bool allows_plugins;  /* the caller's word, default false: those that the run loaded may be */
@@ -27,7 +28,7 @@ struct recorded {
 };
 
 /* ERR_USAGE when the store has no such run or it was recorded without its steps; ERR_WORLD when it
- * was cut short, since what was under way then is not in the record. */
+ * was cut short and an older unmask did not record who was under way. */
 int recorded_load(struct store *store, int64_t run, struct recorded **out, struct err *err);
 void recorded_close(struct recorded *recorded); /* NULL is fine */
 

@@ -10,7 +10,7 @@
 
 enum { WRITE_EVERY_S = 1 };
 
-static const char unfinished[] =
+const char recorder_unfinished[] =
     "its recording was cut off, or still goes on: what stands here is what was written until then";
 
 struct recorder {
@@ -84,12 +84,23 @@ static int on_event(void *state, const struct event_record *record, struct err *
     return status;
 }
 
+static int on_arrival(void *state, const struct arrival *arrival, struct err *err) {
+    struct recorder *recorder = state;
+    (void)err;
+    lock(recorder);
+    tape_arrival(&recorder->tape, arrival);
+    unlock(recorder);
+    return 0;
+}
+
 struct sink recorder_sink(struct recorder *recorder) {
     bool wants_steps = recorder->level >= STORE_STEPS || recorder->is_threaded;
-    return (struct sink){.state = recorder,
-                         .request = on_request,
-                         .step = wants_steps ? on_step : NULL,
-                         .event = recorder->level >= STORE_EVENTS ? on_event : NULL};
+    return (struct sink){
+        .state = recorder,
+        .request = on_request,
+        .step = wants_steps ? on_step : NULL,
+        .event = recorder->level >= STORE_EVENTS ? on_event : NULL,
+        .arrival = recorder->is_threaded && recorder->level >= STORE_STEPS ? on_arrival : NULL};
 }
 
 /* ---- writing ---- */
@@ -180,7 +191,7 @@ struct recorder *recorder_open(struct store *store, const struct run_facts *fact
     recorder->store = store;
     recorder->level = level;
     recorder->facts = *facts;
-    recorder->facts.incomplete = unfinished;
+    recorder->facts.incomplete = recorder_unfinished;
     recorder->onto = tape_sink(&recorder->tape, level);
     recorder->tape.beside = recorder->writing.beside = store_path(store);
     summary_init(&recorder->summary, slo);

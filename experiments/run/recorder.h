@@ -14,6 +14,9 @@
 
 struct recorder;
 
+/* What a run that is written as it goes says of itself until it is over. */
+extern const char recorder_unfinished[];
+
 /* `store` is borrowed, and texts of the facts have to stay. With `as_it_goes` records are written
  * while the run is under way, and the store is nobody else's until recorder_end. */
 struct recorder *recorder_open(struct store *store, const struct run_facts *facts,

@@ -14,7 +14,7 @@
 /* A tape of this size goes on in a file. */
 enum { LONG_BYTES = 16 << 20, PATH_CHARS = 4096 };
 
-enum record_kind { RECORD_REQUEST, RECORD_STEP, RECORD_EVENT };
+enum record_kind { RECORD_REQUEST, RECORD_STEP, RECORD_EVENT, RECORD_ARRIVAL };
 
 /* Room for so many bytes more. */
 static void reserve(struct tape *tape, size_t size) {
@@ -120,6 +120,10 @@ static int on_step(void *state, const struct step_record *record, struct err *er
     return 0;
 }
 
+void tape_arrival(struct tape *tape, const struct arrival *arrival) {
+    put(tape, RECORD_ARRIVAL, arrival, sizeof *arrival);
+}
+
 struct sink tape_sink(struct tape *tape, enum store_level level) {
     return (struct sink){.state = tape,
                          .request = on_request,
@@ -207,6 +211,10 @@ static int play_records(struct reel *reel, const struct sink *sink, struct err *
             struct request_record record;
             take(reel, &record, sizeof record);
             status = sink->request != NULL ? sink->request(sink->state, &record, err) : 0;
+        } else if (kind == RECORD_ARRIVAL) {
+            struct arrival arrival;
+            take(reel, &arrival, sizeof arrival);
+            status = sink->arrival != NULL ? sink->arrival(sink->state, &arrival, err) : 0;
         } else {
             struct event_record record;
             take(reel, &record, sizeof record);

@@ -22,6 +22,9 @@ struct tape {
 /* Appends what `level` keeps to the tape, which starts zeroed and must outlive the sink. */
 struct sink tape_sink(struct tape *tape, enum store_level level);
 
+/* Who has arrived is kept only where the caller says so. */
+void tape_arrival(struct tape *tape, const struct arrival *arrival);
+
 /* Everything in the order in which it was taped. */
 int tape_play(const struct tape *tape, const struct sink *sink, struct err *err);
 

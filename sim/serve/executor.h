@@ -26,6 +26,7 @@ enum completion_kind {
     COMPLETION_BATCH, /* a replica finished its submission */
     COMPLETION_TIME,  /* until_ns was reached first */
     COMPLETION_IDLE,  /* nothing is in flight and until_ns is INT64_MAX */
+    COMPLETION_CUT,   /* nobody knows how it goes on: a record that was cut off is over */
 };
 
 /* What each member of a batch committed in its last step, in batch order, where the executor knows:

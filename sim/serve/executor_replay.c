@@ -19,6 +19,7 @@ struct executor_replay {
     int64_t now_ns;
     uint32_t n_replicas;
     const struct replay_step **by_replica, *last;
+    bool is_over; /* somebody has submitted what a cut record does not have */
     struct lane lanes[];
 };
 
@@ -71,6 +72,10 @@ static int submit(void *state, const struct submission *submission, struct err *
     uint32_t steps = 0, n = 0;
     ASSERT(lane->n_flight == 0);
     do {
+        if (lane->next + n == lane->end && replay->record.is_cut) {
+            replay->is_over = true;
+            return 0;
+        }
         if (lane->next + n == lane->end) {
             return err_world(err,
                              "the replay diverges: the run goes on after the %zu submissions "
@@ -135,6 +140,10 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
         first->n_flight = 0;
         return 0;
     }
+    if (replay->is_over && first == NULL) {
+        *out = (struct completion){.kind = COMPLETION_CUT, .time_ns = replay->now_ns};
+        return 0;
+    }
     if (until_ns == INT64_MAX) {
         *out = (struct completion){.kind = COMPLETION_IDLE, .time_ns = replay->now_ns};
         return 0;
@@ -142,6 +151,10 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     replay->now_ns = until_ns > replay->now_ns ? until_ns : replay->now_ns;
     *out = (struct completion){.kind = COMPLETION_TIME, .time_ns = replay->now_ns};
     return 0;
+}
+
+bool executor_replay_is_over(const struct executor_replay *replay) {
+    return replay->is_over;
 }
 
 /* A record holds durations of what ran, not of what might run: those of the step before. */

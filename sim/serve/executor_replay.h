@@ -23,6 +23,7 @@ struct replay_step {
 struct replay_record {
     const struct replay_step *steps; /* borrowed */
     size_t n_steps;
+    bool is_cut;  /* the run went on: a submission behind the last step ends the replay */
     bool decides; /* a device decided what they kept, so that nothing of it is drawn */
     bool unrolls, shares_prefixes; /* as struct executor has them */
 };
@@ -33,6 +34,9 @@ struct executor_replay *executor_replay_open(const struct replay_record *record,
                                              uint32_t n_replicas);
 void executor_replay_close(struct executor_replay *replay);
 struct executor executor_replay_interface(struct executor_replay *replay);
+
+/* Whether the loop was told that the record is over. */
+bool executor_replay_is_over(const struct executor_replay *replay);
 
 /* The s-th step of the replica's last submission, of which it has one, or several where it was
  * unrolled. */

@@ -127,7 +127,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     const struct system *system = life->system;
     const struct settings *settings = &system->settings;
     life->result->arrived++;
-    int status = report_event(life, EVENT_ARRIVAL, arrival->id, 0, 0, err);
+    int status = report_arrival(life, arrival, err);
     if (status != 0) {
         return status;
     }

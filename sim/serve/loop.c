@@ -525,6 +525,10 @@ static int run_turns(struct loop *loop, struct err *err) {
         if (done.kind == COMPLETION_IDLE) {
             return starved(loop, err);
         }
+        if (done.kind == COMPLETION_CUT) {
+            loop->result->interrupted = true;
+            return reject_all(loop, err);
+        }
         ASSERT(done.time_ns >= loop->life.now_ns);
         loop->life.now_ns = done.time_ns;
         /* Everything that ends now has ended before anything is scheduled. */

@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "sim/base/arrival.h"
 #include "sim/base/decode.h"
 #include "sim/base/err.h"
 #include "sim/graph/shape.h"
@@ -100,6 +101,8 @@ struct sink {
     int (*request)(void *state, const struct request_record *record, struct err *err);
     int (*step)(void *state, const struct step_record *record, struct err *err);
     int (*event)(void *state, const struct event_record *record, struct err *err);
+    /* Before anything else is said of the request. */
+    int (*arrival)(void *state, const struct arrival *arrival, struct err *err);
 };
 
 #endif

@@ -21,6 +21,16 @@ int report_event(struct lifecycle *life, enum event_kind kind, uint64_t id, uint
     return 0;
 }
 
+int report_arrival(struct lifecycle *life, const struct arrival *arrival, struct err *err) {
+    for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
+        const struct sink *sink = &life->asked->sinks[i];
+        if (sink->arrival != NULL && sink->arrival(sink->state, arrival, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    return report_event(life, EVENT_ARRIVAL, arrival->id, 0, 0, err);
+}
+
 int report_request(struct lifecycle *life, const struct request_record *record, struct err *err) {
     for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
         const struct sink *sink = &life->asked->sinks[i];

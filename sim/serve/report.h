@@ -14,6 +14,9 @@ struct moment {
 int report_event(struct lifecycle *life, enum event_kind kind, uint64_t id, uint32_t replica,
                  uint32_t detail, struct err *err);
 
+/* To every sink that asks for arrivals. */
+int report_arrival(struct lifecycle *life, const struct arrival *arrival, struct err *err);
+
 /* A request has left: to every sink that asks for requests, and to their source. */
 int report_request(struct lifecycle *life, const struct request_record *record, struct err *err);
 

@@ -1,5 +1,7 @@
 /* What becomes of runs in a database while it is locked, full, or the program is killed. */
 #include <dirent.h>
+#include <inttypes.h>
+#include <jansson.h>
 #include <sqlite3.h>
 
 #include "experiments/run/recorder.h"
@@ -117,7 +119,8 @@ TEST(a_tape_plays_what_was_put_on_it_from_memory_and_from_a_file) {
             }
         }
         struct played played = {0};
-        struct sink into = {&played, check_request, check_step, check_event};
+        struct sink into = {
+            .state = &played, .request = check_request, .step = check_step, .event = check_event};
         for (int again = 0; again < 2; again++) {
             played = (struct played){0};
             ck_assert_int_eq(tape_play(&tape, &into, &err), 0);
@@ -208,6 +211,26 @@ TEST(runs_at_the_same_time_are_all_recorded) {
     free(PRINTS("report", db, "--out", scratch_path("six.html")));
 }
 
+/* Every step that is on record, whose members are those who had arrived. */
+static void plays_as_far_as_it_goes(const char *db) {
+    struct output output = CLI("replay", "--db", db, "--run", "1", "--json");
+    ck_assert_msg(output.status == 0, "%s", output.err);
+    ck_assert_ptr_nonnull(strstr(output.err, "unmask: run 1 is incomplete and is played as far"));
+    json_t *object = json_loads(output.out, 0, NULL);
+    const json_t *replay = json_object_get(object, "replay");
+    int64_t n_steps = sql_integer(db, "SELECT n_steps FROM runs WHERE run = 1");
+    ck_assert_int_gt(n_steps, 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(replay, "submissions")), n_steps);
+    ck_assert_int_eq(json_integer_value(json_object_get(object, "submissions")), n_steps);
+    ck_assert_int_gt(json_integer_value(json_object_get(object, "completed")), 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(object, "requests")),
+                     sql_integer(db, "SELECT count(*) FROM requests WHERE run = 1"));
+    ck_assert_ptr_nonnull(
+        strstr(json_string_value(json_object_get(object, "incomplete")), "was cut off"));
+    json_decref(object);
+    output_free(&output);
+}
+
 /* Killed without a warning once something of it is recorded; another program records beside it. */
 TEST(a_live_run_that_is_killed_keeps_what_was_done_and_locks_nobody_out) {
     const char *db = scratch_path("killed.db"), *page = scratch_path("killed.html");
@@ -224,7 +247,8 @@ TEST(a_live_run_that_is_killed_keeps_what_was_done_and_locks_nobody_out) {
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
     ck_assert_int_gt(sql_integer(db, "SELECT n_requests FROM runs WHERE run = 1"), 0);
     ck_assert_int_eq(sql_integer(db, "SELECT n_requests = (SELECT count(*) FROM requests r"
-                                     " WHERE r.run = runs.run) FROM runs WHERE run = 1"),
+                                     " WHERE r.run = runs.run AND number >= 0) FROM runs"
+                                     " WHERE run = 1"),
                      1);
     ck_assert_int_eq(sql_integer(db, "SELECT json_extract(summary, '$.completed') = n_requests"
                                      " AND json_extract(summary, '$.submissions') = n_steps"
@@ -238,7 +262,53 @@ TEST(a_live_run_that_is_killed_keeps_what_was_done_and_locks_nobody_out) {
     ck_assert_ptr_nonnull(strstr(text, "its recording was cut off"));
     free(text);
     fclose(html);
-    REFUSES(1, "is incomplete and cannot be replayed", "replay", "--db", db, "--run", "1");
+    plays_as_far_as_it_goes(db);
+    /* Nor does it where it is not known who was under way. */
+    sqlite3 *sqlite = NULL;
+    ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
+    ck_assert_int_eq(
+        sqlite3_exec(sqlite, "DELETE FROM requests WHERE number < 0", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(sqlite);
+    REFUSES(1, "did not record the requests that were under way", "replay", "--db", db, "--run",
+            "1");
+}
+
+static int64_t n_kept(const char *trace) {
+    sqlite3 *db = NULL;
+    sqlite3_stmt *row = NULL;
+    int64_t n = 0;
+    if (sqlite3_open_v2(trace, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, "SELECT count(*) FROM request", -1, &row, NULL) == SQLITE_OK &&
+        sqlite3_step(row) == SQLITE_ROW) {
+        n = sqlite3_column_int64(row, 0);
+    }
+    sqlite3_finalize(row);
+    sqlite3_close(db);
+    return n;
+}
+
+/* What stood at the trace's own name stays. */
+TEST(a_live_run_that_is_killed_keeps_what_requests_decoded) {
+    const char *trace = scratch_path("killed.trace");
+    char part[256], says[64];
+    free(PRINTS("run", "--requests", "5", "--decode-out", trace));
+    pid_t pid = START("run", "--backend", "cpu", "--clock", "virtual", "--model", "llada-tiny",
+                      "--requests", "100000", "--set", "max_requests=2", "--input-tokens", "16",
+                      "--output-tokens", "8", "--decode-out", trace);
+    snprintf(part, sizeof part, "%s.part", trace);
+    for (int i = 0; i < 600 && n_kept(part) < 4; i++) {
+        usleep(50000);
+    }
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert_int_eq(n_kept(trace), 5);
+    ck_assert_int_eq(sql_integer(part, "SELECT count(*) FROM about WHERE key = 'incomplete'"), 1);
+    struct output output = CLI("fit", "decode", "--from", part);
+    ck_assert_msg(output.status == 0, "%s", output.err);
+    snprintf(says, sizeof says, "; %" PRId64 " requests, half of them fitted to", n_kept(part));
+    ck_assert_msg(strstr(output.out, says) != NULL, "%s", output.out);
+    ck_assert_msg(strstr(output.err, "was cut off") != NULL, "%s", output.err);
+    output_free(&output);
 }
 
 SUITE("recording")
