@@ -116,6 +116,7 @@ static int create_names(struct store *store, struct err *err) {
     return failed;
 }
 
+/* Closing undoes what failed before its end; so it does in migrate(). */
 static int create_schema(struct store *store, struct err *err) {
     char marks[96];
     snprintf(marks, sizeof marks, "PRAGMA application_id=%d; PRAGMA user_version=%d;",
@@ -136,13 +137,7 @@ static int create_schema(struct store *store, struct err *err) {
             failed = store_run_sql(store, marks, "create", err);
         }
     }
-    if (failed == 0) {
-        failed = store_run_sql(store, "COMMIT", "create", err);
-    }
-    if (failed != 0 && sqlite3_get_autocommit(store->db) == 0) {
-        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
-    }
-    return failed;
+    return failed != 0 ? failed : store_run_sql(store, "COMMIT", "create", err);
 }
 
 /* Another process may have done it between our look and our lock. */
@@ -159,11 +154,7 @@ static int migrate(struct store *store, struct err *err) {
         failed = store_run_sql(store, schema_steps[v].change, doing, err);
     }
     failed = failed != 0 ? failed : store_run_sql(store, mark, doing, err);
-    failed = failed != 0 ? failed : store_run_sql(store, "COMMIT", doing, err);
-    if (failed != 0 && sqlite3_get_autocommit(store->db) == 0) {
-        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
-    }
-    return failed;
+    return failed != 0 ? failed : store_run_sql(store, "COMMIT", doing, err);
 }
 
 /* An older database that is only read gets views of today's columns over its tables. */

@@ -207,13 +207,12 @@ double profile_stragglers(const struct profile *profile, const struct profile_sp
     size_t i_layout =
         spans_nearest_layout(profile, PROFILE_ATTENTION_MIXED, wanted, 1, keys[0], &share);
     double alone_ns = lone_key_ns(profile, i_layout);
-    for (int i = 0; i < PROFILE_STRAGGLERS; i++) {
+    for (int i = 0; i + 1 < PROFILE_STRAGGLERS && keys[i + 1] > 0; i++) {
         double missing_ns = alone_ns - (i + 1) * shared_key_ns;
-        uint32_t next = i + 1 < PROFILE_STRAGGLERS ? keys[i + 1] : 0;
-        if (missing_ns <= 0 || keys[i] == 0 || next == 0) {
+        if (missing_ns <= 0) {
             break;
         }
-        sum_ns += missing_ns * (keys[i] - next);
+        sum_ns += missing_ns * (keys[i] - keys[i + 1]);
     }
     return sum_ns;
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "analysis/spread.h"
+#include "tests/support/scratch.h"
 #include "tests/support/study.h"
 #include "tests/support/suite.h"
 
@@ -125,6 +126,42 @@ TEST(a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone) {
         studied_fini(&made);
     }
     ck_assert_int_eq(rmdir(folder), 0);
+}
+
+/* The highest tick of two panels that compare: of a stack it is one of the sum. */
+TEST(panels_that_compare_share_the_range_of_the_highest) {
+    static const struct {
+        const char *kind, *of_both;
+        int n;
+    } rows[] = {{"bars", " 400<", 2}, {"bars", " 700<", 0}, {"stacked", " 700<", 2}};
+    char path[64], text[640];
+    const struct study_changes none = {.n_seeds = 1};
+    struct err err = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct studied made;
+        snprintf(
+            text, sizeof text,
+            "[figure]\ntitle = t\nkind = %s\nsame_y = on\nquery = SELECT panel, series, 1 AS x,\n"
+            "  CASE panel WHEN 'small' THEN 30 ELSE 300 + 100 * (series = 's') END AS y\n"
+            "  FROM (SELECT 'small' AS panel UNION SELECT 'tall'),\n"
+            "  (SELECT 's' AS series UNION SELECT 't') ORDER BY panel, series DESC\n"
+            "[lmax]\nsystem = mosaic\ngpu = a100-40g\nmodel = llada-8b\n"
+            "prompt_share = 0.5\ncanvas = 1024\n",
+            rows[i].kind);
+        ck_assert_msg(study_try(study_file(text, path), &none, 1, &made, &err) == 0, "%s",
+                      err.text);
+        remove(path);
+        ck_assert_msg(study_draw(&made.study, made.tables, scratch_path("drawn"), &err) == 0, "%s",
+                      err.text);
+        char *svg = scratch_read(scratch_path("drawn.svg"));
+        int n = 0;
+        for (const char *at = svg; (at = strstr(at, rows[i].of_both)) != NULL; at++) {
+            n++;
+        }
+        ck_assert_int_eq(n, rows[i].n);
+        free(svg);
+        studied_fini(&made);
+    }
 }
 
 /* Readings stay in the order of the answer; a printed row of which nothing speaks is not hidden. */

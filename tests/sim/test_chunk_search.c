@@ -151,6 +151,14 @@ static double price_of(void *state, const struct step_shape *shape, struct chunk
     return price.wall_ns;
 }
 
+static uint32_t most_chunks(const struct chunk_result *result) {
+    uint32_t most = 0;
+    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
+        most = result->counts[kind] > most ? result->counts[kind] : most;
+    }
+    return most;
+}
+
 /* Steps of real systems under both searches. */
 TEST(the_bottleneck_search_fits_where_any_does_and_costs_little_more) {
     static const char *const systems[] = {"dllm-serve", "fast-dllm", "vanilla-published"};
@@ -181,6 +189,7 @@ TEST(the_bottleneck_search_fits_where_any_does_and_costs_little_more) {
             double excess = ns / price_of(system->cost, &shape, b.chunks) - 1;
             double overhead = ns / price_of(system->cost, &shape, whole) - 1;
             if (all.fits) {
+                ck_assert(excess >= 0 || most_chunks(&found) > CHUNK_BRUTE_FORCE_MOST);
                 largest_excess = excess > largest_excess ? excess : largest_excess;
                 n++;
             }

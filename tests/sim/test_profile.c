@@ -671,6 +671,20 @@ TEST(leaving_one_row_out_predicts_it) {
     }
 }
 
+/* At 32 queries both layouts wait for memory: 4 sequences of two key heads are as much work as 1.3
+ * of eight. The row of 8 sequences of eight, beyond all, is missed. */
+TEST(other_heads_answer_for_as_much_memory_as_they_read) {
+    struct profile *own = parse(HEAD "attention_block,1,32,256,8,8,128,10\n"
+                                     "attention_block,8,32,256,8,8,128,31\n"
+                                     "attention_block,4,32,256,8,2,128,10.9\n"
+                                     "attention_block,8,32,256,8,2,128,14.8\n");
+    struct profile_check check;
+    profile_check(own, &check);
+    ck_assert_uint_eq(check.rows[CHECK_BLOCK_HEADS].frontier.n, 4);
+    ck_assert_double_eq_tol(check.rows[CHECK_BLOCK_HEADS].frontier.median_abs, 0, 1e-9);
+    profile_close(own);
+}
+
 /* Medians allowed where a whole shape is left out, in percent: reached 2026-11, rounded up. Every
  * row is predicted, by other shapes' rows alone. */
 TEST(leaving_one_shape_out_predicts_it) {
