@@ -348,8 +348,6 @@ static enum outcome search(struct search *s, const struct part *part) {
 static enum outcome attempt(struct search *s, int ranking, uint64_t *max_nodes) {
     s->ranking = ranking;
     s->buffer_notes.n = s->section_notes.n = s->rank_notes.n = 0;
-    memset(s->is_placed, 0, s->n * sizeof s->is_placed[0]);
-    memset(s->floor_bytes, 0, s->n * sizeof s->floor_bytes[0]);
     memset(s->section_floor_bytes, 0, s->n_sections * sizeof s->section_floor_bytes[0]);
     memset(s->section_rest_bytes, 0, s->n_sections * sizeof s->section_rest_bytes[0]);
     for (uint32_t i = 0; i < s->n_sections; i++) {
@@ -357,13 +355,13 @@ static enum outcome attempt(struct search *s, int ranking, uint64_t *max_nodes) 
     }
     memset(s->n_crossing, 0, s->n_sections * sizeof s->n_crossing[0]);
     for (uint32_t i = 0; i < s->n; i++) {
+        s->pool[i] = i;
+        s->is_placed[i] = false;
+        s->floor_bytes[i] = 0;
         for (uint32_t section = s->first_section[i]; section < s->end_section[i]; section++) {
             s->section_rest_bytes[section] += s->bytes[i];
             s->n_crossing[section] += section + 1 < s->end_section[i];
         }
-    }
-    for (uint32_t i = 0; i < s->n; i++) {
-        s->pool[i] = i;
     }
     struct part all = {.high = s->n, .end_section = s->n_sections, .last_rank = -1};
     s->nodes_left = *max_nodes;
@@ -395,75 +393,72 @@ static enum outcome search_within(struct search *s, int64_t capacity_bytes, uint
  * then is a set that no other moment's set contains. False when nothing is born any more. */
 static bool next_section(const struct packing *packing, bool any_before, int64_t *time) {
     int64_t birth = INT64_MAX, death = INT64_MAX;
-    bool found = false;
     for (uint32_t i = 0; i < packing->n_buffers; i++) {
         const struct packing_buffer *b = &packing->buffers[i];
         if (b->bytes > 0 && (!any_before || b->first_time > *time)) {
             birth = b->first_time < birth ? b->first_time : birth;
-            found = true;
         }
     }
-    for (uint32_t i = 0; found && i < packing->n_buffers; i++) {
+    for (uint32_t i = 0; i < packing->n_buffers; i++) {
         const struct packing_buffer *b = &packing->buffers[i];
         if (b->bytes > 0 && b->last_time >= birth) {
             death = b->last_time < death ? b->last_time : death;
         }
     }
     *time = death;
-    return found;
+    return birth < INT64_MAX;
 }
 
-struct sizes {
-    size_t n, sections, members, neighbours;
-};
-
-static struct sizes measure(const struct packing *packing) {
-    struct sizes sizes = {0};
+/* Counts buffers, sections and their members; returns how many neighbours all buffers have. */
+static size_t measure(struct search *s, const struct packing *packing) {
+    size_t n_neighbours = 0;
+    s->n = s->n_sections = s->n_members = 0;
     for (uint32_t i = 0; i < packing->n_buffers; i++) {
         const struct packing_buffer *b = &packing->buffers[i];
         for (uint32_t j = 0; j < i && b->bytes > 0; j++) {
             const struct packing_buffer *other = &packing->buffers[j];
-            sizes.neighbours += other->bytes > 0 && packing_live_together(b, other) ? 2 : 0;
+            n_neighbours += other->bytes > 0 && packing_live_together(b, other) ? 2 : 0;
         }
-        sizes.n += b->bytes > 0;
+        s->n += b->bytes > 0;
     }
     int64_t time = 0;
-    for (; next_section(packing, sizes.sections > 0, &time); sizes.sections++) {
+    for (; next_section(packing, s->n_sections > 0, &time); s->n_sections++) {
         for (uint32_t i = 0; i < packing->n_buffers; i++) {
             const struct packing_buffer *b = &packing->buffers[i];
-            sizes.members += b->bytes > 0 && b->first_time <= time && time <= b->last_time;
+            s->n_members += b->bytes > 0 && b->first_time <= time && time <= b->last_time;
         }
     }
-    return sizes;
+    return n_neighbours;
 }
 
 /* Give every array of the search its memory; returns the bytes that takes. */
-static size_t lay_out(struct search *s, const struct sizes *sizes, void *memory) {
+static size_t lay_out(struct search *s, const struct packing *packing, void *memory) {
     struct scratch scratch = {memory, 0};
-    s->buffer_notes.room = sizes->neighbours / 2;
-    s->section_notes.room = NOTES_PER_MEMBER * sizes->members;
-    s->rank_notes.room = RANK_NOTES_PER_BUFFER * sizes->n;
-    SCRATCH_TAKE(&scratch, s->original, sizes->n);
-    SCRATCH_TAKE(&scratch, s->bytes, sizes->n);
-    SCRATCH_TAKE(&scratch, s->align_bytes, sizes->n);
-    SCRATCH_TAKE(&scratch, s->area, sizes->n);
-    SCRATCH_TAKE(&scratch, s->lifetime, sizes->n);
-    SCRATCH_TAKE(&scratch, s->crowd_bytes, sizes->n);
-    SCRATCH_TAKE(&scratch, s->first_section, sizes->n);
-    SCRATCH_TAKE(&scratch, s->end_section, sizes->n);
-    SCRATCH_TAKE(&scratch, s->neighbours_start, sizes->n + 1);
-    SCRATCH_TAKE(&scratch, s->neighbours, sizes->neighbours);
-    SCRATCH_TAKE(&scratch, s->members_start, sizes->sections + 1);
-    SCRATCH_TAKE(&scratch, s->members, sizes->members);
-    SCRATCH_TAKE(&scratch, s->rank, sizes->n);
-    SCRATCH_TAKE(&scratch, s->pool, sizes->n);
-    SCRATCH_TAKE(&scratch, s->is_placed, sizes->n);
-    SCRATCH_TAKE(&scratch, s->floor_bytes, sizes->n);
-    SCRATCH_TAKE(&scratch, s->solution_bytes, sizes->n);
-    SCRATCH_TAKE(&scratch, s->section_floor_bytes, sizes->sections);
-    SCRATCH_TAKE(&scratch, s->section_rest_bytes, sizes->sections);
-    SCRATCH_TAKE(&scratch, s->lowest_member, sizes->sections);
-    SCRATCH_TAKE(&scratch, s->n_crossing, sizes->sections);
+    const size_t n_neighbours = measure(s, packing);
+    s->buffer_notes.room = n_neighbours / 2;
+    s->section_notes.room = (size_t)NOTES_PER_MEMBER * s->n_members;
+    s->rank_notes.room = (size_t)RANK_NOTES_PER_BUFFER * s->n;
+    SCRATCH_TAKE(&scratch, s->original, s->n);
+    SCRATCH_TAKE(&scratch, s->bytes, s->n);
+    SCRATCH_TAKE(&scratch, s->align_bytes, s->n);
+    SCRATCH_TAKE(&scratch, s->area, s->n);
+    SCRATCH_TAKE(&scratch, s->lifetime, s->n);
+    SCRATCH_TAKE(&scratch, s->crowd_bytes, s->n);
+    SCRATCH_TAKE(&scratch, s->first_section, s->n);
+    SCRATCH_TAKE(&scratch, s->end_section, s->n);
+    SCRATCH_TAKE(&scratch, s->neighbours_start, (size_t)s->n + 1);
+    SCRATCH_TAKE(&scratch, s->neighbours, n_neighbours);
+    SCRATCH_TAKE(&scratch, s->members_start, (size_t)s->n_sections + 1);
+    SCRATCH_TAKE(&scratch, s->members, s->n_members);
+    SCRATCH_TAKE(&scratch, s->rank, s->n);
+    SCRATCH_TAKE(&scratch, s->pool, s->n);
+    SCRATCH_TAKE(&scratch, s->is_placed, s->n);
+    SCRATCH_TAKE(&scratch, s->floor_bytes, s->n);
+    SCRATCH_TAKE(&scratch, s->solution_bytes, s->n);
+    SCRATCH_TAKE(&scratch, s->section_floor_bytes, s->n_sections);
+    SCRATCH_TAKE(&scratch, s->section_rest_bytes, s->n_sections);
+    SCRATCH_TAKE(&scratch, s->lowest_member, s->n_sections);
+    SCRATCH_TAKE(&scratch, s->n_crossing, s->n_sections);
     SCRATCH_TAKE(&scratch, s->buffer_notes.notes, s->buffer_notes.room);
     SCRATCH_TAKE(&scratch, s->section_notes.notes, s->section_notes.room);
     SCRATCH_TAKE(&scratch, s->rank_notes.notes, s->rank_notes.room);
@@ -486,22 +481,20 @@ static void fill_sections(struct search *s, const struct packing *packing) {
             }
         }
     }
-    s->members_start[section] = s->n_members = n_members;
-    s->n_sections = section;
+    s->members_start[section] = n_members;
 }
 
 static void fill(struct search *s, const struct packing *packing) {
-    s->n = 0;
-    for (uint32_t i = 0; i < packing->n_buffers; i++) {
+    for (uint32_t i = 0, n = 0; i < packing->n_buffers; i++) {
         const struct packing_buffer *b = &packing->buffers[i];
         if (b->bytes > 0) {
-            s->original[s->n] = i;
-            s->bytes[s->n] = b->bytes;
-            s->align_bytes[s->n] = b->align_bytes;
-            s->lifetime[s->n] = (double)b->last_time - (double)b->first_time + 1;
-            s->area[s->n] = (double)b->bytes * s->lifetime[s->n];
-            s->first_section[s->n] = s->end_section[s->n] = 0;
-            s->n++;
+            s->original[n] = i;
+            s->bytes[n] = b->bytes;
+            s->align_bytes[n] = b->align_bytes;
+            s->lifetime[n] = (double)b->last_time - (double)b->first_time + 1;
+            s->area[n] = (double)b->bytes * s->lifetime[n];
+            s->first_section[n] = s->end_section[n] = 0;
+            n++;
         }
     }
     fill_sections(s, packing);
@@ -524,8 +517,7 @@ size_t plan_exact_scratch_bytes(const struct packing *packing) {
     struct search s;
     size_t bytes = plan_portfolio_scratch_bytes(packing);
     if (packing->n_buffers <= PACKING_MAX_BUFFERS) {
-        struct sizes sizes = measure(packing);
-        bytes += lay_out(&s, &sizes, NULL);
+        bytes += lay_out(&s, packing, NULL);
     }
     return bytes;
 }
@@ -592,8 +584,7 @@ int plan_exact(const struct plan_request *request, void *memory, struct plan *pl
         return 0;
     }
     d.search.request = request;
-    struct sizes sizes = measure(d.packing);
-    lay_out(&d.search, &sizes, (char *)memory + plan_portfolio_scratch_bytes(d.packing));
+    lay_out(&d.search, d.packing, (char *)memory + plan_portfolio_scratch_bytes(d.packing));
     fill(&d.search, d.packing);
     d.granule_bytes = packing_granule(d.packing);
     d.max_nodes = request->max_nodes > 0 ? request->max_nodes : PLAN_DEFAULT_NODES;
