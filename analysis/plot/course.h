@@ -3,7 +3,7 @@
 #ifndef UNMASK_ANALYSIS_PLOT_COURSE_H
 #define UNMASK_ANALYSIS_PLOT_COURSE_H
 
-#include "analysis/store.h"
+#include "analysis/store/store.h"
 #include "analysis/summary.h"
 
 enum { COURSE_BINS = 200 };

@@ -6,7 +6,7 @@
 #ifndef UNMASK_ANALYSIS_PLOT_REPORT_H
 #define UNMASK_ANALYSIS_PLOT_REPORT_H
 
-#include "analysis/store.h"
+#include "analysis/store/store.h"
 
 /* Replaces the file at `path` once the page is whole. Damaged runs are left out, which the page
  * says; then ERR_WORLD, too. */

@@ -2,7 +2,7 @@
 #ifndef UNMASK_EXPERIMENTS_CLI_ASKED_H
 #define UNMASK_EXPERIMENTS_CLI_ASKED_H
 
-#include "analysis/store.h"
+#include "analysis/store/store.h"
 #include "experiments/cli/options.h"
 #include "experiments/run/compose.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/position_bytes.h"
+#include "analysis/store/position_bytes.h"
 #include "engine/device/device.h"
 #include "sim/base/mem.h"
 

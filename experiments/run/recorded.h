@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "analysis/store.h"
+#include "analysis/store/store.h"
 #include "sim/base/arrival.h"
 #include "sim/input/config.h"
 #include "sim/serve/executor_replay.h"

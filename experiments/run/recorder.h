@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-#include "analysis/store.h"
+#include "analysis/store/store.h"
 
 struct recorder;
 

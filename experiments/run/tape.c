@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "analysis/position_bytes.h"
-#include "analysis/varint.h"
+#include "analysis/store/position_bytes.h"
+#include "analysis/store/varint.h"
 #include "sim/base/mem.h"
 
 /* A tape of this size goes on in a file. */

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "analysis/store.h"
+#include "analysis/store/store.h"
 
 struct tape {
     const char *beside;   /* whose folder a long tape may use; NULL: none, all is memory */

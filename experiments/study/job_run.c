@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "analysis/store.h"
+#include "analysis/store/store.h"
 #include "engine/weights/weights.h"
 #include "experiments/cli/asked.h"
 #include "experiments/run/compose.h"

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "analysis/store_impl.h"
+#include "analysis/store/store_impl.h"
 #include "tests/support/scratch.h"
 
 static char folder[80], path[128];

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "analysis/store.h"
+#include "analysis/store/store.h"
 #include "tests/support/scratch.h"
 #include "tests/support/study.h"
 

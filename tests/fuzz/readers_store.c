@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "analysis/store.h"
+#include "analysis/store/store.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/run/recorded.h"
 #include "tests/fuzz/reader.h"

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "analysis/store.h"
+#include "analysis/store/store.h"
 #include "analysis/summary.h"
 #include "sim/base/monotonic.h"
 #include "sim/decode/focus.h"

@@ -12,7 +12,7 @@
  * block, 0 where the step was none of it, and a bit for each position that it kept behind an
  * eviction, then for each that it committed, the lowest bit of a byte first; behind those of all
  * members, under cache policies that read them, the entropies of what was committed
- * (analysis/position_bytes.h); NULL: only counts.
+ * (analysis/store/position_bytes.h); NULL: only counts.
  * Requests that have left are numbered from 0 in that order. A run of a device that is recorded
  * while it goes on, with its steps, has a row for each request under way as well, of number -1 - id
  * and in state queued, which goes when the request leaves.
@@ -21,7 +21,7 @@
  * (analysis/identity.h); NULL: it is not known.
  * `incomplete` says why a run was cut short; NULL: it is whole. `rows_sha256` is over the run's
  * rows in the other tables, NULL while it is being recorded, and `sha256` over its row in `runs`,
- * without its number (analysis/store_check.c); NULL: an older unmask recorded it. */
+ * without its number (analysis/store/store_digest.c); NULL: an older unmask recorded it. */
 #ifndef UNMASK_ANALYSIS_SCHEMA_H
 #define UNMASK_ANALYSIS_SCHEMA_H
 

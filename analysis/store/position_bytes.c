@@ -1,9 +1,9 @@
-#include "analysis/position_bytes.h"
+#include "analysis/store/position_bytes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/varint.h"
+#include "analysis/store/varint.h"
 #include "sim/base/mem.h"
 
 /* Longer blocks are no blocks, which bounds what a damaged length can ask for. */

@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/position_bytes.h"
-#include "analysis/store.h"
-#include "analysis/store_impl.h"
-#include "analysis/varint.h"
+#include "analysis/store/position_bytes.h"
+#include "analysis/store/store.h"
+#include "analysis/store/store_impl.h"
+#include "analysis/store/varint.h"
 #include "sim/base/mem.h"
 
 static int damaged(struct store *store, int64_t run, const char *what, struct err *err) {
@@ -132,6 +132,35 @@ int store_load_run(struct store *store, int64_t run,
     }
     sqlite3_finalize(stmt);
     return failed;
+}
+
+static int take_checksum(void *state, const struct stored_run *run, struct err *err) {
+    (void)err;
+    snprintf(state, SHA256_HEX_CHARS, "%s", run->damage == NULL ? run->rows_sha256 : "");
+    return 0;
+}
+
+int store_check_rows(struct store *store, int64_t run, struct err *err) {
+    char then[SHA256_HEX_CHARS] = "", now[SHA256_HEX_CHARS];
+    int failed = store_load_run(store, run, take_checksum, then, err);
+    if (failed != 0) {
+        return failed;
+    }
+    if (then[0] == '\0') {
+        return store->is_damaged
+                   ? err_world(err,
+                               "run %lld of '%s' has no checksum, and the database is damaged: it "
+                               "is not to be trusted",
+                               (long long)run, store->path)
+                   : 0;
+    }
+    failed = store_digest_rows(store, run, now, err);
+    return failed != 0              ? failed
+           : strcmp(then, now) == 0 ? 0
+                                    : err_world(err,
+                                                "run %lld of '%s' is damaged: its rows are not "
+                                                "those that were recorded",
+                                                (long long)run, store->path);
 }
 
 /* The numbers of all runs, in order. */

@@ -1,4 +1,4 @@
-/* What the recording and the loading half of the store share; nobody else includes this. */
+/* What the parts of the store share; nobody else includes this. */
 #ifndef UNMASK_ANALYSIS_STORE_IMPL_H
 #define UNMASK_ANALYSIS_STORE_IMPL_H
 
@@ -6,7 +6,7 @@
 #include <sqlite3.h>
 #include <stdbool.h>
 
-#include "analysis/store.h"
+#include "analysis/store/store.h"
 #include "sim/input/sha256.h"
 
 /* A growing run of bytes. */
@@ -90,9 +90,6 @@ int store_ask(struct store *store, const char *sql, int64_t *out, struct err *er
 
 /* Run statements without results. */
 int store_run_sql(struct store *store, const char *sql, const char *doing, struct err *err);
-
-/* Checks the structure of the whole file: of one that is read store->is_damaged is set. */
-int store_check_structure(struct store *store, bool will_write, struct err *err);
 
 /* The checksum of a run's row in `runs`, and of its rows in the other tables. */
 int store_digest_row(struct store *store, int64_t run, char out[SHA256_HEX_CHARS], struct err *err);

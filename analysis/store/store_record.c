@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "analysis/identity.h"
-#include "analysis/position_bytes.h"
-#include "analysis/store_impl.h"
-#include "analysis/varint.h"
+#include "analysis/store/position_bytes.h"
+#include "analysis/store/store_impl.h"
+#include "analysis/store/varint.h"
 #include "sim/base/mem.h"
 
 static const char doing[] = "record this run (rolled back, earlier runs are intact) into";

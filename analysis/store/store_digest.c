@@ -1,4 +1,4 @@
-/* Whether a database is what was recorded: its structure, and the checksums of its runs.
+/* Checksums of runs.
  *
  * A checksum is the SHA-256 over rows in the order of their keys. Of each row it takes, of every
  * column that is not NULL, the number of the column, the kind of the value and the value; not the
@@ -6,11 +6,8 @@
  * that a newer schema appends and leaves NULL. */
 #include <string.h>
 
-#include "analysis/store_impl.h"
-#include "analysis/varint.h"
-
-/* Checking takes about 2.2 ms a MiB: of larger files only what is read is checked. */
-#define MOST_CHECKED_BYTES (INT64_C(256) << 20)
+#include "analysis/store/store_impl.h"
+#include "analysis/store/varint.h"
 
 /* Text goes into the SHA-256 in pieces of this size. */
 enum { DIGEST_BYTES = 1 << 14 };
@@ -20,53 +17,6 @@ struct digest {
     size_t n;
     unsigned char bytes[DIGEST_BYTES];
 };
-
-/* ---- structure ---- */
-
-/* The first thing that SQLite finds wrong, or "ok". */
-static int ask_structure(struct store *store, char *out, size_t size, struct err *err) {
-    sqlite3_stmt *stmt = NULL;
-    int failed = store_prepare(store, "PRAGMA integrity_check(1)", &stmt, err);
-    int rc = failed == 0 ? sqlite3_step(stmt) : SQLITE_ROW;
-    const unsigned char *text =
-        rc == SQLITE_ROW && stmt != NULL ? sqlite3_column_text(stmt, 0) : NULL;
-    snprintf(out, size, "%s", text != NULL ? (const char *)text : "");
-    if (failed == 0 && rc != SQLITE_ROW) {
-        failed = store_fail(store, rc, "open", err);
-    }
-    sqlite3_finalize(stmt);
-    return failed;
-}
-
-int store_check_structure(struct store *store, bool will_write, struct err *err) {
-    char said[160];
-    int64_t pages = 0, page_bytes = 0;
-    int failed = store_ask(store, "PRAGMA page_count", &pages, err);
-    failed = failed != 0 ? failed : store_ask(store, "PRAGMA page_size", &page_bytes, err);
-    if (failed != 0 || pages * page_bytes > MOST_CHECKED_BYTES) {
-        return failed;
-    }
-    failed = ask_structure(store, said, sizeof said, err);
-    if (failed != 0 || strcmp(said, "ok") == 0) {
-        return failed;
-    }
-    /* A first line of stars is SQLite's title of what follows. */
-    char *line = said[0] == '*' && strchr(said, '\n') != NULL ? strchr(said, '\n') + 1 : said;
-    line[strcspn(line, "\n")] = '\0';
-    if (will_write) {
-        return err_world(
-            err,
-            "cannot record into '%s': the database is damaged (%s); its sound runs can "
-            "be read, record into another file",
-            store->path, said);
-    }
-    fprintf(stderr, "unmask: the database %s is damaged (%s): only its sound runs can be read\n",
-            store->path, line);
-    store->is_damaged = true;
-    return 0;
-}
-
-/* ---- checksums ---- */
 
 static void flush(struct digest *digest) {
     sha256_add(&digest->sha, digest->bytes, digest->n);
@@ -169,33 +119,4 @@ int store_digest_rows(struct store *store, int64_t run, char out[SHA256_HEX_CHAR
     }
     finish(&digest, out);
     return failed;
-}
-
-static int take_checksum(void *state, const struct stored_run *run, struct err *err) {
-    (void)err;
-    snprintf(state, SHA256_HEX_CHARS, "%s", run->damage == NULL ? run->rows_sha256 : "");
-    return 0;
-}
-
-int store_check_rows(struct store *store, int64_t run, struct err *err) {
-    char then[SHA256_HEX_CHARS] = "", now[SHA256_HEX_CHARS];
-    int failed = store_load_run(store, run, take_checksum, then, err);
-    if (failed != 0) {
-        return failed;
-    }
-    if (then[0] == '\0') {
-        return store->is_damaged
-                   ? err_world(err,
-                               "run %lld of '%s' has no checksum, and the database is damaged: it "
-                               "is not to be trusted",
-                               (long long)run, store->path)
-                   : 0;
-    }
-    failed = store_digest_rows(store, run, now, err);
-    return failed != 0              ? failed
-           : strcmp(then, now) == 0 ? 0
-                                    : err_world(err,
-                                                "run %lld of '%s' is damaged: its rows are not "
-                                                "those that were recorded",
-                                                (long long)run, store->path);
 }
