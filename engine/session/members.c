@@ -137,8 +137,8 @@ static int plan_store(struct members *members, const struct request *request, ui
     bool writes =
         range_common(rows->run, rows->keep[0]) + range_common(rows->run, rows->keep[1]) > 0;
     part->kv.n_rows = (int32_t)(chosen ? rows->n_chosen : rows_kept(rows));
-    part->block_start = chosen && span->select_rows > 0 ? request->block_start : 0;
-    part->block_end = chosen && span->select_rows > 0 ? block_end(request) : 0;
+    part->block_start = request->block_start; /* read where the span selects */
+    part->block_end = block_end(request);
     part->kv_rows = !chosen && writes ? kv_rows : NULL;
     for (uint32_t i = 0; part->kv_rows != NULL && i < span->queries; i++) {
         kv_rows[i] = rows_place(rows, (uint32_t)part->positions[i]);

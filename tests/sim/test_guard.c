@@ -826,7 +826,8 @@ static const struct policy scripted_decoder = {.abi = POLICY_ABI,
                                                .kind = POLICY_DECODER,
                                                .size = sizeof(struct decoder),
                                                .name = "scripted",
-                                               .doc = "answers as the test says"};
+                                               .doc = "answers as the test says",
+                                               .state_bytes = 1};
 
 static void assert_decoded(bool counts, const char *sentence) {
     const struct decoder decoder =
@@ -902,7 +903,7 @@ TEST(the_guard_names_each_broken_promise_of_a_decoder) {
 static struct {
     struct decode_rule rule;
     struct decoder_credit credit;
-    bool counts, reads_statistics, turns, grows;
+    bool counts, reads_statistics, turns, grows, writes_request, writes_state;
     uint32_t n_asked;
 } ruled;
 
@@ -914,10 +915,15 @@ static uint32_t ruled_count(const void *state, const struct request *request, ui
 
 static void scripted_rule(const void *state, const struct request *request,
                           struct decode_rule *out) {
-    (void)state;
     *out = ruled.rule;
     out->threshold += ruled.turns ? (float)ruled.n_asked++ : 0;
     out->factor += ruled.grows ? (float)request->step_in_block : 0;
+    if (ruled.writes_request) {
+        ((struct request *)request)->steps = 77;
+    }
+    if (ruled.writes_state) {
+        *(char *)state = 77;
+    }
 }
 
 static void scripted_credit(const void *state, struct decoder_credit *out) {
@@ -937,7 +943,9 @@ static void assert_ruled(const char *sentence) {
     char state = 0;
     guard_init(&guard, &decoder.policy, &state, N_SLOTS);
     guard.outer.decoder.rule(&guard, &request, &rule);
-    guard.outer.decoder.credit(&guard, &credit);
+    if (!ruled.writes_state) { /* which would be seen there, too */
+        guard.outer.decoder.credit(&guard, &credit);
+    }
     ASSERT_SAYS(guard.err.text, sentence);
     guard_fini(&guard);
 }
@@ -975,6 +983,10 @@ TEST(the_guard_names_each_broken_promise_of_a_rule) {
     RULED(ruled.turns = true, "decoder scripted names another rule when asked the same again");
     RULED(ruled.grows = true, "decoder scripted changes more than threshold and key of its rule "
                               "from step to step");
+    RULED(ruled.writes_request = true,
+          "decoder scripted writes to request 0, which it may only read");
+    RULED(ruled.writes_state = true,
+          "decoder scripted writes to its state, which this callback may only read");
     RULED(ruled.credit.rule.beta = 1.5f, "decoder scripted gives credit with numbers out of range");
     RULED(ruled.credit.matrix = 2, "decoder scripted gives credit with numbers out of range");
 }
