@@ -260,6 +260,10 @@ TEST(a_step_with_repeat_k_counts_k_times) {
     ck_assert_uint_eq(s.max_waiting, 3);
     ck_assert_int_eq(s.kv_peak_bytes, 4096);
     ck_assert_double_eq_tol(s.gpu_busy, 1.0 / (4 * 2), 1e-6); /* 1 s over 4 s of 2 replicas */
+    const struct run_facts unknown = run_facts_unknown(), known = {.kv_peak_bytes = 0};
+    ck_assert_int_eq(summary_kv_peak(&s, &unknown), 4096);
+    ck_assert_int_eq(summary_kv_peak(&s, &known), 0);
+    ck_assert_double_eq(summary_gpu_busy(&s, &unknown), s.gpu_busy);
     summary_fini(&s);
 }
 
