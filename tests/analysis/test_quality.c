@@ -34,6 +34,17 @@ TEST(a_share_has_the_interval_of_wilson) {
 }
 
 /* By hand: 2 (C(11,0) + C(11,1)) / 2^11. */
+TEST(seeds_are_added_up) {
+    const struct quality one = {.served = 9, .judged = 8, .right = 5, .compared = 7, .agreed = 3};
+    struct quality sum = {0};
+    json_t *summary = json_pack("{s:o}", "quality", quality_json(&one, 1, 1, 1));
+    quality_add(&sum, summary);
+    quality_add(&sum, summary);
+    ck_assert(sum.served == 18 && sum.judged == 16 && sum.right == 10 && sum.compared == 14 &&
+              sum.agreed == 6);
+    json_decref(summary);
+}
+
 TEST(pairs_are_compared_by_mcnemars_exact_test) {
     struct mcnemar test = {0};
     mcnemar_add(&test, "1111111110-1", "000000000110");

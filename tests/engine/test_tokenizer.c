@@ -237,6 +237,32 @@ TEST(a_byte_that_the_vocabulary_lacks_is_named) {
     tokenizer_close(t);
 }
 
+/* U+180E, which PCRE2's \\s takes in and Unicode's white space does not, is part of a word. */
+TEST(white_space_is_unicodes) {
+    static const char text[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"\u00e1\": 1, \"\u0142\": 2, "
+        "\"\u0130\": 3, \"a\u00e1\": 4}, \"merges\": [\"a \u00e1\"]}, \"pre_tokenizer\": "
+        "{\"type\": "
+        "\"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": "
+        "\"%s\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", "
+        "\"add_prefix_space\": false, \"use_regex\": false}]}, \"decoder\": {\"type\": "
+        "\"ByteLevel\"}}";
+    static const char *const patterns[] = {"\\\\S+", "\\\\s", "[^\\\\s]+"};
+    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
+        struct tokenizer *t = NULL;
+        struct token_ids ids = {0};
+        struct err err = {0};
+        char made[sizeof text + 16];
+        snprintf(made, sizeof made, text, patterns[i]);
+        ck_assert_msg(tokenizer_parse("x.json", made, strlen(made), &t, &err) == 0, "%s", err.text);
+        ck_assert_int_eq(tokenizer_encode(t, "a\u180e", 4, &ids, &err), 0);
+        ck_assert_uint_eq(ids.n, 3);
+        ck_assert(ids.ids[0] == 4 && ids.ids[1] == 2 && ids.ids[2] == 3);
+        free(ids.ids);
+        tokenizer_close(t);
+    }
+}
+
 /* "ab" comes before "xa", but its b has gone into "bc" before its turn. */
 TEST(a_merge_whose_pair_is_gone_does_not_happen) {
     static const char text[] =

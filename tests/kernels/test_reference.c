@@ -464,6 +464,15 @@ TEST(a_sample_is_the_head_of_logits_that_exist) {
     ck_assert_double_eq_tol(confidence[1], 1 / (1 + exp(-2) + exp(-1)), 1e-6);
 }
 
+TEST(a_softmax_overflows_for_no_logit_and_tells_what_is_not_a_number) {
+    float logits[3][3] = {{0, 800, 800}, {-900, -900, -900}, {1, NAN, 2}}, y[3][3];
+    const struct call_softmax call = {logits, y, 3, 3, KERNEL_F32};
+    ref_softmax(&call);
+    ck_assert(y[0][0] == 0 && y[0][1] == 0.5f && y[0][2] == 0.5f);
+    ck_assert_float_eq_tol(y[1][2], 1 / 3.0f, 1e-6f);
+    ck_assert(isnan(y[2][0]) && isnan(y[2][1]) && isnan(y[2][2]));
+}
+
 TEST(decoders_commit_the_surest_rows_and_at_least_one) {
     const float confidence[7] = {0.5f, 0.9f, 0.9f, 0.1f, 0.3f, 0.2f, 0.3f};
     const int32_t token[7] = {10, 11, 12, 13, 14, 15, 16};
