@@ -48,8 +48,8 @@ const struct option backend_options[] = {
     {"weights", "FOLDER", "a checkpoint for cpu and cuda, or random:SEED (default: random:1)",
      false},
     {"eos", "IDS",
-     "token ids, with commas, that end a text on cpu and cuda, or none; default: the "
-     "checkpoint's eos_token_id, none of random weights",
+     "on cpu and cuda: the token ids that end a text, separated by commas, or none; default: the "
+     "checkpoint's eos_token_id (random weights: none)",
      false},
     {"library", "PATH", "the CUDA back end, libunmask_cuda.so (default: beside the program)",
      false},
@@ -63,13 +63,15 @@ const struct option text_options[] = {
      "the chat template around every prompt: none, llada, ling, chatml, dream, qwen2.5 or qa; "
      "default: none, and for generate --text that of the folder",
      false},
-    {"reference", "FILE", "--outputs of another run of the same prompts, for the share that agrees",
+    {"reference", "FILE",
+     "the --outputs file of another run of the same prompts: prints the share of outputs that "
+     "agree",
      false},
     {NULL, NULL, NULL, false},
 };
 
 const struct option clock_options[] = {
-    {"clock", "WORD", "of cpu and cuda: real, or virtual, which skips idle time (default: real)",
+    {"clock", "WORD", "on cpu and cuda: real, or virtual, which skips idle time (default: real)",
      false},
     {NULL, NULL, NULL, false},
 };
@@ -158,7 +160,7 @@ static int read_sampling(const struct options *options, struct asked *asked, str
 static int read_settings(const struct options *options, struct asked *asked, struct err *err) {
     static const char *const shorts[] = {"scheduler", "cache",   "decoder", "router",
                                          "planner",   "runtime", "host",    "replicas"};
-    /* Parts before their parameters, so that --set cache.x=1 --cache y means what it says. */
+    /* Parts are set before their parameters, so that in --set cache.x=1 --cache y the x is y's. */
     for (size_t i = 0; i < sizeof shorts / sizeof shorts[0]; i++) {
         const char *value = options_text(options, shorts[i]);
         char place[32];

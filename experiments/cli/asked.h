@@ -11,7 +11,7 @@ enum { ASKED_MOST_SETTINGS = 80, ASKED_MOST_SYSTEMS = 64, ASKED_NAME_CHARS = 64 
 struct asked {
     struct run_request request; /* borrows from this struct and from argv */
     struct setting settings[ASKED_MOST_SETTINGS];
-    char config_path[256]; /* of the checkpoint whose model it is */
+    char config_path[256]; /* of the checkpoint that --weights names */
 };
 
 /* Groups of options for the commands that take them. */

@@ -35,7 +35,7 @@ void canvas_clear(struct canvas *canvas) {
     fflush(canvas->out);
 }
 
-/* Tokens between masks are decoded together: one of them alone may be half a character. */
+/* Tokens between masks are turned into text together: a single token may be half a character. */
 static char *text_of(const struct canvas *canvas, const int32_t *tokens, uint32_t n) {
     char *text = NULL;
     size_t size;
@@ -56,7 +56,7 @@ static char *text_of(const struct canvas *canvas, const int32_t *tokens, uint32_
     return text;
 }
 
-/* The beginnings of a text's rows on the terminal, which breaks long lines; rows[0..n) */
+/* Where each row of a text begins on the terminal, which breaks long lines; rows[0..n) */
 static size_t break_rows(const struct canvas *canvas, const char *text, const char **rows,
                          size_t room) {
     size_t n = 0;

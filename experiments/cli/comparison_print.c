@@ -196,7 +196,7 @@ static void write_host(const json_t *summary, FILE *out) {
     }
 }
 
-/* Shares of the operators' time that are not 0, by kind of price. */
+/* Shares of the operators' time by kind of price, without those that are 0. */
 static void write_shares(const json_t *summary, FILE *out) {
     const json_t *kinds = json_object_get(json_object_get(summary, "price_time_shares"), "by_kind");
     const char *kind;
@@ -233,7 +233,7 @@ static void write_warnings(const struct comparison *c, size_t i, FILE *out) {
     caution_print(&c->warnings[i], NULL, out);
 }
 
-/* What `write` says of each system with a result. */
+/* Collects what `write` prints for each system with a result. */
 static void print_texts(const struct comparison *c,
                         void (*write)(const struct comparison *c, size_t i, FILE *out), FILE *out) {
     struct said said = {0};

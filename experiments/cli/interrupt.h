@@ -4,8 +4,8 @@
 
 #include <signal.h>
 
-/* From now on SIGINT, SIGTERM and SIGHUP (but under nohup) remove unfinished files and end the
- * program as they would have. */
+/* From now on SIGINT, SIGTERM and SIGHUP (except under nohup) remove unfinished files and end the
+ * program, as they would have without us. */
 void interrupt_start(void);
 
 /* From now on the first of them sets the flag; the second ends the program at once. */

@@ -27,7 +27,7 @@ static void *more_for_sqlite(void *memory, int size) {
     return mem_given(sqlite_memory.xRealloc(memory, size));
 }
 
-/* Who looks at GSL's codes switches this off for the while. */
+/* Callers that look at GSL's codes themselves switch this handler off meanwhile. */
 static void on_gsl(const char *reason, const char *file, int line, int code) {
     if (code == GSL_ENOMEM) {
         mem_out(0);
@@ -59,7 +59,8 @@ void libraries_start(void) {
     gsl_set_error_handler(on_gsl);
 }
 
-/* What the compiler's tools do at a program's end, where they are linked in. */
+/* Reports that the compiler's tools (coverage, sanitizers) make at a program's end, where they are
+ * linked in. */
 void __gcov_dump(void) __attribute__((weak));
 void __lsan_do_leak_check(void) __attribute__((weak));
 

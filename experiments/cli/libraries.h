@@ -1,4 +1,4 @@
-/* The process around a command: what it is begun with and how it ends. */
+/* The process around a command: how it begins and how it ends. */
 #ifndef UNMASK_EXPERIMENTS_CLI_LIBRARIES_H
 #define UNMASK_EXPERIMENTS_CLI_LIBRARIES_H
 
@@ -8,8 +8,8 @@
  * code does (sim/base/mem.h). */
 void libraries_start(void);
 
-/* Ends the process with that status and none of the libraries' own endings: OpenBLAS waits there
- * for threads that, short of memory, never end. What was printed has been flushed. */
+/* Ends the process with that status, without the exit handlers of libraries: OpenBLAS would wait
+ * for threads that never end when memory is short. What was printed has been flushed. */
 _Noreturn void libraries_leave(int status);
 
 #endif

@@ -56,7 +56,7 @@ static int take(struct options *options, const struct option *option, const char
     return 0;
 }
 
-/* Spellings of before, which scripts may have: taken where a command has the new one alone. */
+/* Earlier spellings, which scripts may use: taken where a command has only the new one. */
 static const struct {
     const char *old, *now;
 } renamed[] = {{"systems", "systems-file"}, {"trace", "workload"},       {"slo-ttfb", "slo-ttft"},
@@ -107,8 +107,8 @@ static int read_option(const struct option *const *groups, int argc, char *const
     return take(out, option, value, err) == 0 ? taken : 0;
 }
 
-/* What is typed becomes names in JSON, which is UTF-8, and in INI files, whose lines end; a prompt
- * may have lines. */
+/* What is typed becomes names in JSON, which is UTF-8, and in INI files, where a line ends a value;
+ * only a prompt may have several lines. */
 static int check_text(const char *text, bool is_prompt, struct err *err) {
     size_t n = strlen(text);
     for (size_t at = 0, length; at < n; at += length) {

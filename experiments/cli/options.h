@@ -39,7 +39,7 @@ struct options {
 int options_read(const struct option *const *groups, int argc, char *const *argv, size_t max_words,
                  struct options *out, struct err *err);
 
-/* The value given for `name`, or NULL; whether the name was given at all. */
+/* The value given for `name`, or NULL; and whether it was given at all. */
 const char *options_text(const struct options *options, const char *name);
 bool options_has(const struct options *options, const char *name);
 

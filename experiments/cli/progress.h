@@ -1,5 +1,5 @@
-/* Progress on the terminal: one line on standard error, only when that is a terminal and only after
- * a second. The only place besides the interrupt that looks at a clock; no result depends on it. */
+/* Progress on the terminal: one line on standard error, only on a terminal and only after a second.
+ * Besides the interrupt this is the only place that reads a clock; no result depends on it. */
 #ifndef UNMASK_EXPERIMENTS_CLI_PROGRESS_H
 #define UNMASK_EXPERIMENTS_CLI_PROGRESS_H
 

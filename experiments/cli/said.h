@@ -1,4 +1,5 @@
-/* Lines that several systems say: each once, with the systems it is of unless it is of all. */
+/* Lines that concern several systems, printed once each: with the names of these systems, or
+ * without names when it is all of them. */
 #ifndef UNMASK_EXPERIMENTS_CLI_SAID_H
 #define UNMASK_EXPERIMENTS_CLI_SAID_H
 
@@ -11,7 +12,7 @@ struct said {
     size_t n;      /* who says anything */
 };
 
-/* The lines of `text`, which is taken apart. */
+/* Adds the lines of `text`, which is cut at its newlines. */
 void said_add(struct said *said, const char *name, char *text);
 
 /* In the order in which they first came; releases what was said. */

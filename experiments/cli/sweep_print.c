@@ -25,7 +25,8 @@ static bool has_axis(const struct sweep *sweep, enum axis_kind kind) {
     return false;
 }
 
-/* The point that is like this one but of the first system; itself where systems do not vary. */
+/* The point that differs from this one in the system alone, which is the first; the point itself
+ * where systems do not vary. */
 static size_t base_of(const struct sweep *sweep, size_t point) {
     size_t stride = 1;
     for (size_t i = sweep->n_axes; i-- > 0;) {
@@ -57,7 +58,7 @@ void sweep_settle(struct sweep *sweep) {
     }
 }
 
-/* Of the runs, and of the point beside its base. */
+/* Columns of the runs themselves, and of each point beside its base. */
 static struct warnings warnings_of(const struct sweep *sweep, size_t point) {
     const struct sample *ours = &sweep->samples[point],
                         *base = &sweep->samples[base_of(sweep, point)];
@@ -151,7 +152,7 @@ static void add_row(const struct sweep *sweep, size_t point, struct table *table
     table_text(table, why != NULL ? why : caution_codes(&warnings, codes, sizeof codes));
 }
 
-/* Each code once: at how many points, and what the first of them says. */
+/* Each warning code once: at how many points, and the first point's sentence. */
 static void print_warnings(const struct sweep *sweep, FILE *out) {
     size_t n_of[WARNING_CODE_COUNT] = {0};
     char first[WARNING_CODE_COUNT][WARNING_CHARS];

@@ -75,9 +75,9 @@ const struct command command_accuracy = {
     .words = "",
     .doc = "price recorded steps anew and compare with what was measured",
     .more =
-        "Judges a changed cost model, profile or setting on any machine: the predictions of the\n"
-        "file are not read, its sizes and measured times are. System, model and GPU are those of\n"
-        "the run; the file does not name them.",
+        "Judges a changed cost model, profile or setting on any machine: of the file the sizes\n"
+        "and the measured times are read, not its predictions. System, model and GPU are those\n"
+        "of the run; the file does not name them.",
     .options = options_of_accuracy,
     .run = run,
 };

@@ -30,7 +30,8 @@ static const struct option own_options[] = {
     {"expert-parallel", NULL, "they divide a mixture's experts instead of every expert's width",
      false},
     {"max-tokens", "N", "of the largest step (default: 16384, on the CPU 1024)", false},
-    {"minutes", "M", "how long to measure (default: 6); cuts rounds, never points", false},
+    {"minutes", "M",
+     "how long to measure (default: 6); less time means fewer rounds, never fewer points", false},
     {"quick", NULL, "few points, short measurements", false},
     {"replace", NULL, "measure anew what FILE holds already", false},
     {"library", "PATH", "of the CUDA back end, libunmask_cuda.so", false},
@@ -39,7 +40,7 @@ static const struct option own_options[] = {
 
 static const struct option *const options_of_calibrate[] = {own_options, json_options, NULL};
 
-/* What a calibration is asked for, and what has to be open for it. */
+/* What the command line asks for, and what is open while it runs. */
 struct asked_calibration {
     enum backend backend;
     const char *path, *weights_source;
@@ -111,7 +112,7 @@ static int find_gpu(const struct device_facts *facts, const char **gpu, struct e
         facts->name);
 }
 
-/* The GPU that was asked for, which has to be this one, or else the one that it is. */
+/* The GPU that was asked for, which must be the one in this machine; without --gpu, that one. */
 static int name_gpu(const struct options *options, const struct asked_calibration *asked,
                     const char **gpu, struct err *err) {
     const struct device_facts *facts = &asked->device.facts;
@@ -128,7 +129,7 @@ static int name_gpu(const struct options *options, const struct asked_calibratio
                            facts->name, *gpu);
 }
 
-/* The system that was asked for, or else one that serves the model. */
+/* The system that was asked for; without --system, one that serves the model. */
 static int name_system(const struct options *options, struct asked_calibration *asked,
                        const char **system, struct err *err) {
     const char *name = options_text(options, "model");

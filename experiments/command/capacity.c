@@ -28,7 +28,7 @@ static const struct option own_options[] = {
     {"seeds", "N", "search with N seeds, from --seed on (default: 1)", false},
     {"within", "PERCENT", "how near the capacity is met (default: 1)", false},
     {"no-curve", NULL,
-     "leave out the rates around the capacity: faster, but nobody sees where lower rates miss",
+     "leave out the rates around the capacity: faster, but lower rates that miss go unnoticed",
      false},
     {"price", "GPU=USD,...", "dollars an hour for each GPU; without it cost is counted in GPUs",
      false},
@@ -344,18 +344,19 @@ const struct command command_capacity = {
         "--slo has terms with commas: STATISTIC METRIC<TIME with mean, max or a percentile such\n"
         "as p99 of latency, ttft, tpot or queue; goodput>PERCENT, the share of requests that are\n"
         "served within every bound (DistServe's SLO attainment; the bound of a metric is that of\n"
-        "a term without a statistic, latency<30s, else of its loosest percentile). 'tenant 1:' in\n"
-        "front makes them tenant 1's; --slo may be given again. Rejected requests are above every\n"
-        "bound.\n"
+        "a term without a statistic, latency<30s, else of its loosest percentile). Terms after\n"
+        "'tenant 1:' hold for the requests of tenant 1 alone; --slo may be given several times.\n"
+        "A rejected request misses every bound.\n"
         "\n"
         "The rate is bisected with the same requests and draws, arrivals scaled in time; a rate\n"
         "at which the run is saturated does not count. Systems are searched with every seed, and\n"
         "their capacities have 95 % intervals (Student's t over seeds). Rates from a quarter to\n"
-        "twice the capacity are tried as well: where a lower one misses, the capacity is below it\n"
-        "and the row says so. `limit` is what holds the first rate back that misses: memory (who\n"
-        "waits finds no room in the KV pool), admission (there is room, but the scheduler or a\n"
-        "limit keeps him out), compute (steps take long) or host (the GPU idles). `front` marks\n"
-        "configurations of which none costs no more and serves no less.",
+        "twice the capacity are tried as well: where a lower one misses, the capacity is below\n"
+        "it and the row says so. `limit` is what limits the lowest rate that misses: memory\n"
+        "(requests wait because the KV pool is full), admission (there is room, but the\n"
+        "scheduler or a limit keeps requests waiting), compute (steps take long) or host (the\n"
+        "GPU idles). `front` marks the Pareto front: configurations for which no other one\n"
+        "serves at least as much at no higher cost.",
     .options = options_of_capacity,
     .run = run,
 };

@@ -30,7 +30,7 @@ static const struct search *first_in(const struct capacities *c, size_t config,
     return NULL;
 }
 
-/* The state of a configuration: the worst news of its seeds. */
+/* The state of a configuration: the worst of its seeds'. */
 static enum capacity_state state_of(const struct capacities *c, size_t config) {
     enum capacity_state worst = CAPACITY_FOUND;
     for (size_t s = 0; s < c->found.n_seeds; s++) {
@@ -283,7 +283,7 @@ static struct warnings warnings_of(const struct capacities *c, size_t config) {
     return out;
 }
 
-/* A sentence where the number alone does not say it; "" where it does. */
+/* A note where the number alone would mislead; "" where it does not. */
 static void remark_of(const struct capacities *c, size_t config, char *text, size_t size) {
     const struct search *failed = first_in(c, config, CAPACITY_FAILED);
     const struct search *nothing = first_in(c, config, CAPACITY_NONE);

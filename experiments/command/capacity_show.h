@@ -8,7 +8,7 @@
 
 enum { CAPACITY_MOST_CONFIGS = 128, CAPACITY_MOST_AXES = 8 };
 
-/* One configuration; the first group is the asker's, the second capacity_settle's. */
+/* One configuration; the caller fills the first group, capacity_settle the second. */
 struct configuration {
     struct asked asked;
     char label[192]; /* "dllm-serve replicas=2" */

@@ -105,13 +105,14 @@ const struct command command_compare = {
     .words = "--systems A,B,...",
     .doc = "several systems under the same workload, side by side",
     .more =
-        "A system that does not fit into the device is listed with the reason. Settings hold\n"
-        "for every system. All systems meet the same arrivals, lengths and draws of a seed, so\n"
-        "that with --seeds their differences are paired: means have 95 % intervals, and where\n"
-        "that of a difference holds 0 the two are not distinguishable. --same-requests leaves\n"
-        "out of every system's figures what some system rejected. The back ends cpu and cuda\n"
-        "execute one system after the other; where the workload is a file of prompts their\n"
-        "right answers stand side by side, with McNemar's exact test for the same prompts.",
+        "A system that does not fit into the device is listed with the reason. Settings hold for\n"
+        "every system. All systems meet the same arrivals, lengths and draws of a seed, so that\n"
+        "with --seeds their differences are paired: means have 95 % intervals, and where the\n"
+        "interval of a difference contains 0 the two cannot be told apart. With --same-requests\n"
+        "every system's figures leave out the requests that any system rejected. The back ends\n"
+        "cpu and cuda execute one system after the other; where the workload is a file of\n"
+        "prompts, their shares of right answers are compared, with McNemar's exact test for the\n"
+        "same prompts.",
     .options = options_of_compare,
     .run = run,
 };

@@ -13,7 +13,8 @@
 
 static const struct option own_options[] = {
     {"rounds", "N", "with a back end: how often the step is measured (default: 20)", false},
-    {"once", NULL, "with a back end: measure the step once, cold, no operators: for long ones",
+    {"once", NULL,
+     "with a back end: measure the step once, cold and without its operators: for long steps",
      false},
     {NULL, NULL, NULL, false},
 };
@@ -79,13 +80,13 @@ static struct table *operators(const struct system *system, const struct asked_s
     return table;
 }
 
-/* Different experts that the step's tokens would go to in a layer were every choice random. */
+/* How many different experts of a layer the step's tokens would hit if every choice were random. */
 static double experts_by_chance(const struct system *system, const struct asked_step *step) {
     const struct model *m = system->model;
     return model_experts_hit(m->experts, m->experts_active, (double)step->shape.sym[SYM_TOKENS]);
 }
 
-/* What prices go by; NAN: by the measured rows', whatever they hit. */
+/* How many experts prices assume to be hit; NAN: as many as in the measured rows. */
 static double experts_as_priced(const struct system *system, const struct asked_step *step) {
     return cost_experts_hit(system->cost, (double)step->shape.sym[SYM_TOKENS]);
 }

@@ -121,7 +121,7 @@ static void tick(void *state) {
     ((struct tick *)state)->n_done++;
 }
 
-/* What the figures of one command share. */
+/* What all figures of one command share. */
 struct making {
     const char *out; /* NULL: nothing is drawn */
     struct study_changes changes;

@@ -17,7 +17,7 @@
 enum { MOST_IDS_BYTES = 1 << 26 };
 #include "traces/reader.h"
 
-/* Without the ways to price a step: what is generated is executed. */
+/* No options of pricing: what is generated is executed. */
 static const struct option own_options[] = {
     {"model", "NAME",
      "the model (list models), an INI file or a Hugging Face folder; default: that of --weights, "
@@ -33,7 +33,7 @@ static const struct option own_options[] = {
      "how many positions to decode; default: what a line of prompts says, else 256, or as many as "
      "the context leaves",
      false},
-    {"outputs", "FILE", "write what was answered as JSON lines", false},
+    {"outputs", "FILE", "write the answers as JSON lines", false},
     {"temperature", "T",
      "draw tokens from the softmax of logits over T (short for --set sampling=on --set "
      "temperature=T); 0: take the most likely one (default: as the system says)",
@@ -42,7 +42,8 @@ static const struct option own_options[] = {
     {"top-p", "P", "of these the most likely until their probabilities exceed P; 1: all", false},
     {"seed", "N", "of all random streams (default: 1)", false},
     {"decode-out", "FILE",
-     "write what each pass said of each position and committed: a decode trace, a SQLite file",
+     "write a decode trace (a SQLite file): what each pass said of each position, and what it "
+     "committed",
      false},
     {NULL, NULL, NULL, false},
 };
@@ -539,10 +540,10 @@ const struct command command_generate = {
         "canvas while its masks fill in, else token ids, separated by blanks. Texts need a\n"
         "tokenizer.json, which the folder of --weights has or --tokenizer names. --text is put\n"
         "into the chat template of that folder, prompts of a file stand as they are, unless\n"
-        "--chat says otherwise. Prompts with an answer are judged: right is what stands behind\n"
-        "the output's last '####', as text or as a number. The output ends with the first token\n"
-        "that ends a text (--eos); a system with early_stop = off decodes what is behind it all\n"
-        "the same.",
+        "--chat says otherwise. Prompts with an answer are judged: an output is right when what\n"
+        "follows its last '####' equals the answer, as text or as a number. The output ends with\n"
+        "the first token that ends a text (--eos); a system with early_stop = off still decodes\n"
+        "all positions after it.",
     .options = options_of_generate,
     .run = run,
 };

@@ -42,7 +42,7 @@ static void print_facts(const struct profile *profile) {
     }
 }
 
-/* {"gemm": 1884}: the operators with rows that were timed on a warm cache. */
+/* {"gemm": 1884}: by operator, how many rows were timed on a warm cache. */
 static json_t *raised_json(const struct profile *profile) {
     json_t *raised = json_object();
     for (int op = 0; op < PROFILE_OPS; op++) {
@@ -66,7 +66,7 @@ static void print_raised(const struct profile *profile) {
     }
 }
 
-/* Of the shipped ones relative to the data folder. */
+/* The path, relative to the data folder for shipped profiles. */
 static const char *file_of(const struct gpu *gpu, const char *given, char *text, size_t size) {
     if (given != NULL || gpu->path != NULL) {
         return given != NULL ? given : gpu_profile_path(gpu, text, size);

@@ -192,7 +192,7 @@ static bool is_interrupted(const struct composition *c) {
     return c->result.interrupted && !c->is_played_out;
 }
 
-/* After an interrupt, too, what a device was used for is written and printed. */
+/* What a device was used for is written and printed after an interrupt, too. */
 static int tell(const struct options *options, const struct composition *composition,
                 const struct wanted *wanted, struct err *err) {
     const char *path = options_text(options, "steps");
@@ -208,7 +208,7 @@ static int tell(const struct options *options, const struct composition *composi
         status = accuracy_write(&composition->accuracy, path, err);
     }
     if (is_part) {
-        /* A file that cannot be written takes no table away. */
+        /* The table is printed even if a file cannot be written. */
         int printed = print_part(options, composition, wanted, err);
         return status != 0 ? status : printed;
     }

@@ -13,11 +13,10 @@
 static const struct option own_options[] = {
     {"decode", "FILE", "take what each pass commits from this decode trace; sim only", false},
     {"decode-out", "FILE",
-     "write what each pass committed and, on cpu and cuda, what it said of each position: a decode "
-     "trace, a SQLite file",
+     "write a decode trace (a SQLite file): what each pass committed and, on cpu and cuda, what "
+     "the model said of each position",
      false},
-    {"outputs", "FILE", "of cpu and cuda: write what was answered to prompts, as JSON lines",
-     false},
+    {"outputs", "FILE", "on cpu and cuda: write the answers to prompts, as JSON lines", false},
     {"timeline", "FILE", "write a timeline for ui.perfetto.dev", false},
     {NULL, NULL, NULL, false},
 };
@@ -28,7 +27,7 @@ static const struct option *const options_of_run[] = {
     record_options, own_options,    json_options,     NULL,
 };
 
-/* Where the run goes besides the summary. */
+/* Where a run is recorded, besides its summary. */
 struct keeping {
     struct store *store;       /* NULL: nowhere */
     struct recorder *recorder; /* into it */
@@ -41,7 +40,7 @@ struct keeping {
     uint64_t n_left; /* requests that have left, of a live run */
 };
 
-/* A live run makes too few turns for the loop's own reports of progress. */
+/* A live run makes too few turns of the loop for the loop's own reports of progress. */
 static int count_request(void *state, const struct request_record *record, struct err *err) {
     struct keeping *keeping = state;
     (void)record, (void)err;
@@ -110,7 +109,7 @@ static int open_keeping(const struct options *options, const struct composition 
     return status;
 }
 
-/* A part of a live run is in the database already when the rest cannot be written. */
+/* When the rest of a live run cannot be written, a part of it is in the database already. */
 static int record(struct keeping *keeping, const struct composition *composition, struct err *err) {
     int64_t run = 0;
     int status =
@@ -127,7 +126,7 @@ static int record(struct keeping *keeping, const struct composition *composition
 
 static int close_keeping(struct keeping *keeping, const struct composition *composition, int status,
                          struct err *err) {
-    /* A live run that was cut short took machine time that nobody gives back: its rows are kept. */
+    /* The rows of a live run that was cut short are kept: its machine time cannot be had again. */
     bool keeps = compose_is_live(composition) || (status == 0 && !composition->result.interrupted);
     if (keeping->timeline != NULL) {
         struct err late = {0};
@@ -155,8 +154,8 @@ static int close_keeping(struct keeping *keeping, const struct composition *comp
     return status;
 }
 
-/* What is late, the store or the timeline, takes no summary away: `*has_summary` is true when there
- * is one, which of a live run is so even when it was cut short after its first step. */
+/* A store or a timeline that fails takes no summary away: `*has_summary` says whether there is one.
+ * A live run has one even when it was cut short, after its first step. */
 static int run_kept(const struct options *options, struct composition *composition,
                     bool *has_summary, struct err *err) {
     struct keeping keeping = {0};
@@ -269,15 +268,13 @@ const struct command command_run = {
         "Standard output is the same for the same inputs; the wall time goes to standard error.\n"
         "An interrupted run prints what it has and ends with status 1: a simulated run then\n"
         "records nothing, runs of the back ends cpu and cuda are recorded as incomplete. These\n"
-        "two execute every step on a device, and times are then measured; where one is killed, "
-        "its\n"
-        "database and FILE.part of --decode-out have what was until about a second before. The "
-        "CPU\n"
-        "stands for the GPU `cpu` unless --gpu is given, and computes in float32.\n"
-        "A decode trace says of every pass of every request what it ran and committed. Any run\n"
-        "writes one, a simulated one plays it, under whatever scheduler, on whatever GPU: "
-        "requests\n"
-        "are matched by their place in the workload, which has to be the same.",
+        "two execute every step on a device and measure its times. Where such a run is killed,\n"
+        "its database and the FILE.part of --decode-out hold what was done until about a second\n"
+        "before. The CPU stands for the GPU `cpu` unless --gpu is given, and computes in\n"
+        "float32. A decode trace holds what every pass of every request ran and committed. Any\n"
+        "run can write one, and a simulated run can take its decisions from one, under any\n"
+        "scheduler and on any GPU: requests are matched by their place in the workload, which\n"
+        "must be the same.",
     .options = options_of_run,
     .run = run,
 };

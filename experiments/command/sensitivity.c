@@ -1,5 +1,5 @@
-/* unmask sensitivity: which printed rankings hang on a setting that was inferred, and where they
- * turn round. */
+/* unmask sensitivity: which printed rankings depend on an inferred setting, and at which of its
+ * values they turn round. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static const struct option own_options[] = {
 };
 static const struct option *const groups[] = {own_options, job_options, json_options, NULL};
 
-/* One printed ranking and the setting that it may hang on. Texts are borrowed from the file. */
+/* One printed ranking and the setting that it may depend on. Texts are borrowed from the file. */
 struct claim {
     const char *name, *text, *gpu, *key, *why;
     struct words systems, workloads, printed, values;

@@ -27,7 +27,7 @@ static const struct option *const options_of_server[] = {
     own_options, system_option, device_options, policy_options, json_options, NULL,
 };
 
-/* The engine's own arguments, by its own names. A given pool is the whole of it. */
+/* The server's own arguments, under its own names. A pool that is given is all of the KV cache. */
 static int read_engine(const struct options *options, struct asked *asked, struct err *err) {
     static const char *const named[][2] = {{"max-num-seqs", "max_requests"},
                                            {"max-num-batched-tokens", "max_batched_tokens"},

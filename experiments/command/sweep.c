@@ -181,7 +181,7 @@ static int apply(const struct axis *axis, const char *value, struct asked *asked
     return status;
 }
 
-/* The settings of one point; its seeds differ in nothing else. */
+/* The settings of one point; its seeds differ in the seed alone. */
 static int ask_point(const struct options *options, struct sweep *sweep, size_t point,
                      struct err *err) {
     struct asked *asked = &sweep->asked[point];
@@ -233,7 +233,8 @@ static size_t n_runs(const struct sweep *sweep) {
     return sweep->n_points * sweep->n_seeds;
 }
 
-/* Why points were run again that the database holds with another identity: each reason once. */
+/* Why points are run again although the database holds them with another identity: each reason
+ * once. */
 static void say_stale(const struct sweep *sweep, const char *db) {
     size_t n_said = 0;
     for (size_t p = 0; p < n_runs(sweep) && n_said < MOST_REASONS; p++) {
@@ -329,14 +330,14 @@ const struct command command_sweep = {
     .more =
         "The file has one section, [sweep], whose keys are comma lists: systems, models, gpus,\n"
         "workloads, rates, input_tokens, output_tokens, requests, seeds, and set.KEY for any key\n"
-        "that --set takes. Output and database are the same for any number of threads.\n"
-        "A point is not run again when the database holds it with the same configuration, the\n"
-        "same content of every file it reads (plug-ins, traces, profiles, ...) and the same build\n"
-        "of this program; otherwise it is, and the reason is told. Several sweeps on one "
-        "database,\n"
-        "of other machines too where they share the file system, share the points.\n"
-        "Systems meet the same arrivals, lengths and draws of a seed: with --seeds their ratios\n"
-        "to the file's first system are paired, and ~ marks those that are not distinguishable.",
+        "that --set takes. Output and database are the same for any number of threads. A point\n"
+        "is not run again when the database holds it with the same configuration, the same\n"
+        "content of every file it reads (plug-ins, traces, profiles, ...) and the same build of\n"
+        "this program; otherwise it is run again, and the reason is printed. Several sweeps may\n"
+        "use one database at once, also from several machines with a common file system: each\n"
+        "runs a part of the points. Systems meet the same arrivals, lengths and draws of a seed:\n"
+        "with --seeds their ratios to the file's first system are paired, and ~ marks those that\n"
+        "cannot be told from 1.",
     .options = options_of_sweep,
     .max_words = 1,
     .run = run,

@@ -232,7 +232,7 @@ static int info(const struct options *options, struct err *err) {
 
 /* ---- convert ---- */
 
-/* What the rows have beside times and lengths: of those columns the plain format has. */
+/* Which columns of the plain format the rows have besides times and lengths. */
 struct beside {
     bool tenant, prefix, answer;
 };
@@ -255,7 +255,7 @@ static void write_beside(FILE *out, const struct arrival *row, const struct besi
     fputc('\n', out);
 }
 
-/* Times in units of `unit_ns` with as many digits behind the point as they need. */
+/* A time in units of `unit_ns`, with as many decimals as it needs. */
 static void write_time(FILE *out, int64_t ns, int64_t unit_ns) {
     fprintf(out, "%" PRId64, ns / unit_ns);
     int64_t rest = ns % unit_ns;

@@ -1,5 +1,5 @@
-/* unmask profile transfer: a profile for a GPU nobody measured, and how far off such profiles are.
- */
+/* unmask profile transfer: a profile for a GPU that was not measured, and how far off such profiles
+ * are. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,7 +36,8 @@ static int open_donor(const struct options *options, const struct gpu *from, str
     return status;
 }
 
-/* Whether the comments at the top of a profile say so; nothing is lost with such a file. */
+/* Whether the comments at the top of a profile say that it was transferred: it can be made again,
+ * and overwriting it loses nothing. */
 static bool is_transferred(const char *path) {
     char text[32];
     const char *kind = profile_kind_of_file(path, text, sizeof text);
@@ -184,7 +185,7 @@ static int run(const struct options *options, struct err *err) {
 const struct command command_transfer = {
     .name = "profile transfer",
     .words = "",
-    .doc = "scale a profile to a GPU nobody measured; how far off that is",
+    .doc = "scale a profile to a GPU that was not measured; how far off that is",
     .more = "The result is a file for --profile. It says that it is transferred, from what and by\n"
             "which rule, and the errors of the nearest transfer that can be checked.",
     .options = options_of_transfer,

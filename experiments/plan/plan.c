@@ -24,7 +24,7 @@ static const struct option planner_options[] = {
 static const struct option instance_options[] = {
     {"instance", "FILE", "plan the buffers of a CSV file (id,lower,upper,size) instead of a step",
      false},
-    {"capacity", "BYTES", "with --instance: a plan that ends here is low enough", false},
+    {"capacity", "BYTES", "with --instance: any plan of at most this size will do", false},
     {NULL, NULL, NULL, false},
 };
 
@@ -415,8 +415,8 @@ const struct command command_plan = {
     .more =
         "--planner all compares the planners on the step or the file. A file is planned by exact\n"
         "unless --planner says otherwise. The peak-to-average ratio is that of the live bytes of\n"
-        "all tensors over the operators executed: a layer's count as often as there are such\n"
-        "layers, those of logits once a chunk. Times are on standard error.",
+        "all tensors over the operators executed: operators of a layer count once for each such\n"
+        "layer, those of the logits once for each chunk. Times are on standard error.",
     .options = options_of_plan,
     .run = run,
 };

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* Every slot that was used is free once; the others lie below them as they lay at the beginning. */
+/* Each slot that was used is free exactly once; the unused ones lie below them in their first
+ * order. */
 static void audit_slots(struct lifecycle *life) {
     uint32_t *times_free = life->together, n = life->n_used;
     ASSERT(life->n_free == life->n_slots);
@@ -14,7 +15,7 @@ static void audit_slots(struct lifecycle *life) {
     }
 }
 
-/* Pages that were freed and are not taken again are the whole pool, and nobody's. */
+/* Every page of the pool is either never used or freed, and nobody holds one. */
 static void audit_freed(const struct lifecycle *life, const struct freed *freed) {
     int64_t bytes = 0;
     for (uint32_t i = freed->begin; i < freed->end; i++) {
@@ -24,7 +25,7 @@ static void audit_freed(const struct lifecycle *life, const struct freed *freed)
     ASSERT(bytes == life->system->budget.pool_bytes);
 }
 
-/* Nobody waits or runs, and what sums over those who do is zero. */
+/* No request waits or runs, and all sums over such requests are zero. */
 static void audit_idle(const struct replica *replica) {
     ASSERT(replica->n_running == 0 && replica->n_waiting == 0 && !replica->busy);
     ASSERT(replica->growth_bytes == 0);
@@ -46,7 +47,7 @@ void audit_run(struct lifecycle *life) {
         if (life->shares_prefixes) {
             audit_freed(life, &replica->freed);
         }
-        /* An interrupted run leaves its sums, and its last batch under way. */
+        /* An interrupted run may leave sums, and its last batch in flight. */
         if (!result->interrupted) {
             audit_idle(replica);
         }

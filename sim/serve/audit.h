@@ -1,11 +1,11 @@
-/* The books at the end of a run: everybody who arrived has left, and nobody holds anything. */
+/* The audit at the end of a run: every request that arrived has left, and none holds memory. */
 #ifndef UNMASK_SIM_SERVE_AUDIT_H
 #define UNMASK_SIM_SERVE_AUDIT_H
 
 #include "sim/serve/lifecycle.h"
 
-/* After a run without an error, interrupted ones included. Books that do not balance are our own
- * mistake, whatever plug-in took part: what policies may do was checked at every step. */
+/* After a run without an error, also an interrupted one. A failed audit is our own mistake, not a
+ * plug-in's: what policies may do was checked at every step. */
 void audit_run(struct lifecycle *life);
 
 #endif

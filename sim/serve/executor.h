@@ -14,8 +14,8 @@
 struct submission {
     uint32_t replica;
     uint32_t repeat; /* identical steps to run back to back, >= 1 */
-    /* Nobody looks between these steps: what each commits is known when the last is done, and the
-     * host pays for one visit. */
+    /* The host does not look between these steps: what each commits is known when the last is done,
+     * and the host pays for one visit. */
     bool unrolled;
     /* Stop before `repeat` steps at the first step border at or after this time. */
     int64_t stop_ns;
@@ -26,15 +26,16 @@ enum completion_kind {
     COMPLETION_BATCH, /* a replica finished its submission */
     COMPLETION_TIME,  /* until_ns was reached first */
     COMPLETION_IDLE,  /* nothing is in flight and until_ns is INT64_MAX */
-    COMPLETION_CUT,   /* nobody knows how it goes on: a record that was cut off is over */
+    COMPLETION_CUT,   /* the record was cut off here, so that the rest of the run is unknown */
 };
 
-/* What each member of a batch committed in its last step, in batch order, where the executor knows:
- * it decided, or plays a record of decisions; of unrolled steps, step after step. NULL: the loop
- * draws it. Valid until the next call. */
+/* What each member of a batch committed in its last step, in batch order, where the executor knows
+ * it: it decided itself, or plays recorded decisions. Of unrolled steps: one step after the other.
+ * NULL: the loop draws the number. Valid until the next call. */
 struct decided {
     const uint32_t *commits;
-    bool positions; /* and which: keep and commit of the planned step's blocks are written */
+    bool
+        positions; /* it also wrote which positions: keep and commit of the planned step's blocks */
 };
 
 struct completion {
@@ -49,10 +50,12 @@ struct completion {
 
 struct executor {
     void *state;
-    bool wants_spans;     /* shape->spans must be filled */
-    bool wants_members;   /* request_ids must be filled */
-    bool wants_positions; /* the planned step's blocks must be filled, whatever the policies ask */
-    bool decides_positions; /* what an eviction leaves is its word alone: nothing of it is drawn */
+    bool wants_spans;       /* shape->spans must be filled */
+    bool wants_members;     /* request_ids must be filled */
+    bool wants_positions;   /* wants the planned step's blocks filled, also where no policy asks for
+                               them */
+    bool decides_positions; /* the executor alone says what an eviction leaves: the loop draws
+                               nothing of it */
     bool unrolls;           /* submissions may be unrolled */
     bool shares_prefixes;   /* rows that an earlier request computed need not be computed again */
     /* A request starts to hold memory on a replica (kv_held_bytes), holds more, or ceases to hold
@@ -62,9 +65,9 @@ struct executor {
     int (*grow)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                 struct err *err);
     void (*release)(void *state, uint32_t replica, uint32_t slot);
-    /* Where tokens are real and ends of text are looked for, else NULL: in *answer_tokens the
-     * request's output positions up to and including the first end of text in its active block with
-     * nothing masked before it; 0: there is none. */
+    /* Where tokens are real and ends of text are looked for, else NULL. *answer_tokens becomes the
+     * number of output positions up to and including the first end of text in the active block, if
+     * nothing before it is masked; 0: there is none. */
     int (*find_end)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     uint32_t *answer_tokens, struct err *err);
     /* Start the batch at the executor's present time, the last one it reported or later. */
@@ -72,12 +75,12 @@ struct executor {
     /* The next completion, or COMPLETION_TIME at `until_ns`, whichever is first; a batch that ends
      * exactly at until_ns comes first. Times never decrease. */
     int (*wait)(void *state, int64_t until_ns, struct completion *out, struct err *err);
-    /* Of an unrolled completion: what its s-th step decided, which is about to be accounted for;
-     * the planned step that was submitted stands as it is before that step. NULL: commits of a
-     * completion are those of its steps, one after the other. */
+    /* Of an unrolled completion: what its s-th step decided. Called before that step is accounted
+     * for; the planned step that was submitted still stands as it was before it. NULL: `commits` of
+     * a completion has its steps one after the other. */
     int (*unroll)(void *state, uint32_t replica, uint32_t s, struct decided *out, struct err *err);
-    /* At the end of a run that nobody is left in: what requests held has been given back. May be
-     * NULL. */
+    /* At the end of a run, when no request is left: checks that all they held was given back. May
+     * be NULL. */
     void (*audit)(void *state, bool interrupted);
     /* Duration of one step of this shape with so much workspace, without running it. */
     int64_t (*estimate_ns)(const void *state, const struct step_shape *shape,

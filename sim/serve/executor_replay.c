@@ -19,7 +19,7 @@ struct executor_replay {
     int64_t now_ns;
     uint32_t n_replicas;
     const struct replay_step **by_replica, *last;
-    bool is_over; /* somebody has submitted what a cut record does not have */
+    bool is_over; /* the loop submitted more than the cut record has */
     struct lane lanes[];
 };
 
@@ -41,7 +41,8 @@ static void fill_blocks(const struct replay_step *step, const struct planned_ste
     }
 }
 
-/* Whether the step recorded is the one submitted, or one of those that it unrolls to. */
+/* Whether the recorded step is the submitted one, or one of those that the submission unrolls to.
+ */
 static int check_step(const struct executor_replay *replay, const struct replay_step *step,
                       const struct submission *submission, struct err *err) {
     size_t index = (size_t)(step - replay->record.steps);
@@ -65,7 +66,8 @@ static int check_step(const struct executor_replay *replay, const struct replay_
     return 0;
 }
 
-/* Unrolled steps are recorded one by one, unless the decoder counts: as many as are submitted. */
+/* Unrolled steps are recorded one by one unless the decoder counts; a submission takes as many of
+ * them as it has. */
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct executor_replay *replay = state;
     struct lane *lane = &replay->lanes[submission->replica];
@@ -157,7 +159,7 @@ bool executor_replay_is_over(const struct executor_replay *replay) {
     return replay->is_over;
 }
 
-/* A record holds durations of what ran, not of what might run: those of the step before. */
+/* A record has no durations of steps that did not run: those of the step before stand in. */
 static int64_t estimate_ns(const void *state, const struct step_shape *shape,
                            int64_t workspace_bytes) {
     const struct replay_step *last = ((const struct executor_replay *)state)->last;
@@ -166,8 +168,8 @@ static int64_t estimate_ns(const void *state, const struct step_shape *shape,
     return last != NULL ? (last->end_ns - last->start_ns) / last->steps : 1;
 }
 
-/* The steps are in the order of their starts, and stay so on each replica; those of replicas that
- * there are not are nobody's. */
+/* Sorts the steps by replica; on each they stay in the order of their starts. Steps of replicas
+ * that do not exist are left out. */
 static void sort_by_replica(struct executor_replay *replay) {
     const struct replay_record *record = &replay->record;
     for (size_t i = 0; i < record->n_steps; i++) {

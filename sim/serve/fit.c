@@ -2,7 +2,7 @@
 
 #include "sim/system/system_step.h"
 
-/* A full pass of the request, the most it asks of the workspace. */
+/* A pass over the whole canvas, which needs the most workspace. */
 static struct span widest_span(const struct system *system, uint32_t canvas, uint32_t output) {
     const struct settings *settings = &system->settings;
     return (struct span){

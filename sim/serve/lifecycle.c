@@ -376,8 +376,8 @@ static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t 
     return 0;
 }
 
-/* The request's block is decoded, as far as it has to be: on to the next one with anything to do,
- * or out. `yields`: the pass decided on the first position of a block to come. */
+/* The block is decoded as far as it has to be: the request enters the next block with anything to
+ * do, or leaves. `yields`: the pass decided on the first position of a block to come. */
 static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t slot,
                        uint32_t member, bool yields, struct err *err) {
     struct request *request = &life->requests[slot];
@@ -432,7 +432,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         decides = true;
     }
     if (status == 0 && request->masked_in_block == 0 && replica->steps_ahead > 0) {
-        /* Nobody looks yet: the same once more. */
+        /* The host does not look yet: the same step once more. */
         request->steps_to_change = tracked->steps_planned = 1;
         sums_add(replica, request, 1);
         return 0;
@@ -519,7 +519,7 @@ int lifecycle_recall(struct lifecycle *life, struct replica *replica, struct err
  * places in the batch are then in life->together. */
 static uint32_t count_steps(struct lifecycle *life, struct replica *replica, uint32_t steps) {
     const uint32_t n = replica->n_batch, *batch = replica->batch;
-    /* Of positions that are followed, as many as there turn out to be. */
+    /* Where positions are followed, as many are committed as there turn out to be. */
     const uint32_t counted = life->has_positions ? 0 : steps;
     struct request *requests = life->requests;
     uint32_t *ends = life->together, n_ends = 0;

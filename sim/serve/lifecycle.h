@@ -59,8 +59,8 @@ struct replica {
     uint32_t n_freed;
     struct freed freed;  /* under prefix caching */
     uint32_t loops_left; /* steps of the same batch before the scheduler is asked again */
-    /* Unrolled steps: those that follow the one being accounted for, and what that computed and
-     * discarded. */
+    /* Of unrolled steps: how many follow the one being accounted for, and what that one computed
+     * and discarded. */
     bool unrolled;
     uint32_t steps_ahead, wasted_requests;
     uint64_t wasted_tokens;

@@ -233,8 +233,8 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
     return submit_members(loop, replica, index, batch, err);
 }
 
-/* The same members once more, without asking, as far as they still run and their growth and their
- * steps fit. */
+/* Runs the same members again without asking the scheduler, as far as they still run and as their
+ * growth and steps fit. */
 static int submit_again(struct loop *loop, struct replica *replica, uint32_t index, bool *again,
                         struct err *err) {
     struct lifecycle *life = &loop->life;
@@ -269,9 +269,8 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
     return submit_members(loop, replica, index, &batch, err);
 }
 
-/* What a system that puts a step together while the one before it runs does not know of yet: who
- * arrived since that started, and the room of those that ended with it. After a pause it knows all.
- */
+/* What a system that forms a step while the one before it runs does not know yet: arrivals since
+ * that step started, and the memory of requests that ended with it. After a pause it knows all. */
 static void look_ahead(const struct loop *loop, const struct replica *replica,
                        struct schedule_view *view) {
     if (!loop->asked->system->settings.decides_ahead || replica->last_end_ns != view->now_ns ||
@@ -364,8 +363,8 @@ static int schedule_idle(struct loop *loop, struct err *err) {
 
 /* ---- completions ---- */
 
-/* What an eviction on a device left of the batch was not known when it was submitted: the step's
- * shape as it came to be. */
+/* A device's eviction was not known when the step was submitted: this is the shape as it came to
+ * be. */
 static void settle_shape(struct loop *loop, struct replica *replica) {
     for (uint32_t i = 0; i < replica->n_batch; i++) {
         const struct request *request = &loop->life.requests[replica->batch[i]];
@@ -382,7 +381,7 @@ static void settle_shape(struct loop *loop, struct replica *replica) {
     }
 }
 
-/* The steps of an unrolled submission one after the other: each commits what it did, and is a
+/* Accounts for the steps of an unrolled submission one by one: each commits what it did and has a
  * record of its own. */
 static int advance_unrolled(struct loop *loop, struct replica *replica,
                             const struct completion *done, const struct moment *moment,
@@ -531,7 +530,7 @@ static int run_turns(struct loop *loop, struct err *err) {
         }
         ASSERT(done.time_ns >= loop->life.now_ns);
         loop->life.now_ns = done.time_ns;
-        /* Everything that ends now has ended before anything is scheduled. */
+        /* All completions of this moment are taken before anything is scheduled. */
         while (status == 0 && done.kind == COMPLETION_BATCH) {
             status = complete(loop, &done, err);
             if (status == 0) {

@@ -32,7 +32,7 @@ void plan_memory(const struct lifecycle *life, struct request *request) {
     request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
 }
 
-/* What the answer just given says, where the scheduler sees to growth. */
+/* Where the scheduler sees to growth, a request holds what the policy's last answer needs. */
 static void grow_memory(const struct lifecycle *life, struct request *request) {
     if (request->span.exact && life->system->scheduler->grows) {
         request->kv_rows = request->rows.held;
@@ -40,8 +40,9 @@ static void grow_memory(const struct lifecycle *life, struct request *request) {
     }
 }
 
-/* Whether a trace says of a request only what its decoder counts: then steps that commit as many
- * are one change, as they are without it, and a record of such steps can be played. */
+/* Whether a decode trace gives only the counts that the request's decoder would give. Then steps
+ * that commit the same number are planned as one, as without the trace, and a record of such steps
+ * can be replayed. */
 static bool recalls_counts(const struct lifecycle *life, const struct tracked *tracked) {
     return tracked->recall.is_open && !positions_wanted(life->system) &&
            life->system->settings.unroll_maximum <= 1;

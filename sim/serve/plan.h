@@ -1,4 +1,4 @@
-/* Planning: what a request's next step is, by the policies' word, and what memory it takes. */
+/* Planning: what a request's next step is, according to the policies, and what memory it takes. */
 #ifndef UNMASK_SIM_SERVE_PLAN_H
 #define UNMASK_SIM_SERVE_PLAN_H
 

@@ -204,8 +204,8 @@ static void settle_count(uint8_t *picked, uint32_t n_seen, uint32_t n, uint32_t 
 }
 
 /* The decoder's choice among the masked positions that stay; `count` of them, where it is not 0.
- * Where a record says the number, the same confidences give the same choice; those of a device that
- * nobody knows give another one, and then only the number is right. */
+ * Where a record says the number, the same confidences give the same choice. A device's confidences
+ * are not recorded: of its records only the number is right. */
 static void choose(struct positions *p, uint32_t slot, const struct request *request,
                    uint32_t count) {
     const struct decoder *decoder = p->system->decoder;

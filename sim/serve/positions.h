@@ -49,9 +49,9 @@ void positions_enter(struct positions *positions, uint32_t slot, const struct re
 /* Keys and values of the block are lost, and its credit; what was committed is not. */
 void positions_forget(struct positions *positions, uint32_t slot);
 
-/* Before the request's next step is planned: how many positions it runs, or would run if it reuses
- * what it lists, and what an eviction leaves of them. known: only the executor will know, so that
- * nothing is drawn and all stay. Nothing is committed yet. */
+/* Before the request's next step is planned: how many positions it runs (or would run if it reused
+ * what it lists) and what an eviction leaves of them. known: the executor alone will know what an
+ * eviction leaves, so that nothing is drawn and all stay. Commits nothing. */
 void positions_plan(struct positions *positions, uint32_t slot, struct request *request,
                     bool known);
 

@@ -63,15 +63,15 @@ struct step_record {
     int64_t gpu_ns, host_ns;          /* of one step, as the executor splits it; 0 when unknown */
     const int64_t *sym;               /* SYM_COUNT sums of one step */
     uint32_t n_by_phase[PHASE_COUNT]; /* spans by phase */
-    uint32_t n;                       /* members; discarded spans are in the sums alone */
-    const uint64_t *request_ids;      /* in batch order; NULL unless the sink wants members */
+    uint32_t n;                  /* members; spans computed and discarded count in the sums alone */
+    const uint64_t *request_ids; /* in batch order; NULL unless the sink wants members */
     const uint32_t *commit_tokens;    /* of each span, one step */
     const struct decode_pass *passes; /* of each span, one step; processed 0: not of its block */
     const struct step_positions *positions; /* of each span; NULL: only counts are known */
     int64_t kv_used_bytes;
     uint32_t n_running, n_waiting;
-    /* Where the system unrolls: members whose block was done before the step, and their query
-     * tokens, unless the step wrote a block's exact keys and values. */
+    /* Where the system unrolls: members whose block was done before this step, and their query
+     * tokens, except where the step wrote a block's exact keys and values. */
     uint32_t unrolled, wasted_requests;
     uint64_t wasted_tokens;
 };

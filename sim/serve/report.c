@@ -89,7 +89,8 @@ void report_positions(const struct lifecycle *life, struct replica *replica, uin
     }
 }
 
-/* Drawn here, or the executor's word: of one that tells numbers alone nobody knows them. */
+/* The numbers that were drawn here, or those of the executor; an executor that knows only counts
+ * has none. */
 static bool knows_positions(const struct lifecycle *life, const struct completion *done) {
     return life->has_positions && (done->decided.positions || done->decided.commits == NULL);
 }

@@ -60,7 +60,7 @@ int selection_check(struct lifecycle *life, const struct replica *replica, uint3
     if (batch->n > batch->capacity || batch->n_admitted > batch->n) {
         return selection_refuse(life, "requests listed", batch->n, batch->capacity, err);
     }
-    /* What others hold cannot be computed anew: it was left by passes long past. */
+    /* Cached state that is not exact was made by earlier passes and cannot be computed anew. */
     if (batch->n_preempted > 0 && life->system->rows.kind != ROW_EXACT) {
         return selection_refuse(life, "requests preempted though their cached state is not exact",
                                 batch->n_preempted, 0, err);

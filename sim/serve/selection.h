@@ -1,5 +1,5 @@
-/* What a scheduler thinks of selecting, and how long it would take; and what it selected, held to
- * its promises: a user's scheduler is checked in every run. */
+/* Estimates for what a scheduler considers, and checks of what it selected: a user's scheduler is
+ * held to its promises in every run. */
 #ifndef UNMASK_SIM_SERVE_SELECTION_H
 #define UNMASK_SIM_SERVE_SELECTION_H
 
@@ -10,7 +10,7 @@ struct estimator {
     const struct replica *replica;
 };
 
-/* A scheduler's `estimate_ns`, of a struct estimator; 0 for a batch of nobody. */
+/* A scheduler's `estimate_ns` (state: struct estimator); 0 for an empty batch. */
 int64_t selection_estimate_ns(const void *opaque, const struct batch *batch);
 
 /* A scheduler may list each of its replica's requests once, and admit and let grow only what there
@@ -22,7 +22,8 @@ int selection_check(struct lifecycle *life, const struct replica *replica, uint3
 int selection_refuse(const struct lifecycle *life, const char *what, int64_t found, int64_t limit,
                      struct err *err);
 
-/* Nothing is selected, although an idle replica could run its first request: not for ever. */
+/* Nothing is selected although an idle replica could run its first request: that may not go on for
+ * ever. */
 int selection_postpone(const struct lifecycle *life, struct replica *replica, int64_t wake_ns,
                        struct err *err);
 

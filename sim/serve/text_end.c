@@ -13,8 +13,9 @@ uint32_t text_end_drawn(const struct lifecycle *life, uint32_t slot) {
     return answer < request->output_tokens ? request->prompt_tokens + answer : UINT32_MAX;
 }
 
-/* Positions of the active block before its first masked one, from left to right where nobody
- * follows them. A decode trace does not say which positions its passes decide on. */
+/* Positions of the active block before its first masked one; where positions are not followed, they
+ * are committed from left to right. A decode trace does not say which positions its passes decide
+ * on. */
 static uint32_t known_in_front(const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
     if (life->has_positions) {

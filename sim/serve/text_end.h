@@ -17,22 +17,22 @@ void text_end_open(struct lifecycle *life, uint32_t slot, const struct arrival *
  * positions behind it; UINT32_MAX where a device decides or the text fills the output. */
 uint32_t text_end_drawn(const struct lifecycle *life, uint32_t slot);
 
-/* Whether anybody asks where texts end: the system stops there, or a device looks for the ends. */
+/* Whether ends of texts matter: the system stops there, or a device looks for them. */
 static inline bool text_end_matters(const struct lifecycle *life) {
     return life->system->settings.early_stop != STOP_NEVER ||
            life->asked->executor.find_end != NULL;
 }
 
-/* Where that matters: positions of the request were committed. Takes note of an end that is decoded
+/* To be called when positions of the request were committed: notes an end of text that is decoded
  * by now. */
 int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err);
 
-/* Whether the request is done, whatever of its active block is not. */
+/* Whether the request is done, even if its active block is not. */
 static inline bool text_end_stops(const struct lifecycle *life, const struct request *request) {
     return request->answer_tokens > 0 && life->system->settings.early_stop == STOP_POSITION;
 }
 
-/* Whether the active block lies behind the end of text: what runs of it nobody reads. */
+/* Whether the active block lies behind the end of text, so that nobody reads what it computes. */
 static inline bool text_end_is_behind(const struct tracked *tracked,
                                       const struct request *request) {
     return request->block_start >= request->prompt_tokens + tracked->answer_tokens;

@@ -1,7 +1,7 @@
 #include "sim/serve/unroll.h"
 
-/* For how many steps, at most so many, the decoder's rule is the same; its threshold and its key
- * may be others. */
+/* For how many steps, at most `most`, the decoder's rule stays the same; its threshold and its key
+ * may change. */
 static uint32_t rule_holds(const struct system *system, const struct request *request,
                            uint32_t most) {
     const struct decode_rule now = decoder_rule(system->decoder, system->decoder_state, request);
