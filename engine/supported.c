@@ -86,9 +86,24 @@ int supports_runtime(const struct system *system, struct err *err) {
     return 0;
 }
 
+/* calls.h says which heads a GPU's kernels take. */
+int supports_heads(const struct system *system, const struct device_facts *facts, struct err *err) {
+    const uint32_t head = system->model->head_dim;
+    const bool is_paged = system->rows.kind == ROW_EXACT;
+    return facts->capability == 0 || head == 128 || (is_paged && head == 64)
+               ? 0
+               : err_usage(err,
+                           "attention on a GPU takes heads of %s, those of %s have %" PRIu32
+                           ": the cpu back end runs it",
+                           is_paged ? "64 or 128 values" : "128 values", system->model->name, head);
+}
+
 int supports_system(const struct system *system, const struct engine_device *device,
                     struct err *err) {
     int64_t element_bytes = engine_element_bytes(device);
+    if (supports_heads(system, &device->facts, err) != 0) {
+        return (int)err->kind;
+    }
     if (system->settings.temperature != 1 && !system_reads_logits(system)) {
         return err_usage(err,
                          "the engine divides logits by temperature = %g where they are stored and "

@@ -12,6 +12,9 @@ int supports_runtime(const struct system *system, struct err *err);
 int supports_system(const struct system *system, const struct engine_device *device,
                     struct err *err);
 
+/* Whether the device's attention takes the heads of the system's model. */
+int supports_heads(const struct system *system, const struct device_facts *facts, struct err *err);
+
 /* The cache policy with its rows, and the decoder with its rule. */
 int supports_policies(const struct system *system, struct err *err);
 

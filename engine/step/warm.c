@@ -1,19 +1,13 @@
 #include "engine/step/warm.h"
 
 #include "sim/base/num.h"
-#include "sim/model/ranks.h"
 
 /* Above this size the time that a choice takes is negligible against the step. */
 enum { MOST_WARM_TOKENS = 16384 };
 
-/* Sizes apart by no more than a device's choice for one is good for, beyond the smallest ones. */
+/* Sizes apart by no more than a device's choice for one is good for. */
 static int64_t next_warm_size(int64_t n_tokens) {
-    return n_tokens + (n_tokens < 64 ? 32 : n_tokens < 1024 ? 64 : n_tokens < 8192 ? 256 : 1024);
-}
-
-/* Behind an eviction ranks have chosen for any number of tokens before they begin. */
-static int64_t next_size_behind(int64_t n_tokens) {
-    return n_tokens < 64 ? n_tokens + 1 : next_warm_size(n_tokens);
+    return n_tokens + (n_tokens < 64 ? 1 : n_tokens < 1024 ? 64 : n_tokens < 8192 ? 256 : 1024);
 }
 
 static bool chooses(const struct warming *warming) {
@@ -86,12 +80,10 @@ int warm_products(const struct warming *warming, struct err *err) {
         int64_t most =
             graph->ops[op].rows == SYM_LOGIT_ROWS ? limits->max_logit_rows : limits->max_tokens;
         most = most < MOST_WARM_TOKENS ? most : MOST_WARM_TOKENS;
-        bool is_any = model_ranks(graph->model) > 1 && op >= warming->issue->program->evict_op;
         if (!(op_launch_of(&graph->ops[op])->facts & OP_IS_CHOSEN_ALONE)) {
             continue;
         }
-        for (int64_t n = is_any ? 1 : 32; n <= most;
-             n = is_any ? next_size_behind(n) : next_warm_size(n)) {
+        for (int64_t n = 1; n <= most; n = next_warm_size(n)) {
             int status = warm_product(warming, op, n, limits->workspace_bytes, err);
             if (status != 0) {
                 return status;
@@ -125,7 +117,7 @@ static void step_sizes(const struct warming *warming, uint32_t op, const struct 
     int64_t rows = step->shape->sym[o->rows], tokens = step->shape->sym[SYM_TOKENS];
     sizes->count = 0;
     if (op >= warming->issue->program->evict_op) {
-        for (int64_t n = 1; n < tokens; n = next_size_behind(n)) {
+        for (int64_t n = 1; n < tokens; n = next_warm_size(n)) {
             add_size(sizes, n);
         }
         add_size(sizes, tokens);

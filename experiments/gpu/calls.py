@@ -21,7 +21,7 @@ def _read(path):
 
 def _field(declaration, numbers):
     """The (name, type) pairs of `const int32_t *a, b[N]`."""
-    kind, names = re.fullmatch(r"(?:const )?((?:enum )?\w+)\s+(.*)", declaration, re.S).groups()
+    kind, names = re.fullmatch(r"(?:const )?((?:enum |struct )?\w+)\s+(.*)", declaration, re.S).groups()
     base = ctypes.c_int32 if kind.startswith("enum ") else TYPES.get(kind)
     for name in names.split(","):
         pointer, name, many = re.fullmatch(r"\s*(\**)\s*(\w+)(?:\[(\w+)\])?\s*", name).groups()
@@ -30,12 +30,14 @@ def _field(declaration, numbers):
 
 
 def _structures():
-    text = "".join(_read(path) for path in sorted(glob.glob("calls*.h", root_dir=KERNELS)))
+    text = "".join(_read(path) for path in ["rules/draw_rule.h", *sorted(glob.glob("calls*.h", root_dir=KERNELS))])
     numbers = {name: int(value) for name, value in re.findall(r"\b([A-Z_]+) = (\d+)", text)}
-    for name, body in re.findall(r"struct call_(\w+) \{(.*?)\n\};", text, re.S):
+    for whole, body in re.findall(r"(struct \w+) \{(.*?)\n\};", text, re.S):
         fields = [f for line in body.split(";") if line.strip() for f in _field(" ".join(line.split()), numbers)]
-        name = "".join(part.capitalize() for part in name.split("_"))
-        yield name, type(name, (ctypes.Structure,), {"_fields_": fields})
+        name = "".join(part.capitalize() for part in whole.removeprefix("struct ").removeprefix("call_").split("_"))
+        TYPES[whole] = type(name, (ctypes.Structure,), {"_fields_": fields})
+        if whole.startswith("struct call_"):
+            yield name, TYPES[whole]
 
 
 globals().update(_structures())

@@ -116,6 +116,11 @@ struct ranked {
     uint8_t *candidate;
 };
 
+/* Of each array. Loads of four values at once stay in the array that they begin in. */
+static __host__ __device__ __forceinline__ int ranked_room(int max_rows) {
+    return (max_rows + 3) / 4 * 4;
+}
+
 /* Candidates of the rows begin .. end that are taken before this one. */
 static __device__ __forceinline__ int n_before(const struct ranked &rows, int begin, int end,
                                                int row) {
@@ -164,8 +169,9 @@ static __global__ void __launch_bounds__(THREADS) ranked_kernel(const struct cal
     dependents_launch();
     extern __shared__ float values[];
     __shared__ int n_taken, n_committed;
-    const struct ranked rows = {values, values + call.max_rows,
-                                reinterpret_cast<uint8_t *>(values + 2 * call.max_rows)};
+    const int room = ranked_room(call.max_rows);
+    const struct ranked rows = {values, values + room,
+                                reinterpret_cast<uint8_t *>(values + 2 * room)};
     const int first = call.first_row[blockIdx.x], n_rows = call.n_rows[blockIdx.x];
     bool is_number = true, any = false;
     for (int row = threadIdx.x; row < n_rows; row += THREADS) {
@@ -228,7 +234,7 @@ static cudaError_t decode_ranked(const struct call_decode *call, cudaStream_t st
         return cudaErrorInvalidValue;
     }
     const unsigned n = (unsigned)call->n_requests;
-    const size_t bytes = (size_t)call->max_rows * (2 * sizeof(float) + 1);
+    const size_t bytes = (size_t)ranked_room(call->max_rows) * (2 * sizeof(float) + 1);
     if (call->max_rows <= 64) {
         launch(ranked_kernel<64>, n, 64, bytes, stream, *call);
     } else {

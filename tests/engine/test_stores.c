@@ -372,6 +372,24 @@ TEST(a_cache_policy_that_the_engine_does_not_run_is_refused) {
     system_close(system);
 }
 
+TEST(heads_that_a_gpu_has_no_attention_for_are_refused_before_a_run) {
+    const struct device_facts cpu = {0}, gpu = {.capability = 90};
+    struct system *system = small_system("none", "block", "fixed");
+    struct model model = *system->model;
+    struct err err = {0};
+    system->model = &model;
+    for (uint32_t head = 32; head <= 256; head *= 2) {
+        model.head_dim = head;
+        ck_assert_int_eq(supports_heads(system, &cpu, &err), 0);
+        system->rows.kind = ROW_KV;
+        ck_assert_int_eq(supports_heads(system, &gpu, &err), head == 128 ? 0 : ERR_USAGE);
+        system->rows.kind = ROW_EXACT;
+        ck_assert_int_eq(supports_heads(system, &gpu, &err),
+                         head == 64 || head == 128 ? 0 : ERR_USAGE);
+    }
+    system_close(system);
+}
+
 TEST(prompts_are_drawn_by_seed_and_request_and_never_hold_the_mask) {
     struct system *system = small_system("none", "block", "fixed");
     struct model few = *system->model;
