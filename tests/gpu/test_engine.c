@@ -17,6 +17,7 @@
 #include "sim/graph/builder.h"
 #include "sim/input/datadir.h"
 #include "sim/serve/loop.h"
+#include "sim/serve/positions.h"
 #include "tests/support/make.h"
 
 enum { TOKENS = 77, VOCAB = 304 };
@@ -153,6 +154,8 @@ struct side {
     struct system *system;
     struct engine *engine;
     struct live *live;
+    struct positions positions; /* where has_positions */
+    bool has_positions;
     struct request requests[REQUESTS];
     /* Of the step run last, by slot: how many logit rows, 0 where it was not in the step. */
     uint32_t n_rows[REQUESTS];
@@ -197,15 +200,23 @@ static void open_side(struct side *side, enum backend backend, const char *model
         .backend = backend, .library = library, .weights = "random:7", .system = side->system};
     must(engine_open(&wanted, &side->engine, &err), &err);
     must(live_open(side->engine, 1, true, &side->live, &err), &err);
+    side->has_positions = positions_wanted(side->system);
+    if (side->has_positions) {
+        positions_init(&side->positions, side->system, 1, REQUESTS);
+    }
 }
 
 static void close_side(struct side *side) {
+    if (side->has_positions) {
+        positions_fini(&side->positions);
+    }
     live_close(side->live);
     engine_close(side->engine);
     system_close(side->system);
 }
 
-static void enter_block(struct request *request, uint32_t block) {
+static void enter_block(struct side *side, uint32_t slot, uint32_t block) {
+    struct request *request = &side->requests[slot];
     uint32_t begin = block * request->block_tokens;
     request->block = block;
     request->block_start = request->prompt_tokens + begin;
@@ -214,11 +225,24 @@ static void enter_block(struct request *request, uint32_t block) {
                                 : request->block_tokens;
     request->step_in_block = 0;
     request->masked_in_block = request->uncached_in_block = request->block_length;
+    if (side->has_positions) {
+        positions_enter(&side->positions, slot, request, 0);
+    }
 }
 
-static void plan(const struct system *system, struct request *request) {
+static void plan(struct side *side, uint32_t slot) {
+    const struct system *system = side->system;
+    struct request *request = &side->requests[slot];
+    const void *memory = NULL;
     uint32_t repeat;
-    (void)cache_plan(system->cache, system->cache_state, NULL, request);
+    if (side->has_positions) {
+        positions_plan(&side->positions, slot, request, true);
+        memory = positions_memory(&side->positions, slot);
+    }
+    (void)cache_plan(system->cache, system->cache_state, memory, request);
+    if (side->has_positions) {
+        positions_run(&side->positions, slot, request);
+    }
     bool first = request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
     request->span.logit_rows =
         system_scope_rows(&system->settings, request->span.logit_rows, request->output_tokens,
@@ -238,8 +262,11 @@ static void admit_all(struct side *side) {
                         .block_tokens = side->system->settings.block_tokens, .steps_per_block = 8,
                         .state = REQUEST_RUNNING);
         request->canvas_tokens = request->prompt_tokens + request->output_tokens;
-        enter_block(request, 0);
-        plan(side->system, request);
+        if (side->has_positions) {
+            positions_start(&side->positions, slot, UINT32_MAX);
+        }
+        enter_block(side, slot, 0);
+        plan(side, slot);
         request->kv_rows = request->rows.held;
         request->kv_bytes = budget_request_bytes(&side->system->budget, request->kv_rows);
         must(executor.admit(executor.state, 0, slot, request, &err), &err);
@@ -250,6 +277,7 @@ static void admit_all(struct side *side) {
 enum { ALL = -1 };
 static void run_step(struct side *side, int only) {
     const struct span *spans[REQUESTS];
+    struct planned_block blocks[REQUESTS];
     uint32_t slots[REQUESTS], n = 0;
     struct step_shape shape;
     struct live_times times;
@@ -262,6 +290,9 @@ static void run_step(struct side *side, int only) {
             (only == ALL || only == (int)slot)) {
             side->n_rows[slot] = request->span.logit_rows;
             spans[n] = &request->span;
+            if (side->has_positions) {
+                blocks[n] = positions_block(&side->positions, slot);
+            }
             slots[n++] = slot;
             shape_add(shape.sym, &request->span, 1);
         }
@@ -271,22 +302,27 @@ static void run_step(struct side *side, int only) {
     const struct planned_step planned =
         MAKE(struct planned_step, .shape = &shape,
              .workspace_bytes = budget_workspace_bytes(&side->system->budget, 0),
-             .requests = side->requests, .slots = slots, .n_slots = n);
+             .requests = side->requests, .slots = slots, .n_slots = n,
+             .blocks = side->has_positions ? blocks : NULL);
     if (n > 0) {
         must(live_execute(side->live, &planned, 1, NULL, &times, &err), &err);
     }
     for (uint32_t i = 0; i < n; i++) {
         struct request *request = &side->requests[slots[i]];
+        if (side->has_positions) {
+            (void)positions_pass(&side->positions, slots[i], request, true, request->commit_tokens,
+                                 true);
+        }
         request->committed_tokens += request->commit_tokens;
         request->uncached_in_block = request->masked_in_block;
         request->masked_in_block -= request->commit_tokens;
         request->step_in_block++;
         request->steps++;
         if (request->masked_in_block == 0 && request->committed_tokens < request->output_tokens) {
-            enter_block(request, request->block + 1);
+            enter_block(side, slots[i], request->block + 1);
         }
         if (request->committed_tokens < request->output_tokens) {
-            plan(side->system, request);
+            plan(side, slots[i]);
         }
     }
 }
