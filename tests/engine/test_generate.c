@@ -2,10 +2,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "sim/base/arrival.h"
 #include "tests/support/says.h"
-#include "tests/support/suite.h"
+#include "tests/support/scratch.h"
 #include "traces/generate.h"
 #include "traces/lengths.h"
 #include "traces/reader.h"
@@ -237,6 +238,25 @@ static struct moments length_moments(struct length *length, uint32_t *min, uint3
     length_close(length);
     double mean = sum / n;
     return (struct moments){mean, sqrt(squares / n - mean * mean) / mean};
+}
+
+/* A table of one's own, most of whose lengths round to nothing. */
+TEST(no_length_is_nothing) {
+    uint32_t min, max;
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s", scratch_path("traces"));
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+    FILE *file = fopen(scratch_path("traces/quantiles.csv"), "w");
+    fputs("set,field\nshort,input", file);
+    for (int i = 0; i <= 100; i++) {
+        fprintf(file, ",%d", i == 100);
+    }
+    fputs("\n", file);
+    fclose(file);
+    setenv("UNMASK_DATA", scratch_folder, 1);
+    struct moments drawn =
+        length_moments(open_length("quantiles:short", LENGTH_INPUT, NULL), &min, &max);
+    ck_assert(min == 1 && max == 1 && drawn.mean_s == 1);
 }
 
 TEST(lengths_have_the_mean_and_the_variation_of_their_model) {

@@ -30,6 +30,7 @@ static void check_conservation(const struct system *system, const struct loop_re
         if (r->state == REQUEST_DONE) {
             ck_assert(r->arrival_ns <= r->admitted_ns && r->admitted_ns < r->first_block_ns &&
                       r->first_block_ns <= r->finished_ns);
+            ck_assert(r->first_block_tokens >= 1 && r->first_block_tokens <= r->committed_tokens);
         } else {
             ck_assert_uint_ne(r->reason, REJECT_NONE);
             ck_assert_uint_eq(r->steps, 0);
