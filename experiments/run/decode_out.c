@@ -184,12 +184,13 @@ static void write_source(const struct decode_about *about, FILE *text) {
 }
 
 /* The lines of the resolved configuration that say what a pass does. */
-static void write_policies(const char *config, FILE *text) {
-    static const char *const keys[] = {"cache", "decoder", "steps_per_block"};
+static void write_policies(const char *config, bool smooths, FILE *text) {
+    const char *const keys[] = {"cache", "decoder", "steps_per_block", "iteration"};
+    const size_t n_keys = sizeof keys / sizeof keys[0] - !smooths;
     const char *line = strstr(config, "\n[system]\n"), *end = strstr(config, "\n[workload]\n");
     line = line != NULL ? line + strlen("\n[system]\n") : config;
     for (; *line != '\0' && (end == NULL || line < end); line += strcspn(line, "\n") + 1) {
-        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        for (size_t i = 0; i < n_keys; i++) {
             size_t length = strlen(keys[i]), key = strcspn(line, " ");
             if (strncmp(line, keys[i], length) == 0 && (key == length || line[length] == '.')) {
                 const char *value = line + key + strlen(" = ");
@@ -207,7 +208,7 @@ static char *text_of(const struct decode_about *about) {
     fprintf(text, "system: %s\nmodel: %s\nworkload: %s: %s\nseed: %" PRIu64 "\n",
             about->system->name, about->system->model->name, about->trace, about->trace_provenance,
             about->seed);
-    write_policies(about->config, text);
+    write_policies(about->config, about->system->settings.iteration == ITERATION_SMOOTH, text);
     if (system_reads_logits(about->system)) {
         const struct draw_rule *by = &about->system->process.drawing;
         fprintf(text, "drawing: tokens are %s at temperature %g, top_k %" PRIu32 ", top_p %g\n",

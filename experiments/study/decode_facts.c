@@ -11,7 +11,7 @@
 #include "sim/decoder/decoder.h"
 #include "sim/policy/registry.h"
 
-const double facts_levels[FACTS_LEVELS] = {0.3, 0.5, 0.7, 0.8, 0.9, 0.99};
+const double facts_levels[FACTS_LEVELS] = {0.3, 0.5, 0.7, 0.8, 0.9, 0.99, 0.999, 0.9999};
 
 static void ratio_add(struct facts_ratio *ratio, double x, double y) {
     ratio->x += x;
@@ -51,12 +51,29 @@ static int gap_class(uint32_t gap) {
     return i;
 }
 
+/* Single precision has nothing between 1 - 6e-8 and 1. */
+static void add_first(struct decode_facts *facts, double p, uint32_t gap) {
+    struct facts_first *first = &facts->first[gap_class(gap)];
+    double x = log(p / fmax(1 - p, 3e-8));
+    bool is_lost = p < 0.9;
+    first->n++;
+    first->gap += gap;
+    first->n_lost += is_lost;
+    first->x += is_lost ? 0 : x;
+    first->xx += is_lost ? 0 : x * x;
+    facts->lost_x += is_lost ? x : 0;
+    facts->lost_xx += is_lost ? x * x : 0;
+}
+
 static void add_seen(struct decode_facts *facts, const struct decode_positions *pass, uint32_t i,
                      uint32_t gap, const int32_t *final) {
     double p = (double)pass->confidence[i], margin = (double)pass->margin[i];
     double share = (p - margin) / (1 - p);
     int at = facts->pass > 0, class = gap_class(gap);
     facts->seen[at][class]++;
+    if (at == 0) {
+        add_first(facts, p, gap);
+    }
     for (int l = 0; l < FACTS_LEVELS; l++) {
         facts->above[at][class][l] += p >= facts_levels[l];
     }
@@ -354,6 +371,13 @@ int facts_rule(const struct decode_trace *trace, struct rollout_rule *rule, stru
         .std_alone = name_find(surges, decode_trace_about(trace, "cache.surge")) == 1,
         .history = past >= 0 ? (enum focus_history)past : FOCUS_MEAN_OF_BLOCK,
         .ema_weight = about_number(trace, "cache.ema_weight", 0.5)};
+    rule->smooths = strcmp(decode_trace_about(trace, "iteration"), "smooth") == 0;
+    rule->smoothing = (struct smoothing){
+        .weight_init = about_number(trace, "iteration.weight_init", 0.15),
+        .weight_growth = about_number(trace, "iteration.weight_growth", 0.02),
+        .weight_most = about_number(trace, "iteration.weight_most", 0.3),
+        .threshold_decay = about_number(trace, "iteration.threshold_decay", 0.02),
+        .gain = about_number(trace, "iteration.gain", 1)};
     int status = refuse_drawing(trace, err);
     return status != 0 ? status : decoder_of(trace, rule, err);
 }

@@ -7,7 +7,7 @@
 #include "sim/decode/rollout.h"
 #include "traces/decode_trace.h"
 
-enum { FACTS_GAPS = 6, FACTS_LEVELS = 6, FACTS_QUINTILES = 5 };
+enum { FACTS_GAPS = 6, FACTS_LEVELS = 8, FACTS_QUINTILES = 5 };
 extern const double facts_levels[FACTS_LEVELS];
 
 /* Sums over requests of x, y and their products, for the quotient of sums and its error. */
@@ -28,6 +28,12 @@ struct decode_facts {
     /* Masked positions seen in the first pass of a block and in later ones, by what is masked
      * between them and what is known: 0, 1, 2-3, 4-7, 8-15 and more; those of at least a level. */
     double seen[2][FACTS_GAPS], above[2][FACTS_GAPS][FACTS_LEVELS];
+    struct facts_first {
+        double n, n_lost; /* of them in first passes, and those of less than 0.9 */
+        double gap;       /* sums: positions in between, logits of those of 0.9 and more */
+        double x, xx;
+    } first[FACTS_GAPS];
+    double lost_x, lost_xx; /* and of the others' */
     /* Of all of them, sums: confidence, margin, entropy, most likely tokens that stay; and of the
      * logit of what the second has of what the first leaves, where that can be told. */
     double n_seen, confidence, margin, entropy, settled, tail, tail_squares, n_tails;

@@ -155,9 +155,10 @@ static void print_trace(const struct measured_trace *trace, FILE *out) {
     if (threshold[0] != '\0') {
         snprintf(at, sizeof at, " %.4g", strtod(threshold, NULL));
     }
-    fprintf(out, "\n%s: system %s, cache %s, decoder %s%s; %zu requests, %s\n", trace->path,
+    fprintf(out, "\n%s: system %s, cache %s, decoder %s%s%s; %zu requests, %s\n", trace->path,
             decode_trace_about(of, "system"), decode_trace_about(of, "cache"),
-            decode_trace_about(of, "decoder"), at, decode_trace_requests(of),
+            decode_trace_about(of, "decoder"), at, trace->rule.smooths ? ", smoothing" : "",
+            decode_trace_requests(of),
             trace->is_fitted ? "half of them fitted to, judged by the others"
                              : "judged by half of them");
     fprintf(out, "  %-32s %9s %8s %9s %7s %9s %7s\n", "", "measured", "+-", "process", "off",
@@ -190,9 +191,23 @@ static const struct constant {
 } constants[] = {
 #define CONSTANT(field)                                                                            \
     { #field, offsetof(struct decode_process, field) }
-    CONSTANT(location),        CONSTANT(distance),     CONSTANT(gap),  CONSTANT(context),
-    CONSTANT(position_spread), CONSTANT(step_spread),  CONSTANT(skew), CONSTANT(delta_distance),
-    CONSTANT(delta_noise),     CONSTANT(delta_behind), CONSTANT(tail), CONSTANT(tail_spread),
+    CONSTANT(location),
+    CONSTANT(distance),
+    CONSTANT(gap),
+    CONSTANT(context),
+    CONSTANT(position_spread),
+    CONSTANT(step_spread),
+    CONSTANT(skew),
+    CONSTANT(lost),
+    CONSTANT(lost_reach),
+    CONSTANT(lost_power),
+    CONSTANT(lost_location),
+    CONSTANT(lost_spread),
+    CONSTANT(delta_distance),
+    CONSTANT(delta_noise),
+    CONSTANT(delta_behind),
+    CONSTANT(tail),
+    CONSTANT(tail_spread),
 };
 enum { N_CONSTANTS = sizeof constants / sizeof constants[0] };
 
@@ -206,6 +221,9 @@ void measured_print(const struct measured *measured, FILE *out) {
     for (int i = 0; i < N_CONSTANTS; i++) {
         fprintf(out, "%-16s %9.4f %9.4f\n", constants[i].name, constant_of(&measured->fitted, i),
                 constant_of(&measured->assumed, i));
+    }
+    if (isfinite(measured->gain)) {
+        fprintf(out, "%-16s %9.4f %9s  (a system's)\n", "iteration.gain", measured->gain, "1");
     }
     for (size_t i = 0; i < measured->n; i++) {
         print_trace(&measured->traces[i], out);
@@ -249,11 +267,12 @@ json_t *measured_json(const struct measured *measured) {
     for (size_t i = 0; i < measured->n; i++) {
         json_array_append_new(traces, trace_json(&measured->traces[i]));
     }
-    return json_pack("{s:o, s:o, s:{s:o, s:o, s:o, s:o}}", "process", process, "traces", traces,
-                     "error", "tokens_per_pass_rms", real_or_null(error.rms_yield),
-                     "tokens_per_pass_most", real_or_null(error.most_yield), "run_per_token_most",
-                     real_or_null(error.most_cost), "quintile_most",
-                     real_or_null(error.most_quintile));
+    return json_pack(
+        "{s:o, s:o*, s:o, s:{s:o, s:o, s:o, s:o}}", "process", process, "iteration_gain",
+        isfinite(measured->gain) ? json_real(measured->gain) : NULL, "traces", traces, "error",
+        "tokens_per_pass_rms", real_or_null(error.rms_yield), "tokens_per_pass_most",
+        real_or_null(error.most_yield), "run_per_token_most", real_or_null(error.most_cost),
+        "quintile_most", real_or_null(error.most_quintile));
 }
 
 void measured_write(const struct measured *measured, const char *name, FILE *out) {

@@ -8,7 +8,10 @@
 #include "experiments/study/decode_fit.h"
 #include "sim/base/mem.h"
 
-enum { FIT_ROLLOUTS = 240, JUDGE_ROLLOUTS = 1200, MOST_FREE = 8 };
+enum { FIT_ROLLOUTS = 240, JUDGE_ROLLOUTS = 1200 };
+
+/* The assumed shape's, which is fitted elsewhere (experiments/decode.ini). */
+static const double ASSUMED_DELTA_NOISE = 0.8756;
 
 /* Draws of the judgement are not those of the fit. */
 enum { FIT_SEED = 11, JUDGE_SEED = 12 };
@@ -70,28 +73,31 @@ static double quintile_misfit(const struct decode_facts *measured,
 
 enum { MOST_ROUNDS = 4 };
 
-/* Constants that are varied, and how: as they are, by their logarithm, or between 0 and 1. */
-enum scale { SCALE_PLAIN, SCALE_LOG, SCALE_SHARE };
+/* Constants that are varied, as they are or by their logarithm. */
+enum scale { SCALE_PLAIN, SCALE_LOG };
 struct free_constant {
     size_t offset;
     enum scale scale;
-    double begin, step;
+    double step;
 };
-#define FREE(field, scale, begin, step)                                                            \
-    { offsetof(struct decode_process, field), scale, begin, step }
+#define FREE(field, scale, step)                                                                   \
+    { offsetof(struct decode_process, field), scale, step }
 static const struct free_constant of_confidence[] = {
-    FREE(location, SCALE_PLAIN, 3, 2),
-    FREE(distance, SCALE_LOG, 3, 0.7),
-    FREE(gap, SCALE_LOG, 4, 0.7),
-    FREE(context, SCALE_PLAIN, 0.5, 1),
-    FREE(position_spread, SCALE_LOG, 2, 0.5),
-    FREE(step_spread, SCALE_LOG, 0.7, 0.7),
-    FREE(skew, SCALE_SHARE, 0.5, 1),
+    FREE(location, SCALE_PLAIN, 1),
+    FREE(distance, SCALE_LOG, 0.5),
+    FREE(gap, SCALE_LOG, 0.5),
+    FREE(position_spread, SCALE_LOG, 0.3),
+    FREE(step_spread, SCALE_LOG, 0.5),
+    FREE(lost, SCALE_LOG, 0.5),
+    FREE(lost_reach, SCALE_LOG, 0.2),
+    FREE(lost_power, SCALE_LOG, 0.2),
+    FREE(lost_location, SCALE_PLAIN, 0.3),
+    FREE(lost_spread, SCALE_LOG, 0.2),
 };
 static const struct free_constant of_delta[] = {
-    FREE(delta_distance, SCALE_LOG, 6, 0.7),
-    FREE(delta_noise, SCALE_LOG, 2, 0.7),
-    FREE(delta_behind, SCALE_PLAIN, 9, 4),
+    FREE(delta_distance, SCALE_LOG, 0.7),
+    FREE(delta_noise, SCALE_LOG, 0.7),
+    FREE(delta_behind, SCALE_PLAIN, 4),
 };
 
 struct fitting {
@@ -107,9 +113,7 @@ static void take(const struct fitting *fitting, const gsl_vector *x, struct deco
     *out = fitting->process;
     for (size_t i = 0; i < fitting->n; i++) {
         double value = gsl_vector_get(x, i);
-        value = fitting->constants[i].scale == SCALE_LOG     ? exp(value)
-                : fitting->constants[i].scale == SCALE_SHARE ? 1 / (1 + exp(-value))
-                                                             : value;
+        value = fitting->constants[i].scale == SCALE_LOG ? exp(value) : value;
         *(double *)(void *)((char *)out + fitting->constants[i].offset) = value;
     }
 }
@@ -122,7 +126,8 @@ static double misfit(const gsl_vector *x, void *opaque) {
     take(fitting, x, &process);
     for (size_t i = 0; i < fitting->measured->n; i++) {
         const struct measured_trace *trace = &fitting->measured->traces[i];
-        if (!trace->is_fitted || trace->rule.evicts != fitting->of_evicting) {
+        if (!trace->is_fitted || trace->rule.smooths ||
+            trace->rule.evicts != fitting->of_evicting) {
             continue;
         }
         roll(&process, trace, &facts);
@@ -134,7 +139,7 @@ static double misfit(const gsl_vector *x, void *opaque) {
     return isfinite(sum) ? sum : 1e9;
 }
 
-/* From where its constants begin, then again from what was found as long as that gains a hundredth:
+/* From where its process is, then again from what was found as long as that gains a hundredth:
  * a simplex that has become flat ends early. */
 static void minimise(struct fitting *fitting, int most_steps) {
     gsl_vector *x = mem_given(gsl_vector_alloc(fitting->n)),
@@ -143,11 +148,9 @@ static void minimise(struct fitting *fitting, int most_steps) {
         mem_given(gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, fitting->n));
     for (size_t i = 0; i < fitting->n; i++) {
         const struct free_constant *constant = &fitting->constants[i];
-        double begin = constant->begin;
-        begin = constant->scale == SCALE_LOG     ? log(begin)
-                : constant->scale == SCALE_SHARE ? log(begin / (1 - begin))
-                                                 : begin;
-        gsl_vector_set(x, i, begin);
+        double begin =
+            *(const double *)(const void *)((const char *)&fitting->process + constant->offset);
+        gsl_vector_set(x, i, constant->scale == SCALE_LOG ? log(begin) : begin);
         gsl_vector_set(steps, i, constant->step);
     }
     gsl_multimin_function function = {.f = misfit, .n = fitting->n, .params = fitting};
@@ -173,20 +176,28 @@ static void minimise(struct fitting *fitting, int most_steps) {
     gsl_vector_free(steps);
 }
 
-/* The location at which the process, otherwise as it is, has the yield that was measured. */
-static double location_of(const struct decode_process *process, const struct measured_trace *trace,
-                          enum facts_half half) {
-    struct decode_process at = *process;
+/* All its confidences moved by so many logits. */
+static struct decode_process shifted(const struct decode_process *process, double by) {
+    struct decode_process out = *process;
+    out.location += by;
+    out.lost_location += by;
+    return out;
+}
+
+/* The shift at which the process, otherwise as it is, has the yield that was measured. */
+static double shift_of(const struct decode_process *process, const struct measured_trace *trace,
+                       enum facts_half half) {
     const struct decode_facts *measured = half == FACTS_EVEN ? &trace->even : &trace->odd;
-    double low = -20, high = 40;
+    double low = -20 - process->location, high = 40 - process->location;
     for (int i = 0; i < 24; i++) {
         struct decode_facts facts;
-        at.location = (low + high) / 2;
+        double middle = (low + high) / 2;
+        struct decode_process at = shifted(process, middle);
         facts_of_process(&at, FIT_SEED, &trace->rule, trace->trace, half,
                          copies_of(measured, FIT_ROLLOUTS), &facts);
         bool is_above = log_ratio(&facts.yield, &measured->yield) > 0;
-        low = is_above ? low : at.location;
-        high = is_above ? at.location : high;
+        low = is_above ? low : middle;
+        high = is_above ? middle : high;
     }
     return (low + high) / 2;
 }
@@ -200,8 +211,76 @@ static void take_tail(const struct decode_facts *facts, struct decode_process *p
     }
 }
 
+/* Where a line through log(-log(1 - share)) of classes over log(mean gap) has its power and what it
+ * reaches 1 at. */
+static void take_losses(const struct decode_facts *facts, struct decode_process *process) {
+    double w = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (int g = 1; g < FACTS_GAPS; g++) {
+        const struct facts_first *first = &facts->first[g];
+        double share = first->n_lost / first->n;
+        if (first->n > 0 && share > 0 && share < 1) {
+            double at = log(first->gap / first->n), rate = log(-log1p(-share));
+            w += first->n_lost;
+            x += first->n_lost * at;
+            y += first->n_lost * rate;
+            xx += first->n_lost * at * at;
+            xy += first->n_lost * at * rate;
+        }
+    }
+    double power = (w * xy - x * y) / (w * xx - x * x);
+    process->lost_power = isfinite(power) ? fmin(fmax(power, 0.3), 6) : 1;
+    process->lost_reach = w > 0 ? exp((x - y / process->lost_power) / w) : 1000;
+    double at_once = facts->first[0].n_lost / facts->first[0].n;
+    process->lost = fmax(isfinite(at_once) ? at_once : 0, 1e-3);
+}
+
+/* Where a fit begins: what can be read off first passes without rolling anything out. */
+static void take_first(const struct decode_facts *facts, struct decode_process *process) {
+    double n = 0, n_lost = 0, x = 0, xx = 0;
+    for (int g = 0; g < FACTS_GAPS; g++) {
+        n += facts->first[g].n - facts->first[g].n_lost;
+        n_lost += facts->first[g].n_lost;
+        x += facts->first[g].x;
+        xx += facts->first[g].xx;
+    }
+    double mean = x / n, lost = facts->lost_x / n_lost;
+    process->gap = 12;
+    process->distance = 3;
+    process->location = mean + process->distance / 2;
+    process->position_spread = sqrt(fmax(xx / n - mean * mean, 0.1));
+    process->lost_location = n_lost > 0 ? lost : 0;
+    process->lost_spread = n_lost > 1 ? sqrt(fmax(facts->lost_xx / n_lost - lost * lost, 0.01)) : 1;
+    take_losses(facts, process);
+}
+
 bool measured_counts(const struct measured_trace *trace) {
     return trace->rule.rule.kind == DECODE_COUNT;
+}
+
+/* The gain at which the process has the tokens a pass of the traces under smoothing that it is
+ * fitted to; every trace is judged by it. */
+static void fit_gain(struct measured *measured) {
+    double low = -60, high = 60;
+    bool has_any = false;
+    for (int i = 0; i < 24; i++) {
+        double off = 0, gain = (low + high) / 2;
+        for (size_t j = 0; j < measured->n; j++) {
+            struct measured_trace *trace = &measured->traces[j];
+            struct decode_facts facts;
+            if (trace->is_fitted && trace->rule.smooths) {
+                has_any = true;
+                trace->rule.smoothing.gain = gain;
+                roll(&measured->fitted, trace, &facts);
+                off += log_ratio(&facts.yield, &trace->even.yield);
+            }
+        }
+        low = off > 0 ? low : gain;
+        high = off > 0 ? gain : high;
+    }
+    measured->gain = has_any ? (low + high) / 2 : NAN;
+    for (size_t j = 0; has_any && j < measured->n; j++) {
+        measured->traces[j].rule.smoothing.gain = measured->gain;
+    }
 }
 
 static void fit(struct measured *measured) {
@@ -209,36 +288,43 @@ static void fit(struct measured *measured) {
     struct fitting fitting = {.measured = measured,
                               .constants = of_confidence,
                               .n = sizeof of_confidence / sizeof of_confidence[0],
-                              .process = decode_assumed};
+                              .process = {.step_spread = 1,
+                                          .delta_distance = decode_assumed.delta_distance,
+                                          .delta_noise = ASSUMED_DELTA_NOISE,
+                                          .tail_spread = 1}};
     bool has_delta = false, has_plain = false;
     for (size_t i = 0; i < measured->n; i++) {
         const struct measured_trace *trace = &measured->traces[i];
         has_delta = has_delta || (trace->is_fitted && trace->rule.evicts);
-        has_plain = has_plain || (trace->is_fitted && !trace->rule.evicts);
+        has_plain = has_plain || (trace->is_fitted && !trace->rule.evicts && !trace->rule.smooths);
     }
     /* How sure a model is comes from traces that evict nothing, where there are any: before the
      * constants of the deltas are fitted, a process would have to be unsure to match an eviction.
      */
     fitting.of_evicting = !has_plain;
-    measured->assumed = decode_assumed;
-    measured->assumed.delta_noise = 0.8756;
     size_t chosen = 0; /* a decoder that counts says nothing of the location */
     while (chosen + 1 < measured->n && measured_counts(&measured->traces[chosen])) {
         chosen++;
     }
-    measured->assumed.location =
-        location_of(&measured->assumed, &measured->traces[chosen], FACTS_EVEN);
-    fitting.process.delta_noise = measured->assumed.delta_noise;
+    struct decode_process assumed = decode_assumed;
+    assumed.delta_noise = ASSUMED_DELTA_NOISE;
+    measured->assumed =
+        shifted(&assumed, shift_of(&assumed, &measured->traces[chosen], FACTS_EVEN));
     take_tail(&measured->traces[0].even, &fitting.process);
+    take_first(&measured->traces[0].even, &fitting.process);
     minimise(&fitting, 600);
     if (has_delta) {
         fitting.constants = of_delta;
         fitting.n = sizeof of_delta / sizeof of_delta[0];
         fitting.is_of_delta = fitting.of_evicting = true;
+        fitting.process.delta_distance = 6;
+        fitting.process.delta_noise = 2;
+        fitting.process.delta_behind = 9;
         minimise(&fitting, 150);
     }
     measured->fitted = fitting.process;
     measured->fitted.block_tokens = measured->traces[0].rule.block_tokens;
+    fit_gain(measured);
     gsl_set_error_handler(handler);
 }
 
@@ -251,7 +337,8 @@ static void locate(struct measured *measured, const struct decode_process *proce
     }
     measured->fitted = measured->assumed = *process;
     if (!process->independent) {
-        measured->fitted.location = location_of(process, &measured->traces[chosen], FACTS_EVEN);
+        measured->fitted =
+            shifted(process, shift_of(process, &measured->traces[chosen], FACTS_EVEN));
     }
     measured->assumed = measured->fitted;
 }
@@ -264,9 +351,7 @@ static void judge(struct measured *measured) {
                          copies, &trace->fitted);
         facts_of_process(&measured->assumed, JUDGE_SEED, &trace->rule, trace->trace, FACTS_ODD,
                          copies, &trace->assumed);
-        trace->shift = measured_counts(trace) ? NAN
-                                              : location_of(&measured->fitted, trace, FACTS_ODD) -
-                                                    measured->fitted.location;
+        trace->shift = measured_counts(trace) ? NAN : shift_of(&measured->fitted, trace, FACTS_ODD);
     }
 }
 
@@ -293,7 +378,7 @@ int measured_open(const struct decode_process *process, const char *const *fit_p
                   struct err *err) {
     int status = 0;
     ASSERT(n_fit > 0 || (process != NULL && n_judge > 0));
-    *out = (struct measured){0};
+    *out = (struct measured){.gain = NAN};
     for (size_t i = 0; status == 0 && i < n_fit + n_judge; i++) {
         status = i < n_fit ? open_trace(fit_paths[i], true, out, err)
                            : open_trace(judge_paths[i - n_fit], false, out, err);

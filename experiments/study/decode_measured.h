@@ -5,8 +5,9 @@
  * under each trace's own rule shall have the measured tokens a pass, and the measured shares of
  * positions at or above six confidences, in first passes of blocks and in later ones, by what is
  * masked before them; then, where a trace says importances, the measured commits by quintile of
- * delta and tokens run. It is judged by the requests at odd places of these traces and of others,
- * with their prompts' and answers' lengths, which are given.
+ * delta and tokens run; and, where a trace is of iteration smoothing, the measured tokens a pass by
+ * its gain (sim/decode/smooth.h). It is judged by the requests at odd places of these traces and of
+ * others, with their prompts' and answers' lengths, which are given.
  *
  * Beside it stands what was done before there were measurements: the assumed shape (decode_fit.h),
  * of which the location alone is fitted, to the tokens a pass of the first trace. */
@@ -27,7 +28,7 @@ struct measured_trace {
     struct rollout_rule rule;
     struct decode_facts even, odd;       /* as measured */
     struct decode_facts fitted, assumed; /* the odd half as the processes have it */
-    double shift; /* of the fitted process's location, at which it would have the measured yield;
+    double shift; /* of all logits of the fitted process, at which it would have the measured yield;
                      NaN: it counts */
 };
 
@@ -35,6 +36,7 @@ struct measured {
     struct measured_trace traces[MEASURED_MOST_TRACES]; /* those fitted first */
     size_t n;
     struct decode_process fitted, assumed;
+    double gain; /* what iteration smoothing does to logits, fitted; NaN: to no trace */
 };
 
 /* Reads the traces, fits and judges; a minute at most. `process` not NULL: nothing is fitted, that

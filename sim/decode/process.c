@@ -17,7 +17,8 @@ enum {
     DRAW_TAIL = 4,
     DRAW_BAR = 5,
     DRAW_SKEW = 6,
-    DRAW_TOKEN = 7
+    DRAW_TOKEN = 7,
+    DRAW_LOST = 8
 };
 
 static uint64_t stream(uint64_t seed, uint64_t draw) {
@@ -87,7 +88,7 @@ static uint64_t tail_key_of(uint64_t seed, const struct decode_view *view) {
 struct walk {
     const struct decode_process *process;
     const struct decode_view *view;
-    uint64_t difficulty_key, skew_key, step_key;
+    uint64_t difficulty_key, skew_key, step_key, lost_key;
     double base;
     uint32_t gap; /* masked positions passed since the last known one */
 };
@@ -104,6 +105,7 @@ static struct walk walk_start(const struct decode_process *process, uint64_t see
         .difficulty_key = rng_key(stream(seed, DRAW_DIFFICULTY), view->request, 0),
         .skew_key = rng_key(stream(seed, DRAW_SKEW), view->request, 0),
         .step_key = rng_key(stream(seed, DRAW_STEP), view->request, view->step_in_block),
+        .lost_key = rng_key(stream(seed, DRAW_LOST), view->request, 0),
         .base = process->location + process->context * n_known / view->block_length};
 }
 
@@ -130,6 +132,24 @@ static double walk_logit(struct walk *walk, uint32_t i, double distance) {
            process->step_spread * rng_bell(walk->step_key, position);
 }
 
+/* Of position i, so many masked positions behind what is known: whether the model is at a loss at
+ * it. */
+static bool is_lost(const struct walk *walk, uint32_t i, uint32_t gap) {
+    const struct decode_process *process = walk->process;
+    if (process->lost_reach == 0) {
+        return false;
+    }
+    double u = (double)keyed_draw(walk->lost_key, walk->view->block_start + (uint64_t)i);
+    return -log1p(-u) < process->lost + pow(gap / process->lost_reach, process->lost_power);
+}
+
+static double lost_logit(const struct walk *walk, uint32_t i) {
+    const struct decode_process *process = walk->process;
+    return process->lost_location +
+           process->lost_spread *
+               rng_bell(walk->difficulty_key, walk->view->block_start + (uint64_t)i);
+}
+
 /* Those of the most likely tokens. */
 static void likeliest(const struct decode_process *process, uint64_t seed,
                       const struct decode_view *view, float *confidence) {
@@ -143,7 +163,11 @@ static void likeliest(const struct decode_process *process, uint64_t seed,
     for (uint32_t i = 0; i < view->block_length; i++) {
         confidence[i] = 0;
         if (view->masked[i]) {
+            uint32_t gap = walk.gap;
             double x = walk_logit(&walk, i, process->distance);
+            if (!is_behind_text(view, i) && is_lost(&walk, i, gap)) {
+                x = lost_logit(&walk, i);
+            }
             if (s > 0 && !is_behind_text(view, i)) {
                 double q = second_share(process, tail_key, view->block_start + (uint64_t)i);
                 x = s * x + log(sharpened_share(q, s)) - s * log(q);
@@ -231,6 +255,7 @@ void process_statistics(const struct decode_process *process, uint64_t seed,
             q = s > 0 ? sharpened_share(q, s) : q;
             double p = (double)confidence[i], rest = 1 - p;
             margin[i] = (float)(p - fmin(p, rest * q));
+            q = fmin(q, p / rest);
             entropy[i] =
                 (float)(p * log(p) + rest * (log(rest) + log(q) + (1 - q) / q * log1p(-q)));
         }

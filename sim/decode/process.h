@@ -22,12 +22,21 @@
  * how near context is better than what the last layer will be sure of, hence a distance of their
  * own.
  *
- * The rest of a distribution follows from its confidence p and a share q, which differs from
- * position to position and step to step: the second token has q of what the first leaves (but no
- * more than the first), the third q of what these leave, and so on, so that with a fourth draw t
+ * At some positions a model is at a loss until more of what stands before them is known, and then
+ * sure of them: where lost_reach is not 0, with u uniform and the same in every step,
  *
- *     q = 1 / (1 + exp(-tail - tail_spread t))
- *     margin = p - min(p, (1 - p) q)
+ *     x = lost_location + lost_spread d    where -log(1 - u) < lost + (g / lost_reach)^lost_power
+ *
+ * in the place of the x above. Small trained models are so: of their confidences in first passes,
+ * few lie between 0.9 and 0.99, and the share below grows faster than the distance. Deltas do not
+ * know of it.
+ *
+ * The rest of a distribution follows from its confidence p and a share q, which differs from
+ * position to position and step to step: the second token has q of what the first leaves, the third
+ * q of what these leave, and so on, so that with a fourth draw t
+ *
+ *     q = min(1 / (1 + exp(-tail - tail_spread t)), p / (1 - p))      none has more than the first
+ *     margin = p - (1 - p) q
  *     entropy = p log p + (1 - p) (log(1 - p) + log q + (1 - q) / q log(1 - q))
  *
  * and which token is the most likely one from a bar of the position, uniform and the same in every
@@ -48,6 +57,8 @@
  * distribution keeps its form:
  *
  *     x -> s x + log((1 - (1 - q)^s) / q^s)        q -> 1 - (1 - q)^s
+ *
+ * (q before its bound, which then holds of what comes out).
  *
  * It may draw tokens instead of taking the most likely one, among as many as top_k and top_p leave:
  * the drawn one is a place of this distribution (ladder.h), and its confidence its probability.
@@ -84,6 +95,7 @@ struct decode_process {
     double a, b;
     double location, distance, gap, context;
     double position_spread, step_spread, skew;
+    double lost, lost_reach, lost_power, lost_location, lost_spread;
     double delta_distance, delta_noise, delta_behind;
     double tail, tail_spread;
     double

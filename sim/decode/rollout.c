@@ -32,6 +32,9 @@ static uint32_t choose(const struct choice_asked *asked, const struct rollout_ru
     struct decode_seen seen;
     struct decode_rule pass = rule->rule;
     pass.key = rng_key(pass.key, asked->view->request, asked->view->step_in_block);
+    if (rule->smooths) {
+        pass.threshold = smoothing_threshold(&rule->smoothing, asked->view->step, pass.threshold);
+    }
     choice_see(choice, asked, &seen);
     if (seen.n > 0) {
         (void)decode_choose(&pass, &seen, rule->count < seen.n ? rule->count : seen.n,
@@ -117,6 +120,7 @@ static uint32_t rollout_block(struct roll *roll, const struct decode_view *at) {
     bool ends = rule->answer_tokens > 0 && text < rule->block_tokens;
     view.behind_text = ends ? rule->block_tokens - text : 0;
     struct choice_asked asked = {.process = roll->process,
+                                 .smoothing = rule->smooths ? &rule->smoothing : NULL,
                                  .seed = roll->seed,
                                  .view = &view,
                                  .block = &block,
@@ -130,6 +134,7 @@ static uint32_t rollout_block(struct roll *roll, const struct decode_view *at) {
     view.masked = row.masked;
     while (!block_is_done(&block)) {
         view.step_in_block = block.passes;
+        asked.smoothing_step = block.passes > 0 ? view.step : 0;
         roll->sums->processed += block_pending(&block, row.pending);
         uint32_t n_kept = block.n_uncached;
         const uint8_t *keep = row.pending;

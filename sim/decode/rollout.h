@@ -13,6 +13,7 @@
 #include "sim/decode/focus.h"
 #include "sim/decode/process.h"
 #include "sim/decode/rule.h"
+#include "sim/decode/smooth.h"
 
 enum { ROLLOUT_MOST_POSITIONS = 256 };
 
@@ -25,7 +26,9 @@ struct rollout_rule {
     uint32_t count;          /* of DECODE_COUNT: positions of a pass, as far as there are any */
     bool credits;            /* before the rule, by `credit` */
     struct decode_credit credit;
-    bool ranks;         /* count decoded_in_top_quintile */
+    bool ranks;   /* count decoded_in_top_quintile */
+    bool smooths; /* iteration smoothing, by `smoothing` */
+    struct smoothing smoothing;
     double temperature; /* that logits are divided by; 0: 1 */
     /* Where a request's text ends, behind so many of its positions; 0: it does not. */
     uint32_t answer_tokens;

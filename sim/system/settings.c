@@ -89,7 +89,8 @@ const struct param system_params[] = {
     SMOOTHING(weight_most, "0.3", 1, "and up to what"),
     SMOOTHING(threshold_decay, "0.02", 1,
               "a decoder's threshold is 1 less so much for each step before, or its own"),
-    SMOOTHING(gain, "1", 100, "simulated: logits of confidence for a weight of 1 (assumed)"),
+    KEY("iteration.gain", PARAM_F64, smoothing.gain, "1", "1", -100, 100,
+        "simulated: logits of confidence for a weight of 1 (assumed)"),
     KEY("unroll.maximum", PARAM_U32, unroll_maximum, "steps", "1", 1, 64,
         "steps of a batch that the host starts before it looks again, at most; those that find "
         "their "

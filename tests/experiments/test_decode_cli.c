@@ -371,6 +371,14 @@ TEST(measured_decisions_are_replayed_under_another_scheduler_gpu_and_load) {
     }
 }
 
+TEST(a_process_that_is_judged_is_not_written) {
+    REFUSES(2,
+            "--out writes a process that was fitted, and --process fits none: 'kumaraswamy' stays "
+            "as it is",
+            "fit", "decode", "--process", "kumaraswamy", "--judge",
+            "traces/samples/hops_threshold_0.9.db", "--out", scratch_path("judged.ini"));
+}
+
 /* A process that measured decisions judged says how far it was from them, any other that nobody
  * knows, and how far its shape was from another model's. */
 TEST(an_output_states_the_error_of_the_process_that_it_draws_from) {
