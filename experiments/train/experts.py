@@ -4,8 +4,8 @@
 
 Decodes held-out problems and counts, in each pass, the different experts that a block's rows choose, and those of 2, 4, ...
 blocks drawn at random out of all passes of all requests, as a server that batches continuously would have them together, beside what chance says, E (1 - (1 - A / E)^n) for n tokens, and what the simulator's rule says: n tokens of one block count as
-n^exponent choices at random, blocks being independent (sim/model/routing.h). The exponent comes out of the block alone. "power"
-is the same with all tokens of the batch as one block. "mixed" draws out of all tasks,
+n^exponent choices at random, and blocks like some experts better than others (sim/model/routing.h). The exponent comes out of one block, the
+spread out of two. "apart" is the same with blocks that choose independently. "mixed" draws out of all tasks,
 as many of each; its block is their mean.
 """
 
@@ -30,6 +30,17 @@ def chance(shape, draws):
 def exponent_of(shape, hits, n):
     """That by which n tokens, counted as n^exponent choices, hit so many."""
     return math.log(math.log(1 - hits / shape.experts) / math.log(1 - shape.experts_active / shape.experts)) / math.log(n)
+
+
+def spread_of(shape, one, two):
+    """Of the beta distribution of experts' chances, of which one block hits so many and two hit so many."""
+    missed = 1 - one / shape.experts
+    return missed * (1 - missed) / (1 - two / shape.experts - missed ** 2) - 1
+
+
+def blocks_hit(shape, one, spread, n):
+    b = (1 - one / shape.experts) * spread
+    return shape.experts * (1 - math.exp(math.lgamma(b + n) - math.lgamma(b) + math.lgamma(spread) - math.lgamma(spread + n)))
 
 
 class Counter:
@@ -113,22 +124,20 @@ def measure(net, prompts, threshold):
 def report(shape, counter, block):
     """block: the experts that one block hits."""
     e = exponent_of(shape, block, BLOCK)
+    spread = spread_of(shape, block, counter.mean(("blocks", 2)))
     rows = []
 
-    def row(what, n, tokens, draws):
+    def row(what, n, tokens):
+        blocks = tokens / BLOCK
+        rule = chance(shape, tokens ** e) if blocks < 1 else blocks_hit(shape, block, spread, blocks)
+        apart = chance(shape, tokens ** e if blocks < 1 else blocks * BLOCK ** e)
         rows.append(dict(what=what, n=n, tokens=tokens, measured=round(counter.mean((what, n)), 2),
-                         chance=round(chance(shape, tokens), 2), rule=round(chance(shape, draws), 2), power=round(chance(shape, tokens ** e), 2),
-                         counted=counter.sums[what, n][1]))
-    for n in counter.keys("tokens"):
-        row("tokens", n, n, n ** e)
-    for n in counter.keys("masked"):
-        row("masked", n, BLOCK, BLOCK ** e)
-    for n in counter.keys("blocks"):
-        row("blocks", n, n * BLOCK, n * BLOCK ** e)
-    for n in counter.keys("prompt"):
-        row("prompt", n, n, n / BLOCK * BLOCK ** e)
+                         chance=round(chance(shape, tokens), 2), rule=round(rule, 2), apart=round(apart, 2), counted=counter.sums[what, n][1]))
+    for what, tokens in (("tokens", 1), ("masked", None), ("blocks", BLOCK), ("prompt", 1)):
+        for n in counter.keys(what):
+            row(what, n, BLOCK if tokens is None else n * tokens)
     return dict(experts=shape.experts, active=shape.experts_active, block=BLOCK, block_hits=round(block, 2), exponent=round(e, 4),
-                rows=rows)
+                spread=round(spread, 3), rows=rows)
 
 
 def main():
@@ -157,7 +166,7 @@ def main():
         print(json.dumps({k: v for k, v in reports[task].items() if k != "rows"} | dict(task=task)), flush=True)
         for r in reports[task]["rows"]:
             print(f"  {r['what']:12} {r['n']:4}  {r['tokens']:4} tokens  measured {r['measured']:6.2f}  rule {r['rule']:6.2f}  "
-                  f"power {r['power']:6.2f}  chance {r['chance']:6.2f}  ({r['counted']} counted)", flush=True)
+                  f"apart {r['apart']:6.2f}  chance {r['chance']:6.2f}  ({r['counted']} counted)", flush=True)
     if args.out:
         with open(args.out, "w", encoding="utf-8") as f:
             json.dump(dict(model=net.name, threshold=args.threshold, problems=args.limit, tasks=reports), f, indent=1)

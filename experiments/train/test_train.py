@@ -186,6 +186,8 @@ def test_experts_are_counted_in_every_pass_that_commits():
     assert 2 <= counter.mean(("tokens", 8)) <= counter.mean(("tokens", 32)) <= 16
     e = experts.exponent_of(net.shape, 7.0, 32)
     assert abs(experts.chance(net.shape, 32 ** e) - 7.0) < 1e-9
+    spread = experts.spread_of(net.shape, 7.0, 9.0)
+    assert [round(experts.blocks_hit(net.shape, 7.0, spread, n), 9) for n in (1, 2)] == [7, 9]
 
 
 def test_an_exported_model_decodes_alike():

@@ -61,6 +61,7 @@ const struct param model_params[] = {
     FLAG(norm_topk, "the weights of a token's experts are divided by their sum"),
     NUMBER(routed_scale, "1", 1e6, "and then multiplied by this"),
     NUMBER(block_experts_hit, "0", 4096, "experts of a layer that a block hits; 0: not known"),
+    NUMBER(two_blocks_experts_hit, "0", 4096, "and that two of different requests hit"),
 };
 const size_t model_n_params = sizeof model_params / sizeof model_params[0];
 

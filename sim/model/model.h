@@ -54,7 +54,7 @@ struct model {
     enum router_kind router;
     uint32_t experts, experts_active, expert_ffn, shared_experts, shared_ffn;
     /* Experts of a layer that the tokens of one block hit, as printed; 0: not known. */
-    double block_experts_hit;
+    double block_experts_hit, two_blocks_experts_hit;
     const char *block_experts_hit_source;
     uint32_t dense_layers;                        /* the first so many are no mixtures */
     uint32_t expert_groups, expert_groups_active; /* 1 and 1 where experts are not grouped */

@@ -13,8 +13,24 @@ static double routing_draws(const struct expert_routing *routing, double n_token
                             : n_tokens / block * pow(block, routing->exponent);
 }
 
+static double log_gamma(double x) {
+    int sign; /* of positive numbers: 1 */
+    return lgamma_r(x, &sign);
+}
+
+/* The share of experts that none of n blocks hits, where one block misses `missed`. */
+static double share_missed(double spread, double missed, double n) {
+    double b = missed * spread;
+    return exp(log_gamma(b + n) - log_gamma(b) + log_gamma(spread) - log_gamma(spread + n));
+}
+
 double routing_hits(const struct expert_routing *routing, uint32_t experts, uint32_t experts_active,
                     double n_tokens) {
+    double blocks = n_tokens / routing->block_tokens;
+    if (routing->spread > 0 && blocks > 1) {
+        double one = routing_hits(routing, experts, experts_active, routing->block_tokens);
+        return experts * (1 - share_missed(routing->spread, 1 - one / experts, blocks));
+    }
     return model_experts_hit(experts, experts_active, routing_draws(routing, n_tokens));
 }
 
@@ -24,6 +40,13 @@ static struct provenance provenance_of_hits(const char *source) {
     bool is_ours = source != NULL && strncmp(source, counted, sizeof counted - 1) == 0;
     return is_ours ? provenance_of(PROVENANCE_MEASURED, source + sizeof counted - 1)
                    : provenance_of(PROVENANCE_IMPORTED, source);
+}
+
+/* By the second moment of what a block misses: 0 where two blocks hit no fewer than by chance. */
+static double spread_of(double experts, double one, double two) {
+    double missed = 1 - one / experts, both = 1 - two / experts;
+    double variance = both - missed * missed;
+    return two > one && variance > 0 ? missed * (1 - missed) / variance - 1 : 0;
 }
 
 int routing_make(const struct model *whole, double asked, struct expert_routing *out,
@@ -43,6 +66,7 @@ int routing_make(const struct model *whole, double asked, struct expert_routing 
         hits < model_experts_hit(whole->experts, whole->experts_active, block)) {
         double draws = log(1 - hits / experts) / log(1 - active / experts);
         out->exponent = log(draws) / log(block);
+        out->spread = asked > 0 ? 0 : spread_of(experts, hits, whole->two_blocks_experts_hit);
     }
     return 0;
 }

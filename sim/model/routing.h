@@ -4,7 +4,16 @@
  * of one block choose alike under a trained router: they count as n^exponent such draws, by which
  * the one printed number, 69.5 of 256 at blocks of 32 (LLaDA2.0-mini, arXiv 2605.30876v2, Table 2),
  * gives those printed for blocks of 8, 16 and 24 (Table 4: 31.8, 48.8, 60.6) 4.5, 4.8 and 2.7 %
- * too low. Blocks are taken to choose independently of one another: assumed. */
+ * too low.
+ *
+ * Blocks of different requests like some experts better than others, all of them the same ones. A
+ * block hits an expert with a chance of its own, which is of the beta distribution over the
+ * experts: its mean is what one block hits, its `spread` s what two blocks hit together, a measured
+ * number, and n blocks hit
+ *
+ *     E (1 - B(m s, (1 - m) s + n) / B(m s, (1 - m) s))        m: the share that one block hits
+ *
+ * Where nobody counted two blocks they choose independently of each other: assumed. */
 #ifndef UNMASK_SIM_MODEL_ROUTING_H
 #define UNMASK_SIM_MODEL_ROUTING_H
 
@@ -14,6 +23,7 @@
 struct expert_routing {
     double exponent;     /* 1: chance */
     double block_tokens; /* tokens that choose alike */
+    double spread;       /* 0: blocks choose independently */
     bool is_given;       /* asked for, and not the model's own */
     struct provenance provenance;
 };

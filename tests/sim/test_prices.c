@@ -324,7 +324,7 @@ TEST(a_trained_router_hits_the_experts_that_were_counted) {
         ck_assert_double_eq_tol(routing_hits(&routing, 128, 4, counted[i].tokens), hits / 2, 1e-9);
     }
     ck_assert_double_eq_tol(routing_hits(&routing, 256, 8, 1), 8, 1e-9);
-    /* Two blocks choose apart from each other. */
+    /* Nobody counted two blocks: they choose apart from each other. */
     ck_assert_double_eq_tol(routing_hits(&routing, 256, 8, 64), 256 - 186.5 * 186.5 / 256, 1e-6);
     ck_assert_int_eq(routing_make(mini, 256, &chance, &err), 0);
     ck_assert_double_eq(routing_hits(&chance, 256, 8, 32), model_experts_hit(256, 8, 32));
@@ -334,7 +334,19 @@ TEST(a_trained_router_hits_the_experts_that_were_counted) {
     const struct model *trained = model_find("experiments/train/models/llada2-30m.ini", &err);
     ck_assert_int_eq(routing_make(trained, 0, &routing, &err), 0);
     ck_assert_int_eq(routing.provenance.kind, PROVENANCE_MEASURED);
-    ck_assert_str_eq(routing.provenance.source, "experiments/train/experts.py");
+    ck_assert_str_eq(routing.provenance.source,
+                     "experiments/train/experts.py, by one block and by two");
+    /* Fitted to one block and to two; counted of 4 to 32 blocks of mixed tasks. */
+    static const struct {
+        double blocks, measured, tolerance;
+    } batches[] = {{1, 31.5, 1e-9},  {2, 45.2, 1e-9},    {4, 55.33, 0.015},
+                   {8, 60.65, 0.02}, {16, 62.29, 0.025}, {32, 62.89, 0.025}};
+    for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++) {
+        double hits = routing_hits(&routing, 64, 4, 32 * batches[i].blocks);
+        ck_assert_double_eq_tol(hits / batches[i].measured, 1, batches[i].tolerance);
+        ck_assert_double_eq_tol(routing_hits(&routing, 32, 2, 32 * batches[i].blocks), hits / 2,
+                                1e-9);
+    }
     const struct model *dense = model_find("llada-8b", &err);
     ck_assert_int_eq(routing_make(mini, 5, &chance, &err), ERR_USAGE);
     ck_assert_int_eq(routing_make(dense, 5, &chance, &err), ERR_USAGE);
