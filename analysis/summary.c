@@ -1,7 +1,5 @@
 #include "analysis/summary.h"
 
-#include <gsl/gsl_sort.h>
-#include <gsl/gsl_statistics_double.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -10,15 +8,6 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
-
-void series_push(struct series *series, double value) {
-    if (series->n == series->capacity) {
-        size_t capacity = series->capacity == 0 ? 256 : 2 * series->capacity;
-        series->values = mem_resized(series->values, capacity, sizeof *series->values);
-        series->capacity = capacity;
-    }
-    series->values[series->n++] = value;
-}
 
 void summary_init(struct summary *summary, const struct slo *slo) {
     *summary =
@@ -169,25 +158,6 @@ static int on_step(void *state, const struct step_record *record, struct err *er
 
 struct sink summary_sink(struct summary *summary) {
     return (struct sink){.state = summary, .request = on_request, .step = on_step};
-}
-
-struct distribution distribution_of(double *values, size_t n) {
-    if (n == 0) {
-        return (struct distribution){0};
-    }
-    gsl_sort(values, 1, n);
-    double mean = gsl_stats_mean(values, 1, n);
-    return (struct distribution){
-        .n = n,
-        .mean = mean,
-        .p50 = gsl_stats_quantile_from_sorted_data(values, 1, n, 0.50),
-        .p90 = gsl_stats_quantile_from_sorted_data(values, 1, n, 0.90),
-        .p95 = gsl_stats_quantile_from_sorted_data(values, 1, n, 0.95),
-        .p99 = gsl_stats_quantile_from_sorted_data(values, 1, n, 0.99),
-        .std = n > 1 ? gsl_stats_sd_m(values, 1, n, mean) : 0,
-        .min = values[0],
-        .max = values[n - 1],
-    };
 }
 
 static double over(double a, double b) {

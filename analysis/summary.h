@@ -9,12 +9,12 @@
  *   of it before, so that this is the time to the first token (ttft) as well: outputs have it under
  *   both names
  * - tpot: (finish - end of the first block) / answer tokens behind the first block; a request
- * without any has none and is left out
+ *   without any has none and is left out
  * - makespan: last finish of a completed request - first arrival
  * - tokens_committed: output positions that completed requests decoded, the canvas's; throughput is
  *   these over the makespan, so that work lost to preemption or interruption never counts
  * - answer_tokens: of these, those up to and including the end of text, which is what users read;
- * all of them where nobody says where texts end. Throughput and tpf have a counterpart of answers
+ *   all of them where no end of text is known. Throughput and tpf have a counterpart of answers
  * - after_end: request steps and query tokens of blocks behind the end of text
  * - redundancy: tokens_processed over all steps / tokens_committed
  * - block_redundancy: where keys and values are exact, positions of blocks that ran behind any
@@ -23,16 +23,13 @@
  * - goodput: completed requests within every bound of the service-level objective / makespan
  * - attainment: the same requests / all that arrived; who was rejected missed the objective
  * - mean_batch: request_steps / steps
- *
- * Quantiles interpolate linearly between order statistics at (n - 1) p, as
- * gsl_stats_quantile_from_sorted_data does; std is the sample one, with n - 1. */
+ */
 #ifndef UNMASK_ANALYSIS_SUMMARY_H
 #define UNMASK_ANALYSIS_SUMMARY_H
 
-#include <jansson.h>
 #include <stdbool.h>
-#include <stdio.h>
 
+#include "analysis/distribution.h"
 #include "analysis/facts.h"
 #include "analysis/offered.h"
 #include "sim/serve/record.h"
@@ -48,17 +45,6 @@ struct request_times {
     double tpot_ns;
 };
 struct request_times request_times_of(const struct request_record *record);
-
-struct distribution {
-    size_t n;
-    double mean, p50, p90, p95, p99, std, min, max; /* 0 when n is 0 */
-};
-
-/* Growing columns of one figure per completed request. */
-struct series {
-    double *values;
-    size_t n, capacity;
-};
 
 enum { SUMMARY_MIXED = PHASE_COUNT, SUMMARY_PHASE_COUNT = PHASE_COUNT + 1 };
 
@@ -115,32 +101,5 @@ struct sink summary_sink(struct summary *summary);
 
 /* Sort the columns and derive the last group of fields. The sink may not be used afterwards. */
 void summary_finish(struct summary *summary);
-
-/* Append one value, doubling the room as needed; the owner frees `values`. */
-void series_push(struct series *series, double value);
-
-/* The distribution of `values`, which are sorted in place. */
-struct distribution distribution_of(double *values, size_t n);
-
-/* The object `unmask run --json` prints, keys in a fixed order; `*out` is the caller's. */
-int summary_json(const struct summary *summary, const struct run_facts *facts, json_t **out,
-                 struct err *err);
-
-/* Its part that is of the requests alone; NULL where a number is not finite. */
-json_t *summary_requests_json(const struct summary *summary);
-
-/* The same bytes for the same object: order kept, reals with nine significant digits, indented by
- * two and ended by a newline when `pretty`. NULL of no object; the caller frees it. */
-char *summary_json_text(const json_t *object, int pretty);
-
-/* A table for people. */
-void summary_print(const struct summary *summary, const struct run_facts *facts, FILE *out);
-
-/* {"by_kind": {"measured": 0.9, ...}, "by_match": {"exact": 0.8, ...}}: shares of the operators'
- * simulated time. The caller releases it. */
-json_t *summary_price_shares(const struct price_shares *shares);
-
-/* The same as a line of those that are not 0; nothing where there is none. */
-void summary_print_price_shares(const struct price_shares *shares, FILE *out);
 
 #endif

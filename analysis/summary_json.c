@@ -6,6 +6,7 @@
 #include "analysis/caution.h"
 #include "analysis/quality.h"
 #include "analysis/summary.h"
+#include "analysis/summary_output.h"
 #include "sim/base/mem.h"
 
 /* NULL-safe: a failed json_* leaves NULL here and json_object_set_new reports it once. */

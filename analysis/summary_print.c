@@ -5,6 +5,7 @@
 #include "analysis/identity.h"
 #include "analysis/quality.h"
 #include "analysis/summary.h"
+#include "analysis/summary_output.h"
 #include "sim/base/num.h"
 
 static void print_distribution(FILE *out, const char *name, const struct distribution *d) {

@@ -6,6 +6,7 @@
 
 #include "analysis/identity.h"
 #include "analysis/plot/course.h"
+#include "analysis/summary_output.h"
 #include "sim/base/output.h"
 #include "sim/input/datadir.h"
 

@@ -1,4 +1,5 @@
 /* The loading half of the store. */
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 

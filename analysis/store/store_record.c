@@ -7,6 +7,7 @@
 #include "analysis/store/position_bytes.h"
 #include "analysis/store/store_impl.h"
 #include "analysis/store/varint.h"
+#include "analysis/summary_output.h"
 #include "sim/base/mem.h"
 
 static const char doing[] = "record this run (rolled back, earlier runs are intact) into";

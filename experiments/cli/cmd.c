@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "analysis/summary.h"
+#include "analysis/summary_output.h"
 
 const struct option json_options[] = {
     {"json", NULL, "print JSON", false},

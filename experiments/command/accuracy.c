@@ -5,6 +5,7 @@
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/run/accuracy.h"
+#include "sim/system/system_facts.h"
 
 static const struct option own_options[] = {
     {"steps", "FILE", "the steps, as replay --steps wrote them on the GPU that --gpu names", false},

@@ -14,6 +14,7 @@
 #include "sim/base/names.h"
 #include "sim/input/datadir.h"
 #include "sim/system/system.h"
+#include "sim/system/system_facts.h"
 
 static const struct option own_options[] = {
     {"slo", "TERMS", "objectives, such as 'p99 latency<30s, p95 ttft<2s, goodput>99%' (below)",

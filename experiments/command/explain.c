@@ -4,11 +4,13 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "analysis/summary_output.h"
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
 #include "experiments/run/measured_step.h"
 #include "sim/base/num.h"
+#include "sim/system/system_facts.h"
 #include "sim/system/system_step.h"
 
 static const struct option own_options[] = {

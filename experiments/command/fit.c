@@ -7,6 +7,7 @@
 #include "experiments/study/dinfer_fit.h"
 #include "experiments/study/fit.h"
 #include "sim/base/output.h"
+#include "sim/decode/process_file.h"
 #include "sim/input/datadir.h"
 
 enum { MOST_FITS = 32, PATH_CHARS = 1024 };

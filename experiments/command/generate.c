@@ -15,6 +15,7 @@
 #include "sim/input/text.h"
 
 enum { MOST_IDS_BYTES = 1 << 26 };
+#include "sim/system/system_facts.h"
 #include "traces/reader.h"
 
 /* No options of pricing: what is generated is executed. */

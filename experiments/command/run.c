@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "analysis/plot/timeline.h"
+#include "analysis/summary_output.h"
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/summary_output.h"
 #include "experiments/run/compose_impl.h"
 #include "experiments/run/meter.h"
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "experiments/run/compose_impl.h"
+#include "sim/system/system_facts.h"
 
 /* A policy of a shared object is named by its file, so that the text finds it again. */
 static const char *plugin_path(const struct system *system, const char *key, size_t length) {

@@ -10,6 +10,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/cost/transfer.h"
+#include "sim/system/system_facts.h"
 #include "traces/reader.h"
 
 /* KEY of workload.KEY; NULL for a key of the system. */

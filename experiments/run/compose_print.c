@@ -3,6 +3,7 @@
 
 #include "analysis/caution.h"
 #include "experiments/run/compose.h"
+#include "sim/system/system_facts.h"
 
 static void print_rejected(const struct composition *c, FILE *out) {
     for (int reason = REJECT_NONE + 1; reason < REJECT_REASON_COUNT; reason++) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "analysis/summary.h"
+#include "analysis/summary_output.h"
 #include "engine/text/answer.h"
 #include "engine/weights/weights.h"
 #include "sim/base/mem.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "analysis/spread.h"
+#include "analysis/summary_output.h"
 #include "experiments/cli/progress.h"
 #include "experiments/sweep/thread_pool.h"
 #include "sim/base/mem.h"

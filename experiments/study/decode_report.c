@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "experiments/study/decode_fit.h"
+#include "sim/decode/process_file.h"
 
 int decode_fit_print(const struct decode_fits *fits, FILE *out, struct err *err) {
     for (int s = 0; s < N_DECODE_SHAPES; s++) {

@@ -1,4 +1,5 @@
 #include "experiments/study/dinfer_fit.h"
+#include "sim/decode/process_file.h"
 
 #include <gsl/gsl_errno.h>
 #include <math.h>

@@ -10,6 +10,7 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
+#include "sim/decode/process_file.h"
 #include "sim/input/config.h"
 #include "sim/input/datadir.h"
 

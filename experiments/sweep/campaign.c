@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "analysis/identity.h"
+#include "analysis/summary_output.h"
 #include "experiments/cli/progress.h"
 #include "experiments/run/recorder.h"
 #include "experiments/sweep/claims.h"

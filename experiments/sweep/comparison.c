@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "analysis/summary_output.h"
 #include "experiments/cli/cmd.h"
 #include "sim/base/mem.h"
 

@@ -138,25 +138,4 @@ void process_credit(const struct decode_credit *credit, uint64_t seed,
 void process_delta(const struct decode_process *process, uint64_t seed,
                    const struct decode_view *view, float *delta);
 
-/* The process of that name in experiments/decode.ini; "FILE.ini:NAME" of another file; or
- * "kumaraswamy" with shapes 2 and 1. An unknown name or a bad file is a sentence. */
-int decode_process_find(const char *name, struct decode_process *out, struct err *err);
-
-/* The name of the process that decode.ini has for a model on a workload: the MODEL/DATA that has
- * the workload in its key `workloads`, else MODEL/WORKLOAD. "" where it has neither. */
-int decode_process_of(const char *model, const char *workload, char *name, size_t size,
-                      struct err *err);
-
-struct config;
-struct config_entry;
-
-/* The entry that makes its section a process, its location, behind `last` (NULL: the first); NULL
- * after the last. Sections without one are shapes. */
-const struct config_entry *decode_process_next(const struct config *config,
-                                               const struct config_entry *last);
-
-/* The same as decode_process_find from another file. */
-int decode_process_read(const char *path, const char *name, struct decode_process *out,
-                        struct err *err);
-
 #endif

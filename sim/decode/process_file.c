@@ -6,6 +6,7 @@
 #include "sim/base/names.h"
 #include "sim/base/param.h"
 #include "sim/decode/process.h"
+#include "sim/decode/process_file.h"
 #include "sim/input/config.h"
 #include "sim/input/datadir.h"
 

@@ -8,6 +8,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/cost/transfer.h"
+#include "sim/decode/process_file.h"
 #include "sim/model/ranks.h"
 #include "sim/system/lmax.h"
 #include "sim/system/system_parts.h"

@@ -8,7 +8,6 @@
 #define UNMASK_SIM_SYSTEM_SYSTEM_H
 
 #include <stdbool.h>
-#include <stdio.h>
 
 #include "sim/base/provenance.h"
 #include "sim/base/warning.h"
@@ -21,27 +20,8 @@
 #include "sim/router/router.h"
 #include "sim/scheduler/scheduler.h"
 #include "sim/system/host.h"
+#include "sim/system/setting.h"
 #include "sim/system/settings.h"
-
-enum { MAX_CALIBRATED = 16, MAX_SETTINGS = 160, MAX_ASSUMED = 8 };
-
-/* A calibrated constant in force, for outputs. */
-struct calibrated {
-    char name[48], fitted_to[160];
-    double value;
-};
-
-/* A setting that the file says was inferred, not printed (`assumed.KEY = why` beside KEY). */
-struct assumption {
-    char key[64], value[192], why[256];
-};
-
-/* One KEY = VALUE with the place it came from. */
-struct setting {
-    char key[64], value[192], place[128];
-    char constant[48]; /* the calibrated constant that `value` was; "": none */
-    uint32_t layer;    /* written by the system: later layers override earlier ones */
-};
 
 struct system {
     char name[64];
@@ -125,10 +105,6 @@ int64_t system_reserve_bytes(const struct system *system);
 /* GPUs of all replicas. */
 uint32_t system_gpus(const struct system *system);
 
-/* Where the prices of what ranks exchange come from: a profile's kind and source, or what is
- * assumed. NULL where a replica is one GPU. */
-const char *system_collectives(const struct system *system, char *text, size_t size);
-
 /* ERR_USAGE for a system that only `unmask plan lmax` knows: its steps are not planned. */
 int system_serves(const struct system *system, struct err *err);
 
@@ -140,39 +116,5 @@ bool system_reads_logits(const struct system *system);
 /* Whether a simulated run depends on what is drawn from the decode process: not where a decoder is
  * blind to the model, nor where it commits by number and no cache asks which positions. */
 bool system_draws(const struct system *system);
-
-/* Where the process comes from that a simulated run draws from: calibrated, transferred or assumed.
- */
-struct provenance system_decisions(const struct system *system);
-
-/* The resolved configuration as INI text, malloc'd: the same text makes the same system. */
-char *system_text(const struct system *system);
-
-/* Names of the shipped systems, in file order, with their `doc`. */
-int system_list(int (*each)(void *state, const char *name, const char *doc), void *state,
-                struct err *err);
-
-/* "measured", "imported", "transferred" or "roofline". */
-const char *system_profile_kind(const struct system *system);
-const char *system_profile_source(const struct system *system);
-
-/* The same as a value: of the profile, whatever stands behind it, or of the data sheet. */
-struct provenance system_prices(const struct system *system);
-
-/* Whose machine the host times are of: name and factor, and as its provenance what stands behind
- * host terms and factor together, the weaker of the two. "profile": the machine that the profile of
- * our own runtime was measured on. */
-struct host system_host(const struct system *system);
-
-/* What is easy to misread about it: assumed, or of a machine with another GPU. */
-void system_warn_of_host(const struct system *system, struct warnings *warnings);
-
-/* One warning for each assumed setting whose value is still the file's. */
-void system_warn_of_settings(const struct system *system, struct warnings *warnings);
-
-/* Where the prices come from, beyond kind and source, for people: the provenance lines of a user's
- * own profile, and for a transferred profile how far off the like of it was
- * where that can be checked (which reads two more profiles). */
-void system_print_provenance(const struct system *system, FILE *out);
 
 #endif

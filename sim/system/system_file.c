@@ -7,6 +7,7 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"
+#include "sim/system/system_facts.h"
 
 static const char *const file_words[] = {"base", "doc", "model", "source", NULL};
 

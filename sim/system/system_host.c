@@ -1,4 +1,5 @@
 #include "sim/base/names.h"
+#include "sim/system/system_facts.h"
 #include "sim/system/system_parts.h"
 
 #include <stdio.h>

@@ -6,6 +6,7 @@
 
 #include "sim/base/names.h"
 #include "sim/check/check_plugin.h"
+#include "sim/decode/process_file.h"
 #include "sim/system/system_parts.h"
 
 const char *const system_part_names[SYSTEM_PARTS] = {

@@ -8,6 +8,7 @@
 #include "sim/cost/roofline.h"
 #include "sim/cost/transfer.h"
 #include "sim/decode/block.h"
+#include "sim/system/system_facts.h"
 #include "sim/system/system_parts.h"
 
 static void add_params(FILE *text, const char *prefix, const struct param *params, size_t n,

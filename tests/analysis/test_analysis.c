@@ -11,6 +11,7 @@
 #include "analysis/paper/paper_score.h"
 #include "analysis/plot/timeline.h"
 #include "analysis/summary.h"
+#include "analysis/summary_output.h"
 #include "sim/base/output.h"
 #include "tests/support/suite.h"
 

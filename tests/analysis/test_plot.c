@@ -1,4 +1,5 @@
 /* Figures, which gnuplot draws, and its absence is a sentence; and the HTML report. */
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

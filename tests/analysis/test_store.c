@@ -1,4 +1,5 @@
 /* The results database: what is recorded comes back, and trouble leaves whole runs or none. */
+#include <jansson.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "sim/base/rng.h"
+#include "sim/decode/process_file.h"
 #include "sim/decode/rollout.h"
 #include "sim/decoder/decoder.h"
 #include "sim/policy/registry.h"

@@ -1,6 +1,7 @@
 /* Ranks: what several GPUs hold together is the model, what they exchange is counted and priced. */
 #include "sim/graph/builder.h"
 #include "sim/model/ranks.h"
+#include "sim/system/system_facts.h"
 #include "sim/system/system_step.h"
 #include "tests/support/rig.h"
 #include "tests/support/says.h"

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "experiments/study/dinfer_fit.h"
+#include "sim/decode/process_file.h"
 #include "tests/support/study.h"
 #include "tests/support/suite.h"
 

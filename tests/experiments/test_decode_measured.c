@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "experiments/study/decode_measured.h"
+#include "sim/decode/process_file.h"
 #include "tests/support/decode_text.h"
 #include "tests/support/suite.h"
 #include "traces/decode_log.h"

@@ -7,12 +7,14 @@
 #include "sim/cost/profile_check.h"
 #include "sim/cost/runtime.h"
 #include "sim/decode/process.h"
+#include "sim/decode/process_file.h"
 #include "sim/input/config.h"
 #include "sim/input/datadir.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/instance.h"
 #include "sim/model/model_config.h"
 #include "sim/system/system.h"
+#include "sim/system/system_facts.h"
 #include "tests/fuzz/reader.h"
 
 static void read_model(const char *path, const uint8_t *data, size_t size) {

@@ -14,6 +14,7 @@
 #include "sim/base/monotonic.h"
 #include "sim/decode/focus.h"
 #include "sim/decode/process.h"
+#include "sim/decode/process_file.h"
 #include "sim/serve/executor_sim.h"
 #include "sim/serve/loop.h"
 #include "traces/workload.h"

@@ -1,6 +1,7 @@
 /* The cost model: against measurements it was not fitted to, and its own laws. */
 #include <unistd.h>
 
+#include "sim/system/system_facts.h"
 #include "tests/support/rig.h"
 
 static struct span refresh_span(uint32_t canvas, uint32_t logit_rows) {

@@ -1,10 +1,12 @@
 /* Hosts: whose machine a system's host times are of, and what is said of it. */
+#include "sim/decode/process_file.h"
 #include "sim/system/host.h"
 
 #include <string.h>
 
 #include "sim/model/ranks.h"
 #include "sim/system/system.h"
+#include "sim/system/system_facts.h"
 #include "tests/support/rig.h"
 #include "tests/support/suite.h"
 

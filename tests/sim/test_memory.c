@@ -1,5 +1,6 @@
 /* Placement and budget: no overlap, lower bounds, what a device is divided into. */
 #include "sim/graph/builder.h"
+#include "sim/system/system_facts.h"
 #include "tests/support/random_step.h"
 
 TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {

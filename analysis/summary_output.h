@@ -1,0 +1,31 @@
+/* A summary as JSON, and as text for people. */
+#ifndef UNMASK_ANALYSIS_SUMMARY_OUTPUT_H
+#define UNMASK_ANALYSIS_SUMMARY_OUTPUT_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "analysis/summary.h"
+
+/* The object `unmask run --json` prints, keys in a fixed order; `*out` is the caller's. */
+int summary_json(const struct summary *summary, const struct run_facts *facts, json_t **out,
+                 struct err *err);
+
+/* Its part that is of the requests alone; NULL where a number is not finite. */
+json_t *summary_requests_json(const struct summary *summary);
+
+/* The same bytes for the same object: order kept, reals with nine significant digits, indented by
+ * two and ended by a newline when `pretty`. NULL of no object; the caller frees it. */
+char *summary_json_text(const json_t *object, int pretty);
+
+/* A table for people. */
+void summary_print(const struct summary *summary, const struct run_facts *facts, FILE *out);
+
+/* {"by_kind": {"measured": 0.9, ...}, "by_match": {"exact": 0.8, ...}}: shares of the operators'
+ * simulated time. The caller releases it. */
+json_t *summary_price_shares(const struct price_shares *shares);
+
+/* The same as a line of those that are not 0; nothing where there is none. */
+void summary_print_price_shares(const struct price_shares *shares, FILE *out);
+
+#endif

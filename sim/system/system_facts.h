@@ -1,0 +1,48 @@
+/* What a resolved system says of itself: its configuration as a text, where its prices, decisions
+ * and host times come from, and what of that is easy to misread. */
+#ifndef UNMASK_SIM_SYSTEM_SYSTEM_FACTS_H
+#define UNMASK_SIM_SYSTEM_SYSTEM_FACTS_H
+
+#include <stdio.h>
+
+#include "sim/system/system.h"
+
+/* The resolved configuration as INI text, malloc'd: the same text makes the same system. */
+char *system_text(const struct system *system);
+
+/* Names of the shipped systems, in file order, with their `doc`. */
+int system_list(int (*each)(void *state, const char *name, const char *doc), void *state,
+                struct err *err);
+
+/* Where the prices of what ranks exchange come from: a profile's kind and source, or what is
+ * assumed. NULL where a replica is one GPU. */
+const char *system_collectives(const struct system *system, char *text, size_t size);
+
+/* Where the process comes from that a simulated run draws from: calibrated, transferred or assumed.
+ */
+struct provenance system_decisions(const struct system *system);
+
+/* "measured", "imported", "transferred" or "roofline". */
+const char *system_profile_kind(const struct system *system);
+const char *system_profile_source(const struct system *system);
+
+/* The same as a value: of the profile, whatever stands behind it, or of the data sheet. */
+struct provenance system_prices(const struct system *system);
+
+/* Whose machine the host times are of: name and factor, and as its provenance what stands behind
+ * host terms and factor together, the weaker of the two. "profile": the machine that the profile of
+ * our own runtime was measured on. */
+struct host system_host(const struct system *system);
+
+/* What is easy to misread about it: assumed, or of a machine with another GPU. */
+void system_warn_of_host(const struct system *system, struct warnings *warnings);
+
+/* One warning for each assumed setting whose value is still the file's. */
+void system_warn_of_settings(const struct system *system, struct warnings *warnings);
+
+/* Where the prices come from, beyond kind and source, for people: the provenance lines of a user's
+ * own profile, and for a transferred profile how far off the like of it was
+ * where that can be checked (which reads two more profiles). */
+void system_print_provenance(const struct system *system, FILE *out);
+
+#endif
