@@ -13,14 +13,15 @@ FPFLAGS := -ffp-contract=off -fno-fast-math
 CPPFLAGS += -I. -D_GNU_SOURCE -DUNMASK_DATA_DIR='"$(CURDIR)"'
 CFLAGS  += $(CSTD) $(OPT) -g $(FPFLAGS) $(WARN) $(WERROR) $(SAN)
 LDFLAGS += $(SAN)
-LIBS    := -lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lopenblas -ldl -lpthread -lm
+LIBS    := -lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lglpk -lopenblas -ldl -lpthread -lm
 
 # For machines that have a GPU but none of the packages.
 PORTABLE_LIBS := -Wl,-Bstatic -lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas \
-                 -lopenblas -Wl,-Bdynamic -ldl -lpthread -lm
+                 -lglpk -lcolamd -lamd -lsuitesparseconfig -lltdl -lgmp -lz -lopenblas -Wl,-Bdynamic -ldl -lpthread -lm
 
 PACKAGES := gcc make pkg-config libgsl-dev libopenblas-dev libsqlite3-dev libjansson-dev \
-            libinih-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev check gnuplot-nox
+            libinih-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libglpk-dev \
+            libltdl-dev check gnuplot-nox
 LINT_PACKAGES := clang-format clang-tidy cppcheck clang libclang-rt-14-dev
 
 ifeq ($(V),1)

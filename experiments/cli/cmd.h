@@ -22,7 +22,7 @@ extern const struct command command_list, command_run, command_compare, command_
     command_plan, command_profile, command_replay, command_report, command_sweep,
     command_check_plugin, command_figure, command_fit, command_generate, command_transfer,
     command_allocator, command_calibrate, command_accuracy, command_lmax, command_server,
-    command_latency, command_sensitivity, command_capacity, command_trace_info,
+    command_latency, command_sensitivity, command_capacity, command_bound, command_trace_info,
     command_trace_convert;
 
 /* --json, shared by all commands that report. */

@@ -13,12 +13,13 @@
 /* In the order of the help: questions, looking inside, real devices and servers, policies and fits.
  */
 static const struct command *const commands[] = {
-    &command_run,      &command_compare,      &command_sweep,      &command_capacity,
-    &command_figure,   &command_report,       &command_explain,    &command_plan,
-    &command_lmax,     &command_latency,      &command_allocator,  &command_profile,
-    &command_transfer, &command_accuracy,     &command_trace_info, &command_trace_convert,
-    &command_list,     &command_calibrate,    &command_generate,   &command_replay,
-    &command_server,   &command_check_plugin, &command_fit,        &command_sensitivity,
+    &command_run,           &command_compare,  &command_sweep,        &command_capacity,
+    &command_bound,         &command_figure,   &command_report,       &command_explain,
+    &command_plan,          &command_lmax,     &command_latency,      &command_allocator,
+    &command_profile,       &command_transfer, &command_accuracy,     &command_trace_info,
+    &command_trace_convert, &command_list,     &command_calibrate,    &command_generate,
+    &command_replay,        &command_server,   &command_check_plugin, &command_fit,
+    &command_sensitivity,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -10,6 +10,7 @@
 #include "experiments/cli/progress.h"
 #include "experiments/run/decode_out.h"
 #include "experiments/run/recorder.h"
+#include "experiments/sweep/limit.h"
 
 static const struct option own_options[] = {
     {"decode", "FILE", "take what each pass commits from this decode trace; sim only", false},
@@ -19,6 +20,7 @@ static const struct option own_options[] = {
      false},
     {"outputs", "FILE", "on cpu and cuda: write the answers to prompts, as JSON lines", false},
     {"timeline", "FILE", "write a timeline for ui.perfetto.dev", false},
+    {"bound", NULL, "print what no scheduler could beat, too (`unmask bound`); sim only", false},
     {NULL, NULL, NULL, false},
 };
 
@@ -189,16 +191,26 @@ static int run_kept(const struct options *options, struct composition *compositi
     return close_keeping(&keeping, composition, status, err);
 }
 
-static int print(const struct options *options, const struct composition *composition,
-                 struct err *err) {
+static int print(const struct options *options, const struct run_request *request,
+                 const struct composition *composition, struct err *err) {
+    struct bound bound;
+    bool has_bound = options_has(options, "bound");
+    int status = has_bound ? limit_find(request, interrupt_catch(), &bound, err) : 0;
     if (!options_has(options, "json")) {
         summary_print(&composition->summary, &composition->facts, stdout);
+        if (has_bound && status == 0) {
+            limit_print(&bound, stdout);
+        }
         compose_print(composition, stdout);
         compose_print_warnings(composition, NULL, stdout);
-        return 0;
+        return status;
     }
     json_t *object = NULL;
-    int status = summary_json(&composition->summary, &composition->facts, &object, err);
+    status = status != 0 ? status
+                         : summary_json(&composition->summary, &composition->facts, &object, err);
+    if (status == 0 && has_bound) {
+        json_object_set_new(object, "bound", limit_json(&bound));
+    }
     return status != 0 ? status : cmd_print_json(object, err);
 }
 
@@ -245,7 +257,7 @@ static int run(const struct options *options, struct err *err) {
     if (status == 0) {
         status = run_kept(options, composition, &has_summary, err);
     }
-    if (has_summary && print(options, composition, err) != 0) {
+    if (has_summary && print(options, &asked.request, composition, err) != 0) {
         status = err_status(err);
     }
     if (has_summary && outputs != NULL && questions_write(composition->questions, outputs, err)) {

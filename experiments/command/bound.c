@@ -1,0 +1,160 @@
+/* unmask bound: what no schedule of a workload can beat on a system, and how near its own comes. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "experiments/cli/asked.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/interrupt.h"
+#include "experiments/sweep/campaign.h"
+#include "experiments/sweep/limit.h"
+#include "sim/base/mem.h"
+
+static const struct option own_options[] = {
+    {"systems", "A,B,...", "the systems (default: the one of --system, or dllm-serve)", false},
+    {"system", "NAME", "short for --systems NAME", false},
+    {"no-run", NULL, "leave out the runs of the systems themselves", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_bound[] = {
+    own_options,       device_options, policy_options, workload_options,
+    objective_options, job_options,    json_options,   NULL,
+};
+
+struct limits {
+    char names[ASKED_MOST_SYSTEMS][ASKED_NAME_CHARS];
+    size_t n;
+    struct asked asked;
+    struct bound *bounds;
+    struct campaign_point *points; /* the systems' own runs */
+    bool runs;
+};
+
+static int read_options(const struct options *options, struct limits *l, struct err *err) {
+    const char *text = options_text(options, "systems"), *one = options_text(options, "system");
+    if (text != NULL && one != NULL) {
+        return err_usage(err, "--system and --systems exclude each other");
+    }
+    int status = asked_read(options, &l->asked, err);
+    status = status != 0 ? status : asked_systems_file(options, &l->asked, err);
+    text = text != NULL ? text : one != NULL ? one : "dllm-serve";
+    l->runs = !options_has(options, "no-run");
+    return status != 0 ? status : asked_system_names(text, l->names, &l->n, err);
+}
+
+/* Of the system's own run: the value, and how far from the limit it is. */
+static double own(const struct limits *l, size_t i, const char *key, const char *inner) {
+    return l->runs ? cmd_number(l->points[i].summary, key, inner) : (double)NAN;
+}
+
+static json_t *to_json(const struct limits *l) {
+    json_t *object = json_object(), *systems = json_array();
+    for (size_t i = 0; i < l->n; i++) {
+        json_t *system = json_object();
+        json_object_set_new(system, "system", json_string(l->names[i]));
+        json_object_set_new(system, "bound", limit_json(&l->bounds[i]));
+        if (l->runs) {
+            json_object_set(system, "run", l->points[i].summary);
+        }
+        json_array_append_new(systems, system);
+    }
+    json_object_set_new(object, "systems", systems);
+    return mem_given(object);
+}
+
+static void print(const struct limits *l) {
+    bool asks_time = isfinite(l->bounds[0].on_time);
+    struct table *table =
+        table_open("system|tok/s at most|runs at|of it|mean latency at least s|runs at s|times it");
+    if (asks_time) {
+        table_columns(table, "on time at most|runs at %");
+    }
+    table_columns(table, "saturated at req/s");
+    for (size_t i = 0; i < l->n; i++) {
+        const struct bound *b = &l->bounds[i];
+        double throughput = own(l, i, "throughput_tok_s", NULL);
+        double latency = own(l, i, "latency_s", "mean");
+        table_add(table, "s %.1f %.1f %.1f%% %.3f %.3f %.2f", l->names[i], b->throughput_tok_s,
+                  throughput, 100 * throughput / b->throughput_tok_s, b->mean_latency_s, latency,
+                  latency / b->mean_latency_s);
+        if (asks_time) {
+            table_add(table, "%.1f %.1f", 100 * b->on_time, 100 * own(l, i, "attainment", NULL));
+        }
+        table_add(table, "%.4g", b->saturated_req_s);
+    }
+    table_print(table, stdout);
+    table_close(table);
+    printf("\nmean price of a pass:\n");
+    for (size_t i = 0; i < l->n; i++) {
+        const struct bound *b = &l->bounds[i];
+        for (uint32_t t = 0; t < PASS_TYPES; t++) {
+            char name[48];
+            if (b->types[t].n > 0) {
+                printf("  %s: %.0f of %s at %.4g ms\n", l->names[i], b->types[t].n,
+                       limit_type_name(b, t, name, sizeof name), limit_price_ms(b, t));
+            }
+        }
+    }
+    printf("\nno scheduler does better on these prices with the system's cache policy, decoder,\n"
+           "runtime, memory and limits, as far as decisions are those of seed %" PRIu64 "\n",
+           l->asked.request.options.seed);
+}
+
+static int find(const struct options *options, struct limits *l, struct err *err) {
+    unsigned n_threads = 1;
+    struct campaign campaign = {.stop = interrupt_catch()};
+    int status = asked_threads(options, &n_threads, err);
+    l->bounds = mem_zeroed(l->n, sizeof *l->bounds);
+    l->points = mem_zeroed(l->n, sizeof *l->points);
+    for (size_t i = 0; i < l->n; i++) {
+        l->points[i].request = l->asked.request;
+        l->points[i].request.system = l->names[i];
+    }
+    for (size_t i = 0; status == 0 && i < l->n; i++) {
+        status = limit_find(&l->points[i].request, campaign.stop, &l->bounds[i], err);
+    }
+    campaign.points = l->points;
+    campaign.n = l->runs ? l->n : 0;
+    status = status == 0 && l->runs ? campaign_run(&campaign, n_threads, err) : status;
+    for (size_t i = 0; status == 0 && l->runs && i < l->n; i++) {
+        if (l->points[i].summary == NULL) {
+            *err = l->points[i].err;
+            status = err_status(err);
+        }
+    }
+    if (status == 0 && options_has(options, "json")) {
+        status = cmd_print_json(to_json(l), err);
+    } else if (status == 0) {
+        print(l);
+    }
+    campaign_fini(&campaign);
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    struct limits *limits = mem_zeroed(1, sizeof *limits);
+    int status = read_options(options, limits, err);
+    status = status != 0 ? status : find(options, limits, err);
+    free(limits->bounds);
+    free(limits->points);
+    free(limits);
+    return status;
+}
+
+const struct command command_bound = {
+    .name = "bound",
+    .words = "",
+    .doc = "what no scheduler can beat: limits of throughput, latency and attainment",
+    .more =
+        "A limit holds for every scheduler, admission and order of the workload's requests, with\n"
+        "the system's cache policy, decoder, runtime, memory and limits as they are: the passes\n"
+        "of a request do not depend on who runs beside it. Each pass has a price, so that no\n"
+        "batch takes less time than its passes' prices together. Throughput: no schedule is done\n"
+        "before the prices' sum. Latency: no mean is below that of a machine that works off the\n"
+        "prices, shortest job first, nor below that of requests which run alone; with\n"
+        "--slo-latency: nor are more requests on time. What is drawn is that of --seed: means\n"
+        "over seeds bound expectations. The limits are those of the simulator's prices.",
+    .options = options_of_bound,
+    .run = run,
+};

@@ -1,0 +1,87 @@
+#include "experiments/sweep/limit.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "sim/base/mem.h"
+
+int limit_find(const struct run_request *request, const volatile sig_atomic_t *stop,
+               struct bound *out, struct err *err) {
+    struct composition *c = NULL;
+    if (request->backend.kind != BACKEND_SIM) {
+        return err_usage(err, "bounds are of simulated runs: the back end %s decides itself",
+                         backend_names[request->backend.kind]);
+    }
+    int status = compose_open(request, &c, err);
+    if (status != 0) {
+        return status;
+    }
+    const struct passes_request wanted = {
+        .system = c->system,
+        .source = workload_source(c->workload),
+        .decode = c->decode != NULL ? &c->decode_source : NULL,
+        .seed = c->seed,
+        .stop = stop,
+    };
+    status = bound_find(&wanted, request->slo.latency_ns, out, err);
+    compose_close(c);
+    return status;
+}
+
+const char *limit_type_name(const struct bound *bound, uint32_t type, char *text, size_t n) {
+    bool selects = bound->types[type].kind == HOST_SELECT;
+    snprintf(text, n, "%s%s", phase_names[bound->types[type].phase], selects ? ", selecting" : "");
+    return text;
+}
+
+double limit_price_ms(const struct bound *bound, uint32_t type) {
+    const struct pass_type *of = &bound->types[type];
+    double ns = of->n * bound->prices.pass_ns[type];
+    for (int c = 0; c < PASS_COORDS; c++) {
+        ns += bound->prices.unit_ns[type][c] * of->total[c];
+    }
+    return ns / of->n * 1e-6;
+}
+
+static void put(json_t *object, const char *key, double value) {
+    mem_given(object);
+    json_object_set_new(object, key, isfinite(value) ? json_real(value) : json_null());
+}
+
+json_t *limit_json(const struct bound *b) {
+    json_t *object = json_object(), *passes = json_array();
+    json_object_set_new(object, "requests", json_integer((json_int_t)b->requests));
+    json_object_set_new(object, "rejected", json_integer((json_int_t)b->rejected));
+    put(object, "throughput_tok_s", b->throughput_tok_s);
+    put(object, "makespan_s", b->makespan_s);
+    put(object, "saturated_tok_s", b->saturated_tok_s);
+    put(object, "saturated_req_s", b->saturated_req_s);
+    put(object, "latency_mean_s", b->mean_latency_s);
+    put(object, "latency_mean_by_work_s", b->mean_by_work_s);
+    put(object, "latency_mean_by_passes_s", b->mean_by_passes_s);
+    put(object, "latency_mean_by_both_s", b->mean_by_both_s);
+    put(object, "attainment", b->on_time);
+    put(object, "certificate", b->prices.scale);
+    for (uint32_t t = 0; t < PASS_TYPES; t++) {
+        char name[48];
+        if (b->types[t].n > 0) {
+            json_t *type = json_object();
+            json_object_set_new(type, "phase",
+                                json_string(limit_type_name(b, t, name, sizeof name)));
+            put(type, "passes", b->types[t].n);
+            put(type, "price_ms", limit_price_ms(b, t));
+            json_array_append_new(passes, type);
+        }
+    }
+    json_object_set_new(object, "passes", passes);
+    return object;
+}
+
+void limit_print(const struct bound *b, FILE *out) {
+    fprintf(out, "bound        no scheduler: over %.1f tok/s, under %.3f s mean latency",
+            b->throughput_tok_s, b->mean_latency_s);
+    if (isfinite(b->on_time)) {
+        fprintf(out, ", over %.1f %% on time", 100 * b->on_time);
+    }
+    fprintf(out, "; saturated at %.4g req/s\n", b->saturated_req_s);
+}

@@ -1,0 +1,26 @@
+/* What no schedule can beat (sim/bound/bound.h), of a run as it would be asked for. */
+#ifndef UNMASK_EXPERIMENTS_SWEEP_LIMIT_H
+#define UNMASK_EXPERIMENTS_SWEEP_LIMIT_H
+
+#include <jansson.h>
+
+#include "experiments/run/compose.h"
+#include "sim/bound/bound.h"
+
+/* ERR_USAGE where a device decides: there is no telling what its passes will be. */
+int limit_find(const struct run_request *request, const volatile sig_atomic_t *stop,
+               struct bound *out, struct err *err);
+
+/* The limits, the price of each type of pass, and what they hold of. */
+json_t *limit_json(const struct bound *bound);
+
+/* The same in one line. */
+void limit_print(const struct bound *bound, FILE *out);
+
+/* "refresh, selecting": the type of passes at this place of bound->types; of `n` bytes. */
+const char *limit_type_name(const struct bound *bound, uint32_t type, char *text, size_t n);
+
+/* Mean price of the type's passes, in ms. */
+double limit_price_ms(const struct bound *bound, uint32_t type);
+
+#endif

@@ -1,0 +1,190 @@
+#include "sim/bound/passes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/mem.h"
+#include "sim/serve/loop.h"
+
+/* ---- one request at a time ---- */
+
+static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    bool admits = view->n_running == 0;
+    uint32_t slot = admits ? view->waiting[0] : view->running[0];
+    const struct request *request = &view->requests[slot];
+    batch->selected[batch->n++] = slot;
+    batch->n_admitted = admits;
+    batch->hold = HOLD_CLOSED;
+    if (request->span.phase == PHASE_PREFILL && request->span.queries > view->max_batched_tokens) {
+        uint32_t blocks = view->max_batched_tokens / request->block_tokens;
+        batch->chunk_tokens[0] = blocks * request->block_tokens;
+    }
+}
+
+/* ---- the executor that lists ---- */
+
+struct lister {
+    struct passes *out;
+    int64_t now_ns, start_ns;
+    uint32_t steps; /* in flight; 0: none */
+    bool is_open;   /* the last of the requests listed is not done */
+};
+
+static int submit(void *state, const struct submission *submission, struct err *err) {
+    struct lister *lister = state;
+    struct passes *out = lister->out;
+    const struct planned_step *step = &submission->step;
+    (void)err;
+    ASSERT(step->n_slots == 1 && step->n_idle == 0 && lister->steps == 0);
+    const struct request *request = &step->requests[step->slots[0]];
+    if (!lister->is_open) {
+        out->requests =
+            mem_grown(out->requests, out->n_requests, &out->requests_room, sizeof *out->requests);
+        out->requests[out->n_requests++] = (struct passenger){
+            .id = request->id, .arrival_ns = request->arrival_ns, .first = out->n};
+        lister->is_open = true;
+    }
+    out->items = mem_grown(out->items, out->n, &out->room, sizeof *out->items);
+    out->items[out->n++] = (struct pass){
+        .span = request->span, .times = submission->repeat, .kv_bytes = request->kv_bytes};
+    out->requests[out->n_requests - 1].n++;
+    lister->start_ns = lister->now_ns;
+    lister->steps = submission->repeat;
+    return 0;
+}
+
+/* Every step takes a nanosecond. */
+static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
+    struct lister *lister = state;
+    (void)err;
+    if (lister->steps > 0) {
+        lister->now_ns += lister->steps;
+        *out = (struct completion){.kind = COMPLETION_BATCH,
+                                   .time_ns = lister->now_ns,
+                                   .steps = lister->steps,
+                                   .start_ns = lister->start_ns};
+        lister->steps = 0;
+        return 0;
+    }
+    bool ends = until_ns == INT64_MAX;
+    lister->now_ns = !ends && until_ns > lister->now_ns ? until_ns : lister->now_ns;
+    *out = (struct completion){.kind = ends ? COMPLETION_IDLE : COMPLETION_TIME,
+                               .time_ns = lister->now_ns};
+    return 0;
+}
+
+static int64_t estimate_ns(const void *state, const struct step_shape *shape, int64_t bytes) {
+    (void)state, (void)shape, (void)bytes;
+    return 1;
+}
+
+static int end_request(void *state, const struct request_record *record, struct err *err) {
+    struct lister *lister = state;
+    (void)err;
+    if (record->state == REQUEST_DONE) {
+        lister->out->requests[lister->out->n_requests - 1].tokens = record->committed_tokens;
+        lister->is_open = false;
+    } else {
+        lister->out->rejected++;
+    }
+    return 0;
+}
+
+int passes_list(const struct passes_request *request, struct passes *out, struct err *err) {
+    const struct scheduler alone = {.policy = {.abi = POLICY_ABI,
+                                               .kind = POLICY_SCHEDULER,
+                                               .size = sizeof(struct scheduler),
+                                               .name = "alone"},
+                                    .grows = request->system->scheduler->grows,
+                                    .schedule = schedule};
+    *out = (struct passes){.is_closed = request->source.completed != NULL};
+    struct lister lister = {.out = out};
+    struct system *system = mem_copied(request->system, sizeof *system);
+    system->scheduler = &alone;
+    system->settings.replicas = 1;
+    system->settings.unroll_maximum = 1;
+    system->settings.decides_ahead = false;
+    const struct sink sink = {.state = &lister, .request = end_request};
+    const struct loop_request loop = {.system = system,
+                                      .executor = {.state = &lister,
+                                                   .shares_prefixes = true,
+                                                   .submit = submit,
+                                                   .wait = wait_next,
+                                                   .estimate_ns = estimate_ns},
+                                      .source = request->source,
+                                      .sinks = &sink,
+                                      .n_sinks = 1,
+                                      .seed = request->seed,
+                                      .decode = request->decode,
+                                      .stop = request->stop};
+    struct loop_result result;
+    int status = loop_run(&loop, &result, err);
+    free(system);
+    if (status == 0 && result.interrupted) {
+        status = err_world(err, "interrupted");
+    }
+    if (status != 0) {
+        passes_fini(out);
+    }
+    return status;
+}
+
+void passes_fini(struct passes *passes) {
+    free(passes->items);
+    free(passes->requests);
+    *passes = (struct passes){0};
+}
+
+/* ---- what they add up to ---- */
+
+void pass_coords(const struct pass *pass, int64_t at[PASS_COORDS]) {
+    memset(at, 0, PASS_COORDS * sizeof *at);
+    shape_add(at, &pass->span, 1);
+    at[PASS_KV] = pass->kv_bytes;
+}
+
+uint32_t pass_type_of(const struct pass *pass) {
+    return 2 * pass->span.phase + (pass->span.select_rows > 0);
+}
+
+enum host_kind pass_host_kind(const struct pass *pass) {
+    bool is_whole = pass->span.phase == PHASE_REFRESH || pass->span.phase == PHASE_PREFILL;
+    return pass->span.select_rows > 0 ? HOST_SELECT : is_whole ? HOST_REFRESH : HOST_REUSE;
+}
+
+static bool waits(const struct graph *graph, const int64_t at[PASS_COORDS]) {
+    for (uint32_t i = 0; i < graph->n_ops; i++) {
+        const struct op_type *type = op_types[graph->ops[i].kind];
+        if (type->waits != NULL && type->waits(at)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void passes_sum(const struct passes *passes, const struct system *system,
+                struct pass_type types[PASS_TYPES]) {
+    memset(types, 0, PASS_TYPES * sizeof *types);
+    for (size_t i = 0; i < passes->n; i++) {
+        const struct pass *pass = &passes->items[i];
+        struct pass_type *type = &types[pass_type_of(pass)];
+        int64_t at[PASS_COORDS];
+        pass_coords(pass, at);
+        bool is_first = type->n == 0;
+        type->phase = (enum phase)pass->span.phase;
+        type->kind = pass_host_kind(pass);
+        type->waits = (is_first || type->waits) && waits(&system->graph, at);
+        type->n += pass->times;
+        for (int c = 0; c < PASS_COORDS; c++) {
+            type->total[c] += (double)pass->times * (double)at[c];
+            type->least[c] = is_first || at[c] < type->least[c] ? at[c] : type->least[c];
+            type->most[c] = is_first || at[c] > type->most[c] ? at[c] : type->most[c];
+        }
+        if (type->phase == PHASE_PREFILL && system->scheduler->grows) {
+            memset(type->least, 0, sizeof type->least);
+            type->least[SYM_TOKENS] = 1;
+            type->least[SYM_REQUESTS] = 1;
+        }
+    }
+}

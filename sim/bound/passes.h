@@ -1,0 +1,78 @@
+/* Passes: what a workload asks of a system, whatever the order in which it is served.
+ *
+ * A request's forward passes follow from the request, the cache policy, the decoder and the seed:
+ * what is drawn for it is keyed by its id and its own steps. So they are the same under every
+ * scheduler and beside any other requests; a schedule can add passes (requests preempted or
+ * computed and discarded) and cut a prefill into more chunks, but leave none out. They are listed
+ * by serving the requests one after the other. */
+#ifndef UNMASK_SIM_BOUND_PASSES_H
+#define UNMASK_SIM_BOUND_PASSES_H
+
+#include <signal.h>
+
+#include "sim/base/arrival.h"
+#include "sim/base/decode.h"
+#include "sim/cost/runtime.h"
+#include "sim/system/system.h"
+
+/* The coordinates of a pass: the symbols of its span, and the bytes of cached state that its
+ * request holds meanwhile. */
+enum { PASS_KV = SYM_COUNT, PASS_COORDS };
+
+struct pass {
+    struct span span;
+    uint32_t times; /* in a row */
+    int64_t kv_bytes;
+};
+
+/* A request that can be served. */
+struct passenger {
+    uint64_t id;
+    int64_t arrival_ns;
+    uint64_t tokens; /* committed */
+    size_t first;    /* of its passes, which follow one another in the order of time */
+    size_t n;
+};
+
+struct passes {
+    struct pass *items;
+    size_t n, room;
+    struct passenger *requests; /* in order of arrival */
+    size_t n_requests, requests_room;
+    uint64_t rejected; /* that could never be served */
+    bool is_closed;    /* arrivals follow from completions: arrival_ns mean nothing */
+};
+
+struct passes_request {
+    const struct system *system;
+    struct arrival_source source;
+    const struct decode_source *decode; /* NULL: decisions are drawn */
+    uint64_t seed;
+    const volatile sig_atomic_t *stop; /* may be NULL; a list that was stopped is an error */
+};
+
+int passes_list(const struct passes_request *request, struct passes *out, struct err *err);
+void passes_fini(struct passes *passes);
+
+/* The coordinates of one pass. */
+void pass_coords(const struct pass *pass, int64_t at[PASS_COORDS]);
+
+/* Passes of one phase, those that select rows apart from the others: what they add up to, and the
+ * least and the most of each coordinate that a pass of the type has. Where the scheduler may cut
+ * prefills, that is of any piece. */
+struct pass_type {
+    enum phase phase;
+    enum host_kind kind;
+    bool waits; /* each of them makes the host decide in the middle of a step */
+    double n, total[PASS_COORDS];
+    int64_t least[PASS_COORDS], most[PASS_COORDS];
+};
+enum { PASS_TYPES = 2 * PHASE_COUNT };
+
+/* The type of a pass, 0 to PASS_TYPES - 1; which there are, and how many. */
+uint32_t pass_type_of(const struct pass *pass);
+enum host_kind pass_host_kind(const struct pass *pass);
+void passes_sum(const struct passes *passes, const struct system *system,
+                struct pass_type types[PASS_TYPES]);
+
+#endif

@@ -1,0 +1,121 @@
+/* Limits beside runs: no run of a shipped system is better than what no scheduler can beat. */
+#include <math.h>
+
+#include "experiments/sweep/limit.h"
+#include "sim/base/rng.h"
+#include "tests/support/cli.h"
+#include "tests/support/outputs.h"
+
+static const char *pick(struct rng *rng, const char *const *words) {
+    size_t n = 0;
+    while (words[n] != NULL) {
+        n++;
+    }
+    return words[rng_next(rng) % n];
+}
+
+static double number(const json_t *object, const char *key, const char *inner) {
+    const json_t *value = json_object_get(object, key);
+    value = inner != NULL ? json_object_get(value, inner) : value;
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+/* Forty runs each. */
+TEST_EACH(no_run_is_better_than_its_limit, 2) {
+    static const char *const systems[] = {"dllm-serve",
+                                          "dllm-serve-published",
+                                          "sparse-dllm",
+                                          "fast-dllm-published",
+                                          "vanilla",
+                                          "dllm-cache",
+                                          "fast-dllm-prefix",
+                                          "sdar",
+                                          "lmdeploy",
+                                          "sglang",
+                                          "focus",
+                                          "focus-published",
+                                          "dc+",
+                                          "dinfer",
+                                          "dinfer-smooth",
+                                          "fast-dllm-v2",
+                                          "vllm-ar",
+                                          "mosaic",
+                                          "dinfer-credit",
+                                          "fast-dllm-moe",
+                                          "dkv-cache",
+                                          "ablation-engine",
+                                          "vllm-measured",
+                                          NULL};
+    static const char *const gpus[] = {"h200", "l40s", "rtx4090", "a100-80g", "h100", NULL};
+    static const char *const workloads[] = {"burst", "gsm8k", "humaneval", "sharegpt", NULL};
+    static const char *const limits[] = {"1", "2", "5", "16", "64", NULL};
+    static const char *const stops[] = {"off", "block", NULL};
+    static const char *const replicas[] = {"1", "1", "1", "2", "3", NULL};
+    struct rng rng = rng_stream((uint64_t)_i, "limits");
+    int n_run = 0;
+    for (int i = 0; i < 40; i++) {
+        struct setting settings[3] = {
+            {.key = "max_requests"}, {.key = "replicas"}, {.key = "early_stop"}};
+        struct run_request request = {.system = pick(&rng, systems),
+                                      .gpu = pick(&rng, gpus),
+                                      .workload = pick(&rng, workloads),
+                                      .settings = settings,
+                                      .n_settings = 3,
+                                      .slo = {.latency_ns = INT64_C(8000000000)}};
+        snprintf(settings[0].value, sizeof settings[0].value, "%s", pick(&rng, limits));
+        snprintf(settings[1].value, sizeof settings[1].value, "%s", pick(&rng, replicas));
+        snprintf(settings[2].value, sizeof settings[2].value, "%s", pick(&rng, stops));
+        request.options = (struct workload_options){.seed = rng_next(&rng) % 1000,
+                                                    .requests = 1 + rng_next(&rng) % 24,
+                                                    .rate_per_s = exp(7 * rng_uniform(&rng) - 3)};
+        struct bound bound;
+        struct err err = {.kind = ERR_NONE};
+        json_t *run = NULL;
+        if (compose_summary(&request, &run, &err) != 0 || number(run, "completed", NULL) == 0) {
+            json_decref(run);
+            continue; /* no room, or no prices */
+        }
+        ck_assert_msg(limit_find(&request, NULL, &bound, &err) == 0, "%s", err.text);
+        double throughput = number(run, "throughput_tok_s", NULL);
+        double latency = number(run, "latency_s", "mean"),
+               on_time = number(run, "attainment", NULL);
+        bool holds = throughput <= bound.throughput_tok_s * (1 + 1e-9) &&
+                     latency >= bound.mean_latency_s * (1 - 1e-9) &&
+                     on_time <= bound.on_time + 1e-9;
+        ck_assert_msg(holds, "%s on %s, %s: %g of %g tok/s, %g of %g s, %g of %g on time",
+                      request.system, request.gpu, request.workload, throughput,
+                      bound.throughput_tok_s, latency, bound.mean_latency_s, on_time,
+                      bound.on_time);
+        ck_assert_double_gt(bound.prices.scale, 0.999);
+        json_decref(run);
+        n_run++;
+    }
+    ck_assert_int_ge(n_run, 20);
+}
+
+TEST(bound_prints_limits_and_runs_and_run_prints_them_where_asked) {
+    struct output o = CLI("bound", "--gpu", "h200", "--requests", "20", "--rate", "100", "--json",
+                          "--systems", "dllm-serve,fast-dllm");
+    ck_assert_msg(o.status == 0, "%s", o.err);
+    json_t *all = json_loads(o.out, 0, NULL), *systems = json_object_get(all, "systems");
+    ck_assert_uint_eq(json_array_size(systems), 2);
+    const json_t *bound = json_object_get(json_array_get(systems, 0), "bound");
+    double limit = number(bound, "throughput_tok_s", NULL);
+    double ran =
+        number(json_object_get(json_array_get(systems, 0), "run"), "throughput_tok_s", NULL);
+    ck_assert_double_le(ran, limit);
+    ck_assert_double_gt(ran, limit / 2);
+    output_free(&o);
+    o = CLI("run", "--gpu", "h200", "--requests", "20", "--rate", "100", "--json", "--bound");
+    json_t *run = json_loads(o.out, 0, NULL);
+    ck_assert_double_eq(number(json_object_get(run, "bound"), "throughput_tok_s", NULL), limit);
+    ck_assert_double_eq(number(run, "throughput_tok_s", NULL), ran);
+    json_decref(run);
+    json_decref(all);
+    output_free(&o);
+    o = CLI("bound", "--gpu", "h200", "--systems", "mosaic-torch");
+    ck_assert_int_ne(o.status, 0);
+    output_free(&o);
+}
+
+SUITE("limit")

@@ -1,0 +1,457 @@
+/* Bounds: tiny workloads whose best schedule is found by trying all of them, batches of random
+ * passes against their prices, and the machine against brute force. */
+#include "sim/bound/bound.h"
+#include "sim/system/system_step.h"
+#include "tests/support/rig.h"
+
+/* ---- a tiny workload ---- */
+
+enum { MOST_REQUESTS = 4, MOST_PASSES = 16 };
+
+struct tiny {
+    struct system *system;
+    struct passes passes;
+    struct bound bound;
+    struct executor_sim *sim;
+    struct executor executor;
+    struct pass flat[MOST_REQUESTS][MOST_PASSES]; /* one by one */
+    uint32_t n_passes[MOST_REQUESTS];
+    int64_t known[1 << (4 * MOST_REQUESTS)][2]; /* best end and sum of ends from here; 0: unknown */
+    int64_t latency_ns;                         /* on time: within it; 0: nothing is asked */
+};
+
+static const struct {
+    const char *name, *gpu;
+    const char *settings[6];
+} configurations[] = {
+    {"dllm-serve", "h200", {"block_tokens=4", "steps_per_block=2"}},
+    {"dllm-serve", "l40s", {"block_tokens=4", "steps_per_block=2", "max_requests=2"}},
+    {"dllm-serve", "rtx4090", {"block_tokens=8", "steps_per_block=4", "max_batched_tokens=300"}},
+    {"dllm-serve", "h200", {"block_tokens=4", "steps_per_block=2", "pool_pages=2"}},
+    {"fast-dllm", "a100-80g", {"block_tokens=4", "steps_per_block=2"}},
+    {"fast-dllm-published", "l40s", {"block_tokens=4", "steps_per_block=2"}},
+    {"dllm-serve-published", "rtx4090", {"block_tokens=4", "steps_per_block=2"}},
+    {"vanilla", "h100", {"block_tokens=8", "steps_per_block=2"}},
+    {"dllm-cache", "l40s", {"block_tokens=4", "steps_per_block=2"}},
+    {"sdar", "h200", {"max_requests=3"}},
+    {"lmdeploy", "h100", {0}},
+    {"focus", "rtx4090", {0}},
+    {"sglang", "h200", {0}},
+    {"dinfer", "h200", {0}},
+    {"fast-dllm-moe", "h200", {"block_tokens=4", "steps_per_block=2"}},
+};
+enum { N_CONFIGURATIONS = sizeof configurations / sizeof configurations[0] };
+
+static struct list_source list_of(const struct arrival *arrivals, size_t n) {
+    return (struct list_source){.arrivals = arrivals, .n = n};
+}
+
+static void tiny_open(struct tiny *tiny, int configuration, const struct arrival *arrivals,
+                      size_t n, int64_t latency_ns) {
+    struct err err = {0};
+    memset(tiny, 0, sizeof *tiny);
+    tiny->system = rig_system(configurations[configuration].name, configurations[configuration].gpu,
+                              false, configurations[configuration].settings);
+    tiny->latency_ns = latency_ns;
+    struct list_source list = list_of(arrivals, n), again = list;
+    struct passes_request request = {
+        .system = tiny->system, .source = {.state = &list, .next = list_next}, .seed = 3};
+    ck_assert_msg(passes_list(&request, &tiny->passes, &err) == 0, "%s", err.text);
+    request.source.state = &again;
+    ck_assert_msg(bound_find(&request, latency_ns, &tiny->bound, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(tiny->passes.n_requests, n);
+    ck_assert_double_gt(tiny->bound.prices.scale, 0.9999);
+    for (size_t r = 0; r < n; r++) {
+        const struct passenger *passenger = &tiny->passes.requests[r];
+        for (size_t i = 0; i < passenger->n; i++) {
+            const struct pass *pass = &tiny->passes.items[passenger->first + i];
+            for (uint32_t k = 0; k < pass->times; k++) {
+                ck_assert_uint_lt(tiny->n_passes[r], MOST_PASSES);
+                tiny->flat[r][tiny->n_passes[r]++] = *pass;
+            }
+        }
+    }
+    tiny->sim = executor_sim_open(tiny->system, 1);
+    tiny->executor = executor_sim_interface(tiny->sim);
+}
+
+static void tiny_close(struct tiny *tiny) {
+    executor_sim_close(tiny->sim);
+    passes_fini(&tiny->passes);
+    system_close(tiny->system);
+}
+
+/* What a step takes that runs these passes; -1: no batch may hold them. */
+static int64_t price(const struct system *system, const struct executor *executor,
+                     const struct pass *const *passes, uint32_t n) {
+    struct step_shape shape;
+    const struct span *spans[64];
+    int64_t kv_bytes = 0;
+    shape_clear(&shape);
+    for (uint32_t i = 0; i < n; i++) {
+        shape_add(shape.sym, &passes[i]->span, 1);
+        spans[i] = &passes[i]->span;
+        kv_bytes += passes[i]->kv_bytes;
+    }
+    shape.spans = spans;
+    shape.n_spans = n;
+    bool fits = kv_bytes <= system->budget.pool_bytes &&
+                shape.sym[SYM_TOKENS] <= system->settings.max_batched_tokens &&
+                (system->budget.max_requests == 0 || n <= system->budget.max_requests);
+    return !fits ? -1
+                 : executor->estimate_ns(executor->state, &shape,
+                                         budget_workspace_bytes(&system->budget, kv_bytes));
+}
+
+/* The price of the step in which these requests go on, from the passes that they have done. */
+static int64_t step_ns(const struct tiny *tiny, const uint32_t *done, unsigned who) {
+    const struct pass *passes[MOST_REQUESTS];
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < MOST_REQUESTS; r++) {
+        if ((who >> r & 1) != 0) {
+            passes[n++] = &tiny->flat[r][done[r]];
+        }
+    }
+    return price(tiny->system, &tiny->executor, passes, n);
+}
+
+/* ---- all at once ---- */
+
+/* The least time until all are done, and the least sum of times at which each is. */
+static const int64_t *best_from(struct tiny *tiny, const uint32_t *done) {
+    size_t key = 0;
+    unsigned left = 0;
+    uint32_t n_left = 0;
+    for (uint32_t r = 0; r < MOST_REQUESTS; r++) {
+        key = key * 16 + done[r];
+        if (done[r] < tiny->n_passes[r]) {
+            left |= 1u << r;
+            n_left++;
+        }
+    }
+    int64_t *best = tiny->known[key];
+    if (left == 0 || best[0] > 0) {
+        return best;
+    }
+    best[0] = best[1] = INT64_MAX;
+    for (unsigned who = 1; who <= left; who++) {
+        int64_t ns = (who & ~left) != 0 ? -1 : step_ns(tiny, done, who);
+        if (ns < 0) {
+            continue;
+        }
+        uint32_t next[MOST_REQUESTS];
+        for (uint32_t r = 0; r < MOST_REQUESTS; r++) {
+            next[r] = done[r] + (who >> r & 1);
+        }
+        const int64_t *then = best_from(tiny, next);
+        best[0] = ns + then[0] < best[0] ? ns + then[0] : best[0];
+        best[1] = n_left * ns + then[1] < best[1] ? n_left * ns + then[1] : best[1];
+    }
+    return best;
+}
+
+TEST_EACH(no_schedule_of_requests_that_come_at_once_is_better_and_the_best_is_near,
+          2 * N_CONFIGURATIONS) {
+    static struct tiny tiny;
+    struct rng rng = rng_stream((uint64_t)_i, "tiny");
+    struct arrival arrivals[MOST_REQUESTS] = {0};
+    const uint32_t none[MOST_REQUESTS] = {0};
+    bool is_equal = _i < N_CONFIGURATIONS;
+    for (uint32_t r = 0; r < MOST_REQUESTS; r++) {
+        arrivals[r] = arrivals[0];
+        if (r == 0 || !is_equal) {
+            arrivals[r].prompt_tokens = rig_between(&rng, 20, 200);
+            arrivals[r].output_tokens = rig_between(&rng, 2, 8);
+        }
+        arrivals[r].id = r;
+    }
+    tiny_open(&tiny, _i % N_CONFIGURATIONS, arrivals, MOST_REQUESTS, 0);
+    const int64_t *best = best_from(&tiny, none);
+    double end_s = (double)best[0] * 1e-9, mean_s = (double)best[1] * 1e-9 / MOST_REQUESTS;
+    const char *name = configurations[_i % N_CONFIGURATIONS].name;
+    ck_assert_msg(tiny.bound.makespan_s <= end_s * (1 + 1e-9), "%s: %g of %g s", name,
+                  tiny.bound.makespan_s, end_s);
+    ck_assert_msg(tiny.bound.mean_latency_s <= mean_s * (1 + 1e-9), "%s: %g of %g s", name,
+                  tiny.bound.mean_latency_s, mean_s);
+    /* Four requests are few for an average over batches. */
+    ck_assert_msg(tiny.bound.makespan_s > 0.75 * end_s, "%s: %g of %g s", name,
+                  tiny.bound.makespan_s, end_s);
+    ck_assert_msg(tiny.bound.mean_latency_s > 0.65 * mean_s, "%s: %g of %g s", name,
+                  tiny.bound.mean_latency_s, mean_s);
+    tiny_close(&tiny);
+}
+
+/* ---- one after the other ---- */
+
+/* The best of all schedules: the end, the sum of ends, and how many are on time. */
+struct best {
+    int64_t end_ns, sum_ns, on_time;
+};
+
+static void try_all(const struct tiny *tiny, uint32_t *done, int64_t now_ns, struct best so_far,
+                    struct best *best) {
+    unsigned here = 0, left = 0;
+    int64_t next_ns = INT64_MAX;
+    for (uint32_t r = 0; r < tiny->passes.n_requests; r++) {
+        int64_t arrival_ns = tiny->passes.requests[r].arrival_ns;
+        if (done[r] < tiny->n_passes[r]) {
+            left |= 1u << r;
+            here |= arrival_ns <= now_ns ? 1u << r : 0;
+            next_ns = arrival_ns > now_ns && arrival_ns < next_ns ? arrival_ns : next_ns;
+        }
+    }
+    if (left == 0) {
+        best->end_ns = now_ns < best->end_ns ? now_ns : best->end_ns;
+        best->sum_ns = so_far.sum_ns < best->sum_ns ? so_far.sum_ns : best->sum_ns;
+        best->on_time = so_far.on_time > best->on_time ? so_far.on_time : best->on_time;
+        return;
+    }
+    if (next_ns < INT64_MAX) {
+        try_all(tiny, done, next_ns, so_far, best);
+    }
+    for (unsigned who = 1; who <= here; who++) {
+        int64_t ns = (who & ~here) != 0 ? -1 : step_ns(tiny, done, who);
+        if (ns < 0) {
+            continue;
+        }
+        struct best then = so_far;
+        for (uint32_t r = 0; r < tiny->passes.n_requests; r++) {
+            done[r] += who >> r & 1;
+            if ((who >> r & 1) != 0 && done[r] == tiny->n_passes[r]) {
+                int64_t latency_ns = now_ns + ns - tiny->passes.requests[r].arrival_ns;
+                then.sum_ns += latency_ns;
+                then.on_time += latency_ns <= tiny->latency_ns;
+            }
+        }
+        try_all(tiny, done, now_ns + ns, then, best);
+        for (uint32_t r = 0; r < tiny->passes.n_requests; r++) {
+            done[r] -= who >> r & 1;
+        }
+    }
+}
+
+TEST_EACH(no_schedule_of_requests_that_come_one_after_the_other_is_better, N_CONFIGURATIONS) {
+    enum { MOST_TRIED = 9 }; /* passes, of all requests together */
+    static struct tiny tiny;
+    struct rng rng = rng_stream((uint64_t)_i, "staggered");
+    struct arrival arrivals[3] = {0};
+    uint32_t done[MOST_REQUESTS] = {0}, n_passes = MOST_TRIED + 1;
+    int64_t latency_ns = rig_between(&rng, 10, 200) * INT64_C(1000000);
+    for (uint32_t r = 0; r < 3; r++) {
+        arrivals[r].id = r;
+        arrivals[r].prompt_tokens = rig_between(&rng, 20, 200);
+        arrivals[r].output_tokens = rig_between(&rng, 2, 3);
+        int64_t gap_ns = rig_between(&rng, 0, 60) * INT64_C(1000000);
+        arrivals[r].arrival_ns = r == 0 ? 5 : arrivals[r - 1].arrival_ns + gap_ns;
+    }
+    for (uint32_t n = 3; n > 0 && n_passes > MOST_TRIED; n--) {
+        tiny_open(&tiny, _i % N_CONFIGURATIONS, arrivals, n, latency_ns);
+        n_passes = tiny.n_passes[0] + tiny.n_passes[1] + tiny.n_passes[2];
+        if (n_passes > MOST_TRIED) {
+            tiny_close(&tiny);
+        }
+    }
+    ck_assert_uint_le(n_passes, MOST_TRIED);
+    double n = (double)tiny.passes.n_requests;
+    struct best best = {INT64_MAX, INT64_MAX, 0};
+    try_all(&tiny, done, arrivals[0].arrival_ns, (struct best){0}, &best);
+    const char *name = configurations[_i % N_CONFIGURATIONS].name;
+    double end_s = (double)(best.end_ns - arrivals[0].arrival_ns) * 1e-9;
+    double mean_s = (double)best.sum_ns * 1e-9 / n;
+    ck_assert_msg(tiny.bound.makespan_s <= end_s * (1 + 1e-9), "%s: %g of %g s", name,
+                  tiny.bound.makespan_s, end_s);
+    ck_assert_msg(tiny.bound.mean_latency_s <= mean_s * (1 + 1e-9), "%s: %g of %g s", name,
+                  tiny.bound.mean_latency_s, mean_s);
+    ck_assert_msg(tiny.bound.on_time * n >= (double)best.on_time - 1e-9, "%s: %g of %d", name,
+                  n * tiny.bound.on_time, (int)best.on_time);
+    tiny_close(&tiny);
+}
+
+/* ---- batches ---- */
+
+/* Passes of many requests, and their prices. */
+struct many {
+    struct system *system;
+    struct passes passes;
+    struct pass_type types[PASS_TYPES];
+    struct price_parts parts;
+    struct prices prices;
+};
+
+static void many_open(struct many *many, int configuration, uint64_t n) {
+    struct err err = {0};
+    many->system = rig_system(configurations[configuration].name, configurations[configuration].gpu,
+                              false, configurations[configuration].settings);
+    struct poisson_source source = {.rng = rng_stream(7, "arrivals"),
+                                    .lengths = rng_stream(7, "lengths"),
+                                    .rate = 1,
+                                    .n = n,
+                                    .prompt_min = 30,
+                                    .prompt_max = 700,
+                                    .output_min = 8,
+                                    .output_max = 64};
+    const struct passes_request request = {
+        .system = many->system, .source = {.state = &source, .next = poisson_next}, .seed = 3};
+    ck_assert_msg(passes_list(&request, &many->passes, &err) == 0, "%s", err.text);
+    passes_sum(&many->passes, many->system, many->types);
+    ck_assert_int_eq(
+        parts_open(many->system, many->types, many->passes.n_requests, &many->parts, &err), 0);
+    ck_assert_int_eq(prices_find(&many->parts, many->types, &many->prices, &err), 0);
+}
+
+static void many_close(struct many *many) {
+    parts_close(&many->parts);
+    passes_fini(&many->passes);
+    system_close(many->system);
+}
+
+TEST_EACH(no_batch_takes_less_than_its_passes_prices, N_CONFIGURATIONS) {
+    struct many many;
+    many_open(&many, _i, 60);
+    struct executor_sim *sim = executor_sim_open(many.system, 1);
+    struct executor executor = executor_sim_interface(sim);
+    struct rng rng = rng_stream((uint64_t)_i, "batches");
+    double nearest = 0;
+    uint32_t n_tried = 0;
+    for (int i = 0; i < 2000; i++) {
+        const struct pass *batch[60];
+        uint32_t n = rig_between(&rng, 1, i % 3 == 0 ? 60 : 6);
+        uint64_t first = rng_next(&rng);
+        n = n < many.passes.n_requests ? n : (uint32_t)many.passes.n_requests;
+        for (uint32_t k = 0; k < n; k++) { /* no two of a request; often of one kind */
+            const struct passenger *from =
+                &many.passes.requests[(first + k) % many.passes.n_requests];
+            uint64_t at = i % 2 == 0 ? rng_next(&rng) % from->n : first % from->n;
+            batch[k] = &many.passes.items[from->first + at];
+        }
+        int64_t ns = price(many.system, &executor, batch, n);
+        double price_ns = 0, alone_ns = 0;
+        for (uint32_t k = 0; k < n; k++) {
+            price_ns += price_of(&many.prices, batch[k]);
+            alone_ns = fmax(alone_ns, parts_alone_ns(&many.parts, batch[k]));
+        }
+        if (ns >= 0) {
+            n_tried++;
+            ck_assert_msg(price_ns <= (double)ns * (1 + 1e-9), "%u passes: %g of %g ns", n,
+                          price_ns, (double)ns);
+            ck_assert_msg(alone_ns <= (double)ns * (1 + 1e-9), "%u passes: one alone %g of %g ns",
+                          n, alone_ns, (double)ns);
+            nearest = fmax(nearest, price_ns / (double)ns);
+        }
+    }
+    ck_assert_uint_gt(n_tried, 100);
+    ck_assert_msg(nearest > 0.8, "no batch is near its price: %g", nearest);
+    executor_sim_close(sim);
+    many_close(&many);
+}
+
+TEST_EACH(the_listed_passes_are_those_of_every_schedule, 3) {
+    static const char *const schedulers[] = {"phase-multiplexed", "continuous", "static"};
+    char setting[48];
+    snprintf(setting, sizeof setting, "scheduler=%s", schedulers[_i]);
+    const char *const settings[] = {setting, "block_tokens=4", "steps_per_block=3", NULL};
+    struct system *system = rig_system("dllm-serve", "l40s", false, settings);
+    struct err err = {0};
+    struct passes passes;
+    struct pass_type types[PASS_TYPES];
+    struct arrival arrivals[20];
+    for (uint32_t i = 0; i < 20; i++) {
+        arrivals[i] = MAKE(struct arrival, .id = i, .arrival_ns = i * INT64_C(70000000),
+                           .prompt_tokens = 30 + 17 * i, .output_tokens = 5 + i);
+    }
+    struct list_source list = list_of(arrivals, 20), again = list;
+    const struct passes_request request = {
+        .system = system, .source = {.state = &list, .next = list_next}, .seed = 3};
+    ck_assert_msg(passes_list(&request, &passes, &err) == 0, "%s", err.text);
+    passes_sum(&passes, system, types);
+    struct executor_sim *sim = executor_sim_open(system, 1);
+    const struct loop_request loop = {.system = system,
+                                      .executor = executor_sim_interface(sim),
+                                      .source = {.state = &again, .next = list_next},
+                                      .seed = 3};
+    struct loop_result result;
+    ck_assert_msg(loop_run(&loop, &result, &err) == 0, "%s", err.text);
+    for (int c = SYM_REQUESTS; c < SYM_COUNT; c++) {
+        double total = 0;
+        for (int t = 0; t < PASS_TYPES; t++) {
+            total += types[t].total[c];
+        }
+        ck_assert_double_eq(total, (double)result.sym[c]);
+    }
+    executor_sim_close(sim);
+    passes_fini(&passes);
+    system_close(system);
+}
+
+/* ---- the machine ---- */
+
+enum { MOST_JOBS = 5 };
+
+/* The least sum of completion times in slots of one, by trying all. */
+static int least_sum(const int *release, const int *left, int n, int now) {
+    int best = INT32_MAX, rest[MOST_JOBS];
+    bool waits = false, is_over = true;
+    for (int i = 0; i < n; i++) {
+        waits = waits || (left[i] > 0 && release[i] > now);
+        is_over = is_over && left[i] == 0;
+    }
+    if (is_over) {
+        return 0;
+    }
+    for (int i = 0; i < n; i++) {
+        if (left[i] > 0 && release[i] <= now) {
+            memcpy(rest, left, sizeof rest);
+            rest[i]--;
+            int sum = (rest[i] == 0 ? now + 1 : 0) + least_sum(release, rest, n, now + 1);
+            best = sum < best ? sum : best;
+        }
+    }
+    return best == INT32_MAX && waits ? least_sum(release, left, n, now + 1) : best;
+}
+
+/* The largest set of jobs of which all are on time, first come first served. */
+static size_t most_on_time(const struct job *jobs, int n, double latency) {
+    size_t most = 0;
+    for (unsigned set = 0; set < 1u << n; set++) {
+        double now = 0;
+        size_t on_time = 0, size = 0;
+        for (int i = 0; i < n; i++) {
+            if ((set >> i & 1) != 0) {
+                now = fmax(now, jobs[i].release_ns) + jobs[i].work_ns;
+                on_time += now <= jobs[i].release_ns + latency && jobs[i].alone_ns <= latency;
+                size++;
+            }
+        }
+        most = on_time == size && size > most ? size : most;
+    }
+    return most;
+}
+
+TEST(the_machine_does_what_trying_everything_finds) {
+    struct rng rng = rng_stream(5, "jobs");
+    for (int round = 0; round < 300; round++) {
+        struct job jobs[MOST_JOBS];
+        int release[MOST_JOBS], left[MOST_JOBS], n = (int)rig_between(&rng, 1, MOST_JOBS);
+        double released = 0, by_both = 0;
+        for (int i = 0; i < n; i++) {
+            release[i] = (i > 0 ? release[i - 1] : 0) + (int)rig_between(&rng, 0, 3);
+            left[i] = (int)rig_between(&rng, 1, 3);
+            released += release[i];
+            jobs[i] = MAKE(struct job, .release_ns = release[i], .work_ns = left[i],
+                           .alone_ns = left[i], .tail_ns = left[i] / 2.0);
+        }
+        struct machine_limits limits;
+        machine_run(jobs, (size_t)n, 1, &limits);
+        int sum = least_sum(release, left, n, 0);
+        ck_assert_double_eq_tol(limits.mean_by_work_ns, (sum - released) / n, 1e-9);
+        by_both = limits.mean_by_both_ns; /* alone it is the job's own time */
+        ck_assert_double_le(by_both, limits.mean_by_work_ns + 1e-9);
+        double latency = rig_between(&rng, 1, 9);
+        ck_assert_uint_eq(machine_on_time(jobs, (size_t)n, 1, latency),
+                          most_on_time(jobs, n, latency));
+        machine_run(jobs, (size_t)n, 2, &limits); /* in half the time */
+        ck_assert_double_le(limits.mean_by_work_ns, (sum - released) / n);
+    }
+}
+
+SUITE("bound")
