@@ -2,11 +2,14 @@
 """The walk of a submission through the engine, from live.c's submit to a kernel launch.
 
     python3 tests/walk.py [TREE] [--list]
+    python3 tests/walk.py [TREE] --circles    (of the whole tree, once it is built)
 
 gcc says who calls whom or takes whose address (-fdump-ipa-cgraph), file by file, before it inlines
 anything; a function's parameters are read off its definition. A function is a station when it can
 be reached from submit and is handed the batch in one of its forms. Printed are the stations and
 their files, the functions from which a launch is still ahead, and circles of files by call.
+--circles looks at all objects under build instead (nm): files that name functions of one another
+round about, whether they call them or hand them on; tables of descriptors do not count.
 """
 import collections
 import glob
@@ -72,9 +75,33 @@ def circles(calls):
     return sorted(sorted(circle) for circle in found if len(circle) > 1)
 
 
+def object_calls():
+    """Whom each file's object names, as pairs of (file, function)."""
+    homes, wanted, calls = {}, [], collections.defaultdict(set)
+    for file in sorted(glob.glob("*/**/*.c", recursive=True)):
+        made = os.path.join("build", file[:-2] + ".o")
+        if file.startswith(("tests/", "build/")) or not os.path.exists(made):
+            continue
+        for line in subprocess.run(["nm", made], capture_output=True, text=True).stdout.split("\n"):
+            kind, name = line.split()[-2:] if line else ("", "")
+            if kind == "T":
+                homes[name] = file
+            elif kind == "U":
+                wanted.append((file, name))
+    for file, name in wanted:
+        if name in homes:
+            calls[file, ""].add((homes[name], ""))
+    return calls
+
+
 def main():
-    trees = [word for word in sys.argv[1:] if word != "--list"]
+    trees = [word for word in sys.argv[1:] if not word.startswith("--")]
     os.chdir(trees[0] if trees else os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    if "--circles" in sys.argv:
+        found = circles(object_calls())
+        for circle in found:
+            print("circle:", " ".join(circle))
+        sys.exit(len(found) > 0)
     functions, calls = read_tree()
     handed = re.compile(r"struct (%s) \*?\w" % "|".join(FORMS))
     reached = reach(calls, START)

@@ -65,12 +65,6 @@ const struct param model_params[] = {
 };
 const size_t model_n_params = sizeof model_params / sizeof model_params[0];
 
-uint64_t model_param_bit(const char *name) {
-    const struct param *param = param_find(model_params, model_n_params, name);
-    ASSERT(param != NULL);
-    return UINT64_C(1) << (param - model_params);
-}
-
 static int check_mixture(const struct model *m, const char *place, struct err *err) {
     if (m->experts_active == 0 || m->experts_active > m->experts || m->expert_ffn == 0 ||
         m->router == ROUTER_NONE) {
@@ -192,6 +186,18 @@ const struct model *model_find(const char *name, struct err *err) {
 
 const struct model *const *model_all(struct err *err) {
     return (const struct model *const *)catalogue_all(&models, err);
+}
+
+const struct model *model_recognise(const struct model *config) {
+    struct err ignored = {0};
+    const struct model *const *all = model_all(&ignored);
+    for (size_t i = 0; all != NULL && all[i] != NULL; i++) {
+        struct err difference = {0};
+        if (model_agree(all[i], config, "", &difference) == 0) {
+            return all[i];
+        }
+    }
+    return config;
 }
 
 static int64_t attention_parameters(const struct model *m) {

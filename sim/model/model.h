@@ -73,7 +73,6 @@ enum { BF16_BYTES = 2, F32_BYTES = 4, F64_BYTES = 8 };
 /* The keys of a model's file, besides its texts. */
 extern const struct param model_params[];
 extern const size_t model_n_params;
-uint64_t model_param_bit(const char *name); /* of `stated` */
 
 /* The model of that name, or of the file at that path: an INI file, a Hugging Face config.json, or
  * a folder with one. NULL, and a sentence naming the nearest
@@ -82,6 +81,9 @@ const struct model *model_find(const char *name, struct err *err);
 
 /* All of the data folder, by name; NULL behind the last. NULL and a sentence on an error. */
 const struct model *const *model_all(struct err *err);
+
+/* The model of the data folder that a checkpoint's config.json describes, or `config` itself. */
+const struct model *model_recognise(const struct model *config);
 
 /* What has to hold between a model's values; `place` begins the sentence about what does not. */
 int model_check(const struct model *model, const char *place, struct err *err);

@@ -60,6 +60,12 @@ static const char *next_word(const char *words, char *word, size_t size) {
 
 /* ---- what it says ---- */
 
+uint64_t model_param_bit(const char *name) {
+    const struct param *param = param_find(model_params, model_n_params, name);
+    ASSERT(param != NULL);
+    return UINT64_C(1) << (param - model_params);
+}
+
 static int state(struct reading *r, const char *name, const char *key, const json_t *value) {
     char place[PLACE_CHARS], text[VALUE_CHARS];
     snprintf(place, sizeof place, "%s: %s", r->path, key);
@@ -361,16 +367,4 @@ int model_agree(const struct model *model, const struct model *config, const cha
         }
     }
     return 0;
-}
-
-const struct model *model_recognise(const struct model *config) {
-    struct err ignored = {0};
-    const struct model *const *all = model_all(&ignored);
-    for (size_t i = 0; all != NULL && all[i] != NULL; i++) {
-        struct err difference = {0};
-        if (model_agree(all[i], config, "", &difference) == 0) {
-            return all[i];
-        }
-    }
-    return config;
 }

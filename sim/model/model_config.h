@@ -19,7 +19,7 @@ int model_config_find(const char *path, void *model, struct err *err);
 int model_agree(const struct model *model, const struct model *config, const char *path,
                 struct err *err);
 
-/* The model of the data folder that a checkpoint's config.json describes, or `config` itself. */
-const struct model *model_recognise(const struct model *config);
+/* The bit of `stated` that a key of a model has. */
+uint64_t model_param_bit(const char *name);
 
 #endif
