@@ -11,7 +11,9 @@
 
 #include "sim/base/monotonic.h"
 
-enum { MOST_SECONDS = 120, STATUS_UNSTARTED = 126, STATUS_ABSENT = 127 };
+enum { STATUS_UNSTARTED = 126, STATUS_ABSENT = 127 };
+
+int gnuplot_most_s = 120;
 
 void gnuplot_quote(FILE *script, const char *text) {
     fputc('\'', script);
@@ -93,10 +95,10 @@ static pid_t start(int script, int complaints) {
     _exit(errno == ENOENT ? STATUS_ABSENT : STATUS_UNSTARTED);
 }
 
-/* How the child ended; it is killed after MOST_SECONDS, and false returned. */
+/* How the child ended; one that takes too long is killed, and false returned. */
 static bool await(pid_t child, int *status) {
     const struct timespec pause = {.tv_nsec = 2000000};
-    const int64_t end_ns = monotonic_ns() + MOST_SECONDS * INT64_C(1000000000);
+    const int64_t end_ns = monotonic_ns() + gnuplot_most_s * INT64_C(1000000000);
     for (;;) {
         pid_t ended = waitpid(child, status, WNOHANG);
         if (ended != 0 && !(ended < 0 && errno == EINTR)) {
@@ -126,7 +128,7 @@ int gnuplot_run(FILE *script, struct err *err) {
     if (child < 0) {
         failed = err_world(err, "cannot start gnuplot: %s", strerror(errno));
     } else if (!await(child, &status)) {
-        failed = err_world(err, "gnuplot did not end within %d s and was stopped", MOST_SECONDS);
+        failed = err_world(err, "gnuplot did not end within %d s and was stopped", gnuplot_most_s);
     } else if (WIFEXITED(status) && WEXITSTATUS(status) == STATUS_ABSENT) {
         failed = err_world(err, "gnuplot is not in PATH: install the package gnuplot-nox (or "
                                 "gnuplot) to draw figures");

@@ -20,8 +20,11 @@ enum { GNUPLOT_PATH_CHARS = 4096 + 16 };
 void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
                         int height);
 
+/* How long one gnuplot may take, in seconds; default: 120. */
+extern int gnuplot_most_s;
+
 /* Runs the whole of `script`, a seekable stream, which stays the caller's. A gnuplot that hangs is
- * stopped after two minutes, and ends with us. */
+ * stopped, and ends with us. */
 int gnuplot_run(FILE *script, struct err *err);
 
 /* Puts the file in its place where `keeps` and it is whole, an error else; removes it otherwise. */

@@ -1,7 +1,6 @@
 #include "analysis/plot/timeline.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -23,7 +22,8 @@ static const char tail[] = "\n]}\n";
 
 struct timeline {
     char *path;
-    int file;
+    struct output out;
+    bool has_failed;
     off_t written; /* bytes on disk before the tail */
     size_t n;      /* bytes pending */
     uint32_t n_replicas;
@@ -34,7 +34,7 @@ struct timeline {
 static int write_all(struct timeline *timeline, const char *data, size_t n, off_t at,
                      struct err *err) {
     while (n > 0) {
-        ssize_t done = pwrite(timeline->file, data, n, at);
+        ssize_t done = pwrite(fileno(timeline->out.file), data, n, at);
         if (done < 0 && errno == EINTR) {
             continue;
         }
@@ -49,22 +49,15 @@ static int write_all(struct timeline *timeline, const char *data, size_t n, off_
     return 0;
 }
 
-/* Pending entries and the tail go out in one write, over the last tail. Where that fails the file
- * is cut back to its last whole state. */
+/* Pending entries and the tail go out in one write, over the last tail. */
 static int flush(struct timeline *timeline, struct err *err) {
     const size_t tail_bytes = sizeof tail - 1;
     memcpy(timeline->buffer + timeline->n, tail, tail_bytes);
     int failed =
         write_all(timeline, timeline->buffer, timeline->n + tail_bytes, timeline->written, err);
-    if (failed != 0) {
-        struct err ignored = {0};
-        if (timeline->written > 0 && ftruncate(timeline->file, timeline->written) == 0) {
-            write_all(timeline, tail, tail_bytes, timeline->written, &ignored);
-        }
-    } else {
-        timeline->written += (off_t)timeline->n;
-    }
+    timeline->written += (off_t)timeline->n;
     timeline->n = 0;
+    timeline->has_failed |= failed != 0;
     return failed;
 }
 
@@ -109,17 +102,13 @@ int timeline_open(const char *path, const char *title, struct timeline **out, st
     if (output_may_replace(path, head, "a timeline", err) != 0) {
         return (int)err->kind;
     }
-    struct timeline *timeline = mem_unwritten(1, sizeof *timeline);
+    struct timeline *timeline = mem_zeroed(1, sizeof *timeline);
     timeline->path = mem_text(path);
-    timeline->written = 0;
-    timeline->n_replicas = 0;
     timeline->first = true;
-    timeline->file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (timeline->file < 0) {
-        int failed = err_world(err, "cannot write the timeline '%s': %s", path, strerror(errno));
+    if (output_open(timeline->path, &timeline->out, err) != 0) {
         free(timeline->path);
         free(timeline);
-        return failed;
+        return err_status(err);
     }
     memcpy(timeline->buffer, head, sizeof head - 1);
     timeline->n = sizeof head - 1;
@@ -221,11 +210,9 @@ int timeline_close(struct timeline *timeline, struct err *err) {
     if (timeline == NULL) {
         return 0;
     }
-    int failed = flush(timeline, err);
-    if (close(timeline->file) != 0 && failed == 0) {
-        failed =
-            err_world(err, "cannot write the timeline '%s': %s", timeline->path, strerror(errno));
-    }
+    int failed = timeline->has_failed ? 0 : flush(timeline, err);
+    int closed = output_close(&timeline->out, !timeline->has_failed, err);
+    failed = failed != 0 ? failed : closed;
     free(timeline->path);
     free(timeline);
     return failed;

@@ -2,8 +2,9 @@
  *
  * One track per replica with a slice per submission (its phases, requests, tokens, repeats),
  * counters for running and waiting requests and KV memory, and instants where a request was
- * rejected or preempted. Written while the run happens: the file is whole JSON after every write to
- * disk, so a run that stops early, even by a signal, leaves a timeline that opens. */
+ * rejected or preempted. Written while the run happens, beside its place as PATH.part, which is
+ * whole JSON after every write to disk, so that a run that is killed leaves a timeline that opens
+ * there. */
 #ifndef UNMASK_ANALYSIS_PLOT_TIMELINE_H
 #define UNMASK_ANALYSIS_PLOT_TIMELINE_H
 
@@ -11,13 +12,14 @@
 
 struct timeline;
 
-/* Replaces the file at `path`. `title` names the run in the viewer. */
+/* To replace the file at `path`, once all of it is written. `title` names the run in the viewer. */
 int timeline_open(const char *path, const char *title, struct timeline **out, struct err *err);
 
 /* Records steps and events; valid until timeline_close. */
 struct sink timeline_sink(struct timeline *timeline);
 
-/* Writes what is pending and frees the timeline, also on an error. NULL is allowed. */
+/* Writes what is pending and frees the timeline; where anything could not be written, what stood at
+ * its path stays. NULL is allowed. */
 int timeline_close(struct timeline *timeline, struct err *err);
 
 #endif

@@ -107,7 +107,7 @@ static void table_whole(struct table *table, int64_t value) {
 }
 
 void table_shown(struct table *table, double value, const char *text) {
-    add(table, text, isfinite(value) ? json_real(value) : json_null());
+    add(table, text != NULL ? text : "-", isfinite(value) ? json_real(value) : json_null());
 }
 
 static void table_bytes(struct table *table, double bytes) {

@@ -7,6 +7,7 @@
 #include "analysis/store/position_bytes.h"
 #include "engine/device/device.h"
 #include "sim/base/mem.h"
+#include "sim/input/field.h"
 
 struct loading {
     struct recorded *recorded;
@@ -36,10 +37,27 @@ static int on_run(void *state, const struct stored_run *run, struct err *err) {
     return 0;
 }
 
+/* What nobody has looked at where there is no checksum, and what replays go by. */
+static bool is_sound_request(const struct request_record *r) {
+    return r->prompt_tokens >= 1 && r->output_tokens >= 1 && r->arrival_ns >= 0 &&
+           r->arrival_ns <= FIELD_MAX_NS;
+}
+
+static bool is_sound_step(const struct step_record *r) {
+    return r->repeat >= 1 && r->n >= 1 && r->start_ns >= 0 && r->end_ns >= r->start_ns &&
+           r->end_ns <= FIELD_MAX_NS && r->gpu_ns >= 0 && r->gpu_ns <= FIELD_MAX_NS &&
+           r->host_ns >= 0 && r->host_ns <= FIELD_MAX_NS;
+}
+
 static int on_request(void *state, const struct request_record *record, struct err *err) {
     struct loading *loading = state;
     struct recorded *recorded = loading->recorded;
-    (void)err;
+    if (!is_sound_request(record)) {
+        return err_world(err,
+                         "request %" PRIu64 " of run %" PRId64
+                         " is damaged: its lengths or its arrival are impossible",
+                         record->id, recorded->run);
+    }
     recorded->knows_prefixes = record->prefix_tokens <= UINT32_MAX;
     if (recorded->n_arrivals == loading->room_arrivals) {
         loading->room_arrivals = 2 * loading->room_arrivals + 256;
@@ -64,6 +82,12 @@ static int on_step(void *state, const struct step_record *record, struct err *er
         loading->room_steps = 2 * loading->room_steps + 256;
         recorded->steps =
             mem_resized(recorded->steps, loading->room_steps, sizeof *recorded->steps);
+    }
+    if (!is_sound_step(record)) {
+        return err_world(err,
+                         "step %" PRIu64 " of run %" PRId64
+                         " is damaged: its times, its repetitions or its requests are impossible",
+                         record->index, recorded->run);
     }
     if (record->request_ids == NULL) {
         return err_world(err, "step %" PRIu64 " of run %" PRId64 " has no members", record->index,

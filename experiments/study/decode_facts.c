@@ -330,8 +330,11 @@ static int decoder_of(const struct decode_trace *trace, struct rollout_rule *rul
     if (status == 0 && decoder->choose != NULL) {
         status = cannot_follow(trace, "decoder", err);
     }
+    double steps = about_number(trace, "steps_per_block", rule->block_tokens);
+    if (status == 0 && !(steps >= 1)) {
+        status = cannot_follow(trace, "steps_per_block", err);
+    }
     if (status == 0) {
-        double steps = about_number(trace, "steps_per_block", rule->block_tokens);
         rule->rule = decoder_rule_always(decoder, state);
         rule->count = (uint32_t)fmax(1, rint(rule->block_tokens / steps));
         rule->credits = decoder->credit != NULL;

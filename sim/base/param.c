@@ -65,7 +65,8 @@ static bool param_write(const struct param *param, void *state, const char *text
 
 void param_defaults(const struct param *table, size_t n, void *state) {
     for (size_t i = 0; i < n; i++) {
-        ASSERT(param_write(&table[i], state, table[i].initial));
+        bool is_written = param_write(&table[i], state, table[i].initial);
+        ASSERT(is_written);
     }
 }
 

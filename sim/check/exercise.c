@@ -368,8 +368,9 @@ static void run_variant(struct exercise *exercise, const struct policy *policy,
     void *state = policy_state(policy);
     exercise->variant[0] = '\0';
     if (param != NULL) {
-        ASSERT(param_set(policy->params, policy->n_params, state, policy->name, "variant",
-                         param->name, text, err) == 0);
+        int status = param_set(policy->params, policy->n_params, state, policy->name, "variant",
+                               param->name, text, err);
+        ASSERT(status == 0);
         snprintf(exercise->variant, sizeof exercise->variant, "%s = %s", param->name, text);
     }
     struct guard *guard = &exercise->guard;

@@ -522,5 +522,6 @@ int graph_try(struct graph *graph, const struct model *model, const struct graph
 void graph_build(struct graph *graph, const struct model *model,
                  const struct graph_options *options) {
     struct err err = {0};
-    ASSERT(graph_try(graph, model, options, &err) == 0);
+    int status = graph_try(graph, model, options, &err);
+    ASSERT(status == 0);
 }

@@ -10,8 +10,8 @@ static void audit_slots(struct lifecycle *life) {
     memset(times_free, 0, n * sizeof *times_free);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = life->free_slots[life->n_slots - 1 - i];
-        ASSERT(slot < n);
-        ASSERT(times_free[slot]++ == 0);
+        ASSERT(slot < n && times_free[slot] == 0);
+        times_free[slot] = 1;
     }
 }
 

@@ -510,15 +510,19 @@ TEST(a_timeline_is_whole_json_even_while_it_is_being_written) {
     ck_assert_int_eq(timeline_open(path, "early", &timeline, &err), 0);
     record_timeline(timeline, 3000);
     json_error_t error;
-    json_t *root = json_load_file(path, 0, &error); /* as a killed run leaves it */
+    char beside[512];
+    snprintf(beside, sizeof beside, "%s.part", path);
+    json_t *root = json_load_file(beside, 0, &error); /* as a killed run leaves it */
     ck_assert_msg(root != NULL, "line %d: %s", error.line, error.text);
     ck_assert_uint_gt(json_array_size(json_object_get(root, "traceEvents")), 100);
     json_decref(root);
+    ck_assert_int_ne(access(path, F_OK), 0);
     ck_assert_int_eq(timeline_close(timeline, &err), 0);
-    unlink(path);
+    ck_assert_int_ne(access(beside, F_OK), 0);
+    ck_assert_int_eq(unlink(path), 0);
 }
 
-TEST(a_timeline_that_cannot_be_written_says_why_and_stays_readable) {
+TEST(a_timeline_that_cannot_be_written_says_why_and_leaves_the_old_one) {
     struct timeline *timeline;
     struct err err = {0};
     ck_assert_int_eq(timeline_open("/nowhere/at/all.json", "x", &timeline, &err), ERR_WORLD);
@@ -526,6 +530,8 @@ TEST(a_timeline_that_cannot_be_written_says_why_and_stays_readable) {
 
     const char *path = temporary("full.json");
     err = (struct err){0};
+    ck_assert_int_eq(timeline_open(path, "full", &timeline, &err), 0);
+    ck_assert_int_eq(timeline_close(timeline, &err), 0);
     ck_assert_int_eq(timeline_open(path, "full", &timeline, &err), 0);
     signal(SIGXFSZ, SIG_IGN);
     struct rlimit before, limit;
@@ -540,6 +546,7 @@ TEST(a_timeline_that_cannot_be_written_says_why_and_stays_readable) {
     json_error_t error;
     json_t *root = json_load_file(path, 0, &error);
     ck_assert_msg(root != NULL, "line %d: %s", error.line, error.text);
+    ck_assert_uint_eq(json_array_size(json_object_get(root, "traceEvents")), 1);
     json_decref(root);
     unlink(path);
 }

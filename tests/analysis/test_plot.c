@@ -1,6 +1,8 @@
 /* Figures, which gnuplot draws, and its absence is a sentence; and the HTML report. */
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -157,6 +159,33 @@ TEST(a_missing_gnuplot_is_one_sentence) {
     ck_assert_int_eq(figure_write(&figure, in_folder("fig"), FIGURE_SVG, &err), ERR_WORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "gnuplot is not in PATH"));
     remove_files(NULL, 0);
+}
+
+/* It ignores what it can be asked with, and has not drawn anything. */
+TEST(a_gnuplot_that_hangs_is_stopped_and_leaves_the_old_figure) {
+    make_folder();
+    struct err err = {0};
+    const char *path = in_folder("gnuplot");
+    FILE *script = fopen(path, "w");
+    ck_assert_ptr_nonnull(script);
+    fprintf(script,
+            "#!/bin/sh\ntrap '' TERM INT HUP\necho $$ >%s/pid\n"
+            "while :; do /bin/sleep 0.1; done\n",
+            folder);
+    fclose(script);
+    ck_assert_int_eq(chmod(path, 0755), 0);
+    FILE *old = fopen(in_folder("fig.svg"), "w");
+    fputs("<svg>old</svg>", old);
+    fclose(old);
+    ck_assert_int_eq(setenv("PATH", folder, 1), 0);
+    gnuplot_most_s = 1;
+    ck_assert_int_eq(figure_write(&figure, in_folder("fig"), FIGURE_SVG, &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, "gnuplot did not end within 1 s and was stopped");
+    ck_assert_str_eq(read_all(in_folder("fig.svg")), "<svg>old</svg>");
+    pid_t pid = atoi(read_all(in_folder("pid")));
+    ck_assert_int_gt(pid, 0);
+    ck_assert(kill(pid, 0) != 0 && errno == ESRCH);
+    remove_files((const char *const[]){"gnuplot", "pid", "fig.svg"}, 3);
 }
 
 TEST(what_gnuplot_complains_of_is_passed_on) {

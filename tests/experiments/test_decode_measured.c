@@ -222,6 +222,11 @@ TEST(a_trace_without_positions_or_of_too_few_requests_is_a_sentence) {
     err = (struct err){0};
     ck_assert_int_ne(measured_open(NULL, odd, 1, NULL, 0, &measured, &err), 0);
     ck_assert_msg(strstr(err.text, "no-such") != NULL, "%s", err.text);
+    write_trace(plain_09, rule, "cache: exact\ndecoder: fixed\nsteps_per_block: 0\n");
+    err = (struct err){0};
+    ck_assert_int_ne(measured_open(NULL, odd, 1, NULL, 0, &measured, &err), 0);
+    ck_assert_msg(strstr(err.text, "no rollout follows steps_per_block '0'") != NULL, "%s",
+                  err.text);
     unlink(plain_09);
 }
 

@@ -266,8 +266,8 @@ TEST(a_live_run_that_is_killed_keeps_what_was_done_and_locks_nobody_out) {
     /* Nor does it where it is not known who was under way. */
     sqlite3 *sqlite = NULL;
     ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
-    ck_assert_int_eq(
-        sqlite3_exec(sqlite, "DELETE FROM requests WHERE number < 0", NULL, NULL, NULL), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_exec(sqlite, "DELETE FROM requests WHERE id = 0", NULL, NULL, NULL),
+                     SQLITE_OK);
     sqlite3_close(sqlite);
     REFUSES(1, "did not record the requests that were under way", "replay", "--db", db, "--run",
             "1");
@@ -309,6 +309,88 @@ TEST(a_live_run_that_is_killed_keeps_what_requests_decoded) {
     ck_assert_msg(strstr(output.out, says) != NULL, "%s", output.out);
     ck_assert_msg(strstr(output.err, "was cut off") != NULL, "%s", output.err);
     output_free(&output);
+}
+
+/* The first asks a run to end, the second ends it; both wait here until it goes on. */
+TEST(a_second_interrupt_ends_the_program_and_removes_what_is_unfinished) {
+    static const int seconds[] = {SIGINT, SIGTERM, SIGHUP};
+    const char *path = scratch_path("second.json"), *part = scratch_path("second.json.part");
+    free(PRINTS("run", "--requests", "2", "--timeline", path));
+    char *old = scratch_read(path);
+    for (size_t i = 0; i < 3; i++) {
+        pid_t pid = START("run", "--arrivals", "closed-loop", "--requests", "1000000000",
+                          "--timeline", path);
+        for (int j = 0; j < 5000 && access(part, F_OK) != 0; j++) {
+            usleep(1000);
+        }
+        ck_assert_int_eq(access(part, F_OK), 0);
+        usleep(200000);
+        int status;
+        ck_assert_int_eq(kill(pid, SIGSTOP), 0);
+        ck_assert_int_eq(waitpid(pid, &status, WUNTRACED), pid);
+        kill(pid, seconds[i]);
+        kill(pid, seconds[(i + 1) % 3]);
+        kill(pid, SIGCONT);
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert(WIFSIGNALED(status));
+        ck_assert(WTERMSIG(status) == seconds[i] || WTERMSIG(status) == seconds[(i + 1) % 3]);
+        ck_assert_int_ne(access(part, F_OK), 0);
+        char *now = scratch_read(path);
+        ck_assert_str_eq(now, old);
+        free(now);
+    }
+    free(old);
+}
+
+/* What stood at the path stays, and nothing lies beside it. */
+static void survives_a_full_disk(const char *path, const char *const *words) {
+    char part[512];
+    struct output whole = cli_run(&(const struct child){0}, words);
+    ck_assert_msg(whole.status == 0, "%s", whole.err);
+    output_free(&whole);
+    char *old = scratch_read(path);
+    struct output output = cli_run(&(const struct child){.max_file_bytes = 64}, words);
+    ck_assert_msg(output.status == 1, "%s: %d %s", path, output.status, output.err);
+    ck_assert_msg(strstr(output.err, "unmask: ") != NULL &&
+                      strstr(output.err, "internal error") == NULL,
+                  "%s", output.err);
+    char *now = scratch_read(path);
+    ck_assert_msg(strcmp(now, old) == 0, "%s", path);
+    snprintf(part, sizeof part, "%s.part", path);
+    ck_assert_msg(access(part, F_OK) != 0, "%s", part);
+    output_free(&output);
+    free(now);
+    free(old);
+}
+
+#define SURVIVES(path, ...) survives_a_full_disk(path, (const char *const[]){__VA_ARGS__, NULL})
+
+TEST(a_full_disk_leaves_the_files_that_were_there) {
+    const char *ini = scratch_write(
+        "figure.ini", "[figure]\ntitle = one\nkind = lines\nx_label = a\ny_label = b\n"
+                      "query = SELECT system AS series, rate AS x, latency_s_p99 AS y FROM run\n"
+                      "[run]\nsystem = dllm-serve\ngpu = l40s\nworkload = burst\n"
+                      "rate = 0.5, 1, 2, 3\nrequests = 3\n");
+    const char *db = scratch_path("disk.db");
+    free(PRINTS("run", "--requests", "2", "--backend", "cpu", "--clock", "virtual", "--model",
+                "llada-tiny", "--input-tokens", "8", "--output-tokens", "8", "--levels", "steps",
+                "--db", db));
+    const char *path = scratch_path("disk.file");
+    SURVIVES(path, "run", "--requests", "20", "--timeline", path);
+    remove(path);
+    SURVIVES(path, "run", "--requests", "20", "--decode-out", path);
+    remove(path);
+    SURVIVES(path, "report", db, "--out", path);
+    remove(path);
+    SURVIVES(path, "replay", "--db", db, "--run", "1", "--steps", path);
+    remove(path);
+    SURVIVES(path, "plan", "latency", "--model", "llada-tiny", "--csv", path);
+    remove(path);
+    SURVIVES(path, "trace", "convert", "traces/samples/burstgpt_head400.csv", "--out", path);
+    SURVIVES(scratch_path("plan.svg"), "plan", "--model", "llada-tiny", "--picture",
+             scratch_path("plan.svg"));
+    SURVIVES(scratch_path("figure.svg"), "figure", ini, "--out", scratch_folder);
+    SURVIVES(scratch_path("figure.csv"), "figure", ini, "--out", scratch_folder);
 }
 
 SUITE("recording")

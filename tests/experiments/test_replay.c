@@ -76,6 +76,13 @@ static void add(struct words *words, const char *const *more) {
     words->at[words->n] = NULL;
 }
 
+static void change(const char *db, const char *sql) {
+    sqlite3 *sqlite = NULL;
+    ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_exec(sqlite, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(sqlite);
+}
+
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 /* Made narrower, so that a step of the engine takes no time. */
@@ -259,21 +266,52 @@ TEST(shared_prefixes_are_played) {
     json_decref(summary);
     free(text);
     free(PRINTS("replay", "--db", db, "--run", "1"));
-    sqlite3 *sqlite = NULL;
-    ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_exec(sqlite,
-                                  "ALTER TABLE requests DROP COLUMN prefix_tokens;"
-                                  "ALTER TABLE runs DROP COLUMN incomplete;"
-                                  "ALTER TABLE runs DROP COLUMN rows_sha256;"
-                                  "ALTER TABLE runs DROP COLUMN sha256;"
-                                  "PRAGMA user_version = 4",
-                                  NULL, NULL, NULL),
-                     SQLITE_OK);
-    sqlite3_close(sqlite);
+    change(db, "ALTER TABLE requests DROP COLUMN prefix_tokens;"
+               "ALTER TABLE runs DROP COLUMN incomplete;"
+               "ALTER TABLE runs DROP COLUMN rows_sha256;"
+               "ALTER TABLE runs DROP COLUMN sha256;"
+               "PRAGMA user_version = 4");
     REFUSES(1,
             "unmask: run 1 cannot be played again: vllm-ar caches prefixes, and an older unmask "
             "did not record what requests shared",
             "replay", "--db", db, "--run", "1");
+}
+
+/* Where there is no checksum, a database may say anything: sentences. */
+TEST(steps_and_requests_that_cannot_be_are_refused) {
+    static const char *const damages[] = {"UPDATE steps SET end_ns = start_ns - 1",
+                                          "UPDATE steps SET end_ns = 0",
+                                          "UPDATE steps SET repeat = 0",
+                                          "UPDATE steps SET gpu_ns = -5",
+                                          "UPDATE steps SET host_ns = -1",
+                                          "UPDATE steps SET start_ns = -1",
+                                          "UPDATE steps SET end_ns = 9223372036854775807",
+                                          "UPDATE steps SET requests = 0",
+                                          "UPDATE requests SET prompt_tokens = 0",
+                                          "UPDATE requests SET output_tokens = 0",
+                                          "UPDATE requests SET arrival_ns = -1 << 62"};
+    const char *db = scratch_path("impossible.db");
+    char sql[256];
+    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+        remove(db);
+        free(PRINTS("run", "--requests", "3", "--db", db, "--levels", "steps"));
+        snprintf(sql, sizeof sql, "%s; UPDATE runs SET sha256 = NULL, rows_sha256 = NULL",
+                 damages[i]);
+        change(db, sql);
+        REFUSES(1, "is damaged: its ", "replay", "--db", db, "--run", "1");
+    }
+}
+
+/* Of what took no time no error is known, in any table. */
+TEST(a_live_run_whose_steps_took_no_time_is_played) {
+    const char *db = scratch_path("instant.db");
+    free(PRINTS("run", "--backend", "cpu", "--clock", "virtual", "--model", "llada-tiny",
+                "--requests", "2", "--input-tokens", "8", "--output-tokens", "8", "--db", db,
+                "--levels", "steps"));
+    change(db, "UPDATE steps SET end_ns = start_ns, gpu_ns = 0;"
+               "UPDATE runs SET sha256 = NULL, rows_sha256 = NULL");
+    REFUSES(1, "the replay of run 1 took the same steps but its summary differs", "replay", "--db",
+            db, "--run", "1");
 }
 
 /* With prompts, whose right answers the record counts. */

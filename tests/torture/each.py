@@ -6,7 +6,8 @@
 Where there are more than N chances (default: 40; 0: no bound), N of them are tried, spread evenly.
 Prints a table of verdicts, and below it every complaint once with the fault that repeats it:
 
-    status 1   ended with a sentence          same      status 0, and what was printed is the same
+    status 1   ended with a sentence          same      status 0, and what was printed is the same,
+                                                        or all but an identity that it does not know
     killed     by the signal that was asked   other     status 0, and something else was printed
     blames     status 1, out of memory, and the sentence speaks of something else
     broken     hangs, crashes, reports of sanitizers, internal errors, no sentence
@@ -123,7 +124,7 @@ def one(args, base, fault, whole):
             return "blames", run.sentence()
         if run.status > 0:
             return "status 1", ""
-        if whole is not None and run.out != whole:
+        if whole is not None and not program.same(run.out, whole):
             return "other", f"status 0, {run.fired}, {len(run.out)} bytes instead of {len(whole)}"
         return "same", ""
 
@@ -151,7 +152,7 @@ def main():
             print(f"{name}: not even without a fault: status {whole.status} {whole.err}", flush=True)
             total["broken"] += 1
             continue
-        is_measured = "calibrate" in args or "cpu" in args and "generate" not in args
+        is_measured = "calibrate" in args or "latency" in args or "cpu" in args and "generate" not in args
         for kind in asked.kinds.split(","):
             faults = [f"{kind}:{n}:{how}" for how in SOME.get(kind, ["once"])
                       for n in spread(whole.chances[kind], asked.most)]
