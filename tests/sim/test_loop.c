@@ -393,6 +393,29 @@ static struct replay_step *steps_of(const struct keeper *keeper) {
     return steps;
 }
 
+TEST(an_estimate_is_the_price_of_the_step) {
+    struct system *system = rig_system("fast-dllm", "l40s", true, NULL);
+    struct executor_sim *sim = executor_sim_open(system, 1);
+    const struct executor executor = executor_sim_interface(sim);
+    int64_t estimates[2];
+    for (int i = 0; i < 2; i++) {
+        const uint32_t queries = i == 0 ? 32 : 4096;
+        const struct span span = {
+            .phase = PHASE_REFRESH, .queries = queries, .first_queries = queries, .logit_rows = 32};
+        struct step_shape shape;
+        struct step_price price;
+        shape_clear(&shape);
+        shape_add(shape.sym, &span, 1);
+        system_price(system, &shape, system->budget.activation_bytes, &price);
+        estimates[i] =
+            executor.estimate_ns(executor.state, &shape, system->budget.activation_bytes);
+        ck_assert_double_eq_tol((double)estimates[i], price.wall_ns, 1);
+    }
+    ck_assert_int_gt(estimates[1], 2 * estimates[0]);
+    executor_sim_close(sim);
+    system_close(system);
+}
+
 TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     static const char *const settings[] = {"max_requests=60", NULL};
     struct system *system = rig_system("dllm-serve", "l40s", true, settings);
@@ -410,11 +433,16 @@ TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
         MAKE(struct loop_request, .system = system, .executor = executor_replay_interface(replay),
              .source = {&second, poisson_next, NULL}, .sinks = &sink, .n_sinks = 1,
              .records_members = true, .seed = 1);
+    const struct executor *executor = &request.executor;
+    const struct replay_step *last = &steps[recorded.n_steps - 1];
     struct loop_result again;
     struct err err = {0};
+    ck_assert_int_eq(executor->estimate_ns(executor->state, NULL, 0), 1);
     ck_assert_msg(loop_run(&request, &again, &err) == 0, "%s", err.text);
     ck_assert_int_eq(memcmp(&result, &again, sizeof result), 0);
     ck_assert_uint_eq(recorded.n_steps, repeated.n_steps);
+    ck_assert_int_eq(executor->estimate_ns(executor->state, NULL, 0),
+                     (last->end_ns - last->start_ns) / last->steps);
     executor_replay_close(replay);
 
     steps[recorded.n_steps / 2].n_requests++;

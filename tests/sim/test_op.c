@@ -28,6 +28,22 @@ static struct op_work work_of(const struct graph *graph, struct op_amount amount
     return op_type_of(&graph->ops[0])->work(graph, &graph->ops[0], &amount);
 }
 
+TEST(a_pass_is_as_wide_as_what_it_changes) {
+    const struct model model = {.hidden = 6, .heads = 4, .kv_heads = 2, .head_dim = 5, .vocab = 11};
+    static const struct {
+        enum op_kind kind;
+        int64_t channels;
+    } rows[] = {{OP_ADD, 6},    {OP_RMSNORM, 6},        {OP_KEEP, 10}, {OP_SAMPLE, 11},
+                {OP_COMMIT, 1}, {OP_ROPE, 20 + 2 * 10}, {OP_SWIGLU, 8}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct graph graph;
+        struct op *op = one_op(&graph, &model, rows[i].kind, 2 * 2 * 8, 2 * 8);
+        op->n = 20;
+        op->k = 10;
+        ck_assert_int_eq(op_pass_of(&graph, op).channels, rows[i].channels);
+    }
+}
+
 TEST(a_product_reads_its_weight_once_a_step) {
     struct graph graph;
     struct op *op = one_op(&graph, NULL, OP_LINEAR, 2 * 8, 2 * 5);
