@@ -17,7 +17,7 @@ static bool prompts_opens(const struct format *format, const struct line *first,
     (void)format, (void)layout;
     static const char *const words[] = {"\"prompt\"", "\"ids\""};
     for (size_t i = 0; i < 2; i++) {
-        if (first->length > 0 && first->text[0] == '{' &&
+        if (first->text[0] == '{' &&
             memmem(first->text, first->length, words[i], strlen(words[i])) != NULL) {
             return true;
         }

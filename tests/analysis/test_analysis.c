@@ -268,6 +268,17 @@ TEST(a_step_with_repeat_k_counts_k_times) {
     summary_fini(&s);
 }
 
+/* What a replay reads from a record, and what its own summary says anew. */
+TEST(warnings_are_of_the_settings_or_of_the_summary) {
+    for (int i = 0; i < WARNING_CODE_COUNT; i++) {
+        const enum warning_code code = (enum warning_code)i;
+        bool is_of_settings = code == WARNING_HOST_ASSUMED || code == WARNING_HOST_FOREIGN ||
+                              code == WARNING_ANSWERS_ASSUMED || code == WARNING_SETTING_ASSUMED ||
+                              code == WARNING_FEW_SEEDS;
+        ck_assert_int_eq(caution_is_of_summary(code), !is_of_settings);
+    }
+}
+
 static const struct run_figure constants[] = {
     {"host_step_us", 812.5, UNIT_NONE, "fitted to Table 4, Sparse-dLLM, LiveBench"}};
 

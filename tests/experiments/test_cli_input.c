@@ -102,6 +102,9 @@ TEST(options_are_read_strictly) {
     REFUSES(2, "--seed: '9223372036854775808' is not a whole number from 0 to 9223372036854775807",
             "run", "--seed", "9223372036854775808");
     REFUSES(2, "--set: 'a' is not KEY=VALUE", "run", "--set", "a");
+    char long_value[256] = "trace=";
+    memset(long_value + strlen("trace="), 'v', 192);
+    REFUSES(2, "the value 191", "run", "--set", long_value);
     REFUSES(2, "--set: the model is chosen with --model", "run", "--set", "model=llada-8b");
     REFUSES(2, "--slo-ttft: '3 x' is not a time such as 2.5s or 300ms", "run", "--slo-ttfb", "3 x");
     REFUSES(2, "--levels says what --db keeps, but there is no --db", "run", "--levels", "steps");

@@ -69,10 +69,11 @@ TEST(every_command_that_prices_takes_a_profile) {
     ck_assert_ptr_nonnull(strstr(text, "prices measured"));
     free(text);
     free(PRINTS("plan", "--gpu", "h200", "--model", "llada-tiny", "--profile", own));
-    const char *grid =
-        scratch_write("grid.ini", "[sweep]\nsystems = vanilla, dllm-serve\n"
-                                  "models = llada-tiny\ngpus = h200\nrequests = 5\n");
+    const char *grid = scratch_write("grid.ini", "[sweep]\nsystems = vanilla, dllm-serve\n"
+                                                 "models = llada-tiny\ngpus = h200\nrequests = 5\n"
+                                                 "input_tokens = 32\noutput_tokens = 32\n");
     text = PRINTS("sweep", grid, "--profile", own);
+    ck_assert_ptr_nonnull(strstr(text, " input_tokens  output_tokens  requests "));
     ck_assert_ptr_nonnull(strstr(text, "measured"));
     ck_assert_ptr_null(strstr(text, "transferred"));
     free(text);

@@ -26,7 +26,7 @@
 
 TEST(a_file_of_ones_own_is_a_thing_like_those_that_are_shipped) {
     struct err err = {0};
-    const char *path = scratch_write("mine.ini", MODEL_TEXT);
+    const char *path = scratch_write("mine.ini", MODEL_TEXT "tied = off"); /* no last newline */
     const struct model *model = model_find(path, &err);
     ck_assert_msg(model != NULL, "%s", err.text);
     ck_assert_str_eq(model->name, "mine");

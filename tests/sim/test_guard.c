@@ -377,6 +377,11 @@ TEST(the_guard_names_starvation) {
     assert_scene(4, 1000,
                  "scheduler scripted starves: it selected nothing 1000 times in a row although "
                  "slot 0 could run");
+    ANSWER(0, 0, 0, 0); /* all there is, which the others could give back */
+    scene.requests[0].kv_bytes = scene.view.kv_total_bytes;
+    assert_scene(4, 1,
+                 "scheduler scripted selects nothing and names no later time although slot 0 "
+                 "could run");
     /* Nothing runs and the first in the queue does not fit: that is not starvation. */
     ANSWER(0, 0, 0, 0);
     scene.view.n_running = 0;

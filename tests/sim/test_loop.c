@@ -393,6 +393,36 @@ static struct replay_step *steps_of(const struct keeper *keeper) {
     return steps;
 }
 
+static const struct scheduler *postponed;
+static const int64_t asked_again_ns = 7000000;
+
+static void schedule_late(void *state, const struct schedule_view *view, struct batch *batch) {
+    if (view->now_ns >= asked_again_ns) {
+        postponed->schedule(state, view, batch);
+    } else {
+        batch->wake_ns = asked_again_ns;
+    }
+}
+
+TEST(a_scheduler_is_asked_again_when_it_wants_to_be) {
+    static const struct arrival alone = {.prompt_tokens = 64, .output_tokens = 64};
+    struct system *system = rig_system("fast-dllm", "h200", true, NULL);
+    struct list_source list = {&alone, 1, 0};
+    struct keeper keeper = {0};
+    struct scheduler late;
+    postponed = system->scheduler;
+    memcpy(&late, postponed, sizeof late);
+    late.schedule = schedule_late;
+    system->scheduler = &late;
+    struct loop_result result =
+        rig_run(system, (struct arrival_source){.state = &list, .next = list_next}, &keeper);
+    ck_assert_uint_eq(result.completed, 1);
+    ck_assert_int_eq(keeper.requests[0].admitted_ns, asked_again_ns);
+    system->scheduler = postponed;
+    keeper_fini(&keeper);
+    system_close(system);
+}
+
 TEST(an_estimate_is_the_price_of_the_step) {
     struct system *system = rig_system("fast-dllm", "l40s", true, NULL);
     struct executor_sim *sim = executor_sim_open(system, 1);
