@@ -35,11 +35,11 @@ MODULES = {
     "sim/decode, graph, op": ["sim/decode", "sim/graph", "sim/op"],
     "sim/model, system, input": ["sim/model", "sim/system", "sim/input", "sim/base"],
     "traces": ["traces"],
-    "analysis": ["analysis", "analysis/paper", "analysis/plot"],
+    "analysis": ["analysis", "analysis/paper", "analysis/plot", "analysis/store"],
     "engine": ["engine", "engine/*"],
     "kernels/ref": ["kernels/ref", "kernels/device"],
-    "experiments": ["experiments/run", "experiments/study", "experiments/sweep", "experiments/server", "experiments/cli",
-                    "experiments/command"],
+    "experiments": ["experiments/run", "experiments/steps", "experiments/study", "experiments/jobs", "experiments/sweep",
+                    "experiments/server", "experiments/cli", "experiments/command"],
 }
 FLAGS = ["-std=c11", "-O1", "-Werror=int-conversion", "-Werror=incompatible-pointer-types", "-ffp-contract=off", "-fno-fast-math", "-I.", "-D_GNU_SOURCE", f'-DUNMASK_DATA_DIR="{COPY}"']
 LIBS = ("-lcheck -lsubunit -lrt -lsqlite3 -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lopenblas -ldl "

@@ -2,8 +2,8 @@
  * active block as a varint (varint.h), a bit for each position that it kept and one for each that
  * it committed; then, where the cache policy reads entropies, those of what was committed, four
  * bytes each (IEEE 754, the lowest byte first). */
-#ifndef UNMASK_ANALYSIS_POSITION_BYTES_H
-#define UNMASK_ANALYSIS_POSITION_BYTES_H
+#ifndef UNMASK_ANALYSIS_STORE_POSITION_BYTES_H
+#define UNMASK_ANALYSIS_STORE_POSITION_BYTES_H
 
 #include <stddef.h>
 

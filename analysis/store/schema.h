@@ -22,8 +22,8 @@
  * `incomplete` says why a run was cut short; NULL: it is whole. `rows_sha256` is over the run's
  * rows in the other tables, NULL while it is being recorded, and `sha256` over its row in `runs`,
  * without its number (analysis/store/store_digest.c); NULL: an older unmask recorded it. */
-#ifndef UNMASK_ANALYSIS_SCHEMA_H
-#define UNMASK_ANALYSIS_SCHEMA_H
+#ifndef UNMASK_ANALYSIS_STORE_SCHEMA_H
+#define UNMASK_ANALYSIS_STORE_SCHEMA_H
 
 enum {
     SCHEMA_APPLICATION_ID = 0x756e6d6b, /* "unmk" */

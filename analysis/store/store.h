@@ -11,8 +11,8 @@
  * Nothing that a file says is trusted: its structure is checked when it is opened, up to a size,
  * each run against its checksums when it is read, and no trigger or view of it is ever run. Trouble
  * is ERR_WORLD with one sentence that names the file. */
-#ifndef UNMASK_ANALYSIS_STORE_H
-#define UNMASK_ANALYSIS_STORE_H
+#ifndef UNMASK_ANALYSIS_STORE_STORE_H
+#define UNMASK_ANALYSIS_STORE_STORE_H
 
 #include <signal.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* What the parts of the store share; nobody else includes this. */
-#ifndef UNMASK_ANALYSIS_STORE_IMPL_H
-#define UNMASK_ANALYSIS_STORE_IMPL_H
+#ifndef UNMASK_ANALYSIS_STORE_STORE_IMPL_H
+#define UNMASK_ANALYSIS_STORE_STORE_IMPL_H
 
 #include <signal.h>
 #include <sqlite3.h>

@@ -1,6 +1,6 @@
 /* Whole numbers in as few bytes as they need, seven bits a byte (LEB128). */
-#ifndef UNMASK_ANALYSIS_VARINT_H
-#define UNMASK_ANALYSIS_VARINT_H
+#ifndef UNMASK_ANALYSIS_STORE_VARINT_H
+#define UNMASK_ANALYSIS_STORE_VARINT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -292,12 +292,6 @@ static void plan_decision(struct members *members, const struct request *request
     }
 }
 
-/* Nothing is committed, and nothing outlasts the step but keys and values. */
-static void decide_nothing(struct step_part *part) {
-    part->decision.n_rows = 0;
-    part->row_places = NULL;
-}
-
 /* ---- a member ---- */
 
 static int plan_member(struct members *members, uint32_t member, const uint32_t *take,
@@ -407,8 +401,8 @@ static int plan_parts(struct members *members, const uint32_t *take, struct err 
             return status;
         }
         if (is_idle) { /* of it nothing changes */
-            decide_nothing(part);
-            part->kv_rows = NULL;
+            part->decision.n_rows = 0;
+            part->row_places = part->kv_rows = NULL;
         }
         to->n_tokens += queries;
         to->n_logit_rows += to->n_rows[i];
@@ -447,7 +441,8 @@ int members_plan(struct members *members, const struct planned_step *planned, co
 
 void members_decide_nothing(struct members *members) {
     for (uint32_t i = 0; i < planned_spans(members->planned); i++) {
-        decide_nothing(&members->whole.parts[i]);
+        members->whole.parts[i].decision.n_rows = 0;
+        members->whole.parts[i].row_places = NULL;
     }
 }
 

@@ -131,7 +131,7 @@ int forward_issue(struct forward *forward, const struct op_instance *instance, s
     return forward_device_err(forward, status, doing, err);
 }
 
-/* Turns from the one that comes next to the first of operator `end`, or to the step's last. */
+/* Issues operator instances from the next one up to the first of operator `end`, or to the last. */
 static int issue_to(struct forward *forward, uint32_t end, struct err *err) {
     int status = 0;
     bool is_last = false;

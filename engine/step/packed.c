@@ -143,7 +143,7 @@ static int32_t larger(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
-static void count(struct packed *packed, const struct step *step) {
+void packed_lay_out(struct packed *packed, const struct step *step) {
     struct packed_counts *n = &packed->n;
     bool keeps = packed->exact;
     int32_t n_pages = 0;
@@ -188,10 +188,6 @@ static void count(struct packed *packed, const struct step *step) {
         n->bound = step->rule.bound;
     }
     n->credit = packed->credits ? step->credit : (struct decode_credit){0};
-}
-
-void packed_lay_out(struct packed *packed, const struct step *step) {
-    count(packed, step);
     lay_out(packed);
 }
 

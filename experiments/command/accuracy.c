@@ -4,7 +4,7 @@
 
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
-#include "experiments/run/accuracy.h"
+#include "experiments/steps/accuracy.h"
 #include "sim/system/system_facts.h"
 
 static const struct option own_options[] = {

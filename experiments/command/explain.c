@@ -8,7 +8,7 @@
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
-#include "experiments/run/measured_step.h"
+#include "experiments/steps/measured_step.h"
 #include "sim/base/num.h"
 #include "sim/system/system_facts.h"
 #include "sim/system/system_step.h"

@@ -10,7 +10,7 @@
 #include "experiments/plan/plan_instance.h"
 #include "experiments/plan/plan_outcome.h"
 #include "experiments/plan/plan_picture.h"
-#include "experiments/run/step.h"
+#include "experiments/steps/step.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
 #include "sim/memory/usage.h"

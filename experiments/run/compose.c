@@ -7,7 +7,7 @@
 
 #include "analysis/summary_output.h"
 #include "experiments/run/compose_impl.h"
-#include "experiments/run/meter.h"
+#include "experiments/steps/meter.h"
 
 enum { MOST_SINKS = 6 };
 

@@ -7,9 +7,9 @@
 
 #include "analysis/summary.h"
 #include "engine/weights/end_tokens.h"
-#include "experiments/run/accuracy.h"
 #include "experiments/run/questions.h"
 #include "experiments/run/recorded.h"
+#include "experiments/steps/accuracy.h"
 #include "sim/serve/executor_sim.h"
 #include "sim/serve/loop.h"
 #include "traces/decode_trace.h"

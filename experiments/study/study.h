@@ -20,7 +20,7 @@
 
 #include <stdint.h>
 
-#include "experiments/study/jobs.h"
+#include "experiments/jobs/jobs.h"
 #include "experiments/study/tables.h"
 #include "sim/input/config.h"
 

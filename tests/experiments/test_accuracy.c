@@ -1,7 +1,7 @@
 /* Recorded steps priced anew: files read back, malformed files, errors that are known. */
 #include <jansson.h>
 
-#include "experiments/run/accuracy.h"
+#include "experiments/steps/accuracy.h"
 #include "tests/support/cli.h"
 #include "tests/support/rig.h"
 

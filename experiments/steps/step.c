@@ -1,4 +1,4 @@
-#include "experiments/run/step.h"
+#include "experiments/steps/step.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

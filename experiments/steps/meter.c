@@ -1,4 +1,4 @@
-#include "experiments/run/meter.h"
+#include "experiments/steps/meter.h"
 
 #include <stdlib.h>
 #include <string.h>

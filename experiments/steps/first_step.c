@@ -1,4 +1,4 @@
-#include "experiments/run/first_step.h"
+#include "experiments/steps/first_step.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -2,11 +2,11 @@
  *
  * Its requests first do those of their own steps that leave cached rows behind, so that the step
  * finds what it would find in a run; then it is repeated. */
-#ifndef UNMASK_EXPERIMENTS_RUN_MEASURED_STEP_H
-#define UNMASK_EXPERIMENTS_RUN_MEASURED_STEP_H
+#ifndef UNMASK_EXPERIMENTS_STEPS_MEASURED_STEP_H
+#define UNMASK_EXPERIMENTS_STEPS_MEASURED_STEP_H
 
 #include "engine/live.h"
-#include "experiments/run/step.h"
+#include "experiments/steps/step.h"
 
 /* How often it is repeated: before anything is timed, whole, and operator by operator. */
 struct measuring {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "experiments/study/jobs.h"
+#include "experiments/jobs/jobs.h"
 #include "sim/input/csv.h"
 
 static int take_lines(struct csv *csv, const json_t *row, json_t *rows, struct err *err) {

@@ -5,11 +5,11 @@
  * what was measured, it also asks the cost model for the price of every step, so that a live run
  * and its replay count the same look-ups and prediction and measurement can be laid side by side.
  * Around a replay it can carry out every submission once more on a device, as recorded. */
-#ifndef UNMASK_EXPERIMENTS_RUN_METER_H
-#define UNMASK_EXPERIMENTS_RUN_METER_H
+#ifndef UNMASK_EXPERIMENTS_STEPS_METER_H
+#define UNMASK_EXPERIMENTS_STEPS_METER_H
 
 #include "engine/live.h"
-#include "experiments/run/accuracy.h"
+#include "experiments/steps/accuracy.h"
 #include "sim/serve/executor_replay.h"
 #include "sim/serve/executor_sim.h"
 #include "sim/system/system.h"

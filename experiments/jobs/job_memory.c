@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "experiments/study/jobs.h"
+#include "experiments/jobs/jobs.h"
 #include "sim/graph/builder.h"
 #include "sim/memory/usage.h"
 #include "sim/system/lmax.h"

@@ -1,9 +1,9 @@
 /* One request's first step on a system that stands for itself: as `unmask plan latency` and the
  * figures of step times ask for it. */
-#ifndef UNMASK_EXPERIMENTS_RUN_FIRST_STEP_H
-#define UNMASK_EXPERIMENTS_RUN_FIRST_STEP_H
+#ifndef UNMASK_EXPERIMENTS_STEPS_FIRST_STEP_H
+#define UNMASK_EXPERIMENTS_STEPS_FIRST_STEP_H
 
-#include "experiments/run/step.h"
+#include "experiments/steps/step.h"
 
 /* Opens the system for canvases of up to so many tokens, beyond the model's positions too. The
  * first step decides on all outputs, which are masked: the scope `masked`, which would count one

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/jobs/jobs.h"
 #include "experiments/study/dinfer_fit.h"
-#include "experiments/study/jobs.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"

@@ -2,8 +2,8 @@
  *
  * A section of a study names a job and gives its keys lists of values; the job is done once for
  * each combination of them, on threads, and every combination becomes one row, or several. */
-#ifndef UNMASK_EXPERIMENTS_STUDY_JOBS_H
-#define UNMASK_EXPERIMENTS_STUDY_JOBS_H
+#ifndef UNMASK_EXPERIMENTS_JOBS_JOBS_H
+#define UNMASK_EXPERIMENTS_JOBS_JOBS_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "experiments/study/jobs.h"
+#include "experiments/jobs/jobs.h"
 
 #include <math.h>
 #include <stdio.h>

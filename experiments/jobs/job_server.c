@@ -1,8 +1,8 @@
 /* The job that simulates a measured server's requests: distributions of both sides, and numbers. */
 #include <stdio.h>
 
+#include "experiments/jobs/jobs.h"
 #include "experiments/server/server.h"
-#include "experiments/study/jobs.h"
 
 enum { MOST_POINTS = 400, N_TIMES = 3 };
 

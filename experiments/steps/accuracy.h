@@ -3,8 +3,8 @@
  *
  * Errors are signed, predicted / measured - 1: above 0 the model is too slow. A submission of
  * several equal steps counts as so many in the distributions, each by their mean. */
-#ifndef UNMASK_EXPERIMENTS_RUN_ACCURACY_H
-#define UNMASK_EXPERIMENTS_RUN_ACCURACY_H
+#ifndef UNMASK_EXPERIMENTS_STEPS_ACCURACY_H
+#define UNMASK_EXPERIMENTS_STEPS_ACCURACY_H
 
 #include <jansson.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "experiments/run/accuracy.h"
+#include "experiments/steps/accuracy.h"
 
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>

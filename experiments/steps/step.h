@@ -1,6 +1,6 @@
 /* A step: the shape of one forward pass as the command line describes it. */
-#ifndef UNMASK_EXPERIMENTS_RUN_STEP_H
-#define UNMASK_EXPERIMENTS_RUN_STEP_H
+#ifndef UNMASK_EXPERIMENTS_STEPS_STEP_H
+#define UNMASK_EXPERIMENTS_STEPS_STEP_H
 
 #include "experiments/cli/options.h"
 #include "sim/serve/step.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/run/accuracy.h"
+#include "experiments/steps/accuracy.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/input/csv.h"

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "experiments/run/first_step.h"
-#include "experiments/study/jobs.h"
+#include "experiments/jobs/jobs.h"
+#include "experiments/steps/first_step.h"
 #include "sim/base/mem.h"
 #include "sim/system/system_step.h"
 

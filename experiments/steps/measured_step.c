@@ -1,4 +1,4 @@
-#include "experiments/run/measured_step.h"
+#include "experiments/steps/measured_step.h"
 
 #include <gsl/gsl_statistics_double.h>
 #include <stdlib.h>

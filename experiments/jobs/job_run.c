@@ -5,8 +5,8 @@
 #include "analysis/store/store.h"
 #include "engine/weights/weights.h"
 #include "experiments/cli/asked.h"
+#include "experiments/jobs/jobs.h"
 #include "experiments/run/compose.h"
-#include "experiments/study/jobs.h"
 #include "sim/base/names.h"
 
 static int take_options(const json_t *args, struct workload_options *out, struct err *err) {
