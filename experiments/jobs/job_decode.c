@@ -22,6 +22,10 @@ static const char *const rule_words[] = {"block-diffusion", "dc+",    "focus",
                                          "fast-dllm",       "dinfer", "dinfer-hierarchical",
                                          "dinfer-credit",   NULL};
 
+/* What a decode process's file calls them where it has their errors. */
+static const char *const judged_as[] = {"threshold", "threshold",    "focus", "threshold",
+                                        "threshold", "hierarchical", "credit"};
+
 static int rule_of(const char *word, double threshold, double temperature, struct rollout_rule *out,
                    struct err *err) {
     int i = 0;
@@ -102,7 +106,8 @@ static int rollout(void **state, const json_t *args, json_t *row, json_t *rows, 
     rule.block_tokens = block > 0 ? (uint32_t)block : rule.block_tokens;
     struct rollout sums = decode_sample(&process, seed, &rule, N_REQUESTS);
     put_sums(&sums, row);
-    json_object_set_new(row, "decisions_error", json_string(process.error));
+    const char *const names[] = {judged_as[name_find(rule_words, job_text(args, "rule"))], NULL};
+    json_object_set_new(row, "decisions_error", json_string(decode_process_error(&process, names)));
     return json_array_append(rows, row);
 }
 

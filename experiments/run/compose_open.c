@@ -10,6 +10,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/cost/transfer.h"
+#include "sim/decode/process_file.h"
 #include "sim/system/system_facts.h"
 #include "traces/reader.h"
 
@@ -203,8 +204,12 @@ static void state_decisions(struct composition *c) {
     } else if (c->engine != NULL) {
         source = "the device's own";
     } else if (system_draws(system)) {
+        const bool smooths = system->settings.iteration == ITERATION_SMOOTH;
+        const char *const names[] = {smooths ? "smooth" : system->cache->policy.name,
+                                     system->cache->policy.name, system->decoder->policy.name,
+                                     NULL};
         *decisions = (struct run_decisions){true, system->confidence, system_decisions(system),
-                                            system->process.error};
+                                            decode_process_error(&system->process, names)};
         return;
     }
     decisions->from = provenance_of(PROVENANCE_MEASURED, source);

@@ -85,11 +85,16 @@ struct decode_credit;
 /* A confidence of 0.999994, above any threshold that somebody uses (assumed). */
 enum { PROCESS_LOGIT_BEHIND_TEXT = 12 };
 
+enum { DECODE_MOST_ERRORS = 8 };
+
 struct decode_process {
     char name[64];
     struct provenance from; /* assumed where its file does not say */
     char error[128]; /* what judging it, or else its shape, against measured decisions gave, or
                         that nobody did */
+    struct decode_error_of {
+        char name[24], text[128];
+    } errors[DECODE_MOST_ERRORS]; /* the same under a cache, a decoder or smoothing alone */
     uint32_t block_tokens; /* of the blocks it was calibrated under; 0: its file does not say */
     uint32_t independent;  /* 1: Kumaraswamy(a, b), and nothing else counts */
     double a, b;

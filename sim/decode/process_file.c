@@ -44,8 +44,10 @@ static const char *const others[] = {
     "shape", "meaning", "calibrated_to", "paper_row", "transferred_from", "workloads",
     "error", NULL};
 
+static const char error_of[] = "error.";
+
 static bool is_other(const char *key) {
-    return name_find(others, key) >= 0;
+    return name_find(others, key) >= 0 || strncmp(key, error_of, sizeof error_of - 1) == 0;
 }
 
 static int take_section(const struct config *config, const char *section,
@@ -87,6 +89,31 @@ static int unknown_process(const struct config *config, const char *name, struct
                      name_hint(name, names, hint));
 }
 
+static void take_errors(const struct config *config, const char *section,
+                        struct decode_process *out) {
+    size_t n = 0;
+    for (size_t i = 0; i < config->n_entries && n < DECODE_MOST_ERRORS; i++) {
+        const struct config_entry *entry = &config->entries[i];
+        if (strcmp(entry->section, section) == 0 &&
+            strncmp(entry->key, error_of, sizeof error_of - 1) == 0) {
+            struct decode_error_of *of = &out->errors[n++];
+            snprintf(of->name, sizeof of->name, "%s", entry->key + sizeof error_of - 1);
+            snprintf(of->text, sizeof of->text, "%s", entry->value);
+        }
+    }
+}
+
+const char *decode_process_error(const struct decode_process *process, const char *const *names) {
+    for (; *names != NULL; names++) {
+        for (size_t i = 0; i < DECODE_MOST_ERRORS; i++) {
+            if (strcmp(process->errors[i].name, *names) == 0) {
+                return process->errors[i].text;
+            }
+        }
+    }
+    return process->error;
+}
+
 static void state_source(const struct config *config, const char *name,
                          struct decode_process *out) {
     const struct config_entry *from = config_find(config, name, "transferred_from"),
@@ -99,7 +126,9 @@ static void state_source(const struct config *config, const char *name,
                              : provenance_of(PROVENANCE_ASSUMED, config->path);
     if (error == NULL && shape != NULL) {
         error = config_find(config, shape->value, "error");
+        take_errors(config, shape->value, out);
     }
+    take_errors(config, name, out);
     snprintf(out->error, sizeof out->error, "%s",
              error != NULL ? error->value : "not known: no trace of a real run judged it");
     size_t used = strlen(out->from.source);

@@ -14,6 +14,10 @@ int decode_process_of(const char *model, const char *workload, char *name, size_
                       struct err *err);
 
 struct config;
+/* What is known of its error: of the first of `names` (a cache, a decoder or "smooth"; up to NULL)
+ * that its file has an error of, else `error`. */
+const char *decode_process_error(const struct decode_process *process, const char *const *names);
+
 struct config_entry;
 
 /* The entry that makes its section a process, its location, behind `last` (NULL: the first); NULL

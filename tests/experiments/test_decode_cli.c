@@ -389,6 +389,14 @@ TEST(an_output_states_the_error_of_the_process_that_it_draws_from) {
     ck_assert_ptr_nonnull(strstr(judged, "\"error\": \"tokens a pass 6 % (at most 13)"));
     ck_assert_ptr_nonnull(strstr(other, "\"error\": \"not known of this model; the shape on"));
     free(judged);
+    char *under_focus = PRINTS("run", "--system", "focus", "--requests", "2", "--set",
+                               "confidence=sdar-8b/sharegpt", "--json"),
+         *under_threshold = PRINTS("run", "--system", "sdar", "--requests", "2", "--set",
+                                   "confidence=sdar-8b/sharegpt", "--json");
+    ck_assert_ptr_nonnull(strstr(under_focus, "tokens a pass +19 to +131 % (focus)"));
+    ck_assert_ptr_nonnull(strstr(under_threshold, "tokens a pass -8 to +24 % (threshold)"));
+    free(under_focus);
+    free(under_threshold);
     free(other);
 }
 
