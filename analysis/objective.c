@@ -130,11 +130,10 @@ static const char *read_tenant(const char *text, int64_t *tenant, struct err *er
 
 int objectives_add(struct objectives *objectives, const char *text, struct err *err) {
     int64_t tenant;
-    const char *rest = read_tenant(text, &tenant, err);
-    while (rest != NULL) {
+    const char *rest = read_tenant(text, &tenant, err), *word;
+    size_t length;
+    while (name_next(&rest, ",", &word, &length)) {
         char term[OBJECTIVE_CHARS];
-        rest += strspn(rest, " ");
-        size_t length = strcspn(rest, ",");
         if (length == 0 || length >= OBJECTIVE_CHARS) {
             return err_usage(err, "--slo: '%s' has %s, expected %s", text,
                              length == 0 ? "an empty term" : "a term that is too long", usage);
@@ -142,11 +141,10 @@ int objectives_add(struct objectives *objectives, const char *text, struct err *
         if (objectives->n == OBJECTIVES_MOST) {
             return err_usage(err, "--slo: more than %d terms", OBJECTIVES_MOST);
         }
-        snprintf(term, sizeof term, "%.*s", (int)length, rest);
+        snprintf(term, sizeof term, "%.*s", (int)length, word);
         if (read_term(term, tenant, &objectives->items[objectives->n++], err) != 0) {
             return (int)err->kind;
         }
-        rest = rest[length] == ',' ? rest + length + 1 : NULL;
     }
     return (int)err->kind;
 }

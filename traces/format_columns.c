@@ -56,10 +56,10 @@ int format_from_columns(const char *columns, bool is_json, struct format *out, s
                            .unit_ns = 1,
                            .needs_all = true};
     int status = 0;
-    for (const char *rest = columns; rest != NULL && status == 0;) {
-        size_t length = strcspn(rest, ",");
-        status = read_column(rest, length, out, err);
-        rest = rest[length] == ',' ? rest + length + 1 : NULL;
+    const char *word;
+    size_t length;
+    for (const char *rest = columns; status == 0 && name_next(&rest, ",", &word, &length);) {
+        status = read_column(word, length, out, err);
     }
     for (int c = COLUMN_INPUT; status == 0 && c <= COLUMN_OUTPUT; c++) {
         if (out->columns[c] == NULL) {

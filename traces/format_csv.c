@@ -7,40 +7,12 @@
 #include "traces/format.h"
 
 struct fields {
-    const char *text[MAX_COLUMNS];
-    size_t length[MAX_COLUMNS];
-    int n; /* may exceed MAX_COLUMNS; only the first are kept */
+    struct field_span at[MAX_COLUMNS];
+    int n; /* may exceed MAX_COLUMNS; only the first are kept; -1: quotes are not closed */
 };
 
-/* Behind a field in quotes, in which commas are text and doubled quotes are one; NULL where the
- * quotes are not closed, or something follows them. */
-static const char *quoted_end(const char *start, const char *end) {
-    const char *at = start + 1;
-    while (at < end && (*at != '"' || (at + 1 < end && at[1] == '"'))) {
-        at += 1 + (*at == '"');
-    }
-    return at < end && (at + 1 == end || at[1] == ',') ? at + 1 : NULL;
-}
-
 static void split(const struct line *line, struct fields *fields) {
-    const char *start = line->text, *end = line->text + line->length;
-    fields->n = 0;
-    for (;;) {
-        const char *behind = start < end && *start == '"' ? quoted_end(start, end) : NULL;
-        bool is_quoted = behind != NULL;
-        const char *comma =
-            memchr(is_quoted ? behind : start, ',', (size_t)(end - (is_quoted ? behind : start)));
-        const char *stop = comma != NULL ? comma : end;
-        if (fields->n < MAX_COLUMNS) {
-            fields->text[fields->n] = start + is_quoted;
-            fields->length[fields->n] = (size_t)(stop - start) - (is_quoted ? 2 : 0);
-        }
-        fields->n++;
-        if (comma == NULL) {
-            return;
-        }
-        start = comma + 1;
-    }
+    fields->n = field_spans(line->text, line->length, true, fields->at, MAX_COLUMNS);
 }
 
 /* The only field of that name, or -1. */
@@ -48,7 +20,7 @@ static int find_column(const struct fields *fields, const char *name) {
     size_t length = strlen(name);
     int found = -1;
     for (int i = 0; i < fields->n; i++) {
-        if (fields->length[i] == length && memcmp(fields->text[i], name, length) == 0) {
+        if (fields->at[i].length == length && memcmp(fields->at[i].text, name, length) == 0) {
             if (found >= 0) {
                 return -1;
             }
@@ -62,7 +34,7 @@ static bool csv_opens(const struct format *format, const struct line *first,
                       struct layout *layout) {
     struct fields fields;
     split(first, &fields);
-    if (fields.n > MAX_COLUMNS) {
+    if (fields.n < 0 || fields.n > MAX_COLUMNS) {
         return false;
     }
     layout->n_columns = fields.n;
@@ -87,10 +59,10 @@ static int read_count(const struct format *format, const struct layout *layout,
                       const struct line *line, const struct fields *fields, enum column column,
                       uint32_t *out, struct err *err) {
     int i = layout->position[column];
-    if (field_u32(fields->text[i], fields->length[i], out)) {
+    if (field_u32(fields->at[i].text, fields->at[i].length, out)) {
         return 0;
     }
-    return field_bad(line, fields->text[i], fields->length[i], format->columns[column],
+    return field_bad(line, fields->at[i].text, fields->at[i].length, format->columns[column],
                      "a whole number below 2^32", err);
 }
 
@@ -98,6 +70,10 @@ static int csv_parse(const struct format *format, const struct layout *layout,
                      const struct line *line, struct trace_row *row, struct err *err) {
     struct fields fields;
     split(line, &fields);
+    if (fields.n < 0) {
+        return err_world(err, "%s:%" PRIu64 ": found a quote that is not closed", line->path,
+                         line->number);
+    }
     if (fields.n != layout->n_columns) {
         return err_world(err, "%s:%" PRIu64 ": found %d field%s%s, expected %d as in the header",
                          line->path, line->number, fields.n, fields.n == 1 ? "" : "s",
@@ -109,23 +85,24 @@ static int csv_parse(const struct format *format, const struct layout *layout,
     }
     for (int i = 0; i < MAX_MUSTS && format->musts[i].column != NULL; i++) {
         int at = layout->must_position[i];
-        if (fields.length[at] != strlen(format->musts[i].value) ||
-            memcmp(fields.text[at], format->musts[i].value, fields.length[at]) != 0) {
-            return field_bad(line, fields.text[at], fields.length[at], format->musts[i].column,
-                             format->musts[i].value, err);
+        if (fields.at[at].length != strlen(format->musts[i].value) ||
+            memcmp(fields.at[at].text, format->musts[i].value, fields.at[at].length) != 0) {
+            return field_bad(line, fields.at[at].text, fields.at[at].length,
+                             format->musts[i].column, format->musts[i].value, err);
         }
     }
     int at = layout->position[COLUMN_TIME];
     row->time_ns = 0;
     if (at >= 0 && format->unit_ns == 0 &&
-        !field_date_ns(fields.text[at], fields.length[at], &row->time_ns)) {
-        return field_bad(line, fields.text[at], fields.length[at], format->columns[COLUMN_TIME],
+        !field_date_ns(fields.at[at].text, fields.at[at].length, &row->time_ns)) {
+        return field_bad(line, fields.at[at].text, fields.at[at].length,
+                         format->columns[COLUMN_TIME],
                          "a date and time such as 2023-11-16 18:15:46.68", err);
     }
     if (at >= 0 && format->unit_ns != 0 &&
-        !field_time_ns(fields.text[at], fields.length[at], format->unit_ns, &row->time_ns)) {
-        return field_bad(line, fields.text[at], fields.length[at], format->columns[COLUMN_TIME],
-                         "a time from 0 to 146 years", err);
+        !field_time_ns(fields.at[at].text, fields.at[at].length, format->unit_ns, &row->time_ns)) {
+        return field_bad(line, fields.at[at].text, fields.at[at].length,
+                         format->columns[COLUMN_TIME], "a time from 0 to 146 years", err);
     }
     uint32_t *const counts[N_NAMED_COLUMNS] = {
         [COLUMN_INPUT] = &row->input_tokens,   [COLUMN_OUTPUT] = &row->output_tokens,

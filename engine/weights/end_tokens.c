@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/weights/weights.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/json.h"
 
@@ -25,9 +26,10 @@ int end_tokens_parse(const char *text, const char *place, const struct model *mo
     if (strcmp(text, "none") == 0) {
         return 0;
     }
-    for (const char *at = text; at != NULL;) {
+    const char *at;
+    size_t length;
+    for (const char *rest = text; name_next(&rest, ",", &at, &length);) {
         char number[24];
-        size_t length = strcspn(at, ",");
         uint64_t token;
         snprintf(number, sizeof number, "%.*s", (int)(length < 23 ? length : 23), at);
         if (!num_u64(number, model->vocab - 1, &token) || !add(out, token)) {
@@ -36,7 +38,6 @@ int end_tokens_parse(const char *text, const char *place, const struct model *mo
                              "%" PRIu32 ", separated by commas",
                              place, text, MOST_END_TOKENS, model->name, model->vocab - 1);
         }
-        at = at[length] == ',' ? at + length + 1 : NULL;
     }
     return 0;
 }

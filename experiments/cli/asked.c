@@ -235,15 +235,15 @@ int asked_systems_file(const struct options *options, struct asked *asked, struc
 
 int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t *n,
                        struct err *err) {
+    const char *word;
+    size_t length;
     *n = 0;
-    for (const char *rest = text; rest != NULL; (*n)++) {
-        size_t length = strcspn(rest, ",");
+    for (const char *rest = text; name_next(&rest, ",", &word, &length); (*n)++) {
         if (length == 0 || length >= ASKED_NAME_CHARS || *n == ASKED_MOST_SYSTEMS) {
             return err_usage(err, "--systems: expected at most %d names of 1 to %d characters",
                              ASKED_MOST_SYSTEMS, ASKED_NAME_CHARS - 1);
         }
-        snprintf(names[*n], ASKED_NAME_CHARS, "%.*s", (int)length, rest);
-        rest = rest[length] == ',' ? rest + length + 1 : NULL;
+        snprintf(names[*n], ASKED_NAME_CHARS, "%.*s", (int)length, word);
     }
     return 0;
 }

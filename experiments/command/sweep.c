@@ -41,18 +41,14 @@ static const char *const axis_keys[] = {
     "input_tokens", "output_tokens", "requests", "seeds",     NULL};
 static int split(const char *text, struct axis *axis, struct err *err) {
     axis->values = mem_zeroed(MOST_VALUES, sizeof *axis->values);
-    for (const char *rest = text; rest != NULL;) {
-        rest += strspn(rest, " ");
-        size_t length = strcspn(rest, ","), used = length;
-        while (used > 0 && rest[used - 1] == ' ') {
-            used--;
-        }
+    const char *word;
+    size_t used;
+    for (const char *rest = text; name_next(&rest, ",", &word, &used);) {
         if (used == 0 || used >= SWEEP_VALUE_CHARS || axis->n == MOST_VALUES) {
             return err_usage(err, "%s: expected at most %d values, none of them empty", axis->place,
                              MOST_VALUES);
         }
-        snprintf(axis->values[axis->n++], SWEEP_VALUE_CHARS, "%.*s", (int)used, rest);
-        rest = rest[length] == ',' ? rest + length + 1 : NULL;
+        snprintf(axis->values[axis->n++], SWEEP_VALUE_CHARS, "%.*s", (int)used, word);
     }
     return 0;
 }

@@ -31,16 +31,11 @@ struct study_table {
 /* ---- lists ---- */
 
 static void split(const char *text, struct list *list) {
-    for (const char *rest = text; rest != NULL;) {
-        const char *comma = strchr(rest, ','), *end = comma != NULL ? comma : rest + strlen(rest);
-        rest += strspn(rest, " \n");
-        while (end > rest && strchr(" \n", end[-1]) != NULL) {
-            end--;
-        }
+    const char *word;
+    size_t length;
+    for (const char *rest = text; name_next(&rest, ",", &word, &length);) {
         list->words = mem_resized(list->words, list->n + 1, sizeof *list->words);
-        list->words[list->n] = mem_copied(rest, end > rest ? (size_t)(end - rest) : 0);
-        list->n++;
-        rest = comma != NULL ? comma + 1 : NULL;
+        list->words[list->n++] = mem_copied(word, length);
     }
 }
 

@@ -20,6 +20,22 @@ const char *name_behind(const char *text, const char *prefix) {
     return strncmp(text, prefix, n) == 0 ? text + n : NULL;
 }
 
+bool name_next(const char **rest, const char *marks, const char **word, size_t *length) {
+    static const char blanks[] = " \t\n";
+    if (*rest == NULL) {
+        return false;
+    }
+    const char *end = *rest + strcspn(*rest, marks), *start = *rest + strspn(*rest, blanks);
+    *rest = *end != '\0' ? end + 1 : NULL;
+    start = start < end ? start : end;
+    while (end > start && strchr(blanks, end[-1]) != NULL) {
+        end--;
+    }
+    *word = start;
+    *length = (size_t)(end - start);
+    return true;
+}
+
 bool name_ends(const char *text, const char *ending) {
     size_t length = strlen(text), n = strlen(ending);
     return length > n && strcmp(text + length - n, ending) == 0;

@@ -14,6 +14,11 @@ const char *name_behind(const char *text, const char *prefix);
 /* Whether `text` is longer than `ending` and ends with it. */
 bool name_ends(const char *text, const char *ending);
 
+/* The next word of a list, between `marks` such as ",", without the blanks around it; false behind
+ * the last one. `*rest` begins as the list and moves on; a list has one word at least, and any of
+ * them may be empty. */
+bool name_next(const char **rest, const char *marks, const char **word, size_t *length);
+
 /* The known name nearest to `word` by edit distance, or NULL when none is near. `names` ends with
  * NULL. */
 const char *name_nearest(const char *word, const char *const *names);

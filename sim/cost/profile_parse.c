@@ -232,7 +232,7 @@ static int parse_correction(struct profile *profile, int line, char *const *colu
 static int parse_row(struct profile *profile, int line, char *text, struct rows rows[PROFILE_OPS],
                      struct err *err) {
     char *columns[MAX_COLUMNS + 1] = {NULL};
-    size_t n = (size_t)field_cut(text, columns, MAX_COLUMNS + 1);
+    size_t n = (size_t)field_cut(text, false, columns, MAX_COLUMNS + 1);
     static const char *const others[] = {"load", "host", NULL};
     switch (name_find(others, columns[0])) {
     case 0:

@@ -140,13 +140,12 @@ static void state_source(const struct config *config, const char *name,
 
 /* Whether a list of words, separated by commas, has the word. */
 static bool lists(const char *list, const char *word) {
-    size_t length = strlen(word);
-    for (const char *at = list + strspn(list, ", "); *at != '\0'; at += strspn(at, ", ")) {
-        size_t size = strcspn(at, ", ");
-        if (size == length && strncmp(at, word, size) == 0) {
+    const char *at;
+    size_t size;
+    while (name_next(&list, ", ", &at, &size)) {
+        if (size > 0 && size == strlen(word) && strncmp(at, word, size) == 0) {
             return true;
         }
-        at += size;
     }
     return false;
 }

@@ -39,8 +39,7 @@ int csv_line(struct csv *csv, bool *more, struct err *err) {
 }
 
 int csv_cut(struct csv *csv, struct err *err) {
-    int n =
-        (csv->is_quoted ? field_cut_quoted : field_cut)(csv->text, csv->fields, CSV_MOST_FIELDS);
+    int n = field_cut(csv->text, csv->is_quoted, csv->fields, CSV_MOST_FIELDS);
     return n >= 0 ? n
                   : (err_world(err, "%s:%" PRIu64 ": found a quote that is not closed",
                                csv->line.path, csv->line.number),

@@ -10,7 +10,7 @@
 
 #include "sim/input/field.h"
 
-enum { CSV_MOST_FIELDS = 128, CSV_MOST_BYTES = 1 << 28 };
+enum { CSV_MOST_FIELDS = FIELD_MOST, CSV_MOST_BYTES = 1 << 28 };
 
 struct csv {
     struct line line;   /* the present one */

@@ -11,44 +11,48 @@ enum { MAX_NUMBER_CHARS = 63, QUOTE_CHARS = 40 };
 
 static const int64_t ns_per_s = 1000000000;
 
-int field_cut(char *line, char *fields[], int most) {
-    int n = 0;
-    for (char *rest = line; rest != NULL; n++) {
-        char *field = strsep(&rest, ",");
+int field_spans(const char *line, size_t length, bool is_quoted, struct field_span fields[],
+                int most) {
+    const char *at = line, *end = line + length;
+    for (int n = 0;; n++) {
+        struct field_span field = {at, 0};
+        if (is_quoted && at < end && *at == '"') {
+            field.text = ++at;
+            while (at < end && (*at != '"' || (at + 1 < end && at[1] == '"'))) {
+                at += 1 + (*at == '"');
+            }
+            if (at == end || (at + 1 < end && at[1] != ',')) {
+                return -1;
+            }
+            field.length = (size_t)(at++ - field.text);
+        } else {
+            const char *comma = at < end ? memchr(at, ',', (size_t)(end - at)) : NULL;
+            at = comma != NULL ? comma : end;
+            field.length = (size_t)(at - field.text);
+        }
         if (n < most) {
             fields[n] = field;
         }
-    }
-    return n;
-}
-
-int field_cut_quoted(char *line, char *fields[], int most) {
-    for (int n = 0;; n++) {
-        char *in = line, *out = line;
-        if (n < most) {
-            fields[n] = line;
-        }
-        if (*in == '"') {
-            in++;
-            while (*in != '\0' && !(in[0] == '"' && in[1] != '"')) {
-                in += *in == '"';
-                *out++ = *in++;
-            }
-            if (*in != '"' || (in[1] != ',' && in[1] != '\0')) {
-                return -1;
-            }
-            in++;
-        } else {
-            in += strcspn(in, ",");
-            out = in;
-        }
-        bool is_last = *in == '\0';
-        *out = '\0';
-        if (is_last) {
+        if (at == end) {
             return n + 1;
         }
-        line = in + 1;
+        at++;
     }
+}
+
+int field_cut(char *line, bool is_quoted, char *fields[], int most) {
+    struct field_span spans[FIELD_MOST];
+    int n = field_spans(line, strlen(line), is_quoted, spans, most);
+    for (int i = 0; i < n && i < most; i++) {
+        char *text = fields[i] = line + (spans[i].text - line), *out = text;
+        bool was_quoted = is_quoted && text > line && text[-1] == '"';
+        for (size_t c = 0; c < spans[i].length; c++) {
+            c += was_quoted && text[c] == '"'; /* of two, one */
+            *out++ = text[c];
+        }
+        *out = '\0';
+    }
+    return n;
 }
 
 static bool is_digit(char c) {

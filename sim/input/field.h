@@ -20,12 +20,20 @@ struct line {
     bool finished; /* a newline followed; a cut-off file ends without one */
 };
 
-/* Cuts a line at its commas, in place; how many fields it has, of which `most` are kept. */
-int field_cut(char *line, char *fields[], int most);
+/* The fields of a line between its commas; how many there are, of which `most` are kept. With
+ * `is_quoted` a field may stand in quotes, which are not part of it, and within which commas and
+ * pairs of quotes are text: -1 where quotes are not closed. */
+struct field_span {
+    const char *text;
+    size_t length;
+};
+int field_spans(const char *line, size_t length, bool is_quoted, struct field_span fields[],
+                int most);
 
-/* The same where a field may stand in quotes, within which commas and pairs of quotes are text; -1
- * where a quote is not closed. */
-int field_cut_quoted(char *line, char *fields[], int most);
+/* The same in place, as texts, in which a pair of quotes has become one. `most` is at most
+ * FIELD_MOST. */
+enum { FIELD_MOST = 128 };
+int field_cut(char *line, bool is_quoted, char *fields[], int most);
 
 /* Digits only; false above UINT32_MAX. */
 bool field_u32(const char *text, size_t length, uint32_t *out);

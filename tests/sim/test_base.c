@@ -3,6 +3,7 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
+#include "sim/input/field.h"
 #include "tests/support/says.h"
 #include "tests/support/suite.h"
 
@@ -84,6 +85,58 @@ TEST(a_message_may_be_worded_anew_but_says_its_facts) {
                             sentence));
     ck_assert(!message_says("no room for 600 of 'a b' --top", sentence));
     ck_assert(message_says("", "") && !message_says("x", "") && !message_says("", "x"));
+}
+
+/* Between brackets: the words of a list, blanks dropped, empty ones kept. */
+TEST(lists_are_cut_at_their_marks_and_nowhere_else) {
+    static const char *const lists[][3] = {{"a,b", ",", "[a][b]"},
+                                           {" a , b c ,", ",", "[a][b c][]"},
+                                           {"", ",", "[]"},
+                                           {" \n\t", ",", "[]"},
+                                           {",,", ",", "[][][]"},
+                                           {"a;b, c", ",;", "[a][b][c]"},
+                                           {"a, b", ", ", "[a][][b]"},
+                                           {"a\n, b", ",", "[a][b]"}};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        char text[64] = "";
+        const char *word;
+        size_t length;
+        for (const char *rest = lists[i][0]; name_next(&rest, lists[i][1], &word, &length);) {
+            snprintf(text + strlen(text), sizeof text - strlen(text), "[%.*s]", (int)length, word);
+        }
+        ck_assert_str_eq(text, lists[i][2]);
+    }
+}
+
+TEST(lines_are_cut_at_commas_that_stand_in_no_quotes) {
+    static const struct {
+        const char *line;
+        bool is_quoted;
+        int n;
+        const char *text;
+    } lines[] = {{"a,b", false, 2, "[a][b]"},
+                 {"a,b,", true, 3, "[a][b][]"},
+                 {"", true, 1, "[]"},
+                 {"\"a,b\",c", true, 2, "[a,b][c]"},
+                 {"\"a,b\",c", false, 3, "[\"a][b\"][c]"},
+                 {"x,\"say \"\"hi\"\"\"", true, 2, "[x][say \"hi\"]"},
+                 {"\"\",\"\"\"\"", true, 2, "[][\"]"},
+                 {"a\"b,c", true, 2, "[a\"b][c]"},
+                 {"\"a", true, -1, ""},
+                 {"\"", true, -1, ""},
+                 {"\"a\"b,c", true, -1, ""},
+                 {"\"a\"\"", true, -1, ""}};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        char line[64], text[64] = "", *fields[2];
+        snprintf(line, sizeof line, "%s", lines[i].line);
+        int n = field_cut(line, lines[i].is_quoted, fields, 2);
+        ck_assert_int_eq(n, lines[i].n);
+        for (int f = 0; f < n && f < 2; f++) {
+            snprintf(text + strlen(text), sizeof text - strlen(text), "[%s]", fields[f]);
+        }
+        ck_assert_msg(strncmp(text, lines[i].text, strlen(text)) == 0, "%s", text);
+        ck_assert(n > 2 || strcmp(text, lines[i].text) == 0);
+    }
 }
 
 SUITE("base")
