@@ -25,10 +25,10 @@ enum column {
     COLUMN_COUNT,
 };
 
-const char *const paper_role_words[PAPER_N_ROLES + 1] = {"counted", "calibration", "derived",
-                                                         "appendix", NULL};
-const char *const paper_compare_words[PAPER_N_COMPARES + 1] = {"equal", "at-most", "at-least",
-                                                               NULL};
+static const char *const paper_role_words[PAPER_N_ROLES + 1] = {"counted", "calibration", "derived",
+                                                                "appendix", NULL};
+static const char *const paper_compare_words[PAPER_N_COMPARES + 1] = {"equal", "at-most",
+                                                                      "at-least", NULL};
 
 static const struct {
     const char *name, *other_name;

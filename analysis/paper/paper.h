@@ -20,14 +20,12 @@ enum paper_role {
     PAPER_APPENDIX,    /* another reading of a printed number than the declared one */
     PAPER_N_ROLES,
 };
-extern const char *const paper_role_words[PAPER_N_ROLES + 1]; /* ends with NULL */
 
 /* The role that a word names, counted for ""; -1 where it names none. */
 int paper_role_of(const char *word);
 
 /* How ours has to stand to what was printed: a bound is judged as a bound. */
 enum paper_compare { PAPER_EQUAL, PAPER_AT_MOST, PAPER_AT_LEAST, PAPER_N_COMPARES };
-extern const char *const paper_compare_words[PAPER_N_COMPARES + 1]; /* ends with NULL */
 
 struct paper_row {
     const char *source; /* section, table or figure */

@@ -117,13 +117,12 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
 
 void compose_close(struct composition *composition); /* NULL is fine */
 
-/* ERR_USAGE when the profile read from `path` says that it is another GPU's; one that says nothing
- * passes. Of a system that has such a profile, also when it was measured in other elements. */
-int compose_check_profile(const struct profile *profile, const char *path, const struct gpu *gpu,
-                          struct err *err);
+/* ERR_USAGE when the profile of a system, read from a file, says that it is another GPU's or was
+ * measured in other elements; one that says nothing passes. */
 int compose_check_system(const struct system *system, struct err *err);
 
-/* The profile of a GPU in a file, checked so, or the shipped one where `path` is NULL. */
+/* The profile of a GPU in a file, checked to be this GPU's, or the shipped one where `path` is
+ * NULL. */
 int compose_open_profile(const struct gpu *gpu, const char *path, struct profile **out,
                          struct err *err);
 

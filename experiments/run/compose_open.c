@@ -19,8 +19,9 @@ static const char *workload_key(const struct setting *setting) {
     return name_behind(setting->key, "workload.");
 }
 
-int compose_check_profile(const struct profile *profile, const char *path, const struct gpu *gpu,
-                          struct err *err) {
+/* ERR_USAGE when a profile says that it is another GPU's. */
+static int check_profile(const struct profile *profile, const char *path, const struct gpu *gpu,
+                         struct err *err) {
     if (profile_kind(profile) == PROVENANCE_TRANSFERRED) {
         const char *target = profile_note(profile, "for");
         return target != NULL && strcmp(target, gpu->name) == 0
@@ -42,7 +43,7 @@ int compose_open_profile(const struct gpu *gpu, const char *path, struct profile
         return profile_open_shipped(gpu, out, err);
     }
     int status = profile_open(path, &peaks, out, err);
-    if (status == 0 && compose_check_profile(*out, path, gpu, err) != 0) {
+    if (status == 0 && check_profile(*out, path, gpu, err) != 0) {
         profile_close(*out);
         *out = NULL;
         status = err_status(err);
@@ -56,7 +57,7 @@ int compose_check_system(const struct system *system, struct err *err) {
     if (status != 0 || path[0] == '\0') {
         return status;
     }
-    status = compose_check_profile(system->profile, path, system->gpu, err);
+    status = check_profile(system->profile, path, system->gpu, err);
     const char *dtype = profile_note(system->profile, "dtype");
     if (status == 0 && dtype != NULL && strcmp(dtype, "float32") == 0 &&
         system->runtime.element_bytes != 4) {

@@ -11,7 +11,7 @@
 #include "sim/decoder/decoder.h"
 #include "sim/policy/registry.h"
 
-const double facts_levels[FACTS_LEVELS] = {0.3, 0.5, 0.7, 0.8, 0.9, 0.99, 0.999, 0.9999};
+static const double facts_levels[FACTS_LEVELS] = {0.3, 0.5, 0.7, 0.8, 0.9, 0.99, 0.999, 0.9999};
 
 static void ratio_add(struct facts_ratio *ratio, double x, double y) {
     ratio->x += x;

@@ -8,7 +8,6 @@
 #include "traces/decode_trace.h"
 
 enum { FACTS_GAPS = 6, FACTS_LEVELS = 8, FACTS_QUINTILES = 5 };
-extern const double facts_levels[FACTS_LEVELS];
 
 /* Sums over requests of x, y and their products, for the quotient of sums and its error. */
 struct facts_ratio {

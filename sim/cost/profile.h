@@ -180,7 +180,7 @@ double profile_elementwise(const struct profile *profile, int64_t bytes, enum pr
 double profile_collective(const struct profile *profile, enum profile_op op, int64_t n_gpus,
                           int64_t bytes, enum profile_match *match);
 
-/* The operator's rows, NULL when it has none: for profile_check and transfer only. */
+/* The operator's rows, NULL when it has none: for tests of the look-ups. */
 struct lattice *profile_lattice(struct profile *profile, enum profile_op op);
 
 /* The first words of every profile that the program writes. */
