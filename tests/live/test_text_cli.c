@@ -211,6 +211,22 @@ TEST(right_answers_stand_side_by_side) {
 #undef TEXTS
 }
 
+/* A tokenizer of bytes that lacks one of them. */
+TEST(text_that_cannot_be_encoded_is_told_by_its_byte) {
+    char command[2048], sentence[1024];
+    snprintf(command, sizeof command,
+             "mkdir -p %s/lacking && cp experiments/train/models/sdar-2m/* %s/lacking && sed "
+             "'s/\"^\": 61,/\"^^\": 61,/' experiments/train/models/sdar-2m/tokenizer.json "
+             ">%s/lacking/tokenizer.json",
+             scratch_folder, scratch_folder, scratch_folder);
+    ck_assert_int_eq(system(command), 0);
+    snprintf(sentence, sizeof sentence,
+             "--text: the vocabulary of %s/lacking/tokenizer.json has no token for the byte 0x5e",
+             scratch_folder);
+    REFUSES(2, sentence, "generate", "--backend", "cpu", "--weights", scratch_path("lacking"),
+            "--text", "2^3");
+}
+
 TEST(bad_input_is_told_in_one_sentence) {
     const char *folder = folder_of("ling");
     char sentence[1024];
