@@ -57,14 +57,15 @@ static bool keeps_counts(struct guard *guard, const struct judged *as, const str
                        batch->n_idle, batch->idle != NULL ? as->capacity : 0);
 }
 
-/* The slot is the replica's own and in none of the batch's lists yet. */
+/* The slot is the replica's own and, but in a question, in none of the batch's lists yet. */
 static bool keeps_slot(struct guard *guard, const struct judged *as, uint32_t slot,
                        const char *does) {
     struct guard_scratch *scratch = guard->scratch;
     uint8_t owner = slot < scratch->max_slots ? scratch->owner[slot] : 0;
     if (!guard_keeps(guard, as->owned, owner != 0, "%s%s slot %u, which neither runs nor waits",
                      as->verb, does, slot) ||
-        !guard_keeps(guard, as->owned, scratch->seen[slot] != scratch->seen_stamp,
+        !guard_keeps(guard, as->owned,
+                     as->owned == PROMISE_ESTIMATE || scratch->seen[slot] != scratch->seen_stamp,
                      "%s%s slot %u twice", as->verb, does, slot)) {
         return false;
     }

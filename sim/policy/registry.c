@@ -15,10 +15,11 @@
 
 /* A new built-in policy is one file and one line here. */
 extern const struct scheduler scheduler_static, scheduler_continuous, scheduler_phase_multiplexed,
-    scheduler_chunked, scheduler_lmdeploy, scheduler_sglang;
+    scheduler_chunked, scheduler_lmdeploy, scheduler_sglang, scheduler_knee;
 const struct scheduler *const scheduler_table[] = {
     &scheduler_static,  &scheduler_continuous, &scheduler_phase_multiplexed,
     &scheduler_chunked, &scheduler_lmdeploy,   &scheduler_sglang,
+    &scheduler_knee,
 };
 const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_table[0];
 

@@ -66,7 +66,8 @@ struct schedule_view {
     int64_t kv_free_bytes;        /* of the pool */
     int64_t kv_total_bytes;
 
-    /* Duration of a step with this batch, in ns, by the cost model. */
+    /* Duration of a step with this batch, in ns, by the cost model. A request that is listed n
+     * times stands for n requests like it. */
     int64_t (*estimate_ns)(const void *estimator, const struct batch *batch);
     const void *estimator;
 };

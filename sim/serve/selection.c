@@ -143,6 +143,10 @@ int64_t selection_estimate_ns(const void *opaque, const struct batch *batch) {
     const struct executor *executor = &life->asked->executor;
     struct step_shape shape;
     int64_t kv_bytes = estimator->replica->kv_used_bytes;
+    uint32_t n_running = batch->all_running ? estimator->replica->n_running : 0;
+    if ((uint64_t)batch->n + batch->n_idle + n_running > life->n_slots) {
+        return INT64_MAX;
+    }
     for (uint32_t i = 0; i < batch->n; i++) {
         const struct request *request = &life->requests[batch->selected[i]];
         kv_bytes += request->kv_bytes - request->kv_held_bytes;

@@ -383,6 +383,38 @@ TEST_EACH(the_listed_passes_are_those_of_every_schedule, 3) {
     system_close(system);
 }
 
+/* ---- admission ---- */
+
+static double mean_latency_s(const char *const *settings, double *makespan_s) {
+    enum { N = 80 };
+    struct arrival arrivals[N];
+    struct keeper keeper = {0};
+    struct system *system = rig_system("dllm-serve", "h200", false, settings);
+    double sum_s = 0;
+    for (uint32_t i = 0; i < N; i++) {
+        arrivals[i] = MAKE(struct arrival, .id = i, .prompt_tokens = 256, .output_tokens = 64);
+    }
+    struct list_source list = list_of(arrivals, N);
+    struct loop_result result =
+        rig_run(system, MAKE(struct arrival_source, .state = &list, .next = list_next), &keeper);
+    for (size_t i = 0; i < keeper.n_requests; i++) {
+        sum_s += (double)keeper.requests[i].finished_ns * 1e-9;
+    }
+    ck_assert_uint_eq(result.completed, N);
+    *makespan_s = (double)result.end_ns * 1e-9;
+    keeper_fini(&keeper);
+    system_close(system);
+    return sum_s / N;
+}
+
+TEST(knee_admission_has_a_lower_mean_and_gives_little_throughput_for_it) {
+    static const char *const knee[] = {"scheduler=knee", NULL};
+    double all_s, knee_s, all_mean_s = mean_latency_s(NULL, &all_s);
+    double knee_mean_s = mean_latency_s(knee, &knee_s);
+    ck_assert_msg(knee_mean_s < 0.8 * all_mean_s, "%g of %g s", knee_mean_s, all_mean_s);
+    ck_assert_msg(knee_s < 1.1 * all_s, "%g of %g s", knee_s, all_s);
+}
+
 /* ---- the machine ---- */
 
 enum { MOST_JOBS = 5 };

@@ -186,9 +186,11 @@ TEST(the_guard_names_a_batch_beyond_the_headroom) {
     scene.answer.hold = 3;
     assert_scene(4, 1, "scheduler scripted sets hold to 3, which is no batch_hold");
     ANSWER(1, 1, 1, 2);
-    scene.estimated = (struct batch){.n = 2, .selected = (uint32_t[]){0, 0}};
+    /* Of a question a request may be part twice, but runs or waits. */
+    scene.estimated = (struct batch){.n = 3, .selected = (uint32_t[]){0, 0, 2}};
     assert_scene(4, 1,
-                 "scheduler scripted asks for the duration of a batch that selects slot 0 twice");
+                 "scheduler scripted asks for the duration of a batch that lists slot 2, which "
+                 "waits, before the admitted ones");
 }
 
 /* Slot 1 prefills 100 query tokens in blocks of 10 behind slot 0, which decodes 100; both need 500
