@@ -11,8 +11,8 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 
-/* Checking takes about 2.2 ms a MiB: of larger files only what is read is checked. */
-#define MOST_CHECKED_BYTES (INT64_C(256) << 20)
+/* Checking takes about 2.2 ms a MiB. */
+int64_t store_most_checked_bytes = INT64_C(256) << 20;
 
 /* Between two looks at a lock, and until the wait is told. */
 enum { WAIT_MS = 20, NOTE_AFTER_MS = 2000 };
@@ -134,7 +134,7 @@ static int check_structure(struct store *store, bool will_write, struct err *err
     int64_t pages = 0, page_bytes = 0;
     int failed = store_ask(store, "PRAGMA page_count", &pages, err);
     failed = failed != 0 ? failed : store_ask(store, "PRAGMA page_size", &page_bytes, err);
-    if (failed != 0 || pages * page_bytes > MOST_CHECKED_BYTES) {
+    if (failed != 0 || pages * page_bytes > store_most_checked_bytes) {
         return failed;
     }
     failed = ask_structure(store, said, sizeof said, err);

@@ -55,6 +55,10 @@ const char *store_path(const struct store *store);
  * ends them but the lock. */
 void store_stop_on(const volatile sig_atomic_t *stop);
 
+/* The structure of a file that is larger is not checked when it is opened (default: 256 MiB): there
+ * damage is found in what is read, of a run by its checksums. */
+extern int64_t store_most_checked_bytes;
+
 /* Whether to wait for locks (default: true) or to fail at once. */
 void store_wait(struct store *store, bool waits);
 
