@@ -117,6 +117,8 @@ TEST(options_are_read_strictly) {
     REFUSES(2, "replay needs --db FILE and --run N", "replay", "--run", "1");
     REFUSES(2, "report needs a database and --out FILE", "report", "x.db");
     REFUSES(2, "sweep needs an INI file with a [sweep] section", "sweep");
+    REFUSES(2, "figure takes names, paths or --all", "figure");
+    REFUSES(2, "figure takes names, paths or --all", "figure", "--all", "focus-table5");
     REFUSES(2, "-j: '0' is not a whole number from 1 to 256", "sweep", "x.ini", "-j0");
     REFUSES(2, "give either --requests and --step or --refresh and --reuse", "explain", "--step",
             "1", "--reuse", "2");

@@ -310,6 +310,24 @@ TEST(experts_are_priced_by_how_many_are_hit) {
     profile_close(imported);
 }
 
+/* Whole waves of tiles of 128 by 128 on 100 multiprocessors, whatever lies between two rows. */
+TEST(products_between_two_widths_take_the_waves_of_the_tile_that_the_others_show) {
+    const double wave_us = 1e6 * 2 * 100 * 128 * 128 * 4096 / peaks.flops;
+    static const int widths[] = {1024, 1536, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 9216};
+    char text[1024] = IMPORTED;
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "gemm,1024,%d,4096,%.9f\n", widths[i],
+                 wave_us * ceil(8 * widths[i] / 128 / 100.0));
+    }
+    struct profile *profile = parse(text);
+    ck_assert_double_eq_tol(gemm_ns(profile, 1024, 2176, 4096, PROFILE_INTERPOLATED), 2e3 * wave_us,
+                            1);
+    ck_assert_double_eq_tol(gemm_ns(profile, 1024, 5632, 4096, PROFILE_INTERPOLATED), 4e3 * wave_us,
+                            1);
+    profile_close(profile);
+}
+
 /* One row of each kind, as `unmask calibrate` writes them. */
 #define OWN                                                                                        \
     HEAD "# date: 2026-11-21\n# device: a test's\n"                                                \
