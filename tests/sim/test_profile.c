@@ -7,6 +7,7 @@
 
 #include "sim/cost/profile.h"
 #include "sim/cost/profile_check.h"
+#include "sim/cost/profile_table.h"
 #include "sim/cost/profile_lattice.h"
 #include "sim/cost/transfer.h"
 #include "sim/model/gpu.h"
@@ -765,7 +766,9 @@ static struct profile *transferred(const struct profile *donor, struct transfer_
 
 TEST(a_transfer_says_so_and_scales_by_the_bound) {
     struct profile *donor = parse(HEAD "gemm,1,512,512,2\ngemm,1,8192,8192,152\n"
-                                       "gemm,4096,8192,8192,6002\nall_reduce,2,1024,7\n");
+                                       "gemm,4096,8192,8192,6002\nall_reduce,2,1024,7\n"
+                                       "attention_causal,1,16,16,8,8,128,2\n"
+                                       "attention_causal,1,8192,8192,8,8,128,1602\n");
     struct profile *out = transferred(donor, side("new", 200e12, 4e12, 100));
     ck_assert_int_eq(profile_kind(out), PROVENANCE_TRANSFERRED);
     ck_assert_str_eq(profile_source(out), "new, scaled from old by the rates both reach: a test");
@@ -776,6 +779,8 @@ TEST(a_transfer_says_so_and_scales_by_the_bound) {
     enum profile_match match;
     ck_assert_double_eq_tol(profile_collective(out, PROFILE_ALL_REDUCE, 2, 1024, &match), 7e3,
                             1e-6);
+    const struct lattice *causal = &out->ops[PROFILE_ATTENTION_CAUSAL];
+    ck_assert_double_eq_tol(causal->time_us[causal->n_cells - 1], 802, 1e-9);
     profile_close(out);
     profile_close(donor);
 }
