@@ -1,18 +1,22 @@
 """Are the checks able to fail? Breaks the program at random places, one at a time, and sees which breaks the tests notice.
 
   mutate.py [--each 5] [--seed 1] [--module PREFIX] [--budget 60]   draws and tries so many mutants of each module
-  mutate.py --again [--module PREFIX]                               tries those again that survived
+  mutate.py --again [--module PREFIX] [--file REGEX]                tries those again that survived
   mutate.py --table                                                 what was found so far, by module
 
-Mutants are tried in a copy of the tree under build/mutants, whose libraries, program and suites `make` builds first. A mutant is
-one changed token or statement of one function: a comparison, an operator, a constant, a condition, a call left out, two arguments
-exchanged. One whose object is the same is dropped. The suites run in the order of their time, those earlier that include a header of
-the mutant's folder or stand in the tests of its part of the tree; together they have --budget seconds of CPU time (default: 60), so that the slow live suites come last or not at
-all.
+A mutant is one changed token or statement of one function: a comparison, an operator, a constant, a condition, a call left out,
+two arguments exchanged. One whose object is the same is dropped.
+
+Mutants are tried in a copy of the tree under build/mutants. Its library is a shared one there: a mutant costs one compilation and
+one link, whatever number of programs runs it. Each test was run once before, alone, with a library that says which lines it runs:
+a mutant is tried by the tests that run its line, the quick ones first, until one is red, in --budget seconds of CPU time at most
+(default: 60). A test that takes ten seconds and four times longer than it should is red.
+
 What was found is kept in build/mutants/found.jsonl; survivors that were judged to change nothing that a test could see stand,
 with the reason, in tests/mutants-judged."""
 
 import argparse
+import bisect
 import glob
 import json
 import os
@@ -20,12 +24,12 @@ import random
 import re
 import resource
 import subprocess
-import sys
 import threading
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-COPY = f"{ROOT}/build/mutants/tree"
-FOUND = f"{ROOT}/build/mutants/found.jsonl"
+HOME = f"{ROOT}/build/mutants"
+COPY = f"{HOME}/tree"
+FOUND = f"{HOME}/found.jsonl"
 JUDGED = f"{ROOT}/tests/mutants-judged"
 MODULES = {
     "sim/serve": ["sim/serve"],
@@ -35,15 +39,15 @@ MODULES = {
     "sim/decode, graph, op": ["sim/decode", "sim/graph", "sim/op"],
     "sim/model, system, input": ["sim/model", "sim/system", "sim/input", "sim/base"],
     "traces": ["traces"],
-    "analysis": ["analysis", "analysis/paper", "analysis/plot", "analysis/store"],
+    "analysis": ["analysis", "analysis/*"],
     "engine": ["engine", "engine/*"],
     "kernels/ref": ["kernels/ref", "kernels/device"],
-    "experiments": ["experiments/run", "experiments/steps", "experiments/study", "experiments/jobs", "experiments/sweep",
-                    "experiments/server", "experiments/cli", "experiments/command"],
+    "experiments": ["experiments/*"],
 }
-FLAGS = ["-std=c11", "-O1", "-Werror=int-conversion", "-Werror=incompatible-pointer-types", "-ffp-contract=off", "-fno-fast-math", "-I.", "-D_GNU_SOURCE", f'-DUNMASK_DATA_DIR="{COPY}"']
-LIBS = ("-lcheck -lsubunit -lrt -lsqlite3 -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lopenblas -ldl "
-        "-lpthread -lm").split()
+DEFINES = ["-I.", "-D_GNU_SOURCE", f'-DUNMASK_DATA_DIR="{COPY}"']
+FLAGS = ["-std=c11", "-O2", "-fPIC", "-ffp-contract=off", "-fno-fast-math", "-Werror=int-conversion",
+         "-Werror=incompatible-pointer-types", *DEFINES]
+LIBS = ("-lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lopenblas -ldl -lpthread -lm").split()
 
 # ---- where and how to break ----
 
@@ -113,32 +117,85 @@ class Mutant:
                 "operator": self.operator}
 
 
+def sources_of(module):
+    paths = (p for folder in MODULES[module] for p in glob.glob(f"{folder}/*.c", root_dir=COPY))
+    return sorted(p for p in paths if p != "experiments/cli/main.c")
+
+
 def draw(rng, module, cache={}):
     if module not in cache:
-        paths = sorted(p for folder in MODULES[module] for p in glob.glob(f"{folder}/*.c", root_dir=COPY))
         cache[module] = {}
-        for path in paths:
+        for path in sources_of(module):
             for place in candidates(f"{COPY}/{path}"):
                 cache[module].setdefault(place[0], []).append((path, place))
     operator = rng.choice(sorted(cache[module]))
     path, place = rng.choice(cache[module][operator])
     return Mutant(module, path, place)
 
+# ---- building ----
 
-# ---- trying ----
+def make(build, flags, *targets):
+    subprocess.run(["make", "-s", "-j2", f"BUILD=build/{build}", "WARN=", *flags, *targets], cwd=COPY, check=True)
 
-def run(command, seconds=60, env=None):
+
+def link(out, objects, *more):
+    """Whether the objects became a shared library."""
+    with open(f"{out}.objects", "w") as file:
+        file.write("\n".join(objects))
+    return run(["gcc", "-shared", "-o", out, f"@{out}.objects", *more, *LIBS])[0] == 0
+
+
+def library(build):
+    """The objects of the library of a build."""
+    sources = subprocess.run(["make", "-s", "--eval=print:;@echo $(LIB_SRCS)", "print"], cwd=COPY, check=True, capture_output=True)
+    found = sources.stdout.decode().split()
+    assert sorted(found) == sorted(p for module in MODULES for p in sources_of(module)), "MODULES are not all folders"
+    return [f"build/{build}/{source[:-2]}.o" for source in found]
+
+
+def suites():
+    return sorted(p[len("tests/"):-2] for p in glob.glob("tests/*/test_*.c", root_dir=COPY) if "/gpu/" not in p)
+
+
+def prepare():
+    """The tree as it stands, its programs, and two libraries: one to be broken, one that says what it runs."""
+    os.makedirs(COPY, exist_ok=True)
+    subprocess.run("git ls-files -z | tar c --null -T - | tar x -C " + COPY, shell=True, cwd=ROOT, check=True)
+    readers = [p[:-2] + ".o" for p in glob.glob("tests/fuzz/reader*.c", root_dir=COPY)]
+    programs = ["experiments/cli/main", *(f"tests/{name}" for name in suites())]
+    objects = [f"{program}.o" for program in programs] + readers
+    make("whole", ["OPT=-O2", "SAN=-fPIC"], "build/whole/libunmask.a", "plugins", *(f"build/whole/{o}" for o in objects))
+    if not os.path.exists(f"{COPY}/build/plugins"):
+        os.symlink("whole/plugins", f"{COPY}/build/plugins")
+    make("trace", ["OPT=-O1", "SAN=-fPIC -fsanitize-coverage=trace-pc"], "build/trace/libunmask.a")
+    subprocess.run(["gcc", "-O2", "-fPIC", "-c", "tests/support/trace.c", "-o", "build/trace/trace.o"], cwd=COPY, check=True)
+    for build, more in ("whole", []), ("trace", ["build/trace/trace.o"]):
+        os.makedirs(f"{COPY}/build/lib-{build}", exist_ok=True)
+        assert link(f"{COPY}/build/lib-{build}/libunmask.so", library(build) + more)
+    for program in programs:
+        of = [f"{program}.o", *(readers if program == "tests/fuzz/test_corpus" else [])]
+        out = "unmask" if program == programs[0] else program
+        os.makedirs(os.path.dirname(f"{COPY}/build/{out}"), exist_ok=True)
+        subprocess.run(["gcc", "-Wl,-S", "-o", f"build/{out}", *(f"build/whole/{o}" for o in of), "-Lbuild/lib-whole", "-lunmask",
+                        "-lcheck", "-lsubunit", "-lrt", *LIBS], cwd=COPY, check=True)
+
+
+# ---- running ----
+
+def run(command, seconds=60, library="lib-whole", trace=None):
     """(exit status, seconds of CPU) of a command. A broken program may run for ever, or ask for all memory or disk there is: it is
-    bounded in `seconds` of CPU time of each process and twenty times that on the clock, and nothing that it started is left."""
+    bounded in `seconds` of CPU time of each process and five times that on the clock, and nothing that it started is left."""
     def bound():
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+        resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 30, 16 << 30))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
+    env = dict(os.environ, UNMASK=f"{COPY}/build/unmask", UNMASK_PLUGINS=f"{COPY}/build/plugins",
+               LD_LIBRARY_PATH=f"{COPY}/build/{library}", CK_TIMEOUT_MULTIPLIER="10", **({"UNMASK_TRACE": trace} if trace else {}))
     process = subprocess.Popen(command, cwd=COPY, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                start_new_session=True, preexec_fn=bound, env=env)
-    timer = threading.Timer(20 * seconds, os.killpg, (process.pid, 9))
+    timer = threading.Timer(5 * seconds, os.killpg, (process.pid, 9))
     timer.start()
     _, status, usage = os.wait4(process.pid, 0)
     timer.cancel()
@@ -150,45 +207,114 @@ def run(command, seconds=60, env=None):
     return status, usage.ru_utime + usage.ru_stime
 
 
-def environment(program):
-    return dict(os.environ, UNMASK=program, UNMASK_PLUGINS=f"{COPY}/build/plugins", UNMASK_DATA=COPY, CK_TIMEOUT_MULTIPLIER="10")
+def tests_of(suite):
+    """The arguments by which each test of a suite runs alone."""
+    if suite == "live/test_matrix":
+        said = subprocess.run([f"build/tests/{suite}", "--list"], cwd=COPY, capture_output=True, check=True,
+                              env=dict(os.environ, LD_LIBRARY_PATH=f"{COPY}/build/lib-whole")).stdout.decode()
+        return [[str(i), str(i + 1)] for i in range(len(said.split("\n")) - 1)]
+    text = open(f"{COPY}/tests/{suite}.c").read()
+    for header in re.findall(r'#include "(tests/support/\w+\.h)"', text):
+        text += open(f"{COPY}/{header}").read() if header != "tests/support/suite.h" else ""
+    return [[name] for name in re.findall(r"(?m)^TEST(?:_EACH)?\(\s*(\w+)", text)]
 
 
-class Suites:
-    """The suites, what each includes, and how long it takes where nothing is broken."""
+class Lines:
+    """Which lines of the library each byte of its text that a block begins with stands for."""
 
-    def __init__(self, budget, pattern):
-        self.pattern = re.compile(pattern)
-        self.names = sorted(p[len("tests/"):-2] for p in glob.glob("tests/*/test_*.c", root_dir=COPY) if "/gpu/" not in p)
-        self.text = {}
-        for name in self.names:
-            source = open(f"{COPY}/tests/{name}.c").read()
-            for header in re.findall(r'#include "(tests/support/\w+\.h)"', source):
-                source += open(f"{COPY}/{header}").read()
-            self.text[name] = source
-        path = f"{ROOT}/build/mutants/seconds.json"
-        self.seconds = json.load(open(path)) if os.path.exists(path) else {}
-        for name in self.names:
-            if name not in self.seconds:
-                status, spent = run([f"build/tests/{name}"], budget, environment(f"{COPY}/build/unmask"))
-                self.seconds[name] = round(spent, 2) if status == 0 else None
-                print(f"{name}: {self.seconds[name]}", flush=True)
-                json.dump(self.seconds, open(path, "w"))
+    def __init__(self):
+        path = "build/lib-trace/libunmask.so"
+        calls = re.compile(r"^ *([0-9a-f]+):.*call.*<__sanitizer_cov_trace_pc(@plt)?>")
+        code = subprocess.Popen(["objdump", "-d", "--no-show-raw-insn", path], cwd=COPY, stdout=subprocess.PIPE, text=True)
+        self.sites = []
+        for line in code.stdout:
+            match = calls.match(line)
+            if match:
+                self.sites.append(int(match.group(1), 16) + 5)
+        self.sites.sort()
+        self.of = {site: set() for site in self.sites}
+        rows = subprocess.Popen(["readelf", "--debug-dump=decodedline", "-W", path], cwd=COPY, stdout=subprocess.PIPE, text=True)
+        file = None
+        for line in rows.stdout:
+            match = re.match(r"(?:CU: )?(?:\./)?([\w/.-]+\.[ch]):", line)
+            if match:
+                file = match.group(1)
+                continue
+            match = re.match(r"\S+\s+(\d+)\s+0x([0-9a-f]+)", line)
+            if match and file:
+                at = bisect.bisect_right(self.sites, int(match.group(2), 16) + 5) - 1
+                if at >= 0:
+                    self.of[self.sites[at]].add((file, int(match.group(1))))
 
-    def order(self, path):
-        folder, top = os.path.dirname(path), path.split("/")[0]
+    def seen(self, path):
+        """The lines of a trace."""
+        data = open(path, "rb").read() if os.path.exists(path) else b""
+        found = set()
+        for match in re.finditer(rb"\x01+", data):
+            for at in range(match.start(), match.end()):
+                found |= self.of.get(at, set())
+        return found
 
-        def cost(name):
-            return self.seconds[name] / (6 if f'"{folder}/' in self.text[name] else 3 if name.startswith(f"{top}/") else 1)
-        return sorted((name for name in self.names if self.seconds[name] is not None and self.pattern.search(name)), key=cost)
+
+class Tests:
+    """The tests, each with what it costs and what it runs where nothing is broken."""
+
+    def __init__(self):
+        self.path = f"{HOME}/tests.json"
+        self.known = json.load(open(self.path)) if os.path.exists(self.path) else {}
+        self.runs = {}
+        for name, test in self.known.items():
+            self.learn(name, test)
+
+    def learn(self, name, test):
+        for file, lines in test["lines"].items():
+            for line in lines:
+                self.runs.setdefault((file, line), []).append(name)
+
+    def trace(self, pattern):
+        """Runs those that are not known, or whose suite matches, and notes what they run."""
+        lines, trace = None, f"{HOME}/trace-{os.getpid()}"
+        for suite in suites():
+            for arguments in tests_of(suite):
+                name = " ".join([suite, *arguments])
+                if name in self.known and self.known[name]["status"] == 0 and not (pattern and re.search(pattern, suite)):
+                    continue
+                lines = lines or Lines()
+                self.known[""] = {"seconds": 0, "status": -1, "lines": {}}  # all lines that are code, run or not
+                for file, line in sorted(set().union(*lines.of.values())):
+                    self.known[""]["lines"].setdefault(file, []).append(line)
+                if os.path.exists(trace):
+                    os.remove(trace)
+                status, spent = run([f"build/tests/{suite}", *arguments], 120, "lib-trace", trace)
+                by_file = {}
+                for file, line in sorted(lines.seen(trace)):
+                    by_file.setdefault(file, []).append(line)
+                self.known[name] = {"seconds": round(spent, 2), "status": status, "lines": by_file}
+                print(f"{name}: {spent:.2f} s, {sum(map(len, by_file.values()))} lines, status {status}", flush=True)
+            json.dump(self.known, open(self.path + ".new", "w"))
+            os.replace(self.path + ".new", self.path)
+        self.__init__()
+
+    def of(self, path, line):
+        """Batches of tests of one suite that run the line, or the nearest before that is code, by their time, which counts a sixth where
+        the suite includes a header of the line's folder; what takes over a second is alone."""
+        folder = f'"{os.path.dirname(path)}/'
+        batches, near = {}, next((n for n in range(line, line - 60, -1) if (path, n) in self.runs), line)
+        for name in self.runs.get((path, near), []):
+            suite, *arguments = name.split(" ")
+            test = self.known[name]
+            if test["status"] == 0:
+                alone = test["seconds"] > 1 or len(arguments) > 1
+                batch = batches.setdefault(name if alone else suite, [suite, 0, []])
+                batch[1] += test["seconds"]
+                batch[2] += arguments
+        return sorted(batches.values(), key=lambda batch: batch[1] / (6 if folder in suite_text(batch[0]) else 1))
 
 
-def link(name):
-    """Links a program of the copy with the mutant's object before the library's; its path, or None."""
-    out = f"{COPY}/build/mutant-{os.getpid()}-{os.path.basename(name)}"
-    more = glob.glob(f"{COPY}/build/tests/fuzz/reader*.o") if name == "tests/fuzz/test_corpus" else []
-    status, _ = run(["gcc", "-Wl,-S", "-o", out, f"build/{name}.o", *more, f"build/mutant-{os.getpid()}.o", "build/libunmask.a", *LIBS])
-    return out if status == 0 else None
+def suite_text(suite, cache={}):
+    if suite not in cache:
+        cache[suite] = open(f"{COPY}/tests/{suite}.c").read()
+    return cache[suite]
 
 
 def compiled(path, text):
@@ -199,27 +325,32 @@ def compiled(path, text):
     return open(out, "rb").read() if done.returncode == 0 else b""
 
 
-def try_mutant(mutant, suites, budget):
+def try_mutant(mutant, tests, budget, originals={}):
     """What came of it; None where there is nothing to try."""
-    original = compiled(mutant.path, open(f"{COPY}/{mutant.path}").read())
-    broken = compiled(mutant.path, mutant.text)
-    if broken in (b"", original):
+    if mutant.path not in originals:
+        originals[mutant.path] = compiled(mutant.path, open(f"{COPY}/{mutant.path}").read())
+    if compiled(mutant.path, mutant.text) in (b"", originals[mutant.path]):
         return None
-    spent, program = 0, link("experiments/cli/main")
-    for name in suites.order(mutant.path):
-        seconds = suites.seconds[name]
-        if spent + seconds > budget:
-            break
-        suite = link(f"tests/{name}")
-        if suite is None:  # it has a stand-in of its own for something of this file
-            continue
-        status, _ = run([suite], int(10 + 4 * seconds), environment(program))
-        os.remove(suite)
-        spent += seconds
+    own = f"lib-mutant-{os.getpid()}"
+    os.makedirs(f"{COPY}/build/{own}", exist_ok=True)
+    others = [o for o in library_objects() if o != f"build/whole/{mutant.path[:-2]}.o"]
+    if not link(f"{COPY}/build/{own}/libunmask.so", [*others, f"build/mutant-{os.getpid()}.o"]):
+        return None
+    spent, batches = 0, tests.of(mutant.path, mutant.line)
+    for suite, seconds, arguments in batches:
+        if spent + seconds > budget and spent > 0:
+            return {"verdict": "survived", "spent": round(spent), "left": len(batches)}
+        status, used = run([f"build/tests/{suite}", *arguments], int(10 + 4 * seconds), own)
+        spent += used
         if status != 0:
-            return {"verdict": "caught", "by": name, "status": status}
-    return {"verdict": "survived", "spent": round(spent)}
+            return {"verdict": "caught", "by": suite, "status": status, "spent": round(spent, 1)}
+    return {"verdict": "survived", "spent": round(spent, 1), "ran": sum(len(b[2]) for b in batches)}
 
+
+def library_objects(cache=[]):
+    if not cache:
+        cache.extend(library("whole"))
+    return cache
 
 # ---- what was found ----
 
@@ -250,20 +381,20 @@ def note(mutant, outcome, seed):
     print(f"{found['verdict']:9} {found.get('by', ''):28} {mutant.path}:{mutant.line}: {mutant.was}  ->  {mutant.becomes}", flush=True)
 
 
-def again(found, suites, budget):
+def again(found, tests, budget):
     places = [place for place in candidates(f"{COPY}/{found['file']}") if place[0] == found["operator"]]
     for place in places:
         mutant = Mutant(found["module"], found["file"], place)
         if key(mutant.facts()) == key(found):
-            outcome = try_mutant(mutant, suites, budget)
+            outcome = try_mutant(mutant, tests, budget)
             if outcome is not None:
                 note(mutant, outcome, found["seed"])
             return
     print(f"{found['file']} has changed: {found['was']}")
 
 
-def print_table():
-    known, all_found = judged(), load()
+def print_table(seed):
+    known, all_found = judged(), [f for f in load() if seed in (None, f["seed"])]
     survivors = [f for f in all_found if f["verdict"] == "survived"]
     print(f"{'module':28}{'tried':>7}{'caught':>8}{'judged equal':>14}{'survived':>10}{'score':>8}")
     for module in [*MODULES, "all"]:
@@ -278,47 +409,44 @@ def print_table():
         print(f"{'equal   ' if why else 'SURVIVED'} {f['file']}:{f['line']}: {f['was']}  ->  {f['becomes']}{'  (' + why + ')' if why else ''}")
 
 
-def prepare():
-    os.makedirs(COPY, exist_ok=True)
-    subprocess.run("git ls-files -z | tar c --null -T - | tar x -C " + COPY, shell=True, cwd=ROOT, check=True)
-    suites = [f"build/{p[:-2]}" for p in sorted(glob.glob("tests/*/test_*.c", root_dir=COPY)) if "/gpu/" not in p]
-    subprocess.run(["make", "-s", "-j2", "build/unmask", "plugins", *suites], cwd=COPY, check=True)
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--each", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, help="default: 1; of --again and --table: all")
     parser.add_argument("--module", default="")
     parser.add_argument("--budget", type=int, default=60)
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("--suites", default="", help="only suites in whose name this regular expression is found")
-    parser.add_argument("--file", default="", help="of --again: only files in whose path this one is found")
+    parser.add_argument("--file", default="", help="of --again: only files in whose path this regular expression is found")
+    parser.add_argument("--trace", default="", help="runs the tests anew whose suite matches, and notes what they run")
     parser.add_argument("--built", action="store_true", help="the copy as it stands")
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
     if asked.table:
-        print_table()
+        print_table(asked.seed)
         return
     if not asked.built:
         prepare()
-    suites, known, done = Suites(asked.budget, asked.suites), judged(), {key(f) for f in load()}
-    for module in [m for m in MODULES if m.startswith(asked.module)]:
-        if asked.again:
-            for found in load():
-                if found["module"] == module and re.search(asked.file, found["file"]) and found["verdict"] == "survived" and key(found) not in known:
-                    again(found, suites, asked.budget)
-            continue
-        rng, n = random.Random(f"{asked.seed} {module}"), 0
-        while n < asked.each:
-            mutant = draw(rng, module)
-            n += key(mutant.facts()) in done
-            outcome = try_mutant(mutant, suites, asked.budget) if key(mutant.facts()) not in done else None
+    tests, known, done = Tests(), judged(), {key(f) for f in load()}
+    tests.trace(asked.trace)
+    if asked.again:
+        for found in load():
+            wanted = found["module"].startswith(asked.module) and re.search(asked.file, found["file"]) and asked.seed in (None, found["seed"])
+            if wanted and found["verdict"] == "survived" and key(found) not in known:
+                again(found, tests, asked.budget)
+    seed, modules = asked.seed or 1, [m for m in MODULES if m.startswith(asked.module) and not asked.again]
+    draws = {module: random.Random(f"{seed} {module}") for module in modules}
+    for _ in range(asked.each):
+        for module in modules:
+            outcome = None
+            while outcome is None:
+                mutant = draw(draws[module], module)
+                if key(mutant.facts()) in done:
+                    break
+                outcome = try_mutant(mutant, tests, asked.budget)
             if outcome is not None:
-                note(mutant, outcome, asked.seed)
+                note(mutant, outcome, seed)
                 done.add(key(mutant.facts()))
-                n += 1
-    print_table()
+    print_table(asked.seed)
 
 
 main()

@@ -3,8 +3,10 @@
 #define UNMASK_TESTS_SUPPORT_SUITE_H
 
 #include <check.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/support/make.h"
 
@@ -49,8 +51,31 @@ static inline int suite_run(const char *name) {
     return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+/* Leaves the tests that the arguments name, in the order of the suite; all without arguments. */
+static inline void suite_select(int argc, char **argv) {
+    size_t n = 0;
+    int found = 0;
+    for (size_t i = 0; i < suite_n_tests; i++) {
+        bool asked = argc == 1;
+        for (int k = 1; k < argc; k++) {
+            asked |= strcmp(argv[k], suite_tests[i].test->name) == 0;
+        }
+        found += asked;
+        if (asked) {
+            suite_tests[n++] = suite_tests[i];
+        }
+    }
+    suite_n_tests = n;
+    if (argc > 1 && found != argc - 1) {
+        fprintf(stderr, "%s: not each of the names is one of a test\n", argv[0]);
+        exit(2);
+    }
+}
+
+/* A program's arguments are the tests to run; default: all. */
 #define SUITE(name)                                                                                \
-    int main(void) {                                                                               \
+    int main(int argc, char **argv) {                                                              \
+        suite_select(argc, argv);                                                                  \
         return suite_run(name);                                                                    \
     }
 
