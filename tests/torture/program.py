@@ -12,7 +12,7 @@ PLUGINS = os.environ.get("UNMASK_PLUGINS", os.path.join(ROOT, "build/plugins"))
 SIGNALS = {"kill": signal.SIGKILL, "power": signal.SIGKILL, "lie": signal.SIGKILL,
            "torn": signal.SIGKILL, "int": signal.SIGINT, "term": signal.SIGTERM,
            "hup": signal.SIGHUP}
-SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|ThreadSanitizer|runtime error:")
+SANITIZER = re.compile(r"AddressSanitizer(?! failed to allocate)|LeakSanitizer|ThreadSanitizer|runtime error:")
 LIMIT_S, GRACE_S = 90, 10
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores, for all its children
 
