@@ -228,7 +228,7 @@ mutate: ## break the program at random places, MUTATE_EACH of each module; what 
 	@python3 tests/mutate.py --each $(MUTATE_EACH) --seed $(MUTATE_SEED)
 
 coverage: ## build and run the tests with gcov: lines and branches that they reach, by folder
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/coverage OPT=-O1 WARN= SAN=--coverage test || true
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/coverage OPT=-O1 WARN= SAN='--coverage -Wl,-u,__gcov_dump' test || true
 	@python3 tests/coverage.py $(BUILD)/coverage
 
 # One program for all readers, built with clang under build/fuzz. Each starts from its kept corpus;
