@@ -380,7 +380,7 @@ static void fill_demand(struct finder *f) {
 void cells_make(struct finder *f) {
     unsigned all = 0;
     f->lp = glp_create_prob();
-    f->cells = mem_zeroed((1u << PASS_TYPES) * INTERVALS, sizeof *f->cells);
+    f->cells = mem_zeroed(((size_t)1 << PASS_TYPES) * INTERVALS, sizeof *f->cells);
     for (int t = 0; t < PASS_TYPES; t++) {
         all |= f->types[t].n > 0 ? 1u << t : 0;
         f->n_passes += f->types[t].n;

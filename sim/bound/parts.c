@@ -97,8 +97,10 @@ static double step_after(const struct steps *steps, double x) {
 }
 
 static size_t step_count(const struct steps *steps) {
+    double x = steps->least;
     size_t n = 0;
-    for (double x = steps->least; x <= steps->most; x = step_after(steps, x)) {
+    while (x <= steps->most) {
+        x = step_after(steps, x);
         n++;
     }
     return n;
@@ -187,8 +189,11 @@ static void take_points(const struct attention_grid *g, struct price_part *part)
             double least = g->at[0][i] * g->at[1][j];
             double most = cell_end(g, 0, i) * cell_end(g, 1, j);
             for (size_t k = 0; k < g->n[2]; k++) {
-                part->points[part->n++] = (struct part_point){
-                    .at = most * cell_end(g, 2, k), .ns = *ns++, .least = least, .most = most};
+                part->points[part->n] = (struct part_point){.at = most * cell_end(g, 2, k),
+                                                            .ns = ns[part->n],
+                                                            .least = least,
+                                                            .most = most};
+                part->n++;
             }
         }
     }
