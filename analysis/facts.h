@@ -46,6 +46,12 @@ struct run_decisions {
                                NULL:      nothing is drawn */
 };
 
+/* What all cards of the run drew from the first arrival to the last finish, idling included; 0: not
+ * known. Measured by the cards' own counter, priced where the profile knows their power. */
+struct run_energy {
+    double measured_j, priced_j;
+};
+
 struct quality;
 
 struct run_facts {
@@ -89,6 +95,8 @@ struct run_facts {
      * from the steps where the executor reported GPU time). MFU takes 1 TFLOP as 10^12. */
     double gpu_busy, mfu, bandwidth_util;
 
+    struct run_energy energy;
+
     const struct run_figure *constants; /* the calibrated constants in force */
     size_t n_constants;
     const struct run_figure *engine; /* figures of the real engine; none in a simulation */
@@ -102,6 +110,11 @@ struct run_facts {
     const char *config;            /* the resolved configuration, as an INI text */
     const struct json_t *identity; /* analysis/identity.h; NULL: not known, and left out */
 };
+
+/* As measured, else as priced. */
+static inline double run_energy_joules(const struct run_energy *energy) {
+    return energy->measured_j > 0 ? energy->measured_j : energy->priced_j;
+}
 
 /* Every text "", every size and share not known, no constants: a start to fill in from. */
 struct run_facts run_facts_unknown(void);

@@ -218,6 +218,28 @@ json_t *summary_price_shares(const struct price_shares *shares) {
     return json_pack("{s:o, s:o}", "by_kind", by_kind, "by_match", by_match);
 }
 
+static json_t *known_joules(double joules) {
+    return joules > 0 ? json_real(joules) : json_null();
+}
+
+/* Nothing where nobody knows; else as measured, or as priced. */
+static int put_energy(json_t *o, const struct summary *s, const struct run_facts *facts) {
+    const struct run_energy *e = &facts->energy;
+    const double joules = run_energy_joules(e);
+    if (!(joules > 0) || !(s->makespan_s > 0)) {
+        return 0;
+    }
+    json_t *energy = json_object();
+    return put(energy, "joules", json_real(joules)) |
+           put(energy, "watts", json_real(joules / s->makespan_s)) |
+           put(energy, "joules_per_answer_token",
+               s->answer_tokens > 0 ? json_real(joules / (double)s->answer_tokens) : json_null()) |
+           put(energy, "joules_per_request",
+               s->completed > 0 ? json_real(joules / (double)s->completed) : json_null()) |
+           put(energy, "measured_joules", known_joules(e->measured_j)) |
+           put(energy, "priced_joules", known_joules(e->priced_j)) | put(o, "energy", energy);
+}
+
 /* Nothing where nobody asked. */
 static int put_quality(json_t *o, const struct summary *s, const struct run_facts *facts) {
     return facts->quality == NULL ? 0
@@ -227,7 +249,7 @@ static int put_quality(json_t *o, const struct summary *s, const struct run_fact
 }
 
 static int put_resources(json_t *o, const struct summary *s, const struct run_facts *facts) {
-    return put(o, "gpu_busy", known_share(summary_gpu_busy(s, facts))) |
+    return put_energy(o, s, facts) | put(o, "gpu_busy", known_share(summary_gpu_busy(s, facts))) |
            put(o, "mfu", known_share(facts->mfu)) |
            put(o, "bandwidth_util", known_share(facts->bandwidth_util)) |
            put(o, "weights_bytes", known_bytes(facts->weights_bytes)) |

@@ -109,6 +109,12 @@ static void print_requests(const struct summary *s, const struct run_facts *f, F
         fprintf(out, "gpus         %" PRIu32 ", %" PRIu32 " a replica: %.4g tok/s each\n", f->gpus,
                 f->tensor_parallel, s->throughput_tok_s / f->gpus);
     }
+    const double joules = run_energy_joules(&f->energy);
+    if (joules > 0 && s->makespan_s > 0 && s->answer_tokens > 0) {
+        fprintf(out, "energy       %.4g J %s: %.4g W on average, %.4g J an answer token\n", joules,
+                f->energy.measured_j > 0 ? "measured" : "priced", joules / s->makespan_s,
+                joules / (double)s->answer_tokens);
+    }
     if (slo_is_set(&s->slo)) {
         fprintf(out,
                 "goodput      %.4g req/s: %" PRIu64 " requests within the objective, %.1f %% of "

@@ -7,6 +7,7 @@
 #include "engine/supported.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/model/ranks.h"
 #include "sim/system/system.h"
 
 /* Canvases take four bytes a token: as many as any pool of cached rows is likely to serve. */
@@ -150,4 +151,20 @@ struct engine_memory engine_memory(const struct engine *engine) {
         memory.mapping_ns = cost.ns;
     }
     return memory;
+}
+
+static double energy_j(const struct engine_device *device) {
+    struct device_vitals vitals = {0};
+    device->table->vitals(device->device, &vitals);
+    return vitals.energy_j;
+}
+
+double engine_energy_j(const struct engine *engine) {
+    double sum_j = energy_j(&engine->device);
+    const uint32_t n_ranks = engine->ranks != NULL ? model_ranks(engine->system->model) : 1;
+    for (uint32_t rank = 1; rank < n_ranks && sum_j > 0; rank++) {
+        const double one_j = energy_j(ranks_device(engine->ranks, rank));
+        sum_j = one_j > 0 ? sum_j + one_j : 0;
+    }
+    return sum_j;
 }

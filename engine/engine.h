@@ -43,4 +43,8 @@ struct engine_memory {
 };
 struct engine_memory engine_memory(const struct engine *engine);
 
+/* What its cards have drawn since their driver was loaded, by their own counter, which moves about
+ * every tenth of a second; 0 where one of them has none. */
+double engine_energy_j(const struct engine *engine);
+
 #endif

@@ -246,11 +246,13 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
 }
 
 /* The same whole nanoseconds as in a simulation, whose estimates decide alike. */
-static int64_t estimate_ns(const void *state, const struct step_shape *shape,
-                           int64_t workspace_bytes) {
+static int64_t estimate_ns(const void *state, uint32_t replica, const struct step_shape *shape,
+                           int64_t workspace_bytes, double *joules) {
     const struct live *live = state;
     struct step_price price;
+    (void)replica;
     system_price(live->engine->system, shape, workspace_bytes, &price);
+    *joules = 0;
     return price.wall_ns < 1 ? 1 : llround(price.wall_ns);
 }
 

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 7, DEVICE_TEXT_CHARS = 256 };
+enum { DEVICE_ABI = 8, DEVICE_TEXT_CHARS = 256 };
 
 enum device_status {
     DEVICE_OK,
@@ -42,6 +42,7 @@ struct device_facts {
 /* What the device is doing just now, as far as it says; 0 when it does not. */
 struct device_vitals {
     double sm_clock_mhz, memory_clock_mhz, power_w, temperature_c;
+    double energy_j; /* since the driver was loaded, in steps of about a tenth of a second */
 };
 
 struct device;

@@ -21,8 +21,8 @@
 
 /* Device time for one sample of a point. Light points are short enough for many plays; heavy ones
  * must last as long as a step's. */
-static const double light_ns = 2e6, heavy_ns = 20e6, quick_share = 0.25;
-static const double heat_ns = 1e9, reference_gpu_ns = 50e6, reference_cpu_ns = 10e6;
+static const double light_ns = 2e6, heavy_ns = 10e6, quick_share = 0.25;
+static const double heat_ns = 1e9, reference_gpu_ns = 10e6, reference_cpu_ns = 10e6;
 /* Operators may take so much of the time; whole steps the rest. */
 static const double operators_share = 0.8;
 /* Of the device's free memory, at most: for stored logits, for one layer's cached rows while
@@ -89,13 +89,17 @@ static bool group_is_heavy(const struct calibration *c, size_t first) {
     return is_gpu(c) && c->grid.points[first].is_heavy;
 }
 
-/* The reference product, on a GPU after heating where the group is heavy; a line for the log. */
+static bool heats(const struct calibration *c, size_t first) {
+    return group_is_heavy(c, first) && !c->request->device->counts_energy;
+}
+
+/* The reference product; a line for the log. */
 static int settle_device(struct calibration *c, uint32_t round, size_t first, struct err *err) {
     char group[POINT_TEXT_CHARS];
     struct device_vitals vitals = {0};
     double us = 0, target_ns = is_gpu(c) ? reference_gpu_ns : reference_cpu_ns;
     if (measure_renew(c->measure, err) != 0 ||
-        (group_is_heavy(c, first) &&
+        (heats(c, first) &&
          measure_reference(c->measure, heat_ns * c->target_scale, &us, err) != 0) ||
         measure_reference(c->measure, target_ns * c->target_scale, &us, err) != 0) {
         return err_status(err);
@@ -273,7 +277,10 @@ static void write_provenance(const struct calibration *c, FILE *file) {
     fprintf(file,
             "# method: median of rounds; weights and caches cold, activations in place, contexts "
             "ragged%s\n",
-            is_gpu(c) ? "; products, head and full attention under sustained load" : "");
+            !is_gpu(c)                       ? ""
+            : request->device->counts_energy ? "; rests between, so that the clock is the highest"
+                                             : "; products, head and full attention under "
+                                               "sustained load");
     fprintf(file, "# spread: median %.2f %%, 95th percentile %.2f %% of (max - min) / median\n",
             100 * report->spread_median, 100 * report->spread_p95);
     fprintf(file,
@@ -309,7 +316,15 @@ static void write_steps(const struct calibration_report *report, FILE *file) {
                     fit->covariance[0], fit->covariance[1], fit->covariance[2]);
         }
     }
+    if (power_is_known(&report->power)) {
+        const struct power_errors *errors = &report->power_errors;
+        fprintf(file,
+                "# power: %zu steps held until their clock had settled; modelled time %.2f %% off "
+                "(without clocks %.2f %%), power %.2f %%, root mean squares\n",
+                errors->n, 100 * errors->time, 100 * errors->unslowed, 100 * errors->watts);
+    }
     correction_write(&report->correction, file);
+    power_write(&report->power, file);
     for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
         const struct host_fit *fit = &report->host[kind];
         if (fit->given) {
@@ -411,6 +426,9 @@ static int price_steps(struct calibration *c, int variant, struct err *err) {
             for (uint32_t op = 0; op < graph->n_ops; op++) {
                 step->operators[op].priced_ns = prices[op].ns;
                 step->operators_ns += prices[op].ns;
+                step->compute_ns += prices[op].compute_ns;
+                step->flops += prices[op].flops;
+                step->bytes += prices[op].bytes;
             }
         }
     }
@@ -437,6 +455,7 @@ static int run_steps(struct calibration *c, struct err *err) {
     if (calibration_steps_measure(&report->steps, &asked, err) != 0) {
         return err_status(err);
     }
+    report->power_is_followed = report->steps.idle_w > 0;
     for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
         if (calibration_has_graph(model_of(c), variant) && price_steps(c, variant, err) != 0) {
             return err_status(err);

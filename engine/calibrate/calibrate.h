@@ -2,12 +2,14 @@
  * writes what the cost model reads, a profile.
  *
  * Points are measured in interleaved rounds, all of them once and then all of them again, so that a
- * drift of the device meets every point alike; a row is the median of its rounds. Before groups of
- * compute-bound points a GPU is kept busy with large products for a second: under sustained load it
- * lowers its clocks, and steps are such a load. A reference product between groups says how much
- * the device has drifted. The dLLM-Serve profiler (arXiv 2512.17077, section 4.2) measures the
- * activation peak with a dummy run; here whole steps do, and the pages of the pool follow from what
- * memory the device then really has left. */
+ * drift of the device meets every point alike; a row is the median of its rounds. A GPU that counts
+ * what it draws rests between measurements, so that times are those at its highest clock; steps
+ * that are then repeated for a second say what the clock does under load (power_fit.h). Any other
+ * GPU is kept busy with large products for a second before groups of compute-bound points: under
+ * sustained load it lowers its clocks, and steps are such a load. A reference product between
+ * groups says how much the device has drifted. The dLLM-Serve profiler (arXiv 2512.17077,
+ * section 4.2) measures the activation peak with a dummy run; here whole steps do, and the pages of
+ * the pool follow from what memory the device then really has left. */
 #ifndef UNMASK_ENGINE_CALIBRATE_CALIBRATE_H
 #define UNMASK_ENGINE_CALIBRATE_CALIBRATE_H
 

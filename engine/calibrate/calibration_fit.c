@@ -60,13 +60,15 @@ static void fit_correction(struct calibration_report *report) {
     double device_ns = 0, operators_ns = 0;
     for (size_t i = 0; i < report->steps.n; i++) {
         const struct calibration_step *step = &report->steps.list[i];
-        for (uint32_t op = 0; !step->is_held_out && op < step->n_operators; op++) {
+        bool is_fitted = !step->is_held_out &&
+                         !(report->power_is_followed && calibration_step_is_long(step->device_ns));
+        for (uint32_t op = 0; is_fitted && op < step->n_operators; op++) {
             if (step->operators[op].priced_ns > 0 && step->operators[op].measured_ns > 0) {
                 add_sample(samples, &step->operators[op]);
             }
         }
-        device_ns += step->is_held_out ? 0 : step->device_ns;
-        operators_ns += step->is_held_out ? 0 : step->operators_ns;
+        device_ns += is_fitted ? step->device_ns : 0;
+        operators_ns += is_fitted ? step->operators_ns : 0;
     }
     qsort(samples->list, samples->n, sizeof *samples->list, by_operator_and_rows);
     report->correction = (struct correction){.all = as_factor(device_ns, operators_ns)};
@@ -90,7 +92,8 @@ static int fit_host(struct calibration_report *report, struct err *err) {
     return status;
 }
 
-/* As the cost model adds them: the dearest kind's step, and each request's own. */
+/* As the cost model adds them: the dearest kind's step, and each request's own; behind a rest, as
+ * it was measured. */
 static double predicted_ns(const struct calibration_report *report,
                            const struct calibration_step *step) {
     double step_ns = 0, requests_ns = 0, operators_ns = 0;
@@ -105,7 +108,16 @@ static double predicted_ns(const struct calibration_report *report,
         step_ns = fmax(step_ns, fit->step_ns);
         requests_ns += step->sides[i].n_requests * fit->request_ns;
     }
-    return operators_ns + step_ns + requests_ns;
+    const double wall_ns = operators_ns + step_ns + requests_ns;
+    if (!power_is_known(&report->power)) {
+        return wall_ns;
+    }
+    const struct power_step once = {
+        .ns = wall_ns,
+        .compute_ns = operators_ns * step->compute_ns / step->operators_ns,
+        .joules = power_joules(&report->power, step->flops, step->bytes)};
+    struct power_state rested = {{0}};
+    return power_run(&report->power, &once, &rested).ns;
 }
 
 enum step_set { STEPS_FITTED, STEPS_HELD_OUT, STEPS_MIXED };
@@ -149,8 +161,35 @@ static void compare_with_sides(struct calibration_report *report) {
     report->additivity_predicted = n > 0 ? quantile(predicted, n, 0.5) : 0;
 }
 
+/* From steps that were held. What a long one takes at the highest clock nobody has seen: what its
+ * operators take, corrected as all are. A device that tells nothing, or is never slowed, has one
+ * clock. */
+static void fit_power(struct calibration_report *report) {
+    struct power_sample samples[CALIBRATION_MAX_STEPS];
+    struct err nothing = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < report->steps.n; i++) {
+        const struct calibration_step *step = &report->steps.list[i];
+        if (step->held.watts > 0) {
+            struct power_sample *sample = &samples[n++];
+            *sample = step->held;
+            if (calibration_step_is_long(sample->first_ns)) {
+                sample->first_ns = report->correction.all * step->operators_ns;
+            }
+            sample->compute_ns = sample->first_ns * step->compute_ns / step->operators_ns;
+            sample->flops = step->flops;
+            sample->bytes = step->bytes;
+        }
+    }
+    struct power power;
+    if (power_fit(samples, n, report->steps.idle_w, &power, &report->power_errors, &nothing) == 0) {
+        report->power = power;
+    }
+}
+
 int calibration_fit(struct calibration_report *report, struct err *err) {
     int status = fit_host(report, err);
+    fit_power(report);
     for (size_t i = 0; status == 0 && i < report->steps.n; i++) {
         report->steps.list[i].predicted_ns = predicted_ns(report, &report->steps.list[i]);
     }

@@ -19,6 +19,9 @@ struct calibration_report {
     double reference_first_us, reference_median_us,
         reference_drift;          /* (largest - smallest) / first */
     struct correction correction; /* fitted to whole steps */
+    struct power power; /* fitted to steps that were held; zeros: the device tells nothing */
+    struct power_errors power_errors;
+    bool power_is_followed; /* the device says what it draws: its clock is told from its work */
     struct host_fit host[HOST_KIND_COUNT];
     struct calibration_steps steps;
     struct error_summary fitted, held_out, mixed;

@@ -3,139 +3,24 @@
 #include <gsl/gsl_statistics_double.h>
 #include <stdlib.h>
 
+#include "engine/calibrate/cool.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
 #include "sim/model/ranks.h"
 
 /* A step is issued, then recorded, then played: the third time is like all later ones. */
-enum { WARM_ROUNDS_RECORDED = 3, ROUNDS = 7, ROUNDS_COARSE = 3, OPERATOR_ROUNDS = 3 };
-/* As long as a GPU is kept busy with steps before they are timed: clocks follow the power that the
- * seconds before took. */
-static const double settle_ns = 5e9;
+enum {
+    WARM_ROUNDS_RECORDED = 3,
+    ROUNDS = 5,
+    ROUNDS_COARSE = 3,
+    ROUNDS_LONG = 2,
+    OPERATOR_ROUNDS = 2
+};
 enum { STORE_ALIGN_ELEMENTS = 8 };
 
 const char *const step_kind_names[HOST_KIND_COUNT] = {
     [HOST_REFRESH] = "refresh", [HOST_REUSE] = "reuse", [HOST_SELECT] = "select"};
-
-/* ---- the list ---- */
-
-static struct calibration_step *append(struct calibration_steps *steps) {
-    ASSERT(steps->n < CALIBRATION_MAX_STEPS);
-    struct calibration_step *step = &steps->list[steps->n++];
-    *step = (struct calibration_step){.alone = {-1, -1}};
-    return step;
-}
-
-static uint32_t smaller(int64_t a, int64_t b) {
-    return (uint32_t)(a < b ? a : b);
-}
-
-/* Steps of one kind. */
-struct step_sizes {
-    uint32_t n_requests, canvas_tokens;
-    bool is_held_out;
-};
-static const struct step_sizes refresh_sizes[] = {
-    {1, 1024, false}, {2, 512, false}, {3, 1024, true}, {4, 512, false},
-    {8, 1024, false}, {16, 512, true}, {1, 256, false},
-};
-static const struct step_sizes reuse_sizes[] = {
-    {1, 1024, false},  {2, 512, false},  {4, 1024, false}, {8, 512, false},
-    {32, 1024, false}, {128, 512, true}, {3, 1024, true},  {12, 512, true},
-    {16, 1024, false}, {64, 512, false}, {48, 1024, true}, {96, 512, false},
-};
-
-/* Where the token budget cuts canvases, sizes come out the same. */
-static bool is_listed(const struct calibration_steps *steps, size_t first,
-                      const struct step_side *side) {
-    for (size_t i = first; i < steps->n; i++) {
-        const struct step_side *other = &steps->list[i].sides[0];
-        if (other->n_requests == side->n_requests && other->canvas_tokens == side->canvas_tokens) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A quarter of the tokens is left to the other side of a mixed step. */
-static void list_kind(struct calibration_steps *steps, const struct model *model,
-                      const struct calibration_bounds *bounds, enum host_kind kind, bool fused) {
-    const size_t first = steps->n;
-    bool reuses = kind == HOST_REUSE;
-    const struct step_sizes *sizes = reuses ? reuse_sizes : refresh_sizes;
-    size_t n_sizes = reuses ? sizeof reuse_sizes / sizeof *reuse_sizes
-                            : sizeof refresh_sizes / sizeof *refresh_sizes;
-    for (size_t i = 0; i < n_sizes; i++) {
-        int64_t n = sizes[i].n_requests, canvas = sizes[i].canvas_tokens;
-        canvas = smaller(canvas, model->max_positions);
-        canvas = smaller(canvas, (reuses ? bounds->max_kv_rows : bounds->max_tokens * 3 / 4) / n);
-        canvas = smaller(canvas, bounds->max_store_rows / n - bounds->page_rows);
-        if (calibration_is_exact(model)) {
-            canvas = canvas / model->block_tokens * model->block_tokens;
-        }
-        if (canvas < 2LL * model->block_tokens || n * model->block_tokens > bounds->max_tokens) {
-            continue;
-        }
-        const struct step_side side = {kind, (uint32_t)n, (uint32_t)canvas};
-        if (is_listed(steps, first, &side)) {
-            continue;
-        }
-        struct calibration_step *step = append(steps);
-        step->sides[0] = side;
-        step->n_sides = 1;
-        step->is_fused = fused;
-        step->is_held_out = sizes[i].is_held_out;
-    }
-}
-
-static int64_t side_tokens(const struct step_side *side, const struct model *model) {
-    uint32_t each = side->kind == HOST_REUSE ? model->block_tokens : side->canvas_tokens;
-    return (int64_t)side->n_requests * each;
-}
-
-/* The i-th refresh with the i-th reuse. */
-static void list_mixed(struct calibration_steps *steps, const struct model *model,
-                       const struct calibration_bounds *bounds, size_t refresh, size_t n_refresh,
-                       size_t reuse, size_t n_reuse) {
-    size_t n_pairs = n_refresh < n_reuse ? n_refresh : n_reuse;
-    for (size_t i = 0; i < n_pairs; i++) {
-        size_t alone[2] = {refresh + i, reuse + i};
-        const struct step_side *a = &steps->list[alone[0]].sides[0];
-        const struct step_side *b = &steps->list[alone[1]].sides[0];
-        if (side_tokens(a, model) + side_tokens(b, model) > bounds->max_tokens) {
-            continue;
-        }
-        struct calibration_step *step = append(steps);
-        step->n_sides = 2;
-        step->is_fused = steps->list[refresh].is_fused;
-        step->is_held_out = true;
-        for (int side = 0; side < 2; side++) {
-            step->sides[side] = steps->list[alone[side]].sides[0];
-            step->alone[side] = (int)alone[side];
-        }
-    }
-}
-
-void calibration_steps_list(struct calibration_steps *steps, const struct model *model,
-                            const struct calibration_bounds *bounds) {
-    *steps = (struct calibration_steps){0};
-    for (int fused = 0; fused < 2; fused++) {
-        size_t refresh = steps->n;
-        list_kind(steps, model, bounds, HOST_REFRESH, fused);
-        size_t reuse = steps->n;
-        list_kind(steps, model, bounds, HOST_REUSE, fused);
-        list_mixed(steps, model, bounds, refresh, reuse - refresh, reuse, steps->n - reuse);
-        if (!calibration_is_exact(model)) {
-            list_kind(steps, model, bounds, HOST_SELECT, fused);
-        }
-    }
-}
-
-int calibration_step_variant(const struct calibration_step *step) {
-    return (step->sides[0].kind == HOST_SELECT ? VARIANT_SELECTS : 0) |
-           (step->is_fused ? VARIANT_IS_FUSED : 0);
-}
 
 /* ---- shapes ---- */
 
@@ -432,14 +317,14 @@ static int is_stopped(const struct stage *stage, struct err *err) {
                                  : 0;
 }
 
-/* All steps of the stage, one after the other, as serving meets them: clocks depend on what runs
- * before. Round `round` of their times, NULL: nobody wants to know. */
+/* All steps of the stage, one after the other, with rests between. Round `round` of their times,
+ * NULL: nobody wants to know. */
 static int run_round(struct stage *stage, struct calibration_steps *steps, size_t round,
-                     double (*wall_ns)[ROUNDS], double (*device_ns)[ROUNDS], double *spent_ns,
-                     struct err *err) {
+                     double (*wall_ns)[ROUNDS], double (*device_ns)[ROUNDS], struct err *err) {
     for (size_t i = 0; i < steps->n; i++) {
         double wall, device;
-        if (!is_of_stage(stage, &steps->list[i])) {
+        if (!is_of_stage(stage, &steps->list[i]) ||
+            (round >= ROUNDS_LONG && calibration_step_is_long(device_ns[i][0]))) {
             continue;
         }
         fill_step(stage, &steps->list[i]);
@@ -451,19 +336,17 @@ static int run_round(struct stage *stage, struct calibration_steps *steps, size_
             wall_ns[i][round] = wall;
             device_ns[i][round] = device;
         }
-        *spent_ns += device;
+        cool(stage->request->device, device);
     }
     return 0;
 }
 
-/* Until every step is launched from its graph and a GPU has settled under the load. */
+/* Until every step is launched from its graph. */
 static int warm_up(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct engine_device *device = stage->request->device;
-    bool is_gpu = device->facts.capability > 0;
     int least = device->table->capture_begin != NULL ? WARM_ROUNDS_RECORDED : 1, status = 0;
-    double spent_ns = 0;
-    for (int i = 0; status == 0 && (i < least || (is_gpu && spent_ns < settle_ns)); i++) {
-        status = run_round(stage, steps, 0, NULL, NULL, &spent_ns, err);
+    for (int i = 0; status == 0 && i < least; i++) {
+        status = run_round(stage, steps, 0, NULL, NULL, err);
     }
     return status;
 }
@@ -498,9 +381,12 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
             time_operators(stage, one, err) != 0) {
             return err_status(err);
         }
+        double all_ns = 0;
         for (uint32_t i = 0; i < step->n_operators; i++) {
             ns[i][round] = one[i];
+            all_ns += one[i];
         }
+        cool(stage->request->device, all_ns);
     }
     for (uint32_t i = 0; i < step->n_operators; i++) {
         const struct op *op = &stage->graph.ops[i];
@@ -517,20 +403,53 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
     return 0;
 }
 
+/* ---- holding ---- */
+
+/* A stage whose step is filled in. */
+static int run_once(void *state, double *device_ns, struct err *err) {
+    const struct stage *stage = state;
+    double wall_ns;
+    return is_stopped(stage, err) != 0 || time_step(stage, &wall_ns, device_ns, err) != 0
+               ? err_status(err)
+               : 0;
+}
+
+/* Steps of one side that are not held out, where the device says what it draws. */
+static int hold_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
+    const struct steps_request *request = stage->request;
+    const struct hold_request hold = {.device = request->device,
+                                      .run = run_once,
+                                      .state = stage,
+                                      .now_ns = request->now_ns,
+                                      .clock_state = request->clock_state};
+    int status = 0;
+    steps->idle_w = steps->idle_w > 0 ? steps->idle_w : hold_idle_w(&hold);
+    for (size_t i = 0; status == 0 && steps->idle_w > 0 && i < steps->n; i++) {
+        struct calibration_step *step = &steps->list[i];
+        if (is_of_stage(stage, step) && step->is_fused && step->n_sides == 1) {
+            fill_step(stage, step);
+            status = write_canvases(stage, err);
+            status = status != 0 ? status : hold_step(&hold, steps->idle_w, &step->held, err);
+        }
+    }
+    return status;
+}
+
 static int measure_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct steps_request *request = stage->request;
     size_t rounds = request->bounds.is_coarse ? ROUNDS_COARSE : ROUNDS;
     double(*wall_ns)[ROUNDS] = mem_zeroed(steps->n, sizeof *wall_ns);
-    double(*device_ns)[ROUNDS] = mem_zeroed(steps->n, sizeof *device_ns), spent_ns = 0;
+    double(*device_ns)[ROUNDS] = mem_zeroed(steps->n, sizeof *device_ns);
     int status = warm_up(stage, steps, err);
     for (size_t round = 0; status == 0 && round < rounds; round++) {
-        status = run_round(stage, steps, round, wall_ns, device_ns, &spent_ns, err);
+        status = run_round(stage, steps, round, wall_ns, device_ns, err);
     }
     for (size_t i = 0; status == 0 && i < steps->n; i++) {
         struct calibration_step *step = &steps->list[i];
         if (is_of_stage(stage, step)) {
-            step->wall_ns = gsl_stats_median(wall_ns[i], 1, rounds);
-            step->device_ns = gsl_stats_median(device_ns[i], 1, rounds);
+            size_t n = calibration_step_is_long(device_ns[i][0]) ? ROUNDS_LONG : rounds;
+            step->wall_ns = gsl_stats_median(wall_ns[i], 1, n);
+            step->device_ns = gsl_stats_median(device_ns[i], 1, n);
             status = measure_operators(stage, step, err);
             if (request->done != NULL) {
                 request->done(request->done_state);
@@ -539,7 +458,7 @@ static int measure_all(struct stage *stage, struct calibration_steps *steps, str
     }
     free(wall_ns);
     free(device_ns);
-    return status;
+    return status == 0 ? hold_all(stage, steps, err) : status;
 }
 
 static int measure_stage(struct calibration_steps *steps, const struct steps_request *request,

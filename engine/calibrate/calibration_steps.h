@@ -15,6 +15,7 @@
 #include <signal.h>
 
 #include "engine/calibrate/calibration_grid.h"
+#include "engine/calibrate/hold.h"
 #include "engine/device/ranks.h"
 #include "engine/step/forward.h"
 #include "sim/cost/correction.h"
@@ -52,6 +53,9 @@ struct calibration_step {
     uint32_t n_operators;
     /* Written by whoever prices them. */
     double operators_ns, predicted_ns;
+    double compute_ns, flops,
+        bytes;                /* of its operators: what the clock stretches, and their work */
+    struct power_sample held; /* where the step was held (hold.h); watts 0: it was not */
 };
 
 struct calibration_steps {
@@ -59,6 +63,7 @@ struct calibration_steps {
     size_t n;
     int64_t activation_planned_bytes,
         activation_peak_bytes; /* the largest, as placed and metered */
+    double idle_w;             /* what the device draws at rest; 0: it does not say */
 };
 
 /* How steps are run. */
@@ -82,6 +87,12 @@ void calibration_steps_list(struct calibration_steps *steps, const struct model 
 
 /* Which of the model's graphs runs the step. */
 int calibration_step_variant(const struct calibration_step *step);
+
+/* Whether a step lasts longer than firmware takes to look at it: its end then ran at another clock
+ * than its beginning, and it says nothing of operators at the highest one. */
+static inline bool calibration_step_is_long(double device_ns) {
+    return device_ns > 45e6;
+}
 
 /* Its sums; the ragged list is left out. */
 void calibration_step_shape(const struct calibration_step *step, const struct model *model,

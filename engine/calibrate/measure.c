@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/calibrate/cool.h"
 #include "engine/op/issue.h"
 #include "engine/op/trial.h"
 #include "sim/base/mem.h"
@@ -397,7 +398,9 @@ static int time_copies(struct measure *m, const struct copies *copies, double *n
         return status;
     }
     status = flush(m);
-    return check(m, status == DEVICE_OK ? time_between(m, run_copies, &timed, ns) : status, err);
+    status = status == DEVICE_OK ? time_between(m, run_copies, &timed, ns) : status;
+    cool(m->device, *ns);
+    return check(m, status, err);
 }
 
 static int capture(struct measure *m, struct copies *copies, struct err *err) {
@@ -508,6 +511,7 @@ int measure_reference(struct measure *m, double target_ns, double *us, struct er
     int status = run_reference(m, 1); /* chooses its kernel */
     while (status == DEVICE_OK && (n == 0 || total_ns < target_ns)) {
         status = time_between(m, run_references, m, &ns);
+        cool(m->device, ns);
         times[n++ % MAX_TIMES] = ns / REFERENCES_AT_ONCE;
         total_ns += ns > 1 ? ns : 1;
     }

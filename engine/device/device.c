@@ -82,8 +82,14 @@ static int start(const struct device_table *table, int32_t index, enum kernel_dt
                                "asking the device what it is", err);
     if (status != 0) {
         engine_device_close(out);
+        return status;
     }
-    return status;
+    struct device_vitals vitals = {0};
+    if (table->vitals != NULL) {
+        table->vitals(out->device, &vitals);
+    }
+    out->counts_energy = vitals.energy_j > 0;
+    return 0;
 }
 
 int engine_device_start(const struct device_table *table, enum kernel_dtype dtype,

@@ -17,6 +17,7 @@ struct engine_device {
     struct device *device;
     struct device_facts facts;
     enum kernel_dtype dtype;
+    bool counts_energy; /* it says what it has drawn */
 };
 
 /* The CPU, in float32, or a CUDA GPU, in bf16. ERR_WORLD with the one reason when there is no such

@@ -231,6 +231,16 @@ static void print_report(const struct asked_calibration *asked,
                    num_format_ns(request, sizeof request, fit->request_ns));
         }
     }
+    const struct power *power = &report->power;
+    if (power_is_known(power)) {
+        printf("power        %.4g W at rest, %.4g W at the limit; %.3g pJ an operation, %.3g pJ a "
+               "byte, "
+               "the clock %.3g ms behind; repeated steps off by %.2f %% (without clocks %.2f %%), "
+               "their power by %.2f %%\n",
+               power->idle_w, power->limit_w, power->flop_pj, power->byte_pj, power->lag_ms,
+               100 * report->power_errors.time, 100 * report->power_errors.unslowed,
+               100 * report->power_errors.watts);
+    }
     print_errors("fitted", &report->fitted);
     print_errors("held out", &report->held_out);
     print_errors("mixed", &report->mixed);
@@ -262,6 +272,30 @@ static json_t *host_json(const struct calibration_report *report) {
     return host;
 }
 
+/* null where the device tells nothing. */
+static json_t *power_json(const struct calibration_report *report) {
+    const struct power *p = &report->power;
+    const struct power_errors *errors = &report->power_errors;
+    return !power_is_known(p)
+               ? json_null()
+               : json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "idle_w",
+                           p->idle_w, "limit_w", p->limit_w, "flop_pj", p->flop_pj, "byte_pj",
+                           p->byte_pj, "exponent", p->exponent, "lag_ms", p->lag_ms, "steps",
+                           (json_int_t)errors->n, "time_error", errors->time, "unslowed_error",
+                           errors->unslowed, "watts_error", errors->watts);
+}
+
+/* Of a step that was repeated until its clock had settled; null: it was not. */
+static json_t *held_json(const struct calibration_step *step) {
+    const struct power_sample *held = &step->held;
+    return held->watts > 0
+               ? json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "first_ns", held->first_ns,
+                           "settled_ns", held->settled_ns, "gap_ns", held->gap_ns, "compute_ns",
+                           step->compute_ns, "flops", step->flops, "bytes", step->bytes, "watts",
+                           held->watts, "lag_ms", held->lag_ms)
+               : json_null();
+}
+
 static json_t *steps_json(const struct calibration_steps *steps) {
     json_t *array = json_array();
     for (size_t i = 0; i < steps->n; i++) {
@@ -274,11 +308,12 @@ static json_t *steps_json(const struct calibration_steps *steps) {
                                             "requests", (json_int_t)s->n_requests, "canvas_tokens",
                                             (json_int_t)s->canvas_tokens));
         }
-        json_array_append_new(
-            array, json_pack("{s:o, s:b, s:b, s:f, s:f, s:f, s:f}", "sides", sides, "fused_head",
-                             step->is_fused, "held_out", step->is_held_out, "wall_ns",
-                             step->wall_ns, "device_ns", step->device_ns, "operators_ns",
-                             step->operators_ns, "predicted_ns", step->predicted_ns));
+        json_array_append_new(array,
+                              json_pack("{s:o, s:b, s:b, s:f, s:f, s:f, s:f, s:o}", "sides", sides,
+                                        "fused_head", step->is_fused, "held_out", step->is_held_out,
+                                        "wall_ns", step->wall_ns, "device_ns", step->device_ns,
+                                        "operators_ns", step->operators_ns, "predicted_ns",
+                                        step->predicted_ns, "held", held_json(step)));
     }
     return array;
 }
@@ -296,13 +331,14 @@ static int print_json(const struct asked_calibration *asked,
         "reference_drift", report->reference_drift);
     json_object_update_new(
         object,
-        json_pack("{s:o, s:o, s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:o}", "host", host_json(report),
-                  "fitted", errors_json(&report->fitted), "held_out",
-                  errors_json(&report->held_out), "mixed", errors_json(&report->mixed),
-                  "additivity_measured", report->additivity_measured, "additivity_predicted",
-                  report->additivity_predicted, "free_bytes", (json_int_t)report->free_bytes,
-                  "kv_pages", (json_int_t)report->kv_pages, "activation_peak_bytes",
-                  (json_int_t)steps->activation_peak_bytes, "steps", steps_json(steps)));
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:o}", "host",
+                  host_json(report), "power", power_json(report), "fitted",
+                  errors_json(&report->fitted), "held_out", errors_json(&report->held_out), "mixed",
+                  errors_json(&report->mixed), "additivity_measured", report->additivity_measured,
+                  "additivity_predicted", report->additivity_predicted, "free_bytes",
+                  (json_int_t)report->free_bytes, "kv_pages", (json_int_t)report->kv_pages,
+                  "activation_peak_bytes", (json_int_t)steps->activation_peak_bytes, "steps",
+                  steps_json(steps)));
     return cmd_print_json(object, err);
 }
 

@@ -213,6 +213,38 @@ static struct warnings warnings_of(const struct system *system, const struct pri
     return warnings;
 }
 
+/* The step again and again, until the card's clock has settled under its power. */
+struct settled {
+    double slowdown, wall_ms, joules;
+};
+
+static bool settle(const struct system *system, const struct asked_step *step,
+                   const struct step_price *highest, struct settled *out) {
+    const struct power *power = cost_power(system->cost);
+    if (power == NULL) {
+        return false;
+    }
+    const struct power_step once = {highest->wall_ns, highest->compute_ns, highest->joules};
+    struct step_price price = *highest;
+    out->slowdown = power_settled(power, &once);
+    cost_slow(system->cost, &step->shape, out->slowdown, &price);
+    out->wall_ms = price.wall_ns * 1e-6;
+    out->joules = power->idle_w * price.wall_ns * 1e-9 +
+                  highest->joules * pow(out->slowdown, -power->exponent);
+    return true;
+}
+
+static void print_settled(const struct settled *s) {
+    printf("at the highest clock; repeated it settles at %.3f ms, %.4g J, %.4g W (compute %.3f "
+           "times as long)\n",
+           s->wall_ms, s->joules, s->joules / (s->wall_ms * 1e-3), s->slowdown);
+}
+
+static json_t *settled_json(const struct settled *s) {
+    return json_pack("{s:f, s:f, s:f, s:f}", "slowdown", s->slowdown, "wall_ms", s->wall_ms,
+                     "joules", s->joules, "watts", s->joules / (s->wall_ms * 1e-3));
+}
+
 static void print_head(const struct system *system, const struct asked_step *step) {
     printf("%s, %s on %s: %s\n", system->name, system->model->name, system->gpu->name, step->text);
     printf("prices from  %s: %s\n", system_profile_kind(system), system_profile_source(system));
@@ -241,10 +273,12 @@ static int print(const struct options *options, const struct system *system,
     struct warnings warnings = warnings_of(system, &shares);
     struct table *table = operators(system, step, &price, measured);
     bool serial = system->runtime.host_mode == HOST_SERIAL;
+    struct settled settled;
+    const bool settles = settle(system, step, &price, &settled);
     if (options_has(options, "json")) {
         status = cmd_print_json(
             json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:I, s:f, s:f, s:f, s:o, s:o, s:o*, "
-                      "s:o*, s:o}",
+                      "s:o*, s:o*, s:o}",
                       "system", system->name, "model", system->model->name, "gpu",
                       system->gpu->name, "profile_kind", system_profile_kind(system), "runtime",
                       system->runtime_name, "host", host_json(system), "step", step->text, "tokens",
@@ -253,7 +287,8 @@ static int print(const struct options *options, const struct system *system,
                       "price_time_shares", summary_price_shares(&shares), "operators",
                       table_json(table), "measured",
                       measured != NULL ? measured_json(measured) : NULL, "experts_hit",
-                      experts_json(system, step, measured), "warnings", caution_json(&warnings)),
+                      experts_json(system, step, measured), "settled",
+                      settles ? settled_json(&settled) : NULL, "warnings", caution_json(&warnings)),
             err);
     } else {
         print_head(system, step);
@@ -265,6 +300,9 @@ static int print(const struct options *options, const struct system *system,
                serial                            ? "the host waits, so both add up"
                : price.host_ns > price.device_ns ? "the host is the longer"
                                                  : "the host runs ahead");
+        if (settles) {
+            print_settled(&settled);
+        }
         summary_print_price_shares(&shares, stdout);
         print_experts(system, step, measured);
         if (measured != NULL) {

@@ -8,6 +8,7 @@
 #include "analysis/summary_output.h"
 #include "experiments/run/compose_impl.h"
 #include "experiments/steps/meter.h"
+#include "sim/model/ranks.h"
 
 enum { MOST_SINKS = 6 };
 
@@ -37,6 +38,18 @@ static void settle_facts(struct composition *c, const struct meter *meter) {
         double gpu_s = c->summary.makespan_s * system->settings.replicas;
         facts->mfu = flops / (gpu_s * gpu_roof_flops(system->gpu));
         facts->bandwidth_util = bytes / (gpu_s * system->gpu->peak_bandwidth);
+    }
+}
+
+/* Of every card; idle ones idle until the last finish. */
+static void price_energy(struct composition *c) {
+    const struct system *system = c->system;
+    const struct power *power = cost_power(system->cost);
+    const uint32_t ranks = model_ranks(system->model);
+    if (power != NULL) {
+        c->facts.energy.priced_j =
+            ranks * (c->pricing.work_joules +
+                     power->idle_w * c->summary.makespan_s * system->settings.replicas);
     }
 }
 
@@ -130,6 +143,7 @@ static void settle(struct composition *c, const struct meter *meter,
     c->recorded_ns = meter->device_ns;
     summary_finish(&c->summary);
     settle_facts(c, meter);
+    price_energy(c);
     /* The makespan of a run that was cut short is not that of the steps played. */
     c->accuracy.idle_ns =
         c->result.interrupted ? (double)NAN : c->summary.makespan_s * 1e9 - meter->wall_ns;
@@ -203,7 +217,11 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
     }
     struct meter meter;
     meter_init(&meter, &request);
+    const double start_j = c->meters_energy ? engine_energy_j(c->engine) : 0;
     int status = run_loop(c, &meter, source, watch, err);
+    if (start_j > 0) {
+        c->facts.energy.measured_j = engine_energy_j(c->engine) - start_j;
+    }
     if (status == 0 || compose_is_live(c)) {
         settle(c, &meter, sim);
     }

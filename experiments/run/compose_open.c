@@ -416,6 +416,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
         c->facts.device = c->device;
         c->facts.emulated = c->emulates;
         c->facts.clock = request->backend.skips_idle ? "virtual" : "real";
+        c->meters_energy = !request->backend.skips_idle;
     }
     *out = c;
     return 0;

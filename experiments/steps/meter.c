@@ -37,17 +37,26 @@ static void keep_memory(struct meter *meter, const struct submission *submission
     }
 }
 
-/* The price of one step of what ran, its look-ups counted for every step. */
-static int price(struct meter *meter, const struct submission *submission, uint32_t steps,
-                 struct completion *priced, struct err *err) {
+/* The price of one step of what ran, its look-ups counted for every step. Its card idles as long
+ * before it as the one that ran it. */
+static int price(struct meter *meter, const struct submission *submission,
+                 const struct completion *done, struct completion *priced, struct err *err) {
     struct executor pricer = executor_sim_interface(meter->request.pricer);
     struct submission played = *submission;
+    const uint32_t steps = done->steps;
+    const int64_t idle_ns = done->start_ns - meter->last_end_ns;
     played.repeat = steps;
     played.stop_ns = INT64_MAX;
-    int status = pricer.submit(pricer.state, &played, err);
+    int status = 0;
+    if (cost_power(meter->request.system->cost) != NULL && idle_ns > 0) {
+        status = pricer.wait(pricer.state, meter->last_priced_ns + idle_ns, priced, err);
+    }
+    status = status == 0 ? pricer.submit(pricer.state, &played, err) : status;
     if (status == 0) {
         status = pricer.wait(pricer.state, INT64_MAX, priced, err);
         meter->priced_ns += (double)priced->gpu_ns * steps;
+        meter->last_priced_ns = priced->time_ns;
+        meter->last_end_ns = done->time_ns;
     }
     return status;
 }
@@ -139,7 +148,7 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     meter->device_ns += (double)out->gpu_ns * out->steps;
     meter->wall_ns += (double)(out->time_ns - out->start_ns);
     if (request->pricer != NULL) {
-        status = price(meter, &flight->submission, out->steps, &priced, err);
+        status = price(meter, &flight->submission, out, &priced, err);
     }
     if (status == 0 && request->accuracy != NULL) {
         status = compare(meter, flight, out, &priced, err);
@@ -202,13 +211,13 @@ static int find_end(void *state, uint32_t replica, uint32_t slot, const struct r
 }
 
 /* A replay does not know; a schedule that was made by estimates is repeated by the same ones. */
-static int64_t estimate_ns(const void *state, const struct step_shape *shape,
-                           int64_t workspace_bytes) {
+static int64_t estimate_ns(const void *state, uint32_t replica, const struct step_shape *shape,
+                           int64_t workspace_bytes, double *joules) {
     const struct meter *meter = state;
     struct executor estimator = meter->request.pricer != NULL
                                     ? executor_sim_interface(meter->request.pricer)
                                     : meter->request.inner;
-    return estimator.estimate_ns(estimator.state, shape, workspace_bytes);
+    return estimator.estimate_ns(estimator.state, replica, shape, workspace_bytes, joules);
 }
 
 void meter_init(struct meter *meter, const struct meter_request *request) {

@@ -47,6 +47,7 @@ struct meter {
     int64_t largest_bytes;
     /* Over all steps: device time as priced, as the executor says, and from start to end. */
     double priced_ns, device_ns, wall_ns;
+    int64_t last_end_ns, last_priced_ns; /* of the last batch, by either clock */
 };
 
 void meter_init(struct meter *meter, const struct meter_request *request);

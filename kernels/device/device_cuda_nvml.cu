@@ -21,6 +21,7 @@ struct nvml {
     int (*power_usage)(nvml_device, unsigned *); /* milliwatts */
     int (*temperature)(nvml_device, int, unsigned *);
     int (*memory_info)(nvml_device, struct nvml_memory *);
+    int (*energy)(nvml_device, unsigned long long *); /* millijoules; may be absent */
 };
 
 template <class FUNCTION>
@@ -41,6 +42,7 @@ static bool nvml_start(struct nvml *nvml, int index) {
         !find(nvml, "nvmlDeviceGetMemoryInfo", &nvml->memory_info) || init() != 0) {
         return false;
     }
+    find(nvml, "nvmlDeviceGetTotalEnergyConsumption", &nvml->energy);
     return find(nvml, "nvmlShutdown", &nvml->shutdown) &&
            cudaDeviceGetPCIBusId(bus, BUS_ID_CHARS, index) == cudaSuccess &&
            by_bus(bus, &nvml->device) == 0;
@@ -85,6 +87,10 @@ void nvml_vitals(struct nvml *nvml, struct device_vitals *out) {
     }
     if (nvml->temperature(nvml->device, NVML_TEMPERATURE_GPU, &value) == 0) {
         out->temperature_c = value;
+    }
+    unsigned long long mj;
+    if (nvml->energy && nvml->energy(nvml->device, &mj) == 0) {
+        out->energy_j = (double)mj / 1000.0;
     }
 }
 

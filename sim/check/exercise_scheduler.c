@@ -110,6 +110,12 @@ static int64_t estimate_ns(const void *estimator, const struct batch *batch) {
     return step_base_ns + tokens * step_token_ns;
 }
 
+/* So many watts all the time. */
+static double estimate_joules(const void *estimator, const struct batch *batch) {
+    static const double watts = 500;
+    return watts * 1e-9 * (double)estimate_ns(estimator, batch);
+}
+
 static int64_t next_arrival_ns(const struct world *world) {
     return world->n_arrived < world->n_requests ? world->requests[world->n_arrived].arrival_ns
                                                 : INT64_MAX;
@@ -141,6 +147,7 @@ static void ask(struct guard *guard, const struct world *world, struct batch *ba
     view.kv_free_bytes = world->kv_total_bytes - world->kv_used_bytes;
     view.kv_total_bytes = world->kv_total_bytes;
     view.estimate_ns = estimate_ns;
+    view.estimate_joules = estimate_joules;
     view.estimator = world;
     guard->outer.scheduler.schedule(guard, &view, batch);
 }

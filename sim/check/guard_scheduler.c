@@ -142,16 +142,23 @@ static int64_t batch_tokens(const struct schedule_view *view, const struct batch
     return tokens;
 }
 
-/* The estimator the inner policy sees: checks the batch before the real one prices it. */
+/* The estimators the inner policy sees: they check the batch before the real ones price it. */
+static bool can_be_estimated(struct guard *guard, const struct batch *batch) {
+    const struct judged as = {PROMISE_ESTIMATE, PROMISE_ESTIMATE, guard->scratch->max_slots,
+                              "asks for the duration of a batch that "};
+    return keeps_lists(guard, &as, batch);
+}
+
 static int64_t guarded_estimate(const void *estimator, const struct batch *batch) {
     struct guard *guard = (struct guard *)estimator;
     const struct schedule_view *view = guard->scratch->view;
-    const struct judged as = {PROMISE_ESTIMATE, PROMISE_ESTIMATE, guard->scratch->max_slots,
-                              "asks for the duration of a batch that "};
-    if (!keeps_lists(guard, &as, batch)) {
-        return 0;
-    }
-    return view->estimate_ns(view->estimator, batch);
+    return can_be_estimated(guard, batch) ? view->estimate_ns(view->estimator, batch) : 0;
+}
+
+static double guarded_joules(const void *estimator, const struct batch *batch) {
+    struct guard *guard = (struct guard *)estimator;
+    const struct schedule_view *view = guard->scratch->view;
+    return can_be_estimated(guard, batch) ? view->estimate_joules(view->estimator, batch) : 0;
 }
 
 static void lend_view(struct guard *guard, const struct schedule_view *view,
@@ -173,6 +180,7 @@ static void lend_view(struct guard *guard, const struct schedule_view *view,
     lent->running = scratch->running;
     lent->waiting = scratch->waiting;
     lent->estimate_ns = guarded_estimate;
+    lent->estimate_joules = guarded_joules;
     lent->estimator = guard;
 }
 

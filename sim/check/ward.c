@@ -208,14 +208,25 @@ static bool are_slots(const uint32_t *slots, uint32_t n, uint32_t capacity) {
     return all;
 }
 
-static int64_t warded_estimate(const void *opaque, const struct batch *batch) {
-    const struct estimated *estimated = opaque;
+static bool can_be_estimated(const struct estimated *estimated, const struct batch *batch) {
     uint64_t n =
         (uint64_t)batch->n + batch->n_idle + (batch->all_running ? estimated->view->n_running : 0);
-    return n > estimated->capacity || !are_slots(batch->selected, batch->n, estimated->capacity) ||
-                   !are_slots(batch->idle, batch->n_idle, estimated->capacity)
-               ? 0
-               : estimated->view->estimate_ns(estimated->view->estimator, batch);
+    return n <= estimated->capacity && are_slots(batch->selected, batch->n, estimated->capacity) &&
+           are_slots(batch->idle, batch->n_idle, estimated->capacity);
+}
+
+static int64_t warded_estimate(const void *opaque, const struct batch *batch) {
+    const struct estimated *estimated = opaque;
+    return can_be_estimated(estimated, batch)
+               ? estimated->view->estimate_ns(estimated->view->estimator, batch)
+               : 0;
+}
+
+static double warded_joules(const void *opaque, const struct batch *batch) {
+    const struct estimated *estimated = opaque;
+    return can_be_estimated(estimated, batch)
+               ? estimated->view->estimate_joules(estimated->view->estimator, batch)
+               : 0;
 }
 
 /* No chunk is left for the next call. */
@@ -234,6 +245,7 @@ static void warded_schedule(void *state, const struct schedule_view *view, struc
     const struct estimated estimated = {view, batch->capacity};
     struct schedule_view shown = *view;
     shown.estimate_ns = warded_estimate;
+    shown.estimate_joules = warded_joules;
     shown.estimator = &estimated;
     struct batch given = *batch, *answer = room_for(&l, sizeof *answer, 8);
     give_lists(l.ward, &given);

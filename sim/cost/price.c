@@ -17,6 +17,7 @@ enum { TABLE_VALUES = 1 << 17 };
 
 struct known_price {
     double ns; /* 0: not yet known */
+    double compute_ns, joules;
     struct chunk_rows chunks;
     uint16_t lookups[PRICE_MATCH_COUNT];
     float match_ns[PRICE_MATCH_COUNT], behind_ns; /* for shares alone: floats will do */
@@ -30,6 +31,7 @@ struct host_terms {
 struct cost_model {
     struct lookup_shared pricing;
     const struct profile *profile;
+    const struct power *power;            /* the profile's; NULL: it has none */
     struct lookup lookups[GRAPH_MAX_OPS]; /* of each operator */
     uint32_t n_behind;
     enum provenance_kind kind, behind_kind; /* PROVENANCE_ROOFLINE where there is no such profile */
@@ -44,6 +46,7 @@ struct cost_model {
 
 static void price_add(struct op_price *sum, const struct op_price *price, double times) {
     sum->ns += times * price->ns;
+    sum->compute_ns += times * price->compute_ns;
     sum->flops += times * price->flops;
     sum->bytes += times * price->bytes;
     sum->executions += (uint32_t)times * price->executions;
@@ -118,8 +121,13 @@ static double wait_ns(const struct lookup *lookup, const struct step_shape *shap
     return waits ? lookup->of->runtime->host_factor * lookup->op->wait_ns : 0;
 }
 
-static void known_add(struct known_price *known, const struct op_price *price, bool is_behind) {
+static void known_add(const struct cost_model *cost, struct known_price *known,
+                      const struct op_price *price, bool is_behind) {
     known->ns += price->ns;
+    if (cost->power != NULL) {
+        known->compute_ns += price->compute_ns;
+        known->joules += power_joules(cost->power, price->flops, price->bytes);
+    }
     known->lookups[price->match]++;
     known->match_ns[price->match] += (float)price->ns;
     known->behind_ns += is_behind && price->match != PRICE_ROOFLINE ? (float)price->ns : 0;
@@ -136,7 +144,7 @@ static struct known_price price_symbol(const struct cost_model *cost, enum symbo
         if (!op_is_attention(op) && op->rows == symbol && !cost->lookups[i].is_absent) {
             struct op_price price;
             price_op(&cost->lookups[i], &shape, chunks, &price);
-            known_add(&known, &price, cost->lookups[i].is_behind);
+            known_add(cost, &known, &price, cost->lookups[i].is_behind);
         }
     }
     return known;
@@ -190,14 +198,20 @@ static double host_ns(const struct cost_model *cost, const struct step_shape *sh
     return cost->pricing.runtime->host_factor * (most_ns + requests_ns);
 }
 
-/* How host and device go together; `head_ns` is part of the device's time. */
-static void take_wall(const struct runtime *r, const struct step_shape *shape, double head_ns,
-                      uint32_t layers, struct step_price *out) {
+/* What the host takes to look at every request's confidences behind a step, where it does. */
+static double look_ns(const struct runtime *r, const struct step_shape *shape) {
+    return (enum host_mode)r->host_mode == HOST_BY_LAYERS
+               ? r->host_factor * r->host_look_ns * (double)shape->sym[SYM_REQUESTS]
+               : 0;
+}
+
+/* How host and device go together; host_ns without looking. */
+static void take_wall(const struct runtime *r, const struct step_shape *shape, uint32_t layers,
+                      struct step_price *out) {
     bool reuses = shape->sym[SYM_REFRESH_N] == 0 && shape->sym[SYM_SELECT_N] == 0;
     double sync_ns = reuses ? r->host_sync_ns[HOST_REUSE] + r->host_sync_layer_ns * layers
                             : r->host_sync_ns[HOST_REFRESH];
-    double trunk_ns = out->device_ns - head_ns;
-    double look_ns = r->host_factor * r->host_look_ns * (double)shape->sym[SYM_REQUESTS];
+    double trunk_ns = out->device_ns - out->head_ns;
     switch ((enum host_mode)r->host_mode) {
     case HOST_SERIAL:
         out->wall_ns = out->device_ns + out->host_ns;
@@ -207,8 +221,8 @@ static void take_wall(const struct runtime *r, const struct step_shape *shape, d
         out->wall_ns = out->wall_ns > out->host_ns ? out->wall_ns : out->host_ns;
         break;
     case HOST_BY_LAYERS:
-        out->wall_ns = (trunk_ns > out->host_ns ? trunk_ns : out->host_ns) + head_ns + look_ns;
-        out->host_ns += look_ns;
+        out->wall_ns =
+            (trunk_ns > out->host_ns ? trunk_ns : out->host_ns) + out->head_ns + look_ns(r, shape);
         break;
     }
 }
@@ -249,6 +263,8 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
             computed = price_symbol(cost, symbol, value, chunks);
         }
         device += known->ns;
+        out->compute_ns += known->compute_ns;
+        out->joules += known->joules;
         head_ns += symbol == SYM_LOGIT_ROWS ? known->ns : 0;
         for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
             lookups[match] += known->lookups[match];
@@ -264,6 +280,10 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
         struct op_price price;
         price_op(lookup, shape, asked, &price);
         device += price.ns;
+        if (cost->power != NULL) {
+            out->compute_ns += price.compute_ns;
+            out->joules += power_joules(cost->power, price.flops, price.bytes);
+        }
         out->lookups[price.match] += price.executions > 0;
         out->time.match_ns[price.match] += price.ns;
         if (lookup->is_behind && price.match != PRICE_ROOFLINE) {
@@ -271,13 +291,31 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
         }
     }
     double launches;
+    const struct runtime *runtime = cost->pricing.runtime;
     out->host_ns = host_ns(cost, shape, &launches);
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
-    out->device_ns = device + launches * cost->pricing.runtime->small_kernel_ns;
+    out->device_ns = device + launches * runtime->small_kernel_ns;
     if (cost->waiting != NULL) {
         out->device_ns += wait_ns(cost->waiting, shape);
     }
-    take_wall(cost->pricing.runtime, shape, head_ns, cost->pricing.graph->model->layers, out);
+    out->head_ns = head_ns;
+    take_wall(runtime, shape, cost->pricing.graph->model->layers, out);
+    out->host_ns += look_ns(runtime, shape);
+}
+
+const struct power *cost_power(const struct cost_model *cost) {
+    return cost->power;
+}
+
+void cost_slow(const struct cost_model *cost, const struct step_shape *shape, double slowdown,
+               struct step_price *price) {
+    double longer = 1 + price->compute_ns * (slowdown - 1) / price->device_ns;
+    price->device_ns *= longer;
+    price->head_ns *= longer;
+    const struct runtime *runtime = cost->pricing.runtime;
+    price->host_ns -= look_ns(runtime, shape);
+    take_wall(runtime, shape, cost->pricing.graph->model->layers, price);
+    price->host_ns += look_ns(runtime, shape);
 }
 
 static enum provenance_kind kind_of(const struct profile *profile) {
@@ -347,6 +385,8 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
     static const struct expert_routing chance = {.exponent = 1};
     cost->pricing = (struct lookup_shared){gpu, runtime, graph, &chance};
     cost->profile = profile;
+    cost->power =
+        profile != NULL && power_is_known(profile_power(profile)) ? profile_power(profile) : NULL;
     add_up_layers(cost);
     int status = choose_profiles(cost, behind, fills_gaps, err);
     if (status != 0) {

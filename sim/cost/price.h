@@ -22,6 +22,8 @@ extern const char *const op_bound_names[];
 /* One operator's part of a step, all its repetitions together. */
 struct op_price {
     double ns, flops, bytes;
+    double
+        compute_ns; /* of ns, what the clock stretches: all but what memory takes to move bytes */
     enum op_bound bound;
     uint32_t match; /* enum profile_match or PRICE_ROOFLINE */
     enum provenance_kind kind;
@@ -42,6 +44,9 @@ struct price_time {
 
 struct step_price {
     double device_ns, host_ns, wall_ns;
+    /* Where the profile knows the card's power, at the highest clock; else 0. */
+    double compute_ns, joules;
+    double head_ns;                      /* of device_ns, the output head's */
     uint32_t lookups[PRICE_MATCH_COUNT]; /* by how each operator's price was found */
     struct price_time time;
 };
@@ -88,6 +93,13 @@ double cost_experts_hit(const struct cost_model *cost, double n_tokens);
  * its weights are read again. Never allocates. */
 void cost_price(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
                 struct step_price *out);
+
+/* What the profile says of the card's clock and power: prices are those at the highest clock.
+ * NULL: it says nothing, and they are of the one clock that was measured at. */
+const struct power *cost_power(const struct cost_model *cost);
+/* A price at another clock: what operations bound takes `slowdown` times as long. */
+void cost_slow(const struct cost_model *cost, const struct step_shape *shape, double slowdown,
+               struct step_price *price);
 
 /* The same by operator: out[i] belongs to graph->ops[i]; slow, for people. */
 void cost_explain(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,

@@ -4,8 +4,8 @@
  * A file (kernels/profiles/<gpu>.csv) holds `# key: value` provenance lines and `operator,sizes,us`
  * rows; each operator's rows become one lattice, built once. Besides,
  * `host,KIND,step_ns,request_ns` rows say what a step costs beyond its operators, and `load,FACTOR`
- * and `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it (sim/cost/correction.h). Lookups
- * are pure, allocate nothing and return nanoseconds. Every answer says how it was found, so that a
+ * and `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it (sim/cost/correction.h);
+ * `power,KEY,VALUE` rows say what the card's clock does (sim/cost/power.h). Lookups are pure, allocate nothing and return nanoseconds. Every answer says how it was found, so that a
  * run can count what it guessed. Asking for an operator the file lacks is our own mistake: call
  * profile_require first. */
 #ifndef UNMASK_SIM_COST_PROFILE_H
@@ -19,6 +19,7 @@
 #include "sim/base/err.h"
 #include "sim/base/provenance.h"
 #include "sim/cost/correction.h"
+#include "sim/cost/power.h"
 #include "sim/model/gpu.h"
 #include "sim/op/profile_rows.h"
 
@@ -103,6 +104,9 @@ bool profile_measures_group(const struct profile *profile, enum profile_op op, i
 
 /* What operators take in whole steps over what they take alone. Look-ups are without it. */
 const struct correction *profile_correction(const struct profile *profile);
+
+/* What the card's clock does at its power limit; zeros: times are of one clock. */
+const struct power *profile_power(const struct profile *profile);
 
 /* ERR_WORLD naming the operator and the file when the file has no row of it. */
 int profile_require(const struct profile *profile, enum profile_op op, struct err *err);

@@ -229,16 +229,33 @@ static int parse_correction(struct profile *profile, int line, char *const *colu
     return bad;
 }
 
+static int parse_power(struct profile *profile, int line, char *const *columns, size_t n,
+                       struct err *err) {
+    double value;
+    if (n != 3) {
+        return err_world(err, "%s:%d: power has %zu columns after its name, expected 2: KEY,VALUE",
+                         profile->path, line, n - 1);
+    }
+    if (!num_f64(columns[2], &value) || !power_take(&profile->power, columns[1], value)) {
+        return err_world(err,
+                         "%s:%d: power row '%.40s,%.40s': no such constant, or out of its range",
+                         profile->path, line, columns[1], columns[2]);
+    }
+    return 0;
+}
+
 static int parse_row(struct profile *profile, int line, char *text, struct rows rows[PROFILE_OPS],
                      struct err *err) {
     char *columns[MAX_COLUMNS + 1] = {NULL};
     size_t n = (size_t)field_cut(text, false, columns, MAX_COLUMNS + 1);
-    static const char *const others[] = {"load", "host", NULL};
+    static const char *const others[] = {"load", "host", "power", NULL};
     switch (name_find(others, columns[0])) {
     case 0:
         return parse_correction(profile, line, columns, n, err);
     case 1:
         return parse_host(profile, line, columns, n, err);
+    case 2:
+        return parse_power(profile, line, columns, n, err);
     default:
         return parse_operator(profile->path, line, columns, n, rows, err);
     }
@@ -344,6 +361,10 @@ static int parse_lines(struct profile *profile, char *text, struct rows rows[PRO
     if (!profile->has_kind || profile->source == NULL) {
         return err_world(err, "%s: no '# %s: ' line says where the numbers come from",
                          profile->path, !profile->has_kind ? "kind" : "source");
+    }
+    const char *missing = power_missing(&profile->power);
+    if (missing != NULL) {
+        return err_world(err, "%s: there are power rows, but none of %s", profile->path, missing);
     }
     profile->measured_edges = has_measured_edges(profile);
     return check_length(profile, n_rows, is_ended, err);

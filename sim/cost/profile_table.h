@@ -63,6 +63,7 @@ struct profile {
     struct profile_peaks peaks;
     struct profile_host host[PROFILE_HOST_KINDS];
     struct correction correction;
+    struct power power; /* zeros where the file has none */
     /* The rows of a product stand close and on both sides of every tile edge, as our own
      * measurements place them: straight lines in m, no assumption about tiles. */
     bool measured_edges;

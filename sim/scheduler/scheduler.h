@@ -69,6 +69,8 @@ struct schedule_view {
     /* Duration of a step with this batch, in ns, by the cost model. A request that is listed n
      * times stands for n requests like it. */
     int64_t (*estimate_ns)(const void *estimator, const struct batch *batch);
+    /* What its cards would draw during that step; 0 where the profile knows no power. */
+    double (*estimate_joules)(const void *estimator, const struct batch *batch);
     const void *estimator;
 };
 

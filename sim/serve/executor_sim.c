@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "sim/base/mem.h"
+#include "sim/model/ranks.h"
 #include "sim/system/system_step.h"
 
 struct flight {
@@ -12,7 +13,8 @@ struct flight {
     uint32_t steps;
     int64_t start_ns, end_ns;
     struct step_price price;
-    double host_ns; /* of one step */
+    double host_ns;           /* of one step */
+    struct power_state clock; /* of its card, where the profile knows it */
 };
 
 struct executor_sim {
@@ -81,6 +83,77 @@ static void start_unrolled(struct executor_sim *sim, struct flight *flight, uint
     take_off(sim, flight, steps, whole_ns(steps * price->device_ns + price->host_ns));
 }
 
+/* ---- a card whose clock follows its power ---- */
+
+static const struct power *power_of(const struct executor_sim *sim) {
+    return cost_power(sim->system->cost);
+}
+
+/* The next of `n` steps that nobody looks between, from the state that the clock is in: `highest`
+ * is its price at the highest clock, *out what it takes. The joules of its work. */
+static double run_at_clock(const struct executor_sim *sim, const struct step_shape *shape,
+                           uint32_t n, const struct step_price *highest, struct power_state *clock,
+                           struct step_price *out) {
+    const bool waits_once = n > 1 && sim->system->runtime.host_mode == HOST_SERIAL;
+    const double wall_ns =
+        waits_once ? highest->device_ns + highest->host_ns / n : highest->wall_ns;
+    const struct power_step step = {wall_ns, highest->compute_ns, highest->joules};
+    const struct power_spent spent = power_run(power_of(sim), &step, clock);
+    *out = *highest;
+    cost_slow(sim->system->cost, shape, spent.slowdown, out);
+    out->wall_ns = waits_once ? out->device_ns + out->host_ns / n : out->wall_ns;
+    return spent.work_joules;
+}
+
+static bool is_equal(const struct power_state *a, const struct power_state *b) {
+    bool equal = true;
+    for (int i = 0; i < POWER_LAGS; i++) {
+        equal = equal && !(a->behind[i] < b->behind[i] || a->behind[i] > b->behind[i]);
+    }
+    return equal;
+}
+
+/* Step after step, for each leaves the clock to the next; once it is settled, to the last bit, the
+ * rest take the same. flight->price is the mean step's then. */
+static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
+                           const struct submission *submission, struct err *err) {
+    const struct step_price highest = flight->price;
+    const uint32_t n_unrolled = submission->unrolled ? submission->repeat : 1;
+    double device_ns = 0, joules = 0;
+    int64_t wall_ns = 0;
+    uint32_t steps = 0;
+    power_rest(power_of(sim), (double)(sim->now_ns - flight->end_ns), &flight->clock);
+    for (uint32_t same = 1; steps < submission->repeat; steps += same) {
+        const struct power_state before = flight->clock;
+        struct step_price price;
+        const double work =
+            run_at_clock(sim, submission->step.shape, n_unrolled, &highest, &flight->clock, &price);
+        const int64_t step_ns = whole_ns(price.wall_ns);
+        const int64_t room_ns = submission->stop_ns - sim->now_ns - wall_ns;
+        const bool stops = !submission->unrolled && submission->stop_ns != INT64_MAX;
+        const int64_t left = submission->repeat - steps;
+        const int64_t until_stop = stops ? (room_ns + step_ns - 1) / step_ns : left;
+        if (stops && steps > 0 && room_ns <= 0) {
+            flight->clock = before;
+            break;
+        }
+        same = !is_equal(&before, &flight->clock) || until_stop < 1 ? 1
+               : until_stop < left                                  ? (uint32_t)until_stop
+                                                                    : (uint32_t)left;
+        if (step_ns > (last_ns - sim->now_ns - wall_ns) / same) {
+            return check_clock(sim, step_ns, last_ns, err);
+        }
+        wall_ns += same * step_ns;
+        device_ns += same * price.device_ns;
+        joules += same * work;
+    }
+    flight->price.device_ns = device_ns / steps;
+    flight->host_ns = highest.host_ns / n_unrolled;
+    sim->pricing.work_joules += joules;
+    take_off(sim, flight, steps, wall_ns);
+    return 0;
+}
+
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct executor_sim *sim = state;
     struct flight *flight = &sim->flights[submission->replica];
@@ -93,6 +166,9 @@ static int submit(void *state, const struct submission *submission, struct err *
     flight->host_ns = flight->price.host_ns;
     if (check_clock(sim, step_ns, steps, err) != 0) {
         return err_status(err);
+    }
+    if (power_of(sim) != NULL) {
+        return submit_at_clock(sim, flight, submission, err);
     }
     if (submission->unrolled) {
         start_unrolled(sim, flight, submission->repeat);
@@ -139,10 +215,21 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     return 0;
 }
 
-static int64_t estimate_ns(const void *state, const struct step_shape *shape,
-                           int64_t workspace_bytes) {
-    struct step_price estimate;
-    price(state, shape, workspace_bytes, &estimate);
+static int64_t estimate_ns(const void *state, uint32_t replica, const struct step_shape *shape,
+                           int64_t workspace_bytes, double *joules) {
+    const struct executor_sim *sim = state;
+    struct step_price highest, estimate;
+    price(sim, shape, workspace_bytes, &highest);
+    estimate = highest;
+    *joules = 0;
+    if (power_of(sim) != NULL) {
+        const struct flight *flight = &sim->flights[replica];
+        struct power_state clock = flight->clock;
+        power_rest(power_of(sim), (double)(sim->now_ns - flight->end_ns), &clock);
+        const double work = run_at_clock(sim, shape, 1, &highest, &clock, &estimate);
+        const double idle = power_of(sim)->idle_w * estimate.wall_ns * 1e-9;
+        *joules = model_ranks(sim->system->model) * (work + idle);
+    }
     return whole_ns(estimate.wall_ns);
 }
 

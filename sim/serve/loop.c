@@ -319,6 +319,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         .kv_free_bytes = system->budget.pool_bytes - replica->kv_used_bytes,
         .kv_total_bytes = system->budget.pool_bytes,
         .estimate_ns = selection_estimate_ns,
+        .estimate_joules = selection_estimate_joules,
         .estimator = &estimator,
     };
     look_ahead(loop, replica, &view);

@@ -137,8 +137,8 @@ static void hypothetical_shape(const struct lifecycle *life, const struct replic
     }
 }
 
-int64_t selection_estimate_ns(const void *opaque, const struct batch *batch) {
-    const struct estimator *estimator = opaque;
+static int64_t estimate(const struct estimator *estimator, const struct batch *batch,
+                        double *joules) {
     const struct lifecycle *life = estimator->life;
     const struct executor *executor = &life->asked->executor;
     struct step_shape shape;
@@ -152,10 +152,23 @@ int64_t selection_estimate_ns(const void *opaque, const struct batch *batch) {
         kv_bytes += request->kv_bytes - request->kv_held_bytes;
     }
     hypothetical_shape(life, estimator->replica, batch, &shape);
+    *joules = 0;
     return shape.n_spans == 0
                ? 0
-               : executor->estimate_ns(executor->state, &shape,
-                                       budget_workspace_bytes(&life->system->budget, kv_bytes));
+               : executor->estimate_ns(
+                     executor->state, (uint32_t)(estimator->replica - life->replicas), &shape,
+                     budget_workspace_bytes(&life->system->budget, kv_bytes), joules);
+}
+
+int64_t selection_estimate_ns(const void *opaque, const struct batch *batch) {
+    double joules;
+    return estimate(opaque, batch, &joules);
+}
+
+double selection_estimate_joules(const void *opaque, const struct batch *batch) {
+    double joules;
+    estimate(opaque, batch, &joules);
+    return joules;
 }
 
 int selection_postpone(const struct lifecycle *life, struct replica *replica, int64_t wake_ns,

@@ -10,8 +10,9 @@ struct estimator {
     const struct replica *replica;
 };
 
-/* A scheduler's `estimate_ns` (state: struct estimator); 0 for an empty batch. */
+/* A scheduler's estimates (state: struct estimator); 0 for an empty batch. */
 int64_t selection_estimate_ns(const void *opaque, const struct batch *batch);
+double selection_estimate_joules(const void *opaque, const struct batch *batch);
 
 /* A scheduler may list each of its replica's requests once, and admit and let grow only what there
  * is room for. ERR_WORLD naming the first thing that is not so. */

@@ -98,9 +98,11 @@ static int64_t price(const struct system *system, const struct executor *executo
     bool fits = kv_bytes <= system->budget.pool_bytes &&
                 shape.sym[SYM_TOKENS] <= system->settings.max_batched_tokens &&
                 (system->budget.max_requests == 0 || n <= system->budget.max_requests);
-    return !fits ? -1
-                 : executor->estimate_ns(executor->state, &shape,
-                                         budget_workspace_bytes(&system->budget, kv_bytes));
+    double joules;
+    return !fits
+               ? -1
+               : executor->estimate_ns(executor->state, 0, &shape,
+                                       budget_workspace_bytes(&system->budget, kv_bytes), &joules);
 }
 
 /* The price of the step in which these requests go on, from the passes that they have done. */

@@ -122,10 +122,10 @@ static int watch_wait(void *state, int64_t until_ns, struct completion *out, str
     return run->inner.wait(run->inner.state, until_ns, out, err);
 }
 
-static int64_t watch_estimate(const void *state, const struct step_shape *shape,
-                              int64_t workspace_bytes) {
+static int64_t watch_estimate(const void *state, uint32_t replica, const struct step_shape *shape,
+                              int64_t workspace_bytes, double *joules) {
     const struct run *run = state;
-    return run->inner.estimate_ns(run->inner.state, shape, workspace_bytes);
+    return run->inner.estimate_ns(run->inner.state, replica, shape, workspace_bytes, joules);
 }
 
 static int watch_step(void *state, const struct step_record *record, struct err *err) {

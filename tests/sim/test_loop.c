@@ -437,8 +437,10 @@ TEST(an_estimate_is_the_price_of_the_step) {
         shape_clear(&shape);
         shape_add(shape.sym, &span, 1);
         system_price(system, &shape, system->budget.activation_bytes, &price);
-        estimates[i] =
-            executor.estimate_ns(executor.state, &shape, system->budget.activation_bytes);
+        double joules = -1;
+        estimates[i] = executor.estimate_ns(executor.state, 0, &shape,
+                                            system->budget.activation_bytes, &joules);
+        ck_assert_double_eq(joules, 0);
         ck_assert_double_eq_tol((double)estimates[i], price.wall_ns, 1);
     }
     ck_assert_int_gt(estimates[1], 2 * estimates[0]);
@@ -467,11 +469,12 @@ TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     const struct replay_step *last = &steps[recorded.n_steps - 1];
     struct loop_result again;
     struct err err = {0};
-    ck_assert_int_eq(executor->estimate_ns(executor->state, NULL, 0), 1);
+    double joules;
+    ck_assert_int_eq(executor->estimate_ns(executor->state, 0, NULL, 0, &joules), 1);
     ck_assert_msg(loop_run(&request, &again, &err) == 0, "%s", err.text);
     ck_assert_int_eq(memcmp(&result, &again, sizeof result), 0);
     ck_assert_uint_eq(recorded.n_steps, repeated.n_steps);
-    ck_assert_int_eq(executor->estimate_ns(executor->state, NULL, 0),
+    ck_assert_int_eq(executor->estimate_ns(executor->state, 0, NULL, 0, &joules),
                      (last->end_ns - last->start_ns) / last->steps);
     executor_replay_close(replay);
 

@@ -114,9 +114,11 @@ static inline int fixed_wait(void *state, int64_t until_ns, struct completion *o
     return 0;
 }
 
-static inline int64_t fixed_estimate(const void *state, const struct step_shape *shape,
-                                     int64_t workspace_bytes) {
-    (void)shape, (void)workspace_bytes;
+static inline int64_t fixed_estimate(const void *state, uint32_t replica,
+                                     const struct step_shape *shape, int64_t workspace_bytes,
+                                     double *joules) {
+    (void)replica, (void)shape, (void)workspace_bytes;
+    *joules = 0;
     return (int64_t)((const struct fixed_executor *)state)->mean_ns;
 }
 

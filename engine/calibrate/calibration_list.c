@@ -1,0 +1,120 @@
+/* Which whole steps a calibration runs. */
+#include "engine/calibrate/calibration_steps.h"
+#include "sim/base/mem.h"
+
+static struct calibration_step *append(struct calibration_steps *steps) {
+    ASSERT(steps->n < CALIBRATION_MAX_STEPS);
+    struct calibration_step *step = &steps->list[steps->n++];
+    *step = (struct calibration_step){.alone = {-1, -1}};
+    return step;
+}
+
+static uint32_t smaller(int64_t a, int64_t b) {
+    return (uint32_t)(a < b ? a : b);
+}
+
+/* Steps of one kind. */
+struct step_sizes {
+    uint32_t n_requests, canvas_tokens;
+    bool is_held_out;
+};
+static const struct step_sizes refresh_sizes[] = {
+    {1, 1024, false}, {2, 512, false}, {3, 1024, true}, {4, 512, false},
+    {8, 1024, false}, {16, 512, true}, {1, 256, false},
+};
+static const struct step_sizes reuse_sizes[] = {
+    {1, 1024, false},  {2, 512, false},  {4, 1024, false}, {8, 512, false},
+    {32, 1024, false}, {128, 512, true}, {3, 1024, true},  {12, 512, true},
+    {16, 1024, false}, {64, 512, false}, {48, 1024, true}, {96, 512, false},
+};
+
+/* Where the token budget cuts canvases, sizes come out the same. */
+static bool is_listed(const struct calibration_steps *steps, size_t first,
+                      const struct step_side *side) {
+    for (size_t i = first; i < steps->n; i++) {
+        const struct step_side *other = &steps->list[i].sides[0];
+        if (other->n_requests == side->n_requests && other->canvas_tokens == side->canvas_tokens) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A quarter of the tokens is left to the other side of a mixed step. */
+static void list_kind(struct calibration_steps *steps, const struct model *model,
+                      const struct calibration_bounds *bounds, enum host_kind kind, bool fused) {
+    const size_t first = steps->n;
+    bool reuses = kind == HOST_REUSE;
+    const struct step_sizes *sizes = reuses ? reuse_sizes : refresh_sizes;
+    size_t n_sizes = reuses ? sizeof reuse_sizes / sizeof *reuse_sizes
+                            : sizeof refresh_sizes / sizeof *refresh_sizes;
+    for (size_t i = 0; i < n_sizes; i++) {
+        int64_t n = sizes[i].n_requests, canvas = sizes[i].canvas_tokens;
+        canvas = smaller(canvas, model->max_positions);
+        canvas = smaller(canvas, (reuses ? bounds->max_kv_rows : bounds->max_tokens * 3 / 4) / n);
+        canvas = smaller(canvas, bounds->max_store_rows / n - bounds->page_rows);
+        if (calibration_is_exact(model)) {
+            canvas = canvas / model->block_tokens * model->block_tokens;
+        }
+        if (canvas < 2LL * model->block_tokens || n * model->block_tokens > bounds->max_tokens) {
+            continue;
+        }
+        const struct step_side side = {kind, (uint32_t)n, (uint32_t)canvas};
+        if (is_listed(steps, first, &side)) {
+            continue;
+        }
+        struct calibration_step *step = append(steps);
+        step->sides[0] = side;
+        step->n_sides = 1;
+        step->is_fused = fused;
+        step->is_held_out = sizes[i].is_held_out;
+    }
+}
+
+static int64_t side_tokens(const struct step_side *side, const struct model *model) {
+    uint32_t each = side->kind == HOST_REUSE ? model->block_tokens : side->canvas_tokens;
+    return (int64_t)side->n_requests * each;
+}
+
+/* The i-th refresh with the i-th reuse. */
+static void list_mixed(struct calibration_steps *steps, const struct model *model,
+                       const struct calibration_bounds *bounds, size_t refresh, size_t n_refresh,
+                       size_t reuse, size_t n_reuse) {
+    size_t n_pairs = n_refresh < n_reuse ? n_refresh : n_reuse;
+    for (size_t i = 0; i < n_pairs; i++) {
+        size_t alone[2] = {refresh + i, reuse + i};
+        const struct step_side *a = &steps->list[alone[0]].sides[0];
+        const struct step_side *b = &steps->list[alone[1]].sides[0];
+        if (side_tokens(a, model) + side_tokens(b, model) > bounds->max_tokens) {
+            continue;
+        }
+        struct calibration_step *step = append(steps);
+        step->n_sides = 2;
+        step->is_fused = steps->list[refresh].is_fused;
+        step->is_held_out = true;
+        for (int side = 0; side < 2; side++) {
+            step->sides[side] = steps->list[alone[side]].sides[0];
+            step->alone[side] = (int)alone[side];
+        }
+    }
+}
+
+void calibration_steps_list(struct calibration_steps *steps, const struct model *model,
+                            const struct calibration_bounds *bounds) {
+    *steps = (struct calibration_steps){0};
+    for (int fused = 0; fused < 2; fused++) {
+        size_t refresh = steps->n;
+        list_kind(steps, model, bounds, HOST_REFRESH, fused);
+        size_t reuse = steps->n;
+        list_kind(steps, model, bounds, HOST_REUSE, fused);
+        list_mixed(steps, model, bounds, refresh, reuse - refresh, reuse, steps->n - reuse);
+        if (!calibration_is_exact(model)) {
+            list_kind(steps, model, bounds, HOST_SELECT, fused);
+        }
+    }
+}
+
+int calibration_step_variant(const struct calibration_step *step) {
+    return (step->sides[0].kind == HOST_SELECT ? VARIANT_SELECTS : 0) |
+           (step->is_fused ? VARIANT_IS_FUSED : 0);
+}

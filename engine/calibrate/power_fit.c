@@ -1,0 +1,132 @@
+#include "engine/calibrate/power_fit.h"
+
+#include <gsl/gsl_multimin.h>
+#include <math.h>
+
+#include "engine/calibrate/quantile.h"
+#include "sim/base/mem.h"
+
+/* A sample counts as slowed where its time has risen by so much; its power is the limit's then. */
+static const double slowed = 1.02;
+/* What a residual is measured by: a hundredth of time, three of power. */
+static const double time_unit = 0.01, watts_unit = 0.03;
+
+struct problem {
+    const struct power_sample *samples;
+    size_t n;
+    double idle_w, limit_w;
+};
+
+enum { FLOP, BYTE, EXPONENT, UNKNOWNS };
+
+static struct power power_at(const struct problem *problem, const gsl_vector *x) {
+    return (struct power){.idle_w = problem->idle_w,
+                          .limit_w = problem->limit_w,
+                          .flop_pj = exp(gsl_vector_get(x, FLOP)),
+                          .byte_pj = exp(gsl_vector_get(x, BYTE)),
+                          .exponent = exp(gsl_vector_get(x, EXPONENT)),
+                          .lag_ms = 1};
+}
+
+void power_settle(const struct power *power, const struct power_sample *sample, double *ns,
+                  double *watts) {
+    const struct power_step step = {.ns = sample->first_ns + sample->gap_ns,
+                                    .compute_ns = sample->compute_ns,
+                                    .joules = power_joules(power, sample->flops, sample->bytes)};
+    const double slowdown = power_settled(power, &step);
+    *ns = sample->first_ns + sample->compute_ns * (slowdown - 1);
+    *watts = power->idle_w +
+             step.joules * pow(slowdown, -power->exponent) / ((*ns + sample->gap_ns) * 1e-9);
+}
+
+static double misfit(const gsl_vector *x, void *state) {
+    const struct problem *problem = state;
+    const struct power power = power_at(problem, x);
+    double sum = 0;
+    for (size_t i = 0; i < problem->n; i++) {
+        double ns, watts;
+        power_settle(&power, &problem->samples[i], &ns, &watts);
+        double time = log(ns / problem->samples[i].settled_ns) / time_unit;
+        double drawn = log(watts / problem->samples[i].watts) / watts_unit;
+        sum += time * time + drawn * drawn;
+    }
+    return sum;
+}
+
+static void minimise(struct problem *problem, struct power *out) {
+    enum { MOST = 4000 };
+    gsl_vector *x = gsl_vector_alloc(UNKNOWNS), *by = gsl_vector_alloc(UNKNOWNS);
+    gsl_multimin_fminimizer *search =
+        gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, UNKNOWNS);
+    gsl_multimin_function function = {misfit, UNKNOWNS, problem};
+    gsl_vector_set(x, FLOP, log(0.8));
+    gsl_vector_set(x, BYTE, log(70));
+    gsl_vector_set(x, EXPONENT, log(1.5));
+    gsl_vector_set_all(by, 0.3);
+    gsl_multimin_fminimizer_set(search, &function, x, by);
+    for (int i = 0; i < MOST && gsl_multimin_fminimizer_size(search) > 1e-7; i++) {
+        if (gsl_multimin_fminimizer_iterate(search) != 0) {
+            break;
+        }
+    }
+    *out = power_at(problem, search->x);
+    gsl_multimin_fminimizer_free(search);
+    gsl_vector_free(x);
+    gsl_vector_free(by);
+}
+
+static bool is_slowed(const struct power_sample *sample) {
+    return sample->settled_ns > slowed * sample->first_ns;
+}
+
+/* The median of one field of the samples that were slowed; their number. */
+static size_t median_of_slowed(const struct power_sample *samples, size_t n, size_t field,
+                               double *out) {
+    double *values = mem_unwritten(n > 0 ? n : 1, sizeof *values);
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double value = *(const double *)((const char *)&samples[i] + field);
+        if (is_slowed(&samples[i]) && value > 0) {
+            values[found++] = value;
+        }
+    }
+    *out = found > 0 ? quantile(values, found, 0.5) : 0;
+    free(values);
+    return found;
+}
+
+static void judge(const struct power *power, const struct power_sample *samples, size_t n,
+                  struct power_errors *errors) {
+    *errors = (struct power_errors){.n = n};
+    for (size_t i = 0; i < n; i++) {
+        double ns, watts;
+        power_settle(power, &samples[i], &ns, &watts);
+        errors->time += pow(ns / samples[i].settled_ns - 1, 2) / (double)n;
+        errors->watts += pow(watts / samples[i].watts - 1, 2) / (double)n;
+        errors->unslowed += pow(samples[i].first_ns / samples[i].settled_ns - 1, 2) / (double)n;
+    }
+    errors->time = sqrt(errors->time);
+    errors->watts = sqrt(errors->watts);
+    errors->unslowed = sqrt(errors->unslowed);
+}
+
+int power_fit(const struct power_sample *samples, size_t n, double idle_w, struct power *out,
+              struct power_errors *errors, struct err *err) {
+    enum { LEAST = UNKNOWNS + 1 };
+    struct problem problem = {samples, n, idle_w, 0};
+    double lag_ms;
+    size_t n_slowed =
+        median_of_slowed(samples, n, offsetof(struct power_sample, watts), &problem.limit_w);
+    median_of_slowed(samples, n, offsetof(struct power_sample, lag_ms), &lag_ms);
+    if (n < LEAST || n_slowed < 2 || !(lag_ms > 0) || !(problem.limit_w > idle_w) ||
+        !(idle_w > 0)) {
+        return err_world(err,
+                         "of %zu steps that were repeated %zu became slower: nothing to tell "
+                         "a power limit by",
+                         n, n_slowed);
+    }
+    minimise(&problem, out);
+    out->lag_ms = lag_ms;
+    judge(out, samples, n, errors);
+    return 0;
+}

@@ -1,0 +1,35 @@
+/* A card's power constants (sim/cost/power.h) from steps that were each repeated for a while: what
+ * they took at first, after a rest, and what they took and drew once the clock had settled. */
+#ifndef UNMASK_ENGINE_CALIBRATE_POWER_FIT_H
+#define UNMASK_ENGINE_CALIBRATE_POWER_FIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sim/base/err.h"
+#include "sim/cost/power.h"
+
+struct power_sample {
+    double first_ns, settled_ns; /* device time of a step */
+    double gap_ns;               /* between two steps */
+    double compute_ns;           /* of first_ns, as priced */
+    double flops, bytes;
+    double watts;  /* on average, once settled */
+    double lag_ms; /* from the beginning until its time has settled, on average; where it rose */
+};
+
+struct power_errors {
+    size_t n;
+    double time, watts; /* root mean squares of model / measured - 1 */
+    double unslowed;    /* of time, had clocks been left out */
+};
+
+/* ERR_WORLD where nothing was slowed or the samples say too little: the card has one clock then. */
+int power_fit(const struct power_sample *samples, size_t n, double idle_w, struct power *out,
+              struct power_errors *errors, struct err *err);
+
+/* What the model says of a sample: device time and power once settled. */
+void power_settle(const struct power *power, const struct power_sample *sample, double *ns,
+                  double *watts);
+
+#endif

@@ -1,0 +1,124 @@
+#include "sim/cost/power.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+static const double joules_a_pj = 1e-12, ns_a_ms = 1e6, ns_a_s = 1e9;
+
+/* ---- constants ---- */
+
+static const struct {
+    const char *key;
+    size_t offset;
+    double most;
+} constants[] = {
+#define ROW(name, most) {#name, offsetof(struct power, name), most},
+    POWER_CONSTANTS(ROW)
+#undef ROW
+};
+enum { N_CONSTANTS = sizeof constants / sizeof *constants };
+
+static double *constant(struct power *power, size_t i) {
+    return (double *)((char *)power + constants[i].offset);
+}
+
+void power_write(const struct power *power, FILE *file) {
+    struct power copy = *power;
+    for (size_t i = 0; power_is_known(power) && i < N_CONSTANTS; i++) {
+        fprintf(file, "power,%s,%.6g\n", constants[i].key, *constant(&copy, i));
+    }
+}
+
+bool power_take(struct power *power, const char *key, double value) {
+    for (size_t i = 0; i < N_CONSTANTS; i++) {
+        if (strcmp(constants[i].key, key) == 0) {
+            *constant(power, i) = value;
+            return value > 0 && value <= constants[i].most;
+        }
+    }
+    return false;
+}
+
+const char *power_missing(const struct power *power) {
+    struct power copy = *power;
+    const char *missing = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < N_CONSTANTS; i++) {
+        bool is_given = *constant(&copy, i) > 0;
+        n += is_given;
+        missing = is_given || missing != NULL ? missing : constants[i].key;
+    }
+    return n > 0 ? missing : NULL;
+}
+
+/* ---- the model ---- */
+
+double power_joules(const struct power *power, double flops, double bytes) {
+    return (power->flop_pj * flops + power->byte_pj * bytes) * joules_a_pj;
+}
+
+static double step_ns(const struct power_step *step, double slowdown) {
+    return step->ns + step->compute_ns * (slowdown - 1);
+}
+
+static double work_joules(const struct power *power, const struct power_step *step,
+                          double slowdown) {
+    return step->joules * pow(slowdown, -power->exponent);
+}
+
+/* Power falls as the slowdown grows; Newton's steps in logarithms, in which it is nearly straight.
+ */
+double power_settled(const struct power *power, const struct power_step *step) {
+    enum { MOST_STEPS = 20 };
+    const double spare_w = power->limit_w - power->idle_w;
+    double log_x = 0;
+    if (step->joules <= spare_w * step->ns / ns_a_s) {
+        return 1;
+    }
+    for (int i = 0; i < MOST_STEPS; i++) {
+        double x = exp(log_x), ns = step_ns(step, x);
+        double excess = log(step->joules * ns_a_s / (spare_w * ns)) - power->exponent * log_x;
+        double move = excess / (power->exponent + step->compute_ns * x / ns);
+        log_x += move;
+        if (fabs(move) < 1e-12) {
+            break;
+        }
+    }
+    return exp(log_x);
+}
+
+/* Three lags with a constant input `to`: the state after `ns`, and its last lag's mean until then.
+ */
+static double follow(const struct power *power, double to, double ns, struct power_state *state) {
+    const double rate = POWER_LAGS / (power->lag_ms * ns_a_ms), a = rate * ns, fades = exp(-a);
+    const double *was = state->behind;
+    const double d[POWER_LAGS] = {was[0] - to, was[1] - to, was[2] - to};
+    const double now[POWER_LAGS] = {fades * d[0], fades * (d[1] + a * d[0]),
+                                    fades * (d[2] + a * (d[1] + a / 2 * d[0]))};
+    double fallen = 0;
+    for (int i = 0; i < POWER_LAGS; i++) {
+        fallen += d[i] - now[i];
+        state->behind[i] = to + now[i];
+    }
+    return a > 0 ? to + fallen / a : was[POWER_LAGS - 1];
+}
+
+/* How long the step takes depends on the clock and the clock on how long it takes: once with the
+ * clock as it is, then with its mean over that time. */
+struct power_spent power_run(const struct power *power, const struct power_step *step,
+                             struct power_state *state) {
+    const double settled = power_settled(power, step) - 1;
+    struct power_state trial = *state;
+    double ns = step_ns(step, 1 + state->behind[POWER_LAGS - 1]);
+    double slowdown = 1 + follow(power, settled, ns, &trial);
+    ns = step_ns(step, slowdown);
+    slowdown = 1 + follow(power, settled, ns, state);
+    ns = step_ns(step, slowdown);
+    return (struct power_spent){
+        .ns = ns, .slowdown = slowdown, .work_joules = work_joules(power, step, slowdown)};
+}
+
+void power_rest(const struct power *power, double ns, struct power_state *state) {
+    follow(power, 0, ns, state);
+}

@@ -1,0 +1,78 @@
+/* What a GPU at its power limit does to its clock, and what work takes in joules.
+ *
+ * Prices are times at the highest clock. A step takes P = idle + (joules of its operations and
+ * bytes) / time there. Where that is more than the limit, firmware lowers the clock: what is bound
+ * by operations takes x times as long, what is bound by memory does not, and the joules of
+ * operations and bytes fall as x^-exponent (voltage follows the clock). The clock settles where
+ * power meets the limit. It does not get there at once: on an H100 and an H200 (2026-11-22,
+ * experiments/gpu/transients.py) products run at full speed for 15 to 75 ms after idling or after
+ * bandwidth-bound work, whatever that took, then fall within 15 ms to what the limit allows; back
+ * takes as long. Three equal lags in a row have such a step response. Temperature moves times by
+ * less than 1 % there and is left out. Constants are measured by `unmask calibrate`, kept in a
+ * profile's rows `power,KEY,VALUE`; a profile without them has one clock.
+ *
+ * Pure but for the state, which is the caller's, one a replica. */
+#ifndef UNMASK_SIM_COST_POWER_H
+#define UNMASK_SIM_COST_POWER_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* X(field, most): each above 0 and at most `most`. */
+#define POWER_CONSTANTS(X)                                                                         \
+    X(idle_w, 1e4)  /* what is drawn at the highest clock without work */                          \
+    X(limit_w, 1e4) /* what is drawn at the limit */                                               \
+    X(flop_pj, 1e3) /* picojoules of an operation at the highest clock, and of a byte moved */     \
+    X(byte_pj, 1e5)                                                                                \
+    X(exponent, 10) /* how joules fall as the clock does */                                        \
+    X(lag_ms, 1e4)  /* from the work's change to the clock's, on average */
+
+struct power {
+#define FIELD(name, most) double name;
+    POWER_CONSTANTS(FIELD)
+#undef FIELD
+};
+
+/* A step, or what stands for it: at the highest clock. */
+struct power_step {
+    double ns;         /* from submission to end */
+    double compute_ns; /* of that, what the clock stretches */
+    double joules;     /* of its operations and bytes, beside idling */
+};
+
+/* The clock's state, as slowdown - 1 behind each lag; zero: the highest clock. */
+enum { POWER_LAGS = 3 };
+struct power_state {
+    double behind[POWER_LAGS];
+};
+
+/* Whether a profile has given them. */
+static inline bool power_is_known(const struct power *power) {
+    return power->limit_w > 0;
+}
+
+/* Joules of so many operations and bytes at the highest clock. */
+double power_joules(const struct power *power, double flops, double bytes);
+
+/* The slowdown, at least 1, that the clock settles at where such steps follow one another. */
+double power_settled(const struct power *power, const struct power_step *step);
+
+/* What a step takes from this state on; the state moves on to its end. The slowdown is its mean;
+ * joules are those of the work, beside idling. */
+struct power_spent {
+    double ns, slowdown, work_joules;
+};
+struct power_spent power_run(const struct power *power, const struct power_step *step,
+                             struct power_state *state);
+
+/* The state after `ns` without work. */
+void power_rest(const struct power *power, double ns, struct power_state *state);
+
+/* As rows of a profile; nothing where they are not known. The value of a row: false where there is
+ * no such key or it cannot be. */
+void power_write(const struct power *power, FILE *file);
+bool power_take(struct power *power, const char *key, double value);
+/* The first constant that is missing where others are given, NULL: none is. */
+const char *power_missing(const struct power *power);
+
+#endif

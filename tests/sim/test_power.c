@@ -1,0 +1,260 @@
+/* Clocks and power: the model against what it must be in closed form, and the serving loop on a
+ * card whose state is known. */
+#include "sim/cost/power.h"
+
+#include <math.h>
+
+#include "tests/support/rig.h"
+#include "tests/support/scratch.h"
+#include "tests/support/suite.h"
+
+static const struct power card = {
+    .idle_w = 100, .limit_w = 700, .flop_pj = 1, .byte_pj = 50, .exponent = 1, .lag_ms = 30};
+
+/* 10 ms that are bound by operations and would draw 100 + 800 W. */
+static const struct power_step busy = {.ns = 1e7, .compute_ns = 1e7, .joules = 8};
+/* The same time bound by memory, 500 W. */
+static const struct power_step light = {.ns = 1e7, .compute_ns = 0, .joules = 4};
+
+static double watts(const struct power_step *step, double slowdown) {
+    double ns = step->ns + step->compute_ns * (slowdown - 1);
+    return card.idle_w + step->joules * pow(slowdown, -card.exponent) / (ns * 1e-9);
+}
+
+TEST(the_clock_settles_where_power_meets_the_limit) {
+    /* 8 J / (x * x * 10 ms) = 600 W. */
+    ck_assert_double_eq_tol(power_settled(&card, &busy), sqrt(800.0 / 600), 1e-9);
+    ck_assert_double_eq(power_settled(&card, &light), 1);
+    for (double share = 0; share <= 1; share += 0.25) {
+        for (double joules = 6.1; joules < 30; joules *= 1.3) {
+            const struct power_step step = {1e7, share * 1e7, joules};
+            ck_assert_double_eq_tol(watts(&step, power_settled(&card, &step)), 700, 1e-6);
+        }
+    }
+}
+
+TEST(joules_are_of_operations_and_bytes) {
+    ck_assert_double_eq_tol(power_joules(&card, 2e12, 1e10), 2 + 0.5, 1e-12);
+}
+
+/* By many short steps, what the lag says a long one is on average. */
+TEST(the_clock_lags_behind_by_its_constant) {
+    struct power_state state = {{0}};
+    const double settled = power_settled(&card, &busy), short_ns = 1e4;
+    const struct power_step part = {short_ns, short_ns, busy.joules * short_ns / busy.ns};
+    double missing_ms = 0, first = 0;
+    for (double ms = 0; ms < 500;) {
+        struct power_spent spent = power_run(&card, &part, &state);
+        missing_ms += (settled - spent.slowdown) / (settled - 1) * spent.ns * 1e-6;
+        ms += spent.ns * 1e-6;
+        first = ms < 5 ? spent.slowdown : first;
+    }
+    ck_assert_double_eq_tol(missing_ms, card.lag_ms, 0.05);
+    ck_assert_double_eq_tol(state.behind[POWER_LAGS - 1], settled - 1, 1e-6);
+    /* It hardly moves within the first milliseconds. */
+    ck_assert_double_lt(first, 1 + 0.03 * (settled - 1));
+}
+
+TEST(a_long_step_takes_what_many_short_ones_take) {
+    struct power_state whole = {{0}}, parts = {{0}};
+    const struct power_step long_step = {.ns = 6e7, .compute_ns = 6e7, .joules = 48};
+    double ns = 0, joules = 0;
+    const struct power_spent once = power_run(&card, &long_step, &whole);
+    for (int i = 0; i < 600; i++) {
+        const struct power_step part = {1e5, 1e5, 0.08};
+        struct power_spent spent = power_run(&card, &part, &parts);
+        ns += spent.ns;
+        joules += spent.work_joules;
+    }
+    ck_assert_double_eq_tol(once.ns / ns, 1, 3e-3);
+    ck_assert_double_eq_tol(once.work_joules / joules, 1, 5e-3);
+}
+
+TEST(idling_and_memory_bound_work_let_the_clock_back) {
+    struct power_state worked = {{0}}, rested, moved;
+    for (int i = 0; i < 100; i++) {
+        power_run(&card, &busy, &worked);
+    }
+    rested = moved = worked;
+    power_rest(&card, 5e7, &rested);
+    for (int i = 0; i < 5; i++) {
+        struct power_spent spent = power_run(&card, &light, &moved);
+        ck_assert_double_eq(spent.ns, light.ns);
+    }
+    for (int i = 0; i < POWER_LAGS; i++) {
+        ck_assert_double_eq_tol(rested.behind[i], moved.behind[i], 1e-12);
+        ck_assert_double_lt(rested.behind[i], 0.2 * worked.behind[i]);
+    }
+    struct power_state again = rested;
+    power_rest(&card, 0, &again);
+    ck_assert_double_eq(again.behind[0], rested.behind[0]);
+}
+
+TEST(constants_are_named_and_bounded) {
+    struct power power = {0};
+    ck_assert_ptr_null(power_missing(&power));
+    ck_assert(power_take(&power, "idle_w", 100));
+    ck_assert_str_eq(power_missing(&power), "limit_w");
+    ck_assert(!power_take(&power, "watts", 100));
+    ck_assert(!power_take(&power, "limit_w", 0));
+    ck_assert(!power_take(&power, "limit_w", -1));
+    ck_assert(!power_take(&power, "exponent", 11));
+}
+
+/* ---- profiles ---- */
+
+static const char rows[] =
+    "power,idle_w,100\npower,limit_w,700\npower,flop_pj,1\npower,byte_pj,50\npower,exponent,1\n"
+    "power,lag_ms,30\n";
+
+static int parse(const char *text, struct profile **out, struct err *err) {
+    const struct profile_peaks peaks = {1e15, 4e12, 132, 50000000};
+    return profile_parse("here", text, strlen(text), &peaks, out, err);
+}
+
+static void make_text(char *text, size_t size, const char *more) {
+    snprintf(text, size,
+             "# Operator times of one device.\n# kind: measured\n# source: nobody\n%s"
+             "gemm,128,4096,4096,10\n",
+             more);
+}
+
+TEST(a_profile_keeps_them) {
+    char text[1024];
+    struct err err = {0};
+    struct profile *profile, *again;
+    make_text(text, sizeof text, rows);
+    ck_assert_msg(parse(text, &profile, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(memcmp(profile_power(profile), &card, sizeof card), 0);
+    char *written = NULL;
+    size_t size;
+    FILE *file = open_memstream(&written, &size);
+    ck_assert_int_eq(profile_write(profile, file, &err), 0);
+    fclose(file);
+    ck_assert_msg(parse(written, &again, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(memcmp(profile_power(again), &card, sizeof card), 0);
+    free(written);
+    profile_close(again);
+    profile_close(profile);
+}
+
+TEST(a_profile_with_a_part_of_them_is_refused) {
+    static const char *const bad[] = {"power,idle_w,100\n", "power,idle_w\n", "power,idle_w,x\n",
+                                      "power,volts,1\n", "power,lag_ms,-3\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[1024];
+        struct err err = {0};
+        struct profile *profile = NULL;
+        make_text(text, sizeof text, bad[i]);
+        ck_assert_int_ne(parse(text, &profile, &err), 0);
+        ck_assert_ptr_nonnull(strstr(err.text, "power"));
+    }
+}
+
+/* ---- the loop ---- */
+
+/* The shipped profile with the rows behind it. */
+static struct system *system_on_card(const char *name, const char *const *settings) {
+    static char path[512];
+    struct setting overrides[8];
+    uint32_t n = 0;
+    for (; settings[n] != NULL; n++) {
+        const char *equals = strchr(settings[n], '=');
+        snprintf(overrides[n].key, sizeof overrides[n].key, "%.*s", (int)(equals - settings[n]),
+                 settings[n]);
+        snprintf(overrides[n].value, sizeof overrides[n].value, "%s", equals + 1);
+        snprintf(overrides[n].place, sizeof overrides[n].place, "test");
+    }
+    snprintf(path, sizeof path, "%s/card.csv", scratch_folder);
+    FILE *from = fopen("kernels/profiles/h200.csv", "r"), *to = fopen(path, "w");
+    char line[512];
+    ck_assert(from != NULL && to != NULL);
+    while (fgets(line, sizeof line, from) != NULL) {
+        if (strncmp(line, "# rows:", 7) != 0) {
+            fputs(line, to);
+        }
+    }
+    fputs(rows, to);
+    fclose(from);
+    fclose(to);
+    const struct system_request request = {.system = name,
+                                           .gpu = "h200",
+                                           .profile_path = path,
+                                           .overrides = overrides,
+                                           .n_overrides = n};
+    struct err err = {0};
+    struct system *system = NULL;
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    return system;
+}
+
+static struct poisson_source random_source(struct rng *rng, uint64_t seed, uint64_t n) {
+    return MAKE(struct poisson_source, .rng = rng_stream(seed, "arrivals"),
+                .lengths = rng_stream(seed, "lengths"), .rate = 1 + 4 * rng_uniform(rng), .n = n,
+                .prompt_min = 1, .prompt_max = 900, .output_min = 1, .output_max = 400);
+}
+
+static struct loop_result serve(const char *name, const char *skip, struct keeper *kept) {
+    const char *const settings[] = {skip, NULL};
+    struct system *system = system_on_card(name, settings);
+    struct rng rng = rng_stream(5, "power");
+    struct poisson_source source = random_source(&rng, 7, 60);
+    struct loop_result result =
+        rig_run(system, (struct arrival_source){&source, poisson_next, NULL}, kept);
+    system_close(system);
+    return result;
+}
+
+TEST(skipping_ahead_is_step_by_step_to_the_nanosecond) {
+    static const char *const systems[] = {"dllm-serve", "fast-dllm", "dllm-cache"};
+    for (size_t s = 0; s < sizeof systems / sizeof *systems; s++) {
+        struct keeper kept[2] = {{0}};
+        struct loop_result results[2];
+        for (int skip = 0; skip < 2; skip++) {
+            results[skip] =
+                serve(systems[s], skip ? "skip_ahead=on" : "skip_ahead=off", &kept[skip]);
+        }
+        ck_assert_uint_gt(results[0].submissions, results[1].submissions);
+        ck_assert_int_eq(results[0].end_ns, results[1].end_ns);
+        for (size_t i = 0; i < kept[0].n_requests; i++) {
+            ck_assert_int_eq(
+                memcmp(&kept[0].requests[i], &kept[1].requests[i], sizeof kept[0].requests[i]), 0);
+        }
+        keeper_fini(&kept[0]);
+        keeper_fini(&kept[1]);
+    }
+}
+
+/* A refresh of 16 canvases again and again, then what schedulers are told of one more. */
+TEST(estimates_know_the_clock_and_the_joules) {
+    const char *const settings[] = {NULL};
+    struct system *system = system_on_card("fast-dllm", settings);
+    struct executor_sim *sim = executor_sim_open(system, 1);
+    struct executor executor = executor_sim_interface(sim);
+    const struct span canvas = {
+        .phase = PHASE_REFRESH, .queries = 512, .first_queries = 512, .logit_rows = 32};
+    struct step_shape shape;
+    double rested_j, worked_j, again_j;
+    struct err err = {0};
+    shape_clear(&shape);
+    shape_add(shape.sym, &canvas, 16);
+    const int64_t rested_ns = executor.estimate_ns(executor.state, 0, &shape, INT64_MAX, &rested_j);
+    const struct submission submission = {.repeat = 20,
+                                          .stop_ns = INT64_MAX,
+                                          .step = {.shape = &shape, .workspace_bytes = INT64_MAX}};
+    struct completion done;
+    ck_assert_int_eq(executor.submit(executor.state, &submission, &err), 0);
+    ck_assert_int_eq(executor.wait(executor.state, INT64_MAX, &done, &err), 0);
+    const int64_t worked_ns = executor.estimate_ns(executor.state, 0, &shape, INT64_MAX, &worked_j);
+    ck_assert_int_gt(worked_ns, rested_ns);
+    ck_assert_double_eq_tol(worked_j / ((double)worked_ns * 1e-9), card.limit_w, 1);
+    /* Idling lets it back. */
+    ck_assert_int_eq(executor.wait(executor.state, done.time_ns + 1000000000, &done, &err), 0);
+    ck_assert_int_eq(executor.estimate_ns(executor.state, 0, &shape, INT64_MAX, &again_j),
+                     rested_ns);
+    ck_assert_double_eq_tol(again_j, rested_j, 1e-9);
+    executor_sim_close(sim);
+    system_close(system);
+}
+
+SUITE("power")
