@@ -158,7 +158,8 @@ static void run_watched(struct run *run, const struct executor *inner, const str
     struct list_source source = {list, n, 0};
     struct executor_sim *sim = executor_sim_open(run->system, run->system->settings.replicas);
     run->inner = inner != NULL ? *inner : executor_sim_interface(sim);
-    const struct sink sink = {run, watch_request, watch_step, watch_event};
+    const struct sink sink = MAKE(struct sink, .state = run, .request = watch_request,
+                                  .step = watch_step, .event = watch_event);
     const struct loop_request request =
         MAKE(struct loop_request, .system = run->system,
              .executor = {.state = run,
