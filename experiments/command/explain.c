@@ -224,10 +224,8 @@ static bool settle(const struct system *system, const struct asked_step *step,
     if (power == NULL) {
         return false;
     }
-    const struct power_step once = {highest->wall_ns, highest->compute_ns, highest->joules};
     struct step_price price = *highest;
-    out->slowdown = power_settled(power, &once);
-    cost_slow(system->cost, &step->shape, out->slowdown, &price);
+    out->slowdown = cost_settle(system->cost, &step->shape, &price);
     out->wall_ms = price.wall_ns * 1e-6;
     out->joules = power->idle_w * price.wall_ns * 1e-9 +
                   highest->joules * pow(out->slowdown, -power->exponent);

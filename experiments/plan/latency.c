@@ -274,6 +274,7 @@ static int show_step(const struct question *q, struct system *system, struct eng
     }
     if (status == 0 && line.fits) {
         cost_price(system->cost, &step.shape, line.chunks, &price);
+        (void)cost_settle(system->cost, &step.shape, &price);
         line.price_ns = price.wall_ns;
         line.roofline = cost_shares(system->cost, &price.time).by_kind[PROVENANCE_ROOFLINE];
     }

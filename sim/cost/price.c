@@ -318,6 +318,18 @@ void cost_slow(const struct cost_model *cost, const struct step_shape *shape, do
     price->host_ns += look_ns(runtime, shape);
 }
 
+double cost_settle(const struct cost_model *cost, const struct step_shape *shape,
+                   struct step_price *price) {
+    const struct power *power = cost_power(cost);
+    if (power == NULL) {
+        return 1;
+    }
+    const struct power_step once = {price->wall_ns, price->compute_ns, price->joules};
+    const double slowdown = power_settled(power, &once);
+    cost_slow(cost, shape, slowdown, price);
+    return slowdown;
+}
+
 static enum provenance_kind kind_of(const struct profile *profile) {
     return profile == NULL ? PROVENANCE_ROOFLINE : profile_kind(profile);
 }

@@ -100,6 +100,10 @@ const struct power *cost_power(const struct cost_model *cost);
 /* A price at another clock: what operations bound takes `slowdown` times as long. */
 void cost_slow(const struct cost_model *cost, const struct step_shape *shape, double slowdown,
                struct step_price *price);
+/* The price at the clock that such steps settle at where they follow one another; returns the
+ * slowdown, 1 where the profile has one clock. */
+double cost_settle(const struct cost_model *cost, const struct step_shape *shape,
+                   struct step_price *price);
 
 /* The same by operator: out[i] belongs to graph->ops[i]; slow, for people. */
 void cost_explain(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,

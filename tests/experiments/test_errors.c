@@ -112,14 +112,16 @@ TEST(a_hang_up_ends_a_run_as_an_interrupt_does) {
 }
 
 #ifndef __SANITIZE_ADDRESS__ /* which wants all addresses */
-/* Below some limit the libraries cannot be loaded (127), above some there is enough. */
+/* Below some limit the libraries cannot be loaded (127) or OpenBLAS ends the process as it is
+ * loaded, before main, because it cannot start its threads; above some there is enough. */
 TEST(out_of_memory_is_one_sentence) {
     for (rlim_t mib = 60; mib <= 240; mib += 20) {
         const struct child child = {.max_memory_bytes = mib << 20};
         struct output output = CLI_AS(&child, "run", "--requests", "20");
         bool said = strstr(output.err, "unmask: out of memory") != NULL;
-        ck_assert_msg(output.status == 0 || output.status == 127 || (output.status == 1 && said),
-                      "%d %s", output.status, output.err);
+        bool loads = output.status != 127 && strstr(output.err, "blas_thread_init") == NULL;
+        ck_assert_msg(!loads || output.status == 0 || (output.status == 1 && said), "%d %s",
+                      output.status, output.err);
         output_free(&output);
     }
 }

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "sim/system/system_step.h"
 #include "tests/support/rig.h"
 #include "tests/support/scratch.h"
 #include "tests/support/suite.h"
@@ -248,6 +249,11 @@ TEST(estimates_know_the_clock_and_the_joules) {
     const int64_t worked_ns = executor.estimate_ns(executor.state, 0, &shape, INT64_MAX, &worked_j);
     ck_assert_int_gt(worked_ns, rested_ns);
     ck_assert_double_eq_tol(worked_j / ((double)worked_ns * 1e-9), card.limit_w, 1);
+    struct step_price price;
+    cost_price(system->cost, &shape, system_chunks(system, &shape, INT64_MAX), &price);
+    ck_assert_double_eq_tol(price.wall_ns, (double)rested_ns, 1e3);
+    ck_assert_double_gt(cost_settle(system->cost, &shape, &price), 1);
+    ck_assert_double_eq_tol(price.wall_ns, (double)worked_ns, 1e-3 * (double)worked_ns);
     /* Idling lets it back. */
     ck_assert_int_eq(executor.wait(executor.state, done.time_ns + 1000000000, &done, &err), 0);
     ck_assert_int_eq(executor.estimate_ns(executor.state, 0, &shape, INT64_MAX, &again_j),
