@@ -225,7 +225,7 @@ breaks: ## break the program on purpose, line by line of tests/mutations: every 
 MUTATE_SEED ?= 29
 MUTATE_EACH ?= 18
 mutate: ## break the program at random places, MUTATE_EACH of each module; what the tests do not notice is listed
-	@python3 tests/mutate.py --each $(MUTATE_EACH) --seed $(MUTATE_SEED)
+	@LIBS='$(LIBS)' python3 tests/mutate.py --each $(MUTATE_EACH) --seed $(MUTATE_SEED)
 
 coverage: ## build and run the tests with gcov: lines and branches that they reach, by folder
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/coverage OPT=-O1 WARN= SAN='--coverage -Wl,-u,__gcov_dump' test || true

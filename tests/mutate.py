@@ -47,7 +47,7 @@ MODULES = {
 DEFINES = ["-I.", "-D_GNU_SOURCE", f'-DUNMASK_DATA_DIR="{COPY}"']
 FLAGS = ["-std=c11", "-O2", "-fPIC", "-ffp-contract=off", "-fno-fast-math", "-Werror=int-conversion",
          "-Werror=incompatible-pointer-types", *DEFINES]
-LIBS = ("-lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lopenblas -ldl -lpthread -lm").split()
+LIBS = os.environ.get("LIBS", "").split()  # of the Makefile, which runs this
 
 # ---- where and how to break ----
 

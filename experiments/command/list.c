@@ -162,12 +162,11 @@ static void list_models(struct listing *out) {
 }
 
 /* "transferred from h100 (products off by 15 %, p90 36 %, from h100 to a100-80g)". */
-static const char *transfer_words(const struct gpu *gpu, char *text, size_t size) {
-    struct err err = {0};
+static const char *transfer_words(const struct gpu *gpu, char *text, size_t size, struct err *err) {
     struct transfer_check check;
-    const struct gpu *donor = gpu_find(gpu->donor, &err);
+    const struct gpu *donor = gpu_find(gpu->donor, err);
     size_t used = (size_t)snprintf(text, size, "transferred from %s", gpu->donor);
-    if (donor != NULL && transfer_check_nearest(donor, gpu, &check, &err) == 0 && check.n > 0) {
+    if (donor != NULL && transfer_check_nearest(donor, gpu, &check, err) == 0 && check.n > 0) {
         const struct profile_errors *products = &check.by_class[TRANSFER_LARGE_GEMM];
         snprintf(text + used, size - used, " (products off by %.0f %%, p90 %.0f %%, from %s to %s)",
                  100 * products->median_abs, 100 * products->p90_abs, check.from->name,
@@ -176,16 +175,21 @@ static const char *transfer_words(const struct gpu *gpu, char *text, size_t size
     return text;
 }
 
-/* The kind of a profile without reading the whole of it; `text` holds "" when that fails. */
-static const char *profile_words(const struct gpu *gpu, char *text, size_t size) {
+/* The kind of a profile without reading the whole of it. */
+static const char *profile_words(const struct gpu *gpu, char *text, size_t size, struct err *err) {
     if (gpu->profile == NULL && gpu->donor == NULL) {
         return "roofline";
     }
     if (gpu->profile == NULL) {
-        return transfer_words(gpu, text, size);
+        return transfer_words(gpu, text, size, err);
     }
     char path[4096];
-    return profile_kind_of_file(gpu_profile_path(gpu, path, sizeof path), text, size);
+    const char *kind = profile_kind_of_file(gpu_profile_path(gpu, path, sizeof path), text, size);
+    if (kind == NULL) {
+        err_set(err, ERR_WORLD, ERR_CODE_NONE, "'%s' does not say its kind, or cannot be read",
+                path);
+    }
+    return kind;
 }
 
 static void list_gpus(struct listing *out) {
@@ -196,7 +200,7 @@ static void list_gpus(struct listing *out) {
         char text[160];
         table_add(out->rows, "s s b %.4g %.4g u s s", gpu->name, gpu->title, gpu->memory_bytes,
                   gpu->peak_bf16_flops * 1e-12, gpu->peak_bandwidth * 1e-9, gpu->sms,
-                  profile_words(gpu, text, sizeof text), gpu->source);
+                  profile_words(gpu, text, sizeof text, out->err), gpu->source);
     }
 }
 
@@ -208,7 +212,7 @@ static void list_profiles(struct listing *out) {
         if (gpus[i]->profile != NULL) {
             snprintf(file, sizeof file, "kernels/profiles/%s", gpus[i]->profile);
             table_add(out->rows, "s s s", gpus[i]->name, file,
-                      profile_words(gpus[i], text, sizeof text));
+                      profile_words(gpus[i], text, sizeof text, out->err));
         }
     }
 }

@@ -346,6 +346,10 @@ TEST(a_profile_without_an_operator_is_refused) {
     ck_assert_msg(strstr(output.err, sentence) != NULL && strstr(output.err, "--roofline") != NULL,
                   "%s", output.err);
     output_free(&output);
+    output = CLI_AS(&(const struct child){.data = data}, "list", "profiles");
+    ck_assert_int_eq(output.status, 1); /* where there are no others */
+    ck_assert_ptr_nonnull(strstr(output.err, "does not say its kind, or cannot be read"));
+    output_free(&output);
 }
 
 TEST(plugins_serve_or_are_named_for_what_they_break) {
