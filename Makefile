@@ -32,7 +32,7 @@ Q := @
 say = @printf '  %-4s %s\n'
 endif
 
-LIB_DIRS := $(patsubst %/,%,$(wildcard sim/*/ engine/ engine/*/ kernels/ kernels/*/ traces/ analysis/ \
+LIB_DIRS := $(patsubst %/,%,$(wildcard sim/*/ sim/cost/profile/ engine/ engine/*/ kernels/ kernels/*/ traces/ analysis/ \
             analysis/*/ experiments/ experiments/*/))
 LIB_SRCS := $(filter-out experiments/cli/main.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)

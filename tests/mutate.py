@@ -34,7 +34,7 @@ JUDGED = f"{ROOT}/tests/mutants-judged"
 MODULES = {
     "sim/serve": ["sim/serve"],
     "sim policies": ["sim/scheduler", "sim/cache", "sim/decoder", "sim/router", "sim/policy", "sim/check"],
-    "sim/cost": ["sim/cost", "sim/bound"],
+    "sim/cost": ["sim/cost", "sim/cost/profile", "sim/bound"],
     "sim/memory": ["sim/memory", "sim/planner"],
     "sim/decode, graph, op": ["sim/decode", "sim/graph", "sim/op"],
     "sim/model, system, input": ["sim/model", "sim/system", "sim/input", "sim/base"],

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/cost/profile.h"
+#include "sim/cost/profile/profile.h"
 #include "sim/graph/graph.h"
 
 struct trial;

@@ -120,8 +120,9 @@ static int fit_measured(const struct options *options, struct err *err) {
                          "--process is judged by --judge TRACE, and nothing is fitted: no --from");
     }
     if (name != NULL && options_has(options, "out")) {
-        return err_usage(err, "--out writes a process that was fitted, and --process fits none: "
-                              "'%s' stays as it is",
+        return err_usage(err,
+                         "--out writes a process that was fitted, and --process fits none: "
+                         "'%s' stays as it is",
                          name);
     }
     if (name != NULL) {

@@ -5,7 +5,7 @@
 #include "experiments/cli/table.h"
 #include "experiments/run/compose.h"
 #include "sim/base/names.h"
-#include "sim/cost/profile_check.h"
+#include "sim/cost/profile/profile_check.h"
 #include "sim/cost/transfer.h"
 #include "sim/model/gpu.h"
 

@@ -10,7 +10,7 @@
 
 #include "sim/base/err.h"
 #include "sim/base/provenance.h"
-#include "sim/cost/profile.h"
+#include "sim/cost/profile/profile.h"
 #include "sim/cost/runtime.h"
 #include "sim/graph/graph.h"
 #include "sim/model/gpu.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/cost/profile_table.h"
+#include "sim/cost/profile/profile_table.h"
 
 /* Products of fewer rows stream weights and have no waves of row tiles to match. */
 enum { WAVE_ROWS = 128 };

@@ -3,8 +3,8 @@
 #define UNMASK_SIM_COST_TRANSFER_H
 
 #include "sim/base/err.h"
-#include "sim/cost/profile.h"
-#include "sim/cost/profile_check.h"
+#include "sim/cost/profile/profile.h"
+#include "sim/cost/profile/profile_check.h"
 #include "sim/model/gpu.h"
 
 /* One end of a transfer: its name, its data sheet, and the rates its best products and copies are

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
-#include "sim/cost/profile_table.h"
+#include "sim/cost/profile/profile_table.h"
 #include "sim/cost/transfer.h"
 
 /* Products of fewer rows stream weights. */

@@ -1,5 +1,5 @@
-/* The tables of measured times that a profile may hold (sim/cost/profile.h), and the sizes by which
- * each is asked. */
+/* The tables of measured times that a profile may hold (sim/cost/profile/profile.h), and the sizes
+ * by which each is asked. */
 #ifndef UNMASK_SIM_OP_PROFILE_ROWS_H
 #define UNMASK_SIM_OP_PROFILE_ROWS_H
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "sim/cost/profile_check.h"
+#include "sim/cost/profile/profile_check.h"
 #include "sim/cost/runtime.h"
 #include "sim/decode/process.h"
 #include "sim/decode/process_file.h"

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/cost/profile.h"
-#include "sim/cost/profile_check.h"
-#include "sim/cost/profile_table.h"
-#include "sim/cost/profile_lattice.h"
+#include "sim/cost/profile/profile.h"
+#include "sim/cost/profile/profile_check.h"
+#include "sim/cost/profile/profile_lattice.h"
+#include "sim/cost/profile/profile_table.h"
 #include "sim/cost/transfer.h"
 #include "sim/model/gpu.h"
 #include "tests/support/says.h"

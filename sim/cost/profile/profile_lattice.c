@@ -1,4 +1,4 @@
-#include "sim/cost/profile_lattice.h"
+#include "sim/cost/profile/profile_lattice.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "sim/base/err.h"
-#include "sim/cost/profile.h"
+#include "sim/cost/profile/profile.h"
 
 /* Relative errors, predicted / measured - 1. */
 struct profile_errors {

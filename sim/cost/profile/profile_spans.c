@@ -4,7 +4,7 @@
  * along the queries of a pass, the sizes themselves along all others. */
 #include <math.h>
 
-#include "sim/cost/profile_table.h"
+#include "sim/cost/profile/profile_table.h"
 
 /* A full pass works on tiles of this many queries: its time is a straight line in q (q + 128),
  * which is the line through q for a few queries and through q * q for many. */

@@ -5,8 +5,9 @@
  * rows; each operator's rows become one lattice, built once. Besides,
  * `host,KIND,step_ns,request_ns` rows say what a step costs beyond its operators, and `load,FACTOR`
  * and `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it (sim/cost/correction.h);
- * `power,KEY,VALUE` rows say what the card's clock does (sim/cost/power.h). Lookups are pure, allocate nothing and return nanoseconds. Every answer says how it was found, so that a
- * run can count what it guessed. Asking for an operator the file lacks is our own mistake: call
+ * `power,KEY,VALUE` rows say what the card's clock does (sim/cost/power.h). Lookups are pure,
+ * allocate nothing and return nanoseconds. Every answer says how it was found, so that a run can
+ * count what it guessed. Asking for an operator the file lacks is our own mistake: call
  * profile_require first. */
 #ifndef UNMASK_SIM_COST_PROFILE_H
 #define UNMASK_SIM_COST_PROFILE_H
@@ -23,7 +24,7 @@
 #include "sim/model/gpu.h"
 #include "sim/op/profile_rows.h"
 
-struct lattice; /* sim/cost/profile_lattice.h */
+struct lattice; /* sim/cost/profile/profile_lattice.h */
 
 /* What a step costs beyond its operators, fitted to whole steps; kinds as enum host_kind. */
 struct profile_host {
@@ -163,9 +164,9 @@ double profile_fused(const struct profile *profile, enum profile_op op, int64_t 
                      int64_t k, enum profile_match *match);
 
 /* The gate-up and down products of one mixture layer, of whose experts the tokens hit so many; 0:
- * as many as those of the rows did, which were routed in their own way (sim/cost/profile_moe.c).
- * What was measured elsewhere has the choice of experts and the sum of their outputs in it; ours
- * are passes of their own. */
+ * as many as those of the rows did, which were routed in their own way
+ * (sim/cost/profile/profile_moe.c). What was measured elsewhere has the choice of experts and the
+ * sum of their outputs in it; ours are passes of their own. */
 struct moe_shape {
     int64_t hidden, expert_ffn, top_k, experts;
 };
@@ -173,8 +174,8 @@ double profile_moe(const struct profile *profile, struct moe_shape shape, int64_
                    double hits, enum profile_match *match);
 
 /* Rows of an operator that were timed on weights or keys in the L2 cache, and hold what they take
- * from memory instead (sim/cost/profile_cold.c); look-ups of them are extrapolated. `n_rows`: of so
- * many in all. */
+ * from memory instead (sim/cost/profile/profile_cold.c); look-ups of them are extrapolated.
+ * `n_rows`: of so many in all. */
 size_t profile_raised(const struct profile *profile, enum profile_op op, size_t *n_rows);
 
 /* One memory-bound pass that reads and writes `bytes` in all. */

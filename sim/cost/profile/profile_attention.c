@@ -7,7 +7,7 @@
  * full pass, take 566 us on the RTX 4090, where twice the causal pass is 672 us. */
 #include <math.h>
 
-#include "sim/cost/profile_table.h"
+#include "sim/cost/profile/profile_table.h"
 
 enum { TILE_ROWS = 128 };
 

@@ -8,7 +8,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/cost/profile_table.h"
+#include "sim/cost/profile/profile_table.h"
 #include "sim/cost/runtime.h"
 #include "sim/input/field.h"
 #include "sim/input/text.h"

@@ -3,7 +3,7 @@
  */
 #include <math.h>
 
-#include "sim/cost/profile_table.h"
+#include "sim/cost/profile/profile_table.h"
 
 static double apart(double a, double b) {
     return fabs(log(a / b));

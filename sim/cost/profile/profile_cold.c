@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
-#include "sim/cost/profile_table.h"
+#include "sim/cost/profile/profile_table.h"
 
 /* Rows of more tokens than this are not bound by the memory alone. */
 enum { STREAMING_TOKENS = 16 };

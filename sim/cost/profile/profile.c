@@ -1,4 +1,4 @@
-#include "sim/cost/profile.h"
+#include "sim/cost/profile/profile.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
-#include "sim/cost/profile_table.h"
+#include "sim/cost/profile/profile_table.h"
 
 #define ATTENTION_COLUMNS "batch,q,kv,heads,kv_heads,head_dim,time_us"
 #define LAYOUT            SIZE_HEADS, SIZE_KV_HEADS, SIZE_HEAD_DIM

@@ -8,7 +8,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/cost/profile_table.h"
+#include "sim/cost/profile/profile_table.h"
 
 /* Rows of one output tile above the small products: on the RTX 4090 and RTX PRO 6000 tables (steps
  * of 16 rows), thinned to the pairs the other tables measure, 128 gave the least median error of

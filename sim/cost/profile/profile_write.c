@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
-#include "sim/cost/profile_table.h"
+#include "sim/cost/profile/profile_table.h"
 #include "sim/cost/runtime.h"
 
 static void write_sizes(const struct lattice *lattice, enum profile_op op, size_t cell,

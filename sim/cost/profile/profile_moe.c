@@ -8,7 +8,7 @@
  * scaled by the numbers of experts, against 5 to 13 % by chance (64 tokens, H100 and L40S). */
 #include <math.h>
 
-#include "sim/cost/profile_table.h"
+#include "sim/cost/profile/profile_table.h"
 
 /* Experts with a token, of `tokens` tokens by aiconfigurator's power law (power_law_logits_v3 in
  * its collector): each expert draws a weight from x^-alpha between the bounds below, the weights

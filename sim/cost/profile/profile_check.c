@@ -1,11 +1,11 @@
-#include "sim/cost/profile_check.h"
+#include "sim/cost/profile/profile_check.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "sim/base/mem.h"
-#include "sim/cost/profile_table.h"
+#include "sim/cost/profile/profile_table.h"
 
 enum { MIN_ROWS = 16, LONG_KV = 512, DOUBLING_ROWS = 4096 };
 

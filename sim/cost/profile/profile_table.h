@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "sim/cost/profile.h"
-#include "sim/cost/profile_lattice.h"
+#include "sim/cost/profile/profile.h"
+#include "sim/cost/profile/profile_lattice.h"
 
 /* Axes of the lattices. Head layouts and mixture shapes are one packed number each. */
 enum { GEMM_M = 0, GEMM_N = 1, GEMM_K = 2 };
@@ -145,7 +145,8 @@ double causal_us(const struct profile *profile, size_t i_layout, double batch, d
 double decode_us(const struct profile *profile, size_t i_layout, double batch, double kv,
                  enum profile_match *match);
 
-/* sim/cost/profile_moe.c: `hits` experts, or 0 for as many as the rows' own routing hits. */
+/* sim/cost/profile/profile_moe.c: `hits` experts, or 0 for as many as the rows' own routing hits.
+ */
 double moe_us(const struct profile *profile, struct moe_shape shape, double tokens, double hits,
               enum profile_match *match);
 double moe_row_hits(const struct profile *profile, struct moe_shape shape, double tokens);
