@@ -359,7 +359,8 @@ TEST(what_a_trace_does_not_have_is_said_by_its_name) {
     ASSERT_SAYS(err.text, "cannot open /nowhere: No such file or directory");
     err = (struct err){0};
     ck_assert_int_eq(decode_trace_read("/tmp", DECODE_COUNTS, &trace, &err), ERR_WORLD);
-    ASSERT_SAYS(err.text, "/tmp cannot be read as a database: disk I/O error");
+    ASSERT_SAYS(err.text,
+                "/tmp cannot be read as a database"); /* SQLite's reason goes by its size */
 }
 
 /* Two requests of one block of 4 and prompts that fill blocks, under DC+'s cache. */
