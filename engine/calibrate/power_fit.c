@@ -85,7 +85,7 @@ static size_t median_of_slowed(const struct power_sample *samples, size_t n, siz
     double *values = mem_unwritten(n > 0 ? n : 1, sizeof *values);
     size_t found = 0;
     for (size_t i = 0; i < n; i++) {
-        const double value = *(const double *)((const char *)&samples[i] + field);
+        const double value = *(const double *)(const void *)((const char *)&samples[i] + field);
         if (is_slowed(&samples[i]) && value > 0) {
             values[found++] = value;
         }

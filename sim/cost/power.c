@@ -20,7 +20,7 @@ static const struct {
 enum { N_CONSTANTS = sizeof constants / sizeof *constants };
 
 static double *constant(struct power *power, size_t i) {
-    return (double *)((char *)power + constants[i].offset);
+    return (double *)(void *)((char *)power + constants[i].offset);
 }
 
 void power_write(const struct power *power, FILE *file) {
