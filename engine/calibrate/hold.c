@@ -121,6 +121,7 @@ int hold_step(const struct hold_request *request, double idle_w, struct power_sa
     const double before_ns = now_ns(request), before_j = energy_j(request->device);
     int status = run(request, &trace, err);
     if (status == 0) {
+        ASSERT(trace.n > 0); /* at least one run was made */
         rest(request);
         rest(request);
         const double span_ns = trace.end_ns[trace.n - 1];

@@ -144,6 +144,7 @@ static int64_t estimate(const struct estimator *estimator, const struct batch *b
     struct step_shape shape;
     int64_t kv_bytes = estimator->replica->kv_used_bytes;
     uint32_t n_running = batch->all_running ? estimator->replica->n_running : 0;
+    *joules = 0;
     if ((uint64_t)batch->n + batch->n_idle + n_running > life->n_slots) {
         return INT64_MAX;
     }
@@ -152,7 +153,6 @@ static int64_t estimate(const struct estimator *estimator, const struct batch *b
         kv_bytes += request->kv_bytes - request->kv_held_bytes;
     }
     hypothetical_shape(life, estimator->replica, batch, &shape);
-    *joules = 0;
     return shape.n_spans == 0
                ? 0
                : executor->estimate_ns(
@@ -167,7 +167,7 @@ int64_t selection_estimate_ns(const void *opaque, const struct batch *batch) {
 
 double selection_estimate_joules(const void *opaque, const struct batch *batch) {
     double joules;
-    estimate(opaque, batch, &joules);
+    (void)estimate(opaque, batch, &joules);
     return joules;
 }
 
