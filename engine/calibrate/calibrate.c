@@ -21,8 +21,10 @@
 
 /* Device time for one sample of a point. Light points are short enough for many plays; heavy ones
  * must last as long as a step's. */
-static const double light_ns = 2e6, heavy_ns = 10e6, quick_share = 0.25;
-static const double heat_ns = 1e9, reference_gpu_ns = 10e6, reference_cpu_ns = 10e6;
+static const double light_ns = 2e6, heavy_ns = 20e6, quick_share = 0.25;
+static const double heat_ns = 1e9, reference_gpu_ns = 50e6, reference_cpu_ns = 10e6;
+/* Of heavy points and of the reference product where the device rests behind each. */
+static const double rested_ns = 10e6;
 /* Operators may take so much of the time; whole steps the rest. */
 static const double operators_share = 0.8;
 /* Of the device's free memory, at most: for stored logits, for one layer's cached rows while
@@ -89,15 +91,20 @@ static bool group_is_heavy(const struct calibration *c, size_t first) {
     return is_gpu(c) && c->grid.points[first].is_heavy;
 }
 
+static bool rests(const struct calibration *c) {
+    return c->request->device->counts_energy;
+}
+
 static bool heats(const struct calibration *c, size_t first) {
-    return group_is_heavy(c, first) && !c->request->device->counts_energy;
+    return group_is_heavy(c, first) && !rests(c);
 }
 
 /* The reference product; a line for the log. */
 static int settle_device(struct calibration *c, uint32_t round, size_t first, struct err *err) {
     char group[POINT_TEXT_CHARS];
     struct device_vitals vitals = {0};
-    double us = 0, target_ns = is_gpu(c) ? reference_gpu_ns : reference_cpu_ns;
+    double us = 0;
+    double target_ns = !is_gpu(c) ? reference_cpu_ns : rests(c) ? rested_ns : reference_gpu_ns;
     if (measure_renew(c->measure, err) != 0 ||
         (heats(c, first) &&
          measure_reference(c->measure, heat_ns * c->target_scale, &us, err) != 0) ||
@@ -112,7 +119,8 @@ static int settle_device(struct calibration *c, uint32_t round, size_t first, st
 
 static int measure_group(struct calibration *c, uint32_t round, size_t first, size_t last,
                          struct err *err) {
-    double target_ns = c->target_scale * (group_is_heavy(c, first) ? heavy_ns : light_ns);
+    double heavy = rests(c) ? rested_ns : heavy_ns;
+    double target_ns = c->target_scale * (group_is_heavy(c, first) ? heavy : light_ns);
     int status = settle_device(c, round, first, err);
     size_t point = first;
     for (; status == 0 && point < last && !is_stopped(c); point++) {
@@ -277,10 +285,10 @@ static void write_provenance(const struct calibration *c, FILE *file) {
     fprintf(file,
             "# method: median of rounds; weights and caches cold, activations in place, contexts "
             "ragged%s\n",
-            !is_gpu(c)                       ? ""
-            : request->device->counts_energy ? "; rests between, so that the clock is the highest"
-                                             : "; products, head and full attention under "
-                                               "sustained load");
+            !is_gpu(c) ? ""
+            : rests(c) ? "; rests between, so that the clock is the highest"
+                       : "; products, head and full attention under "
+                         "sustained load");
     fprintf(file, "# spread: median %.2f %%, 95th percentile %.2f %% of (max - min) / median\n",
             100 * report->spread_median, 100 * report->spread_p95);
     fprintf(file,

@@ -3,7 +3,8 @@
  *
  * Points are measured in interleaved rounds, all of them once and then all of them again, so that a
  * drift of the device meets every point alike; a row is the median of its rounds. A GPU that counts
- * what it draws rests between measurements, so that times are those at its highest clock; steps
+ * what it draws can rest between measurements (the device's counts_energy, which who does not want
+ * it clears), so that times are those at its highest clock; steps
  * that are then repeated for a second say what the clock does under load (power_fit.h). Any other
  * GPU is kept busy with large products for a second before groups of compute-bound points: under
  * sustained load it lowers its clocks, and steps are such a load. A reference product between

@@ -10,13 +10,12 @@
 #include "sim/model/ranks.h"
 
 /* A step is issued, then recorded, then played: the third time is like all later ones. */
-enum {
-    WARM_ROUNDS_RECORDED = 3,
-    ROUNDS = 5,
-    ROUNDS_COARSE = 3,
-    ROUNDS_LONG = 2,
-    OPERATOR_ROUNDS = 2
-};
+enum { WARM_ROUNDS_RECORDED = 3, ROUNDS = 7, ROUNDS_COARSE = 3, OPERATOR_ROUNDS = 3 };
+/* Where the device rests behind each; of long steps fewer. */
+enum { RESTED_ROUNDS = 5, RESTED_ROUNDS_LONG = 2, RESTED_OPERATOR_ROUNDS = 2 };
+/* As long as a GPU that does not rest is kept busy with steps before they are timed: clocks follow
+ * the power that the seconds before took. */
+static const double settle_ns = 5e9;
 enum { STORE_ALIGN_ELEMENTS = 8 };
 
 const char *const step_kind_names[HOST_KIND_COUNT] = {
@@ -317,14 +316,28 @@ static int is_stopped(const struct stage *stage, struct err *err) {
                                  : 0;
 }
 
-/* All steps of the stage, one after the other, with rests between. Round `round` of their times,
- * NULL: nobody wants to know. */
+static bool rests(const struct stage *stage) {
+    return stage->request->device->counts_energy;
+}
+
+/* The rounds of a step that took so long in its first one. */
+static size_t rounds_of(const struct stage *stage, double device_ns) {
+    return rests(stage) && calibration_step_is_long(device_ns) ? RESTED_ROUNDS_LONG
+           : stage->request->bounds.is_coarse                  ? ROUNDS_COARSE
+           : rests(stage)                                      ? RESTED_ROUNDS
+                                                               : ROUNDS;
+}
+
+/* All steps of the stage, one after the other, as serving meets them: clocks depend on what runs
+ * before. Where the device rests it does so between them. Round `round` of their times, NULL:
+ * nobody wants to know. */
 static int run_round(struct stage *stage, struct calibration_steps *steps, size_t round,
-                     double (*wall_ns)[ROUNDS], double (*device_ns)[ROUNDS], struct err *err) {
+                     double (*wall_ns)[ROUNDS], double (*device_ns)[ROUNDS], double *spent_ns,
+                     struct err *err) {
     for (size_t i = 0; i < steps->n; i++) {
         double wall, device;
         if (!is_of_stage(stage, &steps->list[i]) ||
-            (round >= ROUNDS_LONG && calibration_step_is_long(device_ns[i][0]))) {
+            (round > 0 && round >= rounds_of(stage, device_ns[i][0]))) {
             continue;
         }
         fill_step(stage, &steps->list[i]);
@@ -336,17 +349,21 @@ static int run_round(struct stage *stage, struct calibration_steps *steps, size_
             wall_ns[i][round] = wall;
             device_ns[i][round] = device;
         }
+        *spent_ns += device;
         cool(stage->request->device, device);
     }
     return 0;
 }
 
-/* Until every step is launched from its graph. */
+/* Until every step is launched from its graph and a GPU that does not rest has settled under the
+ * load. */
 static int warm_up(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct engine_device *device = stage->request->device;
+    bool settles = device->facts.capability > 0 && !rests(stage);
     int least = device->table->capture_begin != NULL ? WARM_ROUNDS_RECORDED : 1, status = 0;
-    for (int i = 0; status == 0 && i < least; i++) {
-        status = run_round(stage, steps, 0, NULL, NULL, err);
+    double spent_ns = 0;
+    for (int i = 0; status == 0 && (i < least || (settles && spent_ns < settle_ns)); i++) {
+        status = run_round(stage, steps, 0, NULL, NULL, &spent_ns, err);
     }
     return status;
 }
@@ -373,9 +390,10 @@ static int64_t rows_of(const struct stage *stage, const struct op *op) {
 /* The medians of some rounds, as parts of the step's own time. */
 static int measure_operators(struct stage *stage, struct calibration_step *step, struct err *err) {
     double ns[GRAPH_MAX_OPS][OPERATOR_ROUNDS], sum_ns = 0;
+    const size_t rounds = rests(stage) ? RESTED_OPERATOR_ROUNDS : OPERATOR_ROUNDS;
     fill_step(stage, step);
     step->n_operators = stage->graph.n_ops;
-    for (int round = 0; round < OPERATOR_ROUNDS; round++) {
+    for (size_t round = 0; round < rounds; round++) {
         double one[GRAPH_MAX_OPS] = {0};
         if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
             time_operators(stage, one, err) != 0) {
@@ -394,7 +412,7 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
             (struct step_operator){.kind = op->kind,
                                    .key = correction_key_of(op_size_of(&stage->graph, op)),
                                    .rows = rows_of(stage, op),
-                                   .measured_ns = gsl_stats_median(ns[i], 1, OPERATOR_ROUNDS)};
+                                   .measured_ns = gsl_stats_median(ns[i], 1, rounds)};
         sum_ns += step->operators[i].measured_ns;
     }
     for (uint32_t i = 0; i < step->n_operators; i++) {
@@ -437,17 +455,17 @@ static int hold_all(struct stage *stage, struct calibration_steps *steps, struct
 
 static int measure_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct steps_request *request = stage->request;
-    size_t rounds = request->bounds.is_coarse ? ROUNDS_COARSE : ROUNDS;
+    size_t rounds = rounds_of(stage, 0);
     double(*wall_ns)[ROUNDS] = mem_zeroed(steps->n, sizeof *wall_ns);
-    double(*device_ns)[ROUNDS] = mem_zeroed(steps->n, sizeof *device_ns);
+    double(*device_ns)[ROUNDS] = mem_zeroed(steps->n, sizeof *device_ns), spent_ns = 0;
     int status = warm_up(stage, steps, err);
     for (size_t round = 0; status == 0 && round < rounds; round++) {
-        status = run_round(stage, steps, round, wall_ns, device_ns, err);
+        status = run_round(stage, steps, round, wall_ns, device_ns, &spent_ns, err);
     }
     for (size_t i = 0; status == 0 && i < steps->n; i++) {
         struct calibration_step *step = &steps->list[i];
         if (is_of_stage(stage, step)) {
-            size_t n = calibration_step_is_long(device_ns[i][0]) ? ROUNDS_LONG : rounds;
+            size_t n = rounds_of(stage, device_ns[i][0]);
             step->wall_ns = gsl_stats_median(wall_ns[i], 1, n);
             step->device_ns = gsl_stats_median(device_ns[i], 1, n);
             status = measure_operators(stage, step, err);

@@ -32,6 +32,10 @@ static const struct option own_options[] = {
     {"max-tokens", "N", "of the largest step (default: 16384, on the CPU 1024)", false},
     {"minutes", "M",
      "how long to measure (default: 6); less time means fewer rounds, never fewer points", false},
+    {"clocks", NULL,
+     "let the card rest between measurements and hold steps, for its clock and power (where it "
+     "counts its energy)",
+     false},
     {"quick", NULL, "few points, short measurements", false},
     {"replace", NULL, "measure anew what FILE holds already", false},
     {"library", "PATH", "of the CUDA back end, libunmask_cuda.so", false},
@@ -180,6 +184,11 @@ static int open_asked(const struct options *options, struct asked_calibration *a
                       struct err *err) {
     int status =
         engine_device_open(asked->backend, options_text(options, "library"), &asked->device, err);
+    if (status == 0 && options_has(options, "clocks") && !asked->device.counts_energy) {
+        status = err_usage(err, "%s does not say what energy it takes: leave --clocks out",
+                           asked->device.facts.name);
+    }
+    asked->device.counts_energy = options_has(options, "clocks");
     status = status == 0 ? open_system(options, asked, err) : status;
     return status == 0 ? weights_open(&asked->weights, &asked->device, asked->system->model,
                                       asked->weights_source, err)

@@ -635,6 +635,8 @@ TEST(what_ranks_are_calibrated_to_predicts_what_ranks_serve) {
              profile);
     REFUSES(2, sentence, "run", "--model", "llada-tiny", "--system", "fast-dllm", "--gpu", "cpu",
             "--profile", profile);
+    REFUSES(2, "does not say what energy it takes: leave --clocks out", "calibrate", "--backend",
+            "cpu", "--model", "llada-tiny", "--clocks", "--out", scratch_path("clocks.csv"));
     REFUSES(2, "a model is held by 1, 2, 4 or 8 GPUs together, not by 3", "calibrate", "--backend",
             "cpu", "--model", "llada-tiny", "--tensor-parallel", "3", "--out",
             scratch_path("no.csv"));
