@@ -28,7 +28,7 @@ t() { # NAME SECONDS COMMAND...
     echo "$n: status $rc, $((SECONDS - a)) s $(tail -n 1 "$work/$n.err" | cut -c1-200)"
 }
 sleep 1
-t calibrate 170 "$bin/unmask" calibrate "${dev[@]}" --model "$model" ${gpu:+--gpu $gpu} --minutes 0.2 ${QUICK:-} \
+t calibrate 170 "$bin/unmask" calibrate --clocks "${dev[@]}" --model "$model" ${gpu:+--gpu $gpu} --minutes 0.2 ${QUICK:-} \
     --max-tokens "$tokens" --json --out "$work/fresh.csv"
 live() { # NAME ARGUMENTS...
     local n=$1; shift
