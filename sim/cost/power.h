@@ -8,8 +8,8 @@
  * experiments/gpu/transients.py) products run at full speed for 15 to 75 ms after idling or after
  * bandwidth-bound work, whatever that took, then fall within 15 ms to what the limit allows; back
  * takes as long. Three equal lags in a row have such a step response. Temperature is
- * left out, which nothing was measured of. Constants are measured by `unmask calibrate --clocks`, kept in a
- * profile's rows `power,KEY,VALUE`; a profile without them has one clock.
+ * left out, which nothing was measured of. Constants are measured by `unmask calibrate --clocks`,
+ * kept in a profile's rows `power,KEY,VALUE`; a profile without them has one clock.
  *
  * Pure but for the state, which is the caller's, one a replica. */
 #ifndef UNMASK_SIM_COST_POWER_H
