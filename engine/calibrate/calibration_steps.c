@@ -432,7 +432,7 @@ static int run_once(void *state, double *device_ns, struct err *err) {
                : 0;
 }
 
-/* Steps of one side that are not held out, where the device says what it draws. */
+/* Steps of one side that are not held out, where the device rests and says what it draws. */
 static int hold_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct steps_request *request = stage->request;
     const struct hold_request hold = {.device = request->device,
@@ -441,6 +441,9 @@ static int hold_all(struct stage *stage, struct calibration_steps *steps, struct
                                       .now_ns = request->now_ns,
                                       .clock_state = request->clock_state};
     int status = 0;
+    if (!rests(stage)) {
+        return 0;
+    }
     steps->idle_w = steps->idle_w > 0 ? steps->idle_w : hold_idle_w(&hold);
     for (size_t i = 0; status == 0 && steps->idle_w > 0 && i < steps->n; i++) {
         struct calibration_step *step = &steps->list[i];
