@@ -36,7 +36,7 @@ void power_settle(const struct power *power, const struct power_sample *sample, 
     const double slowdown = power_settled(power, &step);
     *ns = sample->first_ns + sample->compute_ns * (slowdown - 1);
     *watts = power->idle_w +
-             step.joules * pow(slowdown, -power->exponent) / ((*ns + sample->gap_ns) * 1e-9);
+             power_slowed_joules(power, step.joules, slowdown) / ((*ns + sample->gap_ns) * 1e-9);
 }
 
 static double misfit(const gsl_vector *x, void *state) {

@@ -233,6 +233,13 @@ int asked_systems_file(const struct options *options, struct asked *asked, struc
     return asked_path(options, "systems-file", &asked->request.systems_path, err);
 }
 
+int asked_systems(const struct options *options, const char **out, struct err *err) {
+    const char *text = options_text(options, "systems"), *one = options_text(options, "system");
+    *out = text != NULL ? text : one != NULL ? one : "dllm-serve";
+    return text != NULL && one != NULL ? err_usage(err, "--system and --systems exclude each other")
+                                       : 0;
+}
+
 int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t *n,
                        struct err *err) {
     const char *word;

@@ -37,6 +37,9 @@ int asked_path(const struct options *options, const char *name, const char **pat
 /* --systems-file. */
 int asked_systems_file(const struct options *options, struct asked *asked, struct err *err);
 
+/* The words of --systems or of --system, which exclude each other; without them dllm-serve. */
+int asked_systems(const struct options *options, const char **out, struct err *err);
+
 /* --systems A,B,...: how many names there are. */
 int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t *n,
                        struct err *err);

@@ -32,13 +32,10 @@ struct limits {
 };
 
 static int read_options(const struct options *options, struct limits *l, struct err *err) {
-    const char *text = options_text(options, "systems"), *one = options_text(options, "system");
-    if (text != NULL && one != NULL) {
-        return err_usage(err, "--system and --systems exclude each other");
-    }
-    int status = asked_read(options, &l->asked, err);
+    const char *text;
+    int status = asked_systems(options, &text, err);
+    status = status != 0 ? status : asked_read(options, &l->asked, err);
     status = status != 0 ? status : asked_systems_file(options, &l->asked, err);
-    text = text != NULL ? text : one != NULL ? one : "dllm-serve";
     l->runs = !options_has(options, "no-run");
     return status != 0 ? status : asked_system_names(text, l->names, &l->n, err);
 }

@@ -131,17 +131,13 @@ static int add_paper(struct axis *axis, const char *name, struct err *err) {
 
 static int read_systems(struct asking *asking, struct err *err) {
     static const char paper[] = "paper:";
-    const char *text = options_text(asking->options, "systems");
-    const char *one = options_text(asking->options, "system");
+    const char *text;
     struct axis *axis = &asking->axes[asking->n_axes++];
     snprintf(axis->name, sizeof axis->name, "system");
-    if (text != NULL && one != NULL) {
-        return err_usage(err, "--system and --systems exclude each other");
-    }
     char names[ASKED_MOST_SYSTEMS][ASKED_NAME_CHARS];
     size_t n = 0;
-    text = text != NULL ? text : one != NULL ? one : "dllm-serve";
-    int status = asked_system_names(text, names, &n, err);
+    int status = asked_systems(asking->options, &text, err);
+    status = status != 0 ? status : asked_system_names(text, names, &n, err);
     for (size_t i = 0; status == 0 && i < n; i++) {
         size_t before = axis->n;
         if (strncmp(names[i], paper, strlen(paper)) == 0) {

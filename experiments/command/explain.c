@@ -228,7 +228,7 @@ static bool settle(const struct system *system, const struct asked_step *step,
     out->slowdown = cost_settle(system->cost, &step->shape, &price);
     out->wall_ms = price.wall_ns * 1e-6;
     out->joules = power->idle_w * price.wall_ns * 1e-9 +
-                  highest->joules * pow(out->slowdown, -power->exponent);
+                  power_slowed_joules(power, highest->joules, out->slowdown);
     return true;
 }
 

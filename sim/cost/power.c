@@ -62,9 +62,8 @@ static double step_ns(const struct power_step *step, double slowdown) {
     return step->ns + step->compute_ns * (slowdown - 1);
 }
 
-static double work_joules(const struct power *power, const struct power_step *step,
-                          double slowdown) {
-    return step->joules * pow(slowdown, -power->exponent);
+double power_slowed_joules(const struct power *power, double joules, double slowdown) {
+    return joules * pow(slowdown, -power->exponent);
 }
 
 /* Power falls as the slowdown grows; Newton's steps in logarithms, in which it is nearly straight.
@@ -115,8 +114,9 @@ struct power_spent power_run(const struct power *power, const struct power_step 
     ns = step_ns(step, slowdown);
     slowdown = 1 + follow(power, settled, ns, state);
     ns = step_ns(step, slowdown);
-    return (struct power_spent){
-        .ns = ns, .slowdown = slowdown, .work_joules = work_joules(power, step, slowdown)};
+    return (struct power_spent){.ns = ns,
+                                .slowdown = slowdown,
+                                .work_joules = power_slowed_joules(power, step->joules, slowdown)};
 }
 
 void power_rest(const struct power *power, double ns, struct power_state *state) {

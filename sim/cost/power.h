@@ -54,6 +54,9 @@ static inline bool power_is_known(const struct power *power) {
 /* Joules of so many operations and bytes at the highest clock. */
 double power_joules(const struct power *power, double flops, double bytes);
 
+/* Of so many at the highest clock, those where operations take `slowdown` times as long. */
+double power_slowed_joules(const struct power *power, double joules, double slowdown);
+
 /* The slowdown, at least 1, that the clock settles at where such steps follow one another. */
 double power_settled(const struct power *power, const struct power_step *step);
 
