@@ -1,6 +1,10 @@
 #include "traces/format.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+
+#include "sim/base/mem.h"
+#include "sim/base/rng.h"
 
 int format_check_parts(const struct line *line, const struct trace_row *row, bool has_answer,
                        struct err *err) {
@@ -16,6 +20,13 @@ int format_check_parts(const struct line *line, const struct trace_row *row, boo
                            "%s:%" PRIu64 ": found %" PRIu32 " prefix_tokens, expected at most the "
                            "prompt's %" PRIu32,
                            line->path, line->number, row->prefix_tokens, row->input_tokens);
+}
+
+uint64_t format_session(const char *text, size_t length) {
+    char *name = mem_copied(text, length);
+    uint64_t session = hash_text(name);
+    free(name);
+    return session != 0 ? session : 1;
 }
 
 int format_check_tokens(const struct format *format, const struct line *line, struct trace_row *row,

@@ -18,6 +18,9 @@ enum column {
     COLUMN_TENANT,
     COLUMN_PREFIX,
     COLUMN_ANSWER,
+    N_COUNTS, /* those from the input on are counts, the others not */
+    COLUMN_SESSION = N_COUNTS,
+    COLUMN_THINK,
     N_NAMED_COLUMNS,
 };
 
@@ -28,7 +31,9 @@ struct trace_row {
     uint32_t input_tokens, output_tokens, tenant, prefix_tokens;
     uint32_t answer_tokens; /* 0 where the file has no such column */
     uint64_t prompt;        /* as an arrival's */
-    bool failed;            /* a failed request, to be skipped and counted */
+    uint64_t session;       /* likewise */
+    int64_t think_ns;
+    bool failed; /* a failed request, to be skipped and counted */
 };
 
 /* Prefixes that were seen: a set of their ids. */
@@ -62,6 +67,7 @@ struct format {
     const struct family *family;
     const char *columns[N_NAMED_COLUMNS]; /* NULL: none (from the tenant on: optional) */
     int64_t unit_ns;                      /* of the time column; 0 for calendar dates */
+    int64_t think_unit_ns;                /* of the column with the time to think */
     bool zero_output_is_failure;
     bool needs_all;       /* columns from the tenant on, too */
     uint32_t hash_tokens; /* JSON lines: each of the key hash_ids is so many tokens; 0: has none */
@@ -82,6 +88,8 @@ void format_forget(struct format *format);
  * prompt; token counts are at least 1, or the request failed. */
 int format_check_parts(const struct line *line, const struct trace_row *row, bool has_answer,
                        struct err *err);
+/* The session that a text of a file names, never 0. */
+uint64_t format_session(const char *text, size_t length);
 int format_check_tokens(const struct format *format, const struct line *line, struct trace_row *row,
                         struct err *err);
 

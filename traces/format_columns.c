@@ -7,26 +7,29 @@
 #include "sim/base/names.h"
 #include "traces/format.h"
 
-static const char *const column_words[] = {"time",   "input",  "output", "tenant",
-                                           "prefix", "answer", NULL};
+/* By enum column. */
+static const char *const column_words[] = {"time",   "input",   "output", "tenant", "prefix",
+                                           "answer", "session", "think",  NULL};
 
 static const struct {
     const char *word;
     int64_t ns;
 } units[] = {{"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {"date", 0}};
 
-/* "ts:ms": ends the name where its unit begins. */
-static int read_unit(char *name, struct format *out, struct err *err) {
+/* "ts:ms": ends the name where its unit begins. Only times of arrival may be dates. */
+static int read_unit(char *name, const char *word, bool may_be_date, int64_t *unit_ns,
+                     struct err *err) {
     char *colon = strrchr(name, ':');
     for (size_t i = 0; colon != NULL && i < sizeof units / sizeof units[0]; i++) {
-        if (strcmp(colon + 1, units[i].word) == 0 && colon > name) {
+        if (strcmp(colon + 1, units[i].word) == 0 && colon > name &&
+            (units[i].ns > 0 || may_be_date)) {
             *colon = '\0';
-            out->unit_ns = units[i].ns;
+            *unit_ns = units[i].ns;
             return 0;
         }
     }
-    return err_usage(err, "--columns: 'time=%s' lacks its unit: time=NAME:s, or ms, us, ns, date",
-                     name);
+    return err_usage(err, "--columns: '%s=%s' lacks its unit: %s=NAME:s, or ms, us, ns%s", word,
+                     name, word, may_be_date ? ", date" : "");
 }
 
 /* "input=prompt_tokens" */
@@ -39,7 +42,7 @@ static int read_column(const char *text, size_t length, struct format *out, stru
     if (equals == NULL || column < 0 || n + 1 == length) {
         return err_usage(err,
                          "--columns: '%.*s' is not COLUMN=NAME with time, input, output, "
-                         "answer, tenant or prefix%s",
+                         "answer, tenant, prefix, session or think%s",
                          (int)length, text, column < 0 ? name_hint(word, column_words, hint) : "");
     }
     if (out->columns[column] != NULL) {
@@ -47,7 +50,9 @@ static int read_column(const char *text, size_t length, struct format *out, stru
     }
     char *name = mem_copied(equals + 1, length - n - 1);
     out->columns[column] = name;
-    return column == COLUMN_TIME ? read_unit(name, out, err) : 0;
+    return column == COLUMN_TIME    ? read_unit(name, word, true, &out->unit_ns, err)
+           : column == COLUMN_THINK ? read_unit(name, word, false, &out->think_unit_ns, err)
+                                    : 0;
 }
 
 int format_from_columns(const char *columns, bool is_json, struct format *out, struct err *err) {

@@ -66,6 +66,25 @@ static int read_count(const struct format *format, const struct layout *layout,
                      "a whole number below 2^32", err);
 }
 
+/* A session is any text; an empty one is none, an empty time to think not said. */
+static int read_session(const struct format *format, const struct layout *layout,
+                        const struct line *line, const struct fields *fields, struct trace_row *row,
+                        struct err *err) {
+    int session = layout->position[COLUMN_SESSION], think = layout->position[COLUMN_THINK];
+    row->session = 0;
+    row->think_ns = -1;
+    if (session >= 0 && fields->at[session].length > 0) {
+        row->session = format_session(fields->at[session].text, fields->at[session].length);
+    }
+    if (think < 0 || fields->at[think].length == 0 ||
+        field_time_ns(fields->at[think].text, fields->at[think].length, format->think_unit_ns,
+                      &row->think_ns)) {
+        return 0;
+    }
+    return field_bad(line, fields->at[think].text, fields->at[think].length,
+                     format->columns[COLUMN_THINK], "a time from 0 to 146 years", err);
+}
+
 static int csv_parse(const struct format *format, const struct layout *layout,
                      const struct line *line, struct trace_row *row, struct err *err) {
     struct fields fields;
@@ -104,13 +123,13 @@ static int csv_parse(const struct format *format, const struct layout *layout,
         return field_bad(line, fields.at[at].text, fields.at[at].length,
                          format->columns[COLUMN_TIME], "a time from 0 to 146 years", err);
     }
-    uint32_t *const counts[N_NAMED_COLUMNS] = {
+    uint32_t *const counts[N_COUNTS] = {
         [COLUMN_INPUT] = &row->input_tokens,   [COLUMN_OUTPUT] = &row->output_tokens,
         [COLUMN_TENANT] = &row->tenant,        [COLUMN_PREFIX] = &row->prefix_tokens,
         [COLUMN_ANSWER] = &row->answer_tokens,
     };
-    int status = 0;
-    for (int column = COLUMN_INPUT; status == 0 && column < N_NAMED_COLUMNS; column++) {
+    int status = read_session(format, layout, line, &fields, row, err);
+    for (int column = COLUMN_INPUT; status == 0 && column < N_COUNTS; column++) {
         *counts[column] = 0;
         if (layout->position[column] >= 0) {
             status =

@@ -116,6 +116,28 @@ static int read_hashes(const struct line *line, const json_t *object, uint32_t h
     return 0;
 }
 
+/* A session is a text or a whole number; null and a missing key are none. */
+static int read_session(const struct format *format, const struct line *line, const json_t *object,
+                        struct trace_row *row, struct err *err) {
+    const char *session = format->columns[COLUMN_SESSION], *think = format->columns[COLUMN_THINK];
+    const json_t *value = session != NULL ? json_object_get(object, session) : NULL;
+    row->session = 0;
+    row->think_ns = -1;
+    if (json_is_string(value)) {
+        row->session = format_session(json_string_value(value), json_string_length(value));
+    } else if (json_is_integer(value)) {
+        char text[32];
+        int n = snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        row->session = format_session(text, (size_t)n);
+    } else if (value != NULL && !json_is_null(value)) {
+        return bad_value(line, value, session, "a text or a whole number", err);
+    }
+    value = think != NULL ? json_object_get(object, think) : NULL;
+    return value == NULL || json_is_null(value)
+               ? 0
+               : read_time(line, object, think, format->think_unit_ns, &row->think_ns, err);
+}
+
 static int jsonl_parse(const struct format *format, const struct layout *layout,
                        const struct line *line, struct trace_row *row, struct err *err) {
     json_error_t reason;
@@ -127,7 +149,7 @@ static int jsonl_parse(const struct format *format, const struct layout *layout,
                          line->number, field_quote(line->text, line->length, quoted, sizeof quoted),
                          line->finished ? "" : " in an unfinished last line");
     }
-    uint32_t *const counts[N_NAMED_COLUMNS] = {
+    uint32_t *const counts[N_COUNTS] = {
         [COLUMN_INPUT] = &row->input_tokens,   [COLUMN_OUTPUT] = &row->output_tokens,
         [COLUMN_TENANT] = &row->tenant,        [COLUMN_PREFIX] = &row->prefix_tokens,
         [COLUMN_ANSWER] = &row->answer_tokens,
@@ -135,7 +157,8 @@ static int jsonl_parse(const struct format *format, const struct layout *layout,
     const char *time = format->columns[COLUMN_TIME];
     int status =
         time != NULL ? read_time(line, object, time, format->unit_ns, &row->time_ns, err) : 0;
-    for (int c = COLUMN_INPUT; status == 0 && c < N_NAMED_COLUMNS; c++) {
+    status = status == 0 ? read_session(format, line, object, row, err) : status;
+    for (int c = COLUMN_INPUT; status == 0 && c < N_COUNTS; c++) {
         *counts[c] = 0;
         if (format->columns[c] != NULL) {
             status = read_count(line, object, format->columns[c], counts[c], err);

@@ -211,6 +211,40 @@ static void closed_loop_completed(void *state, int64_t now_ns) {
     loop->n_ready++;
 }
 
+/* ---- conversations: independent begins, each with turns ---- */
+
+struct talks {
+    double turns, begins_per_s;
+    int64_t think_ns;
+};
+
+static const struct param talks_params[] = {
+    PARAM("turns", PARAM_F64, struct talks, turns, "1", "4", 1, 1e6,
+          "mean number of turns, geometrically distributed"),
+    PARAM("think_ns", PARAM_I64, struct talks, think_ns, "ns", "10s", 0, 1e15,
+          "mean time from a turn's end to the next turn, exponentially distributed"),
+};
+
+static int talks_start(void *state, double rate_per_s, struct err *err) {
+    (void)err;
+    struct talks *talks = state;
+    talks->begins_per_s = rate_per_s / talks->turns;
+    return 0;
+}
+
+static enum source_reply talks_next(void *state, struct rng *rng, int64_t *at_ns) {
+    const struct talks *talks = state;
+    return add_gap(at_ns, -log(rng_uniform(rng)) / talks->begins_per_s);
+}
+
+/* Whether another turn follows, and when. One draw each, whatever the parameters. */
+static bool talks_again(void *state, struct rng *rng, int64_t *think_ns) {
+    const struct talks *talks = state;
+    bool again = rng_uniform(rng) >= 1 / talks->turns;
+    *think_ns = llround(-log(rng_uniform(rng)) * (double)talks->think_ns);
+    return again;
+}
+
 /* ---- the table ---- */
 
 static const struct process processes[] = {
@@ -254,6 +288,16 @@ static const struct process processes[] = {
      .stop = closed_loop_stop,
      .next = closed_loop_next,
      .completed = closed_loop_completed},
+    {.name = "sessions",
+     .doc = "conversations that begin independently; a turn follows some time after the one before "
+            "it ended, and its prompt begins with all that was said",
+     .has_rate = true,
+     .params = talks_params,
+     .n_params = COUNT(talks_params),
+     .state_bytes = sizeof(struct talks),
+     .start = talks_start,
+     .next = talks_next,
+     .again = talks_again},
 };
 
 const struct process *process_at(size_t i) {
@@ -277,6 +321,12 @@ struct generator {
     struct rng rng;
     struct arrival_source rows;
     int64_t last_ns;
+    /* Of conversations: the one that is going on, what was said in it, and when it goes on. */
+    uint64_t n_sessions;
+    uint32_t context_tokens;
+    uint64_t said_tokens;
+    int64_t think_ns;
+    bool goes_on;
 };
 
 struct generator *generator_open(const struct process *process) {
@@ -309,12 +359,59 @@ int generator_set(struct generator *generator, const char *place, const char *na
 }
 
 int generator_start(struct generator *generator, double rate_per_s, uint64_t seed,
-                    struct arrival_source rows, struct err *err) {
+                    uint32_t context_tokens, struct arrival_source rows, struct err *err) {
     ASSERT(!generator->process->has_rate || rate_per_s > 0);
+    generator->context_tokens = context_tokens;
     generator->rng = rng_stream(seed, "arrivals");
     generator->rows = rows;
     const struct process *process = generator->process;
     return process->start != NULL ? process->start(generator->state, rate_per_s, err) : 0;
+}
+
+static enum source_reply too_late(const struct process *process, struct err *err) {
+    err_usage(err,
+              "arrivals by %s reach beyond 146 years: expected fewer requests or a higher rate",
+              process->name);
+    return SOURCE_BAD;
+}
+
+/* The drawn row as the next turn: false where it would not fit behind what was said. */
+static bool say(struct generator *generator, struct arrival *row) {
+    uint32_t answer = row->answer_tokens > 0 ? row->answer_tokens : row->output_tokens;
+    uint64_t prompt = generator->said_tokens + row->prompt_tokens;
+    uint64_t most = generator->context_tokens > 0 ? generator->context_tokens : UINT32_MAX;
+    if (prompt + row->output_tokens > most && generator->said_tokens > 0) {
+        return false;
+    }
+    row->prompt_tokens = (uint32_t)prompt;
+    generator->said_tokens = prompt + answer;
+    return true;
+}
+
+/* A row of a conversation: the next turn of the one that is going on, or another one's first. */
+static enum source_reply give_turn(void *state, struct arrival *out, struct err *err) {
+    struct generator *generator = state;
+    const struct process *process = generator->process;
+    enum source_reply reply = generator->rows.next(generator->rows.state, out, err);
+    if (reply != SOURCE_ROW) {
+        return reply;
+    }
+    if (!generator->goes_on || !say(generator, out)) {
+        generator->n_sessions++;
+        generator->said_tokens = 0;
+        generator->think_ns = 0;
+        process->next(generator->state, &generator->rng, &generator->last_ns);
+        (void)say(generator, out);
+    }
+    if (generator->last_ns >= max_arrival_ns) {
+        return too_late(process, err);
+    }
+    out->session = generator->n_sessions;
+    out->arrival_ns = generator->last_ns;
+    out->think_ns = generator->think_ns;
+    out->prefix_tokens = 0;
+    generator->goes_on = process->again(generator->state, &generator->rng, &generator->think_ns);
+    return SOURCE_ROW;
 }
 
 static enum source_reply give_row(void *state, struct arrival *out, struct err *err) {
@@ -326,15 +423,12 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
         return reply;
     }
     if (at_ns >= max_arrival_ns) {
-        err_usage(err,
-                  "arrivals by %s reach beyond 146 years: expected fewer requests or a "
-                  "higher rate",
-                  generator->process->name);
-        return SOURCE_BAD;
+        return too_late(generator->process, err);
     }
     reply = generator->rows.next(generator->rows.state, out, err);
     if (reply == SOURCE_ROW) {
         out->arrival_ns = at_ns;
+        out->session = 0; /* whose turn it was when it was logged */
         generator->last_ns = at_ns;
     }
     return reply;
@@ -349,7 +443,7 @@ static void pass_completion(void *state, uint64_t id, int64_t now_ns) {
 struct arrival_source generator_source(struct generator *generator) {
     return (struct arrival_source){
         .state = generator,
-        .next = give_row,
+        .next = generator->process->again != NULL ? give_turn : give_row,
         .completed = generator->process->completed != NULL ? pass_completion : NULL,
     };
 }

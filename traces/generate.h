@@ -23,6 +23,8 @@ struct process {
      * SOURCE_WAIT where only a completion can bring the next. */
     enum source_reply (*next)(void *state, struct rng *rng, int64_t *at_ns);
     void (*completed)(void *state, int64_t now_ns); /* closed loop, else NULL */
+    /* Conversations, else NULL: whether a turn follows the last one, and how long after its end. */
+    bool (*again)(void *state, struct rng *rng, int64_t *think_ns);
 };
 
 /* The i-th process in the order of the table, NULL beyond the last. */
@@ -43,9 +45,11 @@ int generator_set(struct generator *generator, const char *place, const char *na
                   const char *text, struct err *err);
 
 /* Fix rate and seed. `rows` gives ids and lengths; its times are replaced. Once, before the first
- * row is asked for. ERR_USAGE when the parameters contradict each other. */
+ * row is asked for. Of conversations, a turn's prompt is what `rows` says behind all that was said
+ * before, and a conversation ends where it would outgrow `context_tokens` (0: never); rows come
+ * conversation by conversation. ERR_USAGE when the parameters contradict each other. */
 int generator_start(struct generator *generator, double rate_per_s, uint64_t seed,
-                    struct arrival_source rows, struct err *err);
+                    uint32_t context_tokens, struct arrival_source rows, struct err *err);
 
 struct arrival_source generator_source(struct generator *generator);
 

@@ -22,7 +22,8 @@ enum { US = 1000, MS = 1000000, S = 1000000000 };
 
 static const struct format formats[] = {
     {FORMAT("plain", csv, US, "arrival_us", "input_tokens", "output_tokens", "tenant",
-            "prefix_tokens", "answer_tokens")},
+            "prefix_tokens", "answer_tokens", "session", "think_us"),
+     .think_unit_ns = US},
     {FORMAT("burstgpt", csv, S, "Timestamp", "Request tokens", "Response tokens"),
      .zero_output_is_failure = true},
     {FORMAT("azure", csv, 0, "TIMESTAMP", "ContextTokens", "GeneratedTokens")},
@@ -360,7 +361,9 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
                             .answer_tokens = row.answer_tokens,
                             .prompt = row.prompt,
                             .tenant = row.tenant,
-                            .prefix_tokens = row.prefix_tokens};
+                            .prefix_tokens = row.prefix_tokens,
+                            .session = row.session,
+                            .think_ns = row.think_ns};
     return SOURCE_ROW;
 }
 
@@ -388,9 +391,17 @@ bool trace_has_times(const struct trace *trace) {
     return trace->format->columns[COLUMN_TIME] != NULL || trace_has_prompts(trace);
 }
 
+static bool has_column(const struct trace *trace, enum column column) {
+    return trace->format->columns[column] != NULL &&
+           (!trace->format->family->has_header || trace->layout.position[column] >= 0);
+}
+
 bool trace_has_answers(const struct trace *trace) {
-    return trace->format->columns[COLUMN_ANSWER] != NULL &&
-           (!trace->format->family->has_header || trace->layout.position[COLUMN_ANSWER] >= 0);
+    return has_column(trace, COLUMN_ANSWER);
+}
+
+bool trace_has_sessions(const struct trace *trace) {
+    return has_column(trace, COLUMN_SESSION);
 }
 
 uint64_t trace_skipped(const struct trace *trace) {

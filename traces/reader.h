@@ -2,6 +2,7 @@
  *
  * The format is recognised by the first line, never by the file's name:
  *   plain          arrival_us,input_tokens,output_tokens[,tenant][,prefix_tokens][,answer_tokens]
+ *                  [,session][,think_us]
  *   plain-lengths  input_tokens,output_tokens[,answer_tokens]
  *   burstgpt       Timestamp,...,Request tokens,Response tokens,... (seconds)
  *   azure          TIMESTAMP,ContextTokens,GeneratedTokens (dates; 2023 and 2024)
@@ -14,11 +15,12 @@
  *                  earlier row had, too
  *   llmservingsim  JSON lines: input_toks, output_toks, arrival_time_ns, ...
  *   prompts        JSON lines of traces/prompts.h, which all arrive at once
- *   serving-bench, sglang-log   what benchmarks and servers write (server_log.h)
+ *   serving-bench, sglang-log, vllm-log   what benchmarks and servers write (server_log.h)
  *   a decode trace (decode_trace.h), of which the requests' lengths are read; they arrive at once
  * CSV columns may stand in any order and further ones are ignored. answer_tokens, from 1 to the
  * output's, is where the text ends among the output positions; arrivals of a file without it do not
- * say (0).
+ * say (0). Rows with the same session are turns of a conversation, in the order of the file;
+ * think_us is the time from the end of the turn before (conversations.h).
  *
  * Files compressed by gzip or Zstandard are read as what is in them.
  *
@@ -47,9 +49,10 @@ void trace_close(struct trace *trace); /* NULL is fine */
 
 /* How a file is read that is of no known format. */
 struct trace_reading {
-    /* "time=NAME:UNIT,input=NAME,output=NAME", and answer, tenant and prefix: what the columns of a
-     * CSV file, or the keys of JSON lines, are called. UNIT is ns, us, ms, s or date; without time
-     * all rows arrive at once. NULL: the format is recognised. */
+    /* "time=NAME:UNIT,input=NAME,output=NAME", and answer, tenant, prefix, session and
+     * think=NAME:UNIT: what the columns of a CSV file, or the keys of JSON lines, are called. UNIT
+     * is ns, us, ms, s or date; without time all rows arrive at once. NULL: the format is
+     * recognised. */
     const char *columns;
     bool any_order; /* rows need not be in order of arrival, which may then be below 0 */
 };
@@ -74,6 +77,9 @@ bool trace_has_times(const struct trace *trace);
 
 /* Whether its rows say how long answers are, beside their outputs. */
 bool trace_has_answers(const struct trace *trace);
+
+/* Whether its rows are turns of conversations (conversations.h). */
+bool trace_has_sessions(const struct trace *trace);
 
 /* Failed requests passed over since the first row. */
 uint64_t trace_skipped(const struct trace *trace);

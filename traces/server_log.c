@@ -9,23 +9,13 @@
 
 #include "sim/base/mem.h"
 #include "sim/input/field.h"
+#include "traces/server_rows.h"
 
 enum { HEAD_BYTES = 64 << 10 };
 
-static const char bench_name[] = "serving-bench", log_name[] = "sglang-log";
+static const char bench_name[] = "serving-bench", log_name[] = "sglang-log",
+                  vllm_name[] = "vllm-log";
 static const char finish_text[] = "Finish: obj=", finish_json[] = "\"request.finished\"";
-
-struct row {
-    int64_t start_ns;
-    size_t place; /* in the file */
-    uint32_t input_tokens, output_tokens;
-};
-
-struct rows {
-    struct row *items;
-    size_t n, room;
-    bool has_times;
-};
 
 const char *server_log_is(FILE *file) {
     static const struct {
@@ -43,14 +33,15 @@ const char *server_log_is(FILE *file) {
     for (size_t i = 0; i < sizeof signs / sizeof signs[0] && name == NULL; i++) {
         name = strstr(head, signs[i].word) != NULL ? signs[i].name : NULL;
     }
+    name = name == NULL && vllm_log_is(head) ? vllm_name : name;
     free(head);
     clearerr(file);
     return fseek(file, 0, SEEK_SET) == 0 ? name : NULL;
 }
 
-static struct row *add_row(struct rows *rows) {
+struct server_row *server_rows_add(struct server_rows *rows) {
     rows->items = mem_grown(rows->items, rows->n, &rows->room, sizeof *rows->items);
-    rows->items[rows->n] = (struct row){.place = rows->n};
+    rows->items[rows->n] = (struct server_row){.place = rows->n};
     return &rows->items[rows->n++];
 }
 
@@ -63,7 +54,7 @@ static bool read_count(const json_t *list, size_t i, uint32_t *out) {
     return json_is_integer(value) && whole >= 0 && whole <= UINT32_MAX;
 }
 
-static int read_bench(FILE *file, const char *path, struct rows *rows, struct err *err) {
+static int read_bench(FILE *file, const char *path, struct server_rows *rows, struct err *err) {
     json_error_t trouble;
     json_t *object = json_loadf(file, JSON_DISABLE_EOF_CHECK, &trouble);
     json_t *inputs = json_object_get(object, "input_lens");
@@ -84,7 +75,7 @@ static int read_bench(FILE *file, const char *path, struct rows *rows, struct er
     }
     rows->has_times = starts != NULL;
     for (size_t i = 0; i < n && status == 0; i++) {
-        struct row *row = add_row(rows);
+        struct server_row *row = server_rows_add(rows);
         double start_s = starts != NULL ? json_number_value(json_array_get(starts, i)) : 0;
         if (!read_count(inputs, i, &row->input_tokens) ||
             !read_count(outputs, i, &row->output_tokens) ||
@@ -149,9 +140,9 @@ static bool read_line_time(const char *line, int64_t *out) {
     return field_date_ns(from, length, out);
 }
 
-static int read_finish(const char *line, const char *path, uint64_t number, struct rows *rows,
-                       struct err *err) {
-    struct row *row = add_row(rows);
+static int read_finish(const char *line, const char *path, uint64_t number,
+                       struct server_rows *rows, struct err *err) {
+    struct server_row *row = server_rows_add(rows);
     int64_t latency_ns = 0;
     if (!read_token_count(line, "prompt_tokens", &row->input_tokens) ||
         !read_token_count(line, "completion_tokens", &row->output_tokens) ||
@@ -174,7 +165,7 @@ static int read_finish(const char *line, const char *path, uint64_t number, stru
     return 0;
 }
 
-static int read_log(FILE *file, const char *path, struct rows *rows, struct err *err) {
+static int read_log(FILE *file, const char *path, struct server_rows *rows, struct err *err) {
     char *line = NULL;
     size_t room = 0;
     ssize_t length;
@@ -202,15 +193,16 @@ static int read_log(FILE *file, const char *path, struct rows *rows, struct err 
 /* ---- as a table ---- */
 
 static int by_start(const void *a, const void *b) {
-    const struct row *x = a, *y = b;
+    const struct server_row *x = a, *y = b;
     return x->start_ns != y->start_ns ? (x->start_ns > y->start_ns) - (x->start_ns < y->start_ns)
                                       : (x->place > y->place) - (x->place < y->place);
 }
 
 int server_log_rows(FILE *file, const char *path, const char *name, char **out, struct err *err) {
-    struct rows rows = {0};
-    int status =
-        name == bench_name ? read_bench(file, path, &rows, err) : read_log(file, path, &rows, err);
+    struct server_rows rows = {0};
+    int status = name == bench_name  ? read_bench(file, path, &rows, err)
+                 : name == vllm_name ? vllm_log_read(file, path, &rows, err)
+                                     : read_log(file, path, &rows, err);
     if (ferror(file)) {
         *err = (struct err){0};
         status = err_world(err, "%s: %s", path,

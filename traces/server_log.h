@@ -6,7 +6,11 @@
  *   sglang-log     the server's log with --log-requests, as text or JSON: of every line that says
  *                  that a request finished its prompt_tokens, completion_tokens and e2e_latency.
  *                  The arrival is request_received_ts where it is there, else the line's time
- * (whole seconds in texts) less the latency; other lines are passed over
+ *                  (whole seconds in texts) less the latency; other lines are passed over
+ *   vllm-log       vLLM's log with --enable-log-requests and --enable-log-outputs, at level DEBUG
+ *                  where prompts stand in lines of that level, and without --max-log-len, which
+ *                  would cut their lists: of a request the time of the line that received it
+ *                  (whole seconds) and how many prompt_token_ids and output_token_ids it had
  *
  * They are read whole and given as a CSV table in order of arrival. */
 #ifndef UNMASK_TRACES_SERVER_LOG_H

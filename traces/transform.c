@@ -24,6 +24,7 @@ static enum source_reply next_round(struct replay *replay, struct arrival *out, 
         return SOURCE_BAD;
     }
     replay->round_ns += replay->period_ns;
+    replay->n_rounds++;
     replay->n_round = 0;
     return replay->inner.next(replay->inner.state, out, err);
 }
@@ -48,6 +49,8 @@ static enum source_reply give_replayed(void *state, struct arrival *out, struct 
     replay->n_given++;
     replay->n_round++;
     out->arrival_ns = llround(moved_ns);
+    /* Conversations of another round are others. */
+    out->session += out->session != 0 ? replay->n_rounds * UINT64_C(0x9E3779B97F4A7C15) : 0;
     return SOURCE_ROW;
 }
 

@@ -24,6 +24,7 @@ struct replay {
     /* Kept by the source. */
     int64_t first_ns, round_ns; /* of the first row; added to this round's times */
     uint64_t n_given, n_round;  /* rows given in all and in this round */
+    uint64_t n_rounds;          /* before this one */
 };
 
 struct arrival_source replay_source(struct replay *replay);

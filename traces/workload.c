@@ -52,10 +52,6 @@ static int apply_options(struct workload *workload, const struct workload_option
 
 /* ---- checks of the whole ---- */
 
-static bool is_fixed(const struct length *length) {
-    return length != NULL && length_is_fixed(length);
-}
-
 static int check_answers(const struct workload *workload, const char *path, struct err *err) {
     const struct length *answer = workload->length[LENGTH_ANSWER];
     if (answer == NULL) {
@@ -103,9 +99,9 @@ static int check_spec(const struct workload *workload, const char *path, struct 
     if (!replays && spec->requests == 0) {
         return err_usage(err, "%s: found no 'requests', expected how many to generate", path);
     }
-    bool lengths_unstated =
-        spec->lengths_provenance == STATED_UNSTATED &&
-        !(is_fixed(workload->length[LENGTH_INPUT]) && is_fixed(workload->length[LENGTH_OUTPUT]));
+    bool lengths_unstated = spec->lengths_provenance == STATED_UNSTATED &&
+                            !(workload_is_fixed(workload->length[LENGTH_INPUT]) &&
+                              workload_is_fixed(workload->length[LENGTH_OUTPUT]));
     if (lengths_unstated || (replays && spec->arrivals_provenance == STATED_UNSTATED)) {
         return err_usage(err,
                          "%s: found no 'provenance.%s', expected real, estimated, synthetic, "
@@ -131,69 +127,6 @@ static int check_rate(const struct workload *workload, const char *path, struct 
                          rate != 0 ? "does not take" : "needs");
     }
     return 0;
-}
-
-/* In words, from what the file declares and what the models draw. */
-static void state_provenance(struct workload *workload) {
-    const struct spec *spec = &workload->spec;
-    const char *words[2];
-    for (int i = 0; i < 2; i++) {
-        words[i] = is_fixed(workload->length[i])
-                       ? "fixed"
-                       : workload_provenance_word(spec->lengths_provenance);
-    }
-    const char *arrivals = workload->generator != NULL
-                               ? "generated"
-                               : workload_provenance_word(spec->arrivals_provenance);
-    if (strcmp(words[0], words[1]) == 0) {
-        snprintf(workload->provenance, sizeof workload->provenance, "%s arrivals, %s lengths",
-                 arrivals, words[0]);
-    } else {
-        snprintf(workload->provenance, sizeof workload->provenance,
-                 "%s arrivals, %s inputs, %s outputs", arrivals, words[0], words[1]);
-    }
-}
-
-static bool has_logged_answers(const struct workload *workload) {
-    return workload->trace != NULL && workload->spec.pairs != PAIRS_NONE &&
-           trace_has_answers(workload->trace);
-}
-
-/* Of answers, as `provenance` says it of the rest; nothing where they fill their outputs. */
-static void state_answers(struct workload *workload) {
-    const struct length *answer = workload->length[LENGTH_ANSWER];
-    bool in_trace = has_logged_answers(workload);
-    uint32_t stated = workload->spec.answers_provenance;
-    stated = stated != STATED_UNSTATED ? stated : STATED_TRACED;
-    const char *word =
-        answer != NULL && length_is_fixed(answer) ? "fixed" : workload_provenance_word(stated);
-    bool fills = answer != NULL ? length_is_whole(answer) : !in_trace;
-    size_t used = strlen(workload->provenance);
-    if (!fills) {
-        snprintf(workload->provenance + used, sizeof workload->provenance - used, ", %s answers",
-                 word);
-    }
-    snprintf(workload->answers_source, sizeof workload->answers_source, "%s%s",
-             answer == NULL && !in_trace ? "taken to fill the output: nobody says where texts end"
-                                         : word,
-             answer != NULL && fills ? ": outputs are answers" : "");
-}
-
-bool workload_says_answers(const struct workload *workload) {
-    return workload->length[LENGTH_ANSWER] != NULL || has_logged_answers(workload);
-}
-
-struct provenance workload_answers(const struct workload *workload) {
-    static const enum provenance_kind kinds[] = {[STATED_REAL] = PROVENANCE_IMPORTED,
-                                                 [STATED_ESTIMATED] = PROVENANCE_TRANSFERRED,
-                                                 [STATED_SYNTHETIC] = PROVENANCE_ASSUMED,
-                                                 [STATED_ASSUMED] = PROVENANCE_ASSUMED,
-                                                 [STATED_TRACED] = PROVENANCE_IMPORTED};
-    const struct length *answer = workload->length[LENGTH_ANSWER];
-    uint32_t stated = workload->spec.answers_provenance;
-    bool is_chosen = answer != NULL ? length_is_fixed(answer) : !has_logged_answers(workload);
-    stated = stated != STATED_UNSTATED ? stated : STATED_TRACED;
-    return provenance_of(is_chosen ? PROVENANCE_ASSUMED : kinds[stated], workload->answers_source);
 }
 
 /* ---- putting the source together ---- */
@@ -292,7 +225,8 @@ static int start_generated(struct workload *workload, uint64_t seed, struct arri
     }
     rows = shape_rows(workload, rows);
     *out = generator_source(workload->generator);
-    return generator_start(workload->generator, workload->spec.rate_per_s, seed, rows, err);
+    return generator_start(workload->generator, workload->spec.rate_per_s, seed,
+                           workload->spec.context_tokens, rows, err);
 }
 
 /* The trace's own arrivals, on its rows or on rows of models. */
@@ -317,6 +251,13 @@ static int start_replayed(struct workload *workload, struct arrival_source *out,
     return status;
 }
 
+/* Whether some requests follow others: drawn conversations, or logged ones as they were logged. */
+static bool has_turns(const struct workload *workload) {
+    return workload->generator != NULL
+               ? generator_process(workload->generator)->again != NULL
+               : workload->spec.pairs == PAIRS_TRACE && trace_has_sessions(workload->trace);
+}
+
 static int start(struct workload *workload, const char *path,
                  const struct workload_options *options, struct err *err) {
     bool generates = workload->generator != NULL;
@@ -336,10 +277,13 @@ static int start(struct workload *workload, const char *path,
         status = start_lengths(workload, options->seed, err);
     }
     if (status == 0) {
-        state_provenance(workload);
-        state_answers(workload);
+        workload_state(workload);
         status = generates ? start_generated(workload, options->seed, &source, err)
                            : start_replayed(workload, &source, err);
+    }
+    if (status == 0 && has_turns(workload)) {
+        status = conversations_open(source, (uint64_t)workload->spec.requests,
+                                    &workload->conversations, err);
     }
     workload->limit = (struct limit){.inner = source, .n = (uint64_t)workload->spec.requests};
     return status;
@@ -359,9 +303,17 @@ int workload_from_config(const struct config *config, const char *name,
                          const struct workload_options *options, struct workload **out,
                          struct err *err) {
     struct workload *workload = workload_new(name);
-    int status = workload_read(workload, config, err);
-    if (status == 0) {
-        status = start(workload, config->path, options, err);
+    int status;
+    if (classes_are_in(config) && options->is_class) {
+        status = err_usage(err, "%s: a class has classes, expected one workload", config->path);
+    } else if (classes_are_in(config)) {
+        status = classes_open(config, options, &workload->classes, err);
+        if (status == 0) {
+            workload_state_classes(workload, config);
+        }
+    } else {
+        status = workload_read(workload, config, err);
+        status = status == 0 ? start(workload, config->path, options, err) : status;
     }
     return finish(workload, status, out);
 }
@@ -379,7 +331,8 @@ static int open_bare(const char *path, const struct workload_options *options,
 }
 
 static int no_such_workload(const char *name, struct err *err) {
-    char **names = workload_names();
+    struct err ignored = {0};
+    char **names = workload_names(&ignored);
     char hint[NAME_HINT_CHARS];
     name_hint(name, (const char *const *)names, hint);
     int status = err_usage(err, "there is no workload '%s' in %s/traces/workloads%s", name,
@@ -425,6 +378,8 @@ void workload_close(struct workload *workload) {
             length_close(workload->length[side]);
         }
         resample_close(workload->resample);
+        conversations_close(workload->conversations);
+        classes_close(workload->classes);
         free(workload->name);
         free(workload->path);
         free(workload->note);
@@ -432,104 +387,20 @@ void workload_close(struct workload *workload) {
     }
 }
 
-/* ---- what it says of itself ---- */
+/* ---- its requests ---- */
 
 struct arrival_source workload_source(struct workload *workload) {
-    return limit_source(&workload->limit);
-}
-
-uint64_t workload_requests(const struct workload *workload) {
-    return workload->limit.n;
-}
-
-double workload_rate_per_s(const struct workload *workload) {
-    return workload->spec.rate_per_s;
-}
-
-const char *workload_prompts(const struct workload *workload) {
-    return workload->trace != NULL && trace_has_prompts(workload->trace)
-               ? trace_path(workload->trace)
-               : NULL;
-}
-
-const char *workload_name(const struct workload *workload) {
-    return workload->name;
-}
-
-const char *workload_note(const struct workload *workload) {
-    return workload->note;
-}
-
-const char *workload_provenance(const struct workload *workload) {
-    return workload->provenance;
-}
-
-static bool draws(const struct workload *workload, enum length_side side) {
-    return workload->length[side] != NULL && length_draws(workload->length[side]);
-}
-
-bool workload_draws(const struct workload *workload) {
-    return (workload->generator != NULL && generator_process(workload->generator)->has_rate) ||
-           workload->spec.pairs == PAIRS_RESAMPLE || draws(workload, LENGTH_INPUT) ||
-           draws(workload, LENGTH_OUTPUT) || draws(workload, LENGTH_ANSWER);
-}
-
-struct workload_counts workload_counts(const struct workload *workload) {
-    const struct cap *cap = &workload->cap;
-    return (struct workload_counts){
-        .n_dropped = cap->n_dropped,
-        .n_truncated = cap->n_truncated,
-        .n_failed = workload->trace != NULL ? trace_skipped(workload->trace) : 0,
-        .dropped_ids = cap->dropped_ids,
-        .n_listed = cap->n_listed,
-    };
-}
-
-/* Appends to the text that `size` bytes hold, shortening where it must. */
-__attribute__((format(printf, 3, 4))) static void append(char *text, size_t size,
-                                                         const char *format, ...) {
-    size_t used = strlen(text);
-    va_list values;
-    va_start(values, format);
-    vsnprintf(text + used, size - used, format, values);
-    va_end(values);
-}
-
-enum { MAX_SHOWN_IDS = 8 };
-
-const char *workload_describe(const struct workload *workload, char *text, size_t size) {
-    ASSERT(size > 0);
-    struct workload_counts counts = workload_counts(workload);
-    text[0] = '\0';
-    append(text, size, "%s: %s.", workload->name, workload->provenance);
-    if (workload->note[0] != '\0') {
-        append(text, size, " %s.", workload->note);
-    }
-    if (counts.n_failed > 0) {
-        append(text, size, " Skipped %" PRIu64 " failed rows of the trace.", counts.n_failed);
-    }
-    if (counts.n_truncated > 0) {
-        append(text, size, " Truncated %" PRIu64 " prompts to the context of %" PRIu32 " tokens.",
-               counts.n_truncated, workload->cap.context_tokens);
-    }
-    if (counts.n_dropped > 0) {
-        append(text, size, " Dropped %" PRIu64 " requests over the context of %" PRIu32 " tokens:",
-               counts.n_dropped, workload->cap.context_tokens);
-        uint64_t n_shown = counts.n_listed < MAX_SHOWN_IDS ? counts.n_listed : MAX_SHOWN_IDS;
-        for (uint64_t i = 0; i < n_shown; i++) {
-            append(text, size, "%s row %" PRIu64, i == 0 ? "" : ",", counts.dropped_ids[i]);
-        }
-        append(text, size, "%s", counts.n_dropped > n_shown ? ", ..." : ".");
-    }
-    return text;
+    return workload->classes != NULL         ? classes_source(workload->classes)
+           : workload->conversations != NULL ? conversations_source(workload->conversations)
+                                             : limit_source(&workload->limit);
 }
 
 static int compare_names(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-char **workload_names(void) {
-    char **names = data_names("traces/workloads");
+char **workload_names(struct err *err) {
+    char **names = data_names("traces/workloads", err);
     size_t n = 0;
     while (names[n] != NULL) {
         n++;

@@ -23,6 +23,11 @@
  * outputs), or drawn from another model. Without the key it is as the trace's answer_tokens say,
  * else all of the output, which is assumed.
  *
+ * arrivals = sessions draws conversations (conversations.h): arrivals.turns of them in the mean,
+ * arrivals.think_ns apart; `input` is what a turn says behind all that was said before. Turns of a
+ * trace with sessions follow one another as well, at times of their own where the trace says how
+ * long people think. classes = A, B puts several workloads together (classes.h).
+ *
  * The trace may be a file of prompts (traces/prompts.h), whose tokens the taker counts; they keep
  * their lengths. Unknown keys are errors that name the nearest. A trace shorter than `requests` is
  * repeated, each round one mean gap after the last row. Requests over the context are dropped
@@ -48,6 +53,7 @@ struct workload_options {
     uint32_t answer_tokens;               /* and every answer, or its whole output */
     uint32_t context_tokens;
     struct prompt_taker taker; /* who counts the tokens of prompts */
+    bool is_class;             /* of another workload: has no classes itself */
 };
 
 struct workload;
@@ -110,6 +116,6 @@ struct workload_counts workload_counts(const struct workload *workload);
 const char *workload_describe(const struct workload *workload, char *text, size_t size);
 
 /* The names of the shipped workloads in alphabetical order, NULL-ended; free each and the list. */
-char **workload_names(void);
+char **workload_names(struct err *err);
 
 #endif

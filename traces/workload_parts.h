@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 
+#include "traces/classes.h"
+#include "traces/conversations.h"
 #include "traces/generate.h"
 #include "traces/lengths.h"
 #include "traces/reader.h"
@@ -35,18 +37,20 @@ struct spec {
 struct workload {
     char *name, *note;
     char *path; /* of its file, for sentences */
-    char provenance[96];
+    char provenance[256];
     struct spec spec;
     struct trace *trace;                 /* NULL: none is read */
     struct generator *generator;         /* NULL: the trace's own arrivals */
     struct length *length[LENGTH_SIDES]; /* NULL: as the rows have it */
-    char answers_source[96];             /* for people */
+    char answers_source[256];            /* for people */
     struct resample *resample;
     struct lengths lengths;
     struct cap cap;
     struct replay replay;
     struct zip zip;
     struct limit limit;
+    struct classes *classes;             /* NULL: it is one workload; else the rest is empty */
+    struct conversations *conversations; /* NULL: no request follows another */
 };
 
 /* An empty workload with every key at its initial value. */
@@ -54,6 +58,14 @@ struct workload *workload_new(const char *name);
 
 /* Read every key and open what they name: the process, the models, the trace. */
 int workload_read(struct workload *workload, const struct config *config, struct err *err);
+
+/* Whether a model always draws one length; NULL does not. */
+bool workload_is_fixed(const struct length *length);
+
+/* Puts together what `workload` says of arrivals, lengths and answers; of classes, with the numbers
+ * and rates of all. */
+void workload_state(struct workload *workload);
+void workload_state_classes(struct workload *workload, const struct config *config);
 
 /* The word for `provenance`. */
 const char *workload_provenance_word(uint32_t provenance);

@@ -114,7 +114,7 @@ static int add_study(struct axis *axis, const char *path, struct err *err) {
 static int add_paper(struct axis *axis, const char *name, struct err *err) {
     char folder[256];
     snprintf(folder, sizeof folder, "experiments/studies/%.100s", name);
-    char **studies = data_files(folder, 0, ".ini");
+    char **studies = data_files(folder, 0, ".ini", err);
     size_t before = axis->n;
     int status = 0;
     for (size_t i = 0; status == 0 && studies[i] != NULL; i++) {

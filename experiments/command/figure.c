@@ -91,7 +91,7 @@ static int choose(const struct options *options, struct paths *paths, struct err
         return err_usage(err, "figure takes names, paths or --all; `unmask list experiments` "
                               "prints the names");
     }
-    char **shipped = data_files("experiments/studies", 1, ".ini");
+    char **shipped = data_files("experiments/studies", 1, ".ini", err);
     size_t n = 0;
     for (; shipped[n] != NULL; n++) {
         if (all) {

@@ -219,7 +219,7 @@ static void list_profiles(struct listing *out) {
 
 static void list_workloads(struct listing *out) {
     out->rows = table_open("name|requests|provenance|note");
-    char **names = workload_names();
+    char **names = workload_names(out->err);
     for (size_t i = 0; names[i] != NULL; i++) {
         struct workload *workload = NULL;
         struct workload_options options = {.seed = 1};
@@ -259,7 +259,7 @@ static void list_lengths(struct listing *out) {
 
 static void list_traces(struct listing *out) {
     out->rows = table_open("file|format|arrivals");
-    char **found = data_files("traces/samples", 0, ".csv");
+    char **found = data_files("traces/samples", 0, ".csv", out->err);
     for (size_t i = 0; found[i] != NULL; i++) {
         struct trace *trace = NULL;
         if (trace_open(found[i], &trace, out->err) == 0) {
@@ -273,7 +273,7 @@ static void list_traces(struct listing *out) {
 
 static void list_experiments(struct listing *out) {
     out->rows = table_open("name|title");
-    char **found = data_files("experiments/studies", 1, ".ini");
+    char **found = data_files("experiments/studies", 1, ".ini", out->err);
     for (size_t i = 0; found[i] != NULL; i++) {
         struct config config;
         if (config_read(found[i], &config, out->err) == 0) {

@@ -20,6 +20,8 @@ struct arrival {
     uint64_t
         prompt; /* 1 + the place in its file of what is asked (traces/prompts.h); 0: nothing is */
     uint32_t prefix_tokens; /* of the prompt, with which an earlier request's prompt began, too */
+    uint64_t session;       /* which conversation it is a turn of; 0: of none */
+    int64_t think_ns; /* from the end of the turn before; -1: the source gives times of arrival */
 };
 
 enum source_reply {
@@ -34,6 +36,9 @@ struct arrival_source {
     enum source_reply (*next)(void *state, struct arrival *out, struct err *err);
     /* Closed loop only, else NULL: request `id` left the system at `now_ns`. */
     void (*completed)(void *state, uint64_t id, int64_t now_ns);
+    /* NULL, or: `row`, which `next` gave last, has not arrived yet and is taken back, because a
+     * completion may have brought an earlier one; `next` is asked again. */
+    void (*back)(void *state, const struct arrival *row);
 };
 
 #endif

@@ -1,5 +1,6 @@
 #include "sim/base/names.h"
 
+#include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,33 +42,64 @@ bool name_ends(const char *text, const char *ending) {
     return length > n && strcmp(text + length - n, ending) == 0;
 }
 
+static size_t lesser(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Letters to change, insert, remove, or swap with the next one. */
 static size_t edit_distance(const char *a, const char *b) {
-    size_t row[NAME_CHARS + 1];
-    size_t n = strlen(b);
+    size_t rows[3][NAME_CHARS + 1], n = strlen(b), i;
     if (n > NAME_CHARS) {
         return SIZE_MAX;
     }
     for (size_t j = 0; j <= n; j++) {
-        row[j] = j;
+        rows[0][j] = j;
     }
-    for (size_t i = 1; a[i - 1] != '\0'; i++) {
-        size_t diagonal = row[0];
+    for (i = 1; a[i - 1] != '\0'; i++) {
+        size_t *row = rows[i % 3];
+        const size_t *before = rows[(i + 2) % 3], *second = rows[(i + 1) % 3];
         row[0] = i;
         for (size_t j = 1; j <= n; j++) {
-            size_t change = diagonal + (a[i - 1] != b[j - 1]);
-            size_t insert = row[j - 1] + 1;
-            size_t remove = row[j] + 1;
-            diagonal = row[j];
-            row[j] = change < insert ? (change < remove ? change : remove)
-                                     : (insert < remove ? insert : remove);
+            row[j] =
+                lesser(before[j - 1] + (a[i - 1] != b[j - 1]), lesser(row[j - 1], before[j]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                row[j] = lesser(row[j], second[j - 2] + 1);
+            }
         }
     }
-    return row[n];
+    return rows[(i + 2) % 3][n];
+}
+
+/* Whether `word` stands in `name`, in small letters or capitals. */
+static bool stands_in(const char *word, const char *name) {
+    for (; *name != '\0'; name++) {
+        size_t n = 0;
+        while (word[n] != '\0' &&
+               tolower((unsigned char)word[n]) == tolower((unsigned char)name[n])) {
+            n++;
+        }
+        if (word[n] == '\0') {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The shortest name of which `word` is a part; NULL where there is none. */
+static const char *name_around(const char *word, const char *const *names) {
+    const char *best = NULL;
+    for (; *names != NULL; names++) {
+        if (stands_in(word, *names) && (best == NULL || strlen(*names) < strlen(best))) {
+            best = *names;
+        }
+    }
+    return best;
 }
 
 const char *name_nearest(const char *word, const char *const *names) {
-    const char *best = NULL;
-    size_t best_distance = strlen(word) / 2 + 1;
+    enum { TELLING_CHARS = 3 };
+    const char *best = strlen(word) >= TELLING_CHARS ? name_around(word, names) : NULL;
+    size_t best_distance = best != NULL ? 0 : strlen(word) / 2 + 1;
     for (; *names != NULL; names++) {
         size_t distance = edit_distance(word, *names);
         if (distance < best_distance) {

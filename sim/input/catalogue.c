@@ -237,7 +237,8 @@ static int unknown(const struct catalogue *c, const char *name, struct err *err)
                          "./%s",
                          c->what, name, c->list, name);
     }
-    char **names = data_names(c->folder);
+    struct err ignored = {0};
+    char **names = data_names(c->folder, &ignored);
     name_hint(name, (const char *const *)names, hint);
     int status = err_usage(err, "unknown %s '%s'%s (`unmask list %s` prints them all)", c->what,
                            name, hint, c->list);
@@ -270,7 +271,7 @@ const void *catalogue_find(struct catalogue *c, const char *name, struct err *er
 
 /* Called with the lock held. */
 static const void **read_all(struct catalogue *c, struct err *err) {
-    char path[PATH_CHARS], **names = data_names(c->folder);
+    char path[PATH_CHARS], **names = data_names(c->folder, err);
     size_t n = 0;
     while (names[n] != NULL) {
         n++;
@@ -280,7 +281,7 @@ static const void **read_all(struct catalogue *c, struct err *err) {
     while (i < n && (all[i] = recall(c, shipped_path(c, names[i], path), true, err)) != NULL) {
         i++;
     }
-    if (n == 0) {
+    if (n == 0 && err->kind == ERR_NONE) {
         err_world(err, "there are no files %s", shipped_path(c, "*", path));
     }
     names_free(names);

@@ -18,28 +18,36 @@
 
 enum { PATH_CHARS = 4096, MOST_LEVELS = 5 };
 
-static char found[PATH_CHARS];
+static const char installed[] = "/share/unmask";
+static char found[PATH_CHARS + sizeof installed];
 
 static bool holds_data(const char *folder) {
-    char path[PATH_CHARS + 32];
+    char path[sizeof found + 32];
     snprintf(path, sizeof path, "%s/experiments/systems.ini", folder);
     return access(path, R_OK) == 0;
 }
 
-/* The nearest folder above the program that holds the files: build/unmask, build/portable/unmask
- * and build/tests/gpu/... lie below theirs. */
+/* The nearest folder above the program that holds the files, or whose share/unmask does: of a
+ * source tree, below which build/unmask and build/tests/gpu/... lie, or of an installation's
+ * prefix. */
 static bool find_above_program(void) {
-    ssize_t size = readlink("/proc/self/exe", found, sizeof found - 1);
+    char folder[PATH_CHARS];
+    ssize_t size = readlink("/proc/self/exe", folder, sizeof folder - sizeof installed);
     if (size <= 0) {
         return false;
     }
-    found[size] = '\0';
+    folder[size] = '\0';
     for (int level = 0; level < MOST_LEVELS; level++) {
-        char *slash = strrchr(found, '/');
-        if (slash == NULL || slash == found) {
+        char *slash = strrchr(folder, '/');
+        if (slash == NULL || slash == folder) {
             return false;
         }
         *slash = '\0';
+        snprintf(found, sizeof found, "%s", folder);
+        if (holds_data(found)) {
+            return true;
+        }
+        snprintf(found, sizeof found, "%s%s", folder, installed);
         if (holds_data(found)) {
             return true;
         }
@@ -91,10 +99,14 @@ static char *joined(const char *folder, const char *name) {
     return path;
 }
 
-static void gather(const char *folder, unsigned depth, const char *ending, struct files *files) {
+static void gather(const char *folder, unsigned depth, const char *ending, struct files *files,
+                   struct err *err) {
     DIR *entries = opendir(folder);
     if (entries == NULL && errno == ENOMEM) {
         mem_out(0);
+    }
+    if (entries == NULL && errno != ENOENT && errno != ENOTDIR) {
+        (void)err_world(err, "cannot read the folder %s: %s", folder, strerror(errno));
     }
     const struct dirent *entry;
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
@@ -104,7 +116,7 @@ static void gather(const char *folder, unsigned depth, const char *ending, struc
         }
         char *path = joined(folder, entry->d_name);
         if (depth > 0) {
-            gather(path, depth - 1, ending, files);
+            gather(path, depth - 1, ending, files, err);
             free(path);
         } else if (length >= end && strcmp(entry->d_name + length - end, ending) == 0) {
             files->paths = mem_grown(files->paths, files->n, &files->room, sizeof *files->paths);
@@ -122,10 +134,10 @@ static int compare(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-char **data_files(const char *folder, unsigned depth, const char *ending) {
+char **data_files(const char *folder, unsigned depth, const char *ending, struct err *err) {
     char *path = joined(data_dir(), folder);
     struct files files = {0};
-    gather(path, depth, ending, &files);
+    gather(path, depth, ending, &files, err);
     free(path);
     files.paths = mem_resized(files.paths, files.n + 1, sizeof *files.paths);
     files.paths[files.n] = NULL;
@@ -133,8 +145,8 @@ char **data_files(const char *folder, unsigned depth, const char *ending) {
     return files.paths;
 }
 
-char **data_names(const char *folder) {
-    char **names = data_files(folder, 0, ".ini");
+char **data_names(const char *folder, struct err *err) {
+    char **names = data_files(folder, 0, ".ini", err);
     for (size_t i = 0; names[i] != NULL; i++) {
         const char *base = strrchr(names[i], '/') + 1;
         memmove(names[i], base, strlen(base) + 1);

@@ -18,7 +18,8 @@ static const char *path_of(const char *name, char *path) {
 }
 
 static int unknown(const char *name, const char *place, struct err *err) {
-    char text[512] = "", **names = data_names(FOLDER);
+    struct err ignored = {0};
+    char text[512] = "", **names = data_names(FOLDER, &ignored);
     for (size_t i = 0; names[i] != NULL; i++) {
         size_t used = strlen(text);
         snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? ", " : "", names[i]);
@@ -61,9 +62,9 @@ const char *family_value(const struct family *family, const char *section, const
 
 const char *family_of_architecture(const char *architecture, char *name, size_t size) {
     bool is_found = false;
-    char path[PATH_CHARS], **names = data_names(FOLDER);
+    struct err ignored = {0};
+    char path[PATH_CHARS], **names = data_names(FOLDER, &ignored);
     for (size_t i = 0; names[i] != NULL && !is_found; i++) {
-        struct err ignored = {0};
         struct config config;
         if (config_read(path_of(names[i], path), &config, &ignored) == 0) {
             const struct config_entry *entry = config_find(&config, "family", "architectures");

@@ -11,7 +11,7 @@
 #define PEAK(field, doc)        KEY(#field, PARAM_F64, field, "1", 1, 1e18, doc)
 #define BYTES(name, field, doc) KEY(name, PARAM_I64, field, "bytes", 1, 1e15, doc)
 
-static const struct param params[] = {
+const struct param gpu_params[] = {
     KEY("sms", PARAM_U32, sms, "1", 1, 4096, "streaming multiprocessors"),
     KEY("compute_capability", PARAM_U32, compute_capability, "1", 0, 999, "89 is sm_89; 0: no GPU"),
     BYTES("memory", memory_bytes, "as nvidia-smi reports it"),
@@ -24,6 +24,7 @@ static const struct param params[] = {
     PEAK(l2_bandwidth, "bytes/s between the L2 cache and the multiprocessors, estimate"),
     PEAK(link_bandwidth, "bytes/s out of one GPU, data sheet"),
 };
+const size_t gpu_n_params = sizeof gpu_params / sizeof gpu_params[0];
 
 static const struct catalogue_text texts[] = {
     {"title", offsetof(struct gpu, title), false}, {"source", offsetof(struct gpu, source), false},
@@ -45,8 +46,8 @@ static struct catalogue gpus = {
     .folder = "sim/model/gpus",
     .size = sizeof(struct gpu),
     .texts = texts,
-    .params = params,
-    .n_params = sizeof params / sizeof params[0],
+    .params = gpu_params,
+    .n_params = sizeof gpu_params / sizeof gpu_params[0],
     .settle = settle,
 };
 

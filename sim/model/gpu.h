@@ -27,6 +27,10 @@ struct gpu {
     const char *source;
 };
 
+/* The keys of a GPU's file that are numbers. */
+extern const struct param gpu_params[];
+extern const size_t gpu_n_params;
+
 /* The most FLOP/s that the card is known to do: its data sheet's peak, or the best product where
  * that is faster, as on GeForce cards, whose clocks rise above the boost clock of the sheet. */
 static inline double gpu_roof_flops(const struct gpu *gpu) {

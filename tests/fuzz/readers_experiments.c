@@ -8,6 +8,7 @@
 #include "experiments/cli/interrupt.h"
 #include "experiments/run/questions.h"
 #include "experiments/server/server.h"
+#include "experiments/server/start_log.h"
 #include "experiments/steps/accuracy.h"
 #include "experiments/study/study.h"
 #include "tests/fuzz/reader.h"
@@ -83,6 +84,13 @@ static void read_server(const char *path, const uint8_t *data, size_t size) {
     server_fini(&server);
 }
 
+static void read_start_log(const char *path, const uint8_t *data, size_t size) {
+    (void)data, (void)size;
+    struct start_log log;
+    struct err err = {0};
+    (void)went_well(start_log_read(path, &log, &err), &err, path);
+}
+
 /* A reference to prompts of which two were asked. */
 static void read_outputs(const char *path, const uint8_t *data, size_t size) {
     (void)data, (void)size;
@@ -107,8 +115,13 @@ static void read_outputs(const char *path, const uint8_t *data, size_t size) {
 }
 
 const struct reader readers_of_experiments[] = {
-    {"study", "x.ini", read_study},       {"sweep", "x.ini", read_sweep},
-    {"claims", "x.ini", read_claims},     {"paper", "x.csv", read_paper},
-    {"steps", "x.csv", read_steps},       {"server", "x.csv", read_server},
-    {"outputs", "x.jsonl", read_outputs}, {NULL, NULL, NULL},
+    {"study", "x.ini", read_study},
+    {"sweep", "x.ini", read_sweep},
+    {"claims", "x.ini", read_claims},
+    {"paper", "x.csv", read_paper},
+    {"steps", "x.csv", read_steps},
+    {"server", "x.csv", read_server},
+    {"start-log", "x.log", read_start_log},
+    {"outputs", "x.jsonl", read_outputs},
+    {NULL, NULL, NULL},
 };

@@ -84,9 +84,15 @@ static void draw_rows(struct workload *workload) {
         if (reply != SOURCE_ROW) {
             return;
         }
-        ASSERT(row.id == n && row.arrival_ns >= last_ns);
+        ASSERT((row.id == n || source.back != NULL) && row.arrival_ns >= last_ns);
         ASSERT(row.prompt_tokens > 0 && row.output_tokens > 0);
         last_ns = row.arrival_ns;
+        if (source.back != NULL) {
+            source.back(source.state, &row);
+            ASSERT(source.next(source.state, &row, &err) == SOURCE_ROW);
+            ASSERT(row.arrival_ns == last_ns);
+            source.completed(source.state, row.id, last_ns);
+        }
     }
 }
 

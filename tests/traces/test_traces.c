@@ -168,6 +168,8 @@ TEST(a_bad_row_is_one_sentence_with_its_place) {
               ":2: found 3 answer_tokens, expected 1 to the output's 2");
     COMPLAINT("input_tokens,output_tokens,answer_tokens\n9,2,2\n9,2,0\n",
               ":3: found 0 answer_tokens, expected 1 to the output's 2");
+    COMPLAINT("answer_tokens,input_tokens,output_tokens\n3,9,2\n",
+              ":2: found 3 answer_tokens, expected 1 to the output's 2");
     COMPLAINT(PLAIN "0,0,2\n", ":2: found '0' in input_tokens, expected at least 1 token");
     COMPLAINT(PLAIN "0,1,0\n", ":2: found '0' in output_tokens, expected at least 1 token");
     COMPLAINT(PLAIN "0,1,2\n\n0,1,2\n", ":3: found an empty line, expected a request");
@@ -272,6 +274,7 @@ TEST(dates_follow_the_civil_calendar) {
     ck_assert_int_eq(date_of("2024-05-10 05:30:00+05:30"), 1715299200 * s);
     ck_assert_int_eq(date_of("2024-05-09 20:30:00-03:30"), 1715299200 * s);
     ck_assert_int_eq(date_of("2100-02-28 00:00:00"), 4107456000 * s);
+    ck_assert_int_eq(date_of("1970-12-31 00:00:01"), 31449601 * s);
     ck_assert_int_eq(date_of("2100-02-29 00:00:00"), -1);
     ck_assert_int_eq(date_of("2023-13-01 00:00:00"), -1);
     ck_assert_int_eq(date_of("2023-11-16"), -1);

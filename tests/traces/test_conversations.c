@@ -1,0 +1,287 @@
+/* Conversations and classes: requests that follow from the end of others. */
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/mem.h"
+#include "sim/input/config.h"
+#include "tests/support/says.h"
+#include "tests/support/scratch.h"
+#include "tests/support/suite.h"
+#include "traces/workload.h"
+
+/* ---- a server that takes `service_ns` for every request, however many there are ---- */
+
+struct served {
+    struct arrival row;
+    int64_t end_ns;
+    bool has_left;
+};
+
+struct service {
+    struct served *items;
+    size_t n, room;
+};
+
+/* The next to leave, the first of those that leave together; NULL: nobody is there. */
+static struct served *next_to_leave(struct service *service) {
+    struct served *next = NULL;
+    for (size_t i = 0; i < service->n; i++) {
+        struct served *one = &service->items[i];
+        if (!one->has_left && (next == NULL || one->end_ns < next->end_ns)) {
+            next = one;
+        }
+    }
+    return next;
+}
+
+/* Serves all, as the serving loop does: one row is asked for ahead, and taken back when somebody
+ * leaves. Service times depend on the request alone. */
+static struct service serve(struct arrival_source source, int64_t service_ns) {
+    struct service service = {0};
+    struct err err = {0};
+    struct arrival row = {0};
+    int64_t now_ns = 0;
+    for (;;) {
+        enum source_reply reply = source.next(source.state, &row, &err);
+        ck_assert_msg(reply != SOURCE_BAD, "%s", err.text);
+        struct served *leaves = next_to_leave(&service);
+        if (reply == SOURCE_ROW && (leaves == NULL || row.arrival_ns <= leaves->end_ns)) {
+            ck_assert_int_ge(row.arrival_ns, now_ns);
+            now_ns = row.arrival_ns;
+            service.items =
+                mem_grown(service.items, service.n, &service.room, sizeof *service.items);
+            service.items[service.n++] = (struct served){
+                row, now_ns + service_ns + (int64_t)(row.id % 7) * 100000000, false};
+            continue;
+        }
+        if (leaves == NULL) {
+            ck_assert_int_eq(reply, SOURCE_END);
+            return service;
+        }
+        now_ns = leaves->end_ns;
+        leaves->has_left = true;
+        source.completed(source.state, leaves->row.id, now_ns);
+        if (reply == SOURCE_ROW) {
+            source.back(source.state, &row);
+        }
+    }
+}
+
+static const struct served *find(const struct service *service, uint64_t id) {
+    for (size_t i = 0; i < service->n; i++) {
+        if (service->items[i].row.id == id) {
+            return &service->items[i];
+        }
+    }
+    ck_abort_msg("request %d was never given", (int)id);
+    return NULL;
+}
+
+/* ---- workloads ---- */
+
+static struct workload *parse(const char *text, struct err *err) {
+    const struct workload_options options = {.seed = 3};
+    struct config config;
+    struct workload *workload = NULL;
+    if (config_parse(scratch_path("x.ini"), text, strlen(text), &config, err) == 0) {
+        workload_from_config(&config, "x", &options, &workload, err);
+        config_fini(&config);
+    }
+    return workload;
+}
+
+static struct workload *opened(const char *text) {
+    struct err err = {0};
+    struct workload *workload = parse(text, &err);
+    ck_assert_msg(workload != NULL, "%s", err.text);
+    return workload;
+}
+
+static void check_refused(const char *text, const char *sentence) {
+    struct err err = {0};
+    workload_close(parse(text, &err));
+    ck_assert_int_ne(err.kind, ERR_NONE);
+    ASSERT_SAYS(err.text, sentence);
+}
+
+static void put_file(const char *name, const char *text) {
+    FILE *file = fopen(scratch_path(name), "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+#define S INT64_C(1000000000)
+
+TEST(a_turn_arrives_when_its_person_has_thought_and_not_before_the_one_before_has_ended) {
+    put_file("talk.csv", "arrival_us,input_tokens,output_tokens,session,think_us\n"
+                         "0,10,5,a,\n"              /* ends at 2 */
+                         "1000000,20,5,a,4000000\n" /* so at 6, whatever is logged */
+                         "1500000,10,5,b,\n"        /* ends at 1.5 + 2.2 = 3.7 */
+                         "2000000,30,5,b,\n"        /* logged at 2, so at 3.7 */
+                         "9000000,7,5,,\n"          /* nobody's */
+                         "9500000,8,5,a,0\n");      /* at once when the second of a ends */
+    const struct workload_options options = {.seed = 1};
+    struct err err = {0};
+    struct workload *workload;
+    ck_assert_msg(workload_open(scratch_path("talk.csv"), &options, &workload, &err) == 0, "%s",
+                  err.text);
+    struct service service = serve(workload_source(workload), 2 * S);
+    static const double at_s[] = {0, 6, 1.5, 3.7, 9, 8.1};
+    static const uint32_t shared[] = {0, 15, 0, 15, 0, 0}; /* the last prompt is shorter */
+    ck_assert_uint_eq(service.n, 6);
+    for (uint64_t i = 0; i < 6; i++) {
+        const struct arrival *row = &find(&service, i)->row;
+        ck_assert_double_eq_tol((double)row->arrival_ns / S, at_s[i], 1e-9);
+        ck_assert_uint_eq(row->prefix_tokens, shared[i]);
+    }
+    free(service.items);
+    workload_close(workload);
+}
+
+#define TALKS                                                                                      \
+    "[workload]\nrequests = 4000\narrivals = sessions\narrivals.turns = 5\n"                       \
+    "arrivals.think_ns = 20s\nrate = 2\ninput = uniform\ninput.min = 10\ninput.max = 90\n"         \
+    "output = fixed\noutput.tokens = 30\nprovenance.lengths = synthetic\n"
+
+/* The row of the turn before, -1: it is a first one. */
+static const struct served *turn_before(const struct service *service, const struct served *turn) {
+    const struct served *before = turn->row.id > 0 ? find(service, turn->row.id - 1) : NULL;
+    return before != NULL && before->row.session == turn->row.session ? before : NULL;
+}
+
+TEST(drawn_conversations_are_what_their_parameters_say) {
+    struct workload *workload = opened(TALKS);
+    struct service service = serve(workload_source(workload), S);
+    ck_assert_uint_eq(service.n, 4000);
+    ck_assert_uint_eq(workload_requests(workload), 4000);
+    double n_first = 0, thought_s = 0, said = 0;
+    for (size_t i = 0; i < service.n; i++) {
+        const struct served *turn = &service.items[i], *before = turn_before(&service, turn);
+        uint32_t old = before != NULL ? before->row.prompt_tokens + 30 : 0;
+        ck_assert_uint_eq(turn->row.prefix_tokens, old);
+        ck_assert(turn->row.prompt_tokens >= old + 10 && turn->row.prompt_tokens <= old + 90);
+        said += turn->row.prompt_tokens - old;
+        if (before == NULL) {
+            n_first++;
+        } else {
+            ck_assert_int_eq(turn->row.arrival_ns, before->end_ns + turn->row.think_ns);
+            thought_s += (double)turn->row.think_ns / S;
+        }
+    }
+    /* Within four standard errors: turns sqrt(20 / 800), times to think 20 / sqrt(3200). */
+    ck_assert_double_eq_tol(4000 / n_first, 5, 4 * sqrt(20.0 / 800));
+    ck_assert_double_eq_tol(thought_s / (4000 - n_first), 20, 4 * 20 / sqrt(3200));
+    ck_assert_double_eq_tol(said / 4000, 50, 4 * 23.4 / sqrt(4000));
+    free(service.items);
+    workload_close(workload);
+}
+
+TEST(conversations_are_the_same_however_they_are_served) {
+    struct workload *quick = opened(TALKS), *slow = opened(TALKS);
+    struct service a = serve(workload_source(quick), S / 10);
+    struct service b = serve(workload_source(slow), 30 * S);
+    size_t n_moved = 0;
+    for (uint64_t i = 0; i < a.n; i++) {
+        const struct arrival *x = &find(&a, i)->row, *y = &find(&b, i)->row;
+        ck_assert(x->prompt_tokens == y->prompt_tokens && x->session == y->session &&
+                  x->think_ns == y->think_ns);
+        n_moved += a.items[i].row.id != b.items[i].row.id;
+    }
+    ck_assert_uint_gt(n_moved, 100); /* and yet they arrive in another order */
+    free(a.items);
+    free(b.items);
+    workload_close(quick);
+    workload_close(slow);
+}
+
+TEST(a_conversation_ends_where_the_context_is_full) {
+    struct workload *workload = opened(TALKS "context = 300\n");
+    struct service service = serve(workload_source(workload), S);
+    uint32_t most = 0;
+    for (size_t i = 0; i < service.n; i++) {
+        uint32_t canvas = service.items[i].row.prompt_tokens + 30;
+        most = canvas > most ? canvas : most;
+    }
+    ck_assert_uint_eq(service.n, 4000);
+    ck_assert(most <= 300 && most > 250);
+    free(service.items);
+    workload_close(workload);
+}
+
+/* ---- classes ---- */
+
+static void put_classes(void) {
+    put_file("talks.ini", TALKS);
+    put_file("batch.ini", "[workload]\nrequests = 500\narrivals = poisson\nrate = 0.5\n"
+                          "input = fixed\ninput.tokens = 900\noutput = fixed\n");
+    put_file("clients.ini", "[workload]\nrequests = 60\narrivals = closed-loop\n"
+                            "arrivals.clients = 3\ninput = fixed\noutput = fixed\n");
+}
+
+TEST(classes_are_their_workloads_at_once) {
+    put_classes();
+    struct workload *workload =
+        opened("[workload]\nclasses = talks.ini, batch.ini\nrequests = 1001\nrate = 5\n");
+    ck_assert_uint_eq(workload_requests(workload), 1001);
+    ck_assert_double_eq_tol(workload_rate_per_s(workload), 5, 1e-9);
+    ck_assert(workload_draws(workload));
+    struct service service = serve(workload_source(workload), S);
+    size_t n[2] = {0, 0};
+    for (size_t i = 0; i < service.n; i++) {
+        const struct arrival *row = &service.items[i].row;
+        ck_assert_uint_lt(row->tenant, 2);
+        ck_assert(row->tenant == 0 || (row->session == 0 && row->prompt_tokens == 900));
+        n[row->tenant]++;
+    }
+    ck_assert_uint_eq(n[0], 801); /* 2 to 0.5 */
+    ck_assert_uint_eq(n[1], 200);
+    free(service.items);
+    workload_close(workload);
+}
+
+TEST(what_follows_within_a_class_comes_before_what_another_one_holds) {
+    put_classes();
+    struct workload *workload = opened("[workload]\nclasses = clients.ini, talks.ini\n");
+    ck_assert_uint_eq(workload_requests(workload), 4060);
+    struct service service = serve(workload_source(workload), S);
+    int64_t free_ns[3] = {0, 0, 0}; /* when each client's last request ended */
+    size_t n_clients = 0;
+    for (size_t i = 0; i < service.n; i++) {
+        const struct served *one = &service.items[i];
+        if (one->row.tenant != 0) {
+            continue;
+        }
+        n_clients++;
+        int at = free_ns[0] <= free_ns[1] ? 0 : 1;
+        at = free_ns[at] <= free_ns[2] ? at : 2;
+        ck_assert_int_eq(one->row.arrival_ns, free_ns[at]);
+        free_ns[at] = one->end_ns;
+    }
+    ck_assert_uint_eq(n_clients, 60);
+    free(service.items);
+    workload_close(workload);
+}
+
+TEST(wrong_classes_are_explained_in_one_sentence) {
+    put_classes();
+    put_file("nested.ini", "[workload]\nclasses = batch.ini\n");
+    put_file("x.ini", "[workload]\nclasses = x.ini\n");
+    char place[512];
+    snprintf(place, sizeof place, "%s:3: found 'input', expected classes, requests, rate, context",
+             scratch_path("x.ini"));
+    check_refused("[workload]\nclasses = batch.ini\ninput = fixed\n", place);
+    check_refused("[workload]\nclasses = none.ini\n", "No such file or directory");
+    check_refused("[workload]\nclasses = brust\n",
+                  "there is no workload 'brust' in ./traces/workloads; did you mean 'burst'?");
+    check_refused("[workload]\nclasses = nested.ini\n", "a class has classes");
+    check_refused("[workload]\nclasses = x.ini\n", "a class has classes");
+    check_refused("[workload]\nclasses = clients.ini\nrate = 3\n",
+                  "has no rate, expected one of each class");
+    check_refused("[workload]\nclasses = batch.ini\nrate = x\n", "rate = 'x'");
+    check_refused("[workload]\nclasses = ,\n", "classes names a workload without a name");
+}
+
+SUITE("conversations")
