@@ -15,6 +15,12 @@ static int refuse_rows(const struct system *system, struct err *err) {
                          "canvas, and runs the same positions through all layers",
                          name);
     }
+    if (rows->kind == ROW_PATTERN) {
+        return err_usage(err,
+                         "the engine does not run cache policy %s: it has no attention in which "
+                         "each head leaves out keys of its own",
+                         name);
+    }
     bool scatters = rows->settles == BLOCK_DELAYED || rows->settles == BLOCK_NEIGHBOUR ||
                     rows->chooser == CHOSEN_BY_POLICY;
     if (scatters && system->model->shifted_logits) {

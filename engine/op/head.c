@@ -45,4 +45,4 @@ static int launch_head(const struct launch *l) {
 const struct op_launch op_launch_sample = {
     .launch = launch_sample, .facts = OP_READS_LOGITS, .sizes = OP_SIZES_PASS};
 const struct op_launch op_launch_head = {
-    .launch = launch_head, .sizes = OP_SIZES_PASS, .weightiness = OP_HEAVY};
+    .launch = launch_head, .sizes = OP_SIZES_PRODUCT, .weightiness = OP_HEAVY};

@@ -109,7 +109,8 @@ static void add_size(struct step_sizes *sizes, int64_t n) {
     sizes->count += n > 0;
 }
 
-/* Whole chunks and the last one; behind an eviction any number up to all. */
+/* Whole chunks and the last one; behind an eviction any number up to all, of two million tokens at
+ * most: larger ones are chosen for when they come. */
 static void step_sizes(const struct warming *warming, uint32_t op, const struct step *step,
                        struct step_sizes *sizes) {
     const struct graph *graph = graph_of(warming);
@@ -117,7 +118,8 @@ static void step_sizes(const struct warming *warming, uint32_t op, const struct 
     int64_t rows = step->shape->sym[o->rows], tokens = step->shape->sym[SYM_TOKENS];
     sizes->count = 0;
     if (op >= warming->issue->program->evict_op) {
-        for (int64_t n = 1; n < tokens; n = next_warm_size(n)) {
+        for (int64_t n = 1; n < tokens && sizes->count + 1 < MOST_STEP_SIZES;
+             n = next_warm_size(n)) {
             add_size(sizes, n);
         }
         add_size(sizes, tokens);

@@ -87,9 +87,10 @@ static int bad_value(const struct param *param, const char *owner, const char *p
                          text, param->name, owner, words);
     }
     return err_usage(
-        err, "%s: '%s' is not a value for %s of %s: expected %s from %.10g to %.10g (%s)", place,
+        err, "%s: '%s' is not a value for %s of %s: expected %s from %.10g to %.10g (%s%s)", place,
         text, param->name, owner, param->type == PARAM_F64 ? "a number" : "a whole number",
-        param->min, param->max, param->unit);
+        param->min, param->max, param->unit,
+        strcmp(param->unit, "ns") == 0 ? ", or with a unit: us, ms or s" : "");
 }
 
 int param_set(const struct param *table, size_t n, void *state, const char *owner,

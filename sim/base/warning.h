@@ -12,6 +12,7 @@ enum warning_code {
     WARNING_PRICES_TRANSFERRED,  /* a share of the time is priced by another GPU's measurements */
     WARNING_PRICES_ROOFLINE,     /* a share of the time is priced from data sheets */
     WARNING_PRICES_EXTRAPOLATED, /* a share of the time lies outside what was measured */
+    WARNING_PRICES_OTHER_BUILD,  /* the device's kernels are not those that were measured */
     WARNING_ANSWERS_ASSUMED,     /* answers are taken to fill the canvas */
     WARNING_SETTING_ASSUMED,     /* a setting that decides a ranking was inferred, not printed */
     WARNING_FEW_SEEDS,           /* one seed, or too few to tell the systems apart */

@@ -15,9 +15,9 @@ static double least_ns(const struct price_parts *parts, const struct prices *pri
 }
 
 /* From the last pass to the first: what is left of the request behind each. */
-static struct job job_of(const struct passes *passes, const struct passenger *request,
-                         const struct price_parts *parts, const struct prices *prices) {
-    struct job job = {.release_ns = (double)request->arrival_ns};
+static struct machine_job job_of(const struct passes *passes, const struct passenger *request,
+                                 const struct price_parts *parts, const struct prices *prices) {
+    struct machine_job job = {.release_ns = (double)request->arrival_ns};
     double behind_ns = 0;
     for (size_t i = request->n; i-- > 0;) {
         const struct pass *pass = &passes->items[request->first + i];
@@ -32,7 +32,7 @@ static struct job job_of(const struct passes *passes, const struct passenger *re
     return job;
 }
 
-static void settle(const struct passes *passes, const struct job *jobs, double speed,
+static void settle(const struct passes *passes, const struct machine_job *jobs, double speed,
                    int64_t latency_ns, struct bound *out) {
     struct machine_limits limits;
     double work_ns = 0;
@@ -72,7 +72,7 @@ int bound_find(const struct passes_request *request, int64_t latency_ns, struct 
     status = parts_open(system, out->types, passes.n_requests, &parts, err);
     status = status != 0 ? status : prices_find(&parts, out->types, &out->prices, err);
     if (status == 0) {
-        struct job *jobs = mem_unwritten(passes.n_requests + 1, sizeof *jobs);
+        struct machine_job *jobs = mem_unwritten(passes.n_requests + 1, sizeof *jobs);
         for (size_t i = 0; i < passes.n_requests; i++) {
             jobs[i] = job_of(&passes, &passes.requests[i], &parts, &out->prices);
         }

@@ -5,7 +5,7 @@
 
 #include "sim/base/mem.h"
 
-enum { INTERVALS = 12 };
+enum { INTERVALS = 4 };
 
 /* A row that is being put together. */
 struct row {

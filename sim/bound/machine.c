@@ -50,7 +50,7 @@ struct course {
 };
 
 /* The job with the least work left first, or with the least in all. */
-static struct course run(const struct job *jobs, size_t n, double speed, bool by_left) {
+static struct course run(const struct machine_job *jobs, size_t n, double speed, bool by_left) {
     struct course course = {0};
     struct heap heap = {.items = mem_unwritten(n + 1, sizeof *heap.items)};
     double *left_ns = mem_unwritten(n + 1, sizeof *left_ns), now_ns = 0;
@@ -64,7 +64,7 @@ static struct course run(const struct job *jobs, size_t n, double speed, bool by
             heap_push(&heap, (struct waiting){left_ns[next], next});
         }
         struct waiting item = heap_pop(&heap);
-        const struct job *job = &jobs[item.job];
+        const struct machine_job *job = &jobs[item.job];
         double until_ns = next < n ? jobs[next].release_ns : INFINITY;
         double whole_ns = job->work_ns / speed;
         bool ends = now_ns + left_ns[item.job] <= until_ns;
@@ -85,7 +85,8 @@ static struct course run(const struct job *jobs, size_t n, double speed, bool by
     return course;
 }
 
-void machine_run(const struct job *jobs, size_t n, double speed, struct machine_limits *out) {
+void machine_run(const struct machine_job *jobs, size_t n, double speed,
+                 struct machine_limits *out) {
     *out = (struct machine_limits){0};
     if (n == 0) {
         return;
@@ -110,7 +111,7 @@ void machine_run(const struct job *jobs, size_t n, double speed, struct machine_
 /* ---- on time ---- */
 
 /* Takes out of `kept`, of which the last is late, the job without which the last is done first. */
-static void drop_one(const struct job *jobs, double speed, size_t *kept, size_t *n,
+static void drop_one(const struct machine_job *jobs, double speed, size_t *kept, size_t *n,
                      double *starts_ns) {
     double now_ns = 0, before_ns = 0, room_ns = INFINITY;
     for (size_t i = 0; i < *n; i++) {
@@ -121,7 +122,7 @@ static void drop_one(const struct job *jobs, double speed, size_t *kept, size_t 
     size_t best = *n - 1;
     double best_ns = now_ns - before_ns;
     for (size_t i = *n; i-- > 0;) { /* what is behind moves up as far as its releases let it */
-        const struct job *job = &jobs[kept[i]];
+        const struct machine_job *job = &jobs[kept[i]];
         double gain_ns = fmin(job->work_ns / speed, room_ns);
         if (i + 1 < *n && gain_ns > best_ns) {
             best_ns = gain_ns;
@@ -135,7 +136,7 @@ static void drop_one(const struct job *jobs, double speed, size_t *kept, size_t 
     --*n;
 }
 
-size_t machine_on_time(const struct job *jobs, size_t n, double speed, double latency_ns) {
+size_t machine_on_time(const struct machine_job *jobs, size_t n, double speed, double latency_ns) {
     size_t *kept = mem_unwritten(n + 1, sizeof *kept), n_kept = 0;
     double *starts_ns = mem_unwritten(n + 1, sizeof *starts_ns), end_ns = 0;
     for (size_t i = 0; i < n; i++) {

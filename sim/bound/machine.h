@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct job {
+struct machine_job {
     double release_ns, work_ns;
     double alone_ns; /* of its own passes, one after the other */
     double tail_ns;
@@ -32,9 +32,10 @@ struct machine_limits {
 };
 
 /* `jobs` by release. */
-void machine_run(const struct job *jobs, size_t n, double speed, struct machine_limits *out);
+void machine_run(const struct machine_job *jobs, size_t n, double speed,
+                 struct machine_limits *out);
 
 /* How many are done within `latency_ns` of their release, at most. */
-size_t machine_on_time(const struct job *jobs, size_t n, double speed, double latency_ns);
+size_t machine_on_time(const struct machine_job *jobs, size_t n, double speed, double latency_ns);
 
 #endif

@@ -13,7 +13,8 @@ struct eviction_view {
     const struct request *request;
     uint32_t length;                 /* of the block */
     const uint8_t *pending, *masked; /* [length], 1: run in this step; still masked */
-    const float *delta; /* [length], growth of each masked position's importance, else 0 */
+    const float *delta; /* [length], growth of each masked position's importance from the layer
+                           before evict_layer to it, else 0 */
     int32_t frontier;   /* right-most position kept so far in this block, -1: none */
 };
 
@@ -53,7 +54,7 @@ struct cache_policy {
     uint32_t (*plan)(const void *state, const void *memory, const struct request *request,
                      struct row_sets *rows);
 
-    /* CHOSEN_BY_POLICY, else NULL: which of the pending positions go on behind the second layer.
+    /* CHOSEN_BY_POLICY, else NULL: which of the pending positions go on behind layer evict_layer.
      * Sets keep[i] to 1 or 0, 1 where a pending position is not masked, and returns how many are 1,
      * at least one masked one among them. */
     uint32_t (*evict)(const void *state, const void *memory, const struct eviction_view *view,

@@ -1,13 +1,16 @@
 /* EntropyCache (arXiv 2603.18489): tokens that the model was unsure of change what it attends to
  * the most, so all rows are renewed when the largest entropy among the tokens that a step decided
- * is above a bound; tokens just decided are computed once more in any case.
+ * is above a bound; the k most recently decoded tokens are computed once more in any case, since
+ * what they say goes on changing for some steps.
  *
- * Of the paper its abstract is followed. The bound is assumed. The paper computes the k most
- * recently decoded tokens once more, here they are those of the step before, however many. */
+ * Of the paper its abstract is followed; no code was released. Assumed are the bound, k, that
+ * tokens of one step are equally recent (so that no fewer than k run), and that of the block before
+ * all of it is while this one has decided fewer than k. */
 #include "sim/cache/renewal.h"
 
 struct state {
     double bound_nats;
+    uint32_t recent_tokens;
 };
 
 /* Of a request. */
@@ -18,13 +21,17 @@ struct memory {
 static const struct param params[] = {
     {"bound_nats", PARAM_F64, 0, "nats", "1", 0, 100, NULL, offsetof(struct state, bound_nats),
      "largest entropy of a decided token behind which rows are reused (assumed)"},
+    {"recent_tokens", PARAM_U32, 0, "tokens", "1", 1, 1024, NULL,
+     offsetof(struct state, recent_tokens),
+     "k: the most recently decoded ones, computed once more (assumed; 1: the step before's)"},
 };
 
-static uint32_t plan(const void *state, const void *opaque, const struct request *request,
+static uint32_t plan(const void *opaque_state, const void *opaque, const struct request *request,
                      struct row_sets *rows) {
+    const struct state *state = opaque_state;
     const struct memory *memory = opaque;
-    (void)state;
-    return renewal_rows(request, request->steps == 0 || memory->renews != 0, rows);
+    return renewal_rows(request, request->steps == 0 || memory->renews != 0, state->recent_tokens,
+                        rows);
 }
 
 static void learn(const void *opaque, void *opaque_memory, const struct request *request,
@@ -41,15 +48,15 @@ static void learn(const void *opaque, void *opaque_memory, const struct request 
 }
 
 const struct cache_policy cache_entropy = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_CACHE,
-               .size = sizeof(struct cache_policy),
-               .state_bytes = sizeof(struct state),
-               .name = "entropy",
-               .doc =
-                   "renewed when a decided token was unsure (EntropyCache); its bound is assumed",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy =
+        {.abi = POLICY_ABI,
+         .kind = POLICY_CACHE,
+         .size = sizeof(struct cache_policy),
+         .state_bytes = sizeof(struct state),
+         .name = "entropy",
+         .doc = "renewed when a decided token was unsure (EntropyCache); bound and k are assumed",
+         .params = params,
+         .n_params = sizeof params / sizeof params[0]},
     .memory_bytes = sizeof(struct memory),
     .reads_entropy = 1,
     .plan = plan,

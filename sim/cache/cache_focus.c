@@ -1,6 +1,9 @@
 /* FOCUS (arXiv 2601.23278): of the tokens that the neighbour-aware delayed cache runs, those that
  * hardly stand to be committed go no further than the second layer's projections. How much more
- * masked tokens attend to a token in the second layer than in the first tells which (focus.h). */
+ * masked tokens attend to a token in the second layer than in the first tells which (focus.h).
+ *
+ * Beyond the paper: other layers, and predictors beside the growth of importance, of which the
+ * left-most positions ask the model nothing. A simulation draws the same growth in all layers. */
 #include <math.h>
 
 #include "kernels/rules/keyed.h"
@@ -9,13 +12,13 @@
 
 /* The last two in the order of their enums. */
 static const char *const threshold_words[] = {"mean-std", "std", NULL};
-static const char *const choice_words[] = {"surge", "top", "random", "bottom", NULL};
+static const char *const choice_words[] = {"surge", "top", "random", "bottom", "left", NULL};
 static const char *const history_words[] = {"block", "mean", "ema", NULL};
 
 struct state {
     struct exact_state exact;
     double alpha, ema_weight;
-    uint32_t surge, history, choice, k;
+    uint32_t surge, history, choice, k, layer;
 };
 
 static const struct param params[] = {
@@ -29,9 +32,11 @@ static const struct param params[] = {
     {"ema_weight", PARAM_F64, 0, "1", "0.5", 0.001, 1, NULL, offsetof(struct state, ema_weight),
      "of the newest count under history = ema (the paper prints none)"},
     {"choice", PARAM_WORD, 0, "1", "surge", 0, 1, choice_words, offsetof(struct state, choice),
-     "what stays: FOCUS's rule, or k positions with the largest delta, at random, the smallest"},
-    {"k", PARAM_U32, 0, "tokens", "4", 1, 1024, NULL, offsetof(struct state, k),
-     "kept under another choice than surge (Table 3 has 2, 4 and 8)"},
+     "what stays: FOCUS's rule, or k positions: the largest deltas, random, smallest, left-most"},
+    {"k", PARAM_U32, 0, "tokens", "4", 0, 1024, NULL, offsetof(struct state, k),
+     "kept under another choice than surge (Table 3 has 2, 4, 8); 0: alpha for each committed"},
+    {"layer", PARAM_U32, 0, "1", "1", 1, 255, NULL, offsetof(struct state, layer),
+     "evicts behind its keys and values, by growth from the layer before (1 as released)"},
 };
 
 static struct focus_rule rule_of(const void *opaque) {
@@ -44,10 +49,12 @@ static struct focus_rule rule_of(const void *opaque) {
                                .ema_weight = state->ema_weight};
 }
 
-static uint32_t plan(const void *state, const void *memory, const struct request *request,
+static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
                      struct row_sets *rows) {
+    const struct state *state = opaque;
     (void)memory;
     (void)exact_plan(state, request, rows);
+    rows->evict_layer = state->layer;
     rows->settles = BLOCK_NEIGHBOUR;
     rows->chooser = CHOSEN_BY_POLICY;
     return 1;

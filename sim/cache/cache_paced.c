@@ -21,7 +21,7 @@ static uint32_t plan(const void *opaque, const void *opaque_memory, const struct
                      struct row_sets *rows) {
     const struct state *state = opaque;
     const struct memory *memory = opaque_memory;
-    return renewal_rows(request, request->steps == 0 || memory->decoded >= state->renew_tokens,
+    return renewal_rows(request, request->steps == 0 || memory->decoded >= state->renew_tokens, 0,
                         rows);
 }
 

@@ -1,23 +1,33 @@
 /* Fast-dLLM's prefix cache: one pass over the canvas at the start of a block keeps the KV before
- * it; later steps run the block and everything behind it (arXiv 2505.22618, section 3.2). */
-#include "sim/cache/cache.h"
+ * it; later steps run the block and everything behind it (arXiv 2505.22618, section 3.2). With
+ * interval_steps such passes return within a block. */
+#include "sim/cache/renewal.h"
 
-static uint32_t plan(const void *state, const void *memory, const struct request *request,
+struct state {
+    uint32_t interval_steps;
+};
+
+static const struct param params[] = {RENEWAL_PARAM(struct state)};
+
+static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
                      struct row_sets *rows) {
-    bool renews = request->step_in_block == 0;
-    (void)state;
+    const struct state *state = opaque;
+    uint32_t reuses = renewal_in(request, state->interval_steps);
     (void)memory;
     *rows = (struct row_sets){
         .kind = ROW_KV, .keep = {{0, request->block_start}}, .held = request->canvas_tokens};
-    rows_run(rows, renews ? 0 : request->block_start, request->canvas_tokens);
-    return renews ? 1 : UINT32_MAX;
+    rows_run(rows, reuses == 0 ? 0 : request->block_start, request->canvas_tokens);
+    return reuses == 0 ? 1 : reuses;
 }
 
 const struct cache_policy cache_prefix = {
     .policy = {.abi = POLICY_ABI,
                .kind = POLICY_CACHE,
                .size = sizeof(struct cache_policy),
+               .state_bytes = sizeof(struct state),
                .name = "prefix",
-               .doc = "KV before the block is kept; the suffix is recomputed in every step"},
+               .doc = "KV before the block is kept; the suffix is recomputed in every step",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
     .plan = plan,
 };

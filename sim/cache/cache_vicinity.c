@@ -2,7 +2,7 @@
  * run the block and some positions before and behind it, so that what lies nearest is never stale
  * (arXiv 2510.08666, section 3; released code: 16 and 16 positions). In the first block some full
  * passes come before the one whose rows are kept; here each of them keeps its own. */
-#include "sim/cache/cache.h"
+#include "sim/cache/renewal.h"
 
 struct state {
     uint32_t prefix_look, after_look, warmup_steps, update_every;
@@ -33,13 +33,7 @@ static uint32_t full_passes(const struct state *state, const struct request *req
     if (step < full) {
         return full - step;
     }
-    return state->update_every > 0 && step % state->update_every == 0;
-}
-
-/* Reusing steps up to the next full pass. */
-static uint32_t steps_to_update(const struct state *state, const struct request *request) {
-    uint32_t every = state->update_every;
-    return every > 0 ? every - request->step_in_block % every : UINT32_MAX;
+    return renewal_in(request, state->update_every) == 0;
 }
 
 static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
@@ -54,7 +48,7 @@ static uint32_t plan(const void *opaque, const void *memory, const struct reques
     if (full > 0) {
         return full;
     }
-    return range_length(near) == canvas ? UINT32_MAX : steps_to_update(state, request);
+    return range_length(near) == canvas ? UINT32_MAX : renewal_in(request, state->update_every);
 }
 
 const struct cache_policy cache_vicinity = {

@@ -43,7 +43,7 @@ static enum phase phase_of(const struct row_sets *rows, const struct request *re
     return request->masked_in_block > 0 ? PHASE_REUSE : PHASE_COMMIT;
 }
 
-/* What goes on behind the second layer where a policy evicts: of a block alone. */
+/* What goes on behind the layer where a policy evicts: of a block alone. */
 static void add_eviction(const struct request *request, struct span *span) {
     if (span->phase == PHASE_PREFILL || span->queries == 0) {
         return;
@@ -56,6 +56,13 @@ static void add_eviction(const struct request *request, struct span *span) {
     span->kept_queries = request->kept_in_block;
     span->kept_keys = request->block_start + request->reach_in_block;
     span->logit_rows = span->logit_rows > 0 ? request->kept_in_block : 0;
+}
+
+/* A pattern is chosen by scores of all keys, and again of the output's among themselves: products
+ * of queries and keys, which are half of attention's (SparseD's released code). */
+static uint32_t attended(const struct row_sets *rows, const struct request *request) {
+    uint32_t canvas = request->canvas_tokens;
+    return rows->n_chosen > 0 ? canvas + (canvas + request->output_tokens) / 2 : rows->attends;
 }
 
 void rows_span(const struct row_sets *rows, const struct request *request, struct span *span) {
@@ -76,6 +83,9 @@ void rows_span(const struct row_sets *rows, const struct request *request, struc
         span->context = written > 0 ? 0 : rows->n_chosen;
         span->select_rows = written;
         span->pack_rows = written > 0 ? rows->n_chosen : 0;
+    }
+    if (rows->kind == ROW_PATTERN) {
+        span->attended_keys = attended(rows, request);
     }
     if (rows->run.first > request->block_start && rows->kind == ROW_EXACT) {
         span->part_start = rows->run.first - request->block_start;
@@ -130,7 +140,9 @@ static int check_choice(const struct row_sets *rows, struct err *err) {
                       "chooses of %u rows in a step that runs %u of them", kept, written);
         return 0;
     }
-    uint32_t most = rows->chooser == CHOSEN_BY_CHANGE ? range_length(rows->run) : 0;
+    uint32_t most = rows->chooser == CHOSEN_BY_CHANGE || rows->chooser == CHOSEN_BY_SCORE
+                        ? range_length(rows->run)
+                        : 0;
     REFUSE_UNLESS(rows->n_chosen <= most, "chooses %u of %u positions that run", rows->n_chosen,
                   most);
     return 0;
@@ -153,6 +165,11 @@ static int check_canvas(const struct row_sets *rows, const struct request *reque
                   rows->held);
     REFUSE_UNLESS(rows->chooser != CHOSEN_BY_POLICY, "evicts positions but keeps no exact rows");
     REFUSE_UNLESS(rows->settles != BLOCK_PARTS, "runs a block in parts but keeps no exact rows");
+    if (rows->kind == ROW_PATTERN) {
+        REFUSE_UNLESS(range_length(rows->run) == request->canvas_tokens && rows_kept(rows) == 0,
+                      "runs [%u, %u) and keeps %u rows where it attends by a pattern",
+                      rows->run.first, rows->run.end, rows_kept(rows));
+    }
     REFUSE_UNLESS(rows->settles == BLOCK_WHOLE || rows_kept(rows) == request->canvas_tokens,
                   "leaves positions out but keeps %u rows of a canvas of %u tokens",
                   rows_kept(rows), request->canvas_tokens);
@@ -238,9 +255,26 @@ static int check_exact(const struct row_sets *rows, const struct request *reques
     return 0;
 }
 
+/* What goes with one kind of row or chooser alone. */
+static int check_pairs(const struct row_sets *rows, const struct request *request,
+                       struct err *err) {
+    REFUSE_UNLESS((rows->evict_layer > 0) == (rows->chooser == CHOSEN_BY_POLICY),
+                  "sets rows.evict_layer to %u with chooser %u", rows->evict_layer, rows->chooser);
+    REFUSE_UNLESS(rows->recent == 0 || (rows->settles == BLOCK_DELAYED && rows->kind == ROW_KV),
+                  "sets rows.recent to %u and settles by rule %u", rows->recent, rows->settles);
+    REFUSE_UNLESS((rows->chooser == CHOSEN_BY_SCORE) == (rows->kind == ROW_PATTERN),
+                  "names chooser %u for rows of kind %u: CHOSEN_BY_SCORE goes with ROW_PATTERN",
+                  rows->chooser, rows->kind);
+    REFUSE_UNLESS(rows->attends <= (rows->kind == ROW_PATTERN ? request->canvas_tokens : 0),
+                  "attends to %u keys of a canvas of %u tokens, with rows of kind %u",
+                  rows->attends, request->canvas_tokens, rows->kind);
+    return 0;
+}
+
 int rows_check(const struct row_sets *rows, const struct request *request, struct err *err) {
-    REFUSE_UNLESS(rows->kind <= ROW_EXACT, "has rows of kind %u, which is no row_kind", rows->kind);
-    REFUSE_UNLESS(rows->chooser <= CHOSEN_BY_CHANGE, "names chooser %u, which is no row_chooser",
+    REFUSE_UNLESS(rows->kind <= ROW_PATTERN, "has rows of kind %u, which is no row_kind",
+                  rows->kind);
+    REFUSE_UNLESS(rows->chooser <= CHOSEN_BY_SCORE, "names chooser %u, which is no row_chooser",
                   rows->chooser);
     REFUSE_UNLESS(rows->settles <= BLOCK_PARTS, "settles by rule %u, which is no block_cache",
                   rows->settles);
@@ -248,7 +282,8 @@ int rows_check(const struct row_sets *rows, const struct request *request, struc
     REFUSE_UNLESS(!rows_are_chosen(rows) || rows->kind == ROW_KV,
                   "has heads choose among rows of kind %u, which is not ROW_KV", rows->kind);
     if (check_ranges(rows, request, err) != 0 || check_choice(rows, err) != 0 ||
-        (rows->kind == ROW_EXACT ? check_exact : check_canvas)(rows, request, err) != 0) {
+        (rows->kind == ROW_EXACT ? check_exact : check_canvas)(rows, request, err) != 0 ||
+        check_pairs(rows, request, err) != 0) {
         return (int)err->kind;
     }
     uint32_t kept = rows_are_chosen(rows) ? rows->n_chosen : rows_kept(rows);

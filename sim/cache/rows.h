@@ -26,17 +26,21 @@ enum row_kind {
     ROW_FEATURES, /* these, and the outputs of attention and FFN (dLLM-Cache); the first layer and
                      the head run the whole canvas in every step */
     ROW_EXACT,    /* final keys and values, in pages: for block-causal and autoregressive models */
+    ROW_PATTERN,  /* no keys and values: for every query head which block of keys one block of
+                     queries attends to, an index (SparseD); every step runs the whole canvas */
 };
 
 /* Who chooses among the positions of a set, in the middle of a step. */
 enum row_chooser {
     CHOSEN_BY_NOBODY,
     CHOSEN_BY_POLICY, /* its callback evict: of the positions that run, which go on behind the
-                         second layer */
+                         layer evict_layer */
     CHOSEN_BY_HEAD,   /* a kernel: each KV head chooses n_chosen of the positions that are kept */
     CHOSEN_FOR_HEADS, /* the same positions for all heads */
     CHOSEN_BY_CHANGE, /* a kernel: n_chosen of the positions that run, by how their values changed
                        */
+    CHOSEN_BY_SCORE,  /* a kernel: for each head and block of queries n_chosen of the canvas's keys
+                         (ROW_PATTERN) */
 };
 
 /* Plain data, part of the plug-in ABI. */
@@ -46,6 +50,10 @@ struct row_sets {
     uint32_t chooser; /* enum row_chooser */
     uint32_t settles; /* enum block_cache: when a position of the active block is settled, which is
                          to say has its final row and need not run any more */
+    uint32_t evict_layer; /* CHOSEN_BY_POLICY: the layer, 1 for the second, behind whose keys and
+                             values those evicted go no further; else 0 */
+    uint32_t recent;      /* BLOCK_DELAYED of ROW_KV: a decoded position runs until so many were
+                             decoded in steps after its own; 0: once */
 
     struct range run;     /* positions through the layers */
     uint32_t skips;       /* 1: of the active block, those alone that are not settled */
@@ -54,6 +62,8 @@ struct row_sets {
                              every answer or in none */
     uint32_t n_chosen;    /* where a kernel chooses; 0: it does not in this step */
     uint32_t held;        /* rows that the request has memory for */
+    uint32_t attends;     /* ROW_PATTERN: keys that a query attends to, which a step before chose;
+                             0: all, and always under other kinds */
 };
 
 struct request;

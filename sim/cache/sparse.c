@@ -8,6 +8,7 @@ const struct param sparse_params[SPARSE_N_PARAMS] = {
      "full passes of a block before the one that selects"},
     {"pool_kernel", PARAM_U32, 0, "tokens", "3", 1, 63, NULL,
      offsetof(struct sparse_state, pool_kernel), "width of the max-pool over scores"},
+    RENEWAL_PARAM(struct sparse_state),
 };
 
 uint32_t sparse_rows_kept(const struct sparse_state *state, uint32_t rows) {
@@ -19,13 +20,17 @@ uint32_t sparse_plan(const struct sparse_state *state, const struct request *req
                      struct row_sets *rows) {
     uint32_t start = request->block_start, end = start + request->block_length;
     uint32_t canvas = request->canvas_tokens, context = canvas - request->block_length;
-    bool renews = request->step_in_block <= state->delay_steps;
+    uint32_t reuses = renewal_in(request, state->interval_steps), step = request->step_in_block;
+    if (state->interval_steps > 0) {
+        step %= state->interval_steps;
+    }
+    bool renews = step <= state->delay_steps;
     rows->kind = ROW_KV;
     rows_run(rows, renews ? 0 : start, renews ? canvas : end);
-    if (request->step_in_block >= state->delay_steps && context > 0) {
+    if (step >= state->delay_steps && context > 0) {
         rows->keep[0] = (struct range){0, start};
         rows->keep[1] = (struct range){end, canvas};
         rows->n_chosen = sparse_rows_kept(state, context);
     }
-    return renews ? 1 : UINT32_MAX;
+    return renews ? 1 : reuses;
 }

@@ -24,6 +24,8 @@ static const volatile sig_atomic_t *stop_flag;
 static const char *blamed;           /* the plug-in loaded last, where no call is under way */
 static int words_fd = STDERR_FILENO; /* for sentences, even if a plug-in closes the other */
 static bool was_open[3];
+static FILE *std_out;      /* standard output, which calls under way do not have */
+static atomic_uint n_away; /* calls under way, of all threads */
 
 /* ---- the end ---- */
 
@@ -168,6 +170,7 @@ static void start_watch(void) {
     for (int fd = 0; fd < 3; fd++) {
         was_open[fd] = fcntl(fd, F_GETFD) >= 0;
     }
+    std_out = stdout;
     int copy = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
     words_fd = copy >= 0 ? copy : words_fd;
     (void)atexit(on_exit_called);
@@ -225,9 +228,9 @@ struct watched_call *call_enter(const char *path, const char *callback) {
     struct watched_call *call = own;
     call->path = path;
     call->n++;
-    call->out = stdout;
     call->rounding = rounding();
-    stdout = stderr;
+    atomic_fetch_add(&n_away, 1);
+    __atomic_store_n(&stdout, stderr, __ATOMIC_SEQ_CST);
     call->callback = callback;
     return call;
 }
@@ -235,7 +238,10 @@ struct watched_call *call_enter(const char *path, const char *callback) {
 void call_leave(struct watched_call *call) {
     const char *callback = call->callback;
     call->callback = NULL;
-    stdout = call->out;
+    /* Who leaves last stores last. */
+    if (atomic_fetch_sub(&n_away, 1) == 1) {
+        __atomic_store_n(&stdout, std_out, __ATOMIC_SEQ_CST);
+    }
     if (rounding() != call->rounding) {
         call_broke(call, callback, "it changed how the processor rounds, or its traps,");
     }

@@ -18,7 +18,6 @@ struct watched_call {
     const char *path;
     const char *volatile callback; /* under way, else NULL */
     volatile uint64_t n;           /* calls of this thread so far */
-    FILE *out;                     /* standard output meanwhile */
     unsigned rounding;             /* of the processor's floating point, before the call */
 };
 

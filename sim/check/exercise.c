@@ -355,6 +355,7 @@ static void exercise_router(struct guard *guard, struct rng *rng) {
             replicas[j].kv_free_bytes =
                 (int64_t)exercise_draw(rng, 0, 1000) * EXERCISE_KV_ROW_BYTES;
             replicas[j].outstanding_tokens = exercise_draw(rng, 0, 1000000);
+            replicas[j].n_whole = exercise_draw(rng, 0, replicas[j].n_running);
         }
         struct request request = exercise_request(rng, i, 32768, 512);
         guard->outer.router.route(guard, &request, replicas, n);

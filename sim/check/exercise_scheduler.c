@@ -8,6 +8,7 @@
 #include "sim/cache/blocks.h"
 #include "sim/check/exercise_parts.h"
 #include "sim/policy/registry.h"
+#include "sim/scheduler/course.h"
 
 enum {
     N_WORLDS = 60,         /* random ones, besides the edge cases */
@@ -53,45 +54,25 @@ static void renew_memory(const struct world *world, struct request *request) {
                         (int64_t)EXERCISE_KV_ROW_BYTES;
 }
 
-static void renew_plan(const struct world *world, struct request *request) {
+static struct course course_of(const struct world *world) {
     const struct rules *rules = &world->rules;
-    uint32_t count_repeat, repeat;
-    repeat = cache_plan(rules->cache, rules->cache_state, NULL, request);
+    return (struct course){
+        .cache = rules->cache, .decoder = rules->decoder, .cache_state = rules->cache_state};
+}
+
+static void renew_plan(const struct world *world, struct request *request) {
+    const struct course course = course_of(world);
+    course_plan(&course, request);
     if (request->span.exact) {
         renew_memory(world, request);
     }
-    if (!blocks_decide(request)) {
-        request->commit_tokens = 0;
-        request->steps_to_change = 1;
-        return;
-    }
-    request->commit_tokens = rules->decoder->count(NULL, request, &count_repeat);
-    uint32_t to_end = request->masked_in_block / request->commit_tokens;
-    repeat = repeat < count_repeat ? repeat : count_repeat;
-    repeat = repeat < to_end ? repeat : to_end;
-    request->steps_to_change = repeat > 0 ? repeat : 1;
 }
 
-/* One step of the request as it is planned. */
-static void step(const struct world *world, struct request *request) {
-    request->steps++;
-    request->step_in_block += request->span.phase != PHASE_PREFILL;
-    request->passes_in_block += request->span.phase != PHASE_PREFILL;
-    blocks_commit(request, request->commit_tokens);
-    if (request->span.exact) {
-        blocks_cache(request);
-    }
-    if (request->masked_in_block > 0) {
-        return;
-    }
-    if (cache_writes_more(world->rules.cache, world->rules.cache_state, NULL, request)) {
-        return;
-    }
-    if (request->committed_tokens == request->output_tokens) {
+static void take_steps(const struct world *world, struct request *request, uint32_t steps) {
+    struct course course = course_of(world);
+    if (!course_take(&course, request, steps)) {
         request->state = REQUEST_DONE;
-        return;
     }
-    blocks_enter(request, request->block + 1);
 }
 
 static int64_t estimate_ns(const void *estimator, const struct batch *batch) {
@@ -114,6 +95,24 @@ static int64_t estimate_ns(const void *estimator, const struct batch *batch) {
 static double estimate_joules(const void *estimator, const struct batch *batch) {
     static const double watts = 500;
     return watts * 1e-9 * (double)estimate_ns(estimator, batch);
+}
+
+static int64_t estimate_spans_ns(const void *estimator, const struct span *const *spans,
+                                 uint32_t n) {
+    (void)estimator;
+    int64_t tokens = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        tokens += spans[i]->queries;
+    }
+    return n > 0 ? step_base_ns + tokens * step_token_ns : 0;
+}
+
+static void foresee(const void *estimator, uint32_t slot, struct pass_ahead *passes,
+                    uint32_t capacity, struct outlook *out) {
+    const struct world *world = estimator;
+    struct course course = course_of(world);
+    course_foresee(&course, &world->requests[slot], passes, capacity, out);
+    out->is_exact = 1;
 }
 
 static int64_t next_arrival_ns(const struct world *world) {
@@ -148,6 +147,8 @@ static void ask(struct guard *guard, const struct world *world, struct batch *ba
     view.kv_total_bytes = world->kv_total_bytes;
     view.estimate_ns = estimate_ns;
     view.estimate_joules = estimate_joules;
+    view.foresee = foresee;
+    view.estimate_spans_ns = estimate_spans_ns;
     view.estimator = world;
     guard->outer.scheduler.schedule(guard, &view, batch);
 }
@@ -212,9 +213,7 @@ static void run_members(struct world *world, const struct batch *batch, const ui
     world->now_ns += steps * step_ns;
     for (uint32_t i = 0; i < n; i++) {
         struct request *request = &world->requests[members[i]];
-        for (uint32_t taken = 0; taken < steps; taken++) {
-            step(world, request);
-        }
+        take_steps(world, request, steps);
         if (request->state == REQUEST_DONE) {
             remove_slot(world->running, &world->n_running, members[i]);
             world->kv_used_bytes -= request->kv_held_bytes;

@@ -62,8 +62,7 @@ struct guard {
     enum promise broken; /* when err.kind is not ERR_NONE */
     struct err err;
     uint32_t n_postponed;
-    struct row_sets
-        facts; /* a cache policy's last answer: kind, chooser and settles never change */
+    struct row_sets facts; /* a cache policy's last answer: what it has to `recent` never changes */
     bool has_facts, keeps_all, keeps_some; /* of a canvas, in some answer */
     uint64_t n_preempted, n_idle;          /* requests, over all decisions */
 };

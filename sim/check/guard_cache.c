@@ -7,10 +7,10 @@
 
 /* The fields of row_sets, each of which is a uint32_t. */
 static const char *const field_names[] = {
-    "kind",          "chooser",     "settles",  "run.first",     "run.end",
-    "skips",         "head.first",  "head.end", "keep[0].first", "keep[0].end",
-    "keep[1].first", "keep[1].end", "n_chosen", "held"};
-enum { N_FIELDS = sizeof(struct row_sets) / sizeof(uint32_t), N_FACTS = 3 };
+    "kind",          "chooser",     "settles",    "evict_layer", "recent",        "run.first",
+    "run.end",       "skips",       "head.first", "head.end",    "keep[0].first", "keep[0].end",
+    "keep[1].first", "keep[1].end", "n_chosen",   "held",        "attends"};
+enum { N_FIELDS = sizeof(struct row_sets) / sizeof(uint32_t), N_FACTS = 5 };
 _Static_assert(N_FIELDS == sizeof field_names / sizeof field_names[0], "every field has a name");
 
 static uint32_t field_of(const struct row_sets *rows, uint32_t field) {
@@ -105,6 +105,13 @@ static bool keeps_places(struct guard *guard, const struct request *request,
     const struct row_sets *before = &request->rows;
     struct span span;
     rows_span(rows, request, &span);
+    if (!guard_keeps(guard, PROMISE_ROWS,
+                     rows->attends == 0 ||
+                         (request->steps > 0 &&
+                          (before->n_chosen == rows->attends || before->attends == rows->attends)),
+                     "attends to %u keys by a pattern that no step chose", rows->attends)) {
+        return false;
+    }
     if (rows->kind == ROW_EXACT || span.context == 0) {
         return true;
     }

@@ -161,6 +161,33 @@ static double guarded_joules(const void *estimator, const struct batch *batch) {
     return can_be_estimated(guard, batch) ? view->estimate_joules(view->estimator, batch) : 0;
 }
 
+static void guarded_foresee(const void *estimator, uint32_t slot, struct pass_ahead *passes,
+                            uint32_t capacity, struct outlook *out) {
+    struct guard *guard = (struct guard *)estimator;
+    const struct schedule_view *view = guard->scratch->view;
+    *out = (struct outlook){.to_refresh = UINT32_MAX};
+    if (guard_keeps(guard, PROMISE_ESTIMATE,
+                    slot < guard->scratch->max_slots && guard->scratch->owner[slot] != 0,
+                    "asks for the passes of slot %u, which neither runs nor waits", slot) &&
+        guard_keeps(guard, PROMISE_ESTIMATE, passes != NULL || capacity == 0,
+                    "asks for %u passes to come and gives no room for them", capacity)) {
+        view->foresee(view->estimator, slot, passes, capacity, out);
+    }
+}
+
+static int64_t guarded_spans(const void *estimator, const struct span *const *spans, uint32_t n) {
+    struct guard *guard = (struct guard *)estimator;
+    const struct schedule_view *view = guard->scratch->view;
+    bool kept = guard_keeps(guard, PROMISE_ESTIMATE, n <= guard->scratch->max_slots,
+                            "asks for the duration of a step of %u spans", n);
+    for (uint32_t i = 0; kept && i < n; i++) {
+        kept =
+            guard_keeps(guard, PROMISE_ESTIMATE, spans[i]->phase < PHASE_COUNT,
+                        "asks for the duration of a step with a span in phase %u", spans[i]->phase);
+    }
+    return kept ? view->estimate_spans_ns(view->estimator, spans, n) : 0;
+}
+
 static void lend_view(struct guard *guard, const struct schedule_view *view,
                       struct schedule_view *lent) {
     struct guard_scratch *scratch = guard->scratch;
@@ -181,6 +208,8 @@ static void lend_view(struct guard *guard, const struct schedule_view *view,
     lent->waiting = scratch->waiting;
     lent->estimate_ns = guarded_estimate;
     lent->estimate_joules = guarded_joules;
+    lent->foresee = guarded_foresee;
+    lent->estimate_spans_ns = guarded_spans;
     lent->estimator = guard;
 }
 

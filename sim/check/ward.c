@@ -208,6 +208,13 @@ static bool are_slots(const uint32_t *slots, uint32_t n, uint32_t capacity) {
     return all;
 }
 
+/* Of a slot that was never used every number is 0, and nothing can be planned for it. */
+static bool holds_request(const struct request *request) {
+    return request->block_tokens > 0 &&
+           (request->state == REQUEST_QUEUED || request->state == REQUEST_RUNNING ||
+            request->state == REQUEST_PREEMPTED);
+}
+
 static bool can_be_estimated(const struct estimated *estimated, const struct batch *batch) {
     uint64_t n =
         (uint64_t)batch->n + batch->n_idle + (batch->all_running ? estimated->view->n_running : 0);
@@ -229,6 +236,25 @@ static double warded_joules(const void *opaque, const struct batch *batch) {
                : 0;
 }
 
+static void warded_foresee(const void *opaque, uint32_t slot, struct pass_ahead *passes,
+                           uint32_t capacity, struct outlook *out) {
+    const struct estimated *estimated = opaque;
+    *out = (struct outlook){.to_refresh = UINT32_MAX};
+    if (slot < estimated->capacity && (passes != NULL || capacity == 0) &&
+        holds_request(&estimated->view->requests[slot])) {
+        estimated->view->foresee(estimated->view->estimator, slot, passes, capacity, out);
+    }
+}
+
+static int64_t warded_spans(const void *opaque, const struct span *const *spans, uint32_t n) {
+    const struct estimated *estimated = opaque;
+    bool can_be = n <= estimated->capacity;
+    for (uint32_t i = 0; can_be && i < n; i++) {
+        can_be = spans[i]->phase < PHASE_COUNT;
+    }
+    return can_be ? estimated->view->estimate_spans_ns(estimated->view->estimator, spans, n) : 0;
+}
+
 /* No chunk is left for the next call. */
 static void clear_chunks(const struct batch *batch) {
     uint32_t n = batch->n < batch->capacity ? batch->n : batch->capacity;
@@ -246,6 +272,8 @@ static void warded_schedule(void *state, const struct schedule_view *view, struc
     struct schedule_view shown = *view;
     shown.estimate_ns = warded_estimate;
     shown.estimate_joules = warded_joules;
+    shown.foresee = warded_foresee;
+    shown.estimate_spans_ns = warded_spans;
     shown.estimator = &estimated;
     struct batch given = *batch, *answer = room_for(&l, sizeof *answer, 8);
     give_lists(l.ward, &given);

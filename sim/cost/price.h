@@ -22,8 +22,7 @@ extern const char *const op_bound_names[];
 /* One operator's part of a step, all its repetitions together. */
 struct op_price {
     double ns, flops, bytes;
-    double
-        compute_ns; /* of ns, what the clock stretches: all but what memory takes to move bytes */
+    double compute_ns; /* of ns, what the clock stretches (stretched_ns) */
     enum op_bound bound;
     uint32_t match; /* enum profile_match or PRICE_ROOFLINE */
     enum provenance_kind kind;

@@ -1,5 +1,7 @@
 #include "sim/cost/roofline.h"
 
+#include <math.h>
+
 #include "sim/base/num.h"
 
 /* Kernel start and drain on a busy stream, 2 us: launch gaps of 1 to 3 us are published for all of
@@ -20,6 +22,10 @@ double roofline_gemm_ns(const struct gpu *gpu, int64_t m, int64_t n, int64_t k) 
     double rows = m < TILE ? (double)m : padded_m;
     double bytes = 2.0 * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n);
     return roofline_ns(gpu, 2 * rows * padded_n * (double)k, bytes);
+}
+
+double stretched_ns(double ns, double moving_ns) {
+    return ns > moving_ns ? ns * (1 - pow(moving_ns / ns, OVERLAP)) : 0;
 }
 
 /* The shortest all-reduce of the imported NCCL tables takes 5 us (L40S, H100) to 9 us (A100). */

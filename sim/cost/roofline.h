@@ -13,6 +13,16 @@
 double roofline_ns(const struct gpu *gpu, double flops, double bytes);
 double roofline_gemm_ns(const struct gpu *gpu, int64_t m, int64_t n, int64_t k);
 
+/* Of `ns` of an operator whose bytes alone take memory `moving_ns`: what a lower clock stretches.
+ * All of it where operations bind, nothing where memory does, and little between: a kernel does
+ * both at once, so that the two times make its own as OVERLAP-th powers, which add up. On an H200
+ * whose clock had fallen by a quarter, products of 256 rows took as much longer as those of 8,192,
+ * where memory took two thirds of their time, and those of 128 a quarter as much, where it took
+ * 0.87 of it (2026-11-22, experiments/gpu/transients.py; 1, which stood here before, has the
+ * products of 256 rows at a third). */
+#define OVERLAP 6.0
+double stretched_ns(double ns, double moving_ns);
+
 /* What `ranks` GPUs of one host take to exchange `bytes` that each of them holds, over the link of
  * the data sheet: all bytes summed on all of them, or each one's gathered. Assumed: 10 us until the
  * last of them has met the others, and a ring at LINK_SHARE of the link. */

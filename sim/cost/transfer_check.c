@@ -176,7 +176,7 @@ void transfer_note(struct profile *transferred, const struct transfer_check *che
 }
 
 const char *transfer_check_text(const struct transfer_check *check, char *text, size_t size) {
-    ASSERT(size > 0 && check->n > 0);
+    ASSERT(check->n > 0);
     size_t used = (size_t)snprintf(text, size, "%s -> %s", check->from->name, check->to->name);
     const char *before = ": ";
     for (size_t i = 0; i < TRANSFER_CLASSES && used < size; i++) {

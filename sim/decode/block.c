@@ -33,36 +33,55 @@ uint32_t block_known_in_front(const struct block_state *block) {
     return n;
 }
 
-/* Whether position i, run in this pass, has been run in decoded form and may be left out. */
-static bool is_ready(const struct block_state *block, uint32_t i) {
+/* Whether position i, run in this pass, which commits n_chosen, has been run in decoded form and
+ * may be left out. */
+static bool is_ready(const struct block_state *block, uint32_t i, uint32_t n_chosen) {
     switch (block->cache) {
     case BLOCK_WHOLE:
     case BLOCK_PARTS:
         return block->n_masked == 0;
     case BLOCK_DELAYED:
-        return !block->masked[i];
+        return !block->masked[i] &&
+               (block->recent == 0 || block->later[i] + n_chosen >= block->recent);
     case BLOCK_NEIGHBOUR:
         return !block->masked[i] && (i + 1 == block->length || !block->masked[i + 1]);
     }
     return false;
 }
 
-void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *chosen) {
+bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *chosen) {
     bool may_run_a_part = block->cache == BLOCK_PARTS && block->n_masked > 0;
     for (uint32_t i = 0; i < block->length; i++) {
-        ASSERT(!keep[i] || block->uncached[i]);
-        ASSERT(keep[i] || block->masked[i] || !block->uncached[i] || may_run_a_part);
+        bool is_kept_well = keep[i] ? block->uncached[i]
+                                    : block->masked[i] || !block->uncached[i] || may_run_a_part;
+        if (!is_kept_well || (chosen[i] && !(keep[i] && block->masked[i]))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *chosen) {
+    ASSERT(block_allows(block, keep, chosen));
+    uint32_t n_chosen = 0;
+    for (uint32_t i = 0; block->recent > 0 && i < block->length; i++) {
+        n_chosen += chosen[i] != 0;
+    }
+    for (uint32_t i = 0; i < block->length; i++) {
         if (keep[i]) {
             block->frontier = (int32_t)i > block->frontier ? (int32_t)i : block->frontier;
-            if (is_ready(block, i)) {
+            if (is_ready(block, i, n_chosen)) {
                 block->uncached[i] = 0;
                 block->n_uncached--;
             }
         }
     }
+    for (uint32_t i = 0; block->recent > 0 && i < block->length; i++) {
+        uint32_t later = block->later[i] + n_chosen;
+        block->later[i] = block->masked[i] ? 0 : (uint16_t)later;
+    }
     for (uint32_t i = 0; i < block->length; i++) {
         if (chosen[i]) {
-            ASSERT(keep[i] && block->masked[i]);
             block->masked[i] = 0;
             block->n_masked--;
         }

@@ -25,7 +25,7 @@
 
 enum block_cache {
     BLOCK_WHOLE,     /* nothing of the block is cached before the commit pass */
-    BLOCK_DELAYED,   /* DC */
+    BLOCK_DELAYED,   /* DC; with `recent`, later */
     BLOCK_NEIGHBOUR, /* DC+, and FOCUS */
     BLOCK_PARTS,     /* as BLOCK_WHOLE, but passes may run parts of it against the rest's stale KV
                         (small blocks, Fast-dLLM v2) */
@@ -40,6 +40,11 @@ struct block_state {
     uint32_t passes;            /* done so far, the commit pass among them */
     int32_t frontier;           /* right-most position run so far (kept, under FOCUS); -1: none */
     uint8_t *masked, *uncached; /* [length], 1 or 0; borrowed */
+    /* BLOCK_DELAYED: a decoded position runs until `recent` others were decoded in passes after its
+     * own, in each pass; written by whoever began the block. 0: once. later [length], how many
+     * were; borrowed, NULL with 0. */
+    uint32_t recent;
+    uint16_t *later;
 };
 
 /* A new block whose first `n_fixed` positions are known before its first pass, as the prompt's
@@ -55,9 +60,12 @@ uint32_t block_pending(const struct block_state *block, uint8_t *pending);
 /* Positions that are not masked before the first that is. */
 uint32_t block_known_in_front(const struct block_state *block);
 
-/* The end of a pass that ran the positions in `keep`, a subset of block_pending that has every
- * pending position that is not masked (but with BLOCK_PARTS, while some are), and committed those
- * in `chosen`, masked ones in `keep`. */
+/* Whether a pass may run the positions in `keep`, a subset of block_pending that has every pending
+ * position that is not masked (but with BLOCK_PARTS, while some are), and commit those in `chosen`,
+ * masked ones in `keep`. */
+bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *chosen);
+
+/* The end of a pass that did so, which block_allows. */
 void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *chosen);
 
 /* All keys and values of the block are lost; what is decoded stays so. */

@@ -74,6 +74,8 @@ static float rank(const struct masked_deltas *of, uint32_t i) {
         return keyed_draw(of->rule->key, i);
     case FOCUS_BOTTOM:
         return -of->delta[i];
+    case FOCUS_LEFT:
+        return -(float)i;
     case FOCUS_SURGE:
     case FOCUS_TOP:
         break;
@@ -127,7 +129,8 @@ uint32_t focus_select(const struct focus_rule *rule, uint32_t length, const uint
         keep[i] = pending[i] != 0;
     }
     const bool surges = rule->choice == FOCUS_SURGE;
-    uint32_t target = surges ? focus_target(n_masked, average, rule->alpha) : rule->k;
+    uint32_t target =
+        surges || rule->k == 0 ? focus_target(n_masked, average, rule->alpha) : rule->k;
     if (n_masked > target) {
         if (!surges || select_at_least(&of, surge(&of, n_masked, rule->std_alone), keep) < target) {
             select_largest(&of, target, keep);

@@ -1,5 +1,5 @@
-/* FOCUS's eviction: which tokens of a block go on behind layer 1 (arXiv 2601.23278, sections 4.1
- * and 4.2).
+/* FOCUS's eviction: which tokens of a block go on behind layer 1, or another (arXiv 2601.23278,
+ * sections 4.1 and 4.2).
  *
  * The rule is the released code's (focus_select_and_enforce_ragged of its LMDeploy fork); where the
  * paper reads differently its reading is an option of struct focus_rule. Deltas are importance in
@@ -17,7 +17,7 @@
  *  6. Positions that are decoded but not yet cached always stay.
  *
  * What Table 3 compares puts k positions in the place of steps 1 and 2: those of the largest
- * deltas, of the smallest, or drawn. */
+ * deltas, of the smallest, or drawn; here also the left-most, and K of step 1 in the place of k. */
 #ifndef UNMASK_SIM_DECODE_FOCUS_H
 #define UNMASK_SIM_DECODE_FOCUS_H
 
@@ -35,11 +35,12 @@ enum focus_choice {
     FOCUS_TOP,
     FOCUS_RANDOM,
     FOCUS_BOTTOM,
+    FOCUS_LEFT, /* the left-most ones, whatever the model says */
 };
 
 struct focus_rule {
     enum focus_choice choice;
-    uint32_t k;     /* >= 1; not of FOCUS_SURGE */
+    uint32_t k;     /* not of FOCUS_SURGE; 0: as many as step 1 says */
     uint64_t key;   /* of FOCUS_RANDOM: what a step draws (kernels/rules/keyed.h) */
     double alpha;   /* 1.5 in all results of the paper, 1.0 the code's default */
     bool std_alone; /* compare with the standard deviation, not mean + it (Eq. 5) */

@@ -69,8 +69,8 @@ static void add_selection(struct builder *b, int rotated, int64_t row_bytes) {
     }
 }
 
-/* FOCUS: the importance of the layer's masked tokens, and in the second layer the choice of those
- * that go on (arXiv 2601.23278, section 4): their queries and their residual stream, copied
+/* FOCUS: the importance of the layer's masked tokens, and in the second of two layers the choice of
+ * those that go on (arXiv 2601.23278, section 4): their queries and their residual stream, copied
  * together. Returns the queries. */
 static int add_eviction(struct builder *b, int rotated) {
     struct graph *g = b->g;
@@ -454,27 +454,36 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
     }
 }
 
+/* Layers [done, end), of which the first n_dense of the model are dense; returns end. */
+static uint32_t add_alike(struct builder *b, uint32_t done, uint32_t end, uint32_t n_dense) {
+    uint32_t dense_end = n_dense < end ? n_dense : end;
+    if (dense_end > done) {
+        add_layers(b, "dense layers", dense_end - done, true, false);
+        done = dense_end;
+    }
+    if (end > done) {
+        add_layers(b, "mixture layers", end - done, false, false);
+    }
+    return end;
+}
+
 /* The layers as segments: those that differ from the rest in what they run over, then dense ones,
  * then mixtures. */
 static void add_all_layers(struct builder *b) {
     const struct model *m = b->m;
     uint32_t n_dense = m->experts == 0 ? m->layers : m->dense_layers, done = 0;
+    uint32_t evicts = b->options->evict_layer;
     if (b->options->splits_first_layer) {
         add_layers(b, "first layer", 1, n_dense > 0, false);
         b->tokens = SYM_TOKENS;
         done = 1;
-    } else if (b->options->evicts) {
-        add_layers(b, "first layer", 1, n_dense > 0, true);
-        add_layers(b, "second layer", 1, n_dense > 1, true);
-        done = 2;
+    } else if (evicts > 0) {
+        done = add_alike(b, 0, evicts - 1, n_dense);
+        add_layers(b, evicts == 1 ? "first layer" : "layer before", 1, n_dense > done, true);
+        add_layers(b, evicts == 1 ? "second layer" : "evicting layer", 1, n_dense > done + 1, true);
+        done += 2;
     }
-    if (n_dense > done) {
-        add_layers(b, "dense layers", n_dense - done, true, false);
-        done = n_dense;
-    }
-    if (m->layers > done) {
-        add_layers(b, "mixture layers", m->layers - done, false, false);
-    }
+    (void)add_alike(b, done, m->layers, n_dense);
 }
 
 int graph_try(struct graph *graph, const struct model *model, const struct graph_options *options,

@@ -13,8 +13,9 @@ struct graph_options {
     bool selects;            /* refresh steps score and pack KV rows */
     bool selects_together;   /* the same rows for all heads, whichever rank has them */
     bool compares_values;    /* values are projected apart and compared (dLLM-Cache) */
-    bool exact;           /* fresh keys and values are rows of the pool; masks of blocks, tokens */
-    bool evicts;          /* the second layer lets some queries go no further (FOCUS) */
+    bool exact; /* fresh keys and values are rows of the pool; masks of blocks, tokens */
+    uint32_t
+        evict_layer; /* which lets some queries go no further (FOCUS: 1, the second); 0: none */
     double evict_wait_ns; /* and what a step waits, where some are, for the host that chooses */
     enum provenance_kind evict_wait_kind;
     enum symbol

@@ -18,7 +18,7 @@ struct builder {
     int64_t hidden_bytes;      /* one token's hidden state */
     int64_t q_bytes, kv_bytes; /* one token's queries, its keys and values, one layer */
     int residual;
-    int importance; /* of the first layer, where the second evicts; else -1 */
+    int importance; /* of the layer before the one that evicts; else -1 */
 };
 
 /* The operator is a product of [rows, k] and a weight [k, n]. */

@@ -44,7 +44,7 @@ void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t times) {
     } else if (context == 0 && !span->exact) {
         sym[SYM_FULL_N] += times;
         sym[SYM_FULL_Q] += times * q;
-        sym[SYM_FULL_QK] += times * q * q;
+        sym[SYM_FULL_QK] += times * q * (span->attended_keys > 0 ? span->attended_keys : q);
     } else {
         sym[SYM_BLOCK_N] += times;
         sym[SYM_BLOCK_Q] += times * q;
@@ -76,7 +76,7 @@ static uint32_t larger(uint32_t a, uint32_t b) {
 void shape_pad(struct step_shape *shape) {
     ASSERT(shape->spans != NULL && shape->n_spans > 0);
     struct span widest = {0};
-    uint32_t keys = 0;
+    uint32_t keys = 0, attended = 0;
     for (uint32_t i = 0; i < shape->n_spans; i++) {
         const struct span *span = shape->spans[i];
         widest.phase = larger(widest.phase, span->phase);
@@ -91,8 +91,11 @@ void shape_pad(struct step_shape *shape) {
         widest.exact = larger(widest.exact, span->exact);
         widest.kept_queries = larger(widest.kept_queries, span->kept_queries);
         widest.kept_keys = larger(widest.kept_keys, span->kept_keys);
+        widest.attended_keys = larger(widest.attended_keys, span->attended_keys);
+        attended = larger(attended, span->attended_keys > 0 ? span->attended_keys : span->queries);
     }
     widest.context = keys - widest.queries;
+    widest.attended_keys = widest.attended_keys > 0 ? attended : 0;
     memset(shape->sym, 0, sizeof shape->sym);
     shape->sym[SYM_ONE] = 1;
     shape_add(shape->sym, &widest, shape->n_spans);

@@ -35,11 +35,13 @@ struct span {
                        ones (dLLM-Cache); the queries are picked out of them, with their keys */
     uint32_t exact; /* 1: the queries' own keys and values are rows of the cache (exact KV) */
     /* Policies that evict queries behind the first layers (FOCUS); else 0. */
-    uint32_t kept_queries; /* tokens through the layers behind the eviction */
-    uint32_t kept_keys;    /* KV rows that these attend to there, their own among them */
-    uint32_t part_start;   /* policies that run parts of a block: where in it the queries begin,
-                              which then follow one another; else 0 */
-    uint32_t sampled_rows; /* logit rows that are looked at, the loop's word; 0: all */
+    uint32_t kept_queries;  /* tokens through the layers behind the eviction */
+    uint32_t kept_keys;     /* KV rows that these attend to there, their own among them */
+    uint32_t part_start;    /* policies that run parts of a block: where in it the queries begin,
+                               which then follow one another; else 0 */
+    uint32_t sampled_rows;  /* logit rows that are looked at, the loop's word; 0: all */
+    uint32_t attended_keys; /* context 0: keys that attention costs a query, where that is not all
+                               of its own queries (sparse, or scored besides); else 0 */
 };
 
 /* The symbols of operator and tensor sizes. */

@@ -15,23 +15,27 @@
 
 /* A new built-in policy is one file and one line here. */
 extern const struct scheduler scheduler_static, scheduler_continuous, scheduler_phase_multiplexed,
-    scheduler_chunked, scheduler_lmdeploy, scheduler_sglang, scheduler_knee;
+    scheduler_chunked, scheduler_lmdeploy, scheduler_sglang, scheduler_knee, scheduler_look_ahead,
+    scheduler_shortest_left, scheduler_least_slack;
 const struct scheduler *const scheduler_table[] = {
-    &scheduler_static,  &scheduler_continuous, &scheduler_phase_multiplexed,
-    &scheduler_chunked, &scheduler_lmdeploy,   &scheduler_sglang,
-    &scheduler_knee,
+    &scheduler_static,      &scheduler_continuous, &scheduler_phase_multiplexed,
+    &scheduler_chunked,     &scheduler_lmdeploy,   &scheduler_sglang,
+    &scheduler_knee,        &scheduler_look_ahead, &scheduler_shortest_left,
+    &scheduler_least_slack,
 };
 const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_table[0];
 
 extern const struct cache_policy cache_none, cache_prefix, cache_dual, cache_dllm_cache,
     cache_sparse_uniform, cache_sparse_head, cache_exact, cache_delayed, cache_neighbour,
-    cache_focus, cache_small_blocks, cache_vicinity, cache_dkv_decode, cache_dkv_prefill,
-    cache_dkv_pd, cache_paced, cache_entropy;
+    cache_focus, cache_small_blocks, cache_sparse_attention, cache_vicinity, cache_dkv_decode,
+    cache_dkv_prefill, cache_dkv_pd, cache_paced, cache_entropy;
 const struct cache_policy *const cache_table[] = {
-    &cache_none,         &cache_prefix,  &cache_dual,    &cache_vicinity,   &cache_dkv_decode,
-    &cache_dkv_prefill,  &cache_dkv_pd,  &cache_paced,   &cache_dllm_cache, &cache_sparse_uniform,
-    &cache_sparse_head,  &cache_exact,   &cache_delayed, &cache_neighbour,  &cache_focus,
-    &cache_small_blocks, &cache_entropy,
+    &cache_none,        &cache_prefix,           &cache_dual,
+    &cache_vicinity,    &cache_sparse_attention, &cache_dkv_decode,
+    &cache_dkv_prefill, &cache_dkv_pd,           &cache_paced,
+    &cache_dllm_cache,  &cache_sparse_uniform,   &cache_sparse_head,
+    &cache_exact,       &cache_delayed,          &cache_neighbour,
+    &cache_focus,       &cache_small_blocks,     &cache_entropy,
 };
 const size_t cache_table_size = sizeof cache_table / sizeof cache_table[0];
 
@@ -46,8 +50,11 @@ const struct decoder *const decoder_table[] = {
 };
 const size_t decoder_table_size = sizeof decoder_table / sizeof decoder_table[0];
 
-extern const struct router router_round_robin, router_least_loaded;
-const struct router *const router_table[] = {&router_round_robin, &router_least_loaded};
+extern const struct router router_round_robin, router_least_loaded, router_power_of_two,
+    router_phase_aware, router_prefix_aware;
+const struct router *const router_table[] = {&router_round_robin, &router_least_loaded,
+                                             &router_power_of_two, &router_phase_aware,
+                                             &router_prefix_aware};
 const size_t router_table_size = sizeof router_table / sizeof router_table[0];
 
 const char *const policy_kind_names[] = {"", "scheduler", "cache", "decoder", "router"};
@@ -103,6 +110,11 @@ const struct policy *policy_find(enum policy_kind kind, const char *name, struct
             return policy_at(kind, i);
         }
         names[i] = policy_at(kind, i)->name;
+    }
+    if (name_ends(name, ".so")) {
+        err_usage(err, "unknown %s '%s'; a plug-in's path holds a slash, as in ./%s",
+                  policy_kind_names[kind], name, name);
+        return NULL;
     }
     char hint[NAME_HINT_CHARS];
     name_hint(name, names, hint);

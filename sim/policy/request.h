@@ -79,7 +79,8 @@ struct request {
     uint32_t steps_per_block;
     uint32_t causal;  /* enum causality: what a position sees, and what its logits decide on */
     uint32_t shifted; /* 1, under SEES_BLOCKS: a position's logits decide on the next, too */
-    uint64_t reserved;
+    uint32_t tenant;  /* whose it is, by the trace; 0 where the trace names nobody */
+    uint32_t reserved;
 };
 
 #endif

@@ -11,6 +11,8 @@ struct replica_view {
     uint32_t n_running, n_waiting;
     int64_t kv_free_bytes;
     uint64_t outstanding_tokens; /* output positions not yet committed, waiting ones included */
+    uint32_t n_whole; /* running requests whose next step computes their whole canvas, or prompt */
+    uint32_t shared_tokens; /* of the request's prompt, what its conversation left here */
 };
 
 struct router {

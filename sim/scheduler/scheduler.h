@@ -49,6 +49,25 @@ struct batch {
     uint32_t loops;
 };
 
+/* Like passes in a row, of those that a request has yet to take. */
+struct pass_ahead {
+    struct span span;
+    uint32_t steps; /* >= 1 */
+    uint32_t block; /* index of the block that is active meanwhile */
+};
+
+/* A request from its next step to its end, were it to take part in every step. */
+struct outlook {
+    uint32_t is_exact;   /* 1: this is what will come to be. 0: decoder, cache policy or the end of
+                            the text leave it open, and it is what to expect: passes that commit as
+                            many positions as the replica's have on average so far */
+    uint32_t n_passes;   /* runs of like passes */
+    uint32_t n_blocks;   /* left, the active one among them */
+    uint32_t to_refresh; /* steps before the next pass in prefill or refresh; UINT32_MAX: none */
+    uint64_t steps;      /* in all */
+    uint64_t tokens;     /* their query tokens */
+};
+
 struct schedule_view {
     int64_t now_ns;
     const struct request *requests; /* by slot */
@@ -71,6 +90,16 @@ struct schedule_view {
     int64_t (*estimate_ns)(const void *estimator, const struct batch *batch);
     /* What its cards would draw during that step; 0 where the profile knows no power. */
     double (*estimate_joules)(const void *estimator, const struct batch *batch);
+    /* The passes to come of the running or waiting request in `slot`, as its cache policy and its
+     * decoder plan them: the first `capacity` runs of them into `passes` (which may be NULL with a
+     * capacity of 0), and what they all add up to. Pure: nothing is drawn, and nobody's state
+     * changes. */
+    void (*foresee)(const void *estimator, uint32_t slot, struct pass_ahead *passes,
+                    uint32_t capacity, struct outlook *out);
+    /* Duration of a step of these spans, in ns, by the cost model; 0 for none. At most as many as
+     * the batch's capacity. */
+    int64_t (*estimate_spans_ns)(const void *estimator, const struct span *const *spans,
+                                 uint32_t n);
     const void *estimator;
 };
 

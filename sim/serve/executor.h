@@ -45,6 +45,7 @@ struct completion {
     uint32_t steps;          /* steps actually run, 1..repeat */
     int64_t start_ns;        /* of the first of them */
     int64_t gpu_ns, host_ns; /* of one step; 0 when unknown */
+    double joules;           /* that its cards drew for all of them; 0 when unknown */
     struct decided decided;
 };
 
@@ -75,6 +76,11 @@ struct executor {
     /* The next completion, or COMPLETION_TIME at `until_ns`, whichever is first; a batch that ends
      * exactly at until_ns comes first. Times never decrease. */
     int (*wait)(void *state, int64_t until_ns, struct completion *out, struct err *err);
+    /* Of steps that were submitted to be repeated, where there are several replicas: how long each
+     * of those in flight takes, and an end of them at the first step border at or after `now_ns`.
+     * NULL: steps of several replicas are submitted one by one. */
+    int64_t (*step_ns)(const void *state, uint32_t replica);
+    void (*cut)(void *state, uint32_t replica, int64_t now_ns);
     /* Of an unrolled completion: what its s-th step decided. Called before that step is accounted
      * for; the planned step that was submitted still stands as it was before it. NULL: `commits` of
      * a completion has its steps one after the other. */

@@ -155,6 +155,19 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     return 0;
 }
 
+static int64_t flight_step_ns(const void *state, uint32_t replica) {
+    const struct lane *lane = &((const struct executor_replay *)state)->lanes[replica];
+    return lane->n_flight > 0 ? (end_of(lane) - lane->flight[0]->start_ns) / lane->flight[0]->steps
+                              : 1;
+}
+
+/* The record has steps as they were cut. */
+static void cut(void *state, uint32_t replica, int64_t now_ns) {
+    (void)state;
+    (void)replica;
+    (void)now_ns;
+}
+
 bool executor_replay_is_over(const struct executor_replay *replay) {
     return replay->is_over;
 }
@@ -222,6 +235,8 @@ struct executor executor_replay_interface(struct executor_replay *replay) {
         .shares_prefixes = record->shares_prefixes,
         .submit = submit,
         .wait = wait_next,
+        .step_ns = flight_step_ns,
+        .cut = cut,
         .unroll = unroll,
         .estimate_ns = estimate_ns,
     };

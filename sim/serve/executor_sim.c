@@ -10,20 +10,69 @@
 
 struct flight {
     bool busy;
+    uint32_t place; /* in the heap, where busy */
     uint32_t steps;
     int64_t start_ns, end_ns;
     struct step_price price;
     double host_ns;           /* of one step */
+    double joules;            /* of all of them; 0 where the profile knows no power */
     struct power_state clock; /* of its card, where the profile knows it */
 };
 
 struct executor_sim {
     const struct system *system;
     int64_t now_ns;
-    uint32_t n_replicas;
+    uint32_t n_replicas, n_busy;
     struct pricing pricing;
+    uint32_t *heap; /* replicas in flight: none ends before the one at half its place */
     struct flight flights[];
 };
+
+/* ---- the heap ---- */
+
+/* Of equal ends the lower replica is first. */
+static bool is_before(const struct executor_sim *sim, uint32_t a, uint32_t b) {
+    const int64_t x = sim->flights[a].end_ns, y = sim->flights[b].end_ns;
+    return x != y ? x < y : a < b;
+}
+
+static void put_at(struct executor_sim *sim, uint32_t place, uint32_t replica) {
+    sim->heap[place] = replica;
+    sim->flights[replica].place = place;
+}
+
+static void rise(struct executor_sim *sim, uint32_t replica) {
+    uint32_t place = sim->flights[replica].place;
+    for (; place > 0 && is_before(sim, replica, sim->heap[(place - 1) / 2]);
+         place = (place - 1) / 2) {
+        put_at(sim, place, sim->heap[(place - 1) / 2]);
+    }
+    put_at(sim, place, replica);
+}
+
+static void depart(struct executor_sim *sim, uint32_t replica) {
+    struct flight *flight = &sim->flights[replica];
+    flight->busy = true;
+    flight->place = sim->n_busy++;
+    rise(sim, replica);
+}
+
+/* Takes the first one out. */
+static struct flight *land(struct executor_sim *sim) {
+    struct flight *first = &sim->flights[sim->heap[0]];
+    const uint32_t last = sim->heap[--sim->n_busy];
+    uint32_t place = 0;
+    for (uint32_t child; (child = 2 * place + 1) < sim->n_busy; place = child) {
+        child += child + 1 < sim->n_busy && is_before(sim, sim->heap[child + 1], sim->heap[child]);
+        if (!is_before(sim, sim->heap[child], last)) {
+            break;
+        }
+        put_at(sim, place, sim->heap[child]);
+    }
+    put_at(sim, place, last);
+    first->busy = false;
+    return first;
+}
 
 /* No step is longer than 73 years, and no clock goes beyond 146, so that sums fit. */
 static const int64_t longest_step_ns = INT64_C(1) << 61, last_ns = INT64_C(1) << 62;
@@ -62,6 +111,12 @@ static void take_off(struct executor_sim *sim, struct flight *flight, uint32_t s
                      int64_t wall_ns) {
     flight->steps = steps;
     flight->end_ns = flight->start_ns + wall_ns;
+    depart(sim, (uint32_t)(flight - sim->flights));
+}
+
+/* Adds up what the steps of a flight that is over took. */
+static void account(struct executor_sim *sim, const struct flight *flight) {
+    const uint32_t steps = flight->steps;
     sim->pricing.device_ns += (double)steps * flight->price.device_ns;
     sim->pricing.host_ns += (double)steps * flight->host_ns;
     for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
@@ -150,6 +205,8 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
     flight->price.device_ns = device_ns / steps;
     flight->host_ns = highest.host_ns / n_unrolled;
     sim->pricing.work_joules += joules;
+    flight->joules =
+        model_ranks(sim->system->model) * (joules + power_of(sim)->idle_w * (double)wall_ns * 1e-9);
     take_off(sim, flight, steps, wall_ns);
     return 0;
 }
@@ -161,9 +218,9 @@ static int submit(void *state, const struct submission *submission, struct err *
     price(sim, submission->step.shape, submission->step.workspace_bytes, &flight->price);
     int64_t step_ns = whole_ns(flight->price.wall_ns);
     int64_t steps = submission->repeat;
-    flight->busy = true;
     flight->start_ns = sim->now_ns;
     flight->host_ns = flight->price.host_ns;
+    flight->joules = 0;
     if (check_clock(sim, step_ns, steps, err) != 0) {
         return err_status(err);
     }
@@ -186,15 +243,9 @@ static int submit(void *state, const struct submission *submission, struct err *
 static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
     struct executor_sim *sim = state;
     (void)err;
-    struct flight *first = NULL;
-    for (uint32_t i = 0; i < sim->n_replicas; i++) {
-        struct flight *flight = &sim->flights[i];
-        if (flight->busy && (first == NULL || flight->end_ns < first->end_ns)) {
-            first = flight;
-        }
-    }
-    if (first != NULL && first->end_ns <= until_ns) {
-        first->busy = false;
+    if (sim->n_busy > 0 && sim->flights[sim->heap[0]].end_ns <= until_ns) {
+        const struct flight *first = land(sim);
+        account(sim, first);
         sim->now_ns = first->end_ns;
         out->kind = COMPLETION_BATCH;
         out->time_ns = first->end_ns;
@@ -203,6 +254,7 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
         out->start_ns = first->start_ns;
         out->gpu_ns = whole_ns(first->price.device_ns);
         out->host_ns = (int64_t)first->host_ns;
+        out->joules = first->joules;
         out->decided = (struct decided){NULL, false};
         return 0;
     }
@@ -213,6 +265,24 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     sim->now_ns = until_ns > sim->now_ns ? until_ns : sim->now_ns;
     *out = (struct completion){.kind = COMPLETION_TIME, .time_ns = sim->now_ns};
     return 0;
+}
+
+static int64_t flight_step_ns(const void *state, uint32_t replica) {
+    const struct flight *flight = &((const struct executor_sim *)state)->flights[replica];
+    return (flight->end_ns - flight->start_ns) / flight->steps;
+}
+
+static void cut(void *state, uint32_t replica, int64_t now_ns) {
+    struct executor_sim *sim = state;
+    struct flight *flight = &sim->flights[replica];
+    const int64_t step_ns = flight_step_ns(sim, replica);
+    const int64_t past_ns = now_ns - flight->start_ns;
+    const int64_t begun = past_ns > step_ns ? (past_ns + step_ns - 1) / step_ns : 1;
+    if (begun < flight->steps) {
+        flight->steps = (uint32_t)begun;
+        flight->end_ns = flight->start_ns + begun * step_ns;
+        rise(sim, replica);
+    }
 }
 
 static int64_t estimate_ns(const void *state, uint32_t replica, const struct step_shape *shape,
@@ -237,14 +307,19 @@ struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_r
     struct executor_sim *sim = mem_zeroed(1, sizeof *sim + n_replicas * sizeof sim->flights[0]);
     sim->system = system;
     sim->n_replicas = n_replicas;
+    sim->heap = mem_zeroed(n_replicas, sizeof *sim->heap);
     return sim;
 }
 
 void executor_sim_close(struct executor_sim *sim) {
+    if (sim != NULL) {
+        free(sim->heap);
+    }
     free(sim);
 }
 
 struct executor executor_sim_interface(struct executor_sim *sim) {
+    const bool follows_power = power_of(sim) != NULL; /* then steps differ */
     return (struct executor){
         .state = sim,
         .wants_spans = !sim->system->runtime.varlen || sim->system->runtime.varlen_attention,
@@ -252,6 +327,8 @@ struct executor executor_sim_interface(struct executor_sim *sim) {
         .shares_prefixes = true,
         .submit = submit,
         .wait = wait_next,
+        .step_ns = follows_power ? NULL : flight_step_ns,
+        .cut = follows_power ? NULL : cut,
         .estimate_ns = estimate_ns,
     };
 }

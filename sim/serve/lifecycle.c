@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/cache/blocks.h"
+#include "sim/serve/cluster.h"
 #include "sim/serve/fit.h"
 #include "sim/serve/plan.h"
 #include "sim/serve/report.h"
@@ -56,24 +57,6 @@ static int reject_arrival(struct lifecycle *life, const struct arrival *arrival,
     return status != 0 ? status : report_request(life, &record, err);
 }
 
-static uint32_t route(struct lifecycle *life, const struct request *request) {
-    if (life->n_replicas == 1) {
-        return 0;
-    }
-    enum { MOST = 1024 };
-    struct replica_view views[MOST];
-    for (uint32_t i = 0; i < life->n_replicas; i++) {
-        const struct replica *replica = &life->replicas[i];
-        views[i] = (struct replica_view){
-            .n_running = replica->n_running,
-            .n_waiting = replica->n_waiting,
-            .kv_free_bytes = life->system->budget.pool_bytes - replica->kv_used_bytes,
-            .outstanding_tokens = replica->outstanding_tokens,
-        };
-    }
-    return life->system->router->route(life->router_state, request, views, life->n_replicas);
-}
-
 static void waiting_push(struct lifecycle *life, struct replica *replica, uint32_t slot) {
     if (replica->head + replica->n_waiting == 2 * life->n_slots) {
         memmove(replica->waiting, replica->waiting + replica->head,
@@ -104,22 +87,39 @@ static uint32_t shared_prefix(const struct lifecycle *life, const struct arrival
     return life->shares_prefixes ? shared / page_tokens * page_tokens : 0;
 }
 
-/* A request that fits is queued where the router says. */
-static int enqueue(struct lifecycle *life, uint32_t slot, struct err *err) {
+/* The request's conversation left its keys and values elsewhere. */
+static int lose_prefix(struct lifecycle *life, uint32_t slot, struct err *err) {
     struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
-    tracked->replica = route(life, request);
+    request->cached_tokens = tracked->prefix_tokens = 0;
+    return plan_step(life, request, tracked, err);
+}
+
+/* A request that fits is queued where the router says. */
+static int enqueue(struct lifecycle *life, uint32_t slot, uint64_t session, struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct tracked *tracked = &life->tracked[slot];
+    const uint32_t home = cluster_home(life, session);
+    tracked->replica = cluster_route(life, request, home);
     if (tracked->replica >= life->n_replicas) {
         return plan_broken_promise(life, &life->system->router->policy, "router",
                                    "the index of a replica", tracked->replica, 0,
                                    (int64_t)life->n_replicas - 1, err);
     }
+    if (home < life->n_replicas && home != tracked->replica && request->cached_tokens > 0) {
+        int status = lose_prefix(life, slot, err);
+        if (status != 0) {
+            return status;
+        }
+    }
+    cluster_settle(life, session, tracked->replica);
     struct replica *replica = &life->replicas[tracked->replica];
     life->n_free--;
     request_move(request, REQUEST_QUEUED);
     replica->outstanding_tokens += request->output_tokens;
     replica->wake_ns = INT64_MAX;
     waiting_push(life, replica, slot);
+    cluster_queued(life, tracked->replica);
     return 0;
 }
 
@@ -149,6 +149,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
         .block_tokens = settings->block_tokens,
         .steps_per_block = settings->steps_per_block,
         .causal = system_causality(system->model),
+        .tenant = arrival->tenant,
         .shifted = system->model->shifted_logits && system->model->mask == MASK_BLOCK_CAUSAL,
         .cached_tokens = shared_prefix(life, arrival),
         .state = REQUEST_PENDING,
@@ -182,7 +183,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
             return status;
         }
     }
-    return enqueue(life, slot, err);
+    return enqueue(life, slot, arrival->session, err);
 }
 
 /* Returns by how much it grew. */
@@ -329,6 +330,8 @@ static bool commits_block(struct lifecycle *life, uint32_t slot) {
 static void commit_chosen(const struct lifecycle *life, struct replica *replica,
                           struct request *request, uint32_t member, uint32_t chosen) {
     blocks_commit(request, chosen);
+    replica->n_deciding++;
+    replica->n_decided += chosen;
     replica->outstanding_tokens -= chosen;
     if (life->asked->records_members) {
         replica->member_commits[member] = chosen;
@@ -354,7 +357,15 @@ static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t 
     uint32_t count = counts
                          ? request->commit_tokens
                          : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
-    uint32_t chosen = positions_pass(&life->positions, slot, request, is_known, count, decides);
+    uint32_t chosen;
+    if (!positions_pass(&life->positions, slot, request, is_known, count, decides, &chosen)) {
+        return err_world(err,
+                         "%s %s has request %" PRIu64 " run or commit other positions of its block "
+                         "at %.3f s than are left to it",
+                         is_known ? "what is known of a run of" : "cache",
+                         is_known ? life->system->name : life->system->cache->policy.name,
+                         request->id, (double)life->now_ns * 1e-9);
+    }
     const struct policy *decoder = &life->system->decoder->policy;
     if (life->asked->records_members) {
         report_positions(life, replica, slot, member);

@@ -37,9 +37,15 @@ struct replica {
     int64_t sym[SYM_COUNT];              /* of a step of every running request */
     uint32_t n_by_phase[PHASE_COUNT];    /* of the same */
     uint64_t outstanding_tokens;         /* output positions not yet committed */
-    uint32_t *batch;                     /* slots in flight; `running` itself when all take part */
+    uint64_t n_deciding, n_decided; /* passes whose number was drawn or told; what they committed */
+    uint32_t *batch;                /* slots in flight; `running` itself when all take part */
     uint32_t n_batch;
     bool busy;
+    /* Of steps in flight that are repeated: since when, how long each takes and what each commits,
+     * and whether an arrival ends them; step_ns 0: they are not repeated. */
+    int64_t flight_ns, step_ns;
+    uint64_t step_tokens;
+    bool ends_at_arrivals;
     int64_t wake_ns;
     uint32_t n_postponed; /* times in a row that nothing was selected and a time was named */
     /* Shape of the batch in flight. */
@@ -48,6 +54,7 @@ struct replica {
     uint64_t *member_ids; /* when somebody wants members */
     uint32_t *member_commits;
     struct decode_pass *member_passes;
+    uint8_t *member_phases;
     struct step_positions positions;                      /* the same, where they are followed */
     struct planned_block *blocks;                         /* when the executor wants them */
     const struct span **spans;                            /* when the executor wants them */
@@ -81,8 +88,16 @@ struct lifecycle {
     uint32_t n_replicas;
     int64_t widest_fitting_canvas; /* slabs: the longest canvas known to fit alone */
     void *router_state;            /* this run's own */
-    uint32_t *together;            /* slots looked at together, n_slots of them */
-    bool has_positions;            /* of active blocks: somebody asks, no decode trace knows */
+    struct home {
+        uint64_t session; /* 0: none */
+        uint32_t replica;
+    } * homes; /* a hash table of `homes_room`: where each conversation's last turn went */
+    size_t n_homes, homes_room;
+    struct replica_view *views; /* what routers see of each replica, */
+    int64_t *views_until_ns;    /* and until when it is as it is: 0 once anything changed */
+    uint64_t *due;              /* a bit a replica that may be idle with work; see cluster.h */
+    uint32_t *together;         /* slots looked at together, n_slots of them */
+    bool has_positions;         /* of active blocks: somebody asks, no decode trace knows */
     struct positions positions;
     bool checks_rows; /* the cache policy is not one of the built-in ones */
     bool wants_events, wants_requests, wants_steps;

@@ -5,6 +5,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/rng.h"
 #include "sim/policy/registry.h"
+#include "sim/serve/cluster.h"
 #include "sim/serve/lifecycle.h"
 
 static void replica_init(const struct lifecycle *life, uint32_t index) {
@@ -23,6 +24,7 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
     replica->member_ids = mem_unwritten(n, sizeof *replica->member_ids);
     replica->member_commits = mem_unwritten(n, sizeof *replica->member_commits);
     replica->member_passes = mem_unwritten(n, sizeof *replica->member_passes);
+    replica->member_phases = mem_unwritten(n, sizeof *replica->member_phases);
     replica->spans = mem_unwritten(n, sizeof *replica->spans);
     if (life->has_positions && asked->executor.wants_positions) {
         replica->blocks = mem_unwritten(n, sizeof *replica->blocks);
@@ -93,6 +95,7 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
     const struct policy *router = &asked->system->router->policy;
     life->router_state = mem_zeroed(1, router->state_bytes + 1);
     memcpy(life->router_state, asked->system->router_state, router->state_bytes);
+    cluster_init(life);
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         replica_init(life, i);
     }
@@ -110,6 +113,7 @@ void lifecycle_fini(struct lifecycle *life) {
         free(replica->member_ids);
         free(replica->member_commits);
         free(replica->member_passes);
+        free(replica->member_phases);
         free(replica->spans);
         free(replica->blocks);
         free(replica->positions.lengths);
@@ -122,6 +126,7 @@ void lifecycle_fini(struct lifecycle *life) {
     free(life->tracked);
     free(life->free_slots);
     free(life->router_state);
+    cluster_fini(life);
     free(life->together);
     if (life->has_positions) {
         positions_fini(&life->positions);

@@ -5,6 +5,7 @@
 
 #include "sim/cache/blocks.h"
 #include "sim/serve/audit.h"
+#include "sim/serve/cluster.h"
 #include "sim/serve/fit.h"
 #include "sim/serve/lifecycle.h"
 #include "sim/serve/report.h"
@@ -44,6 +45,11 @@ static int peek_arrival(struct loop *loop, struct err *err) {
 }
 
 static int take_arrivals(struct loop *loop, struct err *err) {
+    const struct arrival_source *source = &loop->asked->source;
+    if (source->back != NULL && loop->has_pending) {
+        source->back(source->state, &loop->pending);
+        loop->has_pending = false;
+    }
     int status = peek_arrival(loop, err);
     while (status == 0 && loop->has_pending && loop->pending.arrival_ns <= loop->life.now_ns) {
         loop->has_pending = false;
@@ -184,16 +190,19 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
         return selection_refuse(&loop->life, "query tokens of a step", sym[SYM_TOKENS],
                                 settings->max_batched_tokens, err);
     }
-    /* With several replicas, routers look at each one's progress and a closed loop's arrivals
-     * follow from any one's completions: their steps are taken one by one. */
-    if (!settings->skip_ahead || batch->hold == HOLD_STEP || loop->life.n_replicas > 1) {
+    /* With several replicas nobody knows who an arrival goes to, and a closed loop's arrivals
+     * follow from any one's completions: steps in flight are cut when one comes. */
+    const bool has_others = loop->life.n_replicas > 1;
+    if (!settings->skip_ahead || batch->hold == HOLD_STEP ||
+        (has_others && (loop->asked->executor.cut == NULL || settings->decides_ahead))) {
         steps = 1;
     }
     uint32_t unrolled = unroll_steps(&loop->life, replica);
     replica->unrolled = unrolled > 1;
     steps = settings->unroll_maximum > 1 ? unrolled : steps;
     int64_t stop_ns = INT64_MAX;
-    if (batch->hold == HOLD_CHANGE && !replica->unrolled) {
+    replica->ends_at_arrivals = batch->hold == HOLD_CHANGE;
+    if (batch->hold == HOLD_CHANGE && !replica->unrolled && !has_others) {
         stop_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
     }
     struct submission submission = {
@@ -218,7 +227,11 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
             },
     };
     replica->busy = true;
-    return loop->asked->executor.submit(loop->asked->executor.state, &submission, err);
+    int status = loop->asked->executor.submit(loop->asked->executor.state, &submission, err);
+    if (has_others && status == 0) {
+        cluster_flies(&loop->life, index, replica->unrolled ? 1 : steps);
+    }
+    return status;
 }
 
 static int submit_batch(struct loop *loop, struct replica *replica, uint32_t index,
@@ -320,6 +333,8 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         .kv_total_bytes = system->budget.pool_bytes,
         .estimate_ns = selection_estimate_ns,
         .estimate_joules = selection_estimate_joules,
+        .foresee = selection_foresee,
+        .estimate_spans_ns = selection_estimate_spans_ns,
         .estimator = &estimator,
     };
     look_ahead(loop, replica, &view);
@@ -347,15 +362,24 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
     return status;
 }
 
+/* Those that are due, the lower ones first: a bit stays while its replica is idle and has work. */
 static int schedule_idle(struct loop *loop, struct err *err) {
-    for (uint32_t i = 0; i < loop->life.n_replicas; i++) {
-        struct replica *replica = &loop->life.replicas[i];
-        bool has_work = replica->n_running + replica->n_waiting > 0;
-        bool is_due = replica->wake_ns == INT64_MAX || replica->wake_ns <= loop->life.now_ns;
-        if (!replica->busy && has_work && is_due) {
-            int status = schedule_replica(loop, i, err);
-            if (status != 0) {
-                return status;
+    struct lifecycle *life = &loop->life;
+    for (uint32_t word = 0; word <= life->n_replicas / 64; word++) {
+        for (uint64_t bits = life->due[word]; bits != 0; bits &= bits - 1) {
+            const uint32_t index = 64 * word + (uint32_t)__builtin_ctzll(bits);
+            struct replica *replica = &life->replicas[index];
+            bool has_work = replica->n_running + replica->n_waiting > 0;
+            bool is_due = replica->wake_ns == INT64_MAX || replica->wake_ns <= life->now_ns;
+            if (!replica->busy && has_work && is_due) {
+                int status = schedule_replica(loop, index, err);
+                cluster_changed(life, index);
+                if (status != 0) {
+                    return status;
+                }
+            }
+            if (replica->busy || !has_work) {
+                life->due[word] &= ~(bits & -bits);
             }
         }
     }
@@ -398,6 +422,7 @@ static int advance_unrolled(struct loop *loop, struct replica *replica,
         }
         struct completion one = *done;
         one.steps = 1;
+        one.joules = done->joules / done->steps;
         one.start_ns = done->start_ns + wall_ns * s / done->steps;
         one.time_ns = done->start_ns + wall_ns * (s + 1) / done->steps;
         replica->steps_ahead = done->steps - 1 - s;
@@ -421,6 +446,8 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     struct replica *replica = &loop->life.replicas[done->replica];
     struct loop_result *result = loop->result;
     replica->busy = false;
+    cluster_changed(&loop->life, done->replica);
+    cluster_due(&loop->life, done->replica);
     if (loop->asked->system->rows.chooser == CHOSEN_BY_POLICY &&
         loop->asked->executor.decides_positions && done->decided.positions) {
         settle_shape(loop, replica);
@@ -453,12 +480,17 @@ static int complete(struct loop *loop, const struct completion *done, struct err
 
 /* ---- the loop ---- */
 
+/* The next arrival, or the time at which an idle replica wants to be asked again. */
 static int64_t next_time(const struct loop *loop) {
+    const struct lifecycle *life = &loop->life;
     int64_t next = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
-    for (uint32_t i = 0; i < loop->life.n_replicas; i++) {
-        const struct replica *replica = &loop->life.replicas[i];
-        if (!replica->busy && replica->wake_ns < next && replica->wake_ns > loop->life.now_ns) {
-            next = replica->wake_ns;
+    for (uint32_t word = 0; word <= life->n_replicas / 64; word++) {
+        for (uint64_t bits = life->due[word]; bits != 0; bits &= bits - 1) {
+            const struct replica *replica =
+                &life->replicas[64 * word + (uint32_t)__builtin_ctzll(bits)];
+            if (!replica->busy && replica->wake_ns < next && replica->wake_ns > life->now_ns) {
+                next = replica->wake_ns;
+            }
         }
     }
     return next;

@@ -48,12 +48,31 @@ static bool recalls_counts(const struct lifecycle *life, const struct tracked *t
            life->system->settings.unroll_maximum <= 1;
 }
 
-/* Which of the positions that run go through the head, and which of these are looked at. */
+void plan_scope(const struct system *system, uint32_t candidates, struct request *request) {
+    struct span *span = &request->span;
+    bool first_pass = request->step_in_block == 0 && span->queries == request->canvas_tokens;
+    span->logit_rows = system_scope_rows(
+        &system->settings, span->logit_rows, request->output_tokens,
+        rows_in_block(&request->rows, request),
+        request->rows.chooser == CHOSEN_BY_POLICY ? request->masked_in_block : candidates,
+        first_pass);
+    bool looks_at_output = system->settings.sample_scope == SAMPLES_OUTPUT;
+    span->sampled_rows = looks_at_output ? smaller(span->logit_rows, request->output_tokens) : 0;
+}
+
+uint32_t plan_holds(const struct system *system, const struct request *request, uint32_t holds) {
+    const struct settings *settings = &system->settings;
+    /* The first pass alone has the wider rows. */
+    bool narrows = settings->logit_scope == LOGITS_GENERATION && request->step_in_block == 0;
+    /* Its logit rows change, or it may end. */
+    bool changes = settings->logit_scope == LOGITS_MASKED || settings->early_stop == STOP_POSITION;
+    return narrows || changes ? 1 : holds;
+}
+
+/* Which of the positions that run go through the head. */
 static int plan_logits(struct lifecycle *life, struct request *request, uint32_t slot,
                        struct err *err) {
     const struct system *system = life->system;
-    bool first_pass =
-        request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
     uint32_t masked = request->masked_in_block;
     if (life->has_positions) {
         positions_run(&life->positions, slot, request);
@@ -64,13 +83,7 @@ static int plan_logits(struct lifecycle *life, struct request *request, uint32_t
                                        request->masked_in_block, err);
         }
     }
-    request->span.logit_rows = system_scope_rows(
-        &system->settings, request->span.logit_rows, request->output_tokens,
-        rows_in_block(&request->rows, request),
-        request->rows.chooser == CHOSEN_BY_POLICY ? request->masked_in_block : masked, first_pass);
-    bool looks_at_output = system->settings.sample_scope == SAMPLES_OUTPUT;
-    request->span.sampled_rows =
-        looks_at_output ? smaller(request->span.logit_rows, request->output_tokens) : 0;
+    plan_scope(system, masked, request);
     return 0;
 }
 
@@ -166,11 +179,6 @@ int plan_step(struct lifecycle *life, struct request *request, struct tracked *t
     if (plan_commits(life, request, tracked, &holds, err) != 0) {
         return (int)err->kind;
     }
-    if (system->settings.logit_scope == LOGITS_MASKED ||
-        system->settings.early_stop == STOP_POSITION) {
-        holds = 1; /* its logit rows change, or it may end */
-    }
-    request->steps_to_change = holds;
-    tracked->steps_planned = holds;
+    request->steps_to_change = tracked->steps_planned = plan_holds(system, request, holds);
     return 0;
 }

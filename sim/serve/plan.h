@@ -15,6 +15,14 @@ void plan_memory(const struct lifecycle *life, struct request *request);
 int plan_step(struct lifecycle *life, struct request *request, struct tracked *tracked,
               struct err *err);
 
+/* Which of the rows that leave the trunk go through the head, by the system's scope, and which of
+ * these are looked at; `candidates`: the masked positions that the step runs. */
+void plan_scope(const struct system *system, uint32_t candidates, struct request *request);
+
+/* For how many steps a plan may hold that else would for `holds`: under some scopes, and where text
+ * may end, each step has rows of its own. */
+uint32_t plan_holds(const struct system *system, const struct request *request, uint32_t holds);
+
 /* ERR_WORLD: a policy's answer lies outside what its header allows; check-plugin samples, this
  * always looks. */
 int plan_broken_promise(const struct lifecycle *life, const struct policy *policy, const char *kind,

@@ -22,6 +22,7 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->commit = mem_zeroed(n_slots * block, 1);
     p->memory = mem_zeroed(n_slots, system->cache->memory_bytes + 1);
     p->text_end = mem_zeroed(n_slots, sizeof *p->text_end);
+    p->later = system->rows.recent > 0 ? mem_zeroed(n_slots * block, sizeof *p->later) : NULL;
     p->delta = mem_zeroed(block, sizeof(float));
     p->entropy = system->cache->reads_entropy ? mem_zeroed(n_slots * block, sizeof(float)) : NULL;
     choice_init(&p->choice, (uint32_t)block);
@@ -37,6 +38,7 @@ void positions_fini(struct positions *p) {
     free(p->blocks);
     free(p->masked);
     free(p->uncached);
+    free(p->later);
     free(p->run);
     free(p->keep);
     free(p->commit);
@@ -85,6 +87,12 @@ void positions_enter(struct positions *p, uint32_t slot, const struct request *r
                      uint32_t n_fixed) {
     block_begin(&p->blocks[slot], (enum block_cache)p->system->rows.settles, request->block_length,
                 n_fixed, row(p, p->masked, slot), row(p, p->uncached, slot));
+    if (p->later != NULL) {
+        uint16_t *later = p->later + (size_t)slot * p->system->settings.block_tokens;
+        memset(later, 0, request->block_length * sizeof *later);
+        p->blocks[slot].recent = p->system->rows.recent;
+        p->blocks[slot].later = later;
+    }
     lose_credit(p, slot);
     if (p->system->cache->learn != NULL) {
         const struct learned nothing = {0};
@@ -259,8 +267,8 @@ static void learn(struct positions *p, uint32_t slot, const struct request *requ
     p->system->cache->learn(p->system->cache_state, memory_of(p, slot), request, &learned);
 }
 
-uint32_t positions_pass(struct positions *p, uint32_t slot, const struct request *request,
-                        bool known, uint32_t count, bool decides) {
+bool positions_pass(struct positions *p, uint32_t slot, const struct request *request, bool known,
+                    uint32_t count, bool decides, uint32_t *n) {
     struct block_state *block = &p->blocks[slot];
     const struct cache_policy *cache = p->system->cache;
     uint8_t *commit = row(p, p->commit, slot);
@@ -270,13 +278,16 @@ uint32_t positions_pass(struct positions *p, uint32_t slot, const struct request
     if (!known && decides) {
         choose(p, slot, request, count);
     }
-    uint32_t n = 0;
+    *n = 0;
     for (uint32_t i = 0; i < block->length; i++) {
-        n += commit[i] != 0;
+        *n += commit[i] != 0;
+    }
+    if (!block_allows(block, row(p, p->keep, slot), commit)) {
+        return false;
     }
     block_pass(block, row(p, p->keep, slot), commit);
-    if (decides && n > 0 && cache->learn != NULL) {
-        learn(p, slot, request, n);
+    if (decides && *n > 0 && cache->learn != NULL) {
+        learn(p, slot, request, *n);
     }
-    return n;
+    return true;
 }

@@ -18,6 +18,7 @@ struct positions {
     uint64_t seed;
     struct block_state *blocks;   /* by slot */
     uint8_t *masked, *uncached;   /* by slot, block_tokens each */
+    uint16_t *later;              /* the same (struct block_state); NULL unless rows.recent */
     uint8_t *run, *keep, *commit; /* the same, of the step planned (struct planned_block) */
     unsigned char *memory;        /* by slot, the cache policy's own */
     uint32_t *text_end; /* by slot: one past the end of text in the canvas; UINT32_MAX: none */
@@ -76,9 +77,10 @@ void positions_evict(struct positions *positions, uint32_t slot, const struct re
 
 /* After a step that was planned so: its decisions, as an executor left them in its flags where it
  * decides (`known`), else by the decoder, of confidences drawn; `count`, where it is not 0, is how
- * many the executor says. Returns how many were committed; the caller checks it. A commit pass
- * decides nothing. */
-uint32_t positions_pass(struct positions *positions, uint32_t slot, const struct request *request,
-                        bool known, uint32_t count, bool decides);
+ * many the executor says; *n is how many were committed, which the caller checks. A commit pass
+ * decides nothing. Returns false, and nothing is changed, where the flags are none that the block
+ * allows (block_allows): a record or a policy has said so. */
+bool positions_pass(struct positions *positions, uint32_t slot, const struct request *request,
+                    bool known, uint32_t count, bool decides, uint32_t *n);
 
 #endif

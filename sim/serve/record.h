@@ -61,12 +61,14 @@ struct step_record {
     uint32_t replica, repeat;
     int64_t start_ns, end_ns;         /* of the first step's start and the last one's end */
     int64_t gpu_ns, host_ns;          /* of one step, as the executor splits it; 0 when unknown */
+    double joules;                    /* that all its steps drew; 0 when unknown */
     const int64_t *sym;               /* SYM_COUNT sums of one step */
     uint32_t n_by_phase[PHASE_COUNT]; /* spans by phase */
     uint32_t n;                  /* members; spans computed and discarded count in the sums alone */
     const uint64_t *request_ids; /* in batch order; NULL unless the sink wants members */
     const uint32_t *commit_tokens;    /* of each span, one step */
     const struct decode_pass *passes; /* of each span, one step; processed 0: not of its block */
+    const uint8_t *phases;            /* of each member, enum phase; known while a run goes on */
     const struct step_positions *positions; /* of each span; NULL: only counts are known */
     int64_t kv_used_bytes;
     uint32_t n_running, n_waiting;

@@ -69,6 +69,7 @@ void report_members(const struct lifecycle *life, struct replica *replica) {
         replica->member_ids[i] = request->id;
         replica->member_commits[i] = request->commit_tokens;
         replica->member_passes[i] = pass_of(life, request);
+        replica->member_phases[i] = (uint8_t)request->span.phase;
         if (replica->positions.lengths != NULL) {
             replica->positions.lengths[i] = 0;
         }
@@ -106,11 +107,13 @@ int report_step(const struct lifecycle *life, const struct replica *replica,
         .end_ns = done->time_ns,
         .gpu_ns = done->gpu_ns,
         .host_ns = done->host_ns,
+        .joules = done->joules,
         .sym = replica->shape.sym,
         .n = moment->n,
         .request_ids = members ? replica->member_ids : NULL,
         .commit_tokens = members ? replica->member_commits : NULL,
         .passes = members ? replica->member_passes : NULL,
+        .phases = members ? replica->member_phases : NULL,
         .positions = members && knows_positions(life, done) ? &replica->positions : NULL,
         .kv_used_bytes = moment->kv_used_bytes,
         .n_running = moment->n_running,

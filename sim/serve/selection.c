@@ -3,6 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/scheduler/course.h"
+#include "sim/serve/plan.h"
+
 int selection_refuse(const struct lifecycle *life, const char *what, int64_t found, int64_t limit,
                      struct err *err) {
     return err_world(
@@ -169,6 +172,57 @@ double selection_estimate_joules(const void *opaque, const struct batch *batch) 
     double joules;
     (void)estimate(opaque, batch, &joules);
     return joules;
+}
+
+/* ---- what is to come ---- */
+
+/* Positions that a pass commits where the decoder does not count: the mean of the replica's passes
+ * so far; 1 before the first. */
+static double tokens_per_pass(const struct replica *replica) {
+    return replica->n_deciding > 0 ? (double)replica->n_decided / (double)replica->n_deciding : 1;
+}
+
+static uint32_t adjust(const void *system, struct request *request, uint32_t holds) {
+    plan_scope(system, request->masked_in_block, request);
+    return plan_holds(system, request, holds);
+}
+
+void selection_foresee(const void *opaque, uint32_t slot, struct pass_ahead *passes,
+                       uint32_t capacity, struct outlook *out) {
+    const struct estimator *estimator = opaque;
+    const struct lifecycle *life = estimator->life;
+    const struct system *system = life->system;
+    struct course course = {.cache = system->cache,
+                            .decoder = system->decoder,
+                            .cache_state = system->cache_state,
+                            .decoder_state = system->decoder_state,
+                            .tokens_per_pass = tokens_per_pass(estimator->replica),
+                            .adjust = adjust,
+                            .adjust_state = system};
+    course_foresee(&course, &life->requests[slot], passes, capacity, out);
+    out->is_exact = !positions_wanted(system) && system->settings.early_stop == STOP_NEVER;
+}
+
+int64_t selection_estimate_spans_ns(const void *opaque, const struct span *const *spans,
+                                    uint32_t n) {
+    const struct estimator *estimator = opaque;
+    const struct lifecycle *life = estimator->life;
+    const struct executor *executor = &life->asked->executor;
+    const struct replica *replica = estimator->replica;
+    struct step_shape shape;
+    double joules;
+    if (n == 0 || n > life->n_slots) {
+        return n == 0 ? 0 : INT64_MAX;
+    }
+    shape_clear(&shape);
+    shape.spans = replica->spans;
+    for (uint32_t i = 0; i < n; i++) {
+        shape_add(shape.sym, spans[i], 1);
+        replica->spans[shape.n_spans++] = spans[i];
+    }
+    return executor->estimate_ns(
+        executor->state, (uint32_t)(replica - life->replicas), &shape,
+        budget_workspace_bytes(&life->system->budget, replica->kv_used_bytes), &joules);
 }
 
 int selection_postpone(const struct lifecycle *life, struct replica *replica, int64_t wake_ns,

@@ -14,6 +14,13 @@ struct estimator {
 int64_t selection_estimate_ns(const void *opaque, const struct batch *batch);
 double selection_estimate_joules(const void *opaque, const struct batch *batch);
 
+/* A scheduler's view of what is to come (scheduler.h): passes of the request in `slot`, and the
+ * duration of a step of such. */
+void selection_foresee(const void *opaque, uint32_t slot, struct pass_ahead *passes,
+                       uint32_t capacity, struct outlook *out);
+int64_t selection_estimate_spans_ns(const void *opaque, const struct span *const *spans,
+                                    uint32_t n);
+
 /* A scheduler may list each of its replica's requests once, and admit and let grow only what there
  * is room for. ERR_WORLD naming the first thing that is not so. */
 int selection_check(struct lifecycle *life, const struct replica *replica, uint32_t index,

@@ -75,6 +75,8 @@ static int64_t cache_row_bytes(const struct system *s) {
     case ROW_EXACT:
         bytes = model_kv_bytes_per_token(s->model);
         break;
+    case ROW_PATTERN: /* an index for every head */
+        return (int64_t)s->model->layers * s->model->heads * (int64_t)sizeof(int32_t);
     case ROW_FEATURES:
         bytes = model_feature_cache_bytes_per_token(s->model);
         break;
@@ -266,7 +268,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .selects_together = s->rows.chooser == CHOSEN_FOR_HEADS,
         .compares_values = s->rows.chooser == CHOSEN_BY_CHANGE,
         .exact = s->rows.kind == ROW_EXACT,
-        .evicts = s->rows.chooser == CHOSEN_BY_POLICY,
+        .evict_layer = s->rows.evict_layer,
         .logits_bytes = s->runtime.logits_bytes,
         .copy_bytes = s->runtime.copy_bytes,
         .softmax_bytes = s->runtime.softmax_bytes,

@@ -64,9 +64,10 @@ static int check_rows(const struct system *s, struct err *err) {
     if (is_exact && s->runtime.gathers_cache) {
         return err_usage(err, "cache %s is read in place: set runtime.gathers_cache = off", cache);
     }
-    if (s->rows.chooser == CHOSEN_BY_POLICY && s->model->layers < 2) {
-        return err_usage(err, "cache %s evicts in the second layer, and %s has %u", cache,
-                         s->model->title, s->model->layers);
+    uint32_t layers = settings->layers > 0 ? settings->layers : s->model->layers;
+    if (s->rows.evict_layer >= layers) {
+        return err_usage(err, "cache %s evicts in layer %u, counted from 0, and %s has %u", cache,
+                         s->rows.evict_layer, s->model->title, layers);
     }
     if (s->runtime.query_chunks && s->rows.kind != ROW_NONE) {
         return err_usage(err, "runtime.query_chunks is for steps without cached rows: set cache = "

@@ -138,7 +138,24 @@ static int set_part(struct system *s, enum system_part part, const struct settin
     }
 }
 
+/* "cache", where its policy has the parameter `name`; NULL where no policy of the system has it. */
+static const char *part_with(const struct system *s, const char *name) {
+    for (int part = 0; part < SYSTEM_POLICIES; part++) {
+        void *state;
+        const struct policy *policy = system_policy(s, (enum system_part)part, &state);
+        if (param_find(policy->params, policy->n_params, name) != NULL) {
+            return system_part_names[part];
+        }
+    }
+    return NULL;
+}
+
 int system_set_plain(struct system *s, const struct setting *setting, struct err *err) {
+    const char *part = part_with(s, setting->key);
+    if (param_find(system_params, system_n_params, setting->key) == NULL && part != NULL) {
+        return err_usage(err, "%s: unknown key '%s'; did you mean '%s.%s'?", setting->place,
+                         setting->key, part, setting->key);
+    }
     if (param_find(system_params, system_n_params, setting->key) == NULL) {
         const char *names[64] = {NULL};
         size_t n = 0;

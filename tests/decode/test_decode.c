@@ -351,6 +351,34 @@ TEST(a_delayed_cache_runs_a_decoded_position_once_more) {
     ck_assert(block_is_done(&block));
 }
 
+/* With recent tokens: until as many were decoded in passes after its own; 1 is the same as 0. */
+TEST(a_decoded_position_runs_until_so_many_were_decoded_after_it) {
+    uint8_t masked[5], uncached[5];
+    uint16_t later[5] = {0};
+    struct block_state block;
+    block_begin(&block, BLOCK_DELAYED, 5, 0, masked, uncached);
+    block.recent = 3;
+    block.later = later;
+    pass(&block, "xxxxx", "x....");
+    pass(&block, "xxxxx", ".x...");
+    expect_life(&block, "ddmmm"); /* one was decoded after the first */
+    pass(&block, "xxxxx", "..xx.");
+    expect_life(&block, "cdddm"); /* three after the first, two after the second */
+    pass(&block, ".xxxx", "....x");
+    expect_life(&block, "ccddd");
+    for (uint32_t recent = 0; recent < 2; recent++) {
+        memset(later, 0, sizeof later);
+        block_begin(&block, BLOCK_DELAYED, 5, 0, masked, uncached);
+        block.recent = recent;
+        block.later = later;
+        pass(&block, "xxxxx", "x....");
+        pass(&block, "xxxxx", ".xx..");
+        expect_life(&block, "cddmm");
+        pass(&block, ".xxxx", "...x.");
+        expect_life(&block, "cccdm");
+    }
+}
+
 TEST(a_neighbour_aware_cache_waits_for_the_right_neighbour) {
     uint8_t masked[4], uncached[4];
     struct block_state block;
@@ -455,6 +483,13 @@ TEST(a_fixed_number_is_the_largest_the_smallest_or_drawn) {
     expect_kept(&rule, "mmmmmmmm", "02345619", 1, 7, "....xxxx");
     rule.choice = FOCUS_BOTTOM; /* and their left neighbours */
     expect_kept(&rule, "mmmmmmmm", "95037088", 1, 7, ".xx.xx..");
+    rule.choice = FOCUS_LEFT;
+    expect_kept(&rule, "mmmmmmmm", "02345619", 1, 7, "xx......");
+    rule.k = 0; /* alpha times the mean: ceil(1.5 x 2) */
+    expect_kept(&rule, "mmmmmmmm", "02345619", 2, 7, "xxx.....");
+    rule.choice = FOCUS_TOP;
+    expect_kept(&rule, "mmmmmmmm", "02345619", 2, 7, "...xxxxx");
+    rule.k = 2;
     rule.choice = FOCUS_RANDOM;
     uint32_t seen[8] = {0};
     const uint8_t all[8] = {1, 1, 1, 1, 1, 1, 1, 1};

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/plugins/bad.h"
@@ -55,6 +56,10 @@ static inline void common_crime(const void *given) {
         for (;;) {
             pause();
         }
+    } else if (is_crime("doze")) {
+        static int is_rested;
+        const struct timespec nap = {.tv_sec = 1, .tv_nsec = 200000000};
+        is_rested = is_rested || nanosleep(&nap, NULL) == 0;
     } else if (is_crime("rounding")) {
         fesetround(FE_UPWARD);
     } else if (is_crime("flush")) {

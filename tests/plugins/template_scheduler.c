@@ -40,10 +40,19 @@ static int is_admitted(const struct batch *batch, uint32_t slot) {
     return i < batch->n;
 }
 
-/* The waiting slot to admit next, or UINT32_MAX: the fewest output tokens, ties to the earlier. */
+/* What a request has yet to compute: the query tokens of its passes to come, as its cache policy
+ * and its decoder plan them (expected ones where outlook.is_exact is 0). */
+static uint64_t tokens_left(const struct schedule_view *view, uint32_t slot) {
+    struct outlook outlook;
+    view->foresee(view->estimator, slot, NULL, 0, &outlook);
+    return outlook.tokens;
+}
+
+/* The waiting slot to admit next, or UINT32_MAX: the least to compute, ties to the earlier. */
 static uint32_t next_slot(const struct state *state, const struct schedule_view *view,
                           const struct batch *batch, const struct room *room) {
-    uint32_t best = UINT32_MAX, fewest = UINT32_MAX;
+    uint32_t best = UINT32_MAX;
+    uint64_t fewest = UINT64_MAX;
     for (uint32_t i = 0; room->requests > 0 && i < view->n_waiting; i++) {
         const struct request *request = &view->requests[view->waiting[i]];
         if (is_admitted(batch, view->waiting[i])) {
@@ -53,9 +62,10 @@ static uint32_t next_slot(const struct state *state, const struct schedule_view 
         if (view->now_ns - request->arrival_ns > state->patience_ns) {
             return fits ? view->waiting[i] : best;
         }
-        if (fits && request->output_tokens < fewest) {
+        uint64_t tokens = fits ? tokens_left(view, view->waiting[i]) : UINT64_MAX;
+        if (tokens < fewest) {
             best = view->waiting[i];
-            fewest = request->output_tokens;
+            fewest = tokens;
         }
     }
     return best;
@@ -98,7 +108,7 @@ const struct scheduler unmask_policy = {
                .size = sizeof(struct scheduler),
                .state_bytes = sizeof(struct state),
                .name = "shortest-first",
-               .doc = "shortest output first, patience bounded; needs output lengths",
+               .doc = "least to compute first, patience bounded; needs output lengths",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
     .schedule = schedule,

@@ -607,6 +607,19 @@ TEST(addresses_that_contradict_each_other_are_not_heeded) {
 
 #define HEAD "event,id,bytes\n"
 
+TEST(a_stream_counts_the_ids_of_its_allocations) {
+    struct stream stream;
+    struct stream_event alloc = stream_event_make(STREAM_ALLOC, 5, 512),
+                        oom = stream_event_make(STREAM_OOM, 3, 512),
+                        other = stream_event_make(STREAM_FREE, 9, 0);
+    stream_init(&stream);
+    stream_append(&stream, &alloc);
+    stream_append(&stream, &oom);
+    stream_append(&stream, &other);
+    ck_assert_uint_eq(stream.n_ids, 6);
+    stream_fini(&stream);
+}
+
 TEST(malformed_streams_are_refused_with_one_sentence) {
     static const struct {
         const char *text, *sentence;
@@ -682,6 +695,7 @@ TEST(the_command_names_the_first_event_that_differs) {
              "4194304\n",
              path);
     ck_assert_ptr_nonnull(strstr(text, expected));
+    ck_assert_ptr_null(strstr(text, "allocated_bytes")); /* of which the recording says nothing */
     free(text);
     text = PRINTS("plan", "allocator", "--stream", path, "--json");
     ck_assert_ptr_nonnull(strstr(text, "\"line\": 4,\n"));

@@ -1,10 +1,15 @@
 /* The base library: numbers, random streams, errors. */
+#include <signal.h>
+#include <sys/resource.h>
+
 #include "sim/base/err.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/base/output.h"
 #include "sim/base/rng.h"
 #include "sim/input/field.h"
 #include "tests/support/says.h"
+#include "tests/support/scratch.h"
 #include "tests/support/suite.h"
 
 TEST(numbers_are_read_whole_or_not_at_all) {
@@ -25,6 +30,12 @@ TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
     static const char *const names[] = {"retention", "pool_kernel", NULL};
     ck_assert_str_eq(name_nearest("retntion", names), "retention");
     ck_assert_ptr_null(name_nearest("zzz", names));
+    static const char *const more[] = {"l4", "dllm-serve-fig3", "rtx4090", "l40s", "run", NULL};
+    ck_assert_str_eq(name_nearest("rnu", more), "run"); /* two letters swapped */
+    ck_assert_str_eq(name_nearest("4090", more), "rtx4090");
+    ck_assert_str_eq(name_nearest("Fig3", more), "dllm-serve-fig3");
+    ck_assert_str_eq(name_nearest("l40", more), "l40s");
+    ck_assert_ptr_null(name_nearest("s", more)); /* too little to tell */
     char hint[NAME_HINT_CHARS];
     ck_assert_str_eq(name_hint("poolkernel", names, hint), "; did you mean 'pool_kernel'?");
     ck_assert_str_eq(name_hint("zzz", names, hint), "");
@@ -63,6 +74,27 @@ TEST(uniform_draws_have_the_mean_and_variance_of_a_uniform) {
     ck_assert_double_eq_tol(sum / n, 0.5, 0.005);
     ck_assert_double_eq_tol(squares / n - (sum / n) * (sum / n), 1.0 / 12, 0.005);
     ck_assert_double_eq_tol(keyed / n, 0.5, 0.005);
+}
+
+/* What a close writes may fail as any write: the file beside goes, the old one stays. */
+TEST(an_output_that_cannot_be_closed_leaves_the_old_one) {
+    const char *path = scratch_write("kept.txt", "old");
+    struct err err = {0};
+    struct output out;
+    struct rlimit before, limit;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = before;
+    limit.rlim_cur = 10;
+    ck_assert_int_eq(output_open(path, &out, &err), 0);
+    fputs("longer than ten characters", out.file);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert_int_eq(output_close(&out, true, &err), ERR_WORLD);
+    setrlimit(RLIMIT_FSIZE, &before);
+    char *text = scratch_read(path);
+    ck_assert_str_eq(text, "old");
+    ck_assert_int_ne(access(out.beside, F_OK), 0);
+    free(text);
 }
 
 TEST(the_first_cause_of_an_error_is_kept) {

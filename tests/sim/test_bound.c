@@ -444,7 +444,7 @@ static int least_sum(const int *release, const int *left, int n, int now) {
 }
 
 /* The largest set of jobs of which all are on time, first come first served. */
-static size_t most_on_time(const struct job *jobs, int n, double latency) {
+static size_t most_on_time(const struct machine_job *jobs, int n, double latency) {
     size_t most = 0;
     for (unsigned set = 0; set < 1u << n; set++) {
         double now = 0;
@@ -464,14 +464,14 @@ static size_t most_on_time(const struct job *jobs, int n, double latency) {
 TEST(the_machine_does_what_trying_everything_finds) {
     struct rng rng = rng_stream(5, "jobs");
     for (int round = 0; round < 300; round++) {
-        struct job jobs[MOST_JOBS];
+        struct machine_job jobs[MOST_JOBS];
         int release[MOST_JOBS], left[MOST_JOBS], n = (int)rig_between(&rng, 1, MOST_JOBS);
         double released = 0, by_both = 0;
         for (int i = 0; i < n; i++) {
             release[i] = (i > 0 ? release[i - 1] : 0) + (int)rig_between(&rng, 0, 3);
             left[i] = (int)rig_between(&rng, 1, 3);
             released += release[i];
-            jobs[i] = MAKE(struct job, .release_ns = release[i], .work_ns = left[i],
+            jobs[i] = MAKE(struct machine_job, .release_ns = release[i], .work_ns = left[i],
                            .alone_ns = left[i], .tail_ns = left[i] / 2.0);
         }
         struct machine_limits limits;

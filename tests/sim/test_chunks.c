@@ -93,6 +93,9 @@ TEST(loops_and_lives_that_make_no_sense_are_refused_with_a_sentence) {
     g.loops[0].last_op = 3;
     refuse(&g, "a chunk loop of ffn is not one run of operators");
     g = fine;
+    g.ops[1].loop = g.ops[2].loop = g.loops[0].first_op = g.loops[0].last_op = -1;
+    refuse(&g, "a chunk loop of ffn is not one run of operators");
+    g = fine;
     g.loops[0].rows = SYM_LOGIT_ROWS;
     refuse(&g, "operator 'up' does not run over the rows of its loop, logit_rows");
     g = fine;

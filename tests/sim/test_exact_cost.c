@@ -2,6 +2,7 @@
  * the imported tables, the budget and the plans that hold them. */
 #include "sim/graph/builder.h"
 #include "sim/graph/registrar.h"
+#include "sim/model/ranks.h"
 #include "sim/system/lmax.h"
 #include "tests/support/random_step.h"
 
@@ -37,13 +38,45 @@ static struct span block_span(uint32_t queries, uint32_t context, uint32_t kept,
                          .kept_keys = kept_keys};
 }
 
+/* What ranks sum of a token is computed in single precision, whatever the model's elements. */
+TEST(scores_and_importance_are_summed_over_ranks_in_single_precision) {
+    const struct graph_options selects = {.fused = true,
+                                          .selects = true,
+                                          .engine = true,
+                                          .selects_together = true,
+                                          .logits_bytes = 2},
+                               evicts = {.fused = true,
+                                         .exact = true,
+                                         .evict_layer = 1,
+                                         .engine = true,
+                                         .logits_bytes = 2};
+    const struct graph_options *const options[] = {&selects, &evicts};
+    const char *const names[] = {"scores all-reduce", "importance all-reduce"};
+    for (int i = 0; i < 2; i++) {
+        struct model rank;
+        struct graph graph;
+        struct err err = {0};
+        ck_assert_int_eq(
+            model_divide(model_of(i == 0 ? "llada-8b" : "sdar-8b"), 2, false, &rank, &err), 0);
+        graph_build(&graph, &rank, options[i]);
+        int n = 0;
+        for (uint32_t op = 0; op < graph.n_ops; op++) {
+            bool is_one = strcmp(graph.ops[op].name, names[i]) == 0;
+            n += is_one;
+            ck_assert(!is_one || graph.tensors[graph.ops[op].out[0]].single);
+        }
+        ck_assert_int_gt(n, 0);
+    }
+}
+
 TEST(every_exact_graph_is_whole_and_its_tensors_never_overlap) {
     struct rng rng = rng_stream(21, "exact graphs");
     for (int round = 0; round < 400; round++) {
         struct graph graph;
         const bool fused = rng_uniform(&rng) < 0.7;
         const struct graph_options options = MAKE(
-            struct graph_options, .fused = fused, .exact = true, .evicts = rng_uniform(&rng) < 0.5,
+            struct graph_options, .fused = fused, .exact = true,
+            .evict_layer = rng_uniform(&rng) < 0.5 ? 0 : rig_between(&rng, 1, 3),
             .fused_head = fused && rng_uniform(&rng) < 0.5,
             .fused_gate_up = fused && rng_uniform(&rng) < 0.5, .engine = rng_uniform(&rng) < 0.5,
             .logits_bytes = 2, .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
@@ -55,7 +88,7 @@ TEST(every_exact_graph_is_whole_and_its_tensors_never_overlap) {
         shape_clear(&shape);
         for (uint32_t i = rig_between(&rng, 1, 12); i > 0; i--) {
             uint32_t queries = rig_between(&rng, 1, 64), context = rig_between(&rng, 0, 3000);
-            uint32_t kept = options.evicts ? rig_between(&rng, 1, queries) : 0;
+            uint32_t kept = options.evict_layer > 0 ? rig_between(&rng, 1, queries) : 0;
             struct span span = rng_uniform(&rng) < 0.4
                                    ? prefill_span(50 * queries, context, rig_between(&rng, 0, 1))
                                    : block_span(queries, context, kept, kept > 0 ? context : 0);
@@ -177,6 +210,32 @@ TEST(eviction_spares_all_but_the_first_layer_and_the_seconds_projections) {
     ck_assert_double_eq_tol(step_flops(focus, spans, 49) / all, 1, 1e-12);
     system_close(focus);
     system_close(plain);
+}
+
+/* Layers before the one that evicts run everything, and its position in the model is all that
+ * changes. */
+TEST(a_deeper_eviction_spares_fewer_layers) {
+    const struct model *m = model_of("sdar-8b");
+    struct span span = block_span(32, 700, 9, 720);
+    struct layer_work whole = {32, 32, 32.0 * 732}, cut = {32, 9, 9.0 * 720},
+                      rest = {9, 9, 9.0 * 720};
+    for (uint32_t layer = 1; layer < m->layers; layer += 7) {
+        struct setting setting = {.key = "cache.layer", .place = "test"};
+        snprintf(setting.value, sizeof setting.value, "%u", layer);
+        struct system_request request = {.system = "focus",
+                                         .model = m->name,
+                                         .gpu = "a100-80g",
+                                         .roofline = true,
+                                         .overrides = &setting,
+                                         .n_overrides = 1};
+        struct system *system = NULL;
+        struct err err = {0};
+        ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+        double expected = layer * layer_flops(m, whole) + layer_flops(m, cut) +
+                          (m->layers - 1 - layer) * layer_flops(m, rest) + head_flops(m, 9);
+        ck_assert_double_eq_tol(step_flops(system, &span, 1) / expected, 1, 1e-12);
+        system_close(system);
+    }
 }
 
 /* Reads "OPERATOR,batch,q,kv,heads,kv_heads,head_dim,us"; false for other lines. */

@@ -18,8 +18,21 @@ static struct {
     struct batch answer;
     uint32_t selected[N_SLOTS], chunk_tokens[N_SLOTS], preempted[N_SLOTS], idle[N_SLOTS];
     struct batch estimated; /* its duration is asked for when n > 0 */
+    uint32_t foreseen;      /* the passes to come of slot foreseen - 1 are asked for when > 0 */
+    struct span step;       /* the duration of a step with two of it is asked for then */
     bool writes_running, writes_now, moves_list, grows;
 } scene;
+
+static void foresee_nothing(const void *estimator, uint32_t slot, struct pass_ahead *passes,
+                            uint32_t capacity, struct outlook *out) {
+    (void)estimator, (void)slot, (void)passes, (void)capacity;
+    *out = (struct outlook){.to_refresh = UINT32_MAX};
+}
+
+static int64_t one_ns_each(const void *estimator, const struct span *const *spans, uint32_t n) {
+    (void)estimator, (void)spans;
+    return n;
+}
 
 static int64_t one_ms(const void *estimator, const struct batch *batch) {
     (void)estimator, (void)batch;
@@ -39,7 +52,8 @@ static void scene_init(void) {
         MAKE(struct schedule_view, .now_ns = 50, .requests = scene.requests, .running = running,
              .n_running = 2, .waiting = waiting, .n_waiting = 2, .next_arrival_ns = INT64_MAX,
              .running_tokens = 200, .max_batched_tokens = 600, .max_requests = 4,
-             .kv_free_bytes = 2000, .kv_total_bytes = 4000, .estimate_ns = one_ms, );
+             .kv_free_bytes = 2000, .kv_total_bytes = 4000, .estimate_ns = one_ms,
+             .foresee = foresee_nothing, .estimate_spans_ns = one_ns_each, );
     scene.answer.wake_ns = INT64_MAX;
 }
 
@@ -47,6 +61,14 @@ static void scripted_schedule(void *state, const struct schedule_view *view, str
     (void)state;
     if (scene.estimated.n > 0) {
         view->estimate_ns(view->estimator, &scene.estimated);
+    }
+    if (scene.foreseen > 0) {
+        const struct span *const spans[] = {&scene.step, &scene.step};
+        struct outlook outlook;
+        view->foresee(view->estimator, scene.foreseen - 1, NULL, 0, &outlook);
+        ck_assert_uint_eq(outlook.to_refresh, UINT32_MAX);
+        ck_assert_int_eq(view->estimate_spans_ns(view->estimator, spans, 2),
+                         scene.step.phase < PHASE_COUNT ? 2 : 0);
     }
     if (scene.writes_running) {
         ((uint32_t *)view->running)[1] = 7;
@@ -185,6 +207,17 @@ TEST(the_guard_names_a_batch_beyond_the_headroom) {
     ANSWER(1, 1, 1, 2);
     scene.answer.hold = 3;
     assert_scene(4, 1, "scheduler scripted sets hold to 3, which is no batch_hold");
+    ANSWER(1, 1, 1, 2);
+    scene.foreseen = 6;
+    assert_scene(4, 1,
+                 "scheduler scripted asks for the passes of slot 5, which neither runs nor waits");
+    ANSWER(1, 1, 1, 2);
+    scene.foreseen = 3;
+    assert_scene(4, 3, "");
+    ANSWER(1, 1, 1, 2);
+    scene.foreseen = 1;
+    scene.step.phase = PHASE_COUNT;
+    assert_scene(4, 1, "scheduler scripted asks for the duration of a step with a span in phase 4");
     ANSWER(1, 1, 1, 2);
     /* Of a question a request may be part twice, but runs or waits. */
     scene.estimated = (struct batch){.n = 3, .selected = (uint32_t[]){0, 0, 2}};
@@ -485,8 +518,8 @@ static void assert_cached(const char *sentence) {
 
 TEST(the_guard_names_each_broken_promise_of_a_cache_policy) {
     CACHED((void)0, "");
-    CACHED(cached.rows.kind = 4, "cache scripted has rows of kind 4, which is no row_kind");
-    CACHED(cached.rows.chooser = 5, "cache scripted names chooser 5, which is no row_chooser");
+    CACHED(cached.rows.kind = 5, "cache scripted has rows of kind 5, which is no row_kind");
+    CACHED(cached.rows.chooser = 6, "cache scripted names chooser 6, which is no row_chooser");
     CACHED(cached.rows.settles = 4, "cache scripted settles by rule 4, which is no block_cache");
     CACHED(cached.rows.skips = 2, "cache scripted sets rows.skips to 2, neither 0 nor 1");
     CACHED(cached.rows.run.end = 68,
@@ -527,6 +560,13 @@ TEST(the_guard_names_each_broken_promise_of_a_cache_policy) {
            "cache scripted runs a block in parts but keeps no exact rows");
     CACHED(cached.rows.settles = BLOCK_DELAYED,
            "cache scripted leaves positions out but keeps 68 rows of a canvas of 100 tokens");
+    CACHED(cached.rows.evict_layer = 1, "cache scripted sets rows.evict_layer to 1 with chooser 0");
+    CACHED(cached.rows.recent = 1, "cache scripted sets rows.recent to 1 and settles by rule 0");
+    CACHED(cached.rows.attends = 1,
+           "cache scripted attends to 1 keys of a canvas of 100 tokens, with rows of kind 1");
+    CACHED(cached.rows.chooser = CHOSEN_BY_SCORE,
+           "cache scripted names chooser 5 for rows of kind 1: CHOSEN_BY_SCORE goes with "
+           "ROW_PATTERN");
     CACHED(cached.request.steps = 0, "cache scripted reads 68 rows before any step wrote them");
     CACHED(cached.request.rows.keep[0].end = 36,
            "cache scripted reads the rows of [0, 68) and [0, 0), where those of [0, 36) and "
@@ -650,9 +690,14 @@ TEST(the_guard_names_each_broken_promise_of_an_exact_cache_policy) {
            cached.rows.run = cached.rows.head = (struct range){32, 64},
            cached.rows.keep[0].end = 64),
           "cache scripted holds 100 rows in block 0 of a request and 98 in its last block");
-    EXACT(exact_init, cached.rows.chooser = CHOSEN_BY_POLICY,
+    EXACT(exact_init, (cached.rows.chooser = CHOSEN_BY_POLICY, cached.rows.evict_layer = 1),
           "cache scripted names its callback evict as chooser but has none");
-    EXACT(exact_init, (cached.rows.chooser = CHOSEN_BY_POLICY, cached.cache.evict = keep_all), "");
+    EXACT(exact_init, (cached.rows.chooser = CHOSEN_BY_POLICY, cached.cache.evict = keep_all),
+          "cache scripted sets rows.evict_layer to 0 with chooser 1");
+    EXACT(exact_init,
+          (cached.rows.chooser = CHOSEN_BY_POLICY, cached.rows.evict_layer = 1,
+           cached.cache.evict = keep_all),
+          "");
     EXACT(exact_prefill, (void)0, "");
     EXACT(exact_prefill, cached.rows.run.end = 63,
           "cache scripted runs [16, 63) where the rows of [16, 64) are missing");

@@ -281,6 +281,14 @@ TEST(the_longest_canvas_fits_and_the_next_one_does_not) {
     }
 }
 
+/* What is live and the cached rows together are too much: no fragmentation of either. */
+TEST(cached_rows_are_counted_with_what_is_live) {
+    struct system *system = open_system("sdar", "sdar-8b", "rtx3090");
+    struct lmax_request request = {.system = system, .prompt_share = 0.5};
+    ck_assert_int_ne((int)found(&request).bound, BOUND_FRAGMENTATION);
+    system_close(system);
+}
+
 TEST(more_memory_never_makes_the_canvas_shorter) {
     for (int i = 0; i < N_SYSTEMS * N_MODELS; i++) {
         struct system *system = open_system(systems[i / N_MODELS], models[i % N_MODELS], "rtx3090");

@@ -96,7 +96,7 @@ TEST(requests_tokens_and_memory_are_conserved_over_random_systems) {
         struct poisson_source source = random_source(&rng, round, 150);
         struct keeper keeper = {0};
         struct loop_result result =
-            rig_run(system, (struct arrival_source){&source, poisson_next, NULL}, &keeper);
+            rig_run(system, (struct arrival_source){&source, poisson_next, NULL, NULL}, &keeper);
         check_conservation(system, &result, &keeper, 150);
         keeper_fini(&keeper);
         system_close(system);
@@ -114,8 +114,8 @@ TEST(skipping_ahead_changes_nothing_but_the_number_of_submissions) {
             struct system *system = rig_system(systems[s], "l40s", true, settings);
             struct rng rng = rng_stream(5, "skip");
             struct poisson_source source = random_source(&rng, 7, 120);
-            results[skip] =
-                rig_run(system, (struct arrival_source){&source, poisson_next, NULL}, &kept[skip]);
+            results[skip] = rig_run(
+                system, (struct arrival_source){&source, poisson_next, NULL, NULL}, &kept[skip]);
             system_close(system);
         }
         ck_assert_uint_gt(results[0].submissions, results[1].submissions);
@@ -169,28 +169,46 @@ static struct loop_result run_closed(const char *name, const char *router, const
     const char *const settings[] = {"replicas=4", router, skip, NULL};
     struct closed_source source = {.n_clients = 20, .n = 120};
     *system = rig_system(name, "l40s", true, settings);
-    return rig_run(*system, (struct arrival_source){&source, closed_next, closed_completed},
+    return rig_run(*system, (struct arrival_source){&source, closed_next, closed_completed, NULL},
                    keeper);
 }
 
-TEST(skipping_ahead_is_exact_with_replicas_and_closed_loops_too) {
+/* The same with arrivals that follow nothing. */
+static struct loop_result run_open(const char *name, const char *router, const char *skip,
+                                   struct keeper *keeper, struct system **system) {
+    const char *const settings[] = {"replicas=5", router, skip, NULL};
+    struct rng rng = rng_stream(5, "open");
+    struct poisson_source source = random_source(&rng, 7, 150);
+    *system = rig_system(name, "l40s", true, settings);
+    return rig_run(*system, (struct arrival_source){.state = &source, .next = poisson_next},
+                   keeper);
+}
+
+TEST_EACH(skipping_ahead_is_exact_with_replicas_and_closed_loops_too, 16) {
     static const char *const systems[] = {"dllm-serve", "fast-dllm"};
-    static const char *const routers[] = {"router=least-loaded", "router=round-robin"};
-    for (int i = 0; i < 4; i++) {
-        struct keeper on = {0}, off = {0};
-        struct system *system;
-        struct loop_result a =
-            run_closed(systems[i / 2], routers[i % 2], "skip_ahead=on", &on, &system);
-        system_close(system);
-        struct loop_result b =
-            run_closed(systems[i / 2], routers[i % 2], "skip_ahead=off", &off, &system);
-        system_close(system);
-        ck_assert_int_eq(a.end_ns, b.end_ns);
-        ck_assert_uint_eq(on.n_requests, off.n_requests);
-        ck_assert_int_eq(memcmp(on.requests, off.requests, on.n_requests * sizeof *on.requests), 0);
-        keeper_fini(&on);
-        keeper_fini(&off);
-    }
+    static const char *const routers[] = {"router=least-loaded", "router=round-robin",
+                                          "router=power-of-two", "router=phase-aware"};
+    struct loop_result (*const run)(const char *, const char *, const char *, struct keeper *,
+                                    struct system **) = _i < 8 ? run_closed : run_open;
+    struct keeper on = {0}, off = {0};
+    struct system *system;
+    struct loop_result a = run(systems[_i % 2], routers[_i / 2 % 4], "skip_ahead=on", &on, &system);
+    system_close(system);
+    struct loop_result b =
+        run(systems[_i % 2], routers[_i / 2 % 4], "skip_ahead=off", &off, &system);
+    system_close(system);
+    ck_assert_uint_gt(b.submissions, a.submissions + a.submissions / 2);
+    ck_assert_uint_eq(b.submissions, b.steps);
+    ck_assert_uint_eq(b.completed + b.rejected, b.arrived);
+    ck_assert_uint_eq(on.n_requests, b.arrived);
+    ck_assert_uint_eq(a.steps, b.steps);
+    ck_assert_int_eq(a.end_ns, b.end_ns);
+    ck_assert_int_eq(a.busy_ns, b.busy_ns);
+    ck_assert_mem_eq(a.sym, b.sym, sizeof a.sym);
+    ck_assert_uint_eq(on.n_requests, off.n_requests);
+    ck_assert_mem_eq(on.requests, off.requests, on.n_requests * sizeof *on.requests);
+    keeper_fini(&on);
+    keeper_fini(&off);
 }
 
 /* Where several steps are simulated at once, one that arrives at the end of a step is seen there.
@@ -203,7 +221,7 @@ TEST(an_arrival_on_the_border_of_two_steps_is_not_skipped) {
         const char *const settings[] = {i < 2 ? "skip_ahead=off" : "skip_ahead=on", NULL};
         struct system *system = rig_system("dllm-serve", "l40s", true, settings);
         struct list_source list = {arrivals, i == 0 ? 1 : 2, 0};
-        rig_run(system, (struct arrival_source){&list, list_next, NULL}, &kept[i]);
+        rig_run(system, (struct arrival_source){&list, list_next, NULL, NULL}, &kept[i]);
         system_close(system);
         if (i == 0) {
             arrivals[1].arrival_ns = kept[0].steps[5].record.start_ns;
@@ -455,7 +473,7 @@ TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     struct poisson_source first = random_source(&rng, 3, 100), second = first;
     struct keeper recorded = {0}, repeated = {0};
     struct loop_result result =
-        rig_run(system, (struct arrival_source){&first, poisson_next, NULL}, &recorded);
+        rig_run(system, (struct arrival_source){&first, poisson_next, NULL, NULL}, &recorded);
     struct replay_step *steps = steps_of(&recorded);
     struct replay_record record =
         MAKE(struct replay_record, .steps = steps, .n_steps = recorded.n_steps);
@@ -529,7 +547,7 @@ TEST(replicas_share_the_load_and_conserve_requests) {
     source.rate = 50;
     struct keeper keeper = {0};
     struct loop_result result =
-        rig_run(system, (struct arrival_source){&source, poisson_next, NULL}, &keeper);
+        rig_run(system, (struct arrival_source){&source, poisson_next, NULL, NULL}, &keeper);
     ck_assert_uint_eq(result.completed, 400);
     uint32_t by_replica[4] = {0};
     for (size_t i = 0; i < keeper.n_requests; i++) {
@@ -552,7 +570,7 @@ TEST(what_can_never_run_is_rejected_with_its_reason) {
     struct list_source list = {arrivals, 3, 0};
     struct keeper keeper = {0};
     struct loop_result result =
-        rig_run(system, (struct arrival_source){&list, list_next, NULL}, &keeper);
+        rig_run(system, (struct arrival_source){&list, list_next, NULL, NULL}, &keeper);
     ck_assert_uint_eq(result.completed, 1);
     ck_assert_uint_eq(keeper.requests[0].reason, REJECT_CONTEXT);
     ck_assert_uint_eq(keeper.requests[1].reason, REJECT_TOKENS);
@@ -564,7 +582,7 @@ TEST(what_can_never_run_is_rejected_with_its_reason) {
                                           {.id = 1, .prompt_tokens = 100, .output_tokens = 32}};
     list = (struct list_source){wide, 2, 0};
     keeper = (struct keeper){0};
-    result = rig_run(small, (struct arrival_source){&list, list_next, NULL}, &keeper);
+    result = rig_run(small, (struct arrival_source){&list, list_next, NULL, NULL}, &keeper);
     ck_assert_uint_eq(result.completed, 1);
     ck_assert_uint_eq(keeper.requests[0].reason, REJECT_ACTIVATION);
     keeper_fini(&keeper);
@@ -583,7 +601,7 @@ TEST(rows_are_renewed_by_the_entropy_of_what_was_decided) {
         struct system *system = rig_system("fast-dllm", "l40s", true, settings[i]);
         struct list_source list = {arrivals, 2, 0};
         struct keeper keeper = {0};
-        rig_run(system, (struct arrival_source){&list, list_next, NULL}, &keeper);
+        rig_run(system, (struct arrival_source){&list, list_next, NULL, NULL}, &keeper);
         for (size_t r = 0; r < keeper.n_requests; r++) {
             const struct request_record *request = &keeper.requests[r];
             ck_assert_uint_gt(request->steps, 8);

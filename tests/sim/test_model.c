@@ -26,6 +26,7 @@ static const struct expected expected_table[] = {
     {"llada2-flash", 102.9, 191.7, 4.86, 0.644, 64, 307, 576},
     {"llama-3.1-8b", 8.03, 14.96, 6.98, 0.525, 128, 250.5, 640},
     {"qwen2.5-3b", 3.09, 5.75, 2.77, 0.311, 36, 296.75, 324},
+    {"qwen3-8b", 8.19, 15.3, 6.95, 0.622, 144, 297, 720}, /* sdar-8b's shape */
 };
 
 TEST(computed_sizes_agree_with_the_derived_table) {

@@ -1,4 +1,5 @@
 /* Cache policies and decoders: hand-made spans, and promises over random requests. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,6 +34,19 @@ static struct span span_of(const char *cache, const struct request *request, uin
         *holds = repeat;
     }
     return planned.span;
+}
+
+TEST(of_a_single_token_nothing_is_left_out) {
+    struct request request =
+        MAKE(struct request, .prompt_tokens = 40, .output_tokens = 8, .canvas_tokens = 48,
+             .block_tokens = 1, .block = 3, .block_start = 43, .block_length = 1,
+             .uncached_in_block = 1, .masked_in_block = 1, .cached_tokens = 42, .kept_in_block = 1,
+             .shifted = 1, .causal = SEES_TOKENS);
+    struct span span = span_of("focus", &request, NULL);
+    ck_assert_uint_eq(span.queries, 1);
+    ck_assert_uint_eq(span.context, 42);
+    ck_assert_uint_eq(span.kept_queries, 1);
+    ck_assert_uint_eq(span.kept_keys, 43);
 }
 
 TEST(none_runs_the_canvas_in_every_step) {
@@ -111,6 +125,111 @@ TEST(vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near) {
     ck_assert_uint_eq(span.queries, 512);
     ck_assert_uint_eq(span.context, 0);
     ck_assert_uint_eq(span.phase, PHASE_REFRESH);
+}
+
+/* Steps of a block, one letter each: R runs the canvas, S as well and selects of it, - reuses. What
+ * the policy says it holds for is what the steps behind it are. */
+static void check_schedule(const char *cache, const char *const *settings, const char *expected) {
+    for (uint32_t block = 0; block < 2; block++) {
+        uint32_t same = 0;
+        for (uint32_t step = 0; expected[step] != 0; step++) {
+            struct request request = request_at(256, 256, block, step);
+            uint32_t holds;
+            struct span span = span_with(cache, settings, &request, &holds);
+            char found = span.phase == PHASE_REUSE ? '-' : span.select_rows > 0 ? 'S' : 'R';
+            ck_assert_msg(found == expected[step], "%s, step %u: %c", cache, step, found);
+            ck_assert(found == '-' || span.queries == 512);
+            if (same > 0) {
+                ck_assert_int_eq(found, '-');
+                ck_assert_uint_eq(holds, same);
+            }
+            same = holds > 1 && holds != UINT32_MAX ? holds - 1 : 0;
+        }
+    }
+}
+#define CHECK_SCHEDULE(cache, expected, ...)                                                       \
+    check_schedule(cache, (const char *const[]){__VA_ARGS__, NULL}, expected)
+
+/* K_int of dLLM-Serve; 1 is no cache, and what no block reaches is once a block. */
+TEST(fixed_intervals_renew_within_a_block) {
+    static const char *const caches[] = {"dual", "prefix"};
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_SCHEDULE(caches[i], "R-----------", "interval_steps=0");
+        CHECK_SCHEDULE(caches[i], "R---R---R---", "interval_steps=4");
+        CHECK_SCHEDULE(caches[i], "R----R----R-", "interval_steps=5");
+        CHECK_SCHEDULE(caches[i], "RRRRRRRRRRRR", "interval_steps=1");
+    }
+    static const char *const sparse[] = {"sparse-uniform", "sparse-head"};
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_SCHEDULE(sparse[i], "RS----------", "interval_steps=0");
+        CHECK_SCHEDULE(sparse[i], "RS--RS--RS--", "interval_steps=4");
+        CHECK_SCHEDULE(sparse[i], "S---S---S---", "interval_steps=4", "delay_steps=0");
+        CHECK_SCHEDULE(sparse[i], "SSSSSSSSSSSS", "interval_steps=1", "delay_steps=0");
+        CHECK_SCHEDULE(sparse[i], "RRRRRRRRRRRR", "interval_steps=1");
+    }
+    CHECK_SCHEDULE("vicinity", "R---R---R---", "update_every=4", "warmup_steps=0");
+}
+
+/* SparseD: a fifth of the steps and the one behind it see all keys, the latter scores them, and the
+ * others see 0.3 of the prompt's blocks and of the output's, one more each. */
+TEST(sparse_attention_sees_all_keys_then_scores_them_and_then_sees_what_it_chose) {
+    uint32_t holds;
+    for (uint32_t step = 0; step < 256; step++) { /* int(0.2 x 256) + 1 = 52 */
+        struct request request = request_at(2048, 256, step / 32, step % 32);
+        struct span span = span_of("sparse-attention", &request, &holds);
+        ck_assert_uint_eq(span.queries, 2304);
+        ck_assert_uint_eq(span.logit_rows, 2304);
+        ck_assert_uint_eq(span.context, 0);
+        ck_assert_uint_eq(span.phase, PHASE_REFRESH);
+        /* 16 blocks of prompt, 2 of output: 4 + 1 and 0 + 1 of them. */
+        uint32_t keys = step < 52 ? 0 : step == 52 ? 2304 + (2304 + 256) / 2 : 6 * 128;
+        ck_assert_uint_eq(span.attended_keys, keys);
+        ck_assert_uint_eq(holds, step < 52 ? 52 - step : step == 52 ? 1 : UINT32_MAX);
+    }
+    struct request later = request_at(2048, 256, 7, 3);
+    ck_assert_uint_eq(SPAN_WITH("sparse-attention", &later, &holds, "select=1").attended_keys,
+                      2304);
+    ck_assert_uint_eq(SPAN_WITH("sparse-attention", &later, &holds, "skip=1").attended_keys, 0);
+    ck_assert_uint_eq(
+        SPAN_WITH("sparse-attention", &later, &holds, "pattern_tokens=32", "select=0.5")
+            .attended_keys,
+        (32 + 1 + 4 + 1) * 32);
+}
+
+/* An index for each block of queries and block of keys that it keeps, as many as can be counted. */
+TEST(a_pattern_holds_an_index_for_each_pair_of_blocks) {
+    struct err err = {0};
+    const struct cache_policy *cache =
+        (const struct cache_policy *)policy_find(POLICY_CACHE, "sparse-attention", &err);
+    void *state = policy_state(&cache->policy);
+    struct request request = request_at(2048, 256, 0, 0);
+    (void)cache_plan(cache, state, NULL, &request);
+    ck_assert_uint_eq(request.rows.held, 18 * 6);
+    ck_assert_int_eq(param_set(cache->policy.params, cache->policy.n_params, state, "cache", "test",
+                               "pattern_tokens", "1", &err),
+                     0);
+    request = request_at(100000, 100000, 0, 0);
+    (void)cache_plan(cache, state, NULL, &request);
+    ck_assert_uint_eq(request.rows.held, UINT32_MAX);
+    free(state);
+}
+
+/* Attention over the pairs that are left, and nothing else, becomes cheaper. */
+TEST(attention_by_a_pattern_costs_the_pairs_that_are_left) {
+    int64_t all[SYM_COUNT] = {0}, some[SYM_COUNT] = {0};
+    struct span span = {.phase = PHASE_REFRESH, .queries = 100, .first_queries = 100};
+    shape_add(all, &span, 1);
+    span.attended_keys = 30;
+    shape_add(some, &span, 1);
+    ck_assert_int_eq(all[SYM_FULL_QK], 10000);
+    ck_assert_int_eq(some[SYM_FULL_QK], 3000);
+    some[SYM_FULL_QK] = 10000;
+    ck_assert_mem_eq(all, some, sizeof all);
+    struct span full = {.phase = PHASE_REFRESH, .queries = 80, .first_queries = 80};
+    const struct span *spans[] = {&span, &full};
+    struct step_shape shape = {.n_spans = 2, .spans = spans};
+    shape_pad(&shape);
+    ck_assert_int_eq(shape.sym[SYM_FULL_QK], 2 * 100 * 80);
 }
 
 /* One pass over the finished block and the next, where otherwise each had its own; nothing else
@@ -223,6 +342,17 @@ TEST(entropy_renews_by_how_unsure_the_model_was_of_what_it_decided) {
     struct request request = request_at(256, 256, 0, 0);
     (void)cache_plan(cache, state, &memory, &request);
     ck_assert_uint_eq(request.span.phase, PHASE_REFRESH);
+    for (uint32_t k = 1; k < 5; k++) { /* the block before runs while k are not decided here */
+        ck_assert_int_eq(param_set(cache->policy.params, cache->policy.n_params, state, "entropy",
+                                   "test", "recent_tokens", (char[2]){(char)('0' + k), 0}, &err),
+                         0);
+        for (uint32_t step = 0; step < 5; step++) {
+            request = request_at(256, 256, 2, step);
+            (void)cache_plan(cache, state, &memory, &request);
+            ck_assert_uint_eq(request.rows.run.first, step < k ? 256 + 32 : 256 + 64);
+            ck_assert_uint_eq(request.rows.recent, k);
+        }
+    }
     request = request_at(256, 256, 0, 1);
     request.uncached_in_block = 30;
     cache->learn(state, &memory, &request, &decided);
@@ -372,6 +502,53 @@ TEST(the_first_of_the_least_loaded_replicas_is_chosen) {
     const struct router *router =
         (const struct router *)policy_find(POLICY_ROUTER, "least-loaded", &err);
     ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 3), 1);
+}
+
+TEST(the_power_of_two_takes_the_emptier_of_two_and_both_halves_of_the_rest) {
+    enum { N = 8, DRAWS = 4000 };
+    struct replica_view replicas[N] = {{.outstanding_tokens = 0}};
+    unsigned chosen[N] = {0};
+    struct err err = {0};
+    const struct router *router =
+        (const struct router *)policy_find(POLICY_ROUTER, "power-of-two", &err);
+    for (uint32_t i = 0; i < N; i++) {
+        replicas[i].outstanding_tokens = i;
+    }
+    for (uint64_t id = 0; id < DRAWS; id++) {
+        chosen[router->route(NULL, &(struct request){.id = id}, replicas, N)]++;
+    }
+    for (uint32_t i = 0; i < N; i++) { /* the i-th least of N is taken with (N-1-i) of N(N-1)/2 */
+        double expected = DRAWS * 2.0 * (N - 1 - i) / (N * (N - 1));
+        ck_assert_double_le(fabs(chosen[i] - expected),
+                            4 * sqrt(expected + 1) + (i + 1 == N ? -4 : 0));
+    }
+    ck_assert_uint_eq(router->route(NULL, &(struct request){.id = 3}, replicas, 1), 0);
+}
+
+TEST(the_phase_aware_router_looks_at_whole_canvases_then_at_load) {
+    static const struct replica_view replicas[] = {{.n_waiting = 1, .n_whole = 1},
+                                                   {.n_whole = 1, .outstanding_tokens = 9},
+                                                   {.n_waiting = 1, .outstanding_tokens = 4},
+                                                   {.n_waiting = 1, .outstanding_tokens = 4}};
+    struct err err = {0};
+    const struct router *router =
+        (const struct router *)policy_find(POLICY_ROUTER, "phase-aware", &err);
+    ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 4), 2);
+    ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 2), 1);
+}
+
+TEST(the_prefix_aware_router_goes_home_unless_that_costs_more_than_the_prefix) {
+    struct replica_view replicas[] = {{.outstanding_tokens = 30},
+                                      {.outstanding_tokens = 10},
+                                      {.outstanding_tokens = 50, .shared_tokens = 40}};
+    struct err err = {0};
+    const struct router *router =
+        (const struct router *)policy_find(POLICY_ROUTER, "prefix-aware", &err);
+    ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 3), 2);
+    replicas[2].outstanding_tokens = 51;
+    ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 3), 1);
+    replicas[2] = (struct replica_view){.outstanding_tokens = 5};
+    ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 2), 1);
 }
 
 SUITE("policy")

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "sim/cost/roofline.h"
 #include "sim/system/system_step.h"
 #include "tests/support/rig.h"
 #include "tests/support/scratch.h"
@@ -89,6 +90,16 @@ TEST(idling_and_memory_bound_work_let_the_clock_back) {
     struct power_state again = rested;
     power_rest(&card, 0, &again);
     ck_assert_double_eq(again.behind[0], rested.behind[0]);
+}
+
+/* What transients of an H200 showed (roofline.h): nearly all of a product whose bytes take two
+ * thirds of its time, little of one whose bytes take all but an eighth. */
+TEST(a_clock_stretches_what_operations_bind) {
+    ck_assert_double_eq(stretched_ns(100, 0), 100);
+    ck_assert_double_eq(stretched_ns(100, 100), 0);
+    ck_assert_double_eq(stretched_ns(90, 100), 0);
+    ck_assert_double_eq_tol(stretched_ns(75.9, 0.67 * 75.9) / 75.9, 0.91, 0.01);
+    ck_assert_double_lt(stretched_ns(55.9, 0.87 * 55.9) / 55.9, 0.6);
 }
 
 TEST(constants_are_named_and_bounded) {
@@ -201,7 +212,7 @@ static struct loop_result serve(const char *name, const char *skip, struct keepe
     struct rng rng = rng_stream(5, "power");
     struct poisson_source source = random_source(&rng, 7, 60);
     struct loop_result result =
-        rig_run(system, (struct arrival_source){&source, poisson_next, NULL}, kept);
+        rig_run(system, (struct arrival_source){&source, poisson_next, NULL, NULL}, kept);
     system_close(system);
     return result;
 }
@@ -246,6 +257,9 @@ TEST(estimates_know_the_clock_and_the_joules) {
     struct completion done;
     ck_assert_int_eq(executor.submit(executor.state, &submission, &err), 0);
     ck_assert_int_eq(executor.wait(executor.state, INT64_MAX, &done, &err), 0);
+    /* At first above what the clock settles at. */
+    const double drawn_w = done.joules / ((double)(done.time_ns - done.start_ns) * 1e-9);
+    ck_assert(drawn_w > card.limit_w && drawn_w < 1.5 * card.limit_w);
     const int64_t worked_ns = executor.estimate_ns(executor.state, 0, &shape, INT64_MAX, &worked_j);
     ck_assert_int_gt(worked_ns, rested_ns);
     ck_assert_double_eq_tol(worked_j / ((double)worked_ns * 1e-9), card.limit_w, 1);

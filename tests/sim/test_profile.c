@@ -539,6 +539,29 @@ TEST(a_prefix_beyond_the_measured_ones_holds_their_time_for_each_pair) {
     profile_close(own);
 }
 
+/* Both at the batch that is asked for; the same length at another batch says less. */
+TEST(a_length_between_two_that_were_measured_at_the_batch_is_on_their_line) {
+    struct profile *own = parse("# kind: imported\n# source: x\n"
+                                "attention_causal,1,16,16,8,4,128,2\n"
+                                "attention_causal,2,16,16,8,4,128,3\n"
+                                "attention_causal,1,32,32,8,4,128,5\n"
+                                "attention_causal,1,64,64,8,4,128,10\n"
+                                "attention_causal,2,64,64,8,4,128,19\n");
+    const struct profile_spans spans = {.n_seqs = 2,
+                                        .sum_q = 2 * 32,
+                                        .sum_kv = 2 * 32,
+                                        .sum_q_kv = 2 * 32 * 33 / 2.0,
+                                        .heads = 8,
+                                        .kv_heads = 4,
+                                        .head_dim = 128};
+    enum profile_match match;
+    /* Tiles of 128 rows are computed whole: 16 * 72, 32 * 80 and 64 * 96 pairs. */
+    ck_assert_double_eq_tol(profile_attention_prefill(own, &spans, &match),
+                            1e3 * (3 + 16 * (2560.0 - 1152) / (6144 - 1152)), 1e-6);
+    ck_assert_int_eq(match, PROFILE_INTERPOLATED);
+    profile_close(own);
+}
+
 static int status_of(const char *text, size_t size) {
     struct profile *profile;
     struct err err = {0};
@@ -744,6 +767,19 @@ TEST(leaving_one_shape_out_predicts_it) {
     }
 }
 
+/* 4096 rows between 2048 and 8192 of the same product. */
+TEST(noise_is_how_far_a_row_is_from_the_middle_of_half_and_twice_as_many) {
+    struct profile *own = parse(HEAD "gemm,1024,512,512,7\ngemm,1024,1024,512,9\n"
+                                     "gemm,2048,512,512,10\ngemm,2048,1024,512,18\n"
+                                     "gemm,4096,512,512,20\ngemm,4096,1024,512,36\n"
+                                     "gemm,8192,512,512,40\ngemm,8192,1024,512,72\n");
+    struct profile_check check;
+    profile_check(own, &check);
+    ck_assert_uint_eq(check.noise.n, 2);
+    ck_assert_double_eq_tol(check.noise.p90_abs, 0, 1e-9);
+    profile_close(own);
+}
+
 TEST(the_l40s_table_is_noisier_than_its_leave_one_out_error) {
     struct profile *l40s = open_shipped("l40s");
     struct profile_check check;
@@ -781,6 +817,17 @@ TEST(a_transfer_says_so_and_scales_by_the_bound) {
                             1e-6);
     const struct lattice *causal = &out->ops[PROFILE_ATTENTION_CAUSAL];
     ck_assert_double_eq_tol(causal->time_us[causal->n_cells - 1], 802, 1e-9);
+    profile_close(out);
+    profile_close(donor);
+}
+
+/* Of few queries over many keys, whose reading takes longer than the products. */
+TEST(transferred_prefills_behind_a_long_prefix_go_by_the_bandwidth) {
+    struct profile *donor = parse(HEAD "attention_causal,1,16,16,8,8,128,2\n"
+                                       "attention_causal,1,16,65552,8,8,128,270\n");
+    struct profile *out = transferred(donor, side("new", 200e12, 4e12, 100));
+    const struct lattice *causal = &out->ops[PROFILE_ATTENTION_CAUSAL];
+    ck_assert_double_eq_tol(causal->time_us[causal->n_cells - 1], 69, 1e-9);
     profile_close(out);
     profile_close(donor);
 }

@@ -16,7 +16,7 @@ static const struct model focus_blocks =
          .kv_heads = 2, .head_dim = 10, .ffn = 30, .vocab = 41, .mask_token = 0, .qk_norm = true,
          .mask = MASK_BLOCK_CAUSAL);
 static const struct graph_options evicting =
-    ENGINE_GRAPH(.fused = true, .logits_bytes = 2, .exact = true, .evicts = true);
+    ENGINE_GRAPH(.fused = true, .logits_bytes = 2, .exact = true, .evict_layer = 1);
 static const struct model fast_blocks =
     TINY(.name = "fast-blocks", .family = "Fast_dLLM_Qwen", .layers = 2, .hidden = 48, .heads = 6,
          .kv_heads = 2, .head_dim = 8, .ffn = 56, .vocab = 61, .mask_token = 5, .qkv_bias = true,

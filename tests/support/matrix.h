@@ -85,7 +85,13 @@ static inline void add_settings(struct matrix_config *config, const char *words)
 
 static inline struct system *open_config(const struct matrix_config *config, const char *more) {
     struct matrix_config all = *config; /* of two layers: as much is checked as with all */
-    add_setting(&all, "layers", "2");
+    bool has_layers = false;
+    for (size_t i = 0; i < all.n_settings; i++) {
+        has_layers |= strncmp(all.text[i], "layers=", 7) == 0;
+    }
+    if (!has_layers) {
+        add_setting(&all, "layers", "2");
+    }
     const char *settings[MOST_SETTINGS + 1] = {NULL};
     add_settings(&all, more);
     for (size_t i = 0; i < all.n_settings; i++) {
@@ -185,17 +191,20 @@ static inline bool decoder_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
-/* dKV-Cache, and renewal paced by tokens, at intervals at which a block has steps of every kind.
- * Decoders that look at nothing choose the simulation's positions. */
+/* dKV-Cache, renewal paced by tokens, and other caches renewed within a block, at intervals at
+ * which a block has steps of every kind. Decoders that look at nothing choose the simulation's
+ * positions. */
 static inline bool dkv_config(size_t i, struct matrix_config *out) {
     static const char *const caches[] = {
         "cache=dkv-decode cache.interval_steps=4",
         "cache=dkv-prefill cache.prompt_interval_steps=4",
         "cache=dkv-pd cache.interval_steps=2 cache.prompt_interval_steps=6",
         "cache=paced cache.renew_tokens=4",
-        "cache=entropy cache.bound_nats=6.465",
+        "cache=entropy cache.bound_nats=6.465 cache.recent_tokens=3",
+        "cache=dual cache.interval_steps=2",
+        "cache=sparse-head cache.interval_steps=4",
     };
-    enum { ENTROPY = 4, N_CACHES };
+    enum { ENTROPY = 4, N_CACHES = 7 };
     static const struct {
         const char *name, *more;
         unsigned invariants;
@@ -204,6 +213,8 @@ static inline bool dkv_config(size_t i, struct matrix_config *out) {
                  {"random", NULL, SIMULATED},
                  {"sequential", NULL, 0},
                  {"origin", NULL, SIMULATED}};
+    static const char *const schedulers[] = {"phase-multiplexed", "look-ahead", "shortest-left",
+                                             "least-slack"};
     if (i >= 5 * (size_t)N_CACHES) {
         return false;
     }
@@ -211,6 +222,7 @@ static inline bool dkv_config(size_t i, struct matrix_config *out) {
     *out = (struct matrix_config){"dllm-serve", "llada-tiny", CANVAS, ALONE | MAPPED, 0, {{0}}, 0};
     add_settings(out, "block_tokens=6 steps_per_block=6");
     add_settings(out, caches[cache]);
+    add_setting(out, "scheduler", schedulers[turn % 4]);
     add_setting(out, "decoder", blind[decoder].name);
     add_settings(out, blind[decoder].more);
     add_setting(out, "logit_scope", scopes[turn % 4]);
@@ -280,8 +292,19 @@ static inline bool focus_config(size_t i, struct matrix_config *out) {
         {"decoder=fixed steps_per_block=3 cache.ahead_blocks=0", PLAYED},
         {"decoder=threshold decoder.threshold=0.7 cache.ahead_blocks=0", CARRIED},
     };
-    size_t line = i / 3;
-    if (line >= sizeof lines / sizeof lines[0]) {
+    static const char *const predictors[] = {
+        "layers=4 cache.layer=3 decoder=threshold decoder.threshold=0.006",
+        "layers=4 cache.layer=2 cache.choice=left cache.k=0 decoder=fixed steps_per_block=3",
+        "cache.choice=left cache.k=2 decoder=threshold decoder.threshold=0.006",
+    };
+    size_t line = i / 3, n_lines = sizeof lines / sizeof lines[0];
+    if (line == n_lines) {
+        *out = (struct matrix_config){"focus", "sdar-tiny", FOCUS, ALONE | PLAYED, 12, {{0}}, 0};
+        add_settings(out, "block_tokens=8 page_tokens=4 cache.ahead_blocks=0");
+        add_settings(out, predictors[i % 3]);
+        return true;
+    }
+    if (line > n_lines) {
         return false;
     }
     *out = (struct matrix_config){
