@@ -151,6 +151,11 @@ extern const struct device_table device_cpu;
 #define DEVICE_CUDA_SYMBOL "unmask_device_cuda"
 extern const struct device_table unmask_device_cuda;
 
+/* And which kernels it has: the day of the last commit that changed them, "unknown" outside a
+ * checkout, and a digest over them, "2026-11-23 0123456789ab". */
+#define DEVICE_CUDA_BUILD_SYMBOL "unmask_cuda_build"
+extern const char unmask_cuda_build[];
+
 #ifdef __cplusplus
 }
 #endif

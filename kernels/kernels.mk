@@ -26,6 +26,16 @@ $(BUILD)/%.cu.o: %.cu
 	$(say) NVCC $<
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
+# Which kernels the library has; profiles that are measured with it say so.
+KERNEL_FILES := $(sort $(CUDA_SRCS) $(wildcard kernels/*.h kernels/*.cuh kernels/*/*.h kernels/*/*.cuh))
+$(BUILD)/kernels_id.h: FORCE
+	@mkdir -p $(@D)
+	@day=$$(git log -1 --format=%cs -- $(KERNEL_FILES) 2>/dev/null); \
+	echo "#define KERNELS_BUILD \"$${day:-unknown} $$(cat $(KERNEL_FILES) | sha256sum | cut -c1-12)\"" >$@.new; \
+	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+$(BUILD)/kernels/device/build.cu.o: NVCCFLAGS += -include $(BUILD)/kernels_id.h
+$(BUILD)/kernels/device/build.cu.o: $(BUILD)/kernels_id.h
+
 # The runtime is linked in; cuBLASLt is found beside the driver's tools when the library is loaded.
 $(BUILD)/kernels/libunmask_cuda.so: $(CUDA_OBJS) kernels/libunmask_cuda.map
 	$(say) LD $@

@@ -277,6 +277,9 @@ static void write_provenance(const struct calibration *c, FILE *file) {
     fprintf(file, "# device: %s, %" PRId32 " multiprocessors, %s, L2 %s\n", facts->name,
             facts->n_sms, num_format_bytes(memory, sizeof memory, (double)facts->memory_bytes),
             num_format_bytes(l2, sizeof l2, (double)facts->l2_bytes));
+    if (request->device->build != NULL) {
+        fprintf(file, "# kernels: %s\n", request->device->build);
+    }
     fprintf(file, "# dtype: %s\n# model: %s\n# weights: %s\n", is_bf16 ? "bf16" : "float32",
             model_of(c)->name, request->weights_source);
     write_ranks(c, file);
@@ -433,8 +436,9 @@ static int price_steps(struct calibration *c, int variant, struct err *err) {
             step->operators_ns = 0;
             for (uint32_t op = 0; op < graph->n_ops; op++) {
                 step->operators[op].priced_ns = prices[op].ns;
+                step->operators[op].moving_ns =
+                    prices[op].bytes / system->gpu->best_bandwidth * 1e9;
                 step->operators_ns += prices[op].ns;
-                step->compute_ns += prices[op].compute_ns;
                 step->flops += prices[op].flops;
                 step->bytes += prices[op].bytes;
             }

@@ -20,12 +20,12 @@ struct step_sizes {
 };
 static const struct step_sizes refresh_sizes[] = {
     {1, 1024, false}, {2, 512, false}, {3, 1024, true}, {4, 512, false},
-    {8, 1024, false}, {16, 512, true}, {1, 256, false},
+    {8, 1024, false}, {16, 512, true}, {1, 256, false}, {1, 512, false},
 };
 static const struct step_sizes reuse_sizes[] = {
-    {1, 1024, false},  {2, 512, false},  {4, 1024, false}, {8, 512, false},
-    {32, 1024, false}, {128, 512, true}, {3, 1024, true},  {12, 512, true},
-    {16, 1024, false}, {64, 512, false}, {48, 1024, true}, {96, 512, false},
+    {1, 1024, false}, {2, 512, false},  {4, 1024, false}, {8, 512, false},   {32, 1024, false},
+    {128, 512, true}, {3, 1024, true},  {12, 512, true},  {16, 1024, false}, {64, 512, false},
+    {48, 1024, true}, {96, 512, false}, {6, 1024, false},
 };
 
 /* Where the token budget cuts canvases, sizes come out the same. */

@@ -432,7 +432,8 @@ static int run_once(void *state, double *device_ns, struct err *err) {
                : 0;
 }
 
-/* Steps of one side that are not held out, where the device rests and says what it draws. */
+/* Steps of one side that are fitted, where the device rests and says what it draws; a selection
+ * draws what a refresh does. */
 static int hold_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct steps_request *request = stage->request;
     const struct hold_request hold = {.device = request->device,
@@ -447,7 +448,8 @@ static int hold_all(struct stage *stage, struct calibration_steps *steps, struct
     steps->idle_w = steps->idle_w > 0 ? steps->idle_w : hold_idle_w(&hold);
     for (size_t i = 0; status == 0 && steps->idle_w > 0 && i < steps->n; i++) {
         struct calibration_step *step = &steps->list[i];
-        if (is_of_stage(stage, step) && step->is_fused && step->n_sides == 1) {
+        if (is_of_stage(stage, step) && step->is_fused && !step->is_held_out &&
+            step->sides[0].kind != HOST_SELECT) {
             fill_step(stage, step);
             status = write_canvases(stage, err);
             status = status != 0 ? status : hold_step(&hold, steps->idle_w, &step->held, err);

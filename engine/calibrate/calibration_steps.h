@@ -37,7 +37,7 @@ struct step_operator {
     struct correction_key key;
     int64_t rows;       /* of one execution; of attention its queries */
     double measured_ns; /* in the step: between events, scaled to what the whole step took */
-    double priced_ns;   /* written by whoever prices them */
+    double priced_ns, moving_ns; /* written by whoever prices them; what its bytes take to move */
 };
 
 struct calibration_step {
@@ -53,8 +53,9 @@ struct calibration_step {
     uint32_t n_operators;
     /* Written by whoever prices them. */
     double operators_ns, predicted_ns;
-    double compute_ns, flops,
-        bytes;                /* of its operators: what the clock stretches, and their work */
+    double flops, bytes; /* of its operators */
+    /* Written by the fit: the operators as corrected, and what of that the clock stretches. */
+    double corrected_ns, compute_ns;
     struct power_sample held; /* where the step was held (hold.h); watts 0: it was not */
 };
 

@@ -8,10 +8,13 @@
 #include "sim/base/mem.h"
 
 /* A card's clock follows its work within a tenth of a second; its energy counter moves about every
- * tenth. The first steps after a rest run before firmware has looked. A rise that is less, or of
- * steps that are longer, does not tell how long it took. */
-static const double rest_ns = 1.2e8, first_ns = 12e6, settled_ns = 4e8, held_ns = 1e9, rises = 1.04,
-                    lag_step_ns = 30e6;
+ * tenth. The first steps after a rest run before firmware has looked. It then lets the card draw
+ * some 5 % more than its limit until the mean of a second has come up to that, lowers the clock for
+ * two tenths of a second by as much as it was too high, and keeps to the mean from then on (H200,
+ * 2026-11-23): what is settled is the mean over all of that, and the lag that of the first fall. A
+ * rise that is less, or of steps that are longer, does not tell how long it took. */
+static const double rest_ns = 1.2e8, first_ns = 12e6, fallen_ns = 2e8, settled_ns = 4e8,
+                    held_ns = 2.5e9, rises = 1.04, lag_step_ns = 30e6;
 static const double billion = 1e9;
 
 /* Device time of each step, and when it had ended, from the beginning on. */
@@ -86,11 +89,11 @@ static double mean_between(const struct trace *trace, double from_ns, double to_
     return *n > 0 ? sum / (double)*n : 0;
 }
 
-/* How long it lasts, on average, until a step takes what it takes in the end: what is missing of
- * the rise, added up until then. */
+/* How long it lasts, on average, until a step takes what it takes once the clock has first fallen:
+ * what is missing of the rise, added up until then. */
 static double lag_of(const struct trace *trace, double from, double to) {
     double lag_ns = 0, last = 0;
-    for (size_t i = 0; i < trace->n && trace->end_ns[i] < settled_ns; i++) {
+    for (size_t i = 0; i < trace->n && trace->end_ns[i] < fallen_ns; i++) {
         lag_ns += (trace->end_ns[i] - last) * (to - trace->device_ns[i]) / (to - from);
         last = trace->end_ns[i];
     }
@@ -98,17 +101,18 @@ static double lag_of(const struct trace *trace, double from, double to) {
 }
 
 static void summarise(const struct trace *trace, struct power_sample *out) {
-    size_t n_first, n_settled, n;
+    size_t n_first, n_settled, n_fallen, n;
     const double span_ns = trace->end_ns[trace->n - 1],
-                 mean = mean_between(trace, -1, INFINITY, &n);
+                 mean = mean_between(trace, -1, INFINITY, &n),
+                 fallen = mean_between(trace, fallen_ns, 3 * fallen_ns, &n_fallen);
     *out =
         (struct power_sample){.first_ns = mean_between(trace, 0, first_ns, &n_first),
                               .settled_ns = mean_between(trace, settled_ns, INFINITY, &n_settled),
                               .gap_ns = fmax(span_ns / (double)trace->n - mean, 0)};
     out->first_ns = n_first > 0 ? out->first_ns : trace->device_ns[0];
     out->settled_ns = n_settled > 0 ? out->settled_ns : out->first_ns;
-    if (out->settled_ns > rises * out->first_ns && out->first_ns < lag_step_ns) {
-        out->lag_ms = lag_of(trace, out->first_ns, out->settled_ns);
+    if (fallen > rises * out->first_ns && out->first_ns < lag_step_ns) {
+        out->lag_ms = lag_of(trace, out->first_ns, fallen);
     }
 }
 

@@ -17,8 +17,8 @@ static const char cuda_library[] = "libunmask_cuda.so";
 
 /* ---- the CUDA library ---- */
 
-/* Where a build puts it, seen from the folder of a program or of a test. */
-static const char *const beside[] = {"", "kernels/", "../kernels/"};
+/* Where a build puts it, seen from the folder of a program or of a test, and an installation. */
+static const char *const beside[] = {"", "kernels/", "../kernels/", "../lib/unmask/"};
 
 /* The library's path beside the running program. False when it lies in none of these places. */
 static bool find_beside(char *path, size_t size) {
@@ -40,7 +40,8 @@ static bool find_beside(char *path, size_t size) {
 }
 
 /* The library stays loaded until the program ends: what it registered with the driver does too. */
-static int load_cuda(const char *library, const struct device_table **out, struct err *err) {
+static int load_cuda(const char *library, const struct device_table **out, const char **build,
+                     struct err *err) {
     char path[2 * PATH_MAX];
     bool is_given = library != NULL;
     if (library == NULL) {
@@ -64,7 +65,18 @@ static int load_cuda(const char *library, const struct device_table **out, struc
                          library, table->abi, table->size, DEVICE_ABI, sizeof *table);
     }
     *out = table;
+    *build = dlsym(handle, DEVICE_CUDA_BUILD_SYMBOL);
     return 0;
+}
+
+/* Days are written so that they sort. */
+enum build_age engine_build_age(const char *measured, const char *loaded) {
+    enum { DAY_CHARS = sizeof "2026-11-23" - 1 };
+    if (strcmp(measured, loaded) == 0) {
+        return BUILD_SAME;
+    }
+    bool have_days = isdigit((unsigned char)measured[0]) && isdigit((unsigned char)loaded[0]);
+    return have_days && strncmp(measured, loaded, DAY_CHARS) < 0 ? BUILD_NEWER : BUILD_OTHER;
 }
 
 /* ---- opening ---- */
@@ -99,7 +111,9 @@ int engine_device_start(const struct device_table *table, enum kernel_dtype dtyp
 
 int engine_device_another(const struct engine_device *device, int32_t index,
                           struct engine_device *out, struct err *err) {
-    return start(device->table, index, device->dtype, out, err);
+    int status = start(device->table, index, device->dtype, out, err);
+    out->build = device->build;
+    return status;
 }
 
 int engine_device_open(enum backend backend, const char *library, struct engine_device *out,
@@ -109,8 +123,11 @@ int engine_device_open(enum backend backend, const char *library, struct engine_
     if (backend == BACKEND_CPU) {
         return engine_device_start(&device_cpu, KERNEL_F32, out, err);
     }
-    int status = load_cuda(library, &table, err);
-    return status != 0 ? status : engine_device_start(table, KERNEL_BF16, out, err);
+    const char *build = NULL;
+    int status = load_cuda(library, &table, &build, err);
+    status = status != 0 ? status : engine_device_start(table, KERNEL_BF16, out, err);
+    out->build = status == 0 ? build : NULL;
+    return status;
 }
 
 void engine_device_close(struct engine_device *device) {

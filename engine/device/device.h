@@ -18,7 +18,12 @@ struct engine_device {
     struct device_facts facts;
     enum kernel_dtype dtype;
     bool counts_energy; /* it says what it has drawn */
+    const char *build; /* of a library's kernels (DEVICE_CUDA_BUILD_SYMBOL); NULL: it has no name */
 };
+
+/* Of two builds' names, of what a profile was measured with and of what is loaded. */
+enum build_age { BUILD_SAME, BUILD_NEWER, BUILD_OTHER };
+enum build_age engine_build_age(const char *measured, const char *loaded);
 
 /* The CPU, in float32, or a CUDA GPU, in bf16. ERR_WORLD with the one reason when there is no such
  * device here. `library` is the path of libunmask_cuda.so; NULL: beside the program, or where the

@@ -19,6 +19,9 @@ enum {
     OWN_LEAST_TOKENS = 256, /* below, our kernel of tiles has too few of them to win */
     FEW_TOKENS = 64,        /* up to here ours is another one */
     TIMED_TOKENS = 16384,   /* proposals for more are timed on so many */
+    WIDE_TOKENS = 1024,     /* up to here a range is wide beside its numbers of tokens: */
+    RANGE_TOKENS = 64,
+    MOST_SIZES = 3, /* that a proposal is timed on */
 };
 
 static const int64_t WORKSPACE_BYTES = 32ll << 20;
@@ -112,10 +115,10 @@ static cublasStatus_t product_run(struct linears *linears, struct product *produ
 
 /* The last T of the range that T lies in. */
 static int32_t plan_range(int32_t n_tokens) {
-    const int32_t width = n_tokens <= 64     ? 1
-                          : n_tokens <= 1024 ? 64
-                          : n_tokens <= 8192 ? 256
-                                             : 1024;
+    const int32_t width = n_tokens <= 64            ? 1
+                          : n_tokens <= WIDE_TOKENS ? RANGE_TOKENS
+                          : n_tokens <= 8192        ? 256
+                                                    : 1024;
     const int64_t last = ((int64_t)n_tokens + width - 1) / width * width;
     return last < INT32_MAX ? (int32_t)last : INT32_MAX;
 }
@@ -190,13 +193,51 @@ static float time_proposal(struct device *device, struct product *product,
     return best;
 }
 
+/* What a plan's proposals are timed on: the call's tokens, and where a range is wide beside them
+ * its middle and its first. Algorithms that are as fast at its end differ by a half elsewhere in it
+ * (H200, 2026-11-23: 33 or 47 us for 129 tokens), and which of them one process took another did
+ * not. */
+static int timed_sizes(int32_t n_tokens, int32_t last_token, int32_t sizes[MOST_SIZES]) {
+    int n = 0;
+    sizes[n++] = n_tokens;
+    if (n_tokens > FEW_TOKENS && last_token <= WIDE_TOKENS) {
+        const int32_t others[] = {last_token - RANGE_TOKENS / 2, last_token - RANGE_TOKENS + 1};
+        for (int32_t other : others) {
+            if (other < n_tokens) {
+                sizes[n++] = other;
+            }
+        }
+    }
+    return n;
+}
+
+/* The sum of a proposal's times over these numbers of tokens; negative when it fails for one. */
+static float time_sizes(struct device *device, const struct call_linear *call, void *y,
+                        int64_t y_stride, const int32_t *sizes, int n_sizes,
+                        const cublasLtMatmulAlgo_t *algorithm) {
+    float sum = 0;
+    for (int i = 0; i < n_sizes; i++) {
+        struct call_linear timed = *call;
+        struct product product;
+        timed.n_tokens = sizes[i];
+        timed.y_stride = y_stride;
+        const float us = product_init(&product, &timed, y_stride)
+                             ? time_proposal(device, &product, &timed, y, algorithm)
+                             : -1;
+        if (us <= 0) {
+            return -1;
+        }
+        sum += us;
+    }
+    return sum;
+}
+
 /* Moves the fastest of n proposals to the front; true when our own kernel beats it. Timed runs
  * write y, which the product itself overwrites later; where y is added to, spare memory takes their
  * place, and as many tokens as it has room for. */
-static bool choose(struct device *device, const struct call_linear *call,
+static bool choose(struct device *device, const struct call_linear *call, int32_t last_token,
                    cublasLtMatmulHeuristicResult_t *results, int n) {
     struct call_linear timed = *call;
-    struct product product;
     void *y = call->y;
     int64_t y_stride = call->y_stride;
     if (call->add == call->y) {
@@ -208,24 +249,26 @@ static bool choose(struct device *device, const struct call_linear *call,
         timed.add = y; /* of the same cost, whatever it holds */
     }
     timed.n_tokens = timed.n_tokens < TIMED_TOKENS ? timed.n_tokens : TIMED_TOKENS;
-    if (timed.n_tokens == 0 || !product_init(&product, &timed, y_stride)) {
+    if (timed.n_tokens == 0) {
         return false;
     }
+    int32_t sizes[MOST_SIZES];
+    const int n_sizes = timed_sizes(timed.n_tokens, last_token, sizes);
     int best = 0;
     float best_us = 0;
     for (int i = 0; i < n; i++) {
-        const float us = time_proposal(device, &product, &timed, y, &results[i].algo);
+        const float us = time_sizes(device, &timed, y, y_stride, sizes, n_sizes, &results[i].algo);
         if (us > 0 && (best_us == 0 || us < best_us * MARGIN)) {
             best = i;
             best_us = us;
         }
     }
     results[0] = results[best];
-    timed.y_stride = y_stride;
     const bool few = timed.n_tokens <= FEW_TOKENS;
     const bool may_win =
         (few || timed.n_tokens >= OWN_LEAST_TOKENS) && call->n_outputs % 8 == 0 && !call->by_inputs;
-    const float own_us = may_win ? time_proposal(device, &product, &timed, y, nullptr) : -1;
+    const float own_us =
+        may_win ? time_sizes(device, &timed, y, y_stride, sizes, n_sizes, nullptr) : -1;
     return own_us > 0 && (best_us == 0 || own_us < best_us * (few ? FEW_MARGIN : MARGIN));
 }
 
@@ -246,7 +289,7 @@ static bool plan_make(struct device *device, const struct call_linear *call, int
     if (n == 0) {
         return false;
     }
-    plan->own = time && choose(device, call, results, n);
+    plan->own = time && choose(device, call, last_token, results, n);
     plan->last_token = last_token;
     plan->n_outputs = call->n_outputs;
     plan->n_inputs = call->n_inputs;

@@ -434,6 +434,30 @@ TEST(little_time_cuts_rounds_and_no_points) {
     rig_close(rig);
 }
 
+/* How many operators of the calibrated steps have so many rows. */
+static size_t n_of_rows(const struct rig *rig, int64_t rows) {
+    size_t n = 0;
+    for (size_t i = 0; i < rig->report.steps.n; i++) {
+        const struct calibration_step *step = &rig->report.steps.list[i];
+        for (uint32_t op = 0; op < step->n_operators; op++) {
+            n += step->operators[op].rows == rows;
+        }
+    }
+    return n;
+}
+
+TEST(operators_in_chunks_have_the_rows_of_a_chunk) {
+    static const enum chunk_kind kinds[] = {CHUNK_FFN, CHUNK_LOGITS};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct rig *rig = rig_open_fake(false);
+        rig->request.minutes = 1e-6;
+        rig->system->chunks.bound.of[kinds[i]] = 24; /* no step has as many */
+        rig_run(rig);
+        ck_assert(n_of_rows(rig, 24) > 0);
+        rig_close(rig);
+    }
+}
+
 TEST(a_failing_device_ends_it_with_one_sentence) {
     static const int64_t at[] = {1, 2, 100, 10000, 100000};
     for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {

@@ -298,6 +298,15 @@ TEST(calls_that_are_too_large_for_the_cpu_are_refused) {
 #endif
     ck_assert(cpu.facts.memory_bytes > 0 && cpu.facts.free_bytes > 0 && cpu.facts.n_sms > 0 &&
               cpu.facts.capability == 0 && strlen(cpu.facts.name) > 0);
+    char line[512], name[512] = "CPU"; /* the first line of its kind; not all kernels write it */
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL &&
+           sscanf(line, "model name : %511[^\n]", name) != 1) {
+    }
+    ck_assert_str_eq(cpu.facts.name, name);
+    if (file != NULL) {
+        fclose(file);
+    }
     engine_device_close(&cpu);
 }
 
@@ -443,6 +452,14 @@ TEST(a_gpu_is_known_by_whole_words_of_the_devices_name) {
             ck_assert_msg(!is, "%s is no %s", cases[i].device, cases[i].is_not[n]);
         }
     }
+}
+
+TEST(a_build_is_newer_by_its_day) {
+    ck_assert_int_eq(engine_build_age("2026-11-23 a", "2026-11-23 a"), BUILD_SAME);
+    ck_assert_int_eq(engine_build_age("2026-11-23 a", "2026-12-01 b"), BUILD_NEWER);
+    ck_assert_int_eq(engine_build_age("2026-11-23 a", "2026-11-23 b"), BUILD_OTHER);
+    ck_assert_int_eq(engine_build_age("2026-11-23 a", "2025-12-01 b"), BUILD_OTHER);
+    ck_assert_int_eq(engine_build_age("2026-11-23 a", "unknown b"), BUILD_OTHER);
 }
 
 SUITE("device")

@@ -50,7 +50,7 @@ static struct generator *open_generator(const char *process, double rate, uint64
     for (; set != NULL && *set != NULL; set += 2) {
         ck_assert_msg(generator_set(generator, "test", set[0], set[1], &err) == 0, "%s", err.text);
     }
-    ck_assert_msg(generator_start(generator, rate, seed, rows, &err) == 0, "%s", err.text);
+    ck_assert_msg(generator_start(generator, rate, seed, 0, rows, &err) == 0, "%s", err.text);
     return generator;
 }
 
@@ -149,7 +149,7 @@ TEST(bursts_of_the_whole_rate_leave_silence_between) {
     close_rows(&rows);
     generator = generator_open(process_find("bursts"));
     ck_assert_int_eq(generator_set(generator, "test", "burst", "5", &err), 0);
-    ck_assert_int_eq(generator_start(generator, 1, 1, source, &err), ERR_USAGE);
+    ck_assert_int_eq(generator_start(generator, 1, 1, 0, source, &err), ERR_USAGE);
     ASSERT_SAYS(err.text, "bursts of 5 times the mean rate cannot fill 0.25 of the time: "
                           "expected burst up to 4, where nothing arrives between bursts");
     generator_close(generator);

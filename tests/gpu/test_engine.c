@@ -310,8 +310,12 @@ static void run_step(struct side *side, int only) {
     for (uint32_t i = 0; i < n; i++) {
         struct request *request = &side->requests[slots[i]];
         if (side->has_positions) {
-            (void)positions_pass(&side->positions, slots[i], request, true, request->commit_tokens,
-                                 true);
+            uint32_t committed;
+            bool is_allowed = positions_pass(&side->positions, slots[i], request, true,
+                                             request->commit_tokens, true, &committed);
+            if (!is_allowed || committed != request->commit_tokens) {
+                check(false, "positions of request %u: the block allows other commits", i);
+            }
         }
         request->committed_tokens += request->commit_tokens;
         request->uncached_in_block = request->masked_in_block;
