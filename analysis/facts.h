@@ -109,6 +109,7 @@ struct run_facts {
 
     const char *config;            /* the resolved configuration, as an INI text */
     const struct json_t *identity; /* analysis/identity.h; NULL: not known, and left out */
+    const struct json_t *bound;    /* what no scheduler can beat; NULL: nobody asked, left out */
 };
 
 /* As measured, else as priced. */

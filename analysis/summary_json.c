@@ -7,6 +7,7 @@
 #include "analysis/quality.h"
 #include "analysis/summary.h"
 #include "analysis/summary_output.h"
+#include "analysis/transferred.h"
 #include "sim/base/mem.h"
 
 /* NULL-safe: a failed json_* leaves NULL here and json_object_set_new reports it once. */
@@ -248,6 +249,20 @@ static int put_quality(json_t *o, const struct summary *s, const struct run_fact
                                                      s->answer_tokens, s->tokens_processed));
 }
 
+/* Nothing where prices are of this GPU. */
+static int put_transferred(json_t *o, const struct summary *s, const struct run_facts *facts) {
+    struct transferred t;
+    if (!transferred_interval(s, facts, &t)) {
+        return 0;
+    }
+    json_t *latency =
+        s->completed > 0 ? json_pack("{s:f, s:f}", "low", t.low_latency_s, "high", t.high_latency_s)
+                         : json_null();
+    return put(o, "transferred",
+               json_pack("{s:{s:f, s:f}, s:o, s:s}", "throughput_tok_s", "low", t.low_tok_s, "high",
+                         t.high_tok_s, "latency_mean_s", latency, "source", transferred_source));
+}
+
 static int put_resources(json_t *o, const struct summary *s, const struct run_facts *facts) {
     return put_energy(o, s, facts) | put(o, "gpu_busy", known_share(summary_gpu_busy(s, facts))) |
            put(o, "mfu", known_share(facts->mfu)) |
@@ -264,6 +279,7 @@ static int put_resources(json_t *o, const struct summary *s, const struct run_fa
                          (json_int_t)facts->price_extrapolated, "roofline",
                          (json_int_t)facts->price_roofline)) |
            put(o, "price_time_shares", summary_price_shares(&facts->price_shares)) |
+           put_transferred(o, s, facts) |
            put(o, "constants", json_figures(facts->constants, facts->n_constants, true)) |
            put(o, "engine", json_figures(facts->engine, facts->n_engine, false));
 }
@@ -272,6 +288,25 @@ static int put_origin(json_t *o, const struct run_facts *facts) {
     return facts->identity != NULL
                ? put(o, "identity", json_deep_copy((json_t *)(uintptr_t)facts->identity))
                : 0;
+}
+
+/* To six digits, so that recorded numbers have the same one as fresh ones. */
+static json_t *quotient(double over, double under) {
+    char text[32];
+    snprintf(text, sizeof text, "%.6g", over / under);
+    return over > 0 && under > 0 ? json_real(strtod(text, NULL)) : json_null();
+}
+
+int summary_put_bound(json_t *summary, const json_t *bound) {
+    json_t *copy = json_deep_copy((json_t *)(uintptr_t)bound);
+    const json_t *latency = json_object_get(summary, "latency_s");
+    return put(copy, "throughput_share",
+               quotient(json_number_value(json_object_get(summary, "throughput_tok_s")),
+                        json_number_value(json_object_get(bound, "throughput_tok_s")))) |
+           put(copy, "latency_mean_ratio",
+               quotient(json_number_value(json_object_get(latency, "mean")),
+                        json_number_value(json_object_get(bound, "latency_mean_s")))) |
+           put(summary, "bound", copy);
 }
 
 json_t *summary_requests_json(const struct summary *summary) {
@@ -290,7 +325,8 @@ int summary_json(const struct summary *summary, const struct run_facts *facts, j
     if (put_identity(object, facts) | put_requests(object, summary) | put_steps(object, summary) |
         put_quality(object, summary, facts) | put_ranks(object, summary, facts) |
         put_resources(object, summary, facts) | put(object, "warnings", caution_json(&warnings)) |
-        put_origin(object, facts)) {
+        put_origin(object, facts) |
+        (facts->bound != NULL && summary_put_bound(object, facts->bound) != 0)) {
         json_decref(object);
         return err_world(err, "the summary cannot be written as JSON: a name is not UTF-8, or a "
                               "number is not finite");

@@ -14,6 +14,10 @@ int summary_json(const struct summary *summary, const struct run_facts *facts, j
 /* Its part that is of the requests alone; NULL where a number is not finite. */
 json_t *summary_requests_json(const struct summary *summary);
 
+/* Puts what no scheduler can beat into a run's object as "bound", with the run's share of the
+ * throughput (`throughput_share`) and its mean latency over the least (`latency_mean_ratio`). */
+int summary_put_bound(json_t *summary, const json_t *bound);
+
 /* The same bytes for the same object: order kept, reals with nine significant digits, indented by
  * two and ended by a newline when `pretty`. NULL of no object; the caller frees it. */
 char *summary_json_text(const json_t *object, int pretty);

@@ -6,6 +6,7 @@
 #include "analysis/quality.h"
 #include "analysis/summary.h"
 #include "analysis/summary_output.h"
+#include "analysis/transferred.h"
 #include "sim/base/num.h"
 
 static void print_distribution(FILE *out, const char *name, const struct distribution *d) {
@@ -197,6 +198,13 @@ static void print_resources(const struct summary *s, const struct run_facts *f, 
             ", roofline %" PRIu64 "\n",
             f->price_exact, f->price_interpolated, f->price_extrapolated, f->price_roofline);
     summary_print_price_shares(&f->price_shares, out);
+    struct transferred t;
+    if (transferred_interval(s, f, &t) && s->completed > 0) {
+        fprintf(out,
+                "transferred  %.4g to %.4g tok/s, mean latency %.4g to %.4g s, if prices err as in "
+                "%s\n",
+                t.low_tok_s, t.high_tok_s, t.low_latency_s, t.high_latency_s, transferred_source);
+    }
 }
 
 static void print_figures(const struct run_facts *f, FILE *out) {

@@ -24,6 +24,9 @@ int arrivals_read(struct arrival_source source, uint64_t most, struct arrivals *
         }
         out->items = mem_grown(out->items, out->n, &out->room, sizeof *out->items);
         out->items[out->n++] = row;
+        if (source.back != NULL) {
+            source.completed(source.state, row.id, row.arrival_ns);
+        }
     }
 }
 
@@ -130,6 +133,33 @@ static void look_at_contexts(const struct arrivals *arrivals, uint32_t context,
     }
 }
 
+static int by_name(const void *a, const void *b) {
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Of conversations, how many there are and how long their people think. */
+static void look_at_sessions(const struct arrivals *arrivals, double *values,
+                             struct trace_facts *out) {
+    uint64_t *names = mem_unwritten(arrivals->n, sizeof *names);
+    size_t n_thought = 0;
+    for (size_t i = 0; i < arrivals->n; i++) {
+        const struct arrival *row = &arrivals->items[i];
+        if (row->session != 0) {
+            names[out->n_turns++] = row->session;
+        }
+        if (row->session != 0 && row->think_ns > 0) {
+            values[n_thought++] = (double)row->think_ns / 1e9;
+        }
+    }
+    qsort(names, out->n_turns, sizeof *names, by_name);
+    for (size_t i = 0; i < out->n_turns; i++) {
+        out->n_sessions += i == 0 || names[i] != names[i - 1];
+    }
+    out->think_s = distribution_of(values, n_thought);
+    free(names);
+}
+
 static uint32_t count_tenants(const struct arrivals *arrivals) {
     uint32_t *tenants = mem_unwritten(arrivals->n, sizeof *tenants), n = 0;
     for (size_t i = 0; i < arrivals->n; i++) {
@@ -156,6 +186,7 @@ struct trace_facts trace_facts_of(const struct arrivals *arrivals, uint32_t cont
     out.answer = spread(arrivals, OF_ANSWER, values);
     out.total = spread(arrivals, OF_TOTAL, values);
     out.gap_s = spread(arrivals, OF_GAP, values);
+    look_at_sessions(arrivals, values, &out);
     free(values);
     for (size_t i = 0; i < out.n; i++) {
         const struct arrival *row = &arrivals->items[i];

@@ -14,7 +14,7 @@ struct arrivals {
     size_t n, room;
 };
 
-/* Reads at most `most` rows, 0: all. */
+/* Reads at most `most` rows, 0: all. Turns of a conversation come as if answers took no time. */
 int arrivals_read(struct arrival_source source, uint64_t most, struct arrivals *out,
                   struct err *err);
 /* In order of arrival, the first at 0; rows of one time stay in their order. */
@@ -42,6 +42,8 @@ struct trace_facts {
     struct window_facts windows[TRACE_WINDOWS];
     struct context_facts contexts[TRACE_CONTEXTS]; /* tokens 0: none */
     uint32_t n_tenants;
+    uint64_t n_sessions, n_turns; /* conversations, and the requests that are turns of them */
+    struct distribution think_s;  /* of later turns for which it is said; n 0: of none */
     uint64_t prompt_tokens, output_tokens, shared_tokens; /* of prompts, with earlier rows */
 };
 

@@ -1,27 +1,35 @@
-/* The course of a recorded run: its latencies in order and what happened over time, in equal bins.
- */
+/* The course of a recorded run: what happened over time, in equal bins, by the names of
+ * analysis/field.h. */
 #ifndef UNMASK_ANALYSIS_PLOT_COURSE_H
 #define UNMASK_ANALYSIS_PLOT_COURSE_H
 
-#include "analysis/store/store.h"
-#include "analysis/summary.h"
+#include "analysis/plot/requests.h"
 
-enum { COURSE_BINS = 200 };
+enum course_field {
+    COURSE_TIME_S,       /* the bin's middle, from the first arrival */
+    COURSE_TOKENS_PER_S, /* committed */
+    COURSE_RUNNING,      /* requests, on average over the bin */
+    COURSE_WAITING,
+    /* Of the steps: NaN where there is none in the bin, or none was recorded. */
+    COURSE_BATCH, /* requests a step, weighted by the steps' times */
+    COURSE_KV_BYTES,
+    COURSE_BUSY, /* share of the replicas' time; 0 where no step is */
+    COURSE_FIELD_COUNT
+};
+
+/* Ends with NULL. */
+extern const char *const course_field_names[COURSE_FIELD_COUNT + 1];
+
+enum { COURSE_MOST_BINS = 200 };
 
 struct course {
-    /* Sorted, of completed requests. */
-    struct series latency_s, ttfb_s;
-
-    /* One value a bin: its middle, tokens committed per second, and the average number of requests
-     * that were running and waiting. */
-    double time_s[COURSE_BINS], tokens_per_s[COURSE_BINS];
-    double running[COURSE_BINS], waiting[COURSE_BINS];
+    size_t n_bins;
+    double bins[COURSE_FIELD_COUNT][COURSE_MOST_BINS];
 };
 
 /* Tokens come from the recorded steps; where a run has none, each completed request's tokens are
- * spread evenly from its admission to its finish. */
-int course_load(struct store *store, const struct stored_run *run, struct course *out,
-                struct err *err);
-void course_fini(struct course *course);
+ * spread evenly from its admission to its finish. `n_bins` is at most COURSE_MOST_BINS. */
+int course_load(struct store *store, const struct stored_run *run, const struct requests *requests,
+                size_t n_bins, struct course *out, struct err *err);
 
 #endif

@@ -328,7 +328,7 @@ static void write_values(FILE *out, const struct panel *panel) {
 static void write_style(FILE *out, enum panel_kind kind, enum line_style style, size_t name) {
     const char *colour = colours[name % N_COLOURS];
     int dash = 1 + (int)(name / N_COLOURS) * 2;
-    int shape = shapes[name % N_SHAPES];
+    int shape = shapes[(name + name / N_SHAPES) % N_SHAPES]; /* the two blues differ in it */
     if (kind != PANEL_XY) {
         fprintf(out, "with boxes fs %s border rgb '%s' fc rgb '%s'",
                 name < N_COLOURS ? "solid 0.85" : "pattern 1", colour, colour);

@@ -1,51 +1,94 @@
 #include "analysis/plot/report.h"
 
 #include <errno.h>
+#include <gsl/gsl_cdf.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/field.h"
 #include "analysis/identity.h"
-#include "analysis/plot/course.h"
+#include "analysis/plot/report_parts.h"
+#include "analysis/plot/run_fields.h"
 #include "analysis/summary_output.h"
 #include "sim/base/output.h"
 #include "sim/input/datadir.h"
 
-enum { MOST_REQUESTS = 256 /* of a distribution */, PATH_CHARS = 4096 };
+enum { MOST_SEEDS = 64, PATH_CHARS = 4096 };
 
 struct report {
     struct store *store;
     json_t *runs, *damaged;
+    json_t *asked;  /* {key of a configuration: true} */
+    json_t *setups; /* {setup: its number} */
+    json_t *texts;  /* what runs share, each once: warnings and files read */
+    json_t *places; /* {text: its place among them} */
+    size_t n_runs;
 };
 
-/* At most MOST_REQUESTS of `n` numbers, ends included. */
-static json_t *thin(const double *values, size_t n) {
-    size_t n_kept = n < MOST_REQUESTS ? n : MOST_REQUESTS;
-    json_t *array = json_array();
-    for (size_t i = 0; i < n_kept; i++) {
-        json_array_append_new(array,
-                              json_real(values[n_kept > 1 ? i * (n - 1) / (n_kept - 1) : 0]));
+/* ---- a run ---- */
+
+/* The place of a value among the texts that runs share. */
+static json_t *place_of(struct report *report, json_t *value) {
+    char *key = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    json_t *place = json_object_get(report->places, key);
+    if (place == NULL) {
+        place = json_integer((json_int_t)json_array_size(report->texts));
+        json_object_set_new(report->places, key, place);
+        json_array_append(report->texts, value);
     }
-    return array;
+    free(key);
+    return json_incref(place);
 }
 
-static json_t *course_json(const struct course *course) {
-    return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o}", "latency_s",
-        thin(course->latency_s.values, course->latency_s.n), "ttfb_s",
-        thin(course->ttfb_s.values, course->ttfb_s.n), "time_s", thin(course->time_s, COURSE_BINS),
-        "tokens_per_s", thin(course->tokens_per_s, COURSE_BINS), "running",
-        thin(course->running, COURSE_BINS), "waiting", thin(course->waiting, COURSE_BINS));
+static json_t *places_of(struct report *report, const json_t *values) {
+    json_t *places = json_array();
+    for (size_t i = 0; i < json_array_size(values); i++) {
+        json_array_append_new(places, place_of(report, json_array_get(values, i)));
+    }
+    return places;
+}
+
+/* The number of a setup, alike for runs that differ in the seed alone; its keys are told apart from
+ * what was found. */
+static json_t *setup_of(struct report *report, const char *setup) {
+    json_t *number = json_object_get(report->setups, setup);
+    if (number == NULL) {
+        number = json_integer((json_int_t)json_object_size(report->setups));
+        json_object_set_new(report->setups, setup, number);
+    }
+    for (const char *line = setup; *line != '\0';
+         line += strcspn(line, "\n"), line += *line == '\n') {
+        const char *end = strstr(line, " = ");
+        char key[FIELD_CHARS];
+        snprintf(key, sizeof key, "%.*s", end != NULL ? (int)(end - line) : 0, line);
+        json_object_set_new(report->asked, key, json_true());
+    }
+    return json_incref(number);
+}
+
+/* Fields inside others as "latency_s.p99"; lists stand elsewhere. */
+static void add_flat(json_t *flat, const char *prefix, json_t *object) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) {
+        char name[FIELD_CHARS];
+        snprintf(name, sizeof name, "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", key);
+        if (json_is_object(value)) {
+            add_flat(flat, name, value);
+        } else if (!json_is_array(value)) {
+            json_object_set(flat, name, value);
+        }
+    }
 }
 
 /* Where an earlier run of the same configuration was made of other files or by another build, the
  * numbers of the two differ for that reason. */
-static void put_earlier(const json_t *runs, const struct stored_run *run, json_t *object) {
+static void put_earlier(const json_t *runs, json_t *object, const json_t *identity) {
     for (size_t i = json_array_size(runs); i-- > 0;) {
         const json_t *earlier = json_array_get(runs, i);
-        if (strcmp(json_string_value(json_object_get(earlier, "config")), run->config) == 0) {
-            struct identity_difference difference = identity_compare(
-                json_object_get(json_object_get(earlier, "summary"), "identity"),
-                json_object_get(json_object_get(object, "summary"), "identity"), true);
+        if (json_equal(json_object_get(earlier, "config"), json_object_get(object, "config"))) {
+            struct identity_difference difference =
+                identity_compare(json_object_get(earlier, "identity"), identity, true);
             json_object_set(object, "same_as", json_object_get(earlier, "run"));
             json_object_set_new(object, "changed", json_string(difference.text));
             return;
@@ -53,42 +96,139 @@ static void put_earlier(const json_t *runs, const struct stored_run *run, json_t
     }
 }
 
-/* NULL where a name is not UTF-8. */
-static json_t *object_of(const struct stored_run *run, const struct course *course) {
-    json_t *summary = json_loads(run->summary, 0, NULL);
-    return json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "run",
-                     (json_int_t)run->run, "system", run->system, "model", run->model, "gpu",
-                     run->gpu, "backend", run->backend, "profile", run->profile, "profile_kind",
-                     run->profile_kind, "trace", run->trace, "trace_provenance",
-                     run->trace_provenance, "config", run->config, "summary", summary, "course",
-                     course_json(course));
+/* NULL where a name is not UTF-8. `config` and `identity` are for put_earlier alone. */
+static json_t *object_of(struct report *report, const struct stored_run *run,
+                         const struct requests *requests, const struct course *course) {
+    json_t *row = json_object(), *fields = json_object();
+    run_fields_put(run, row);
+    json_t *identity = json_object_get(row, "identity");
+    const char *text = json_string_value(json_object_get(row, "setup"));
+    json_t *setup = text != NULL ? setup_of(report, text) : json_null();
+    json_object_del(row, "setup");
+    json_t *object = json_pack("{s:I, s:s}", "run", (json_int_t)run->run, "config", run->config);
+    if (object != NULL) {
+        const json_t *warnings = json_object_get(row, "warnings");
+        const json_t *inputs = json_object_get(identity, "inputs");
+        add_flat(fields, "", row);
+        json_object_set(object, "fields", fields);
+        json_object_set_new(object, "setup", setup);
+        json_object_set_new(object, "warnings", places_of(report, warnings));
+        json_object_set_new(object, "inputs", places_of(report, inputs));
+        json_object_set_new(object, "distributions",
+                            report_distributions(requests, report->n_runs));
+        json_object_set_new(object, "course", report_course(course));
+        json_object_set_new(object, "requests", report_requests(requests, report->n_runs));
+        json_object_set_new(object, "n_requests", json_integer((json_int_t)requests->n));
+        put_earlier(report->runs, object, identity);
+        json_object_set(object, "identity", identity);
+    } else {
+        json_decref(setup);
+    }
+    json_decref(fields);
+    json_decref(row);
+    return object;
 }
 
 /* A run that is damaged takes none of the others away. */
 static int add_run(void *state, const struct stored_run *run, struct err *err) {
     struct report *report = state;
-    struct course course = {0};
+    struct requests requests = {0};
+    struct course course;
     struct err damage = {0};
     json_t *object = NULL;
     (void)err;
+    size_t n_bins = report_bins(report->n_runs);
     if (run->damage != NULL) {
         err_world(&damage, "%s", run->damage);
     } else if (store_check_rows(report->store, run->run, &damage) == 0 &&
-               course_load(report->store, run, &course, &damage) == 0) {
-        object = object_of(run, &course);
-        course_fini(&course);
+               requests_load(report->store, run->run, &requests, &damage) == 0 &&
+               course_load(report->store, run, &requests, n_bins, &course, &damage) == 0) {
+        object = object_of(report, run, &requests, &course);
         if (object == NULL) {
             err_world(&damage, "its summary is no object, or a name is not UTF-8");
         }
     }
-    if (object == NULL) {
-        json_array_append_new(report->damaged, json_pack("{s:I, s:s}", "run", (json_int_t)run->run,
-                                                         "damage", damage.text));
-        return 0;
-    }
-    put_earlier(report->runs, run, object);
-    json_array_append_new(report->runs, object);
+    requests_fini(&requests);
+    json_array_append_new(object != NULL ? report->runs : report->damaged,
+                          object != NULL ? object
+                                         : json_pack("{s:I, s:s}", "run", (json_int_t)run->run,
+                                                     "damage", damage.text));
     return 0;
+}
+
+/* ---- all runs ---- */
+
+static int count_run(void *state, const struct stored_run *run, struct err *err) {
+    (void)run, (void)err;
+    ++*(size_t *)state;
+    return 0;
+}
+
+/* Whether all runs have this value. */
+static bool is_common(const json_t *runs, const char *key, const json_t *value) {
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const json_t *fields = json_object_get(json_array_get(runs, i), "fields");
+        if (!json_equal(json_object_get(fields, key), value)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What all runs have alike is said once; of the rest each has its values in the order of `keys`. */
+static void share_fields(const json_t *runs, json_t *data) {
+    json_t *all = json_object(), *common = json_object(), *keys = json_array(),
+           *names = json_object(), *value;
+    const char *key;
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        json_object_update_missing(all, json_object_get(json_array_get(runs, i), "fields"));
+    }
+    json_object_foreach(all, key, value) {
+        char title[FIELD_CHARS];
+        if (is_common(runs, key, value)) {
+            json_object_set(common, key, value);
+        } else {
+            json_array_append_new(keys, json_string(key));
+        }
+        json_object_set_new(names, key,
+                            json_pack("[s, s]", field_title(key, title), field_unit(key)));
+    }
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        json_t *run = json_array_get(runs, i), *values = json_array();
+        for (size_t k = 0; k < json_array_size(keys); k++) {
+            value = json_object_get(json_object_get(run, "fields"),
+                                    json_string_value(json_array_get(keys, k)));
+            json_array_append(values, value != NULL ? value : json_null());
+        }
+        json_object_set_new(run, "values", values);
+        json_object_del(run, "fields");
+        json_object_del(run, "config");
+        json_object_del(run, "identity");
+    }
+    json_object_set_new(data, "common", common);
+    json_object_set_new(data, "keys", keys);
+    json_object_set_new(data, "names", names);
+    json_decref(all);
+}
+
+/* [name, title, unit] of each. */
+static json_t *names_json(const char *const *names) {
+    json_t *array = json_array();
+    for (size_t i = 0; names[i] != NULL; i++) {
+        char title[FIELD_CHARS];
+        json_array_append_new(array, json_pack("[s, s, s]", names[i], field_title(names[i], title),
+                                               field_unit(names[i])));
+    }
+    return array;
+}
+
+/* Half of a 95 % interval of n numbers is this times std / sqrt(n); Student's t. */
+static json_t *student_json(void) {
+    json_t *array = json_pack("[n, n]");
+    for (int n = 2; n <= MOST_SEEDS; n++) {
+        json_array_append_new(array, report_number(gsl_cdf_tdist_Pinv(0.975, n - 1), 5));
+    }
+    return array;
 }
 
 /* The page up to "@DATA@", the data, and what follows; "<" would end their element. */
@@ -135,14 +275,33 @@ static int say_damaged(const struct report *report, struct err *err) {
 }
 
 int report_write(struct store *store, const char *path, struct err *err) {
-    struct report report = {.store = store, .runs = json_array(), .damaged = json_array()};
+    struct report report = {.store = store,
+                            .runs = json_array(),
+                            .damaged = json_array(),
+                            .asked = json_object(),
+                            .setups = json_object(),
+                            .texts = json_array(),
+                            .places = json_object()};
     int failed = output_may_replace(path, "<!DOCTYPE html>", "a page", err);
+    failed = failed != 0 ? failed : store_list_runs(store, count_run, &report.n_runs, err);
     failed = failed != 0 ? failed : store_list_runs(store, add_run, &report, err);
-    json_t *data = json_pack("{s:s, s:o, s:O}", "database", store_path(store), "runs", report.runs,
-                             "damaged", report.damaged);
-    failed = failed != 0 ? failed : write_page(data, path, err);
+    json_t *data =
+        json_pack("{s:s, s:O, s:O, s:O, s:O}", "database", store_path(store), "runs", report.runs,
+                  "damaged", report.damaged, "texts", report.texts, "asked", report.asked);
+    json_object_set_new(data, "of_requests", names_json(request_field_names));
+    json_object_set_new(data, "of_course", names_json(course_field_names));
+    json_object_set_new(data, "student", student_json());
+    if (failed == 0) {
+        share_fields(report.runs, data);
+        failed = write_page(data, path, err);
+    }
     failed = failed != 0 ? failed : say_damaged(&report, err);
     json_decref(data);
+    json_decref(report.runs);
     json_decref(report.damaged);
+    json_decref(report.asked);
+    json_decref(report.setups);
+    json_decref(report.texts);
+    json_decref(report.places);
     return failed;
 }

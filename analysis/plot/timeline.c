@@ -15,12 +15,28 @@
 enum {
     BUFFER_BYTES = 1 << 18,
     MAX_ENTRY_BYTES = 2048, /* one printed entry, the title's included */
-    PROCESS = 1,
+    PROCESS = 1,            /* a track for each replica */
+    REQUESTS = 2,           /* and one for each request */
 };
 
 static const char tail[] = "\n]}\n";
 
+/* Where a request is. Its slices are written as they end: each lies within the one before it of
+ * request, stay (queued, running or preempted), block and passes. */
+struct track {
+    enum { TRACK_NONE, TRACK_QUEUED, TRACK_RUNNING, TRACK_PREEMPTED, TRACK_LEFT } stay;
+    uint32_t block;
+    uint32_t passes;           /* like ones that follow one another; 0: none, or those that reuse */
+    uint8_t phase;             /* of these */
+    bool ends_block;           /* with the step that is reported next */
+    int64_t stay_ns, block_ns; /* since when */
+    int64_t start_ns, end_ns;  /* of the passes */
+};
+
 struct timeline {
+    struct track *tracks; /* by request */
+    size_t n_tracks;
+    int64_t last_ns; /* the latest of all times so far */
     char *path;
     struct output out;
     bool has_failed;
@@ -152,6 +168,32 @@ static const char *step_name(const struct step_record *record) {
     return n_phases == 1 ? name : "mixed";
 }
 
+/* What stood when the step began; power, where it is known, is the mean of the step. */
+static int put_counters(struct timeline *timeline, const struct step_record *r, struct err *err) {
+    int failed = put(timeline, err,
+                     "{\"ph\":\"C\",\"pid\":%d,\"ts\":" US ",\"name\":\"requests, replica %" PRIu32
+                     "\",\"args\":{\"running\":%" PRIu32 ",\"waiting\":%" PRIu32 "}}",
+                     PROCESS, US_ARGS(r->start_ns), r->replica, r->n_running, r->n_waiting);
+    failed |= put(timeline, err,
+                  "{\"ph\":\"C\",\"pid\":%d,\"ts\":" US ",\"name\":\"batch, replica %" PRIu32
+                  "\",\"args\":{\"requests\":%" PRIu32 "}}",
+                  PROCESS, US_ARGS(r->start_ns), r->replica, r->n);
+    failed |= put(timeline, err,
+                  "{\"ph\":\"C\",\"pid\":%d,\"ts\":" US ",\"name\":\"KV bytes, replica %" PRIu32
+                  "\",\"args\":{\"used\":%" PRId64 "}}",
+                  PROCESS, US_ARGS(r->start_ns), r->replica, r->kv_used_bytes);
+    if (r->joules > 0 && r->end_ns > r->start_ns) {
+        failed |= put(timeline, err,
+                      "{\"ph\":\"C\",\"pid\":%d,\"ts\":" US ",\"name\":\"power, replica %" PRIu32
+                      "\",\"args\":{\"W\":%.1f}}",
+                      PROCESS, US_ARGS(r->start_ns), r->replica,
+                      r->joules / ((double)(r->end_ns - r->start_ns) / 1e9));
+    }
+    return failed != 0 ? (int)err->kind : 0;
+}
+
+static int add_passes(struct timeline *timeline, const struct step_record *r, struct err *err);
+
 static int on_step(void *state, const struct step_record *r, struct err *err) {
     struct timeline *timeline = state;
     int failed = name_replicas(timeline, r->replica, err);
@@ -169,25 +211,185 @@ static int on_step(void *state, const struct step_record *r, struct err *err) {
                      r->n_by_phase[PHASE_COMMIT], r->sym[SYM_TOKENS], r->sym[SYM_LOGIT_ROWS],
                      US_ARGS(r->gpu_ns), US_ARGS(r->host_ns));
     }
-    if (failed == 0) {
-        failed = put(timeline, err,
-                     "{\"ph\":\"C\",\"pid\":%d,\"ts\":" US ",\"name\":\"requests, replica %" PRIu32
-                     "\",\"args\":{\"running\":%" PRIu32 ",\"waiting\":%" PRIu32 "}}",
-                     PROCESS, US_ARGS(r->start_ns), r->replica, r->n_running, r->n_waiting);
+    timeline->last_ns = r->end_ns > timeline->last_ns ? r->end_ns : timeline->last_ns;
+    failed = failed != 0 ? failed : put_counters(timeline, r, err);
+    return failed != 0 ? failed : add_passes(timeline, r, err);
+}
+
+/* ---- requests ---- */
+
+/* The track of a request, which is named when it is new. */
+static struct track *track_of(struct timeline *timeline, uint64_t request, struct err *err) {
+    if (timeline->n_tracks == 0) {
+        put(timeline, err,
+            "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"requests\"}}",
+            REQUESTS);
     }
-    if (failed == 0) {
-        failed = put(timeline, err,
-                     "{\"ph\":\"C\",\"pid\":%d,\"ts\":" US ",\"name\":\"KV bytes, replica %" PRIu32
-                     "\",\"args\":{\"used\":%" PRId64 "}}",
-                     PROCESS, US_ARGS(r->start_ns), r->replica, r->kv_used_bytes);
+    if (request >= timeline->n_tracks) {
+        size_t n = request + 1 > 2 * timeline->n_tracks ? request + 1 : 2 * timeline->n_tracks;
+        timeline->tracks = mem_resized(timeline->tracks, n, sizeof *timeline->tracks);
+        memset(timeline->tracks + timeline->n_tracks, 0,
+               (n - timeline->n_tracks) * sizeof *timeline->tracks);
+        timeline->n_tracks = n;
     }
-    return failed;
+    struct track *track = &timeline->tracks[request];
+    if (track->stay == TRACK_NONE) {
+        put(timeline, err,
+            "{\"ph\":\"M\",\"pid\":%d,\"tid\":%" PRIu64
+            ",\"name\":\"thread_name\",\"args\":{\"name\":\"request %" PRIu64 "\"}}",
+            REQUESTS, request + 1, request);
+    }
+    return track;
+}
+
+/* `args` are members of an object, or "". */
+static void put_slice(struct timeline *timeline, uint64_t request, const char *name,
+                      int64_t start_ns, int64_t end_ns, const char *args, struct err *err) {
+    int64_t duration_ns = end_ns - start_ns;
+    put(timeline, err,
+        "{\"ph\":\"X\",\"pid\":%d,\"tid\":%" PRIu64 ",\"ts\":" US ",\"dur\":" US
+        ",\"name\":\"%s\",\"args\":{%s}}",
+        REQUESTS, request + 1, US_ARGS(start_ns), US_ARGS(duration_ns), name, args);
+}
+
+static void end_passes(struct timeline *timeline, uint64_t request, struct track *track,
+                       struct err *err) {
+    if (track->passes > 0) {
+        char args[64];
+        snprintf(args, sizeof args, "\"passes\":%" PRIu32, track->passes);
+        put_slice(timeline, request, phase_names[track->phase], track->start_ns, track->end_ns,
+                  args, err);
+    }
+    track->passes = 0;
+}
+
+static void end_block(struct timeline *timeline, uint64_t request, struct track *track,
+                      int64_t now_ns, bool is_whole, struct err *err) {
+    char name[64];
+    snprintf(name, sizeof name, "block %" PRIu32 "%s", track->block, is_whole ? "" : ", cut");
+    if (now_ns > track->block_ns) {
+        put_slice(timeline, request, name, track->block_ns, now_ns, "", err);
+    }
+    track->block_ns = now_ns;
+}
+
+/* From one stay to the next. */
+static void move(struct timeline *timeline, uint64_t request, struct track *track, int stay,
+                 int64_t now_ns, struct err *err) {
+    static const char *const names[] = {
+        [TRACK_QUEUED] = "queued", [TRACK_RUNNING] = "running", [TRACK_PREEMPTED] = "preempted"};
+    if (track->stay != TRACK_NONE && track->stay != TRACK_LEFT && now_ns > track->stay_ns) {
+        put_slice(timeline, request, names[track->stay], track->stay_ns, now_ns, "", err);
+    }
+    track->stay = stay;
+    track->stay_ns = track->block_ns = now_ns;
+}
+
+/* A step of a member: passes of one phase in a row are one slice, but for those that reuse, which
+ * are what a block is otherwise made of. */
+static void add_pass(struct timeline *timeline, const struct step_record *r, uint32_t member,
+                     struct err *err) {
+    const uint64_t request = r->request_ids[member];
+    struct track *track = track_of(timeline, request, err);
+    const uint8_t phase = r->phases[member];
+    bool goes_on = track->passes > 0 && track->phase == phase && r->start_ns == track->end_ns &&
+                   track->start_ns >= track->block_ns;
+    if (!goes_on) {
+        end_passes(timeline, request, track, err);
+        track->start_ns = r->start_ns;
+    }
+    if (phase != PHASE_REUSE) {
+        track->phase = phase;
+        track->passes += r->repeat;
+        track->end_ns = r->end_ns;
+    }
+    if (track->ends_block) {
+        end_passes(timeline, request, track, err);
+        track->ends_block = false;
+    }
+}
+
+static int add_passes(struct timeline *timeline, const struct step_record *r, struct err *err) {
+    for (uint32_t i = 0; r->phases != NULL && i < r->n; i++) {
+        add_pass(timeline, r, i, err);
+    }
+    return (int)err->kind;
+}
+
+static int on_request_event(struct timeline *timeline, const struct event_record *r,
+                            struct err *err) {
+    struct track *track = track_of(timeline, r->request, err);
+    switch ((enum event_kind)r->kind) {
+    case EVENT_ARRIVAL:
+        move(timeline, r->request, track, TRACK_QUEUED, r->time_ns, err);
+        break;
+    case EVENT_ADMIT:
+        move(timeline, r->request, track, TRACK_RUNNING, r->time_ns, err);
+        break;
+    case EVENT_BLOCK_DONE:
+        track->block = r->detail;
+        end_block(timeline, r->request, track, r->time_ns, true, err);
+        track->block = r->detail + 1;
+        track->ends_block = true;
+        break;
+    case EVENT_PREEMPT:
+        end_passes(timeline, r->request, track, err);
+        end_block(timeline, r->request, track, r->time_ns, false, err);
+        move(timeline, r->request, track, TRACK_PREEMPTED, r->time_ns, err);
+        break;
+    case EVENT_REJECT:
+    case EVENT_FINISH:
+        if (track->stay == TRACK_RUNNING) {
+            end_block(timeline, r->request, track, r->time_ns, false, err);
+        }
+        move(timeline, r->request, track, TRACK_LEFT, r->time_ns, err);
+        track->ends_block = true;
+        break;
+    }
+    return (int)err->kind;
+}
+
+/* The whole of a request, when it has left. */
+static int on_request(void *state, const struct request_record *r, struct err *err) {
+    struct timeline *timeline = state;
+    char args[256];
+    bool done = r->state == REQUEST_DONE;
+    track_of(timeline, r->id, err);
+    snprintf(args, sizeof args,
+             "\"prompt_tokens\":%" PRIu32 ",\"output_tokens\":%" PRIu32 ",\"steps\":%" PRIu32
+             ",\"refresh_steps\":%" PRIu32 ",\"preemptions\":%" PRIu32 "%s%s%s",
+             r->prompt_tokens, r->output_tokens, r->steps, r->refresh_steps, r->preemptions,
+             done ? "" : ",\"rejected\":\"",
+             done                              ? ""
+             : r->reason < REJECT_REASON_COUNT ? reject_reason_names[r->reason]
+                                               : "unknown",
+             done ? "" : "\"");
+    int64_t end_ns = r->finished_ns >= r->arrival_ns ? r->finished_ns : timeline->last_ns;
+    end_ns = end_ns >= r->arrival_ns ? end_ns : r->arrival_ns;
+    put_slice(timeline, r->id, done ? "done" : "rejected", r->arrival_ns, end_ns, args, err);
+    return (int)err->kind;
+}
+
+/* What is under way when the timeline ends, until then. */
+static void end_tracks(struct timeline *timeline, struct err *err) {
+    for (size_t i = 0; i < timeline->n_tracks; i++) {
+        struct track *track = &timeline->tracks[i];
+        end_passes(timeline, i, track, err);
+        if (track->stay == TRACK_RUNNING) {
+            end_block(timeline, i, track, timeline->last_ns, false, err);
+        }
+        if (track->stay != TRACK_NONE && track->stay != TRACK_LEFT) {
+            move(timeline, i, track, TRACK_LEFT, timeline->last_ns, err);
+        }
+    }
 }
 
 static int on_event(void *state, const struct event_record *r, struct err *err) {
     struct timeline *timeline = state;
-    if (r->kind != EVENT_REJECT && r->kind != EVENT_PREEMPT) {
-        return 0;
+    timeline->last_ns = r->time_ns > timeline->last_ns ? r->time_ns : timeline->last_ns;
+    if (on_request_event(timeline, r, err) != 0 ||
+        (r->kind != EVENT_REJECT && r->kind != EVENT_PREEMPT)) {
+        return (int)err->kind;
     }
     int failed = name_replicas(timeline, r->replica, err);
     if (failed != 0) {
@@ -203,16 +405,21 @@ static int on_event(void *state, const struct event_record *r, struct err *err) 
 }
 
 struct sink timeline_sink(struct timeline *timeline) {
-    return (struct sink){.state = timeline, .step = on_step, .event = on_event};
+    return (struct sink){
+        .state = timeline, .request = on_request, .step = on_step, .event = on_event};
 }
 
 int timeline_close(struct timeline *timeline, struct err *err) {
     if (timeline == NULL) {
         return 0;
     }
+    if (!timeline->has_failed) {
+        end_tracks(timeline, err);
+    }
     int failed = timeline->has_failed ? 0 : flush(timeline, err);
     int closed = output_close(&timeline->out, !timeline->has_failed, err);
     failed = failed != 0 ? failed : closed;
+    free(timeline->tracks);
     free(timeline->path);
     free(timeline);
     return failed;

@@ -1,7 +1,10 @@
 /* A timeline of a run for Perfetto (ui.perfetto.dev) or chrome://tracing, as Trace Event JSON.
  *
  * One track per replica with a slice per submission (its phases, requests, tokens, repeats),
- * counters for running and waiting requests and KV memory, and instants where a request was
+ * counters for running and waiting requests, the batch, KV memory and, where it is known, power.
+ * One track per request: all of it (done, or rejected and why), within that its stays (queued,
+ * running, preempted), within these its blocks, within those its passes that prefill, refresh or
+ * commit. Instants where a request was
  * rejected or preempted. Written while the run happens, beside its place as PATH.part, which is
  * whole JSON after every write to disk, so that a run that is killed leaves a timeline that opens
  * there. */

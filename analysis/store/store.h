@@ -77,6 +77,9 @@ int store_run_continue(struct store *store, const struct saved_run *saved, struc
  * store_run_save, it is rolled back: to what was saved of it, which can then be continued. */
 int store_run_commit(struct store *store, const struct summary *summary,
                      const struct run_facts *facts, struct err *err);
+/* The same with the text of its summary; `incomplete` is why it was cut short, NULL: it was not. */
+int store_run_commit_text(struct store *store, const char *summary, const char *incomplete,
+                          struct err *err);
 void store_run_rollback(struct store *store);
 
 /* A recorded run; text is valid during the callback only. `summary` is the text of the JSON object
@@ -88,6 +91,8 @@ struct stored_run {
     const char *config, *summary;
     const char *identity;    /* the digest; "" where it is not known */
     const char *rows_sha256; /* "" where there is none */
+    const char *sha256;      /* of the row that holds all this; the same */
+    const char *incomplete;  /* why it was cut short; NULL: it was not */
     int64_t n_requests, n_steps, n_events;
     const char *damage; /* what is wrong with the row that holds all this; NULL: nothing is */
 };
@@ -126,6 +131,14 @@ int store_load_config(struct store *store, int64_t run, char **out, struct err *
 /* The summary of the latest whole and sound run with this identity, to be freed by the caller; NULL
  * where there is none. */
 int store_find_summary(struct store *store, const char *identity, char **out, struct err *err);
+
+/* Copies a run with all that was recorded of it, in one transaction; `*run` is its number there. */
+int store_copy_run(struct store *from, int64_t old, struct store *to, int64_t *run,
+                   struct err *err);
+
+/* Whether the database holds what another one's run is: a whole one of the same identity, or, of
+ * one that is incomplete or has no identity, the same row. */
+int store_has_run(struct store *store, const struct stored_run *run, bool *out, struct err *err);
 
 /* The summary of a run, to be freed by the caller. */
 int store_load_summary(struct store *store, int64_t run, char **out, struct err *err);

@@ -61,7 +61,6 @@ static const char *column_text(sqlite3_stmt *stmt, int column) {
 /* What a query over `runs` gives, and whether it is what was recorded. */
 struct row {
     struct stored_run run;
-    const char *sha256;
     char damage[128];
 };
 
@@ -94,17 +93,19 @@ static void read_row(sqlite3_stmt *stmt, struct row *row) {
         .n_events = sqlite3_column_int64(stmt, 14),
         .identity = named_text(stmt, "identity"),
         .rows_sha256 = named_text(stmt, "rows_sha256"),
+        .sha256 = named_text(stmt, "sha256"),
     };
-    row->sha256 = named_text(stmt, "sha256");
+    const char *incomplete = named_text(stmt, "incomplete");
+    row->run.incomplete = incomplete[0] != '\0' ? incomplete : NULL;
 }
 
 /* Of a row with a checksum; without one it is sound when its summary is an object. */
 static int check_row(struct store *store, struct row *row, struct err *err) {
     char now[SHA256_HEX_CHARS];
     json_error_t trouble;
-    if (row->sha256[0] != '\0') {
+    if (row->run.sha256[0] != '\0') {
         int failed = store_digest_row(store, row->run.run, now, err);
-        if (failed == 0 && strcmp(now, row->sha256) != 0) {
+        if (failed == 0 && strcmp(now, row->run.sha256) != 0) {
             snprintf(row->damage, sizeof row->damage, "its row is not the one that was recorded");
         }
         return failed;

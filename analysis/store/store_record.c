@@ -316,43 +316,62 @@ static int complete_row(struct store *store, const char *summary, const char *in
                                     (const char *const[]){sha256}, 1, err);
 }
 
-static int end_transaction(struct store *store, const struct summary *summary,
-                           const struct run_facts *facts, bool is_last, struct err *err) {
+/* `summary` is a text of JSON. */
+static int end_transaction(struct store *store, const char *summary, const char *incomplete,
+                           bool is_last, struct err *err) {
     if (store->open.run == 0) {
         return err_world(err, "'%s' holds nothing of this run: it was rolled back after an error",
                          store->path);
     }
     char rows_sha256[SHA256_HEX_CHARS];
-    json_t *object = NULL;
-    int failed = summary_json(summary, facts, &object, err);
-    char *text = failed == 0 ? summary_json_text(object, 0) : NULL;
-    json_decref(object);
-    if (failed == 0 && is_last) {
-        failed = store_digest_rows(store, store->open.run, rows_sha256, err);
-    }
+    int failed = is_last ? store_digest_rows(store, store->open.run, rows_sha256, err) : 0;
     if (failed == 0) {
-        failed = complete_row(store, text, facts->incomplete, is_last ? rows_sha256 : NULL, err);
+        failed = complete_row(store, summary, incomplete, is_last ? rows_sha256 : NULL, err);
     }
-    free(text);
     return failed != 0 ? failed : store_run_sql(store, "COMMIT", doing, err);
+}
+
+/* To be freed by the caller; NULL on an error. */
+static char *text_of(const struct summary *summary, const struct run_facts *facts,
+                     struct err *err) {
+    json_t *object = NULL;
+    char *text =
+        summary_json(summary, facts, &object, err) == 0 ? summary_json_text(object, 0) : NULL;
+    json_decref(object);
+    return text;
 }
 
 int store_run_save(struct store *store, const struct summary *summary,
                    const struct run_facts *facts, struct saved_run *out, struct err *err) {
     ASSERT(facts->incomplete != NULL);
-    int failed = end_transaction(store, summary, facts, false, err);
+    char *text = text_of(summary, facts, err);
+    int failed = text != NULL ? end_transaction(store, text, facts->incomplete, false, err)
+                              : err_status(err);
     if (failed == 0) {
         *out = store->open;
         store->open = (struct saved_run){0};
     }
+    store_run_rollback(store);
+    free(text);
+    return failed;
+}
+
+int store_run_commit_text(struct store *store, const char *summary, const char *incomplete,
+                          struct err *err) {
+    int failed = end_transaction(store, summary, incomplete, true, err);
+    store->open.run = failed == 0 ? 0 : store->open.run;
     store_run_rollback(store);
     return failed;
 }
 
 int store_run_commit(struct store *store, const struct summary *summary,
                      const struct run_facts *facts, struct err *err) {
-    int failed = end_transaction(store, summary, facts, true, err);
-    store->open.run = failed == 0 ? 0 : store->open.run;
-    store_run_rollback(store);
+    char *text = text_of(summary, facts, err);
+    if (text == NULL) {
+        store_run_rollback(store);
+        return err_status(err);
+    }
+    int failed = store_run_commit_text(store, text, facts->incomplete, err);
+    free(text);
     return failed;
 }

@@ -12,6 +12,7 @@
 #include "analysis/plot/timeline.h"
 #include "analysis/summary.h"
 #include "analysis/summary_output.h"
+#include "analysis/transferred.h"
 #include "sim/base/output.h"
 #include "tests/support/suite.h"
 
@@ -273,6 +274,7 @@ TEST(warnings_are_of_the_settings_or_of_the_summary) {
     for (int i = 0; i < WARNING_CODE_COUNT; i++) {
         const enum warning_code code = (enum warning_code)i;
         bool is_of_settings = code == WARNING_HOST_ASSUMED || code == WARNING_HOST_FOREIGN ||
+                              code == WARNING_PRICES_OTHER_BUILD ||
                               code == WARNING_ANSWERS_ASSUMED || code == WARNING_SETTING_ASSUMED ||
                               code == WARNING_FEW_SEEDS;
         ck_assert_int_eq(caution_is_of_summary(code), !is_of_settings);
@@ -372,6 +374,21 @@ static void same_as_golden(const char *path, const char *text) {
         fclose(file);
     }
     ck_assert_str_eq(text, read_all(path));
+}
+
+TEST(an_interval_stands_beside_what_transferred_prices_say) {
+    struct summary s = {.completed = 1, .throughput_tok_s = 100, .latency = {.n = 1, .mean = 10}};
+    struct run_facts facts = run_facts_unknown();
+    struct transferred t;
+    facts.price_shares.by_kind[PROVENANCE_TRANSFERRED] = 0.04;
+    ck_assert(!transferred_interval(&s, &facts, &t));
+    facts.price_shares.by_kind[PROVENANCE_TRANSFERRED] = 0.06;
+    ck_assert(transferred_interval(&s, &facts, &t));
+    ck_assert(t.low_tok_s > 90 && t.low_tok_s < 100 && t.high_tok_s > 100 && t.high_tok_s < 110);
+    ck_assert(t.low_latency_s > 8 && t.low_latency_s < 10);
+    ck_assert(t.high_latency_s > 10 && t.high_latency_s < 12);
+    facts.device = "a device, which measured";
+    ck_assert(!transferred_interval(&s, &facts, &t));
 }
 
 TEST(the_json_of_a_run_is_the_golden_file_byte_for_byte) {
@@ -499,7 +516,7 @@ TEST(a_timeline_parses_and_its_slices_never_overlap_on_a_track) {
         double at = json_number_value(json_object_get(entry, "ts"));
         n_instants += kind[0] == 'i';
         n_counters += kind[0] == 'C';
-        if (kind[0] == 'X') {
+        if (kind[0] == 'X' && json_integer_value(json_object_get(entry, "pid")) == 1) {
             ck_assert(track == 1 || track == 2);
             ck_assert_double_ge(at, end_us[track] - 1e-6);
             end_us[track] = at + json_number_value(json_object_get(entry, "dur"));
@@ -507,7 +524,7 @@ TEST(a_timeline_parses_and_its_slices_never_overlap_on_a_track) {
         }
     }
     ck_assert_int_eq(n_slices, 3000);
-    ck_assert_int_eq(n_counters, 6000);
+    ck_assert_int_eq(n_counters, 9000);
     ck_assert_int_eq(n_instants, 1);
     ck_assert_double_eq_tol(end_us[2], 1500 * 1.001, 1e-6);
     json_decref(root);

@@ -161,6 +161,53 @@ TEST(a_missing_gnuplot_is_one_sentence) {
     remove_files(NULL, 0);
 }
 
+/* Three groups of two bars, 0.8 wide: 0.2 to the left and to the right of the group's middle. */
+/* What a figure asks gnuplot for. */
+static const char *asked_for(const struct figure *drawn) {
+    make_folder();
+    struct err err = {0};
+    const char *path = in_folder("gnuplot");
+    FILE *script = fopen(path, "w");
+    ck_assert_ptr_nonnull(script);
+    fprintf(script, "#!/bin/sh\n/bin/cat >%s/asked\nexit 1\n", folder);
+    fclose(script);
+    ck_assert_int_eq(chmod(path, 0755), 0);
+    ck_assert_int_eq(setenv("PATH", folder, 1), 0);
+    ck_assert_int_eq(figure_write(drawn, in_folder("fig"), FIGURE_SVG, &err), ERR_WORLD);
+    const char *asked = read_all(in_folder("asked"));
+    remove_files((const char *const[]){"gnuplot", "asked"}, 2);
+    return asked;
+}
+
+TEST(bars_of_a_group_stand_side_by_side_around_its_middle) {
+    const char *asked = asked_for(&figure);
+    static const char *const first[] = {"$p1s0 << EOD\n-0.2 20 ", "$p1s1 << EOD\n0.2 20 "};
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(strstr(asked, first[i]) != NULL, "%.400s", asked);
+    }
+    /* Rates from 0.1 to 0.4, three hundredths more on either side, in the smallest figure that
+     * holds two rows of panels and a note. */
+    ck_assert_ptr_nonnull(strstr(asked, "\nset xrange [0.091:0.409]\n"));
+    ck_assert_ptr_nonnull(strstr(asked, " size 920,718 "));
+}
+
+/* From 0 to 210 a tic every 50: 4.2 labels of three digits and two more, 7 pixels each. */
+TEST(labels_of_tics_may_take_all_the_room_there_is) {
+    static const struct plot_point points[] = {{4, 1, NAN, NAN, NAN}, {204, 2, NAN, NAN, NAN}};
+    static const struct plot_series series = {.name = "a", .points = points, .n = 2};
+    static const struct panel panel = {.kind = PANEL_XY,
+                                       .title = "t",
+                                       .x_label = "",
+                                       .y_label = "",
+                                       .series = &series,
+                                       .n_series = 1};
+    struct figure narrow = {.title = "t", .provenance = "p", .panels = &panel, .n_panels = 1};
+    narrow.panel_width = 147 + 98; /* what stands left and right of the axes */
+    ck_assert_ptr_nonnull(strstr(asked_for(&narrow), "\nset xtics nomirror scale 1 50 "));
+    narrow.panel_width--;
+    ck_assert_ptr_nonnull(strstr(asked_for(&narrow), "\nset xtics nomirror scale 1 100 "));
+}
+
 /* It ignores what it can be asked with, and has not drawn anything. */
 TEST(a_gnuplot_that_hangs_is_stopped_and_leaves_the_old_figure) {
     make_folder();
@@ -240,7 +287,7 @@ static void record_run(struct store *store, enum store_level level, const char *
         struct step_record step =
             MAKE(struct step_record, .index = (uint64_t)i, .repeat = 4, .start_ns = i * 1000000000,
                  .end_ns = (i + 1) * 1000000000, .sym = sym, .n_by_phase = {[PHASE_REUSE] = 1},
-                 .n = 1, .request_ids = ids, .commit_tokens = commits);
+                 .n = 1, .request_ids = ids, .commit_tokens = commits, .kv_used_bytes = 7);
         ck_assert_int_eq(sink.step(sink.state, &step, &err), 0);
     }
     summary_finish(&summary);
@@ -250,23 +297,37 @@ static void record_run(struct store *store, enum store_level level, const char *
 
 static int check_course(void *state, const struct stored_run *run, struct err *err) {
     struct course course;
-    ck_assert_int_eq(course_load(state, run, &course, err), 0);
-    ck_assert_uint_eq(course.latency_s.n, 98);
-    ck_assert_double_eq_tol(course.latency_s.values[0], 3, 1e-12);
-    ck_assert_double_eq_tol(course.ttfb_s.values[97], 2, 1e-12);
+    struct requests requests;
+    ck_assert_int_eq(requests_load(state, run->run, &requests, err), 0);
+    struct series latency = requests_sorted(&requests, REQUEST_LATENCY_S),
+                  ttft = requests_sorted(&requests, REQUEST_TTFT_S);
+    ck_assert_uint_eq(latency.n, 98);
+    ck_assert_double_eq_tol(latency.values[0], 3, 1e-12);
+    ck_assert_double_eq_tol(ttft.values[97], 2, 1e-12);
+    free(latency.values);
+    free(ttft.values);
+    ck_assert_int_eq(course_load(state, run, &requests, COURSE_MOST_BINS, &course, err), 0);
     double tokens = 0, running = 0, waiting = 0;
-    for (int i = 0; i < COURSE_BINS; i++) {
-        tokens += course.tokens_per_s[i] * 0.5; /* 100 s in 200 bins */
-        running += course.running[i] * 0.5;
-        waiting += course.waiting[i] * 0.5;
+    for (int i = 0; i < COURSE_MOST_BINS; i++) {
+        tokens += course.bins[COURSE_TOKENS_PER_S][i] * 0.5; /* 100 s in 200 bins */
+        running += course.bins[COURSE_RUNNING][i] * 0.5;
+        waiting += course.bins[COURSE_WAITING][i] * 0.5;
     }
     /* Steps commit 8 tokens a second; without steps the requests' own 64 tokens count. */
     ck_assert_double_eq_tol(tokens, run->n_steps > 0 ? 800 : 98 * 64, 1e-6);
     ck_assert_double_eq_tol(running, 98 * 2, 1e-6);
     ck_assert_double_eq_tol(waiting, 98, 1e-6);
-    ck_assert_double_eq_tol(course.running[100], 2, 1e-9);
-    ck_assert_double_eq_tol(course.waiting[100], 1, 1e-9);
-    course_fini(&course);
+    ck_assert_double_eq_tol(course.bins[COURSE_RUNNING][100], 2, 1e-9);
+    ck_assert_double_eq_tol(course.bins[COURSE_WAITING][100], 1, 1e-9);
+    /* Steps of one request without a pause, holding 7 bytes. */
+    if (run->n_steps > 0) {
+        ck_assert_double_eq_tol(course.bins[COURSE_BATCH][100], 1, 1e-9);
+        ck_assert_double_eq_tol(course.bins[COURSE_KV_BYTES][100], 7, 1e-9);
+        ck_assert_double_eq_tol(course.bins[COURSE_BUSY][100], 1, 1e-9);
+    } else {
+        ck_assert(isnan(course.bins[COURSE_BATCH][100]) && isnan(course.bins[COURSE_BUSY][100]));
+    }
+    requests_fini(&requests);
     return 0;
 }
 
@@ -283,10 +344,18 @@ TEST(the_course_of_a_run_adds_up_to_its_tokens_and_request_seconds) {
     remove_files((const char *const[]){"r.db"}, 1);
 }
 
-static const char *text_at(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    ck_assert_msg(text != NULL, "%s", key);
-    return text;
+/* A field of a run in a page's data: what runs share is said once. */
+static const json_t *field_of(const json_t *data, size_t run, const char *name) {
+    const json_t *shared = json_object_get(json_object_get(data, "common"), name);
+    const json_t *keys = json_object_get(data, "keys");
+    const json_t *row = json_array_get(json_object_get(data, "runs"), run);
+    for (size_t i = 0; i < json_array_size(keys) && shared == NULL; i++) {
+        if (strcmp(json_string_value(json_array_get(keys, i)), name) == 0) {
+            shared = json_array_get(json_object_get(row, "values"), i);
+        }
+    }
+    ck_assert_msg(shared != NULL, "%s", name);
+    return shared;
 }
 
 TEST(a_report_is_one_page_with_every_run_and_no_markup_of_theirs) {
@@ -311,16 +380,20 @@ TEST(a_report_is_one_page_with_every_run_and_no_markup_of_theirs) {
     ck_assert_msg(json != NULL, "%s", error.text);
     const json_t *runs = json_object_get(json, "runs"), *second = json_array_get(runs, 1);
     ck_assert_uint_eq(json_array_size(runs), 2);
-    ck_assert_str_eq(text_at(second, "system"), "<b>&\"'");
-    ck_assert_str_eq(text_at(second, "profile_kind"), "imported");
-    ck_assert_str_eq(text_at(second, "trace_provenance"), "assumed lengths");
-    ck_assert_str_eq(text_at(second, "config"), "[system]\nname = <script>alert(1)</script>\n");
+    ck_assert_str_eq(json_string_value(field_of(json, 1, "system")), "<b>&\"'");
+    ck_assert_str_eq(json_string_value(field_of(json, 1, "profile_kind")), "imported");
+    ck_assert_str_eq(json_string_value(field_of(json, 1, "trace_provenance")), "assumed lengths");
+    ck_assert_str_eq(json_string_value(field_of(json, 1, "name")), "<script>alert(1)</script>");
     ck_assert_int_eq(json_integer_value(json_object_get(second, "same_as")), 1);
-    const json_t *latency = json_object_get(json_object_get(second, "summary"), "latency_s");
-    ck_assert_double_eq(json_number_value(json_object_get(latency, "p99")), 3);
+    ck_assert_double_eq(json_number_value(field_of(json, 1, "latency_s.p99")), 3);
     const json_t *course = json_object_get(second, "course");
-    ck_assert_uint_eq(json_array_size(json_object_get(course, "running")), COURSE_BINS);
-    ck_assert_uint_eq(json_array_size(json_object_get(course, "latency_s")), 98);
+    ck_assert_uint_eq(json_array_size(json_object_get(course, "running")), COURSE_MOST_BINS);
+    ck_assert_ptr_null(json_object_get(course, "batch")); /* which is of steps */
+    const json_t *latency = json_object_get(json_object_get(second, "distributions"), "latency_s");
+    ck_assert_uint_eq(json_array_size(json_object_get(latency, "values")), 98);
+    ck_assert_uint_eq(json_array_size(json_object_get(second, "requests")), 98);
+    ck_assert_double_eq_tol(json_number_value(json_array_get(json_object_get(json, "student"), 2)),
+                            12.706, 1e-9);
     json_decref(json);
     remove_files((const char *const[]){"r.db", "r.html"}, 2);
 }

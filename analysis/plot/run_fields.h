@@ -1,0 +1,16 @@
+/* All that is known of a recorded run, as one JSON object: the fields of its summary, the keys of
+ * its configuration, its rate. */
+#ifndef UNMASK_ANALYSIS_PLOT_RUN_FIELDS_H
+#define UNMASK_ANALYSIS_PLOT_RUN_FIELDS_H
+
+#include <jansson.h>
+
+#include "analysis/store/store.h"
+
+/* Adds to `row` what it lacks: `run`; the summary, as `run --json` prints it; `rate`, that which
+ * was asked for, else the workload's own; the configuration, a key of [run] or [system] as it
+ * stands and one of another section as SECTION.KEY; and `setup`, the text of all these keys but the
+ * seed: runs that are alike in it differ in the seed alone. */
+void run_fields_put(const struct stored_run *run, json_t *row);
+
+#endif
