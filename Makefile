@@ -34,18 +34,23 @@ endif
 
 LIB_DIRS := $(patsubst %/,%,$(wildcard sim/*/ sim/cost/profile/ engine/ engine/*/ kernels/ kernels/*/ traces/ analysis/ \
             analysis/*/ experiments/ experiments/*/))
-LIB_SRCS := $(filter-out experiments/cli/main.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
+MAINS    := experiments/cli/main.c experiments/package/manual.c
+LIB_SRCS := $(filter-out $(MAINS) experiments/ranks/link_mpi.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c)))
 PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/plugins/*.c))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each kills threads breaks mutate coverage fuzz FORCE
+.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each kills threads browser breaks mutate coverage fuzz FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(BUILD)/unmask ## build the program
+# Where MPI is found, the library by which ranks of mpirun and srun talk; the program does without.
+MPICC    ?= $(shell command -v mpicc)
+MPI_LINK := $(if $(MPICC),$(BUILD)/libunmask_mpi.so)
+
+all: $(BUILD)/unmask $(MPI_LINK) ## build the program
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -86,6 +91,10 @@ $(TESTS): %: %.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcheck -lsubunit -lrt $(LIBS)
 
+$(BUILD)/tests/experiments/bench_ranks: $(BUILD)/tests/experiments/bench_ranks.o $(BUILD)/libunmask.a
+	$(say) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
 $(BUILD)/tests/sim/bench_%: $(BUILD)/tests/sim/bench_%.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
@@ -94,6 +103,16 @@ $(BUILD)/plugins/%.so: tests/plugins/%.c
 	@mkdir -p $(@D)
 	$(say) SO $<
 	$(Q)$(CC) -I. $(CSTD) $(WARN) -O2 -shared -fPIC -MMD -MP -o $@ $<
+
+# Prints reference pages, man pages and completion from the program's tables.
+$(BUILD)/manual: $(BUILD)/experiments/package/manual.o $(BUILD)/libunmask.a
+	$(say) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(BUILD)/libunmask_mpi.so: experiments/ranks/link_mpi.c experiments/ranks/link.h
+	@mkdir -p $(@D)
+	$(say) MPI $@
+	$(Q)$(MPICC) -I. $(CSTD) $(WARN) $(WERROR) -O2 -shared -fPIC -o $@ $<
 
 # One program for machines that have a GPU but none of the packages: GSL, OpenBLAS, SQLite, PCRE2, utf8proc, jansson
 # and inih are linked statically.
@@ -119,7 +138,7 @@ figures: all ## draw every figure into out/, with the paper-versus-ours tables
 	$(BUILD)/unmask figure --all --out $(OUT)
 
 test: packages ## install what is missing, build, run every test suite
-	@$(MAKE) --no-print-directory $(BUILD)/unmask $(TESTS) $(PLUGINS)
+	@$(MAKE) --no-print-directory all $(TESTS) $(PLUGINS)
 	@$(MAKE) --no-print-directory $(TESTS:%=%.run)
 
 plugins: $(PLUGINS)
@@ -149,7 +168,7 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	    strip -o $(BUILD)/bundle/unmask/build/tests/gpu/$$(basename $$t) $$t; done
 	$(Q)cp $(BUILD)/kernels/libunmask_cuda.so $(BUILD)/bundle/unmask/build/kernels/
 	$(Q)tar c --exclude=tests/golden/allocations --exclude=tests/golden/instances kernels/profiles kernels/*.h \
-	    kernels/device/kernels.def sim/model/models sim/model/gpus sim/model/families sim/cost/runtimes traces experiments tests/golden LICENSE \
+	    kernels/device/kernels.def sim/model/models sim/model/gpus sim/model/families sim/cost/runtimes traces experiments docs tests/golden LICENSE \
 	    README.md | tar x -C $(BUILD)/bundle/unmask
 	$(Q)printf '%s\n' '#!/bin/sh' '# Runs the GPU tests of this folder.' 'cd "$$(dirname "$$0")" || exit 1' \
 	    'export UNMASK_DATA="$$PWD"' 'for t in build/tests/gpu/test_*; do' \
@@ -174,7 +193,7 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
 	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(CPPFLAGS) \
 	    sim engine kernels traces analysis experiments
-	@$(MAKE) --no-print-directory $(patsubst %.c,$(BUILD)/lint/%.ok,$(LIB_SRCS) experiments/cli/main.c)
+	@$(MAKE) --no-print-directory $(patsubst %.c,$(BUILD)/lint/%.ok,$(LIB_SRCS) $(MAINS))
 
 $(BUILD)/lint/%.ok: %.c .clang-tidy
 	@mkdir -p $(@D)
@@ -215,9 +234,22 @@ torture-each: faults plugins ## every command with each kind of fault at its 1st
 KILLS ?= 40
 kills: all ## kill programs while they record, KILLS times, and look at what is left
 	@python3 tests/kills.py $(BUILD)/unmask $(KILLS)
+MPIRUN ?= mpirun --oversubscribe
+bench-ranks: all $(BUILD)/tests/experiments/bench_ranks ## measure how many points a second rank 0 hands out
+	@$(MPIRUN) -n 2 $(BUILD)/tests/experiments/bench_ranks
+	@$(MPIRUN) -n 3 $(BUILD)/tests/experiments/bench_ranks
+MPI_PACKAGES := openmpi-bin libopenmpi-dev
+mpi: ## install MPI, build the library by which ranks talk, test sweeps under mpirun
+	@sh .ci/packages $(MPI_PACKAGES)
+	@$(MAKE) --no-print-directory all $(BUILD)/tests/experiments/test_ranks
+	@$(MAKE) --no-print-directory $(BUILD)/tests/experiments/test_ranks.run
 threads: ## run sweeps, figures and ranks under the thread sanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT=-O1 SAN=-fsanitize=thread $(BUILD)/tsan/unmask
 	@tests/torture/threads.sh $(BUILD)/tsan/unmask
+
+browser: all ## install a browser, work the report page in it, without a window
+	@sh .ci/packages chromium
+	@tests/browser/report.sh $(BUILD)/unmask
 
 breaks: ## break the program on purpose, line by line of tests/mutations: every break must be noticed
 	@tests/mutate.sh
@@ -228,7 +260,8 @@ mutate: ## break the program at random places, MUTATE_EACH of each module; what 
 	@LIBS='$(LIBS)' python3 tests/mutate.py --each $(MUTATE_EACH) --seed $(MUTATE_SEED)
 
 coverage: ## build and run the tests with gcov: lines and branches that they reach, by folder
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/coverage OPT=-O1 WARN= SAN='--coverage -Wl,-u,__gcov_dump' test || true
+	@CK_TIMEOUT_MULTIPLIER=10 $(MAKE) --no-print-directory --keep-going BUILD=$(BUILD)/coverage OPT=-O1 WARN= \
+	    SAN='--coverage -Wl,-u,__gcov_dump' test || true
 	@python3 tests/coverage.py $(BUILD)/coverage
 
 # One program for all readers, built with clang under build/fuzz. Each starts from its kept corpus;
@@ -258,6 +291,7 @@ fuzz: $(FUZZ) ## run every fuzz target for FUZZ_SECONDS seconds
 	    $(CURDIR)/tests/fuzz/corpus/$*
 
 include kernels/kernels.mk
+include experiments/package/package.mk
 
 clean: ## remove what was built and drawn
 	rm -rf $(BUILD) $(OUT)

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/sweep/thread_pool.h"
+#include "experiments/ranks/pool.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/model/model_config.h"
@@ -415,7 +415,7 @@ int asked_level(const struct options *options, enum store_level *level, struct e
 int asked_threads(const struct options *options, unsigned *n_threads, struct err *err) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t n = cores > 0 ? (uint64_t)cores : 1;
-    int status = options_whole(options, "j", 1, THREAD_POOL_MOST, &n, err);
-    *n_threads = n < THREAD_POOL_MOST ? (unsigned)n : THREAD_POOL_MOST;
+    int status = options_whole(options, "j", 1, POOL_MOST_THREADS, &n, err);
+    *n_threads = n < POOL_MOST_THREADS ? (unsigned)n : POOL_MOST_THREADS;
     return status;
 }

@@ -14,6 +14,7 @@ struct command {
     const char *more;  /* paragraphs for --help, or NULL */
     const struct option *const *options;
     size_t max_words;
+    bool takes_ranks; /* started by mpirun or srun, all ranks do it together (ranks/ranks.h) */
     /* Prints results on standard output. The value is the exit status, with `err` filled. */
     int (*run)(const struct options *options, struct err *err);
 };
@@ -23,7 +24,7 @@ extern const struct command command_list, command_run, command_compare, command_
     command_check_plugin, command_figure, command_fit, command_generate, command_transfer,
     command_allocator, command_calibrate, command_accuracy, command_lmax, command_server,
     command_latency, command_sensitivity, command_capacity, command_bound, command_trace_info,
-    command_trace_convert;
+    command_trace_convert, command_plot, command_merge;
 
 /* --json, shared by all commands that report. */
 extern const struct option json_options[];

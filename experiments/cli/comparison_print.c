@@ -39,8 +39,13 @@ static struct table *open_table(const struct comparison *c, bool models_differ, 
     struct table *table = table_open("system");
     table_columns(table, models_differ ? "model" : "");
     table_columns(table, kinds_differ ? "prices" : "");
-    table_columns(table, "tok/s|x tok/s|x mean|mean_s|p50_s|p99_s|ttft_s|queue_s");
+    table_columns(table, "tok/s");
+    table_columns(table, samples_know_energy(c->samples, c->n) ? "J/token" : "");
+    table_columns(table, "x tok/s|x mean|mean_s|p50_s|p99_s|ttft_s|queue_s");
     table_columns(table, c->has_slo ? "goodput|attain_%" : "");
+    if (c->has_bound) {
+        sample_bound_columns(table, c->has_slo);
+    }
     table_columns(table, "done|rejected|batch|max|GPU_%|MFU_%|KV peak|act. peak");
     return table;
 }
@@ -57,6 +62,9 @@ static void add_row(struct table *table, const struct comparison *c, size_t i, b
         table_text(table, json_string_value(json_object_get(any, "profile_kind")));
     }
     sample_cell(table, sample, Q_THROUGHPUT, 2);
+    if (samples_know_energy(c->samples, c->n)) {
+        sample_cell(table, sample, Q_ENERGY, 3);
+    }
     sample_ratio_cell(table, sample, &c->samples[0], Q_THROUGHPUT);
     sample_ratio_cell(table, sample, &c->samples[0], Q_MEAN);
     static const enum quantity times[] = {Q_MEAN, Q_P50, Q_P99, Q_TTFT, Q_QUEUE};
@@ -66,6 +74,9 @@ static void add_row(struct table *table, const struct comparison *c, size_t i, b
     if (c->has_slo) {
         sample_cell(table, sample, Q_GOODPUT, 3);
         sample_cell(table, sample, Q_ATTAINMENT, 1);
+    }
+    if (c->has_bound) {
+        sample_bound_cells(table, sample, c->has_slo);
     }
     table_add(table, "%.0f %.0f %.1f %.0f %.1f %.1f", sample_mean(sample, "completed"),
               sample_mean(sample, "rejected"), sample_mean(sample, "mean_batch"),
@@ -87,6 +98,9 @@ static void print_table(const struct comparison *c, FILE *out) {
             "\nx tok/s, x mean: over %s, higher is better; no throughputs where both keep up, no "
             "latencies where one is saturated\n",
             c->names[0]);
+    if (c->has_bound) {
+        sample_bound_explain(c->n_seeds, out);
+    }
     if (c->n_seeds > 1) {
         fprintf(out,
                 "±: the mean over %zu seeds lies within with 95 %%; ~: not distinguishable from "
@@ -161,9 +175,16 @@ static void print_quality(const struct comparison *c, FILE *out) {
 
 /* ours - base with its interval, seed by seed. */
 static void print_differences(const struct comparison *c, FILE *out) {
-    static const enum quantity shown[] = {Q_THROUGHPUT, Q_MEAN, Q_P50, Q_P99, Q_TTFT, Q_GOODPUT};
-    enum { N_SHOWN = sizeof shown / sizeof shown[0] };
-    size_t n = c->has_slo ? N_SHOWN : N_SHOWN - 1;
+    static const enum quantity always[] = {Q_THROUGHPUT, Q_MEAN, Q_P50, Q_P99, Q_TTFT};
+    enum quantity shown[N_QUANTITIES];
+    size_t n = sizeof always / sizeof always[0];
+    memcpy(shown, always, sizeof always);
+    if (c->has_slo) {
+        shown[n++] = Q_GOODPUT;
+    }
+    if (samples_know_energy(c->samples, c->n)) {
+        shown[n++] = Q_ENERGY;
+    }
     struct table *table = table_open("difference");
     for (size_t k = 0; k < n; k++) {
         table_column(table, quantity_texts[shown[k]].heading);

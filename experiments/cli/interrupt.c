@@ -35,3 +35,11 @@ const volatile sig_atomic_t *interrupt_catch(void) {
     call_watch_interrupt(&is_interrupted);
     return &is_interrupted;
 }
+
+bool interrupt_is_caught(void) {
+    return is_interrupted != 0;
+}
+
+void interrupt_now(void) {
+    is_interrupted = 1;
+}

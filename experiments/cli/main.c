@@ -3,25 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "experiments/cli/cmd.h"
+#include "experiments/cli/commands.h"
 #include "experiments/cli/libraries.h"
+#include "experiments/ranks/ranks.h"
 #include "sim/base/build.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"
-
-/* In the order of the help: questions, looking inside, real devices and servers, policies and fits.
- */
-static const struct command *const commands[] = {
-    &command_run,           &command_compare,  &command_sweep,        &command_capacity,
-    &command_bound,         &command_figure,   &command_report,       &command_explain,
-    &command_plan,          &command_lmax,     &command_latency,      &command_allocator,
-    &command_profile,       &command_transfer, &command_accuracy,     &command_trace_info,
-    &command_trace_convert, &command_list,     &command_calibrate,    &command_generate,
-    &command_replay,        &command_server,   &command_check_plugin, &command_fit,
-    &command_sensitivity,
-};
-enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static void print_usage(FILE *out) {
     fprintf(out,
@@ -29,7 +17,7 @@ static void print_usage(FILE *out) {
             "language model serves this traffic on this GPU under this policy?\n\n"
             "usage: unmask COMMAND [OPTION...]\n\n",
             UNMASK_VERSION);
-    for (size_t i = 0; i < N_COMMANDS; i++) {
+    for (size_t i = 0; commands[i] != NULL; i++) {
         fprintf(out, "  %-18s%s\n", commands[i]->name, commands[i]->doc);
     }
     fprintf(out,
@@ -81,8 +69,8 @@ static bool has_verb(const struct command *command, const char *verb) {
 /* "plan lmax" before "plan". */
 static const struct command *find_command(int argc, char *const *argv, struct err *err) {
     const struct command *found = NULL;
-    const char *names[N_COMMANDS + 1] = {NULL}, *near = NULL;
-    for (size_t i = 0; i < N_COMMANDS; i++) {
+    const char *names[COMMANDS_MOST + 1] = {NULL}, *near = NULL;
+    for (size_t i = 0; commands[i] != NULL; i++) {
         names[i] = commands[i]->name;
         if (begins_with_name(commands[i], argc, argv) &&
             (found == NULL || strlen(found->name) < strlen(commands[i]->name))) {
@@ -123,13 +111,18 @@ static int run_command(int argc, char *const *argv, struct err *err) {
     struct options options;
     int status = options_read(command->options, argc - n_name, argv + n_name, command->max_words,
                               &options, err);
+    status = status == 0 && command->takes_ranks ? ranks_join(err) : status;
     return status != 0 ? status : command->run(&options, err);
 }
 
-/* What was printed must have arrived: a full disk or a closed pipe is an error like any other. */
+/* What was printed must have arrived: a full disk is an error like any other, and so is a pipe that
+ * was closed, of which nothing is said: its reader (`| head`) has what it wanted. */
 static int flush_output(int status, struct err *err) {
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
+        if (errno == EPIPE) {
+            return status != 0 ? status : ERR_WORLD;
+        }
         const char *cause = errno != 0 ? strerror(errno) : "a closed pipe or a full disk";
         return status != 0 ? status : err_world(err, "cannot write the output: %s", cause);
     }
@@ -148,13 +141,17 @@ int main(int argc, char **argv) {
         strcmp(argv[1], "help") == 0) {
         print_usage(stdout);
         status = 0;
-    } else if (strcmp(argv[1], "--version") == 0) {
+    } else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
         print_version();
         status = 0;
     } else {
         status = run_command(argc - 1, argv + 1, &err);
     }
     status = flush_output(status, &err);
+    ranks_leave(&err);
+    if (ranks_is_helper()) {
+        status = 0; /* rank 0 has said why and goes on without it */
+    }
     if (status != 0 && err.text[0] != '\0') {
         fprintf(stderr, "unmask: %s\n", err.text);
     }

@@ -122,6 +122,17 @@ static int check_text(const char *text, bool is_prompt, struct err *err) {
     return 0;
 }
 
+/* Most often a list that was written with blanks. */
+static int unexpected(const struct options *options, const char *before, const char *word,
+                      struct err *err) {
+    const struct given *given = options->n_given > 0 ? &options->given[options->n_given - 1] : NULL;
+    if (given != NULL && given->value == before && strchr(given->option->value, ',') != NULL) {
+        return err_usage(err, "unexpected word '%s': --%s takes one list, %s", word,
+                         given->option->name, given->option->value);
+    }
+    return err_usage(err, "unexpected word '%s'", word);
+}
+
 int options_read(const struct option *const *groups, int argc, char *const *argv, size_t max_words,
                  struct options *out, struct err *err) {
     ASSERT(max_words <= OPTIONS_MOST_WORDS);
@@ -146,7 +157,7 @@ int options_read(const struct option *const *groups, int argc, char *const *argv
             }
             i += taken;
         } else if (out->n_words == max_words) {
-            return err_usage(err, "unexpected word '%s'", arg);
+            return unexpected(out, i > 0 ? argv[i - 1] : "", arg, err);
         } else {
             out->words[out->n_words++] = arg;
             i++;

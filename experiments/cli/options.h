@@ -19,7 +19,7 @@ struct option {
     bool repeats; /* may be given more than once */
 };
 
-enum { OPTIONS_MOST_GIVEN = 128, OPTIONS_MOST_WORDS = 16 };
+enum { OPTIONS_MOST_GIVEN = 128, OPTIONS_MOST_WORDS = 1024 };
 
 struct given {
     const struct option *option;

@@ -35,3 +35,24 @@ void sample_ratio_cell(struct table *table, const struct sample *ours, const str
     }
     table_shown(table, shown ? ratio.mean : (double)NAN, text);
 }
+
+void sample_bound_columns(struct table *table, bool has_slo) {
+    table_columns(table, "of bound_%|x bound mean");
+    table_columns(table, has_slo ? "attain at most_%" : "");
+}
+
+void sample_bound_cells(struct table *table, const struct sample *sample, bool has_slo) {
+    table_number(table, 100 * sample_bound_mean(sample, "throughput_share"), "%.1f");
+    table_number(table, sample_bound_mean(sample, "latency_mean_ratio"), "%.2f");
+    if (has_slo) {
+        table_number(table, 100 * sample_bound_mean(sample, "attainment"), "%.1f");
+    }
+}
+
+void sample_bound_explain(size_t n_seeds, FILE *out) {
+    fprintf(out,
+            "of bound, x bound mean: beside what no scheduler can beat with the system's cache, "
+            "decoder, memory and limits, %s\n",
+            n_seeds == 1 ? "as far as draws are this seed's"
+                         : "in the mean over seeds, which bounds expectations");
+}

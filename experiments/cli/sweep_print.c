@@ -98,9 +98,13 @@ static struct table *open_table(const struct sweep *sweep) {
     }
     table_columns(table, has_axis(sweep, AXIS_MODEL) ? "" : "model");
     table_columns(table, "tok/s");
+    table_columns(table, samples_know_energy(sweep->samples, sweep->n_points) ? "J/token" : "");
     table_columns(table, compares_systems(sweep) ? "x tok/s|x mean" : "");
     table_columns(table, "mean_s|p99_s|ttft_s");
     table_columns(table, sweep->has_slo ? "goodput|attain_%" : "");
+    if (sweep->has_bound) {
+        sample_bound_columns(table, sweep->has_slo);
+    }
     table_columns(table, asks(sweep) ? "right_%|agree_%" : "");
     table_columns(table, "done|rejected|prices|note");
     return table;
@@ -127,6 +131,9 @@ static void add_row(const struct sweep *sweep, size_t point, struct table *table
         table_text(table, json_string_value(json_object_get(any, "model")));
     }
     sample_cell(table, sample, Q_THROUGHPUT, 2);
+    if (samples_know_energy(sweep->samples, sweep->n_points)) {
+        sample_cell(table, sample, Q_ENERGY, 3);
+    }
     if (compares_systems(sweep)) {
         sample_ratio_cell(table, sample, base, Q_THROUGHPUT);
         sample_ratio_cell(table, sample, base, Q_MEAN);
@@ -137,6 +144,9 @@ static void add_row(const struct sweep *sweep, size_t point, struct table *table
     if (sweep->has_slo) {
         sample_cell(table, sample, Q_GOODPUT, 3);
         sample_cell(table, sample, Q_ATTAINMENT, 1);
+    }
+    if (sweep->has_bound) {
+        sample_bound_cells(table, sample, sweep->has_slo);
     }
     if (asks(sweep)) {
         struct quality quality = sample_quality(sample);
@@ -184,6 +194,9 @@ void sweep_print(const struct sweep *sweep, FILE *out) {
     fprintf(out, "\n");
     if (sweep->n_seeds > 1) {
         fprintf(out, "±: the mean over %zu seeds lies within with 95 %%\n", sweep->n_seeds);
+    }
+    if (sweep->has_bound) {
+        sample_bound_explain(sweep->n_seeds, out);
     }
     print_warnings(sweep, out);
 }

@@ -6,8 +6,8 @@
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/run/limit.h"
 #include "experiments/sweep/campaign.h"
-#include "experiments/sweep/limit.h"
 #include "sim/base/mem.h"
 
 static const struct option own_options[] = {

@@ -9,6 +9,7 @@
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/words.h"
 #include "experiments/command/capacity_show.h"
+#include "experiments/ranks/ranks.h"
 #include "experiments/sweep/sample.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
@@ -116,7 +117,7 @@ static int add_paper(struct axis *axis, const char *name, struct err *err) {
     snprintf(folder, sizeof folder, "experiments/studies/%.100s", name);
     char **studies = data_files(folder, 0, ".ini", err);
     size_t before = axis->n;
-    int status = 0;
+    int status = (int)err->kind;
     for (size_t i = 0; status == 0 && studies[i] != NULL; i++) {
         status = add_study(axis, studies[i], err);
     }
@@ -296,6 +297,18 @@ static int write_files(const struct capacities *c, const char *folder, struct er
     return status != 0 ? status : capacity_draw(c, path, err);
 }
 
+/* A search that failed although its system fits. */
+static int check_results(const struct capacity *found, struct err *err) {
+    for (size_t i = 0; i < found->n_configs * found->n_seeds; i++) {
+        const struct search *search = &found->searches[i];
+        if (search->state == CAPACITY_FAILED && !search->has_no_room) {
+            return err_world(err, "%s has no result: %.900s", search->request.system,
+                             search->err.text);
+        }
+    }
+    return 0;
+}
+
 static int find(struct asking *asking, struct err *err) {
     const struct options *options = asking->options;
     struct capacities *c = asking->out;
@@ -310,6 +323,9 @@ static int find(struct asking *asking, struct err *err) {
     }
     c->found.stop = interrupt_catch();
     status = capacity_find(&c->found, n_threads, err);
+    if (status == 0 && ranks_is_helper()) {
+        return 0;
+    }
     status = status != 0 ? status : capacity_settle(c, err);
     if (status == 0 && options_has(options, "json")) {
         status = cmd_print_json(capacity_json(c), err);
@@ -317,6 +333,7 @@ static int find(struct asking *asking, struct err *err) {
         capacity_print(c, stdout);
     }
     status = status == 0 && folder != NULL ? write_files(c, folder, err) : status;
+    status = status == 0 ? check_results(&c->found, err) : status;
     capacity_fini(&c->found);
     return status;
 }
@@ -355,5 +372,6 @@ const struct command command_capacity = {
         "GPU idles). `front` marks the Pareto front: configurations for which no other one\n"
         "serves at least as much at no higher cost.",
     .options = options_of_capacity,
+    .takes_ranks = true,
     .run = run,
 };

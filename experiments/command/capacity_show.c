@@ -43,12 +43,13 @@ static enum capacity_state state_of(const struct capacities *c, size_t config) {
 /* ---- over seeds ---- */
 
 static double quantity_at_met(const struct trial *met, size_t which, size_t n_terms) {
-    return which < n_terms    ? met->values[which]
-           : which == n_terms ? met->attainment
-                              : met->goodput_req_s;
+    return which < n_terms        ? met->values[which]
+           : which == n_terms     ? met->attainment
+           : which == n_terms + 1 ? met->goodput_req_s
+                                  : met->joules_per_token;
 }
 
-/* Of a term's value, then attainment, then goodput; at the capacity. */
+/* Of a term's value, then attainment, goodput and joules for an answer token; at the capacity. */
 static struct spread spread_at_met(const struct capacities *c, size_t config, size_t which) {
     double values[SAMPLE_MOST_SEEDS];
     for (size_t s = 0; s < c->found.n_seeds; s++) {
@@ -58,6 +59,16 @@ static struct spread spread_at_met(const struct capacities *c, size_t config, si
                         : none;
     }
     return spread_of(values, c->found.n_seeds);
+}
+
+/* Whether some search knows what its cards drew. */
+static bool knows_energy(const struct capacities *c) {
+    for (size_t i = 0; i < c->found.n_configs * c->found.n_seeds; i++) {
+        if (c->found.searches[i].met.joules_per_token > 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Of the first rates that miss. */
@@ -76,6 +87,15 @@ static void add_word(char *text, size_t size, const char *separator, const char 
     if (strstr(text, word) == NULL) {
         snprintf(text + used, size - used, "%s%s", used > 0 ? separator : "", word);
     }
+}
+
+/* No scheduler keeps up with a higher rate for long: over seeds. */
+static double mean_bound(const struct capacities *c, size_t config) {
+    double sum = 0;
+    for (size_t s = 0; s < c->found.n_seeds; s++) {
+        sum += search_at(c, config, s)->bound_per_s;
+    }
+    return sum / (double)c->found.n_seeds;
 }
 
 /* "memory", or those of several seeds with slashes. */
@@ -221,12 +241,13 @@ static void add_row(struct table *table, const struct capacities *c, size_t i) {
         add_spread(table, &config->capacity, "%.3f", 1, all_monotone(c, i) ? "" : "!");
     }
     add_ratio(table, config, i == 0);
-    table_add(table, "u %.3f", config->gpus, config->capacity.mean / (double)config->gpus);
+    table_add(table, "%.3f u %.3f", mean_bound(c, i), config->gpus,
+              config->capacity.mean / (double)config->gpus);
     if (c->prices != NULL) {
         table_number(table, config->cost, "%.2f");
         table_number(table, dollars_per_1000(c, config), "%.2f");
     }
-    for (size_t t = 0; t <= c->objectives.n + 1; t++) {
+    for (size_t t = 0; t <= c->objectives.n + (knows_energy(c) ? 2 : 1); t++) {
         bool is_share = t == c->objectives.n ||
                         (t < c->objectives.n && c->objectives.items[t].metric == METRIC_GOODPUT);
         struct spread spread = spread_at_met(c, i, t);
@@ -250,7 +271,7 @@ static struct table *make_table(const struct capacities *c) {
     for (size_t a = 0; a < c->n_axes; a++) {
         table_column(table, c->axes[a]);
     }
-    table_columns(table, "req/s|x|GPUs|per GPU");
+    table_columns(table, "req/s|x|sustained at most|GPUs|per GPU");
     table_columns(table, c->prices != NULL ? "$/h|$/1000" : "");
     for (size_t t = 0; t < c->objectives.n; t++) {
         const struct objective *o = &c->objectives.items[t];
@@ -260,7 +281,9 @@ static struct table *make_table(const struct capacities *c) {
             table_column(table, heading);
         }
     }
-    table_columns(table, "attain_%|goodput|limit|queue_%|GPU_%");
+    table_columns(table, "attain_%|goodput");
+    table_columns(table, knows_energy(c) ? "J/token" : "");
+    table_columns(table, "limit|queue_%|GPU_%");
     table_columns(table, has_front(c) ? "front" : "");
     table_columns(table, "misses first");
     for (size_t i = 0; i < c->found.n_configs; i++) {
@@ -350,7 +373,9 @@ static void print_notes(const struct capacities *c, FILE *out) {
     fprintf(out,
             "\nreq/s, x: the highest rate met, and over %s; values, attain_%% and goodput (good "
             "requests a second) at that rate;\nlimit, queue_%% (of the mean latency) and GPU_%% "
-            "(of the steps' time) at the first rate that misses\n",
+            "(of the steps' time) at the first rate that misses\n"
+            "sustained at most: no scheduler serves more of such requests a second for long "
+            "(`unmask bound`); few requests may end before they queue\n",
             c->configs[0].label);
     if (c->found.n_seeds > 1) {
         fprintf(out,
@@ -410,13 +435,17 @@ static json_t *trial_json(const struct capacities *c, const struct trial *trial)
             json_object_set_new(values, o->name, number(trial->values[i]));
         }
     }
-    return json_pack("{s:f, s:b, s:b, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:s}", "rate_req_s",
-                     trial->rate_per_s, "met", trial->is_met, "saturated", trial->is_saturated,
-                     "values", values, "attainment", number(trial->attainment), "goodput_req_s",
-                     number(trial->goodput_req_s), "served_req_s", trial->served_req_s,
-                     "queue_share", number(trial->queue_share), "kv_full_share",
-                     number(trial->full_share), "gpu_share", number(trial->gpu_share), "limit",
-                     capacity_limit_words[trial->limit]);
+    json_t *object = json_pack(
+        "{s:f, s:b, s:b, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:s}", "rate_req_s", trial->rate_per_s,
+        "met", trial->is_met, "saturated", trial->is_saturated, "values", values, "attainment",
+        number(trial->attainment), "goodput_req_s", number(trial->goodput_req_s), "served_req_s",
+        trial->served_req_s, "queue_share", number(trial->queue_share), "kv_full_share",
+        number(trial->full_share), "gpu_share", number(trial->gpu_share), "limit",
+        capacity_limit_words[trial->limit]);
+    if (trial->joules_per_token > 0) {
+        json_object_set_new(object, "joules_per_answer_token", number(trial->joules_per_token));
+    }
+    return object;
 }
 
 static json_t *search_json(const struct capacities *c, const struct search *search) {
@@ -459,6 +488,7 @@ static json_t *config_json(const struct capacities *c, size_t i) {
     json_object_set_new(object, "gpus", json_integer(config->gpus));
     json_object_set_new(object, "state", json_string(capacity_state_words[state_of(c, i)]));
     json_object_set_new(object, "capacity_req_s", spread_json(&config->capacity));
+    json_object_set_new(object, "bound_req_s", number(mean_bound(c, i)));
     json_object_set_new(object, "ratio", spread_json(&config->ratio));
     json_object_set_new(object, "difference_req_s", spread_json(&config->difference));
     json_object_set_new(object, "cost", number(config->cost));
@@ -516,6 +546,9 @@ static void write_rate(const struct capacities *c, size_t i, const struct search
     write_cell(out, trial->queue_share);
     write_cell(out, trial->full_share);
     write_cell(out, trial->gpu_share);
+    if (knows_energy(c)) {
+        write_cell(out, trial->joules_per_token);
+    }
     fprintf(out, ",%s\n", capacity_limit_words[trial->limit]);
 }
 
@@ -539,8 +572,9 @@ int capacity_write_rates(const struct capacities *c, const char *path, struct er
             output_csv_text(out, name);
         }
     }
-    fputs(",attainment,goodput_req_s,served_req_s,queue_share,kv_full_share,gpu_share,limit\n",
-          out);
+    fprintf(out,
+            ",attainment,goodput_req_s,served_req_s,queue_share,kv_full_share,gpu_share%s,limit\n",
+            knows_energy(c) ? ",joules_per_answer_token" : "");
     for (size_t i = 0; i < c->found.n_configs * c->found.n_seeds; i++) {
         const struct search *search = &c->found.searches[i];
         const struct trial *ends[] = {&search->met, &search->missed};

@@ -3,6 +3,7 @@
 
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/ranks/ranks.h"
 #include "experiments/sweep/comparison.h"
 #include "sim/base/mem.h"
 
@@ -10,6 +11,8 @@ static const struct option own_options[] = {
     {"systems", "A,B,...", "the systems; ratios and differences are to the first", false},
     {"seeds", "N", "run each system with N seeds, from --seed on (default: 1)", false},
     {"same-requests", NULL, "measure by the requests that every system served", false},
+    {"bound", NULL, "put each beside what no scheduler could beat (`unmask bound`); sim only",
+     false},
     {NULL, NULL, NULL, false},
 };
 
@@ -47,6 +50,7 @@ static int read_options(const struct options *options, struct comparison *c, str
     const struct slo *slo = &c->asked.request.slo;
     c->n_seeds = n_seeds;
     c->has_slo = slo_is_set(slo);
+    c->has_bound = options_has(options, "bound");
     return status;
 }
 
@@ -63,6 +67,7 @@ static int compare(const struct options *options, struct comparison *c, struct e
     unsigned n_threads;
     struct campaign campaign = {.db = options_text(options, "db"),
                                 .keeps_requests = options_has(options, "same-requests"),
+                                .bounds = options_has(options, "bound"),
                                 .stop = interrupt_catch()};
     int status = read_options(options, c, err);
     status = status != 0 ? status : asked_level(options, &campaign.level, err);
@@ -74,6 +79,9 @@ static int compare(const struct options *options, struct comparison *c, struct e
     campaign.points = c->points;
     campaign.n = c->n * c->n_seeds;
     status = campaign_run(&campaign, n_threads, err);
+    if (status == 0 && ranks_is_helper()) {
+        return 0;
+    }
     if (status == 0 && campaign.keeps_requests) {
         status = comparison_same_requests(c, err);
     }
@@ -114,5 +122,6 @@ const struct command command_compare = {
         "prompts, their shares of right answers are compared, with McNemar's exact test for the\n"
         "same prompts.",
     .options = options_of_compare,
+    .takes_ranks = true,
     .run = run,
 };

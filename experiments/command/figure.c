@@ -6,17 +6,18 @@
 #include <sys/stat.h>
 
 #include "analysis/paper/paper_score.h"
+#include "analysis/plot/plot.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/progress.h"
-#include "experiments/cli/table.h"
 #include "experiments/cli/words.h"
+#include "experiments/ranks/ranks.h"
 #include "experiments/study/figure.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"
 
-enum { MOST_SEEDS = 64, MOST_COLUMNS = 40, PATH_CHARS = 1024 };
+enum { MOST_SEEDS = 64, PATH_CHARS = 1024 };
 
 static const struct option own_options[] = {
     {"all", NULL, "every figure of experiments/studies", false},
@@ -164,37 +165,13 @@ static int write_tables(const struct paper_result *rows, size_t n, const char *s
 
 /* The rows of a study of the kind `table`. */
 static int print_rows(struct tables *tables, struct err *err) {
-    json_t *rows = NULL, *row, *value;
-    size_t i, n = 0;
-    const char *key;
-    if (tables_select(tables, "SELECT * FROM drawn ORDER BY rowid", "drawn", &rows, err) != 0) {
-        return (int)err->kind;
-    }
-    struct table *table = table_open("");
-    json_object_foreach(json_array_get(rows, 0), key, value) {
-        if (n++ < MOST_COLUMNS) {
-            table_column(table, key);
-        }
-    }
-    json_array_foreach(rows, i, row) {
-        size_t column = 0;
-        json_object_foreach(row, key, value) {
-            if (column++ == MOST_COLUMNS) {
-                break;
-            }
-            if (json_is_number(value)) {
-                table_number(table, json_number_value(value), "%.6g");
-            } else {
-                table_text(table, json_string_value(value));
-            }
-        }
-    }
-    if (n > 0) {
+    struct table *table = NULL;
+    int status = tables_show(tables, "SELECT * FROM drawn ORDER BY rowid", &table, err);
+    if (table != NULL) {
         table_print(table, stdout);
+        table_close(table);
     }
-    table_close(table);
-    json_decref(rows);
-    return 0;
+    return status;
 }
 
 static int draw(const struct making *making, const struct study *study, struct tables *tables,
@@ -202,7 +179,7 @@ static int draw(const struct making *making, const struct study *study, struct t
     char stem[PATH_CHARS / 2];
     snprintf(stem, sizeof stem, "%s/%s", making->out, study->name);
     bool is_table = study_is_table(study);
-    int status = study_draw(study, tables, stem, err);
+    int status = study_draw(study, tables, stem, FIGURE_ALL, err);
     if (status == 0 && n > 0) {
         status = write_tables(rows, n, stem, err);
     }
@@ -230,14 +207,14 @@ static int show(struct making *making, const struct study *study, struct tables 
                                                rows, n, err);
     }
     if (status == 0 && !making->scores_only) {
-        printf("%s\n", study_text(study, "title", NULL));
+        printf("%s%s\n", study_text(study, "title", NULL), study->changed);
         if (n > 0) {
             paper_print(rows, n, PAPER_TEXT, stdout);
         } else if (file != NULL) {
             printf("the paper prints no number of this figure\n");
         }
         status = study_is_table(study) ? print_rows(tables, err) : 0;
-        study_print_warnings(study, tables, stdout);
+        study_print_warnings(tables, study_runs(study), stdout);
         status =
             status == 0 && making->out != NULL ? draw(making, study, tables, rows, n, err) : status;
         printf("\n");
@@ -260,13 +237,36 @@ static int load_paper(const struct making *making, const struct study *study, st
     return status != 0 ? status : study_print(study, paper, is_other, tables, err);
 }
 
-/* Draw and compare one figure. */
+/* A title speaks of what the study runs: what is run instead stands behind it. */
+static void say_changes(const struct study_changes *changes, struct study *study) {
+    const char *const parts[][2] = {
+        {"gpu=", changes->gpu}, {"model=", changes->model}, {"host=", changes->host}};
+    enum { PARTS = sizeof parts / sizeof parts[0] };
+    char text[128] = "";
+    for (size_t i = 0; i < PARTS + changes->n_sets; i++) {
+        const char *value = i < PARTS ? parts[i][1] : changes->sets[i - PARTS];
+        size_t used = strlen(text);
+        if (value != NULL) {
+            snprintf(text + used, sizeof text - used, "%s%s%s", used > 0 ? ", " : "",
+                     i < PARTS ? parts[i][0] : "", value);
+        }
+    }
+    if (text[0] != '\0') {
+        snprintf(study->changed, sizeof study->changed, " (with %s)", text);
+    }
+}
+
+/* Draw and compare one figure; of those without a paper there is no score. */
 static int make_figure(const char *path, struct making *making, struct err *err) {
     struct study study;
     struct paper paper = {0};
     struct tables *tables = tables_open();
     int status = study_open(path, &making->changes, &study, err);
-    if (status == 0) {
+    say_changes(&making->changes, &study);
+    bool is_needed = !making->scores_only || study_text(&study, "paper", NULL) != NULL;
+    if (status == 0 && is_needed && ranks_is_helper()) {
+        status = study_fill(&study, making->n_threads, NULL, NULL, tables, err);
+    } else if (status == 0 && is_needed) {
         struct tick ticks = {0};
         status = load_paper(making, &study, &paper, tables, err);
         progress_start(&ticks.progress, "points", study.n_places);
@@ -319,7 +319,7 @@ static int make_all(const struct paths *paths, bool all, struct making *making, 
     for (size_t i = 0; status == 0 && i < paths->n; i++) {
         status = make_figure(paths->path[i], making, err);
     }
-    if (status == 0 && paths->n > 1 && making->score.n_lines > 0) {
+    if (status == 0 && paths->n > 1 && making->score.n_lines > 0 && !ranks_is_helper()) {
         status = finish(making, all, err);
     }
     paper_score_fini(&making->score);
@@ -391,5 +391,6 @@ const struct command command_figure = {
             "a folder; --scores prints it alone.",
     .options = groups,
     .max_words = 16,
+    .takes_ranks = true,
     .run = run,
 };

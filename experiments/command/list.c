@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/field.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
 #include "sim/base/names.h"
@@ -313,6 +314,13 @@ static void list_confidences(struct listing *out) {
     config_fini(&config);
 }
 
+static void list_fields(struct listing *out) {
+    out->rows = table_open("field|unit|label|meaning");
+    for (const struct field *f = field_table; f->name != NULL; f++) {
+        table_add(out->rows, "s s s s", f->name, f->unit, f->label, f->doc);
+    }
+}
+
 static const struct section {
     const char *name;
     void (*list)(struct listing *out);
@@ -335,6 +343,7 @@ static const struct section {
     {"traces", list_traces, 0},
     {"experiments", list_experiments, 0},
     {"hosts", list_hosts, 0},
+    {"fields", list_fields, 0},
 };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
@@ -408,7 +417,7 @@ const struct command command_list = {
     .doc = "everything that can be named, and with WHAT its parameters too",
     .more =
         "WHAT: systems schedulers caches decoders routers planners runtimes models gpus profiles\n"
-        "workloads arrivals confidences lengths traces experiments hosts",
+        "workloads arrivals confidences lengths traces experiments hosts fields",
     .options = options_of_list,
     .max_words = 1,
     .run = run,

@@ -26,7 +26,7 @@ static int run(const struct options *options, struct err *err) {
 const struct command command_report = {
     .name = "report",
     .words = "DB --out FILE",
-    .doc = "one self-contained HTML page about all runs of a database",
+    .doc = "one HTML page that compares all runs of a database",
     .options = options_of_report,
     .max_words = 1,
     .run = run,

@@ -9,8 +9,8 @@
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/progress.h"
 #include "experiments/run/decode_out.h"
+#include "experiments/run/limit.h"
 #include "experiments/run/recorder.h"
-#include "experiments/sweep/limit.h"
 
 static const struct option own_options[] = {
     {"decode", "FILE", "take what each pass commits from this decode trace; sim only", false},
@@ -173,7 +173,7 @@ static int run_kept(const struct options *options, struct composition *compositi
         struct run_watch watch = {.sinks = keeping.sinks,
                                   .n_sinks = keeping.n_sinks,
                                   .records_members =
-                                      keeping.decode != NULL ||
+                                      keeping.decode != NULL || keeping.timeline != NULL ||
                                       (keeping.store != NULL && keeping.level >= STORE_STEPS),
                                   .stop = interrupt_catch(),
                                   .progress = progress_of_loop,
@@ -191,27 +191,21 @@ static int run_kept(const struct options *options, struct composition *compositi
     return close_keeping(&keeping, composition, status, err);
 }
 
-static int print(const struct options *options, const struct run_request *request,
-                 const struct composition *composition, struct err *err) {
-    struct bound bound;
-    bool has_bound = options_has(options, "bound");
-    int status = has_bound ? limit_find(request, interrupt_catch(), &bound, err) : 0;
-    if (!options_has(options, "json")) {
-        summary_print(&composition->summary, &composition->facts, stdout);
-        if (has_bound && status == 0) {
-            limit_print(&bound, stdout);
-        }
-        compose_print(composition, stdout);
-        compose_print_warnings(composition, NULL, stdout);
-        return status;
-    }
+static int print(const struct options *options, const struct composition *composition,
+                 struct err *err) {
     json_t *object = NULL;
-    status = status != 0 ? status
-                         : summary_json(&composition->summary, &composition->facts, &object, err);
-    if (status == 0 && has_bound) {
-        json_object_set_new(object, "bound", limit_json(&bound));
+    if (summary_json(&composition->summary, &composition->facts, &object, err) != 0) {
+        return err_status(err);
     }
-    return status != 0 ? status : cmd_print_json(object, err);
+    if (options_has(options, "json")) {
+        return cmd_print_json(object, err);
+    }
+    summary_print(&composition->summary, &composition->facts, stdout);
+    limit_print(object, stdout);
+    compose_print(composition, stdout);
+    compose_print_warnings(composition, NULL, stdout);
+    json_decref(object);
+    return 0;
 }
 
 static int read_decode(const struct options *options, struct run_request *request,
@@ -254,10 +248,13 @@ static int run(const struct options *options, struct err *err) {
     if (status == 0) {
         status = compose_open(&asked.request, &composition, err);
     }
+    if (status == 0 && options_has(options, "bound")) {
+        status = limit_take(&asked.request, interrupt_catch(), composition, err);
+    }
     if (status == 0) {
         status = run_kept(options, composition, &has_summary, err);
     }
-    if (has_summary && print(options, &asked.request, composition, err) != 0) {
+    if (has_summary && print(options, composition, err) != 0) {
         status = err_status(err);
     }
     if (has_summary && outputs != NULL && questions_write(composition->questions, outputs, err)) {

@@ -135,6 +135,10 @@ static void trial_points(const struct trial *trial, struct campaign_point points
     }
 }
 
+static int no_result(const struct campaign_point *point, const struct err *why, struct err *err) {
+    return err_world(err, "%s has no result: %.900s", point->request.system, why->text);
+}
+
 /* Throughput of the first system over that of the second; NaN where either has no result. */
 static double ratio_of(const struct campaign_point points[SIDES]) {
     double second = cmd_number(points[1].summary, "throughput_tok_s", NULL);
@@ -142,43 +146,49 @@ static double ratio_of(const struct campaign_point points[SIDES]) {
                       : (double)NAN;
 }
 
-/* The ratio at one more value; NaN where either has no result. */
-static double try_value(const struct trial *like, double value) {
+/* The ratio at one more value; NaN where either does not fit into the device. */
+static int try_value(const struct trial *like, double value, double *ratio, struct err *err) {
     struct trial trial = *like;
     struct campaign_point points[SIDES];
     double results[SIDES];
-    struct err err = {0};
     char text[32];
+    *ratio = (double)NAN;
     snprintf(text, sizeof text, "%.9g", value);
     set_value(&trial, text);
     trial_points(&trial, points);
     for (int side = 0; side < SIDES; side++) {
         json_t *summary = NULL;
-        if (compose_summary(&points[side].request, &summary, &err) != 0) {
-            return (double)NAN;
+        struct err why = {0};
+        if (compose_summary(&points[side].request, &summary, &why) != 0) {
+            return compose_says_no_memory(&why) ? 0 : no_result(&points[side], &why, err);
         }
         results[side] = cmd_number(summary, "throughput_answer_tok_s", NULL);
         json_decref(summary);
     }
-    return results[0] / results[1];
+    *ratio = results[0] / results[1];
+    return 0;
 }
 
 /* Halves the way from `low` to `high`, between which the winner changes: down to neighbouring whole
  * numbers, or MOST_BISECTIONS times. */
-static void narrow(const struct trial *trial, double low, double high, bool first_wins_low,
-                   char *out, size_t size) {
+static int narrow(const struct trial *trial, double low, double high, bool first_wins_low,
+                  char *out, size_t size, struct err *err) {
     bool is_whole = low == floor(low) && high == floor(high) && fabs(high - low) >= 1;
     for (int i = 0; i < MOST_BISECTIONS && !(is_whole && fabs(high - low) <= 1); i++) {
-        double middle = is_whole ? floor((low + high) / 2) : (low + high) / 2;
-        *((try_value(trial, middle) > 1) == first_wins_low ? &low : &high) = middle;
+        double ratio, middle = is_whole ? floor((low + high) / 2) : (low + high) / 2;
+        if (try_value(trial, middle, &ratio, err) != 0) {
+            return err_status(err);
+        }
+        *((ratio > 1) == first_wins_low ? &low : &high) = middle;
     }
     snprintf(out, size, is_whole ? "%.0f to %.0f" : "%.4g to %.4g", low, high);
+    return 0;
 }
 
 /* Where the ranking turns round: between the first two neighbouring values with different winners;
  * words stand as they are. */
-static void find_flip(const struct claim *claim, const struct trial *trial, const double *ratios,
-                      char *out, size_t size) {
+static int find_flip(const struct claim *claim, const struct trial *trial, const double *ratios,
+                     char *out, size_t size, struct err *err) {
     const struct words *values = &claim->values;
     snprintf(out, size, "never");
     for (size_t v = 0; v + 1 < values->n; v++) {
@@ -187,17 +197,18 @@ static void find_flip(const struct claim *claim, const struct trial *trial, cons
             continue;
         }
         if (num_f64(values->word[v], &low) && num_f64(values->word[v + 1], &high)) {
-            narrow(trial, low, high, ratios[v] > 1, out, size);
-        } else {
-            snprintf(out, size, "%s to %s", values->word[v], values->word[v + 1]);
+            return narrow(trial, low, high, ratios[v] > 1, out, size, err);
         }
-        return;
+        snprintf(out, size, "%s to %s", values->word[v], values->word[v + 1]);
+        break;
     }
+    return 0;
 }
 
-static void print_claim(const struct claim *claim, const struct campaign_point *points,
-                        const struct trial *trials, json_t *all, bool for_people) {
+static int print_claim(const struct claim *claim, const struct campaign_point *points,
+                       const struct trial *trials, json_t *all, bool for_people, struct err *err) {
     size_t n_places = 1 + claim->values.n;
+    int status = 0;
     struct table *table = table_open("workload|printed|as shipped|batch");
     for (size_t v = 0; v < claim->values.n; v++) {
         table_column(table, claim->values.word[v]);
@@ -214,15 +225,17 @@ static void print_claim(const struct claim *claim, const struct campaign_point *
             ratios[v] = ratio_of(&shipped[SIDES * (v + 1)]);
             table_number(table, ratios[v], "%.2f");
         }
-        find_flip(claim, &trials[w * n_places + 1], ratios, flip, sizeof flip);
+        status = status != 0
+                     ? status
+                     : find_flip(claim, &trials[w * n_places + 1], ratios, flip, sizeof flip, err);
         table_text(table, flip);
     }
-    if (for_people) {
+    if (status == 0 && for_people) {
         printf("%s: %s over %s on %s\nover %s: %s\n\n", claim->text, claim->systems.word[0],
                claim->systems.word[1], claim->gpu, claim->key, claim->why);
         table_print(table, stdout);
         printf("\n");
-    } else {
+    } else if (status == 0) {
         json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "name",
                                              claim->name, "claim", claim->text, "gpu", claim->gpu,
                                              "first", claim->systems.word[0], "second",
@@ -230,6 +243,7 @@ static void print_claim(const struct claim *claim, const struct campaign_point *
                                              claim->why, "ratios", table_json(table)));
     }
     table_close(table);
+    return status;
 }
 
 /* All runs of all claims share the threads. */
@@ -254,10 +268,15 @@ static int try_claims(const struct claim *claims, size_t n_claims, unsigned n_th
     }
     struct campaign campaign = {.points = points, .n = SIDES * n, .stop = interrupt_catch()};
     int status = campaign_run(&campaign, n_threads, err);
+    for (size_t i = 0; status == 0 && i < SIDES * n; i++) {
+        if (points[i].summary == NULL && !points[i].has_no_room) {
+            status = no_result(&points[i], &points[i].err, err);
+        }
+    }
     json_t *all = json_array();
     at = 0;
     for (size_t c = 0; status == 0 && c < n_claims; c++) {
-        print_claim(&claims[c], &points[SIDES * at], &trials[at], all, for_people);
+        status = print_claim(&claims[c], &points[SIDES * at], &trials[at], all, for_people, err);
         at += claims[c].workloads.n * (1 + claims[c].values.n);
     }
     if (status == 0 && !for_people) {

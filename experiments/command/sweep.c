@@ -4,6 +4,7 @@
 
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/ranks/ranks.h"
 #include "experiments/sweep/sweep.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
@@ -19,6 +20,11 @@ static const struct option sweep_record_options[] = {
     {NULL, NULL, NULL, false},
 };
 
+static const struct option shard_options[] = {
+    {"shard", "I/N", "record each N-th point, from the I-th on, for `unmask merge`", false},
+    {NULL, NULL, NULL, false},
+};
+
 static const struct option sweep_price_options[] = {
     {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
     {"profile", "FILE", "price by this profile, measured on the sweep's one GPU", false},
@@ -28,12 +34,16 @@ static const struct option sweep_price_options[] = {
 
 static const struct option seed_options[] = {
     {"seeds", "N", "run every point with the seeds 1 to N (default: 1)", false},
+    {"bound", NULL, "put each beside what no scheduler could beat (`unmask bound`); sim only",
+     false},
     {NULL, NULL, NULL, false},
 };
 
 static const struct option *const options_of_sweep[] = {
-    sweep_price_options, seed_options,         backend_options, clock_options, text_options,
-    objective_options,   sweep_record_options, job_options,     json_options,  NULL};
+    sweep_price_options,  seed_options,  backend_options,
+    clock_options,        text_options,  objective_options,
+    sweep_record_options, shard_options, job_options,
+    json_options,         NULL};
 
 /* The keys of [sweep], in the order in which the grid runs: the last one varies fastest. */
 static const char *const axis_keys[] = {
@@ -249,12 +259,40 @@ static void say_stale(const struct sweep *sweep, const char *db) {
     }
 }
 
+/* I/N: I of 1 to N. */
+static int read_shard(const struct options *options, struct campaign *campaign, struct err *err) {
+    const char *text = options_text(options, "shard");
+    char first[24];
+    uint64_t i = 0, n = 0;
+    if (text == NULL) {
+        return 0;
+    }
+    const char *slash = strchr(text, '/');
+    snprintf(first, sizeof first, "%.*s", slash != NULL ? (int)(slash - text) : 0, text);
+    if (slash == NULL || !num_u64(first, MOST_POINTS, &i) || !num_u64(slash + 1, MOST_POINTS, &n) ||
+        i < 1 || i > n) {
+        return err_usage(err, "--shard: '%s' is not I/N with a whole I from 1 to N", text);
+    }
+    if (campaign->db == NULL || options_has(options, "json")) {
+        return err_usage(err, "--shard records a part of the grid: it takes --db, and the table "
+                              "of all of it comes from the merged database");
+    }
+    campaign->shard = i - 1;
+    campaign->n_shards = n;
+    return 0;
+}
+
 /* How many points have no result although their system fits. */
-static int settle(const struct sweep *sweep, const char *db, struct err *err) {
-    size_t n_failed = 0, n_stored = 0, n_shared = 0;
+static int settle(const struct sweep *sweep, const struct campaign *campaign, struct err *err) {
+    const char *db = campaign->db;
+    size_t n_failed = 0, n_stored = 0, n_shared = 0, n_own = 0;
     const struct campaign_point *first = NULL;
     for (size_t p = 0; p < n_runs(sweep); p++) {
         const struct campaign_point *point = &sweep->runs[p];
+        if (!campaign_has(campaign, p)) {
+            continue;
+        }
+        n_own++;
         n_stored += point->was_stored;
         n_shared += point->was_shared;
         if (point->summary == NULL && !point->has_no_room) {
@@ -271,7 +309,25 @@ static int settle(const struct sweep *sweep, const char *db, struct err *err) {
     say_stale(sweep, db);
     return n_failed == 0 ? 0
                          : err_world(err, "%zu of %zu points have no result; the first: %.800s",
-                                     n_failed, n_runs(sweep), first->err.text);
+                                     n_failed, n_own, first->err.text);
+}
+
+static int print(const struct options *options, const struct sweep *sweep,
+                 const struct campaign *campaign, struct err *err) {
+    size_t n_own = 0;
+    if (options_has(options, "json")) {
+        return cmd_print_json(sweep_json(sweep), err);
+    }
+    if (campaign->n_shards == 0) {
+        sweep_print(sweep, stdout);
+        return 0;
+    }
+    for (size_t p = 0; p < campaign->n; p++) {
+        n_own += campaign_has(campaign, p) && campaign->points[p].summary != NULL;
+    }
+    printf("shard %zu of %zu: %zu of %zu points are in %s\n", campaign->shard + 1,
+           campaign->n_shards, n_own - campaign->n_unrecorded, campaign->n, campaign->db);
+    return 0;
 }
 
 static int run_sweep(const struct options *options, struct sweep *sweep, struct err *err) {
@@ -279,26 +335,28 @@ static int run_sweep(const struct options *options, struct sweep *sweep, struct 
     struct campaign campaign = {.db = options_text(options, "db"),
                                 .resumes = true,
                                 .any_build = options_has(options, "any-build"),
+                                .bounds = options_has(options, "bound"),
                                 .stop = interrupt_catch()};
     int status = asked_level(options, &campaign.level, err);
     status = status != 0 ? status : asked_threads(options, &n_threads, err);
+    status = status != 0 ? status : read_shard(options, &campaign, err);
     status = status != 0 ? status : read_sweep(options->words[0], sweep, err);
     status = status != 0 ? status : make_points(options, sweep, err);
     if (status != 0) {
         return status;
     }
+    sweep->has_bound = campaign.bounds;
     campaign.points = sweep->runs;
     campaign.n = n_runs(sweep);
     status = campaign_run(&campaign, n_threads, err);
+    if (status == 0 && ranks_is_helper()) {
+        return 0;
+    }
     if (status == 0) {
         sweep_settle(sweep);
+        status = print(options, sweep, &campaign, err);
     }
-    if (status == 0 && options_has(options, "json")) {
-        status = cmd_print_json(sweep_json(sweep), err);
-    } else if (status == 0) {
-        sweep_print(sweep, stdout);
-    }
-    status = status != 0 ? status : settle(sweep, campaign.db, err);
+    status = status != 0 ? status : settle(sweep, &campaign, err);
     status = campaign_check_recorded(&campaign, status, err);
     campaign_fini(&campaign);
     return status;
@@ -329,12 +387,17 @@ const struct command command_sweep = {
         "that --set takes. Output and database are the same for any number of threads. A point\n"
         "is not run again when the database holds it with the same configuration, the same\n"
         "content of every file it reads (plug-ins, traces, profiles, ...) and the same build of\n"
-        "this program; otherwise it is run again, and the reason is printed. Several sweeps may\n"
-        "use one database at once, also from several machines with a common file system: each\n"
-        "runs a part of the points. Systems meet the same arrivals, lengths and draws of a seed:\n"
-        "with --seeds their ratios to the file's first system are paired, and ~ marks those that\n"
-        "cannot be told from 1.",
+        "this program; otherwise it is run again, and the reason is printed.\n"
+        "\n"
+        "Several sweeps may use one database at once, also from several machines with a common\n"
+        "file system: each runs a part of the points. Started by mpirun or srun, all ranks run\n"
+        "one sweep, and rank 0 alone records and prints. --shard records a part of the grid into\n"
+        "a database of its own, for job arrays; `unmask merge` puts them together.\n"
+        "\n"
+        "Systems meet the same arrivals, lengths and draws of a seed: with --seeds their ratios\n"
+        "to the file's first system are paired, and ~ marks those that cannot be told from 1.",
     .options = options_of_sweep,
     .max_words = 1,
+    .takes_ranks = true,
     .run = run,
 };

@@ -133,6 +133,9 @@ static struct table *distributions(const struct trace_facts *facts, bool has_tim
         add_distribution(table, "answer_tokens", &facts->answer);
     }
     add_distribution(table, "total_tokens", &facts->total);
+    if (facts->think_s.n > 0) {
+        add_distribution(table, "think_s", &facts->think_s);
+    }
     return table;
 }
 
@@ -166,12 +169,13 @@ static json_t *table_taken(struct table *table) {
 static json_t *info_json(const char *name, const struct reading *reading,
                          const struct trace_facts *facts) {
     return json_pack(
-        "{s:s, s:s, s:I, s:I, s:b, s:f, s:f, s:I, s:I, s:I, s:i, s:o, s:o, s:o}", "trace", name,
-        "format", reading->format, "requests", (json_int_t)facts->n, "failed",
+        "{s:s, s:s, s:I, s:I, s:b, s:f, s:f, s:I, s:I, s:I, s:i, s:I, s:I, s:o, s:o, s:o}", "trace",
+        name, "format", reading->format, "requests", (json_int_t)facts->n, "failed",
         (json_int_t)reading->n_failed, "has_times", reading->has_times, "span_s", facts->span_s,
         "rate_req_s", facts->rate_req_s, "prompt_tokens", (json_int_t)facts->prompt_tokens,
         "output_tokens", (json_int_t)facts->output_tokens, "shared_prompt_tokens",
-        (json_int_t)facts->shared_tokens, "tenants", (int)facts->n_tenants, "distributions",
+        (json_int_t)facts->shared_tokens, "tenants", (int)facts->n_tenants, "sessions",
+        (json_int_t)facts->n_sessions, "turns", (json_int_t)facts->n_turns, "distributions",
         table_taken(distributions(facts, reading->has_times)), "windows",
         table_taken(windows(facts)), "contexts", table_taken(contexts(facts)));
 }
@@ -203,6 +207,11 @@ static void info_print(const char *name, const struct reading *reading,
                100 * (double)facts->shared_tokens / (double)facts->prompt_tokens);
     }
     printf("\n");
+    if (facts->n_sessions > 0) {
+        printf("%" PRIu64 " conversations of %.3g turns in the mean; later turns wait for the one "
+               "before to end\n",
+               facts->n_sessions, (double)facts->n_turns / (double)facts->n_sessions);
+    }
     print_table(distributions(facts, reading->has_times), true);
     bool has_windows = facts->windows[0].mean > 0;
     print_table(windows(facts), has_windows);
@@ -234,12 +243,23 @@ static int info(const struct options *options, struct err *err) {
 
 /* Which columns of the plain format the rows have besides times and lengths. */
 struct beside {
-    bool tenant, prefix, answer;
+    bool tenant, prefix, answer, session, think;
 };
 
 static void head_plain(FILE *out, const struct beside *has) {
-    fprintf(out, "arrival_us,input_tokens,output_tokens%s%s%s\n", has->tenant ? ",tenant" : "",
-            has->prefix ? ",prefix_tokens" : "", has->answer ? ",answer_tokens" : "");
+    fprintf(out, "arrival_us,input_tokens,output_tokens%s%s%s%s%s\n", has->tenant ? ",tenant" : "",
+            has->prefix ? ",prefix_tokens" : "", has->answer ? ",answer_tokens" : "",
+            has->session ? ",session" : "", has->think ? ",think_us" : "");
+}
+
+/* A time in units of `unit_ns`, with as many decimals as it needs. */
+static void write_time(FILE *out, int64_t ns, int64_t unit_ns) {
+    fprintf(out, "%" PRId64, ns / unit_ns);
+    int64_t rest = ns % unit_ns;
+    for (int64_t digit = unit_ns / 10; rest > 0; digit /= 10) {
+        fprintf(out, "%s%" PRId64, digit == unit_ns / 10 ? "." : "", rest / digit);
+        rest %= digit;
+    }
 }
 
 static void write_beside(FILE *out, const struct arrival *row, const struct beside *has) {
@@ -252,17 +272,19 @@ static void write_beside(FILE *out, const struct arrival *row, const struct besi
     if (has->answer) {
         fprintf(out, ",%" PRIu32, row->answer_tokens > 0 ? row->answer_tokens : row->output_tokens);
     }
-    fputc('\n', out);
-}
-
-/* A time in units of `unit_ns`, with as many decimals as it needs. */
-static void write_time(FILE *out, int64_t ns, int64_t unit_ns) {
-    fprintf(out, "%" PRId64, ns / unit_ns);
-    int64_t rest = ns % unit_ns;
-    for (int64_t digit = unit_ns / 10; rest > 0; digit /= 10) {
-        fprintf(out, "%s%" PRId64, digit == unit_ns / 10 ? "." : "", rest / digit);
-        rest %= digit;
+    if (has->session) {
+        fputc(',', out);
+        if (row->session != 0) {
+            fprintf(out, "%" PRIu64, row->session);
+        }
     }
+    if (has->think) {
+        fputc(',', out);
+        if (row->think_ns >= 0) {
+            write_time(out, row->think_ns, 1000);
+        }
+    }
+    fputc('\n', out);
 }
 
 static void write_plain(FILE *out, const struct arrival *row, const struct beside *has) {
@@ -341,6 +363,8 @@ static struct beside look_beside(const struct arrivals *arrivals) {
         has.tenant = has.tenant || row->tenant != 0;
         has.prefix = has.prefix || row->prefix_tokens != 0;
         has.answer = has.answer || row->answer_tokens != 0;
+        has.session = has.session || row->session != 0;
+        has.think = has.think || (row->session != 0 && row->think_ns >= 0);
     }
     return has;
 }
@@ -358,9 +382,9 @@ static uint64_t write_rows(const struct target *target, const struct arrivals *a
             n_over++;
         }
     }
-    bool loses = !target->has_beside && (has.tenant || has.prefix);
+    bool loses = !target->has_beside && (has.tenant || has.prefix || has.session);
     fprintf(stderr, "unmask: %" PRIu64 " rows as %s%s", (uint64_t)arrivals->n - n_over,
-            target->name, loses ? ", which has no tenants and prefixes" : "");
+            target->name, loses ? ", which has no tenants, prefixes and sessions" : "");
     if (n_over > 0) {
         fprintf(stderr, "; %" PRIu64 " longer than the context are left out", n_over);
     }
@@ -412,7 +436,9 @@ static int convert(const struct options *options, struct err *err) {
     "too. Other CSV files and JSON lines are told by --columns:\n"                                 \
     "  --columns time=ts:s,input=prompt_tokens,output=completion_tokens\n"                         \
     "with the units ns, us, ms, s and date, and where the file has them tenant, prefix (tokens\n"  \
-    "that an earlier prompt began with, too) and answer. Without time it has lengths alone."
+    "that an earlier prompt began with, too), answer, session (of which conversation it is a\n"    \
+    "turn) and think=NAME:UNIT (from the end of the turn before). Without time it has lengths\n"   \
+    "alone."
 
 const struct command command_trace_info = {
     .name = "trace info",
@@ -429,8 +455,8 @@ const struct command command_trace_convert = {
     .words = "FILE|WORKLOAD",
     .doc = "the requests of a trace, log or workload in a format that is read everywhere",
     .more =
-        COLUMNS_TEXT "\nTimes begin at 0. Only the plain format holds tenants, shared prefixes\n"
-                     "and answers.",
+        COLUMNS_TEXT "\nTimes begin at 0. Only the plain format holds tenants, shared prefixes,\n"
+                     "answers, sessions and times to think.",
     .options = groups_of_convert,
     .max_words = 1,
     .run = convert,

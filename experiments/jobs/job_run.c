@@ -1,12 +1,14 @@
-/* Jobs that give runs: made now, or recorded in a database. */
+/* The job that makes runs. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "analysis/store/store.h"
+#include "analysis/summary_output.h"
 #include "engine/weights/weights.h"
 #include "experiments/cli/asked.h"
 #include "experiments/jobs/jobs.h"
 #include "experiments/run/compose.h"
+#include "experiments/run/limit.h"
 #include "sim/base/names.h"
 
 static int take_options(const json_t *args, struct workload_options *out, struct err *err) {
@@ -19,6 +21,13 @@ static int take_options(const json_t *args, struct workload_options *out, struct
     out->input_tokens = (uint32_t)input;
     out->output_tokens = (uint32_t)output;
     return status != 0 ? status : job_number(args, "rate", 1e-9, 1e9, &out->rate_per_s, err);
+}
+
+static int take_objective(const json_t *args, struct slo *slo, struct err *err) {
+    double latency_s = 0;
+    int status = job_number(args, "slo_latency", 1e-9, 1e9, &latency_s, err);
+    slo->latency_ns = (int64_t)llround(latency_s * 1e9);
+    return status;
 }
 
 /* Paths are looked for as other files of a study are. */
@@ -67,6 +76,17 @@ static int take_backend(const json_t *args, struct live_paths *paths, struct set
     return err->kind == ERR_NONE ? 0 : (int)err->kind;
 }
 
+static int put_bound(const struct run_request *request, json_t *summary, struct err *err) {
+    struct bound bound;
+    if (limit_find(request, NULL, &bound, err) != 0) {
+        return err_status(err);
+    }
+    json_t *object = limit_json(&bound);
+    int status = summary_put_bound(summary, object);
+    json_decref(object);
+    return status;
+}
+
 /* A run that does not fit its GPU is a row that says so. */
 static int run(void **state, const json_t *args, json_t *row, json_t *rows, struct err *err) {
     (void)state;
@@ -78,11 +98,15 @@ static int run(void **state, const json_t *args, json_t *row, json_t *rows, stru
                                   .workload = job_text(args, "workload"),
                                   .settings = settings};
     struct live_paths paths;
+    bool bounds = false;
     json_t *summary = NULL;
     int status = job_settings(args, settings, &request.n_settings, err);
+    status = status != 0 ? status : job_flag(args, "with_bound", &bounds, err);
     status = status != 0 ? status : take_options(args, &request.options, err);
+    status = status != 0 ? status : take_objective(args, &request.slo, err);
     status = status != 0 ? status : take_backend(args, &paths, settings, &request, err);
     status = status != 0 ? status : compose_summary(&request, &summary, err);
+    status = status == 0 && bounds ? put_bound(&request, summary, err) : status;
     if (status != 0 && err->code == ERR_NO_ROOM) {
         json_object_set_new(row, "no_result", json_string(err->text));
         *err = (struct err){0};
@@ -102,48 +126,7 @@ const struct job job_run = {
     .required = (const char *const[]){"system", "gpu", "workload", NULL},
     .optional = (const char *const[]){"model", "rate", "input_tokens", "output_tokens", "requests",
                                       "seed", "systems_file", "backend", "weights", "tokenizer",
-                                      "chat", "reference", NULL},
+                                      "chat", "reference", "slo_latency", "with_bound", NULL},
     .takes_settings = true,
     .fill = run,
-};
-
-/* ---- recorded ---- */
-
-struct taking {
-    json_t *row, *rows;
-};
-
-static int take_run(void *state, const struct stored_run *stored, struct err *err) {
-    struct taking *taking = state;
-    json_t *row = json_copy(taking->row), *summary = NULL;
-    if (stored->damage != NULL) {
-        json_decref(row);
-        return err_world(err, "run %lld is damaged: %s", (long long)stored->run, stored->damage);
-    }
-    summary = json_loads(stored->summary, 0, NULL);
-    json_object_set_new(row, "run", json_integer(stored->run));
-    json_object_set_new(row, "config", json_string(stored->config));
-    json_object_update_missing(row, summary);
-    json_decref(summary);
-    json_array_append_new(taking->rows, row);
-    return 0;
-}
-
-static int recorded(void **state, const json_t *args, json_t *row, json_t *rows, struct err *err) {
-    (void)state;
-    char path[1024];
-    struct store *store = NULL;
-    struct taking taking = {row, rows};
-    int status =
-        store_open(job_path(path, sizeof path, job_text(args, "file")), STORE_READ, &store, err);
-    status = status == 0 ? store_list_runs(store, take_run, &taking, err) : status;
-    store_close(store);
-    return status;
-}
-
-const struct job job_recorded = {
-    .name = "recorded",
-    .doc = "runs that `unmask run --db` or `sweep --db` recorded, with the same columns",
-    .required = (const char *const[]){"file", NULL},
-    .fill = recorded,
 };

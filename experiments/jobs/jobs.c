@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "analysis/field.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"
@@ -32,13 +33,16 @@ int job_whole(const json_t *args, const char *key, uint64_t max, uint64_t *out, 
     return 0;
 }
 
+int job_flag(const json_t *args, const char *key, bool *out, struct err *err) {
+    const char *text = job_text(args, key);
+    static const char *const words[] = {"off", "on", NULL};
+    int at = text != NULL ? name_find(words, text) : *out;
+    *out = at == 1;
+    return at >= 0 ? 0 : err_usage(err, "%s: '%s' is neither on nor off", key, text);
+}
+
 json_t *job_cell(const char *text) {
-    uint64_t whole;
-    double number;
-    return text[0] == '\0'                    ? json_null()
-           : num_u64(text, INT64_MAX, &whole) ? json_integer((json_int_t)whole)
-           : num_f64(text, &number)           ? json_real(number)
-                                              : json_string(text);
+    return field_value(text);
 }
 
 void job_put(json_t *row, const char *key, double value) {

@@ -26,8 +26,8 @@ struct job {
     int (*fill)(void **state, const json_t *args, json_t *row, json_t *rows, struct err *err);
 };
 
-extern const struct job job_run, job_recorded, job_csv, job_lmax, job_latency, job_budget, job_live,
-    job_layer, job_rollout, job_eviction, job_server;
+extern const struct job job_run, job_recorded, job_requests, job_course, job_json, job_csv,
+    job_lmax, job_latency, job_budget, job_live, job_layer, job_rollout, job_eviction, job_server;
 
 /* An argument; NULL, or `absent`, where it was not given or is empty. Numbers are refused with the
  * range when they are not between the two. */
@@ -35,6 +35,9 @@ const char *job_text(const json_t *args, const char *key);
 int job_number(const json_t *args, const char *key, double min, double max, double *out,
                struct err *err);
 int job_whole(const json_t *args, const char *key, uint64_t max, uint64_t *out, struct err *err);
+
+/* "on" or "off"; stays as it is where it was not given. */
+int job_flag(const json_t *args, const char *key, bool *out, struct err *err);
 
 /* The settings among them, each as "set KEY". */
 enum { JOB_MOST_SETTINGS = 64 };

@@ -63,6 +63,7 @@ struct composition {
     struct run_facts facts;          /* whole once the run is over */
     char *config;                    /* the resolved configuration as an INI text */
     json_t *identity;                /* what facts.identity points to; see analysis/identity.h */
+    json_t *bound;                   /* what facts.bound points to; see limit.h */
     struct decode_trace *decode;     /* NULL: none is played */
     struct decode_source decode_source;
     char trace[160], provenance[320]; /* what facts.trace and trace_provenance point to */

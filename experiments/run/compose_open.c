@@ -87,8 +87,8 @@ static int open_workload(const struct run_request *request, struct composition *
     return status;
 }
 
-/* Prompt and output of the workload's longest request; of a closed loop, of those it begins with.
- */
+/* Prompt and output of the workload's longest request; what waits for another to end is asked for
+ * as if that had ended. */
 static int find_longest_canvas(const struct run_request *request, struct composition *c,
                                uint32_t *longest, struct err *err) {
     struct workload *workload = NULL;
@@ -101,6 +101,9 @@ static int find_longest_canvas(const struct run_request *request, struct composi
     struct arrival_source source = workload_source(workload);
     enum source_reply reply;
     while ((reply = source.next(source.state, &arrival, err)) == SOURCE_ROW) {
+        if (source.completed != NULL) {
+            source.completed(source.state, arrival.id, arrival.arrival_ns);
+        }
         uint32_t canvas = arrival.prompt_tokens + arrival.output_tokens;
         *longest = canvas > *longest ? canvas : *longest;
     }
@@ -194,6 +197,23 @@ int compose_open_engine(struct composition *c, const struct backend_request *bac
         live_set_ends(c->live, &c->ends);
     }
     return status != 0 ? status : live_warm(c->live, err);
+}
+
+/* Where the profile and the library say which kernels they are of. */
+static void warn_of_kernels(struct composition *c) {
+    const struct profile *profile = c->system->profile;
+    const char *measured = profile != NULL ? profile_note(profile, "kernels") : NULL;
+    const char *loaded = c->engine->device.build;
+    if (measured == NULL || loaded == NULL) {
+        return;
+    }
+    enum build_age age = engine_build_age(measured, loaded);
+    if (age != BUILD_SAME) {
+        warnings_add(&c->facts.warnings, WARNING_PRICES_OTHER_BUILD, (double)NAN,
+                     "predictions are of kernels of %s, the library's are %s, of %s: `unmask "
+                     "calibrate` measures them",
+                     measured, age == BUILD_NEWER ? "newer" : "others", loaded);
+    }
 }
 
 static void state_decisions(struct composition *c) {
@@ -369,6 +389,7 @@ void compose_close(struct composition *c) {
     decode_trace_close(c->decode);
     system_close(c->system);
     json_decref(c->identity);
+    json_decref(c->bound);
     free(c->config);
     free(c);
 }
@@ -417,6 +438,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
         c->facts.emulated = c->emulates;
         c->facts.clock = request->backend.skips_idle ? "virtual" : "real";
         c->meters_energy = !request->backend.skips_idle;
+        warn_of_kernels(c);
     }
     *out = c;
     return 0;

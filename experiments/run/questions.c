@@ -266,11 +266,17 @@ static void pass_completion(void *state, uint64_t id, int64_t now_ns) {
     q->inner.completed(q->inner.state, id, now_ns);
 }
 
+static void pass_back(void *state, const struct arrival *row) {
+    struct questions *q = state;
+    q->inner.back(q->inner.state, row);
+}
+
 struct arrival_source questions_source(struct questions *q, struct arrival_source inner) {
     q->inner = inner;
     return (struct arrival_source){.state = q,
                                    .next = next_asked,
-                                   .completed = inner.completed != NULL ? pass_completion : NULL};
+                                   .completed = inner.completed != NULL ? pass_completion : NULL,
+                                   .back = inner.back != NULL ? pass_back : NULL};
 }
 
 bool questions_asked(const struct questions *q, uint64_t request, uint64_t *number) {

@@ -193,7 +193,7 @@ struct recorder *recorder_open(struct store *store, const struct run_facts *fact
     recorder->facts = *facts;
     recorder->facts.incomplete = recorder_unfinished;
     recorder->onto = tape_sink(&recorder->tape, level);
-    recorder->tape.beside = recorder->writing.beside = store_path(store);
+    recorder->tape.beside = recorder->writing.beside = store != NULL ? store_path(store) : NULL;
     summary_init(&recorder->summary, slo);
     pthread_mutex_init(&recorder->lock, NULL);
     pthread_cond_init(&recorder->wake, NULL);
@@ -203,18 +203,47 @@ struct recorder *recorder_open(struct store *store, const struct run_facts *fact
     return recorder;
 }
 
-int recorder_finish(struct recorder *recorder, const struct summary *summary,
-                    const struct run_facts *facts, int64_t *run, struct err *err) {
+/* `text` is the summary's; NULL: it is made of `summary`. */
+static int finish(struct recorder *recorder, const struct summary *summary, const char *text,
+                  const struct run_facts *facts, int64_t *run, struct err *err) {
     recorder_end(recorder);
     int status = begin(recorder, facts, run, err);
     status = status != 0 ? status : tape_play(&recorder->writing, &recorder->into, err);
     status = status != 0 ? status : tape_play(&recorder->tape, &recorder->into, err);
-    status = status != 0 ? status : store_run_commit(recorder->store, summary, facts, err);
+    if (status == 0 && text == NULL) {
+        status = store_run_commit(recorder->store, summary, facts, err);
+    } else if (status == 0) {
+        status = store_run_commit_text(recorder->store, text, facts->incomplete, err);
+    }
     if (status != 0) {
         store_run_rollback(recorder->store);
         *run = recorder->saved.run;
     }
     return status;
+}
+
+int recorder_finish(struct recorder *recorder, const struct summary *summary,
+                    const struct run_facts *facts, int64_t *run, struct err *err) {
+    return finish(recorder, summary, NULL, facts, run, err);
+}
+
+int recorder_finish_text(struct recorder *recorder, const char *summary,
+                         const struct run_facts *facts, int64_t *run, struct err *err) {
+    return finish(recorder, NULL, summary, facts, run, err);
+}
+
+void recorder_put(const struct recorder *recorder, struct parcel *out) {
+    const struct tape *tape = &recorder->tape;
+    parcel_put(out, &tape->size, sizeof tape->size);
+    parcel_put(out, tape->bytes, tape->size);
+}
+
+void recorder_take(struct recorder *recorder, struct parcel *in) {
+    struct tape *tape = &recorder->tape;
+    parcel_take(in, &tape->size, sizeof tape->size);
+    tape->room = tape->size;
+    tape->bytes = mem_unwritten(tape->room, 1);
+    parcel_take(in, tape->bytes, tape->size);
 }
 
 size_t recorder_bytes(const struct recorder *recorder) {

@@ -11,13 +11,15 @@
 #include <stdbool.h>
 
 #include "analysis/store/store.h"
+#include "experiments/ranks/parcel.h"
 
 struct recorder;
 
 /* What a run that is written as it goes says of itself until it is over. */
 extern const char recorder_unfinished[];
 
-/* `store` is borrowed, and texts of the facts have to stay. With `as_it_goes` records are written
+/* `store` is borrowed, and texts of the facts have to stay; without a store the run can only be
+ * handed over. With `as_it_goes` records are written
  * while the run is under way, and the store is nobody else's until recorder_end. */
 struct recorder *recorder_open(struct store *store, const struct run_facts *facts,
                                const struct slo *slo, enum store_level level, bool as_it_goes);
@@ -33,6 +35,13 @@ void recorder_end(struct recorder *recorder);
  * there is none; and it may be tried again. */
 int recorder_finish(struct recorder *recorder, const struct summary *summary,
                     const struct run_facts *facts, int64_t *run, struct err *err);
+
+/* What was recorded of a run that is over goes to a recorder that has nothing yet, of another rank,
+ * which is then ended with the text of its summary. */
+void recorder_put(const struct recorder *recorder, struct parcel *out);
+void recorder_take(struct recorder *recorder, struct parcel *in);
+int recorder_finish_text(struct recorder *recorder, const char *summary,
+                         const struct run_facts *facts, int64_t *run, struct err *err);
 
 /* Of memory that it holds. */
 size_t recorder_bytes(const struct recorder *recorder);

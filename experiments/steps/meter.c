@@ -204,6 +204,16 @@ static void audit(void *state, bool interrupted) {
     }
 }
 
+static int64_t step_ns(const void *state, uint32_t replica) {
+    const struct executor *inner = &((const struct meter *)state)->request.inner;
+    return inner->step_ns(inner->state, replica);
+}
+
+static void cut(void *state, uint32_t replica, int64_t now_ns) {
+    const struct executor *inner = &((struct meter *)state)->request.inner;
+    inner->cut(inner->state, replica, now_ns);
+}
+
 static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                     uint32_t *answer_tokens, struct err *err) {
     const struct executor *inner = &((struct meter *)state)->request.inner;
@@ -232,9 +242,11 @@ void meter_fini(struct meter *meter) {
 
 struct executor meter_interface(struct meter *meter) {
     const struct meter_request *request = &meter->request;
+    const bool prices_spans =
+        request->pricer != NULL && executor_sim_interface(request->pricer).wants_spans;
     return (struct executor){.state = meter,
                              .wants_spans = request->inner.wants_spans || request->rerun != NULL ||
-                                            !request->system->runtime.varlen,
+                                            prices_spans,
                              .wants_members = request->inner.wants_members,
                              .wants_positions = request->inner.wants_positions ||
                                                 (request->rerun != NULL &&
@@ -249,6 +261,8 @@ struct executor meter_interface(struct meter *meter) {
                              .submit = submit,
                              .wait = wait_next,
                              .unroll = request->inner.unroll != NULL ? unroll : NULL,
+                             .step_ns = step_ns,
+                             .cut = request->inner.cut != NULL ? cut : NULL,
                              .audit = audit,
                              .estimate_ns = estimate_ns};
 }

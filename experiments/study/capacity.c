@@ -8,7 +8,9 @@
 #include "analysis/spread.h"
 #include "analysis/summary_output.h"
 #include "experiments/cli/progress.h"
-#include "experiments/sweep/thread_pool.h"
+#include "experiments/ranks/pool.h"
+#include "experiments/ranks/ranks.h"
+#include "experiments/run/limit.h"
 #include "sim/base/mem.h"
 
 const char *const capacity_limit_words[] = {NULL, "compute", "memory", "admission", "host"};
@@ -78,6 +80,9 @@ static int judge(const struct objectives *objectives, const struct composition *
     out->queue_share = s->latency.mean > 0 ? s->queue.mean / s->latency.mean : 0;
     out->full_share = w->waiting_ns > 0 ? w->full_ns / w->waiting_ns : 0;
     out->gpu_share = w->gpu_ns > 0 && w->steps_ns > 0 ? w->gpu_ns / w->steps_ns : (double)NAN;
+    const double joules = run_energy_joules(&c->facts.energy);
+    out->joules_per_token =
+        joules > 0 && s->answer_tokens > 0 ? joules / (double)s->answer_tokens : (double)NAN;
     out->limit = limit_of(out);
     return 0;
 }
@@ -99,6 +104,12 @@ static int try_rate(const struct capacity *capacity, struct search *search, doub
     struct sink sink = {.state = &watching, .request = on_request, .step = on_step};
     struct run_watch watch = {.sinks = &sink, .n_sinks = 1, .stop = capacity->stop};
     int status = *capacity->stop ? err_world(err, "interrupted") : compose_open(&request, &c, err);
+    if (status == 0 && workload_source(c->workload).completed != NULL) {
+        status = err_usage(err,
+                           "capacity searches a rate of arrivals, and those of %s follow from the "
+                           "ends of other requests: look at `run` or `sweep` over rates",
+                           request.workload);
+    }
     if (status == 0) {
         watching.pool_bytes = c->system->budget.pool_bytes;
         search->gpus = system_gpus(c->system);
@@ -120,6 +131,9 @@ static int try_rate(const struct capacity *capacity, struct search *search, doub
     compose_close(c);
     free(watching.served);
     search->n_runs++;
+    if (status != 0) {
+        *out = (struct trial){0};
+    }
     return status;
 }
 
@@ -242,6 +256,13 @@ static void fail(struct search *search, const struct err *err) {
     search->has_no_room = compose_says_no_memory(err);
 }
 
+static double find_bound(const struct capacity *capacity, const struct search *search) {
+    struct bound bound;
+    struct err ignored = {0};
+    bool is_found = limit_find(&search->request, capacity->stop, &bound, &ignored) == 0;
+    return is_found ? bound.saturated_req_s : (double)NAN;
+}
+
 static void work_on(void *state, size_t index) {
     struct finding *finding = state;
     struct capacity *capacity = finding->capacity;
@@ -250,6 +271,7 @@ static void work_on(void *state, size_t index) {
     size_t before = search->n_runs;
     int status = 0;
     if (finding->stage == BISECTING) {
+        search->bound_per_s = find_bound(capacity, search);
         status = search_one(capacity, search, &err);
     } else if (search->state == CAPACITY_FOUND && finding->stage == CHECKING) {
         status = search_again(capacity, search, &err);
@@ -263,6 +285,29 @@ static void work_on(void *state, size_t index) {
         fail(search, &err);
     }
     count(finding, search->n_runs - before);
+}
+
+/* Between ranks: a search as far as it is, there and back, and the mean that the curve is around.
+ */
+static void put(void *state, size_t index, struct parcel *out) {
+    const struct finding *finding = state;
+    const struct search *search = &finding->capacity->searches[index];
+    parcel_put(out, search, sizeof *search);
+    parcel_put_json(out, search->summary);
+    parcel_put(out, &finding->means[index / finding->capacity->n_seeds], sizeof(double));
+}
+
+static void take(void *state, size_t index, struct parcel *in) {
+    struct finding *finding = state;
+    struct search *search = &finding->capacity->searches[index], before = *search;
+    parcel_take(in, search, sizeof *search);
+    search->request = before.request;
+    json_decref(before.summary);
+    search->summary = parcel_take_json(in);
+    parcel_take(in, &finding->means[index / finding->capacity->n_seeds], sizeof(double));
+    if (!ranks_is_helper()) {
+        count(finding, search->n_runs - before.n_runs);
+    }
 }
 
 double search_capacity(const struct search *search) {
@@ -312,12 +357,17 @@ int capacity_find(struct capacity *capacity, unsigned n_threads, struct err *err
                    n * (EXPECTED_RUNS + (capacity->curves ? CAPACITY_CURVE : 0)));
     for (int stage = BISECTING; stage <= (capacity->curves ? CHECKING : BISECTING); stage++) {
         finding.stage = stage;
-        thread_pool_run(n, n_threads, work_on, &finding);
+        pool_run(&(struct pool){.n = n,
+                                .n_threads = n_threads,
+                                .state = &finding,
+                                .work = work_on,
+                                .put = put,
+                                .take = take});
         average(&finding);
     }
     double wall_s = progress_end(&finding.progress);
     int status = verdict(capacity, err);
-    if (status == 0) {
+    if (status == 0 && !ranks_is_helper()) {
         fprintf(stderr, "unmask: %zu runs in %.3g s\n", finding.n_runs, wall_s);
     }
     free(finding.means);

@@ -42,6 +42,7 @@ struct trial {
     double queue_share;                 /* of the mean latency */
     double full_share;                  /* of the time in which requests waited: no room for one */
     double gpu_share;                   /* of the time of steps; NaN: not known */
+    double joules_per_token;            /* of an answer; NaN: not known */
     enum capacity_limit limit;
 };
 
@@ -61,6 +62,7 @@ struct search {
                                  rate 0: there is none */
     struct trial curve[CAPACITY_CURVE];
     double highest_met_per_s; /* above `met` where lower rates miss */
+    double bound_per_s; /* no scheduler keeps up with a higher rate for long; NaN: not known */
     size_t n_runs;
     json_t *summary; /* of the highest rate that was met, else of the last one tried */
     uint32_t gpus;

@@ -127,8 +127,7 @@ static json_int_t count(struct tables *tables, const char *query) {
     return n;
 }
 
-void study_print_warnings(const struct study *study, struct tables *tables, FILE *out) {
-    const char *runs = study_runs(study);
+void study_print_warnings(struct tables *tables, const char *runs, FILE *out) {
     char query[512];
     if (runs == NULL) {
         return;

@@ -85,7 +85,7 @@ struct sheet {
     struct figure figure;
     json_t *rows, *groups; /* {panel: {series: [row, ...]}} */
     json_t *categories;    /* one array of texts a panel */
-    char provenance[1024];
+    char title[512], provenance[1024];
 };
 
 static const char *word_at(const json_t *row, const char *key) {
@@ -309,7 +309,8 @@ static void lay(const struct study *study, struct sheet *sheet) {
     /* Room for the title, or for the numbers over grouped bars. */
     int width = (int)number_of(study, "width"), bars_width = 130 + 34 * (int)bars;
     bool is_wide = panels[0].kind == PANEL_BARS && panels[0].values;
-    sheet->figure = (struct figure){.title = text_of(study, "title"),
+    snprintf(sheet->title, sizeof sheet->title, "%s%s", text_of(study, "title"), study->changed);
+    sheet->figure = (struct figure){.title = sheet->title,
                                     .provenance = sheet->provenance,
                                     .panels = panels,
                                     .n_panels = n,
@@ -361,7 +362,7 @@ static int write_rows(const json_t *rows, const char *stem, struct err *err) {
     return output_close(&output, true, err);
 }
 
-int study_draw(const struct study *study, struct tables *tables, const char *stem,
+int study_draw(const struct study *study, struct tables *tables, const char *stem, unsigned formats,
                struct err *err) {
     struct sheet sheet = {.categories = NULL};
     if (read_drawn(tables, &sheet.rows, err) != 0) {
@@ -380,7 +381,7 @@ int study_draw(const struct study *study, struct tables *tables, const char *ste
     describe(study, tables, &sheet);
     describe_decisions(study, tables, &sheet);
     lay(study, &sheet);
-    int status = figure_write(&sheet.figure, stem, FIGURE_ALL, err);
+    int status = figure_write(&sheet.figure, stem, formats, err);
     tear_up(&sheet);
     return status;
 }

@@ -24,8 +24,10 @@ int study_print(const struct study *study, const struct paper *paper, bool none,
 /* Ask the study's query: the table `drawn`. */
 int study_ask(const struct study *study, struct tables *tables, struct err *err);
 
-/* Draw it as STEM.svg, .png, .pdf and .csv; of the kind `table` STEM.csv alone. */
-int study_draw(const struct study *study, struct tables *tables, const char *stem, struct err *err);
+/* Draw it as STEM.svg, .png, .pdf and .csv, those of the `formats` (analysis/plot/plot.h); of the
+ * kind `table` STEM.csv alone. */
+int study_draw(const struct study *study, struct tables *tables, const char *stem, unsigned formats,
+               struct err *err);
 bool study_is_table(const struct study *study);
 
 /* Ours beside every row of `printed`. Rows to which a constant of experiments/calibrated.ini was
@@ -34,8 +36,8 @@ int study_compare(const struct study *study, struct tables *tables, const struct
                   const struct config *calibrated, struct paper_result **out, size_t *n,
                   struct err *err);
 
-/* A line for each code of warnings: how many of the study's runs carry it; and how many have no
- * result. */
-void study_print_warnings(const struct study *study, struct tables *tables, FILE *out);
+/* A line for each code of warnings: how many of the runs in the table carry it; and how many have
+ * no result. Nothing where `runs` is NULL. */
+void study_print_warnings(struct tables *tables, const char *runs, FILE *out);
 
 #endif

@@ -5,7 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/sweep/thread_pool.h"
+#include "experiments/ranks/pool.h"
+#include "experiments/ranks/ranks.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -125,9 +126,10 @@ static int check_table(const struct config *config, const struct study_table *ta
     return 0;
 }
 
-static const struct job *const jobs[] = {&job_run,     &job_recorded, &job_csv,   &job_lmax,
-                                         &job_latency, &job_budget,   &job_live,  &job_layer,
-                                         &job_rollout, &job_eviction, &job_server};
+static const struct job *const jobs[] = {&job_run,      &job_recorded, &job_requests, &job_course,
+                                         &job_json,     &job_csv,      &job_lmax,     &job_latency,
+                                         &job_budget,   &job_live,     &job_layer,    &job_rollout,
+                                         &job_eviction, &job_server};
 
 /* The job that a section names, and of which table; NULL where it names none. */
 static const struct job *job_of(const char *section, const char **name) {
@@ -465,16 +467,25 @@ static void fill_place(const struct study_table *table, size_t at, void **state,
     json_decref(row);
 }
 
-static void fill_group(void *opaque, size_t group) {
-    struct effort *effort = opaque;
+/* The table that a group is of: `*group` becomes its number in it, `*made` the table's. */
+static const struct study_table *table_of_group(const struct effort *effort, size_t *group,
+                                                struct made **made) {
     const struct study_table *table = effort->study->tables;
-    struct made *made = effort->made;
     size_t n_groups;
-    for (group_of(table, 0, &n_groups); group >= n_groups; group_of(table, 0, &n_groups)) {
-        group -= n_groups;
-        made += table->n_places;
+    *made = effort->made;
+    for (group_of(table, 0, &n_groups); *group >= n_groups; group_of(table, 0, &n_groups)) {
+        *group -= n_groups;
+        *made += table->n_places;
         table++;
     }
+    return table;
+}
+
+static void fill_group(void *opaque, size_t group) {
+    struct effort *effort = opaque;
+    struct made *made;
+    const struct study_table *table = table_of_group(effort, &group, &made);
+    size_t n_groups;
     void *state = NULL;
     for (size_t at = table->n_places; at-- > 0;) {
         if (group_of(table, at, &n_groups) == group) {
@@ -486,6 +497,37 @@ static void fill_group(void *opaque, size_t group) {
     }
     if (table->job->close != NULL) {
         table->job->close(state);
+    }
+}
+
+/* From another rank to rank 0: what was made of a group's places. */
+static void put_group(void *opaque, size_t group, struct parcel *out) {
+    struct made *made;
+    const struct study_table *table = table_of_group(opaque, &group, &made);
+    size_t n_groups;
+    for (size_t at = table->n_places; ranks_is_helper() && at-- > 0;) {
+        if (group_of(table, at, &n_groups) == group) {
+            parcel_put_json(out, made[at].rows);
+            parcel_put(out, &made[at].err, sizeof made[at].err);
+            json_decref(made[at].rows);
+            made[at].rows = NULL;
+        }
+    }
+}
+
+static void take_group(void *opaque, size_t group, struct parcel *in) {
+    struct effort *effort = opaque;
+    struct made *made;
+    const struct study_table *table = table_of_group(effort, &group, &made);
+    size_t n_groups;
+    for (size_t at = table->n_places; !ranks_is_helper() && at-- > 0;) {
+        if (group_of(table, at, &n_groups) == group) {
+            made[at].rows = parcel_take_json(in);
+            parcel_take(in, &made[at].err, sizeof made[at].err);
+            if (effort->done != NULL) {
+                effort->done(effort->state);
+            }
+        }
     }
 }
 
@@ -515,7 +557,12 @@ int study_fill(const struct study *study, unsigned n_threads, void (*done)(void 
         group_of(&study->tables[t], 0, &n_groups);
         n += n_groups;
     }
-    thread_pool_run(n, n_threads, fill_group, &effort);
+    pool_run(&(struct pool){.n = n,
+                            .n_threads = n_threads,
+                            .state = &effort,
+                            .work = fill_group,
+                            .put = put_group,
+                            .take = take_group});
     for (size_t i = 0; i < study->n_places && err->kind == ERR_NONE; i++) {
         *err = effort.made[i].err; /* the earliest failure, whatever thread met it first */
     }

@@ -42,6 +42,7 @@ struct study {
     size_t n_configs;
     struct study_table *tables;
     size_t n_tables, n_places; /* places: combinations of all of them */
+    char changed[160];         /* " (with gpu=h100)": said behind the title; "": nothing to say */
 };
 
 /* Read a study and check it; `path` is opened as it stands. study_close in any case. */
@@ -58,7 +59,8 @@ const char *study_table_name(const struct study *study, size_t i);
 /* The table of its first job that runs systems; NULL where none does. */
 const char *study_runs(const struct study *study);
 
-/* Fill the tables on `n_threads` threads; `done` may be NULL and is called from any of them, after
+/* Fill the tables on `n_threads` threads, and on other ranks (experiments/ranks), whose own tables
+ * stay empty; `done` may be NULL and is called from any of them, after
  * every place. The [select]s are left to study_select. */
 int study_fill(const struct study *study, unsigned n_threads, void (*done)(void *state),
                void *state, struct tables *tables, struct err *err);

@@ -1,6 +1,5 @@
 #include "experiments/study/tables.h"
 
-#include <ctype.h>
 #include <gsl/gsl_cdf.h>
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
@@ -9,9 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/field.h"
 #include "analysis/spread.h"
 #include "analysis/summary.h"
 #include "sim/base/mem.h"
+
+enum { MOST_COLUMNS = 40 /* that are printed */ };
 
 struct tables {
     sqlite3 *db;
@@ -116,11 +118,9 @@ static void add_flat(json_t *flat, const char *prefix, json_t *object) {
     const char *key;
     json_t *value;
     json_object_foreach(object, key, value) {
-        char name[256];
-        snprintf(name, sizeof name, "%s%s%s", prefix, prefix[0] != '\0' ? "_" : "", key);
-        for (char *c = name; *c != '\0'; c++) {
-            *c = isalnum((unsigned char)*c) || (*c & 0x80) != 0 ? *c : '_';
-        }
+        char whole[FIELD_CHARS], name[FIELD_CHARS];
+        snprintf(whole, sizeof whole, "%s%s%s", prefix, prefix[0] != '\0' ? "_" : "", key);
+        field_column(whole, name);
         if (json_is_object(value)) {
             add_flat(flat, name, value);
         } else if (json_object_get(flat, name) == NULL) {
@@ -276,6 +276,36 @@ int tables_select(struct tables *tables, const char *query, const char *place, j
     }
     sqlite3_finalize(stmt);
     return (int)err->kind;
+}
+
+int tables_show(struct tables *tables, const char *query, struct table **out, struct err *err) {
+    json_t *rows = NULL, *row, *value;
+    size_t i, n = 0;
+    const char *key;
+    if (tables_select(tables, query, "what is printed", &rows, err) != 0) {
+        return (int)err->kind;
+    }
+    *out = json_array_size(rows) > 0 ? table_open("") : NULL;
+    json_object_foreach(json_array_get(rows, 0), key, value) {
+        if (n++ < MOST_COLUMNS) {
+            table_column(*out, key);
+        }
+    }
+    json_array_foreach(rows, i, row) {
+        size_t column = 0;
+        json_object_foreach(row, key, value) {
+            if (column++ == MOST_COLUMNS) {
+                break;
+            }
+            if (json_is_number(value)) {
+                table_number(*out, json_number_value(value), "%.6g");
+            } else {
+                table_text(*out, json_string_value(value));
+            }
+        }
+    }
+    json_decref(rows);
+    return 0;
 }
 
 int tables_keep(struct tables *tables, const char *name, const char *query, const char *place,

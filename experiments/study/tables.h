@@ -13,6 +13,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "experiments/cli/table.h"
 #include "sim/base/err.h"
 
 struct tables; /* opaque */
@@ -27,6 +28,9 @@ int tables_add(struct tables *tables, const char *name, const json_t *rows, stru
  * else. ERR_USAGE is SQLite's complaint behind `place`, where the query stands. */
 int tables_select(struct tables *tables, const char *query, const char *place, json_t **rows,
                   struct err *err);
+
+/* The same to be printed, at most 40 columns, to be closed by the caller; NULL of no row. */
+int tables_show(struct tables *tables, const char *query, struct table **out, struct err *err);
 
 /* The same as a new table, whose rows keep the order of the answer. */
 int tables_keep(struct tables *tables, const char *name, const char *query, const char *place,

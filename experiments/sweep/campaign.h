@@ -1,6 +1,8 @@
 /* A campaign: many runs on threads, their results in the order in which they were asked for.
  *
- * Results, and what is recorded, do not depend on the number of threads. A run that the database
+ * Results, and what is recorded, do not depend on the number of threads, nor on that of ranks
+ * (experiments/ranks): runs of other ranks are recorded by rank 0, and what a device executes is
+ * run by rank 0 alone. A run that the database
  * already holds, of equal identity (analysis/identity.h), is taken from it and not run again; one
  * of equal configuration and another identity is run again, and the point says why. Campaigns that
  * resume on one database at the same time share its points: what one of them runs, the others wait
@@ -32,9 +34,11 @@ struct campaign {
     size_t n;
     const char *db; /* NULL: nothing is recorded */
     enum store_level level;
-    bool resumes;        /* skip what the database holds */
-    bool any_build;      /* ... also where another build of this program recorded it */
-    bool keeps_requests; /* of every point; not with resumes */
+    bool resumes;           /* skip what the database holds */
+    bool any_build;         /* ... also where another build of this program recorded it */
+    bool keeps_requests;    /* of every point; not with resumes */
+    size_t shard, n_shards; /* run every n_shards-th point, from this one on; 0: all of them */
+    bool bounds; /* each summary has what no scheduler can beat (experiments/run/limit.h) */
     const volatile sig_atomic_t *stop;
     /* Written by campaign_run. */
     size_t n_unrecorded;   /* points */
@@ -48,6 +52,11 @@ struct campaign {
 int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err);
 /* `status`, or ERR_WORLD where it is 0 and there are results that were not recorded; says which. */
 int campaign_check_recorded(const struct campaign *campaign, int status, struct err *err);
+
+/* Whether a point is of the campaign's shard. */
+static inline bool campaign_has(const struct campaign *campaign, size_t i) {
+    return campaign->n_shards == 0 || i % campaign->n_shards == campaign->shard;
+}
 
 void campaign_fini(struct campaign *campaign); /* what campaign_run made, not the points */
 

@@ -15,7 +15,7 @@ struct comparison {
     struct sample samples[ASKED_MOST_SYSTEMS];
     struct warnings warnings[ASKED_MOST_SYSTEMS]; /* of the runs, and of the comparison */
     json_t **same; /* [n][n_seeds], by the requests that all served; NULL: not asked */
-    bool has_slo;
+    bool has_slo, has_bound;
     struct asked asked;
 };
 

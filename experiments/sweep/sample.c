@@ -16,6 +16,8 @@ const struct quantity_text quantity_texts[N_QUANTITIES] = {
     [Q_QUEUE] = {"queue_s.mean", "queue_s", "queue_s", "mean", true},
     [Q_GOODPUT] = {"goodput_req_s", "goodput", "goodput_req_s", NULL, false},
     [Q_ATTAINMENT] = {"attainment", "attain_%", "attainment", NULL, false},
+    [Q_ENERGY] = {"energy.joules_per_answer_token", "J/token", "energy", "joules_per_answer_token",
+                  false},
 };
 
 const json_t *sample_any(const struct sample *sample) {
@@ -31,7 +33,8 @@ static void values_of(const struct sample *sample, enum quantity quantity,
                       double out[SAMPLE_MOST_SEEDS]) {
     const struct quantity_text *text = &quantity_texts[quantity];
     for (size_t i = 0; i < sample->n; i++) {
-        const json_t *of = sample->requests[i] != NULL ? sample->requests[i] : sample->runs[i];
+        bool is_of_some = quantity != Q_ENERGY && sample->requests[i] != NULL;
+        const json_t *of = is_of_some ? sample->requests[i] : sample->runs[i];
         out[i] = cmd_number(of, text->key, text->inner);
     }
 }
@@ -61,10 +64,29 @@ struct spread sample_ratios(const struct sample *over, const struct sample *unde
     return pairs(over, under, quantity, spread_of_ratios);
 }
 
+bool samples_know_energy(const struct sample *samples, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        for (size_t seed = 0; seed < samples[i].n; seed++) {
+            if (isfinite(cmd_number(samples[i].runs[seed], "energy", "joules_per_answer_token"))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 double sample_mean(const struct sample *sample, const char *key) {
     double sum = 0;
     for (size_t i = 0; i < sample->n; i++) {
         sum += cmd_number(sample->runs[i], key, NULL);
+    }
+    return sum / (double)sample->n;
+}
+
+double sample_bound_mean(const struct sample *sample, const char *key) {
+    double sum = 0;
+    for (size_t i = 0; i < sample->n; i++) {
+        sum += cmd_number(sample->runs[i], "bound", key);
     }
     return sum / (double)sample->n;
 }
@@ -179,7 +201,8 @@ struct warnings sample_warnings(const struct sample *sample) {
 
 json_t *sample_json(const struct sample *sample) {
     json_t *object = json_object();
-    for (int q = 0; q < N_QUANTITIES; q++) {
+    int n = samples_know_energy(sample, 1) ? N_QUANTITIES : Q_ENERGY;
+    for (int q = 0; q < n; q++) {
         struct spread spread = sample_spread(sample, (enum quantity)q);
         json_object_set_new(object, quantity_texts[q].name, spread_json(&spread));
     }
@@ -188,7 +211,9 @@ json_t *sample_json(const struct sample *sample) {
 
 json_t *sample_differences_json(const struct sample *ours, const struct sample *base) {
     json_t *object = json_object();
-    for (int q = 0; q < N_QUANTITIES; q++) {
+    bool both_know = samples_know_energy(ours, 1) && samples_know_energy(base, 1);
+    int n = both_know ? N_QUANTITIES : Q_ENERGY;
+    for (int q = 0; q < n; q++) {
         struct spread spread = sample_differences(ours, base, (enum quantity)q);
         json_t *json = spread_json(&spread);
         bool known = isfinite(spread.low);

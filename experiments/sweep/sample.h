@@ -30,6 +30,7 @@ enum quantity {
     Q_QUEUE,
     Q_GOODPUT,
     Q_ATTAINMENT,
+    Q_ENERGY, /* of the whole run; left out where no run knows it */
     N_QUANTITIES
 };
 
@@ -51,9 +52,15 @@ struct spread sample_differences(const struct sample *ours, const struct sample 
 struct spread sample_ratios(const struct sample *over, const struct sample *under,
                             enum quantity quantity);
 
+/* Whether some run of the samples knows what its cards drew. */
+bool samples_know_energy(const struct sample *samples, size_t n);
+
 /* Of a number under a summary's key: its mean and the most of it; NaN where a run has none. */
 double sample_mean(const struct sample *sample, const char *key);
 double sample_most(const struct sample *sample, const char *key);
+
+/* The mean of a number of what no scheduler can beat; NaN where a run has none. */
+double sample_bound_mean(const struct sample *sample, const char *key);
 
 /* Warns that one seed does not tell a difference. */
 void sample_warn_of_one_seed(struct warnings *out);

@@ -39,7 +39,7 @@ struct sweep {
     struct campaign_point *runs; /* [n_points][n_seeds] */
     struct asked *asked;         /* one a point: its settings */
     struct sample *samples;      /* one a point, by sweep_settle */
-    bool has_slo;
+    bool has_slo, has_bound;
 };
 
 /* The value of an axis at a point. */

@@ -67,7 +67,7 @@ TEST(what_is_no_term_is_refused_with_what_was_found) {
     struct objectives share = objectives_of("mean latency<30s, goodput>99%");
     err = (struct err){.kind = ERR_NONE};
     ck_assert_int_eq(objectives_check(&share, &err), ERR_USAGE); /* a mean bounds no request */
-    share = objectives_of("latency<30s, goodput>99%");
+    share = objectives_of("p100 latency<30s, goodput>99%");
     err = (struct err){.kind = ERR_NONE};
     ck_assert_int_eq(objectives_check(&share, &err), 0);
 }
@@ -301,6 +301,27 @@ TEST(what_makes_no_sense_is_refused) {
             "--slo", "p99 latency<8s", "--price", "l40s=2");
     REFUSES(2, "--over: 'replicas' is not KEY=VALUE", "capacity", "--over", "replicas", "--slo",
             "p99 latency<8s");
+}
+
+TEST(a_configuration_that_fails_is_told_beside_those_that_do_not) {
+    char over[512];
+    snprintf(over, sizeof over, "cache=none,%s", suite_plugin("bad_late_cache"));
+    setenv("UNMASK_CRIME", "held", 1);
+    struct output output =
+        CLI("capacity", "--roofline", "--system", "vanilla", "--over", over, "--requests", "3010",
+            "--input-tokens", "32", "--output-tokens", "4", "--slo", "p99 latency<30s");
+    ck_assert_int_eq(output.status, 1);
+    ASSERT_SAYS(output.err, "vanilla has no result: cache late broke its promise");
+    ASSERT_SAYS(output.out, "none");
+    output_free(&output);
+}
+
+TEST(arrivals_that_follow_from_ends_have_no_rate_to_search) {
+    const char *talks = scratch_write(
+        "talks.ini", "[workload]\nrequests = 50\narrivals = sessions\nrate = 1\ninput = fixed\n"
+                     "output = fixed\n");
+    REFUSES(2, "follow from the ends of other requests", "capacity", "--workload", talks, "--slo",
+            "p95 ttft<2s");
 }
 
 SUITE("capacity")

@@ -257,7 +257,7 @@ TEST(every_section_of_list_names_something) {
     static const char *const sections[] = {
         "systems",  "schedulers",  "caches",   "decoders",    "routers",  "planners",
         "runtimes", "models",      "gpus",     "workloads",   "arrivals", "lengths",
-        "traces",   "experiments", "profiles", "confidences", "hosts"};
+        "traces",   "experiments", "profiles", "confidences", "hosts",    "fields"};
     for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
         char *text = PRINTS("list", sections[i]);
         ck_assert_msg(strchr(text, '\n') != NULL && strchr(strchr(text, '\n') + 1, '\n') != NULL,
@@ -318,6 +318,7 @@ TEST(a_figure_of_ones_own_is_a_file_with_a_query) {
     free(text);
     text = PRINTS("figure", figure, "--gpu", "a100-80g,h100", "--set", "cache.retention=0.4");
     ck_assert_ptr_null(strstr(text, "l40s"));
+    ck_assert_ptr_nonnull(strstr(text, " (with gpu=a100-80g,h100, cache.retention=0.4)\n"));
     ck_assert_ptr_nonnull(strstr(text, "\na100-80g  0.4"));
     ck_assert_ptr_nonnull(strstr(text, "\nh100      0.4"));
     free(text);

@@ -60,6 +60,7 @@ TEST(a_bom_and_cr_lf_change_nothing) {
 
 TEST(an_unknown_name_is_met_with_the_nearest) {
     REFUSES(2, "unknown command 'rn'; did you mean 'run'?", "rn");
+    REFUSES(2, "unknown command 'trace'; did you mean 'trace info'?", "trace");
     REFUSES(2, "unknown option '--sytem'; did you mean '--system'?", "run", "--sytem", "x");
     REFUSES(2, "unknown GPU 'h2000'; did you mean 'h200'? (`unmask list gpus` prints them all)",
             "run", "--gpu", "h2000");
@@ -77,6 +78,10 @@ TEST(an_unknown_name_is_met_with_the_nearest) {
     output_free(&output);
     REFUSES(2, "--set: cache sparse-head has no parameter 'retntion'; did you mean 'retention'?",
             "run", "--set", "cache.retntion=1");
+    REFUSES(2, "--set: unknown key 'retention'; did you mean 'cache.retention'?", "run", "--set",
+            "retention=1");
+    REFUSES(2, "--set: unknown scheduler 'my.so'; a plug-in's path holds a slash, as in ./my.so",
+            "run", "--set", "scheduler=my.so");
     REFUSES(2, "--set: unknown key 'page_token'; did you mean 'page_tokens'?", "run", "--set",
             "page_token=1");
     REFUSES(2,
@@ -94,6 +99,9 @@ TEST(options_are_read_strictly) {
     REFUSES(2, "--rate needs a value: R", "run", "--rate");
     REFUSES(2, "--json takes no value", "run", "--json=1");
     REFUSES(2, "run: unexpected word 'x'", "run", "x");
+    REFUSES(2, "unexpected word 'b': --systems takes one list, ", "compare", "--systems", "a", "b");
+    REFUSES(2, "from 0 to 1e+15 (ns, or with a unit: us, ms or s)", "run", "--set",
+            "scheduler=shortest-left", "--set", "scheduler.patience=1h");
     REFUSES(2, "--seed is given twice", "run", "--seed", "1", "--seed=2");
     REFUSES(2, "--rate: '-1' is not a number above 0", "run", "--rate", "-1");
     REFUSES(2, "--rate: 'nan' is not a number above 0", "run", "--rate", "nan");
@@ -375,6 +383,17 @@ TEST(plugins_serve_or_are_named_for_what_they_break) {
     output_free(&output);
     free(PRINTS("check-plugin", suite_plugin("template_cache")));
     REFUSES(2, "check-plugin needs the file of a plug-in, such as ./mine.so", "check-plugin");
+}
+
+TEST(a_folder_of_what_is_listed_that_cannot_be_read_is_no_empty_one) {
+    const char *data = scratch_path("looped"),
+               *studies = scratch_path("looped/experiments/studies");
+    char command[256];
+    snprintf(command, sizeof command, "mkdir -p '%s/experiments' && ln -s studies '%s'", data,
+             studies);
+    ck_assert_int_eq(system(command), 0);
+    cli_expect(CLI_AS(&(const struct child){.data = data}, "list", "experiments"), 1,
+               "cannot read the folder ");
 }
 
 SUITE("cli input")

@@ -240,4 +240,63 @@ TEST(a_sweep_has_seeds_objectives_and_rows_of_their_own_model) {
     json_decref(json);
 }
 
+/* A shipped profile with a card's power. */
+static const char *with_power(void) {
+    FILE *file = fopen("kernels/profiles/rtx4090.csv", "r");
+    ck_assert(file != NULL);
+    char *rows = scratch_rest(file), *text = NULL;
+    fclose(file);
+    memcpy(strstr(rows, "# rows"), "# were", 6);
+    ck_assert_int_gt(asprintf(&text,
+                              "%spower,idle_w,60\npower,limit_w,450\npower,flop_pj,0.5\n"
+                              "power,byte_pj,80\npower,exponent,1.2\npower,lag_ms,50\n",
+                              rows),
+                     0);
+    const char *path = scratch_write("with-power.csv", text);
+    free(rows);
+    free(text);
+    return path;
+}
+
+#define PAIR "--systems", "dllm-serve,fast-dllm"
+#define FEW  "--requests", "20", "--rate", "1", "--gpu", "rtx4090"
+
+TEST(joules_stand_beside_throughput_where_the_profile_knows_power) {
+    const char *profile = with_power(), *key = "energy.joules_per_answer_token";
+    json_t *json = JSON("compare", PAIR, FEW, "--seeds", "2", "--profile", profile);
+    double first = number(json, "0/spread/energy.joules_per_answer_token/mean");
+    double second = number(json, "1/spread/energy.joules_per_answer_token/mean");
+    ck_assert(first > 0 && second > 0 && first != second);
+    ck_assert_double_eq_tol(number(json, "1/differences/energy.joules_per_answer_token/mean"),
+                            second - first, 1e-6);
+    json_decref(json);
+    static const char *const seeds[] = {"1", "2"};
+    double sum = 0;
+    for (size_t i = 0; i < 2; i++) {
+        json = JSON("run", "--system", "dllm-serve", FEW, "--seed", seeds[i], "--profile", profile);
+        sum += number(json, "energy/joules") / number(json, "answer_tokens");
+        json_decref(json);
+    }
+    ck_assert_double_eq_tol(first, sum / 2, 1e-6);
+    char *text = PRINTS("compare", PAIR, FEW, "--seeds", "2", "--profile", profile);
+    ck_assert(strstr(strstr(text, "J/token") + 1, "J/token") != NULL); /* and the differences' */
+    free(text);
+    json = JSON("compare", PAIR, FEW, "--seeds", "2");
+    ck_assert(json_object_get(at(json, "0/spread"), key) == NULL);
+    ck_assert(json_object_get(at(json, "1/differences"), key) == NULL);
+    json_decref(json);
+    text = PRINTS("compare", PAIR, FEW);
+    ck_assert(strstr(text, "J/token") == NULL);
+    free(text);
+    const char *file = scratch_write("joules.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n"
+                                                   "rates = 1\ngpus = rtx4090\n");
+    text = PRINTS("sweep", file, "--profile", profile);
+    ck_assert(strstr(text, "J/token") != NULL);
+    free(text);
+    json = JSON("capacity", "--requests", "20", "--gpu", "rtx4090", "--system", "dllm-serve",
+                "--slo", "p99 latency<20s", "--no-curve", "--profile", profile);
+    ck_assert(number(json, "configurations/0/by_seed/0/at_capacity/joules_per_answer_token") > 0);
+    json_decref(json);
+}
+
 SUITE("compare")

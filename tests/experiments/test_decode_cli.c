@@ -87,6 +87,25 @@ TEST(a_run_is_played_again_to_the_same_bytes) {
     }
 }
 
+#define TOGETHER                                                                                   \
+    "--system", "sdar", "--gpu", "h200", "--requests", "4", "--rate", "5", "--set",                \
+        "decoder=threshold", "--set", "decoder.threshold=0.3", "--set",                            \
+        "confidence=sdar-8b/sharegpt", "--set", "block_tokens=32", "--set", "unroll.maximum=4",    \
+        "--set", "unroll.expected_tpf=1", "--json"
+
+/* What starts before its block is known to be done may find it done: it is the block's commit pass,
+ * in a trace as without one. */
+TEST(steps_started_together_are_played_as_they_ran) {
+    const char *first = scratch_path("first.csv"), *second = scratch_path("second.csv");
+    char *recorded = PRINTS("run", TOGETHER, "--decode-out", first);
+    ck_assert_double_gt(number(recorded, "wasted_request_steps"), 0);
+    char *played = PRINTS("run", TOGETHER, "--decode", first, "--decode-out", second);
+    check_same_summary(recorded, played);
+    check_same_rows(first, second);
+    free(recorded);
+    free(played);
+}
+
 /* Tokens committed and passes of all requests, from a trace's rows. */
 static void add_rows(const char *path, double *tokens, double *passes) {
     char *text = rows_of(path);

@@ -152,7 +152,7 @@ TEST(lower_thresholds_decode_more_per_step) {
     }
 }
 
-/* As EXPERIMENTS.md has them; of Table 5 the fitted shape counts, where nothing was fitted. */
+/* As docs/papers has them; of Table 5 the fitted shape counts, where nothing was fitted. */
 TEST(the_columns_that_nothing_was_fitted_to_are_as_near_as_documented) {
     static const struct {
         const char *name;

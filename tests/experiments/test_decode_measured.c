@@ -167,6 +167,21 @@ TEST(what_is_written_reads_back_with_its_error) {
     remove_traces();
 }
 
+TEST(the_credit_that_a_trace_was_decoded_by_is_that_of_its_rule) {
+    static const char path[] = "measured_credit.db";
+    struct decode_trace *trace;
+    struct rollout_rule rule;
+    struct err err = {0};
+    write_trace(path, (struct rollout_rule){.rule = {.kind = DECODE_THRESHOLD, .threshold = 0.9F}},
+                "cache: exact\ndecoder: credit\ndecoder.threshold: 0.9\ndecoder.alpha: 0.6\n");
+    ck_assert_msg(decode_trace_read(path, DECODE_COUNTS, &trace, &err) == 0, "%s", err.text);
+    ck_assert_msg(facts_rule(trace, &rule, &err) == 0, "%s", err.text);
+    ck_assert(rule.credits);
+    ck_assert_float_eq(rule.credit.alpha, 0.6F);
+    decode_trace_close(trace);
+    unlink(path);
+}
+
 /* Six commits counted by hand: 0 and 1 beside each other at once, then 3, then 2. */
 TEST(order_of_commits_is_counted_as_it_was) {
     struct decode_facts facts = {0};

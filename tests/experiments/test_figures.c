@@ -297,7 +297,7 @@ static bool is_declared(const struct study *study, const struct paper_result *ro
     return is_found;
 }
 
-/* As EXPERIMENTS.md has them: every reading is a row, and one of them is counted. */
+/* As docs/papers has them: every reading is a row, and one of them is counted. */
 TEST(the_readings_of_a_printed_number_are_all_beside_it) {
     static const struct {
         const char *name;

@@ -119,6 +119,17 @@ TEST(weights_are_noted_by_their_headers_and_ends) {
     }
 }
 
+TEST(a_checkpoint_is_noted_with_its_configuration) {
+    json_t *summary =
+        json_parsed(PRINTS("run", "--backend", "cpu", "--clock", "virtual", "--weights",
+                           "experiments/train/models/llada-2m", "--requests", "1", "--input-tokens",
+                           "8", "--output-tokens", "8", "--json"));
+    const char *digest =
+        input_of(summary, "weights", "experiments/train/models/llada-2m/config.json");
+    ck_assert_uint_eq(strlen(digest), SHA256_HEX_CHARS - 1);
+    json_decref(summary);
+}
+
 TEST(what_cannot_be_digested_is_noted_without_a_digest) {
     const char *loop = scratch_path("loop.csv");
     struct inputs inputs = {0};
@@ -126,10 +137,12 @@ TEST(what_cannot_be_digested_is_noted_without_a_digest) {
     (void)inputs_collect(&inputs);
     inputs_note("trace", loop);
     inputs_note("trace", scratch_path("nothing.csv"));
+    inputs_note("trace", "/proc/self/mem"); /* a file that opens, and whose first byte fails */
     (void)inputs_collect(NULL);
-    ck_assert_uint_eq(inputs.n, 1);
-    ck_assert_str_eq(inputs.items[0].path, loop);
-    ck_assert_str_eq(inputs.items[0].sha256, "");
+    ck_assert_uint_eq(inputs.n, 2);
+    for (size_t i = 0; i < inputs.n; i++) {
+        ck_assert_str_eq(inputs.items[i].sha256, "");
+    }
     json_t *identity = identity_json("", &inputs);
     ck_assert_str_eq(identity_digest(identity), "");
     json_decref(identity);

@@ -89,6 +89,20 @@ TEST(a_late_crime_ends_the_run_in_one_sentence) {
     }
 }
 
+TEST(an_eviction_that_is_late_in_error_is_named) {
+    static const char *const late[] = {"drop", "keep"};
+    for (int i = 0; i < 2; i++) {
+        setenv("UNMASK_CRIME", late[i], 1);
+        struct output output =
+            CLI("run", "--roofline", "--system", "focus", "--cache",
+                suite_plugin("bad_late_eviction"), "--requests", "3010", "--rate", "1000",
+                "--input-tokens", "32", "--output-tokens", "64");
+        ck_assert_msg(output.status == 1, "%s: status %d, %s", late[i], output.status, output.err);
+        ck_assert_msg(strstr(output.err, "cache focus has request 300") != NULL, "%s", output.err);
+        output_free(&output);
+    }
+}
+
 TEST(what_a_plug_in_prints_is_not_in_the_output) {
     for (int kind = IN_SCHEDULER; kind <= IN_CACHE; kind++) {
         struct output quiet = run_late(kind, "nothing", &(const struct child){0});
@@ -99,6 +113,30 @@ TEST(what_a_plug_in_prints_is_not_in_the_output) {
         output_free(&quiet);
         output_free(&loud);
     }
+}
+
+TEST(a_callback_may_take_a_second) {
+    struct output quick = run_late(IN_CACHE, "nothing", &(const struct child){0});
+    struct output slow = run_late(IN_CACHE, "doze", &(const struct child){0});
+    ck_assert_msg(slow.status == 0, "%s", slow.err);
+    ck_assert_str_eq(quick.out, slow.out);
+    output_free(&quick);
+    output_free(&slow);
+}
+
+/* Calls of several threads overlap; standard output is back when the last has returned. */
+TEST(threads_that_call_a_plugin_leave_standard_output_as_it_was) {
+    const char *file = scratch_path("threads.ini");
+    FILE *grid = fopen(file, "w");
+    ck_assert_ptr_nonnull(grid);
+    fprintf(grid,
+            "[sweep]\nsystems = dllm-serve\nrates = 0.2, 0.3, 0.4, 0.5\nrequests = 300\n"
+            "set.decoder = %s\n",
+            suite_plugin("template_decoder"));
+    fclose(grid);
+    struct output output = CLI("sweep", file, "-j", "4", "--json");
+    ck_assert_msg(output.status == 0 && output.out[0] == '[', "%s", output.err);
+    output_free(&output);
 }
 
 #ifndef __SANITIZE_ADDRESS__ /* signals come ten times as late there, behind the watchdog */

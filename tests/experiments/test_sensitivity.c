@@ -122,6 +122,13 @@ TEST(a_ranking_without_a_setting_is_refused) {
     output_free(&output);
 }
 
+TEST(a_run_that_fails_is_told_and_no_dash_in_the_table) {
+    const char *lines = "[x]\nclaim = a test\nsystems = dllm-serve, fast-dllm\ngpu = l40s\n"
+                        "workloads = burst\nrate = 1\nprinted = -\nkey = cache\nof = second\n"
+                        "values = dual, ./none.so\nwhy = a test\n";
+    REFUSES(1, "fast-dllm has no result: ", "sensitivity", "--file", written(lines));
+}
+
 static const char assuming[] = "[mine]\n"
                                "cache = dual\n"
                                "scheduler = static\n"

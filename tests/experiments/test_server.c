@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "experiments/server/server.h"
+#include "experiments/server/start_log.h"
 #include "sim/cost/lookup.h"
 #include "sim/memory/freed.h"
 #include "tests/support/cli.h"
@@ -80,7 +81,7 @@ static bool warns_of_limits(const json_t *object) {
 
 #define ASKED(...) asked_for((const char *const[]){__VA_ARGS__, NULL})
 
-/* EXPERIMENTS.md, "A measured server": nothing fitted. */
+/* docs/validation.md, "A real autoregressive server": nothing fitted. */
 TEST(the_documented_commands_give_the_documented_numbers) {
     json_t *object = ASKED(PRO_6000, "--gpu", "rtx-pro-6000", "--max-num-seqs", "128");
     ck_assert_double_eq_tol(printed_error(object, "TTFT mean"), -0.052, 0.0005);
@@ -95,6 +96,44 @@ TEST(the_documented_commands_give_the_documented_numbers) {
     ck_assert_double_eq_tol(printed_error(object, "TPOT mean"), 0.025, 0.0005);
     ck_assert(!warns_of_limits(object));
     json_decref(object);
+}
+
+#define STARTED                                                                                    \
+    "INFO 04-10 09:00:00 [utils.py:233] non-default args: {'model_tag': 'm', 'max_num_seqs': "     \
+    "999, 'seed': 0}\nINFO 04-10 09:00:00 args: Namespace(port=8000, max_num_seqs=128)\n"          \
+    "INFO 04-10 09:00:05 [config.py:1901] Chunked prefill is enabled with "                        \
+    "max_num_batched_tokens=4096.\n"
+
+/* What the log says is what the arguments would have said, and an argument counts before it. */
+TEST(the_log_of_a_server_s_start_gives_its_arguments) {
+    const char *log = scratch_write("start.log", STARTED);
+    json_t *logged = ASKED(PRO_6000, "--gpu", "rtx-pro-6000", "--log", log);
+    json_t *said = ASKED(PRO_6000, "--gpu", "rtx-pro-6000", "--max-num-seqs", "128",
+                         "--max-num-batched-tokens", "4096");
+    ck_assert_double_eq(printed_error(logged, "TTFT p95"), printed_error(said, "TTFT p95"));
+    ck_assert(!warns_of_limits(logged));
+    json_decref(logged);
+    json_decref(said);
+    logged = ASKED(PRO_6000, "--gpu", "rtx-pro-6000", "--log", log, "--max-num-seqs", "64");
+    ck_assert(warns_of_limits(logged));
+    json_decref(logged);
+    REFUSES(1, "found no max_num_seqs, max_num_batched_tokens", "server", "--measured", PRO_6000,
+            "--log", scratch_write("empty.log", "INFO my_max_num_seqs=3 max_num_seqs is large\n"));
+}
+
+TEST(pages_are_counted_from_what_either_engine_logs) {
+    struct start_log log;
+    struct err err = {0};
+    const char *path =
+        scratch_write("v1.log", "block_size=32\nGPU KV cache size: 494,784 tokens\n");
+    ck_assert_int_eq(start_log_read(path, &log, &err), 0);
+    ck_assert_uint_eq(log.gpu_blocks, 494784 / 32);
+    path = scratch_write("v1.log", "INFO GPU KV cache size: 1,600 tokens\n");
+    ck_assert_int_eq(start_log_read(path, &log, &err), 0);
+    ck_assert_uint_eq(log.gpu_blocks, 100);
+    path = scratch_write("v0.log", "# GPU blocks: 2588, # CPU blocks: 0\n");
+    ck_assert_int_eq(start_log_read(path, &log, &err), 0);
+    ck_assert_uint_eq(log.gpu_blocks, 2588);
 }
 
 TEST(limits_that_the_server_cannot_have_had_are_warned_of) {

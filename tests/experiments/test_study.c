@@ -2,6 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "analysis/plot/plot.h"
 #include "analysis/spread.h"
 #include "tests/support/scratch.h"
 #include "tests/support/study.h"
@@ -110,7 +111,8 @@ TEST(a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone) {
         ck_assert_msg(study_try(study_file(text, path), &none, 1, &made, &err) == 0, "%s",
                       err.text);
         remove(path);
-        ck_assert_msg(study_draw(&made.study, made.tables, stem, &err) == 0, "%s", err.text);
+        ck_assert_msg(study_draw(&made.study, made.tables, stem, FIGURE_ALL, &err) == 0, "%s",
+                      err.text);
         snprintf(path, sizeof path, "%s.csv", stem);
         FILE *file = fopen(path, "r");
         ck_assert_ptr_nonnull(fgets(line, sizeof line, file));
@@ -151,8 +153,9 @@ TEST(panels_that_compare_share_the_range_of_the_highest) {
         ck_assert_msg(study_try(study_file(text, path), &none, 1, &made, &err) == 0, "%s",
                       err.text);
         remove(path);
-        ck_assert_msg(study_draw(&made.study, made.tables, scratch_path("drawn"), &err) == 0, "%s",
-                      err.text);
+        ck_assert_msg(
+            study_draw(&made.study, made.tables, scratch_path("drawn"), FIGURE_ALL, &err) == 0,
+            "%s", err.text);
         char *svg = scratch_read(scratch_path("drawn.svg"));
         int n = 0;
         for (const char *at = svg; (at = strstr(at, rows[i].of_both)) != NULL; at++) {
@@ -229,6 +232,8 @@ TEST(a_question_that_makes_no_sense_is_refused_by_its_job) {
                  {"prompt_share = 1\n", "prompt_share: of the canvas it is below 1"},
                  {"prompt_share = 0.5\nshare_of = prompt\n",
                   "share_of: 'prompt' is neither canvas nor output"},
+                 {"prompt_share = 0.5\nmultiple_of = 1048577\n",
+                  "multiple_of: '1048577' is not a whole number of at most 1048576"},
                  {"prompt_share = 0.5\ncanvas = many\n", "canvas: 'many' is not a whole number"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         char text[512];

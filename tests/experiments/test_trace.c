@@ -194,6 +194,67 @@ TEST(results_of_serving_benchmarks_are_traces) {
                                "{\"input_lens\": [1], \"output_lens\": [5]}\n"));
 }
 
+TEST(request_logs_of_vllm_are_traces) {
+    /* Streamed in pieces; two prompts of one completion; one that is never answered. */
+    const char *text = scratch_write(
+        "vllm.log",
+        "(APIServer pid=7) INFO 11-20 10:00:00 [launcher.py:29] Available routes are:\n"
+        "(APIServer pid=7) DEBUG 11-20 10:00:05 [logger.py:40] Request chatcmpl-aa details: "
+        "prompt: 'Say prompt_token_ids: [1, 2] twice\\n', prompt_token_ids: [5, 6, 7, 128009], "
+        "prompt_embeds shape: None.\n"
+        "(APIServer pid=7) INFO 11-20 10:00:05 [logger.py:46] Received request chatcmpl-aa: "
+        "params: SamplingParams(n=1, max_tokens=64), lora_request: None.\n"
+        "(APIServer pid=7) INFO 11-20 10:00:06 [logger.py:46] Generated response chatcmpl-aa "
+        "(streaming delta): output: 'a', output_token_ids: [9], finish_reason: None\n"
+        "(APIServer pid=7) INFO 11-20 10:00:06 [logger.py:46] Generated response chatcmpl-aa "
+        "(streaming delta): output: 'b', output_token_ids: [10, 11], finish_reason: stop\n"
+        "(APIServer pid=7) INFO 11-20 10:00:06 [logger.py:46] Generated response chatcmpl-aa "
+        "(streaming complete): output: 'ab', output_token_ids: None, finish_reason: "
+        "streaming_complete\n"
+        "INFO 11-20 10:00:09 [logger.py:42] Received request cmpl-b-0: prompt: 'x', params: "
+        "SamplingParams(n=1), prompt_token_ids: [3, 4], prompt_embeds shape: None, lora_request: "
+        "None.\n"
+        "INFO 11-20 10:00:09 [logger.py:42] Received request cmpl-b-1: prompt: 'y', params: "
+        "SamplingParams(n=1), prompt_token_ids: [3, 4, 5], prompt_embeds shape: None, "
+        "lora_request: None.\n"
+        "INFO 11-20 10:00:10 [logger.py:42] Generated response cmpl-b: output: 'q', "
+        "output_token_ids: [1, 2, 3, 4], finish_reason: length\n"
+        "INFO 11-20 10:00:10 [logger.py:42] Generated response cmpl-b: output: 'q', "
+        "output_token_ids: [1, 2], finish_reason: length\n"
+        "INFO 11-20 10:00:11 [logger.py:42] Received request cmpl-c-0: prompt: 'never', params: "
+        "SamplingParams(n=1), prompt_token_ids: [3], prompt_embeds shape: None, lora_request: "
+        "None.\n");
+    CONVERTS("arrival_us,input_tokens,output_tokens\n0,4,3\n4000000,2,4\n4000000,3,2\n", text);
+    REFUSES(
+        1, "found 1 requests and 0 with output_token_ids", "trace", "info",
+        scratch_write("v", "INFO 11-20 10:00:05 [logger.py:46] Received request a: params: x\n"));
+    REFUSES(1, "found request a without its prompt_token_ids", "trace", "info",
+            scratch_write("v", "INFO 11-20 10:00:05 [logger.py:46] Received request a: params: x\n"
+                               "INFO 11-20 10:00:06 [logger.py:46] Generated response a: output: "
+                               "'q', output_token_ids: [1], finish_reason: stop\n"));
+    REFUSES(1, "v:2: found an unfinished last line", "trace", "info",
+            scratch_write("v", "INFO 11-20 10:00:05 [logger.py:46] Received request a: params: x\n"
+                               "INFO 11-20 10:00:06 [logger.py:46] Generated resp"));
+}
+
+TEST(conversations_are_read_told_and_written) {
+    const char *text = scratch_write("talk.csv", "when,who,in,out,pause\n0,a,10,5,\n1,b,12,6,\n"
+                                                 "2,a,40,5,1.5\n3,,9,5,\n");
+    const char *columns = "time=when:s,input=in,output=out,session=who,think=pause:s";
+    CONVERTS("arrival_us,input_tokens,output_tokens,session,think_us\n"
+             "0,10,5,12638187200555641996,\n1000000,12,6,12638190499090526629,\n"
+             "2000000,40,5,12638187200555641996,1500000\n3000000,9,5,,\n",
+             text, "--columns", columns);
+    char *info = PRINTS("trace", "info", text, "--columns", columns);
+    ck_assert_ptr_nonnull(strstr(info, "2 conversations of 1.5 turns in the mean"));
+    free(info);
+    REFUSES(2, "'think=pause' lacks its unit: think=NAME:s", "trace", "info", text, "--columns",
+            "input=in,output=out,session=who,think=pause");
+    REFUSES(1, "'x' in think_us", "trace", "info",
+            scratch_write("t", "arrival_us,input_tokens,output_tokens,session,think_us\n"
+                               "0,1,1,a,x\n"));
+}
+
 TEST(request_logs_of_sglang_are_traces) {
     const char *text = scratch_write(
         "server.log",
@@ -267,6 +328,36 @@ TEST(hash_ids_are_prefixes_that_prefix_caching_uses) {
     REFUSES(1, "hash:1: found -1 in hash_ids", "trace", "info",
             scratch_write("hash", "{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 4, "
                                   "\"hash_ids\": [-1]}\n"));
+}
+
+/* A replica has of a conversation what it computed itself: one that goes elsewhere starts anew. */
+TEST(a_prefix_is_where_the_turn_before_was_served) {
+    const char *path = scratch_write("talks.csv", "arrival_us,input_tokens,output_tokens,session\n"
+                                                  "0,500,16,a\n"         /* round robin: 0 */
+                                                  "20000000,600,16,a\n"  /* 1 */
+                                                  "40000000,700,16,b\n"  /* 0 */
+                                                  "60000000,800,16,b\n"  /* 1 */
+                                                  "80000000,16,16,b\n"); /* too short to share */
+    static const struct {
+        const char *router, *replicas;
+        double shared; /* of 516 and 716, whole pages of 16 */
+    } cases[] = {{"router=round-robin", "1", 512 + 704},
+                 {"router=round-robin", "2", 0},
+                 {"router=prefix-aware", "2", 512 + 704},
+                 {"router=prefix-aware", "200", 512 + 704}};
+    double most = 0;
+    for (int i = -1; i < 4; i++) {
+        char *text = PRINTS("run", "--system", "vllm-ar", "--gpu", "h100", "--workload", path,
+                            "--set", i < 0 ? "prefix_caching=off" : "prefix_caching=on", "--set",
+                            i < 0 ? "router=round-robin" : cases[i].router, "--replicas",
+                            i < 0 ? "1" : cases[i].replicas, "--json");
+        json_t *json = json_loads(text, 0, NULL);
+        free(text);
+        double tokens = number(json, "tokens_processed");
+        most = i < 0 ? tokens : most;
+        ck_assert_double_eq_tol(most - tokens, i < 0 ? 0 : cases[i].shared, 0.5);
+        json_decref(json);
+    }
 }
 
 TEST(facts_are_those_of_the_rows) {

@@ -5,6 +5,7 @@
 
 #include "engine/device/mapping.h"
 #include "experiments/run/compose.h"
+#include "experiments/steps/measured_step.h"
 #include "sim/base/monotonic.h"
 #include "sim/policy/registry.h"
 #include "tests/support/late_device.h"
@@ -585,6 +586,45 @@ TEST(what_the_engine_does_not_run_is_refused_when_it_opens) {
         ASSERT_SAYS(err.text, cases[i][2]);
         system_close(system);
     }
+}
+
+static int64_t n_decided;
+
+static int count_decode(struct device *device, const struct call_decode *call) {
+    for (int32_t i = 0; i < call->n_requests; i++) {
+        n_decided += call->n_rows[i];
+    }
+    return device_cpu.decode(device, call);
+}
+
+/* Once whole and once operator by operator: each time all of it. */
+TEST(a_step_that_is_timed_operator_by_operator_decides_what_it_decides_whole) {
+    struct system *system =
+        LIVE_SYSTEM("llada-tiny", "cache=dual", "decoder=threshold", "block_tokens=8");
+    struct engine_request request = {
+        .backend = BACKEND_CPU, .weights = "random:3", .system = system};
+    struct device_table counting = device_cpu;
+    counting.decode = count_decode;
+    static struct asked_step step;
+    struct engine *engine = NULL;
+    struct err err = {0};
+    int64_t n[2];
+    ck_assert_msg(engine_open(&request, &engine, &err) == 0, "%s", err.text);
+    engine->device.table = &counting;
+    ck_assert_msg(step_first(system, 9, 16, &step, &err) == 0, "%s", err.text);
+    for (uint32_t by_operator = 0; by_operator < 2; by_operator++) {
+        const struct measuring measuring = {.rounds = 1, .operator_rounds = by_operator};
+        struct measured_step measured;
+        n_decided = 0;
+        int status = step_measure_on(engine, &step, &measuring, &measured, &err);
+        ck_assert_msg(status == 0, "%s", err.text);
+        n[by_operator] = n_decided;
+    }
+    ck_assert_int_gt(n[0], 0);
+    ck_assert_int_eq(n[1], 2 * n[0]);
+    step_fini(&step);
+    engine_close(engine);
+    system_close(system);
 }
 
 SUITE("live")

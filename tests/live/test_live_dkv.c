@@ -18,8 +18,9 @@ static const char *const caches[][3] = {
     {"cache=dkv-pd", "cache.interval_steps=2", "cache.prompt_interval_steps=6"},
     {"cache=paced", "cache.renew_tokens=4", NULL},
     {"cache=entropy", "cache.bound_nats=6.465", NULL},
+    {"cache=entropy", "cache.bound_nats=6.465", "cache.recent_tokens=3"},
 };
-enum { DECODE, PREFILL, PD, PACED, ENTROPY, N_CACHES };
+enum { DECODE, PREFILL, PD, PACED, ENTROPY, RECENT, N_CACHES };
 
 static struct system *system_of(const char *const cache[3], const char *decoder, const char *scope,
                                 const char *layout) {
@@ -54,6 +55,7 @@ struct canvas {
     uint32_t n, prompt;
     int32_t tokens[MOST_CANVAS];
     bool masked[MOST_CANVAS], decided[MOST_CANVAS]; /* decided: by the step before */
+    uint32_t since[MOST_CANVAS];                    /* a position was decided: steps */
     double k[LAYERS][MOST_CANVAS][MAX_DIM], v[LAYERS][MOST_CANVAS][MAX_DIM];
     double x[MOST_CANVAS][MAX_DIM];
     double entropy; /* of what the step before decided, nats */
@@ -157,6 +159,10 @@ static void run_step(const struct weights *w, struct canvas *canvas, const bool 
     canvas->tokens[next] = best_token(w, canvas, next, &canvas->entropy);
     canvas->masked[next] = false;
     memset(canvas->decided, 0, sizeof canvas->decided);
+    for (uint32_t t = 0; t < canvas->n; t++) {
+        canvas->since[t]++;
+    }
+    canvas->since[next] = 0;
     canvas->decided[next] = true;
 }
 
@@ -187,6 +193,9 @@ static void choose_runs(int cache, const struct canvas *canvas, uint32_t first, 
                       (step == 0 && is_output && t + BLOCK >= first), /* the block before */
             [ENTROPY] = of_all == 0 || canvas->entropy > 6.465 || undecided ||
                         (step == 0 && is_output && t + BLOCK >= first),
+            [RECENT] = of_all == 0 || canvas->entropy > 6.465 || canvas->masked[t] ||
+                       (t >= first && canvas->since[t] < 3) ||
+                       (step < 3 && first > canvas->prompt && is_output && t + BLOCK >= first),
             [PD] = step % 6 == 0 || (step % 2 == 0 && is_output) || undecided,
         };
         runs[t] = of_cache[cache];
@@ -308,6 +317,7 @@ TEST(renewal_in_every_step_is_no_cache_at_all) {
         {"cache=dkv-pd", "cache.prompt_interval_steps=1", NULL},
         {"cache=paced", "cache.renew_tokens=1", NULL},
         {"cache=entropy", "cache.bound_nats=0", NULL},
+        {"cache=entropy", "cache.bound_nats=0", "cache.recent_tokens=3"},
     };
     for (int i = 0; i < N_CACHES; i++) {
         struct served *none = serve_as("cache=none", NULL, NULL, "fixed");
@@ -321,6 +331,29 @@ TEST(renewal_in_every_step_is_no_cache_at_all) {
         free(none);
         free(all);
         free(some);
+    }
+}
+
+/* The same of caches that renew once a block unless told to do so more often. */
+TEST(intervals_of_one_step_are_no_cache_and_longer_ones_than_blocks_once_a_block) {
+    static const char *const of[] = {"cache=dual", "cache=prefix"};
+    for (int i = 0; i < 2; i++) {
+        struct served *none = serve_as("cache=none", NULL, NULL, "fixed");
+        struct served *all = serve_as(of[i], "cache.interval_steps=1", NULL, "fixed");
+        struct served *some = serve_as(of[i], "cache.interval_steps=2", NULL, "fixed");
+        struct served *block = serve_as(of[i], NULL, NULL, "fixed");
+        struct served *never = serve_as(of[i], "cache.interval_steps=1000", NULL, "fixed");
+        same_tokens(none, all, N);
+        same_runs(block, never);
+        ck_assert(!has_same_tokens(none, block) && !has_same_tokens(some, block));
+        ck_assert_int_eq(all->result.sym[SYM_TOKENS], none->result.sym[SYM_TOKENS]);
+        ck_assert_mem_eq(block->result.sym, never->result.sym, sizeof block->result.sym);
+        ck_assert_int_lt(block->result.sym[SYM_TOKENS], some->result.sym[SYM_TOKENS]);
+        free(none);
+        free(all);
+        free(some);
+        free(block);
+        free(never);
     }
 }
 

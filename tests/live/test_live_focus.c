@@ -38,6 +38,20 @@ TEST(focus_that_keeps_everybody_is_its_delayed_cache) {
     ck_assert(has_same_tokens(a, b));
     ck_assert(!has_same_tokens(a, c));
     check_served(c);
+    static const char *const others[][3] = {
+        /* in another layer, or by another predictor */
+        {"cache.layer=3", "cache.alpha=1e6", NULL},
+        {"cache.choice=left", "cache.k=8", NULL},
+        {"cache.choice=random", "cache.k=0", "cache.alpha=1e6"},
+    };
+    for (size_t i = 0; i < 3; i++) {
+        struct system *other =
+            SYSTEM("focus", "decoder.threshold=0.006", others[i][0], others[i][1], others[i][2]);
+        struct served *d = serve_live(other, together, N);
+        ck_assert(has_same_tokens(a, d));
+        free(d);
+        system_close(other);
+    }
     free(a);
     free(b);
     free(c);

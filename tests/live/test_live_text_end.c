@@ -15,6 +15,8 @@ static const struct arrival together[] = {
     {.id = 3, .prompt_tokens = 16, .output_tokens = 9},
 };
 
+static int32_t mask_token;
+
 struct line_up {
     const char *system, *model, *settings[8];
 };
@@ -99,6 +101,32 @@ static void check_simulated(struct system *system, const struct served *live, co
     }
     free(simulated);
     decode_trace_close(trace);
+}
+
+/* Of each pass the first decided row says the mask itself, the others what ends a text. */
+static int say_mask_first(struct device *device, const struct call_sample *call) {
+    int status = device_cpu.sample(device, call);
+    for (int32_t row = 0; row < call->n_rows; row++) {
+        call->token[row] = row == 0 ? mask_token : 7;
+    }
+    return status;
+}
+
+/* In a block that is done it is a token like others, and what is behind it is decoded. */
+TEST(a_decoded_mask_token_hides_no_end_behind_it) {
+    static const struct arrival alone = {.prompt_tokens = 16, .output_tokens = 16};
+    struct system *system = LIVE_SYSTEM("llada-tiny", "page_tokens=16", "block_tokens=8",
+                                        "steps_per_block=1", "early_stop=block");
+    struct device_table table = device_cpu;
+    table.sample = say_mask_first;
+    mask_token = (int32_t)system->model->mask_token;
+    struct served *served = serve(&MAKE(struct serving, .system = system, .arrivals = &alone,
+                                        .n = 1, .table = &table, .ends = {.tokens = {7}, .n = 1}));
+    ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
+    ck_assert_uint_eq(served->records[0].answer_tokens, 2);
+    ck_assert_uint_eq(served->records[0].committed_tokens, 8);
+    free(served);
+    system_close(system);
 }
 
 TEST_EACH(a_live_run_stops_at_the_end_of_text_and_is_simulated_with_its_ends, LINE_UPS) {

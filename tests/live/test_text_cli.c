@@ -136,6 +136,15 @@ TEST(prompts_of_a_file_are_judged) {
             other);
 }
 
+TEST(a_prompt_of_one_token_has_a_reference_too) {
+    const char *file = scratch_write("one.jsonl", "{\"ids\": [300], \"output_tokens\": 3}\n");
+    const char *said = scratch_write("said.jsonl", "{\"number\": 0, \"output\": [1]}\n");
+    json_t *object =
+        json_parsed(PRINTS("generate", SMALL, "--prompts", file, "--reference", said, "--json"));
+    ck_assert(number(object, "quality", "compared") == 1);
+    json_decref(object);
+}
+
 TEST(a_workload_of_prompts_is_served_and_judged) {
     const char *folder = sevens(), *file = scratch_write("p.jsonl", prompts);
     const char *outputs = scratch_path("o.jsonl");

@@ -1,4 +1,4 @@
-#include "experiments/sweep/limit.h"
+#include "experiments/run/limit.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,6 +26,17 @@ int limit_find(const struct run_request *request, const volatile sig_atomic_t *s
     status = bound_find(&wanted, request->slo.latency_ns, out, err);
     compose_close(c);
     return status;
+}
+
+int limit_take(const struct run_request *request, const volatile sig_atomic_t *stop,
+               struct composition *composition, struct err *err) {
+    struct bound bound;
+    if (limit_find(request, stop, &bound, err) != 0) {
+        return err_status(err);
+    }
+    composition->bound = limit_json(&bound);
+    composition->facts.bound = composition->bound;
+    return 0;
 }
 
 const char *limit_type_name(const struct bound *bound, uint32_t type, char *text, size_t n) {
@@ -77,11 +88,18 @@ json_t *limit_json(const struct bound *b) {
     return object;
 }
 
-void limit_print(const struct bound *b, FILE *out) {
-    fprintf(out, "bound        no scheduler: over %.1f tok/s, under %.3f s mean latency",
-            b->throughput_tok_s, b->mean_latency_s);
-    if (isfinite(b->on_time)) {
-        fprintf(out, ", over %.1f %% on time", 100 * b->on_time);
+void limit_print(const json_t *summary, FILE *out) {
+    const json_t *bound = json_object_get(summary, "bound");
+    const json_t *on_time = json_object_get(bound, "attainment");
+    if (bound == NULL) {
+        return;
     }
-    fprintf(out, "; saturated at %.4g req/s\n", b->saturated_req_s);
+    fprintf(out, "bound        no scheduler: over %.1f tok/s, under %.3f s mean latency",
+            json_number_value(json_object_get(bound, "throughput_tok_s")),
+            json_number_value(json_object_get(bound, "latency_mean_s")));
+    if (json_is_number(on_time)) {
+        fprintf(out, ", over %.1f %% on time", 100 * json_number_value(on_time));
+    }
+    fprintf(out, "; saturated at %.4g req/s\n",
+            json_number_value(json_object_get(bound, "saturated_req_s")));
 }

@@ -1,0 +1,249 @@
+/* unmask plot: any field of recorded runs over any other. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/field.h"
+#include "analysis/plot/plot.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/study/figure.h"
+#include "experiments/study/plot.h"
+#include "sim/base/names.h"
+
+enum { MOST_OUT = 8, PATH_CHARS = 1024 };
+
+static const struct option axis_options[] = {
+    {"x", "FIELD", "along the x axis; words make bars", false},
+    {"y", "FIELD,...", "along the y axis; several are a panel each", false},
+    {"each-request", NULL, "-x and -y are of single requests, such as prompt_tokens and latency_s",
+     false},
+    {"cdf", "FIELD,...",
+     "instead: the share of all requests that stay below each value, such as latency_s", false},
+    {"over-time", "FIELD,...",
+     "instead: running, waiting, tokens_per_s; with --levels steps also batch, kv_bytes, busy",
+     false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option look_options[] = {
+    {"by", "FIELD,...", "a line for each value", false},
+    {"facet", "FIELD,...", "a panel for each value", false},
+    {"where", "CONDITION", "only these runs: SQL over the columns, such as \"rate < 1\"", false},
+    {"look", "WORD", "lines, points, steps or bars (default: lines; bars over words)", false},
+    {"log", "AXES", "logarithmic axes: x, y or xy", false},
+    {"title", "TEXT", "default: the fields", false},
+    {"out", "FILE", "the plot, as its ending says: .svg, .png, .pdf, .csv; without it a table",
+     true},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_plot[] = {axis_options, look_options, json_options,
+                                                       NULL};
+
+static const char *const look_words[] = {"lines", "points", "steps", "bars", NULL};
+static const char *const log_words[] = {"x", "y", "xy", NULL};
+
+static int read_kind(const struct options *options, struct plot_request *request, struct err *err) {
+    static const struct {
+        const char *option;
+        enum plot_kind kind;
+    } ways[] = {{"y", PLOT_FIELDS}, {"cdf", PLOT_CDF}, {"over-time", PLOT_OVER_TIME}};
+    const bool each = options_has(options, "each-request");
+    const char *fields = NULL, *x = options_text(options, "x");
+    int n = 0;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        if (options_has(options, ways[i].option)) {
+            request->kind = ways[i].kind;
+            fields = options_text(options, ways[i].option);
+            n++;
+        }
+    }
+    if (n > 1) {
+        return err_usage(err, "of -y, --cdf and --over-time a plot has one");
+    }
+    const bool is_over = request->kind == PLOT_FIELDS && n > 0;
+    if ((x != NULL) != is_over || (each && !is_over)) {
+        return err_usage(err, is_over     ? "-y needs -x"
+                              : x != NULL ? "-x goes with -y"
+                                          : "--each-request goes with -x and -y");
+    }
+    request->kind = each ? PLOT_REQUESTS : request->kind;
+    int status = plot_list_read(fields, "a plot", &request->y, err);
+    status = status != 0 ? status : plot_list_read(x, "x", &request->x, err);
+    if (status == 0 && request->x.n > 1) {
+        return err_usage(err, "-x: '%s' is more than one field", x);
+    }
+    return status;
+}
+
+static int read_word(const struct options *options, const char *name, const char *const *words,
+                     const char **out, struct err *err) {
+    char hint[NAME_HINT_CHARS];
+    *out = options_text(options, name);
+    return *out == NULL || name_find(words, *out) >= 0
+               ? 0
+               : err_usage(err, "--%s: '%s' is not among its words (`unmask plot --help`)%s", name,
+                           *out, name_hint(*out, words, hint));
+}
+
+static int read_request(const struct options *options, struct plot_request *request,
+                        struct err *err) {
+    const char *log = NULL;
+    *request = (struct plot_request){.n_files = options->n_words,
+                                     .where = options_text(options, "where"),
+                                     .title = options_text(options, "title")};
+    memcpy(request->files, options->words, sizeof request->files);
+    if (request->n_files == 0) {
+        return err_usage(err, "plot needs a database, or a file of `sweep --json`");
+    }
+    int status = read_kind(options, request, err);
+    status =
+        status != 0 ? status : plot_list_read(options_text(options, "by"), "by", &request->by, err);
+    status = status != 0
+                 ? status
+                 : plot_list_read(options_text(options, "facet"), "facet", &request->facets, err);
+    status = status != 0 ? status : read_word(options, "look", look_words, &request->look, err);
+    status = status != 0 ? status : read_word(options, "log", log_words, &log, err);
+    request->log_x = log != NULL && log[0] == 'x';
+    request->log_y = log != NULL && strchr(log, 'y') != NULL;
+    if (request->kind == PLOT_OVER_TIME && request->by.n == 0) {
+        return plot_list_read("run", "by", &request->by, err);
+    }
+    return status;
+}
+
+/* ---- files ---- */
+
+static const struct {
+    const char *ending;
+    unsigned format;
+} formats[] = {
+    {".svg", FIGURE_SVG}, {".png", FIGURE_PNG}, {".pdf", FIGURE_PDF}, {".csv", FIGURE_CSV}};
+
+static unsigned format_of(const char *path) {
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        if (name_ends(path, formats[i].ending)) {
+            return formats[i].format;
+        }
+    }
+    return 0;
+}
+
+static int check_out(const char *const *paths, size_t n, struct err *err) {
+    for (size_t i = 0; i < n; i++) {
+        if (format_of(paths[i]) == 0 || strlen(paths[i]) >= PATH_CHARS) {
+            return err_usage(err, "--out: '%s' does not end with .svg, .png, .pdf or .csv",
+                             paths[i]);
+        }
+    }
+    return n > MOST_OUT ? err_usage(err, "--out is given at most %d times", MOST_OUT) : 0;
+}
+
+static int draw(const struct study *study, struct tables *tables, const char *const *paths,
+                size_t n, struct err *err) {
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < n; i++) {
+        char stem[PATH_CHARS];
+        snprintf(stem, sizeof stem, "%.*s", (int)(strlen(paths[i]) - 4), paths[i]);
+        status = study_draw(study, tables, stem, format_of(paths[i]), err);
+        if (status == 0) {
+            printf("wrote %s\n", paths[i]);
+        }
+    }
+    return status;
+}
+
+/* ---- without -y: what there is to be drawn ---- */
+
+/* Numbers with their range, and words that differ between runs. */
+static int print_fields(const struct options *options, struct tables *tables, struct err *err) {
+    json_t *rows = NULL, *value;
+    const char *key;
+    int status = tables_select(tables, "SELECT * FROM chosen LIMIT 1", "fields", &rows, err);
+    struct table *table = table_open("field|unit|values|least|most|meaning");
+    json_object_foreach(json_array_get(rows, 0), key, value) {
+        char query[4 * FIELD_CHARS], name[FIELD_CHARS];
+        json_t *found = NULL;
+        snprintf(query, sizeof query,
+                 "SELECT count(DISTINCT \"%s\") AS n, min(\"%s\") AS least, max(\"%s\") AS most"
+                 " FROM chosen",
+                 key, key, key);
+        status = status != 0 ? status : tables_select(tables, query, "fields", &found, err);
+        const json_t *row = json_array_get(found, 0), *least = json_object_get(row, "least");
+        json_int_t n = json_integer_value(json_object_get(row, "n"));
+        bool is_long = strcmp(key, "config") == 0 || strcmp(key, "setup") == 0 ||
+                       strcmp(key, "warnings") == 0 || strncmp(key, "identity_", 9) == 0;
+        const struct field *field = field_find(key);
+        if (n > 0 && !is_long && (n > 1 || (field != NULL && json_is_number(least)))) {
+            bool is_number = json_is_number(least);
+            table_add(table, "s s i", field_spelled(key, name), field_unit(key), (int64_t)n);
+            table_number(table, is_number ? json_number_value(least) : (double)NAN, "%.6g");
+            table_number(table,
+                         is_number ? json_number_value(json_object_get(row, "most")) : (double)NAN,
+                         "%.6g");
+            table_text(table, field != NULL ? field->doc : NULL);
+        }
+        json_decref(found);
+    }
+    status = status != 0 ? status : cmd_print_table(options, table, err);
+    table_close(table);
+    json_decref(rows);
+    return status;
+}
+
+static int show(const struct options *options, struct tables *tables, struct err *err) {
+    struct table *table = NULL;
+    int status = tables_show(
+        tables, "SELECT panel, series, x, y, low, high FROM drawn ORDER BY rowid", &table, err);
+    status = status != 0 ? status : cmd_print_table(options, table, err);
+    table_close(table);
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    const char *paths[OPTIONS_MOST_GIVEN];
+    struct plot_request request;
+    size_t n_out = options_values(options, "out", paths);
+    int status = read_request(options, &request, err);
+    status = status != 0 ? status : check_out(paths, n_out, err);
+    struct tables *tables = tables_open();
+    struct study study = {.n_configs = 0};
+    status = status != 0 ? status : plot_fill(&request, tables, err);
+    if (status == 0 && request.y.n == 0) {
+        status = print_fields(options, tables, err);
+    } else if (status == 0) {
+        status = plot_ask(&request, tables, &study, err);
+        bool writes = n_out > 0;
+        status = status != 0 ? status
+                 : writes    ? draw(&study, tables, paths, n_out, err)
+                             : show(options, tables, err);
+        if (status == 0 && !options_has(options, "json")) {
+            study_print_warnings(tables, "chosen", stdout);
+        }
+    }
+    study_close(&study);
+    tables_close(tables);
+    return status;
+}
+
+const struct command command_plot = {
+    .name = "plot",
+    .words = "DB|FILE...",
+    .doc = "any field of recorded runs over any other, distributions, and what happened over time",
+    .more = "Of databases (`run --db`, `sweep --db`) or of what `sweep --json` and `run --json`\n"
+            "printed (- is standard input). Without -y it prints the fields that there are, with\n"
+            "units; they are called as in `run --json`, and so are keys of the configuration\n"
+            "(rate, cache.retention). Runs that differ in the seed alone are one point: their\n"
+            "mean, with the interval that holds the true mean with 95 %. Others are never\n"
+            "averaged: --by, --facet or --where must tell them apart. A distribution is of all\n"
+            "requests of a run: where some were rejected it ends below 100 %.\n"
+            "\n"
+            "  unmask plot r.db -x rate -y latency_s.p99 --by system --facet workload --out p.svg\n"
+            "  unmask plot r.db -x prompt_tokens -y ttft_s --each-request --by system --out "
+            "points.svg\n"
+            "  unmask plot r.db --cdf latency_s --by system --where \"rate = 0.4\" --out cdf.pdf\n"
+            "  unmask plot r.db --over-time running,waiting --out time.png",
+    .options = options_of_plot,
+    .max_words = PLOT_MOST_FILES,
+    .run = run,
+};

@@ -1,0 +1,28 @@
+/* What is made of the tables of commands, options and keys: reference pages, man pages, and the
+ * completion of shells. Everything goes to one stream; nothing can fail but writing to it. */
+#ifndef UNMASK_EXPERIMENTS_PACKAGE_MANUAL_H
+#define UNMASK_EXPERIMENTS_PACKAGE_MANUAL_H
+
+#include <stdio.h>
+
+#include "experiments/cli/commands.h"
+
+/* docs/reference/commands.md and keys.md. */
+void manual_commands(FILE *out);
+void manual_keys(FILE *out);
+
+/* unmask(1) where `command` is NULL, else the command's own page in roff. */
+void manual_page(const struct command *command, FILE *out);
+
+/* Completion scripts. Names of things are asked of `unmask list` when they are needed. */
+void manual_bash(FILE *out);
+void manual_zsh(FILE *out);
+void manual_fish(FILE *out);
+
+/* What `unmask list` calls the things that an option's value names; NULL: none. */
+const char *manual_values(const struct option *option);
+
+/* Whether an option's value is a file or a folder. */
+bool manual_is_path(const struct option *option);
+
+#endif

@@ -1,0 +1,241 @@
+/* Reference pages in Markdown, man pages in roff. */
+#include <string.h>
+
+#include "experiments/package/manual.h"
+#include "sim/base/build.h"
+#include "sim/cost/runtime.h"
+#include "sim/input/datadir.h"
+#include "sim/model/gpu.h"
+#include "sim/model/model.h"
+#include "sim/policy/registry.h"
+#include "sim/system/host.h"
+#include "sim/system/settings.h"
+#include "traces/generate.h"
+#include "traces/lengths.h"
+
+static const char *dashes(const struct option *option) {
+    return option->name[1] == '\0' ? "-" : "--";
+}
+
+/* ---- Markdown ---- */
+
+/* A cell of a table: bars and angles stand for themselves. */
+static void cell(const char *text, FILE *out) {
+    for (; *text != '\0'; text++) {
+        if (strchr("|<>*_", *text) != NULL) {
+            fputc('\\', out);
+        }
+        fputc(*text, out);
+    }
+}
+
+/* Paragraphs as they stand; lines that are set in, such as examples, within a fence. */
+static void paragraphs(const char *text, FILE *out) {
+    bool is_fenced = false;
+    while (*text != '\0') {
+        size_t length = strcspn(text, "\n");
+        bool is_set_in = text[0] == ' ' || (is_fenced && length == 0 && text[1] == ' ');
+        if (is_set_in != is_fenced) {
+            fprintf(out, is_set_in ? "```text\n" : "```\n");
+        }
+        is_fenced = is_set_in;
+        fprintf(out, "%.*s\n", (int)length, text);
+        text += length + (text[length] == '\n');
+    }
+    fprintf(out, is_fenced ? "```\n" : "");
+}
+
+void manual_commands(FILE *out) {
+    fprintf(out, "# Commands\n\nMade by `make reference` from the program's own tables; "
+                 "`unmask COMMAND --help` prints the same.\n");
+    for (size_t i = 0; commands[i] != NULL; i++) {
+        const struct command *c = commands[i];
+        fprintf(out, "\n## %s\n\n`unmask %s%s%s [OPTION...]`: %s\n\n", c->name, c->name,
+                c->words[0] != '\0' ? " " : "", c->words, c->doc);
+        if (c->more != NULL) {
+            paragraphs(c->more, out);
+            fputc('\n', out);
+        }
+        fprintf(out, "| option | meaning |\n|---|---|\n");
+        for (size_t g = 0; c->options[g] != NULL; g++) {
+            for (const struct option *o = c->options[g]; o->name != NULL; o++) {
+                fprintf(out, "| `%s%s%s%s` | ", dashes(o), o->name, o->value != NULL ? " " : "",
+                        o->value != NULL ? o->value : "");
+                cell(o->doc, out);
+                fprintf(out, " |\n");
+            }
+        }
+    }
+}
+
+static void key_heading(const char *title, const char *about, FILE *out) {
+    fprintf(out,
+            "\n## %s\n\n%s\n\n| key | unit | values | initial | meaning |\n|---|---|---|---|---|\n",
+            title, about);
+}
+
+static void keys(const char *of, const char *prefix, const struct param *params, size_t n,
+                 FILE *out) {
+    for (size_t i = 0; i < n; i++) {
+        const struct param *p = &params[i];
+        fprintf(out, "| `%s%s` | %s | ", prefix, p->name, p->unit);
+        if (p->type == PARAM_WORD) {
+            for (size_t w = 0; p->words[w] != NULL; w++) {
+                fprintf(out, "%s%s", w > 0 ? ", " : "", p->words[w]);
+            }
+        } else if (p->type == PARAM_BOOL) {
+            fprintf(out, "on, off");
+        } else {
+            fprintf(out, "%.10g to %.10g", p->min, p->max);
+        }
+        fprintf(out, " | %s | %s%s", p->initial != NULL ? p->initial : "must be given", of,
+                of[0] != '\0' ? ": " : "");
+        cell(p->doc, out);
+        fprintf(out, " |\n");
+    }
+}
+
+static void policy_keys(enum policy_kind kind, const char *title, const char *about, FILE *out) {
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "%s.", policy_kind_names[kind]);
+    key_heading(title, about, out);
+    for (size_t i = 0; i < policy_count(kind); i++) {
+        const struct policy *policy = policy_at(kind, i);
+        keys(policy->name, prefix, policy->params, policy->n_params, out);
+    }
+}
+
+void manual_keys(FILE *out) {
+    fprintf(out, "# Keys\n\nMade by `make reference` from the program's own tables. All but those "
+                 "of a model's and a GPU's own file are set with `--set KEY=VALUE` or in a "
+                 "section of a systems file; `model.KEY` changes one value of a model. Sizes and "
+                 "times take a unit (`1.5GiB`, `30ms`).\n");
+    key_heading("Systems", "Of every system, in `experiments/systems.ini` or a file of your own.",
+                out);
+    keys("", "", system_params, system_n_params, out);
+    policy_keys(POLICY_SCHEDULER, "Schedulers", "Key `scheduler` names one.", out);
+    policy_keys(POLICY_CACHE, "Cache policies", "Key `cache` names one.", out);
+    policy_keys(POLICY_DECODER, "Decoders", "Key `decoder` names one.", out);
+    policy_keys(POLICY_ROUTER, "Routers", "Key `router` names one.", out);
+    key_heading("Runtimes", "Key `runtime` names one of `sim/cost/runtimes`, or a file.", out);
+    keys("", "runtime.", runtime_params, runtime_n_params, out);
+    key_heading("Hosts", "Key `host` names one of `experiments/hosts`, or a file.", out);
+    keys("", "host.", host_params, host_n_params, out);
+    key_heading("Arrivals", "Of a workload, which names the process as `arrivals`.", out);
+    for (size_t i = 0; process_at(i) != NULL; i++) {
+        const struct process *p = process_at(i);
+        keys(p->name, "workload.arrivals.", p->params, p->n_params, out);
+    }
+    key_heading("Lengths",
+                "Of a workload, which names the model as `input`; `output` and `answer` take the "
+                "same keys.",
+                out);
+    for (size_t i = 0; length_model_at(i) != NULL; i++) {
+        const struct length_model *m = length_model_at(i);
+        keys(m->name, "workload.input.", m->params, m->n_params, out);
+    }
+    key_heading("Models", "Section `[model]` of a file of `sim/model/models`.", out);
+    keys("", "", model_params, model_n_params, out);
+    key_heading("GPUs", "Section `[gpu]` of a file of `sim/model/gpus`.", out);
+    keys("", "", gpu_params, gpu_n_params, out);
+}
+
+/* ---- roff ---- */
+
+static void roff(const char *text, size_t length, FILE *out) {
+    if (length > 0 && (text[0] == '.' || text[0] == '\'')) {
+        fprintf(out, "\\&");
+    }
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] == '\\' || text[i] == '-') {
+            fprintf(out, text[i] == '-' ? "\\-" : "\\e");
+        } else {
+            fputc(text[i], out);
+        }
+    }
+    fputc('\n', out);
+}
+
+static void roff_paragraphs(const char *text, FILE *out) {
+    bool is_set_in = false;
+    for (; *text != '\0'; text += text[0] == '\n') {
+        size_t length = strcspn(text, "\n");
+        if (length == 0) {
+            fprintf(out, ".PP\n");
+        } else if ((text[0] == ' ') != is_set_in) {
+            is_set_in = !is_set_in;
+            fprintf(out, is_set_in ? ".nf\n" : ".fi\n");
+        }
+        if (length > 0) {
+            roff(text, length, out);
+        }
+        text += length;
+    }
+    fprintf(out, is_set_in ? ".fi\n" : "");
+}
+
+static void roff_options(const struct command *command, FILE *out) {
+    fprintf(out, ".SH OPTIONS\n");
+    for (size_t g = 0; command->options[g] != NULL; g++) {
+        for (const struct option *o = command->options[g]; o->name != NULL; o++) {
+            fprintf(out, ".TP\n\\fB%s", o->name[1] == '\0' ? "\\-" : "\\-\\-");
+            for (const char *c = o->name; *c != '\0'; c++) {
+                fprintf(out, *c == '-' ? "\\-" : "%c", *c);
+            }
+            fprintf(out, "\\fR%s%s%s\n", o->value != NULL ? " \\fI" : "",
+                    o->value != NULL ? o->value : "", o->value != NULL ? "\\fR" : "");
+            roff(o->doc, strlen(o->doc), out);
+        }
+    }
+}
+
+/* "unmask\-plan\-lmax". */
+static void page_name(const struct command *command, FILE *out) {
+    fprintf(out, "unmask");
+    for (const char *c = command == NULL ? "" : command->name; *c != '\0'; c++) {
+        fprintf(out, "%s%s", c == command->name ? "\\-" : "", *c == ' ' || *c == '-' ? "\\-" : "");
+        if (*c != ' ' && *c != '-') {
+            fputc(*c, out);
+        }
+    }
+}
+
+static void roff_ending(FILE *out) {
+    fprintf(out,
+            ".SH EXIT STATUS\n0; 1 when something in the world is not as it must be (a file, "
+            "a device, memory); 2 when the request makes no sense. Errors are one sentence on "
+            "standard error.\n"
+            ".SH ENVIRONMENT\n.TP\n\\fBUNMASK_DATA\\fR\nThe folder with systems, models, GPUs, "
+            "profiles, workloads and studies. Without it: share/unmask of the nearest folder "
+            "above the program, or that folder itself.\n");
+}
+
+void manual_page(const struct command *command, FILE *out) {
+    fprintf(out, ".TH UNMASK 1 \"\" \"unmask %s\" \"unmask\"\n.SH NAME\n", UNMASK_VERSION);
+    page_name(command, out);
+    fprintf(out, " \\- ");
+    if (command == NULL) {
+        fprintf(out, "what happens when a diffusion language model is served\n"
+                     ".SH SYNOPSIS\n\\fBunmask\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR...]\n"
+                     ".SH DESCRIPTION\nSimulates throughput, latency and memory of traffic on a "
+                     "GPU under a policy, and runs the same schedule on a real one. Each command "
+                     "has a page of its own.\n.SH COMMANDS\n");
+        for (size_t i = 0; commands[i] != NULL; i++) {
+            fprintf(out, ".TP\n\\fB");
+            page_name(commands[i], out);
+            fprintf(out, "\\fR(1)\n");
+            roff(commands[i]->doc, strlen(commands[i]->doc), out);
+        }
+    } else {
+        roff(command->doc, strlen(command->doc), out);
+        fprintf(out, ".SH SYNOPSIS\n\\fBunmask %s\\fR%s%s [\\fIOPTION\\fR...]\n", command->name,
+                command->words[0] != '\0' ? " " : "", command->words);
+        if (command->more != NULL) {
+            fprintf(out, ".SH DESCRIPTION\n");
+            roff_paragraphs(command->more, out);
+        }
+        roff_options(command, out);
+    }
+    roff_ending(out);
+    fprintf(out, command != NULL ? ".SH SEE ALSO\n\\fBunmask\\fR(1)\n" : "");
+}

@@ -1,0 +1,89 @@
+# Reference pages, installation, packages for Debian and for Python.
+#
+#   make install PREFIX=/usr/local DESTDIR=      program, data, headers of policies, manual, completion
+#   make deb                                     build/unmask_VERSION_ARCH.deb
+#   make wheel                                   build/wheel/unmask-VERSION-PLATFORM.whl
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+PACKAGE := experiments/package
+VERSION := $(shell sed -n 's/^\#define UNMASK_VERSION "\(.*\)"/\1/p' sim/base/build.h)
+PROGRAM ?= $(BUILD)/unmask
+
+# What the program reads, in the same folders as in the source tree.
+DATA := analysis/plot/report.html kernels/profiles sim/model/models sim/model/gpus sim/model/families \
+        sim/cost/runtimes traces/quantiles.csv traces/workloads traces/samples $(wildcard experiments/*.ini) \
+        experiments/hosts experiments/paper experiments/studies experiments/reference experiments/train/models \
+        experiments/train/prompts
+MEASURED = $(shell grep -rhoE 'experiments/gpu/results/[A-Za-z0-9_./-]+[A-Za-z0-9]' experiments/studies --include=*.ini | sort -u)
+TEMPLATES := $(wildcard tests/plugins/template_*.c)
+
+.PHONY: install reference paper-tables docs deb package-test wheel wheel-test
+
+reference: $(BUILD)/manual ## renew docs/reference/commands.md and keys.md from the program's tables
+	$(Q)$(BUILD)/manual commands >docs/reference/commands.md
+	$(Q)$(BUILD)/manual keys >docs/reference/keys.md
+
+paper-tables: all ## renew the tables of docs/papers: every figure is run, more than a minute
+	$(Q)$(BUILD)/unmask figure --all --out $(BUILD)/paper-tables >/dev/null
+	$(Q)python3 $(PACKAGE)/paper_tables.py $(BUILD)/unmask $(BUILD)/paper-tables
+
+docs: all $(BUILD)/manual plugins ## run every command of the documentation, compare made pages, follow links
+	@python3 tests/docs/check.py $(BUILD)
+
+INSTALLED = $(DESTDIR)$(PREFIX)
+install: $(PROGRAM) $(BUILD)/manual ## install under PREFIX (default: /usr/local), below DESTDIR
+	$(say) COPY $(INSTALLED)
+	$(Q)install -d $(INSTALLED)/bin $(INSTALLED)/share/unmask $(INSTALLED)/share/man/man1 $(INSTALLED)/include/unmask \
+	    $(INSTALLED)/share/doc/unmask/examples $(INSTALLED)/share/bash-completion/completions \
+	    $(INSTALLED)/share/zsh/site-functions $(INSTALLED)/share/fish/vendor_completions.d
+	$(Q)install -s $(PROGRAM) $(INSTALLED)/bin/unmask
+	$(Q)tar c --exclude='.*' $(DATA) $(MEASURED) | tar x --no-same-owner -C $(INSTALLED)/share/unmask
+	$(Q)$(CC) -MM -I. $(TEMPLATES) | grep -o '[a-z/_]*\.h' | sort -u | tar c -T - | \
+	    tar x --no-same-owner -C $(INSTALLED)/include/unmask
+	$(Q)for page in $$($(BUILD)/manual pages); do \
+	    $(BUILD)/manual page $$page | gzip -n9 >$(INSTALLED)/share/man/man1/$$page.1.gz; done
+	$(Q)$(BUILD)/manual bash >$(INSTALLED)/share/bash-completion/completions/unmask
+	$(Q)$(BUILD)/manual zsh >$(INSTALLED)/share/zsh/site-functions/_unmask
+	$(Q)$(BUILD)/manual fish >$(INSTALLED)/share/fish/vendor_completions.d/unmask.fish
+	$(Q)install -m 644 $(TEMPLATES) $(INSTALLED)/share/doc/unmask/examples
+	$(Q)install -m 644 LICENSE README.md CHANGELOG.md CITATION.cff $(INSTALLED)/share/doc/unmask
+	$(Q)tar c docs | tar x --no-same-owner -C $(INSTALLED)/share/doc/unmask
+	$(Q)if [ -e $(BUILD)/kernels/libunmask_cuda.so ]; then \
+	    install -D -s -m 644 $(BUILD)/kernels/libunmask_cuda.so $(INSTALLED)/lib/unmask/libunmask_cuda.so; fi
+	$(Q)if [ -n "$(MPI_LINK)" ] && [ -e "$(MPI_LINK)" ]; then \
+	    install -D -s -m 644 $(MPI_LINK) $(INSTALLED)/lib/unmask/libunmask_mpi.so; fi
+
+DEB_ARCH := $(shell dpkg --print-architecture 2>/dev/null)
+deb: $(BUILD)/unmask_$(VERSION)_$(DEB_ARCH).deb ## build a Debian package
+$(BUILD)/unmask_$(VERSION)_$(DEB_ARCH).deb: $(PROGRAM) FORCE
+	@sh .ci/packages dpkg-dev
+	$(Q)rm -rf $(BUILD)/deb && mkdir -p $(BUILD)/deb/debian
+	@$(MAKE) --no-print-directory install PREFIX=/usr DESTDIR=$(BUILD)/deb/root
+	$(Q)sh $(PACKAGE)/deb.sh $(BUILD)/deb $(VERSION) $(DEB_ARCH)
+	$(say) DEB $@
+	$(Q)SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0) \
+	    dpkg-deb --root-owner-group -Zgzip --build $(BUILD)/deb/root $@ >/dev/null
+
+package-test: deb ## install and pack into scratch folders, and try what came out
+	@tests/package.sh $(BUILD)
+
+# The wheel has the portable program, which needs nothing but libc, beside a module in Python.
+WHEEL := $(BUILD)/wheel
+SHIM   = $(CC) -I. $(CSTD) $(WARN) -O2 -s -shared -fPIC
+wheel: $(BUILD)/manual ## build a wheel for Python in build/wheel
+	@$(MAKE) --no-print-directory $(BUILD)/portable/unmask
+	$(Q)rm -rf $(WHEEL) && mkdir -p $(WHEEL)/staged/unmask/lib
+	@$(MAKE) --no-print-directory install PROGRAM=$(BUILD)/portable/unmask PREFIX=/unmask DESTDIR=$(WHEEL)/staged
+	$(Q)cd $(WHEEL)/staged/unmask/share && rm -rf man zsh fish bash-completion doc/unmask/docs
+	$(Q)cp experiments/python/unmask/*.py $(WHEEL)/staged/unmask
+	$(Q)$(SHIM) -o $(WHEEL)/staged/unmask/lib/scheduler.so experiments/python/unmask/shim.c
+	$(Q)$(SHIM) -DSHIM_DECODER -o $(WHEEL)/staged/unmask/lib/decoder.so experiments/python/unmask/shim.c
+	$(Q)python3 experiments/python/wheel.py $(WHEEL)/staged $(VERSION) $(WHEEL)
+
+wheel-test: wheel ## install the wheel into a virtual environment, run its tests and the tutorial
+	$(Q)[ -x $(BUILD)/venv/bin/python ] || python3 -m venv $(BUILD)/venv
+	$(Q)$(BUILD)/venv/bin/pip install -q --disable-pip-version-check --force-reinstall --no-deps $(WHEEL)/unmask-*.whl
+	$(Q)$(BUILD)/venv/bin/pip install -q --disable-pip-version-check 'pandas>=2.0'
+	@cd $(WHEEL) && ../venv/bin/python -I $(CURDIR)/experiments/python/test_unmask.py
+	@cd $(WHEEL) && ../venv/bin/python -I $(CURDIR)/experiments/python/tutorial.py >tutorial.log && echo "tutorial: ran"

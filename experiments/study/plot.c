@@ -1,0 +1,523 @@
+#include "experiments/study/plot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/field.h"
+#include "experiments/study/figure.h"
+#include "sim/base/mem.h"
+#include "sim/base/names.h"
+
+/* Requests, or values of a distribution, of one run at least and at most, and of all. */
+enum { LEAST_REQUESTS = 50, MOST_REQUESTS = 1000, ALL_REQUESTS = 100000 };
+
+int plot_list_read(const char *text, const char *option, struct plot_list *out, struct err *err) {
+    const char *word;
+    size_t length;
+    *out = (struct plot_list){.n = 0};
+    for (const char *rest = text; text != NULL && name_next(&rest, ",", &word, &length);) {
+        if (length == 0 || length >= sizeof out->column[0] || out->n == PLOT_MOST_FIELDS) {
+            return err_usage(err, "%s: '%s' is not a list of at most %d fields", option, text,
+                             PLOT_MOST_FIELDS);
+        }
+        char name[FIELD_CHARS], column[FIELD_CHARS];
+        snprintf(name, sizeof name, "%.*s", (int)length, word);
+        snprintf(out->column[out->n++], sizeof out->column[0], "%s", field_column(name, column));
+    }
+    return 0;
+}
+
+/* ---- tables ---- */
+
+static bool is_database(const char *path) {
+    char head[16] = "";
+    FILE *file = strcmp(path, "-") != 0 ? fopen(path, "rb") : NULL;
+    size_t n = file != NULL ? fread(head, 1, sizeof head, file) : 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    return n == sizeof head && memcmp(head, "SQLite format 3", sizeof head) == 0;
+}
+
+/* Appends what a job finds in a file; `field` and `most` are keys of the job `requests`. */
+static int read_file(const struct job *job, const char *path, const char *field, size_t most,
+                     json_t *rows, struct err *err) {
+    void *state = NULL;
+    char number[32];
+    snprintf(number, sizeof number, "%zu", most);
+    json_t *args = json_pack("{s:s, s:s, s:s}", "file", path, "field", field, "most", number);
+    json_t *row = json_pack("{s:s}", "file", path);
+    int status = args == NULL || row == NULL ? err_usage(err, "the name of a file is not UTF-8")
+                                             : job->fill(&state, args, row, rows, err);
+    json_decref(args);
+    json_decref(row);
+    return status;
+}
+
+static int add_runs(const struct plot_request *request, struct tables *tables, size_t *n,
+                    struct err *err) {
+    json_t *rows = json_array();
+    int status = 0;
+    for (size_t f = 0; status == 0 && f < request->n_files; f++) {
+        const char *path = request->files[f];
+        bool is_db = is_database(path);
+        if (!is_db && request->kind != PLOT_FIELDS) {
+            status = err_usage(err,
+                               "'%s' is no database: single requests and the course of time are "
+                               "recorded by `run --db` and `sweep --db`",
+                               path);
+            break;
+        }
+        status = read_file(is_db ? &job_recorded : &job_json, path, "", 0, rows, err);
+    }
+    *n = json_array_size(rows);
+    status = status != 0 ? status : tables_add(tables, "run", rows, err);
+    json_decref(rows);
+    return status;
+}
+
+/* What a job finds in all files: the table of its name, of_FIELD of a distribution. */
+static int add_parts(const struct plot_request *request, const struct job *job, const char *field,
+                     size_t n_runs, struct tables *tables, struct err *err) {
+    char name[160];
+    json_t *rows = json_array();
+    size_t most = ALL_REQUESTS / n_runs;
+    most = most > MOST_REQUESTS ? MOST_REQUESTS : most < LEAST_REQUESTS ? LEAST_REQUESTS : most;
+    int status = 0;
+    for (size_t f = 0; status == 0 && f < request->n_files; f++) {
+        status = read_file(job, request->files[f], field, most, rows, err);
+    }
+    snprintf(name, sizeof name, "%s%s", field[0] != '\0' ? "of_" : job->name, field);
+    status = status != 0 ? status : tables_add(tables, name, rows, err);
+    json_decref(rows);
+    return status;
+}
+
+int plot_fill(const struct plot_request *request, struct tables *tables, struct err *err) {
+    char *query = NULL;
+    size_t size, n_runs = 0;
+    int status = add_runs(request, tables, &n_runs, err);
+    if (status != 0) {
+        return status;
+    }
+    if (n_runs == 0) {
+        return err_usage(err, "there is no run in '%s'", request->files[0]);
+    }
+    FILE *out = mem_stream(&query, &size);
+    fprintf(out,
+            "SELECT *, dense_rank() OVER (PARTITION BY setup ORDER BY seed) - 1 AS seed_n FROM run "
+            "WHERE (%s) ORDER BY rowid",
+            request->where != NULL ? request->where : "1");
+    mem_stream_close(out);
+    status = tables_keep(tables, "chosen", query, "--where", err);
+    free(query);
+    if (status == 0 && request->kind == PLOT_OVER_TIME) {
+        status = add_parts(request, &job_course, "", n_runs, tables, err);
+    }
+    if (status == 0 && request->kind == PLOT_REQUESTS) {
+        status = add_parts(request, &job_requests, "", n_runs, tables, err);
+    }
+    for (size_t i = 0; status == 0 && request->kind == PLOT_CDF && i < request->y.n; i++) {
+        status = add_parts(request, &job_requests, request->y.column[i], n_runs, tables, err);
+    }
+    return status;
+}
+
+/* ---- fields ---- */
+
+/* One row of a table, whose keys are its columns; NULL where it has none. */
+static json_t *first_row(struct tables *tables, const char *table) {
+    char query[256];
+    json_t *rows = NULL;
+    struct err err = {0};
+    snprintf(query, sizeof query, "SELECT * FROM \"%s\" LIMIT 1", table);
+    tables_select(tables, query, table, &rows, &err);
+    json_t *row = json_incref(json_array_get(rows, 0));
+    json_decref(rows);
+    return row;
+}
+
+static int check_list(const struct plot_list *list, const json_t *row, const char *of,
+                      struct err *err) {
+    size_t n = 0;
+    const char *key;
+    json_t *value;
+    char hint[NAME_HINT_CHARS];
+    const char **names = mem_zeroed(json_object_size(row) + 1, sizeof *names);
+    json_object_foreach((json_t *)(uintptr_t)row, key, value) {
+        names[n++] = key;
+    }
+    for (size_t i = 0; i < list->n && err->kind == ERR_NONE; i++) {
+        if (name_find(names, list->column[i]) < 0) {
+            err_usage(err, "%s has no field '%s'%s", of, list->column[i],
+                      name_hint(list->column[i], names, hint));
+        }
+    }
+    free(names);
+    return (int)err->kind;
+}
+
+static int check_fields(const struct plot_request *request, struct tables *tables,
+                        struct err *err) {
+    json_t *run = first_row(tables, "chosen"), *part = NULL;
+    if (run == NULL) {
+        return err_usage(err, "--where: no run is so that %s", request->where);
+    }
+    int status = check_list(&request->by, run, "a run", err);
+    status = status != 0 ? status : check_list(&request->facets, run, "a run", err);
+    if (request->kind == PLOT_FIELDS) {
+        status = status != 0 ? status : check_list(&request->x, run, "a run", err);
+        status = status != 0 ? status : check_list(&request->y, run, "a run", err);
+    } else if (request->kind == PLOT_OVER_TIME) {
+        part = first_row(tables, "course");
+        status = status != 0 ? status : check_list(&request->y, part, "the course of a run", err);
+    } else if (request->kind == PLOT_REQUESTS) {
+        part = first_row(tables, "requests");
+        status = status != 0 ? status : check_list(&request->x, part, "a request", err);
+        status = status != 0 ? status : check_list(&request->y, part, "a request", err);
+    }
+    json_decref(part);
+    json_decref(run);
+    return status;
+}
+
+/* ---- the query ---- */
+
+/* What an axis divides a field by: bytes are shown in GiB. */
+static double scale_of(const char *column) {
+    return strcmp(field_unit(column), "bytes") == 0 ? 1 << 30 : 1;
+}
+
+static const char *axis_label(const char *column, char text[FIELD_CHARS]) {
+    if (scale_of(column) > 1) {
+        size_t used = strlen(field_title(column, text));
+        snprintf(text + used, FIELD_CHARS - used, " (GiB)");
+        return text;
+    }
+    return field_label(column, text);
+}
+
+/* Words of a list of columns in SQL: 'dllm-serve, rate=0.4'. */
+static void write_words(FILE *out, const struct plot_list *list) {
+    for (size_t i = 0; i < list->n; i++) {
+        char name[FIELD_CHARS];
+        const char *column = list->column[i];
+        fprintf(out,
+                "%s CASE typeof(\"%s\") WHEN 'text' THEN \"%s\" WHEN 'null' THEN 'none' ELSE "
+                "'%s=' || \"%s\" END",
+                i > 0 ? " || ', ' ||" : "", column, column, field_spelled(column, name), column);
+    }
+    fputs(list->n == 0 ? "''" : "", out);
+}
+
+/* The runs that are drawn, with panel and series. */
+static void write_runs(FILE *out, const struct plot_request *request) {
+    fputs("SELECT *, rowid AS place, ", out);
+    write_words(out, &request->facets);
+    fputs(" AS of_panel, ", out);
+    write_words(out, &request->by);
+    fputs(" AS of_series FROM chosen ORDER BY rowid", out);
+}
+
+/* The title of a panel of the field `column`: the facet, the field where there are several. */
+static void write_panel(FILE *out, const struct plot_request *request, const char *column) {
+    char label[FIELD_CHARS];
+    const char *title = request->y.n > 1 ? axis_label(column, label) : "";
+    fprintf(out, "of_panel || '%s%s' AS panel",
+            request->facets.n > 0 && request->y.n > 1 ? ": " : "", title);
+}
+
+/* The place of the field among those asked for. */
+static size_t place_of(const struct plot_request *request, const char *column) {
+    size_t i = 0;
+    while (strcmp(request->y.column[i], column) != 0) {
+        i++;
+    }
+    return i;
+}
+
+static bool is_single(const char *column) {
+    return strcmp(column, "seed") == 0 || strcmp(column, "run") == 0;
+}
+
+/* The place of seeds together: their own, or the mean of what was measured. */
+static void write_place(FILE *out, const char *column) {
+    fprintf(out, "CASE WHEN min(\"%s\") = max(\"%s\") THEN min(\"%s\") ELSE mean(\"%s\") END%s",
+            column, column, column, column, scale_of(column) > 1 ? " / 1073741824.0" : "");
+}
+
+static void write_fields(FILE *out, const struct plot_request *request, const char *column) {
+    const char *x = request->x.column[0];
+    const char *style = request->look != NULL ? request->look : "";
+    fputs(
+        "SELECT panel, series, x, y, y - h AS low, y + h AS high, style, setup, place, field FROM "
+        "(SELECT ",
+        out);
+    write_panel(out, request, column);
+    fputs(", of_series AS series, ", out);
+    write_place(out, x);
+    fprintf(out,
+            " AS x, mean(\"%s\") / %.1f AS y, half(\"%s\") / %.1f AS h, '%s' AS style, setup, "
+            "min(place) AS "
+            "place, %zu AS field FROM shown GROUP BY of_panel, of_series, setup%s%s%s)"
+            " WHERE x IS NOT NULL AND y IS NOT NULL",
+            column, scale_of(column), column, scale_of(column),
+            strcmp(style, "lines") == 0 ? "both" : style, place_of(request, column),
+            is_single(x) ? ", \"" : "", is_single(x) ? x : "", is_single(x) ? "\"" : "");
+}
+
+/* Shares of all requests of a run, then of all runs of a series. */
+static void write_cdf(FILE *out, const struct plot_request *request, const char *column) {
+    fputs("SELECT ", out);
+    write_panel(out, request, column);
+    fprintf(out,
+            ", of_series AS series, \"%s\" AS x,"
+            " 100.0 * sum(weight) OVER (PARTITION BY of_panel, of_series ORDER BY \"%s\""
+            " ROWS UNBOUNDED PRECEDING) / n_runs AS y,"
+            " NULL AS low, NULL AS high, 'line' AS style, setup, s.place AS place,"
+            " %zu AS field FROM \"of_%s\" AS q JOIN shown AS s ON q.run = s.run AND q.file = s.file"
+            " JOIN (SELECT of_panel AS p, of_series AS g, count(*) AS n_runs FROM shown"
+            " GROUP BY 1, 2) ON p = of_panel AND g = of_series",
+            column, column, place_of(request, column), column);
+}
+
+static void write_requests(FILE *out, const struct plot_request *request, const char *column) {
+    const char *x = request->x.column[0];
+    fputs("SELECT ", out);
+    write_panel(out, request, column);
+    fprintf(out,
+            ", of_series AS series, q.\"%s\" AS x, q.\"%s\" AS y, NULL AS low, NULL AS high,"
+            " 'points' AS style, setup, s.place AS place, %zu AS field"
+            " FROM requests AS q JOIN shown AS s ON q.run = s.run AND q.file = s.file"
+            " WHERE q.\"%s\" IS NOT NULL AND q.\"%s\" IS NOT NULL",
+            x, column, place_of(request, column), x, column);
+}
+
+static void write_over_time(FILE *out, const struct plot_request *request, const char *column) {
+    fputs("SELECT ", out);
+    write_panel(out, request, column);
+    fprintf(out,
+            ", of_series AS series, c.time_s AS x, c.\"%s\" / %.1f AS y, NULL AS low, NULL AS high,"
+            " 'line' AS style, s.run || s.file AS setup, s.place AS place,"
+            " %zu AS field FROM course AS c JOIN shown AS s ON c.run = s.run AND c.file = s.file"
+            " WHERE c.\"%s\" IS NOT NULL",
+            column, scale_of(column), place_of(request, column), column);
+}
+
+static int keep(struct tables *tables, const char *name,
+                void (*write)(FILE *out, const struct plot_request *request),
+                const struct plot_request *request, struct err *err) {
+    char *query = NULL;
+    size_t size;
+    FILE *out = mem_stream(&query, &size);
+    write(out, request);
+    mem_stream_close(out);
+    int status = tables_keep(tables, name, query, "plot", err);
+    free(query);
+    return status;
+}
+
+static void write_points(FILE *out, const struct plot_request *request) {
+    static void (*const write[])(FILE *, const struct plot_request *,
+                                 const char *) = {[PLOT_FIELDS] = write_fields,
+                                                  [PLOT_REQUESTS] = write_requests,
+                                                  [PLOT_CDF] = write_cdf,
+                                                  [PLOT_OVER_TIME] = write_over_time};
+    for (size_t i = 0; i < request->y.n; i++) {
+        fputs(i > 0 ? " UNION ALL " : "", out);
+        write[request->kind](out, request, request->y.column[i]);
+    }
+}
+
+/* ---- what cannot be drawn ---- */
+
+/* The first answer of a query as a text, to be freed. */
+static char *ask_text(struct tables *tables, const char *query) {
+    json_t *rows = NULL;
+    struct err err = {0};
+    tables_select(tables, query, "note", &rows, &err);
+    const char *text = json_string_value(json_object_get(json_array_get(rows, 0), "text"));
+    char *copy = mem_text(text != NULL ? text : "");
+    json_decref(rows);
+    return copy;
+}
+
+/* The name of the first line in which two setups differ. */
+static void find_difference(const char *a, const char *b, char *out, size_t size) {
+    size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
+    while (a[n] != '\0' && b[m] != '\0' && n == m && strncmp(a, b, n) == 0) {
+        a += n + 1;
+        b += m + 1;
+        n = strcspn(a, "\n");
+        m = strcspn(b, "\n");
+    }
+    const char *equals = strstr(a, " = ");
+    snprintf(out, size, "%.*s", equals != NULL ? (int)(equals - a) : 3, equals != NULL ? a : "run");
+}
+
+static int check_any(const struct plot_request *request, struct tables *tables, struct err *err) {
+    char *any = ask_text(tables, "SELECT 'yes' AS text FROM points WHERE y IS NOT NULL LIMIT 1");
+    if (any[0] == '\0') {
+        err_usage(err, request->kind == PLOT_OVER_TIME
+                           ? "no run has steps on record (`run --db FILE --levels steps`)"
+                           : "no run has a number in all of these fields");
+    }
+    free(any);
+    return (int)err->kind;
+}
+
+static int check_mixed(const struct plot_request *request, struct tables *tables, struct err *err) {
+    bool shares = request->kind == PLOT_FIELDS; /* a place; else a whole curve */
+    json_t *rows = NULL;
+    char query[512], key[128] = "run";
+    if (request->kind == PLOT_REQUESTS ||
+        (shares && request->look != NULL && strcmp(request->look, "points") == 0)) {
+        return 0;
+    }
+    snprintf(query, sizeof query,
+             "SELECT panel, series, min(setup) AS one, max(setup) AS other FROM points GROUP BY "
+             "panel, series%s HAVING one <> other ORDER BY min(place) LIMIT 1",
+             shares ? ", x" : "");
+    if (tables_select(tables, query, "plot", &rows, err) != 0) {
+        return (int)err->kind;
+    }
+    const json_t *row = json_array_get(rows, 0);
+    if (row != NULL) {
+        const char *series = json_string_value(json_object_get(row, "series"));
+        if (request->kind != PLOT_OVER_TIME) {
+            find_difference(json_string_value(json_object_get(row, "one")),
+                            json_string_value(json_object_get(row, "other")), key, sizeof key);
+        }
+        err_usage(err,
+                  "runs that differ in '%s' would be one %s%s%s%s: give --by %s, --facet %s or "
+                  "--where",
+                  key, shares ? "point" : "curve",
+                  series != NULL && series[0] != '\0' ? " of '" : "", series != NULL ? series : "",
+                  series != NULL && series[0] != '\0' ? "'" : "", key, key);
+    }
+    json_decref(rows);
+    return (int)err->kind;
+}
+
+/* ---- the study ---- */
+
+static void put(struct config *config, const char *key, const char *value) {
+    config->entries = mem_resized(config->entries, config->n_entries + 1, sizeof *config->entries);
+    config->entries[config->n_entries++] = (struct config_entry){
+        .section = mem_text("figure"), .key = mem_text(key), .value = mem_text(value)};
+}
+
+/* Where prices and requests come from, how many seeds, how far drawn decisions are off. */
+static void put_note(const struct plot_request *request, struct tables *tables,
+                     struct config *config) {
+    const char *const queries[] = {
+        "SELECT 'profile ' || group_concat(p, ', ') AS text FROM (SELECT DISTINCT gpu || ': ' || "
+        "profile_kind AS p FROM shown)",
+        "SELECT group_concat(t, '; ') AS text FROM (SELECT DISTINCT trace_provenance AS t FROM "
+        "shown)",
+        request->kind == PLOT_OVER_TIME ? "SELECT '' AS text"
+        : request->kind != PLOT_FIELDS
+            ? "SELECT 'requests of ' || max(n) || ' seeds together' AS text FROM (SELECT "
+              "count(DISTINCT seed) AS n FROM shown GROUP BY setup) HAVING max(n) > 1"
+            : "SELECT 'means and 95 % intervals over ' || CASE WHEN min(n) = max(n) THEN '' ELSE "
+              "'up to ' END || max(n) || ' seeds' AS text FROM (SELECT count(DISTINCT seed) AS n "
+              "FROM shown GROUP BY setup) HAVING max(n) > 1",
+        "SELECT count(*) || ' of ' || (SELECT count(*) FROM shown) || ' runs saturated: their "
+        "latencies go by their length' AS text FROM shown WHERE offered_state = 'saturated' HAVING "
+        "count(*) > 0",
+        "SELECT count(*) || ' of ' || (SELECT count(*) FROM shown) || ' runs rejected requests' AS "
+        "text FROM shown WHERE rejected > 0 HAVING count(*) > 0",
+        "SELECT 'decisions are drawn, error ' || group_concat(e, ' or ') AS text FROM (SELECT "
+        "DISTINCT decisions_error AS e FROM shown WHERE decisions_error IS NOT NULL)"};
+    char *note = NULL;
+    size_t size;
+    FILE *out = mem_stream(&note, &size);
+    const char *mark = "";
+    for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++) {
+        char *text = ask_text(tables, queries[i]);
+        if (text[0] != '\0') {
+            fprintf(out, "%s%s", mark, text);
+            mark = "; ";
+        }
+        free(text);
+    }
+    mem_stream_close(out);
+    put(config, "note", note);
+    free(note);
+}
+
+static void put_labels(const struct plot_request *request, struct config *config) {
+    char label[FIELD_CHARS], title[8 * FIELD_CHARS];
+    size_t used = 0;
+    for (size_t i = 0; i < request->y.n && used < sizeof title; i++) {
+        used += (size_t)snprintf(title + used, sizeof title - used, "%s%s", i > 0 ? ", " : "",
+                                 field_title(request->y.column[i], label));
+    }
+    if (request->kind == PLOT_CDF) {
+        put(config, "x_label", request->y.n == 1 ? axis_label(request->y.column[0], label) : "");
+        put(config, "y_label", "requests (%)");
+        put(config, "y_min", "0");
+        put(config, "y_max", "100");
+        snprintf(title + used, sizeof title - used, " of requests");
+    } else {
+        const char *x = request->kind == PLOT_OVER_TIME ? "time_s" : request->x.column[0];
+        put(config, "x_label", axis_label(x, label));
+        if (request->y.n == 1) {
+            put(config, "y_label", axis_label(request->y.column[0], label));
+        }
+        snprintf(title + used, sizeof title - used, " over %s", field_title(x, label));
+    }
+    put(config, "title", request->title != NULL ? request->title : title);
+}
+
+static bool is_over_words(struct tables *tables) {
+    char *text = ask_text(tables, "SELECT 'yes' AS text FROM points WHERE typeof(x) = 'text'");
+    bool is = text[0] != '\0';
+    free(text);
+    return is;
+}
+
+/* How many panels stand side by side. */
+static void put_columns(struct tables *tables, struct config *config) {
+    char *text =
+        ask_text(tables, "SELECT CASE WHEN n < 4 THEN n WHEN n = 4 THEN 2 ELSE 3 END || '' AS text "
+                         "FROM (SELECT count(DISTINCT panel) AS n FROM points)");
+    put(config, "columns", text);
+    free(text);
+}
+
+static void put_figure(const struct plot_request *request, struct tables *tables,
+                       struct config *config) {
+    bool bars =
+        request->kind == PLOT_FIELDS &&
+        (request->look != NULL ? strcmp(request->look, "bars") == 0 : is_over_words(tables));
+    put(config, "kind", bars ? "bars" : "lines");
+    put(config, "values", bars ? "on" : "off");
+    put(config, "log_x", request->log_x ? "on" : "off");
+    put(config, "log_y", request->log_y ? "on" : "off");
+    put_labels(request, config);
+    put_columns(tables, config);
+    put_note(request, tables, config);
+    put(config, "query",
+        bars ? "SELECT panel, series, x, y, low, high, style FROM points ORDER BY min(place) OVER "
+               "(PARTITION BY panel), field, place"
+             : "SELECT panel, series, x, y, low, high, style FROM points ORDER BY min(place) OVER "
+               "(PARTITION BY panel), field, min(place) OVER (PARTITION BY panel, series), x, y");
+}
+
+int plot_ask(const struct plot_request *request, struct tables *tables, struct study *out,
+             struct err *err) {
+    *out = (struct study){.name = "plot", .n_configs = 1};
+    out->configs[0].path = mem_text("plot");
+    int status = check_fields(request, tables, err);
+    status = status != 0 ? status : keep(tables, "shown", write_runs, request, err);
+    status = status != 0 ? status : keep(tables, "points", write_points, request, err);
+    status = status != 0 ? status : check_any(request, tables, err);
+    status = status != 0 ? status : check_mixed(request, tables, err);
+    if (status != 0) {
+        return status;
+    }
+    put_figure(request, tables, &out->configs[0]);
+    return study_ask(out, tables, err);
+}

@@ -1,0 +1,271 @@
+/* unmask plot: points over seeds, distributions, courses, and what is not drawn together. */
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "analysis/field.h"
+#include "analysis/spread.h"
+#include "tests/support/cli.h"
+#include "tests/support/outputs.h"
+#include "tests/support/says.h"
+
+static const char grid[] = "[sweep]\nsystems = dllm-serve, sparse-dllm\nworkloads = burst\n"
+                           "gpus = l40s\nrates = 0.2, 0.4\nrequests = 30\n";
+
+/* Eight runs of two seeds with their steps, and what the sweep printed of them. */
+static const char *make_runs(const char **json) {
+    const char *db = scratch_path("grid.db");
+    *json = scratch_path("grid.json");
+    if (access(*json, R_OK) != 0) { /* the suite's first test that needs them */
+        char *text = PRINTS("sweep", scratch_write("grid.ini", grid), "--seeds", "2", "--db", db,
+                            "--levels", "steps", "--json");
+        *json = scratch_write("grid.json", text);
+        free(text);
+    }
+    return db;
+}
+
+static json_t *rows_of(char *text) {
+    json_t *rows = json_loads(text, 0, NULL);
+    ck_assert_msg(json_is_array(rows), "%.300s", text);
+    free(text);
+    return rows;
+}
+
+static double number(const json_t *rows, size_t i, const char *key) {
+    const json_t *value = json_object_get(json_array_get(rows, i), key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static const char *word(const json_t *rows, size_t i, const char *key) {
+    return json_string_value(json_object_get(json_array_get(rows, i), key));
+}
+
+/* The p99 latencies of a point's runs in what a sweep printed. */
+static struct spread printed_p99(const char *path, size_t point) {
+    json_error_t error;
+    json_t *all = json_load_file(path, 0, &error);
+    const json_t *runs = json_object_get(json_array_get(all, point), "runs");
+    double values[2];
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *latency = json_object_get(json_array_get(runs, i), "latency_s");
+        values[i] = json_number_value(json_object_get(latency, "p99"));
+    }
+    json_decref(all);
+    return spread_of(values, 2);
+}
+
+TEST(seeds_are_one_point_with_the_interval_of_their_mean) {
+    const char *json, *db = make_runs(&json);
+    char *of_db =
+        PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99", "--by", "system", "--json");
+    char *of_json =
+        PRINTS("plot", json, "-x", "rate", "-y", "latency_s_p99", "--by", "system", "--json");
+    ck_assert_str_eq(of_db, of_json);
+    free(of_json);
+    json_t *rows = rows_of(of_db);
+    ck_assert_uint_eq(json_array_size(rows), 4);
+    for (size_t i = 0; i < 4; i++) {
+        struct spread spread = printed_p99(json, i);
+        ck_assert_str_eq(word(rows, i, "series"), i < 2 ? "dllm-serve" : "sparse-dllm");
+        ck_assert_double_eq_tol(number(rows, i, "x"), i % 2 == 0 ? 0.2 : 0.4, 1e-12);
+        ck_assert_double_eq_tol(number(rows, i, "y"), spread.mean, 1e-6);
+        ck_assert_double_eq_tol(number(rows, i, "low"), spread.low, 1e-6);
+        ck_assert_double_eq_tol(number(rows, i, "high"), spread.high, 1e-6);
+    }
+    json_decref(rows);
+}
+
+TEST(runs_that_differ_in_more_than_the_seed_are_not_averaged) {
+    const char *json, *db = make_runs(&json);
+    REFUSES(2, "runs that differ in 'system' would be one point: give --by system", "plot", db,
+            "-x", "rate", "-y", "tpf");
+    REFUSES(2, "runs that differ in 'system' would be one point", "plot", json, "-x", "rate", "-y",
+            "tpf");
+    REFUSES(2, "runs that differ in 'rate' would be one curve of 'dllm-serve': give --by rate",
+            "plot", db, "--cdf", "latency_s", "--by", "system");
+    REFUSES(2, "runs that differ in 'run' would be one curve of 'dllm-serve'", "plot", db,
+            "--over-time", "running", "--by", "system");
+    json_t *rows =
+        rows_of(PRINTS("plot", db, "-x", "rate", "-y", "tpf", "--look", "points", "--json"));
+    ck_assert_uint_eq(json_array_size(rows), 4);
+    json_decref(rows);
+    rows = rows_of(PRINTS("plot", db, "-x", "rate", "-y", "tpf", "--where",
+                          "system = 'dllm-serve' AND seed = 2", "--json"));
+    ck_assert_uint_eq(json_array_size(rows), 2);
+    ck_assert(isnan(number(rows, 0, "low")));
+    json_decref(rows);
+}
+
+/* Every request is a step of the curve, those of both seeds together; who is rejected is missing.
+ */
+TEST(a_distribution_is_of_all_requests) {
+    const char *json, *db = make_runs(&json);
+    json_t *rows = rows_of(PRINTS("plot", db, "--cdf", "latency_s", "--by", "system", "--where",
+                                  "rate = 0.4", "--json"));
+    size_t n = json_array_size(rows);
+    ck_assert_uint_eq(n, 2 * 2 * 30);
+    for (size_t i = 0; i < n; i++) {
+        ck_assert_double_eq_tol(number(rows, i, "y"), 100 * (double)(i % 60 + 1) / 60, 1e-6);
+        ck_assert(i % 60 == 0 || number(rows, i, "x") >= number(rows, i - 1, "x"));
+    }
+    json_decref(rows);
+    db = scratch_path("rejects.db");
+    const char *svg = scratch_path("rejects.svg");
+    free(
+        PRINTS("run", "--requests", "40", "--rate", "20", "--set", "max_in_system=10", "--db", db));
+    rows = rows_of(PRINTS("plot", db, "--cdf", "ttft_s", "--json"));
+    n = json_array_size(rows);
+    ck_assert(n >= 10 && n < 40);
+    ck_assert_double_eq_tol(number(rows, n - 1, "y"), 100.0 * (double)n / 40, 1e-6);
+    json_decref(rows);
+    free(PRINTS("plot", db, "--cdf", "ttft_s", "--out", svg));
+    FILE *file = fopen(svg, "r");
+    ck_assert_ptr_nonnull(file);
+    char *text = scratch_rest(file);
+    fclose(file);
+    ck_assert_ptr_nonnull(strstr(text, "1 of 1 runs"));
+    free(text);
+}
+
+/* Of summaries alone nobody knows which differ in the seed. */
+TEST(summaries_without_a_sweep_are_runs_of_their_own) {
+    char *one = PRINTS("run", "--requests", "3", "--json"), *text;
+    ck_assert_int_ge(asprintf(&text, "[%s, %s]", one, one), 0);
+    const char *path = scratch_write("two.json", text);
+    REFUSES(2, "runs that differ in 'run' would be one point", "plot", path, "-x", "seed", "-y",
+            "tpf");
+    json_t *rows = rows_of(PRINTS("plot", path, "-x", "run", "-y", "tpf", "--json"));
+    ck_assert_uint_eq(json_array_size(rows), 2);
+    json_decref(rows);
+    free(one);
+    free(text);
+}
+
+/* A point each, of every run that is drawn. */
+TEST(single_requests_are_points) {
+    const char *json, *db = make_runs(&json);
+    json_t *rows = rows_of(PRINTS("plot", db, "-x", "prompt_tokens", "-y", "latency_s",
+                                  "--each-request", "--by", "system", "--json"));
+    ck_assert_uint_eq(json_array_size(rows), 2 * 2 * 2 * 30);
+    ck_assert_double_gt(number(rows, 0, "x"), 1);
+    ck_assert_double_gt(number(rows, 0, "y"), 1);
+    json_decref(rows);
+    REFUSES(2, "a request has no field 'tpf'", "plot", db, "-x", "prompt_tokens", "-y", "tpf",
+            "--each-request");
+    REFUSES(2, "--each-request goes with", "plot", db, "--cdf", "ttft_s", "--each-request");
+}
+
+TEST(a_course_has_a_panel_for_each_field_in_the_order_asked_for) {
+    const char *json, *db = make_runs(&json);
+    json_t *rows = rows_of(PRINTS("plot", db, "--over-time", "running,batch,tokens_per_s", "--by",
+                                  "system", "--where", "seed = 1 AND rate = 0.2", "--json"));
+    ck_assert_str_eq(word(rows, 0, "panel"), "running requests");
+    ck_assert_str_eq(word(rows, 400, "panel"), "batch (requests)");
+    size_t n = json_array_size(rows);
+    ck_assert_str_eq(word(rows, n - 1, "panel"), "committed tokens (tokens/s)");
+    double tokens = 0;
+    for (size_t i = n - 400; i < n - 200; i++) {
+        tokens += number(rows, i, "y") * 2 * number(rows, n - 400, "x");
+    }
+    ck_assert_double_eq_tol(tokens, 30 * 256, 1); /* of the first system, whole */
+    json_decref(rows);
+    const char *bare = scratch_path("bare.db");
+    free(PRINTS("run", "--requests", "3", "--db", bare));
+    REFUSES(2, "no run has steps on record", "plot", bare, "--over-time", "batch");
+    REFUSES(2, "is no database", "plot", json, "--over-time", "batch");
+}
+
+TEST(files_are_drawn_by_their_endings_with_units_on_the_axes) {
+    const char *json, *db = make_runs(&json), *svg = scratch_path("p.svg"),
+                      *csv = scratch_path("p.csv"), *pdf = scratch_path("p.pdf");
+    free(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99", "--by", "system", "--log", "xy",
+                "--out", svg, "--out", csv, "--out", pdf));
+    FILE *file = fopen(svg, "r");
+    ck_assert_ptr_nonnull(file);
+    char *text = scratch_rest(file);
+    fclose(file);
+    ck_assert_ptr_nonnull(strstr(text, "p99 latency (s)"));
+    ck_assert_ptr_nonnull(strstr(text, "rate (requests/s)"));
+    ck_assert_ptr_nonnull(strstr(text, "over 2 seeds"));
+    free(text);
+    ck_assert_int_eq(access(pdf, R_OK), 0);
+    ck_assert_int_eq(access(csv, R_OK), 0);
+    REFUSES(2, "does not end with .svg, .png, .pdf or .csv", "plot", db, "-x", "rate", "-y", "tpf",
+            "--out", "p.gif");
+    json_t *rows =
+        rows_of(PRINTS("plot", db, "-x", "system", "-y", "tpf", "--by", "rate", "--json"));
+    ck_assert_str_eq(word(rows, 0, "x"), "dllm-serve");
+    ck_assert_str_eq(word(rows, 0, "series"), "rate=0.2");
+    json_decref(rows);
+}
+
+TEST(what_cannot_be_drawn_is_one_sentence) {
+    const char *json, *db = make_runs(&json);
+    REFUSES(2, "a run has no field 'rat'; did you mean 'rate'?", "plot", db, "-x", "rat", "-y",
+            "tpf");
+    REFUSES(2, "a request has no field 'latency'; did you mean 'latency_s'?", "plot", db, "--cdf",
+            "latency");
+    REFUSES(2, "--where: no run is so that", "plot", db, "-x", "rate", "-y", "tpf", "--where", "0");
+    REFUSES(2, "--where: ", "plot", db, "-x", "rate", "-y", "tpf", "--where", "rate <");
+    REFUSES(2, "-y needs -x", "plot", db, "-y", "tpf");
+    REFUSES(2, "-x goes with -y", "plot", db, "-x", "tpf", "--cdf", "latency_s");
+    REFUSES(2, "a plot has one", "plot", db, "--cdf", "latency_s", "--over-time", "running");
+    REFUSES(2, "is neither what", "plot", scratch_write("x.json", "[{}]"), "-x", "a", "-y", "b");
+    REFUSES(2, "no run has a number", "plot",
+            scratch_write("x.json", "[{\"point\":{\"a\":[1]},\"summary\":5},{\"point\":{}}]"), "-x",
+            "a", "-y", "run");
+    REFUSES(1, "x.json:1", "plot", scratch_write("x.json", "[{]"), "-x", "a", "-y", "b");
+    REFUSES(1, "found a NUL byte", "plot", "/dev/zero", "-x", "a", "-y", "b");
+    REFUSES(1, "cannot open", "plot", "/nowhere.db", "-x", "a", "-y", "b");
+    REFUSES(2, "no run has a number", "plot", db, "-x", "rate", "-y", "goodput_req_s");
+}
+
+/* Without fields to draw, those that there are. */
+TEST(the_fields_are_listed_with_their_units) {
+    const char *json, *db = make_runs(&json);
+    json_t *rows = rows_of(PRINTS("plot", db, "--json"));
+    size_t found = 0;
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        if (strcmp(word(rows, i, "field"), "latency_s.p99") == 0) {
+            ck_assert_str_eq(word(rows, i, "unit"), "s");
+            ck_assert_double_eq(number(rows, i, "values"), 8);
+            found++;
+        }
+        found += strcmp(word(rows, i, "field"), "rate") == 0;
+    }
+    ck_assert_uint_eq(found, 2);
+    json_decref(rows);
+}
+
+static void check_known(const char *prefix, json_t *object) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) {
+        char name[FIELD_CHARS];
+        snprintf(name, sizeof name, "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", key);
+        if (json_is_object(value)) {
+            check_known(name, value);
+        } else if (json_is_number(value)) {
+            ck_assert_msg(field_find(name) != NULL || field_unit(name)[0] != '\0',
+                          "analysis/field.c has no entry for %s", name);
+        }
+    }
+}
+
+TEST(every_number_of_a_run_is_a_field_with_a_label) {
+    json_t *run = json_parsed(PRINTS("run", "--requests", "3", "--json"));
+    ck_assert_ptr_nonnull(run);
+    check_known("", run);
+    json_decref(run);
+    char text[FIELD_CHARS];
+    ck_assert_str_eq(field_label("latency_s.p99", text), "p99 latency (s)");
+    ck_assert_str_eq(field_label("latency_s_p99", text), "p99 latency (s)");
+    ck_assert_str_eq(field_spelled("latency_s_p99", text), "latency_s.p99");
+    ck_assert_str_eq(field_spelled("offered_rate_req_s", text), "offered.rate_req_s");
+    ck_assert_str_eq(field_label("cache.retention", text), "cache.retention");
+    ck_assert_str_eq(field_label("max_batched_tokens", text), "max batched (tokens)");
+    ck_assert_str_eq(field_label("latency_sum", text), "latency sum");
+}
+
+SUITE("plot command")
