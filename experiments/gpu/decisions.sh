@@ -1,47 +1,125 @@
 #!/bin/bash
-# Whether the simulator decides as the GPU does: a grid of configurations of LLaDA-8B under real
-# arrivals and lengths, run freely on the GPU and simulated with the shipped profile and with one
-# that was calibrated in a process of its own just before.
-# Usage: decisions.sh BUILD OUT GPU [MINUTES_OF_CALIBRATION]
-# Needs BUILD/portable/unmask and BUILD/kernels/libunmask_cuda.so. decisions_table.py OUT prints the
-# errors, Kendall's tau and the regret of choosing by the simulation.
+# Whether the simulator decides as the GPU does: grids of configurations under real arrivals and
+# lengths (the Azure conversation trace), run freely on the GPU and simulated with the shipped profile
+# and with one that was calibrated in a process of its own.
+#
+#   decisions.sh calibrate BUILD OUT GPU MODEL...  OUT/fresh-MODEL.csv, clocks and power included
+#   decisions.sh live BUILD OUT GPU PART...        the parts on the GPU; a run that is there is kept
+#   decisions.sh simulate BUILD OUT GPU [PART...]  on any machine, those that ran live
+#   decisions.sh table BUILD OUT                   errors, ranks, regret (decisions_table.py OUT)
+#
+# Parts: grid (LLaDA-8B, 12 configurations at 3 a second), idle (one at a time), twice (four times that
+# rate: twice what is served), pressure (memory for some 3 GiB of cache), sdar (SDAR-8B: LMDeploy,
+# DC+, FOCUS at two thresholds), sdar-pressure (with preemption), mini (LLaDA2.0-mini).
+# BUILD holds portable/unmask (or unmask) and kernels/libunmask_cuda.so.
 set -u
-build=$1 out=$2 gpu=$3 minutes=${4:-2}
+what=$1 build=$2 out=$3 gpu=${4:-}
+shift $(($# < 4 ? $# : 4))
 here=$(dirname "$0")
 libs=$(python3 -c 'import glob, os, torch
 print(":".join(glob.glob(os.path.dirname(os.path.dirname(torch.__file__)) + "/nvidia/cu13/lib")))' 2>/dev/null)
 export LD_LIBRARY_PATH=${libs}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_MODULE_LOADING=EAGER
 export UNMASK_DATA=${UNMASK_DATA:-$(cd "$here/../.." && pwd)}
 unmask="$build/portable/unmask"
-cuda=(--backend cuda --library "$build/kernels/libunmask_cuda.so")
+[ -x "$unmask" ] || unmask="$build/unmask"
+backend=${BACKEND:-cuda}
+device=(--backend "$backend")
+clocks=()
+[ "$backend" = cuda ] && device+=(--library "$build/kernels/libunmask_cuda.so") && clocks=(--clocks)
+requests=${REQUESTS:-24}
 failed=0
+mkdir -p "$out"
 
-if [ ! -s "$out/fresh.csv" ]; then
-    "$unmask" calibrate "${cuda[@]}" --model llada-8b --gpu "$gpu" --minutes "$minutes" --json \
-        --out "$out/fresh.csv" >"$out/calibrate.json" || failed=1
-fi
-
-# NAME ARGUMENTS...
+# NAME MODEL ARGUMENTS...: one run of a part, in both worlds.
 one() {
-    name=$1
-    shift
-    common=("$@" --model llada-8b --gpu "$gpu" --workload azure --requests 24 --rate 3 --json)
-    "$unmask" run "${common[@]}" "${cuda[@]}" >"$out/$name-live.json" || failed=1
-    "$unmask" run "${common[@]}" >"$out/$name-shipped.json" || failed=1
-    "$unmask" run "${common[@]}" --profile "$out/fresh.csv" >"$out/$name-fresh.json" || failed=1
+    name=$part-$1 model=${MODEL:-$2}
+    shift 2
+    common=("$@" --model "$model" --gpu "$gpu" --workload azure --json)
+    # What random weights are sure of no process says: thresholds are simulated with the decisions
+    # that the live run made.
+    decode=$out/$name-decode.db
+    case $part in sdar* | mini) decides=1 ;; *) decides=0 ;; esac
+    if [ "$what" = live ]; then
+        [ -s "$out/$name-live.json" ] && return
+        [ $SECONDS -gt "${LAST:-100000}" ] && { echo "$name: no time left"; return; }
+        rm -f "$out/$name-live.db" "$decode"
+        start=$SECONDS
+        [ $decides = 1 ] && common+=(--decode-out "$decode")
+        "$unmask" run "${common[@]}" "${device[@]}" --db "$out/$name-live.db" --levels steps \
+            >"$out/$name-live.json" 2>"$out/$name-live.err" || { failed=1; tail -n 1 "$out/$name-live.err"; rm -f "$out/$name-live.json"; }
+        echo "$name: $((SECONDS - start)) s"
+        return
+    fi
+    [ -s "$out/$name-live.json" ] || return
+    [ $decides = 1 ] && common+=(--decode "$decode")
+    for kind in shipped fresh; do
+        profile=()
+        [ $kind = fresh ] && profile=(--profile "$out/fresh-$model.csv")
+        [ $kind = fresh ] && [ ! -s "$out/fresh-$model.csv" ] && continue
+        rm -f "$out/$name-$kind.db"
+        "$unmask" run "${common[@]}" ${profile[@]+"${profile[@]}"} --db "$out/$name-$kind.db" \
+            >"$out/$name-$kind.json" 2>"$out/$name-$kind.err" || { failed=1; tail -n 1 "$out/$name-$kind.err"; rm -f "$out/$name-$kind.json"; }
+    done
 }
 
-one dllm-serve --system dllm-serve
-one dllm-serve-0.3 --system dllm-serve --set cache.retention=0.3
-one dllm-serve-block-64 --system dllm-serve --set block_tokens=64
-one dllm-serve-8 --system dllm-serve --set max_requests=8
-one dllm-serve-continuous --system dllm-serve --set scheduler=continuous
-one dllm-serve-all-rows --system dllm-serve --set cache.retention=1
-one sparse-dllm --system sparse-dllm
-one fast-dllm --system fast-dllm
-one fast-dllm-4 --system fast-dllm --set max_requests=4
-one fast-dllm-prefix --system fast-dllm-prefix
-one fast-dllm-continuous --system fast-dllm --set scheduler=continuous
-one fast-dllm-prefix-continuous --system fast-dllm-prefix --set scheduler=continuous --set max_requests=8
-python3 "$here/decisions_table.py" "$out" | tee "$out/table.txt"
+grid() { # of LLaDA-8B, with these arguments
+    one dllm-serve llada-8b --system dllm-serve "$@"
+    one fast-dllm llada-8b --system fast-dllm "$@"
+    one fast-dllm-continuous llada-8b --system fast-dllm --set scheduler=continuous "$@"
+    one sparse-dllm llada-8b --system sparse-dllm "$@"
+}
+
+more_of_grid() {
+    one fast-dllm-prefix llada-8b --system fast-dllm-prefix "$@"
+    one fast-dllm-prefix-continuous llada-8b --system fast-dllm-prefix --set scheduler=continuous --set max_requests=8 "$@"
+    one fast-dllm-4 llada-8b --system fast-dllm --set max_requests=4 "$@"
+    one dllm-serve-0.3 llada-8b --system dllm-serve --set cache.retention=0.3 "$@"
+    one dllm-serve-block-64 llada-8b --system dllm-serve --set block_tokens=64 "$@"
+    one dllm-serve-8 llada-8b --system dllm-serve --set max_requests=8 "$@"
+    one dllm-serve-continuous llada-8b --system dllm-serve --set scheduler=continuous "$@"
+    one dllm-serve-all-rows llada-8b --system dllm-serve --set cache.retention=1 "$@"
+}
+
+block_diffusion() {
+    one lmdeploy sdar-8b --system lmdeploy "$@"
+    one dc+ sdar-8b --system dc+ "$@"
+    one focus-0.8 sdar-8b --system focus "$@"
+    one focus-0.9 sdar-8b --system focus-0.9 "$@"
+}
+
+run_part() {
+    part=$1
+    case $part in
+    grid) grid --requests "$requests" --rate 3; more_of_grid --requests "$requests" --rate 3 ;;
+    idle) grid --requests 6 --rate 0.5 ;;
+    twice) grid --requests "$requests" --rate 12 ;;
+    pressure) grid --requests "$requests" --rate 3 --set memory_utilization=0.135 ;;
+    sdar) block_diffusion --requests "$requests" --rate 6 ;;
+    sdar-pressure) one lmdeploy sdar-8b --system lmdeploy --requests "$requests" --rate 12 --set memory_utilization=0.153 ;;
+    mini)
+        one sglang llada2-mini --system sglang --requests "$requests" --rate 6
+        one dinfer-block-diffusion llada2-mini --system dinfer-block-diffusion --requests "$requests" --rate 6
+        ;;
+    *) echo "there is no part '$part'" >&2; failed=1 ;;
+    esac
+}
+
+case $what in
+calibrate)
+    for model; do
+        [ -s "$out/fresh-$model.csv" ] && continue
+        start=$SECONDS
+        "$unmask" calibrate ${clocks[@]+"${clocks[@]}"} "${device[@]}" --model "$model" --gpu "$gpu" --minutes 0.1 \
+            --max-tokens "${TOKENS:-8192}" ${QUICK:-} --json --out "$out/fresh-$model.csv" \
+            >"$out/calibrate-$model.json" 2>"$out/calibrate-$model.err" || failed=1
+        echo "calibrate $model: $((SECONDS - start)) s, $(tail -n 1 "$out/calibrate-$model.err")"
+    done
+    ;;
+live | simulate)
+    [ $# -gt 0 ] || set -- grid idle twice pressure sdar sdar-pressure mini
+    for part; do run_part "$part"; done
+    ;;
+table) python3 "$here/decisions_table.py" "$out" || failed=1 ;;
+*) sed -n '2,/^set/p' "$0" >&2; exit 2 ;;
+esac
 exit $failed

@@ -1,68 +1,140 @@
 #!/usr/bin/env python3
-"""The grid of decisions.sh: errors of the simulation, ranks of the configurations, regret.
+"""What decisions.sh measured and simulated: errors, ranks, regret, distances of latency.
 
 Usage: decisions_table.py OUT
+
+Of each part, run by run: the live value and the simulations' errors; then, over its configurations,
+Kendall's tau (a), the live gap of the widest pair in the wrong order, and the regret: how much worse
+the configuration that the simulation chooses really is than the best one. The distance is that of
+Kolmogorov and Smirnov between the distributions of latency, live and simulated.
 """
 import glob
 import json
 import os
+import sqlite3
 import sys
 
-FIELDS = {"makespan": ("makespan_s",), "throughput": ("throughput_tok_s",),
-          "mean latency": ("latency_s", "mean"), "p99 latency": ("latency_s", "p99"),
-          "first block": ("ttfb_s", "mean")}
+PARTS = ("grid", "idle", "twice", "pressure", "sdar-pressure", "sdar", "mini")
+KINDS = ("shipped", "fresh")
+# heading: where a summary has it, whether more is better
+FIELDS = {"makespan": (("makespan_s",), False), "throughput": (("throughput_tok_s",), True),
+          "mean": (("latency_s", "mean"), False), "p99": (("latency_s", "p99"), False),
+          "first block": (("ttfb_s", "mean"), False),
+          "J/token": (("energy", "joules_per_answer_token"), False)}
+RANKED = ("throughput", "mean", "p99", "first block", "J/token")
 
 
-def field(run, path):
-    for key in path:
-        run = run[key]
+def field(run, heading):
+    for key in FIELDS[heading][0]:
+        run = run.get(key) if isinstance(run, dict) else None
     return run
 
 
-def tau(pairs):
-    """Kendall's tau-a and the widest live gap, in percent, of a pair in the wrong order."""
-    agree = all_pairs = 0
+def latencies(path):
+    if not os.path.exists(path):
+        return []
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+        return sorted(ns for ns, in db.execute("SELECT finished_ns - arrival_ns FROM requests "
+                                               "WHERE finished_ns >= 0"))
+
+
+def distance(a, b):
+    """The largest vertical distance of two empirical distributions."""
+    most = i = k = 0
+    for at in sorted(set(a + b)):
+        while i < len(a) and a[i] <= at:
+            i += 1
+        while k < len(b) and b[k] <= at:
+            k += 1
+        most = max(most, abs(i / len(a) - k / len(b)))
+    return most
+
+
+def ranks(pairs):
+    """Kendall's tau (a) and the widest live gap, in percent, of a pair in the wrong order."""
+    agree = n = 0
     widest = 0.0
     for i, (live_a, sim_a) in enumerate(pairs):
         for live_b, sim_b in pairs[:i]:
             product = (live_a - live_b) * (sim_a - sim_b)
             agree += (product > 0) - (product < 0)
-            all_pairs += 1
+            n += 1
             if product < 0:
-                widest = max(widest, 100 * abs(live_a / live_b - 1))
-    return agree / all_pairs, widest
+                widest = max(widest, 100 * (max(live_a, live_b) / min(live_a, live_b) - 1))
+    return agree / n, widest
+
+
+def regret(pairs, more_is_better):
+    best = max if more_is_better else min
+    chosen = best(pairs, key=lambda pair: pair[1])[0]
+    return 100 * abs(chosen / best(live for live, _ in pairs) - 1)
+
+
+def read(out):
+    """{(part, name): {kind: summary}}, of runs that ended."""
+    runs = {}
+    for path in sorted(glob.glob(f"{out}/*-live.json")):
+        stem = path[:-len("-live.json")]
+        part = next((p for p in PARTS if os.path.basename(stem).startswith(p + "-")), None)
+        if part is None:
+            continue
+        found = {}
+        for kind in ("live",) + KINDS:
+            if os.path.exists(f"{stem}-{kind}.json"):
+                with open(f"{stem}-{kind}.json", encoding="utf-8") as file:
+                    found[kind] = json.load(file)
+                found[kind]["latencies"] = latencies(f"{stem}-{kind}.db")
+        runs[part, os.path.basename(stem)[len(part) + 1:]] = found
+    return runs
+
+
+def print_runs(rows):
+    shown = [kind for kind in KINDS if any(kind in found for _, found in rows)]
+    print(f"{'simulated ' + ', '.join(shown):<29}" + "".join(f"{h:>26}" for h in FIELDS) + "  distance")
+    for name, found in rows:
+        cells = ""
+        for heading in FIELDS:
+            live = field(found["live"], heading)
+            text = "-" if live is None else f"{live:.3f}"
+            for kind in shown:
+                sim = field(found.get(kind, {}), heading)
+                text += "       -" if live is None or sim is None else f" {100 * (sim / live - 1):+6.1f}%"
+            cells += f"{text:>26}"
+        for kind in shown:
+            both = found["live"]["latencies"], found.get(kind, {}).get("latencies")
+            cells += f"  {distance(*both):.2f}" if both[0] and both[1] else "     -"
+        print(f"{name:<29}{cells}")
+
+
+def print_ranks(rows):
+    for kind in KINDS:
+        for heading, (_, more_is_better) in FIELDS.items():
+            pairs = [(field(found["live"], heading), field(found.get(kind, {}), heading))
+                     for _, found in rows]
+            pairs = [(live, sim) for live, sim in pairs if live is not None and sim is not None]
+            if not pairs:
+                continue
+            errors = [100 * (sim / live - 1) for live, sim in pairs]
+            line = (f"{kind:<8} {heading:<12} errors {min(errors):+5.1f} to {max(errors):+5.1f} %, "
+                    f"mean {sum(errors) / len(errors):+5.1f} %")
+            if heading in RANKED and len(pairs) > 1:
+                tau, widest = ranks(pairs)
+                line += (f"; tau {tau:.2f}, widest pair out of order {widest:.1f} %, "
+                         f"regret {regret(pairs, more_is_better):.1f} %")
+            print(line)
 
 
 def main():
-    out = sys.argv[1]
-    names = sorted(os.path.basename(p)[:-len("-live.json")] for p in glob.glob(f"{out}/*-live.json"))
-    runs = {}
-    for name in names:
-        for kind in ("live", "shipped", "fresh"):
-            try:
-                with open(f"{out}/{name}-{kind}.json", encoding="utf-8") as file:
-                    runs[name, kind] = json.load(file)
-            except (OSError, ValueError):
-                print(f"no result: {name}, {kind}")
-    names = [n for n in names if all((n, k) in runs for k in ("live", "shipped", "fresh"))]
-    print(f"{'':<28}" + "".join(f"{f:>24}" for f in FIELDS))
-    for name in names:
-        cells = []
-        for path in FIELDS.values():
-            live, *sims = (field(runs[name, kind], path) for kind in ("live", "shipped", "fresh"))
-            cells.append(f"{live:9.3f} " + " ".join(f"{100 * (s / live - 1):+6.1f}%" for s in sims))
-        print(f"{name:<28}" + "".join(f"{c:>24}" for c in cells))
-    for kind in ("shipped", "fresh"):
-        for label, path in FIELDS.items():
-            pairs = [(field(runs[n, "live"], path), field(runs[n, kind], path)) for n in names]
-            errors = sorted(100 * (sim / live - 1) for live, sim in pairs)
-            rank, widest = tau(pairs)
-            best = (max if label == "throughput" else min)
-            chosen = best(pairs, key=lambda p: p[1])[0]
-            regret = 100 * abs(chosen / best(p[0] for p in pairs) - 1)
-            print(f"{kind:<8} {label:<13} errors {errors[0]:+5.1f} to {errors[-1]:+5.1f} %  tau {rank:.2f}  "
-                  f"widest pair out of order {widest:.1f} %  regret {regret:.1f} %")
+    runs = read(sys.argv[1])
+    for part in PARTS:
+        rows = [(name, found) for (of, name), found in runs.items() if of == part]
+        if rows:
+            print(f"\n{part}: {len(rows)} configurations")
+            print_runs(rows)
+            print_ranks(rows)
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     main()

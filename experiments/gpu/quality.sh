@@ -7,7 +7,7 @@
 #   PROMPTS   a folder of TASK.jsonl (experiments/train/prompts)
 #   WEIGHTS   checkpoint folders (experiments/train); those that say block_size are block-causal
 # Environment: traces=0 (no decode traces, which take time), jobs (pairs of a model and a task at a time; default: 1), tasks (default: gsm hops lookup pick shots), most (problems a task; default: all),
-# seconds (a run; default: 60), minutes (all of them; default: 9), only (a pattern of names), gpu (default: h100).
+# output_tokens (default: 256), seconds (a run; default: 60), minutes (all of them; default: 9), only (a pattern of names), gpu (default: h100).
 # memory: the share of the GPU's memory that each may take (default: 0.9 over jobs).
 # What is there already is not run again, so that the same command goes on where it was cut off.
 # A run that fails or takes longer leaves NAME.err and the others go on.
@@ -89,11 +89,14 @@ block_causal() {
         one "focus-${decoder%-bounded}" --system focus --decoder $decoder
     done
     sampled sdar
-    for choice in top random bottom; do # Table 3
-        for k in 2 4 8; do
+    for choice in top random bottom left; do # Table 3; 0: as many as alpha says
+        for k in 0 2 4 8; do
             one "focus-$choice-$k" --system focus --set decoder.threshold=0.9 \
                 --set cache.choice=$choice --set cache.k=$k
         done
+    done
+    for layer in 2 3; do
+        one "focus-layer-$layer" --system focus --set decoder.threshold=0.9 --set cache.layer=$layer
     done
 }
 
@@ -119,6 +122,18 @@ bidirectional() {
     for system in fast-dllm dkv-cache sparse-dllm dllm-serve; do
         one "$system-one" --system $system --decoder fixed
     done
+    for steps in 1 2 4 8; do # renewal at fixed intervals
+        for system in fast-dllm fast-dllm-prefix dllm-serve; do
+            one "$system-every-$steps" --system $system --decoder threshold --set decoder.threshold=0.9 \
+                --set cache.interval_steps=$steps
+        done
+    done
+    for recent in 1 8; do # EntropyCache
+        for bound in 0.05 0.2 1 3; do
+            one "entropy-cache-$bound-$recent" --system entropy-cache --decoder threshold \
+                --set decoder.threshold=0.9 --set cache.bound_nats=$bound --set cache.recent_tokens=$recent
+        done
+    done
     for retention in 0.1 0.2 0.3 0.4; do # dLLM-Serve, Figure 6
         one "uniform-$retention" --system sparse-dllm --decoder fixed --set cache.retention=$retention
         one "head-$retention" --system dllm-serve --decoder fixed --set cache.retention=$retention
@@ -134,7 +149,7 @@ for weights in "$@"; do
         [ -s "$out/$task.jsonl" ] || head -n "${most:-1000000}" "$prompts/$task.jsonl" >"$out/$task.jsonl"
         # Traces of one token a pass are large where answers are long.
         case $task in hops | lookup) short=1 ;; *) short=0 ;; esac
-        tokens=256
+        tokens=${output_tokens:-256}
         reference=$out/$model-$task-one
         while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
         {
