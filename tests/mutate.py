@@ -17,6 +17,7 @@ with the reason, in tests/mutants-judged."""
 
 import argparse
 import bisect
+import concurrent.futures
 import glob
 import json
 import os
@@ -182,6 +183,11 @@ def prepare():
 
 # ---- running ----
 
+def worker():
+    """A name for files of the thread that asks."""
+    return f"{os.getpid()}-{threading.get_ident()}"
+
+
 def run(command, seconds=60, library="lib-whole", trace=None):
     """(exit status, seconds of CPU) of a command. A broken program may run for ever, or ask for all memory or disk there is: it is
     bounded in `seconds` of CPU time of each process and five times that on the clock, and nothing that it started is left."""
@@ -256,6 +262,19 @@ class Lines:
         return found
 
 
+def traced(name, lines):
+    """What a test costs, and the lines that it runs."""
+    suite, *arguments = name.split(" ")
+    path = f"{HOME}/trace-{worker()}"
+    if os.path.exists(path):
+        os.remove(path)
+    status, spent = run([f"build/tests/{suite}", *arguments], 120, "lib-trace", path)
+    by_file = {}
+    for file, line in sorted(lines.seen(path)):
+        by_file.setdefault(file, []).append(line)
+    return {"seconds": round(spent, 2), "status": status, "lines": by_file}
+
+
 class Tests:
     """The tests, each with what it costs and what it runs where nothing is broken."""
 
@@ -271,28 +290,24 @@ class Tests:
             for line in lines:
                 self.runs.setdefault((file, line), []).append(name)
 
-    def trace(self, pattern):
+    def trace(self, pattern, pool):
         """Runs those that are not known, or whose suite matches, and notes what they run."""
-        lines, trace = None, f"{HOME}/trace-{os.getpid()}"
-        for suite in suites():
-            for arguments in tests_of(suite):
-                name = " ".join([suite, *arguments])
-                if name in self.known and self.known[name]["status"] == 0 and not (pattern and re.search(pattern, suite)):
-                    continue
-                lines = lines or Lines()
-                self.known[""] = {"seconds": 0, "status": -1, "lines": {}}  # all lines that are code, run or not
-                for file, line in sorted(set().union(*lines.of.values())):
-                    self.known[""]["lines"].setdefault(file, []).append(line)
-                if os.path.exists(trace):
-                    os.remove(trace)
-                status, spent = run([f"build/tests/{suite}", *arguments], 120, "lib-trace", trace)
-                by_file = {}
-                for file, line in sorted(lines.seen(trace)):
-                    by_file.setdefault(file, []).append(line)
-                self.known[name] = {"seconds": round(spent, 2), "status": status, "lines": by_file}
-                print(f"{name}: {spent:.2f} s, {sum(map(len, by_file.values()))} lines, status {status}", flush=True)
-            json.dump(self.known, open(self.path + ".new", "w"))
-            os.replace(self.path + ".new", self.path)
+        names = [" ".join([suite, *arguments]) for suite in suites() for arguments in tests_of(suite)]
+        wanted = [name for name in names if name not in self.known or self.known[name]["status"] != 0
+                  or (pattern and re.search(pattern, name.split(" ")[0]))]
+        if not wanted:
+            return
+        lines = Lines()
+        self.known[""] = {"seconds": 0, "status": -1, "lines": {}}  # all lines that are code, run or not
+        for file, line in sorted(set().union(*lines.of.values())):
+            self.known[""]["lines"].setdefault(file, []).append(line)
+        for n, (name, test) in enumerate(zip(wanted, pool.map(lambda name: traced(name, lines), wanted)), 1):
+            self.known[name] = test
+            print(f"{n}/{len(wanted)} {name}: {test['seconds']:.2f} s, {sum(map(len, test['lines'].values()))} lines, "
+                  f"status {test['status']}", flush=True)
+            if n % 20 == 0 or n == len(wanted):
+                json.dump(self.known, open(self.path + ".new", "w"))
+                os.replace(self.path + ".new", self.path)
         self.__init__()
 
     def of(self, path, line):
@@ -319,7 +334,7 @@ def suite_text(suite, cache={}):
 
 def compiled(path, text):
     """The bytes of the object of a text that stands for the file, b"" where it is no C."""
-    out = f"{COPY}/build/mutant-{os.getpid()}.o"
+    out = f"{COPY}/build/mutant-{worker()}.o"
     source = f'#line 1 "{path}"\n{text}'
     done = subprocess.run(["gcc", *FLAGS, "-x", "c", "-c", "-", "-o", out], cwd=COPY, input=source.encode(), capture_output=True)
     return open(out, "rb").read() if done.returncode == 0 else b""
@@ -331,10 +346,10 @@ def try_mutant(mutant, tests, budget, originals={}):
         originals[mutant.path] = compiled(mutant.path, open(f"{COPY}/{mutant.path}").read())
     if compiled(mutant.path, mutant.text) in (b"", originals[mutant.path]):
         return None
-    own = f"lib-mutant-{os.getpid()}"
+    own = f"lib-mutant-{worker()}"
     os.makedirs(f"{COPY}/build/{own}", exist_ok=True)
     others = [o for o in library_objects() if o != f"build/whole/{mutant.path[:-2]}.o"]
-    if not link(f"{COPY}/build/{own}/libunmask.so", [*others, f"build/mutant-{os.getpid()}.o"]):
+    if not link(f"{COPY}/build/{own}/libunmask.so", [*others, f"build/mutant-{worker()}.o"]):
         return None
     spent, batches = 0, tests.of(mutant.path, mutant.line)
     for suite, seconds, arguments in batches:
@@ -374,9 +389,12 @@ def load():
     return list(latest.values())
 
 
+NOTING = threading.Lock()
+
+
 def note(mutant, outcome, seed):
     found = dict(outcome, seed=seed, **mutant.facts())
-    with open(FOUND, "a") as file:
+    with NOTING, open(FOUND, "a") as file:
         file.write(json.dumps(found) + "\n")
     print(f"{found['verdict']:9} {found.get('by', ''):28} {mutant.path}:{mutant.line}: {mutant.was}  ->  {mutant.becomes}", flush=True)
 
@@ -415,6 +433,7 @@ def main():
     parser.add_argument("--seed", type=int, help="default: 1; of --again and --table: all")
     parser.add_argument("--module", default="")
     parser.add_argument("--budget", type=int, default=60)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="tests and mutants that run at once")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--file", default="", help="of --again: only files in whose path this regular expression is found")
     parser.add_argument("--trace", default="", help="runs the tests anew whose suite matches, and notes what they run")
@@ -427,7 +446,9 @@ def main():
     if not asked.built:
         prepare()
     tests, known, done = Tests(), judged(), {key(f) for f in load()}
-    tests.trace(asked.trace)
+    pool = concurrent.futures.ThreadPoolExecutor(asked.jobs)
+    library_objects()
+    tests.trace(asked.trace, pool)
     if asked.again:
         for found in load():
             wanted = found["module"].startswith(asked.module) and re.search(asked.file, found["file"]) and asked.seed in (None, found["seed"])
@@ -435,17 +456,20 @@ def main():
                 again(found, tests, asked.budget)
     seed, modules = asked.seed or 1, [m for m in MODULES if m.startswith(asked.module) and not asked.again]
     draws = {module: random.Random(f"{seed} {module}") for module in modules}
-    for _ in range(asked.each):
-        for module in modules:
+    turns = {module: threading.Lock() for module in modules}
+
+    def next_of(module):
+        with turns[module]:  # what is drawn does not depend on who is first
             outcome = None
             while outcome is None:
                 mutant = draw(draws[module], module)
                 if key(mutant.facts()) in done:
-                    break
+                    return
                 outcome = try_mutant(mutant, tests, asked.budget)
-            if outcome is not None:
-                note(mutant, outcome, seed)
-                done.add(key(mutant.facts()))
+            note(mutant, outcome, seed)
+            done.add(key(mutant.facts()))
+
+    list(pool.map(next_of, modules * asked.each))
     print_table(asked.seed)
 
 

@@ -46,15 +46,28 @@ workload = burst
 rate = 0.5, 1
 requests = 3
 """
+RANKING = """[one]
+claim = dLLM-Serve serves more than Fast-dLLM
+systems = dllm-serve, fast-dllm
+gpu = l40s
+workloads = burst
+rate = 1
+printed = 1.5
+key = profile_canvas_tokens
+of = second
+values = 4096, 2374
+why = as a test
+"""
 SERVER = "arrival_us,input_tokens,output_tokens,first_token_us,last_token_us\n" + "".join(
     f"{i * 100000},{40 + i},20,{i * 100000 + 30000},{i * 100000 + 400000}\n" for i in range(6))
 
 # What runs before, in a folder of its own: files that the commands read.
-FILES = {"sweep.ini": SWEEP, "figure.ini": FIGURE, "server.csv": SERVER,
+FILES = {"sweep.ini": SWEEP, "figure.ini": FIGURE, "server.csv": SERVER, "sensitivity.ini": RANKING,
          "prompts.jsonl": '{"prompt": "Tom has 3 apples and buys 4. How many?", "answer": "7"}\n'}
 BEFORE = [
     ["run", *TINY, "--db", "r.db", "--levels", "steps", "--decode-out", "d.db"],
     ["run", *LIVE, "--model", "llada-tiny", "--db", "r.db", "--levels", "steps", "--decode-out", "l.db"],
+    ["replay", "--db", "r.db", "--run", "2", "--backend", "cpu", "--steps", "steps.csv"],
 ]
 MODELS = os.path.join(ROOT, "experiments/train/models")
 COMMANDS = {
@@ -77,10 +90,24 @@ COMMANDS = {
     "profile check": ["profile", "check", "rtx4090"],
     "list": ["list", "--json"],
     "report": ["report", "r.db", "--out", "r.html"],
+    "plot": ["plot", "r.db", "-x", "run", "-y", "latency_s.p99,tpf", "--by", "system", "--out", "p.svg"],
+    "plot --cdf": ["plot", "r.db", "--cdf", "latency_s,ttft_s", "--by", "run", "--out", "p.csv"],
+    "plot --over-time": ["plot", "r.db", "--over-time", "batch,running", "--json"],
     "replay": ["replay", "--db", "r.db", "--run", "1"],
     "replay, live": ["replay", "--db", "r.db", "--run", "2", "--backend", "cpu"],
     "figure": ["figure", "figure.ini", "--out", "."],
     "fit": ["fit"],
+    "fit decode": ["fit", "decode", "--from", "l.db", "--judge", "l.db", "--out", "decode.ini"],
+    "capacity": ["capacity", "--slo", "p99 latency<30s", "--systems", "dllm-serve,fast-dllm",
+                 "--requests", "3", "--input-tokens", "24", "--output-tokens", "32", "--within", "20", "--out", "."],
+    "bound": ["bound", *TINY],
+    "run --bound": ["run", "--bound", *TINY, "--json"],
+    "trace info": ["trace", "info", "server.csv", "--columns",
+                   "time=arrival_us:us,input=input_tokens,output=output_tokens"],
+    "trace convert": ["trace", "convert", "burst", "--requests", "9", "--to", "mooncake", "--out", "t.jsonl"],
+    "profile accuracy": ["profile", "accuracy", "--steps", "steps.csv", "--model", "llada-tiny", "--gpu", "cpu"],
+    "profile transfer": ["profile", "transfer", "--from", "l40s", "--to", "a100-80g", "--out", "p.csv"],
+    "sensitivity": ["sensitivity", "--file", "sensitivity.ini"],
     "server": ["server", "--measured", "server.csv", "--json"],
     "generate": ["generate", "--backend", "cpu", "--model", "llada-tiny", "--ids", "1,2,3",
                  "--output-tokens", "16"],
@@ -105,7 +132,7 @@ def prepare():
 
 def spread(n, most):
     return range(1, n + 1) if most == 0 or n <= most else sorted(
-        {1 + i * (n - 1) // (most - 1) for i in range(most)})
+        {1 + i * (n - 1) // max(most - 1, 1) for i in range(most)})
 
 
 def one(args, base, fault, whole):

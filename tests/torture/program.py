@@ -98,14 +98,24 @@ NOBODY = re.compile(rb"^identity     none,.*$", re.M)
 ANYBODY = re.compile(rb"^identity     .*$", re.M)
 
 
+def without_nobody(of, like):
+    """The value without the identities in it that are not known, as `like` without them."""
+    if isinstance(of, dict) and isinstance(like, dict) and of.keys() == like.keys():
+        if "digest" in of and of["digest"] is None:
+            return like
+        return {key: without_nobody(of[key], like[key]) for key in of}
+    if isinstance(of, list) and isinstance(like, list) and len(of) == len(like):
+        return [without_nobody(*pair) for pair in zip(of, like)]
+    return of
+
+
 def same(out, whole):
     """Output that is what a run without a fault prints, unless it says that it has no identity."""
     if out == whole:
         return True
     try:
         out, whole = json.loads(out), json.loads(whole)
-        nobody = out.get("identity", {}).get("digest", "") is None
-        return nobody and {**out, "identity": 0} == {**whole, "identity": 0}
+        return without_nobody(out, whole) == whole
     except (ValueError, AttributeError):
         return (NOBODY.search(out) is not None and
                 ANYBODY.sub(b"", out) == ANYBODY.sub(b"", whole))

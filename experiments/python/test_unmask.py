@@ -1,0 +1,181 @@
+"""Tests of the module as it is installed: `make wheel-test`."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+
+import pandas
+
+import unmask
+
+
+class ShortestFirst(unmask.Scheduler):
+    def schedule(self, view, batch):
+        if not batch.run_all():
+            for request in view.running:
+                batch.run(request)
+        for request in sorted(view.waiting, key=lambda r: r.output_tokens):
+            batch.admit(request)
+
+
+class InOrder(unmask.Scheduler):
+    """Phase-multiplexed, as far as nothing is crowded out; asks for the price of what it chose."""
+
+    def __init__(self):
+        self.estimates = []
+
+    def schedule(self, view, batch):
+        if not batch.run_all():
+            for request in view.running:
+                batch.run(request)
+        for request in view.waiting:
+            if not batch.admit(request):
+                break
+        if view.running or view.waiting:
+            self.estimates.append(view.estimate_ns(batch))
+
+
+class Broken(unmask.Scheduler):
+    def schedule(self, view, batch):
+        raise KeyError("nothing is there")
+
+
+class Greedy(unmask.Scheduler):
+    """Lists a request that does not wait."""
+
+    def schedule(self, view, batch):
+        if view.running:
+            batch._admitted += [view.running[0].slot, view.running[0].slot]
+        for request in view.waiting:
+            batch.admit(request)
+
+
+class Threshold(unmask.Decoder):
+    def choose(self, request, offsets, confidences):
+        best = max(confidences)
+        return [c >= 0.9 or c == best for c in confidences]
+
+
+class NothingChosen(unmask.Decoder):
+    def choose(self, request, offsets, confidences):
+        return [False] * len(confidences)
+
+
+class Runs(unittest.TestCase):
+    def test_run_is_what_the_program_prints(self):
+        words = ["run", "--gpu", "l40s", "--system", "dllm-serve", "--requests", "20", "--rate", "0.3", "--set",
+                 "cache.retention=0.3", "--json"]
+        printed = subprocess.run([unmask.program(), *words], capture_output=True, check=True).stdout
+        import json
+        self.assertEqual(unmask.run(gpu="l40s", system="dllm-serve", requests=20, rate=0.3,
+                                    set={"cache.retention": 0.3}), json.loads(printed))
+
+    def test_data_is_the_installed_one(self):
+        said = subprocess.run([unmask.program(), "--version"], capture_output=True, text=True, check=True).stdout
+        self.assertIn(os.path.dirname(unmask.__file__), said)
+
+    def test_commands_have_their_json(self):
+        self.assertEqual([s["system"] for s in unmask.compare(systems=["dllm-serve", "fast-dllm"], requests=10)],
+                         ["dllm-serve", "fast-dllm"])
+        self.assertIn("systems", unmask.bound(requests=10, no_run=True))
+        self.assertTrue(unmask.call("plan lmax", system="mosaic", gpu="rtx3090"))
+        self.assertIn("dllm-serve", list(unmask.listing("systems")["name"]))
+
+    def test_trouble_is_the_programs_sentence(self):
+        with self.assertRaisesRegex(unmask.UsageError, "unknown system 'dllm-serv'; did you mean 'dllm-serve'"):
+            unmask.run(system="dllm-serv")
+        with self.assertRaises(unmask.Error) as raised:
+            unmask.run(workload="./nowhere.csv")
+        self.assertEqual(raised.exception.status, 1)
+        self.assertIn("nowhere.csv", str(raised.exception))
+        with self.assertRaises(unmask.UsageError):
+            unmask.run(no_such_option=1)
+
+
+class Tables(unittest.TestCase):
+    def test_a_sweep_has_a_row_for_each_combination(self):
+        table = unmask.sweep(systems=["dllm-serve", "fast-dllm"], rates=[0.2, 0.3], requests=10, gpu="l40s", seeds=2)
+        self.assertEqual(len(table), 8)
+        self.assertEqual(set(table["rate"]), {0.2, 0.3})
+        self.assertTrue((table["latency_s.p99"] >= table["latency_s.mean"]).all())
+        one = unmask.run(system="fast-dllm", rate=0.3, requests=10, gpu="l40s", seed=2)
+        row = table[(table["system"] == "fast-dllm") & (table["rate"] == 0.3) & (table["seed"] == 2)]
+        self.assertEqual(row["latency_s.mean"].iloc[0], one["latency_s"]["mean"])
+
+    def test_a_database_is_resumed_and_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            db = os.path.join(folder, "r.db")
+            policy = ShortestFirst()
+            for _ in range(2):
+                unmask.sweep(systems="dllm-serve", rates=[0.2, 0.3], requests=10, db=db,
+                             set={"scheduler": ["phase-multiplexed", policy]})
+            runs = unmask.read(db)
+            self.assertEqual(len(runs), 4)
+            self.assertIn("latency_s.p99", runs)
+            requests = unmask.read(db, "requests")
+            self.assertEqual(len(requests), 40)
+            self.assertEqual(set(requests["state"]), {"done"})
+            with self.assertRaisesRegex(unmask.UsageError, "no table 'walks'"):
+                unmask.read(db, "walks")
+            with open(db, "wb") as file:
+                file.write(b"no database at all" * 100)
+            with self.assertRaises(unmask.Error):
+                unmask.read(db)
+        with self.assertRaises(unmask.Error):
+            unmask.read("/nowhere.db")
+
+
+class Traces(unittest.TestCase):
+    def test_a_trace_from_a_frame_is_served(self):
+        frame = pandas.DataFrame({"t": [2.0, 0.5, 1.0], "p": [100, 200, 300], "o": [64, 32, 128]})
+        trace = unmask.Trace.from_df(frame, time="t", input="p", output="o")
+        self.assertEqual(unmask.run(workload=trace)["requests"], 3)
+        self.assertEqual(trace.info()["requests"], 3)
+        stamped = frame.assign(t=pandas.to_datetime(frame["t"], unit="s"))
+        self.assertEqual(unmask.run(workload=unmask.Trace.from_df(stamped, time="t", input="p", output="o"))["completed"], 3)
+
+    def test_bad_rows_are_named(self):
+        frame = pandas.DataFrame({"t": [1.0, -1.0], "p": [100, 5], "o": [64, 32]})
+        with self.assertRaisesRegex(unmask.UsageError, "row 1: 't'"):
+            unmask.Trace.from_df(frame, time="t", input="p", output="o")
+        with self.assertRaisesRegex(unmask.UsageError, "row 0: 'p'"):
+            unmask.Trace.from_df(frame.assign(t=[1.0, 2.0], p=[None, 5]), time="t", input="p", output="o")
+        with self.assertRaisesRegex(unmask.UsageError, "no column 'when'"):
+            unmask.Trace.from_df(frame, time="when", input="p", output="o")
+
+
+class Policies(unittest.TestCase):
+    base = dict(gpu="h100", system="dllm-serve", workload="burst", rate=0.5, requests=30)
+
+    def test_a_scheduler_decides_as_the_built_in_one(self):
+        mine = InOrder()
+        ours, built_in = unmask.run(**self.base, scheduler=mine), unmask.run(**self.base)
+        for key in ("latency_s", "steps", "makespan_s", "max_batch"):
+            self.assertEqual(ours[key], built_in[key], key)
+        self.assertGreater(max(mine.estimates), 0)
+
+    def test_a_scheduler_changes_the_order(self):
+        options = dict(self.base, workload="sharegpt", rate=20, set={"max_requests": 2})
+        self.assertLess(unmask.run(**options, scheduler=ShortestFirst())["latency_s"]["p50"],
+                        unmask.run(**options)["latency_s"]["p50"])
+
+    def test_a_decoder_decides_as_the_built_in_one(self):
+        built_in = unmask.run(system="sdar", requests=4, decoder="threshold", set={"decoder.threshold": 0.9})
+        self.assertEqual(unmask.run(system="sdar", requests=4, decoder=Threshold())["tpf"], built_in["tpf"])
+
+    def test_what_a_policy_raises_comes_out(self):
+        with self.assertRaisesRegex(unmask.PolicyError, "Broken raised KeyError") as raised:
+            unmask.run(**self.base, scheduler=Broken())
+        self.assertIsInstance(raised.exception.__cause__, KeyError)
+        with self.assertRaisesRegex(unmask.PolicyError, "at least one set"):
+            unmask.run(system="sdar", requests=2, decoder=NothingChosen())
+
+    def test_an_answer_that_may_not_be_given_is_a_sentence(self):
+        with self.assertRaises(unmask.Error) as raised:
+            unmask.run(**self.base, scheduler=Greedy())
+        self.assertIn("slot", str(raised.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()

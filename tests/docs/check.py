@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""The documentation against the program: `make docs` runs it.
+
+Every command in a fenced block marked sh, and every command in inline code, is run in a folder of its own beside links to
+the source tree, one folder a page, in the page's order; tests/docs/rules says which are not, and why. Pages that are made
+from tables are compared with what the program makes of them now; the fields of JSON and the columns of databases have to
+stand in their pages; links and paths have to lead somewhere.
+"""
+
+import concurrent.futures
+import glob
+import json
+import os
+import pathlib
+import re
+import sqlite3
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build").resolve()
+MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "keys"}
+PAGES = ["README.md", "CONTRIBUTING.md", "experiments/studies/README.md"] + sorted(
+    str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))
+FORM = re.compile(r"\b(FILE|NAME|TRACE|OUT|WHAT|COMMAND|KEY|G|S|N|X|DIR|IN|MODEL)\b|\.\.\.|…")
+WRAPPER = """#!/bin/sh
+exec {program} "$@"
+"""
+failures = []
+
+
+def fail(sentence):
+    failures.append(sentence)
+    print(f"docs: {sentence}", file=sys.stderr)
+
+
+class Rules:
+    def __init__(self):
+        self.rows = []
+        for line in (ROOT / "tests/docs/rules").read_text().splitlines():
+            if line and not line.startswith("#"):
+                self.rows.append((*line.split("\t"), [0]))
+
+    def apply(self, command):
+        """The command to run, or None and why not; what stands behind a # is no part of it."""
+        command = re.sub(r"\s+# .*$", "", command)
+        for action, pattern, text, used in self.rows:
+            if not re.search(pattern, command):
+                continue
+            if action == "skip":
+                used[0] += 1
+                return None, text
+            if action == "put":
+                used[0] += 1
+                command = re.sub(pattern, text, command)
+            elif text.split()[0] not in command:
+                used[0] += 1
+                command = re.sub(pattern, lambda m: f"{m.group(0)}{text} ", command)
+        return command, None
+
+
+def commands_of(text):
+    """(line, command) of a block: lines that go on, and here-documents, in one piece."""
+    lines, i = text.split("\n"), 0
+    while i < len(lines):
+        start, command = i, lines[i]
+        here = re.search(r"<<'?(\w+)'?", command)
+        while command.endswith("\\") or (here and lines[i] != here.group(1)):
+            i += 1
+            command += "\n" + lines[i]
+        if command.strip() and not command.startswith("#"):
+            yield start, command
+        i += 1
+
+
+def found_in(page):
+    """(line, command, is_inline) of a page, in order."""
+    text, found = (ROOT / page).read_text(), []
+    for block in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S):
+        line = text.count("\n", 0, block.start()) + 2
+        if block.group(1) == "":
+            fail(f"{page}:{line - 1}: the block does not say what it is (sh, text, ini, python)")
+        if block.group(1) == "sh":
+            found += [(line + at, command, False) for at, command in commands_of(block.group(2))]
+    rest = re.sub(r"^```.*?^```$", lambda m: "\n" * m.group(0).count("\n"), text, flags=re.M | re.S)
+    for code in re.finditer(r"`((?:build/)?unmask [^`]+)`", rest):
+        line = rest.count("\n", 0, code.start()) + 1
+        found.append((line, " ".join(code.group(1).split()), True))
+    return sorted(found)
+
+
+def sandbox(folder):
+    """Links to the source tree, and a program of the name that pages give it."""
+    for entry in os.listdir(ROOT):
+        if entry not in (BUILD.name, "out", ".git"):
+            os.symlink(ROOT / entry, folder / entry)
+    (folder / "build").mkdir()
+    for name in ("build/unmask", "unmask"):
+        path = folder / name
+        path.write_text(WRAPPER.format(program=BUILD / "unmask"))
+        path.chmod(0o755)
+    subprocess.run(["sh", "-e", ROOT / "tests/docs/setup.sh"], cwd=folder, check=True)
+
+
+def inline_form(command):
+    """What is run of a command in a sentence: of bare words their help."""
+    words = command.replace("build/unmask", "unmask", 1).split()[1:]
+    if all(re.fullmatch(r"[a-z-]+", w) and not w.startswith("-") for w in words) and (
+            len(words) == 1 or words[0] not in ("figure", "list", "explain")):
+        return command + " --help"
+    return command
+
+
+def run_page(page, rules):
+    report = []
+    with tempfile.TemporaryDirectory(prefix="docs-") as name:
+        folder = pathlib.Path(name)
+        sandbox(folder)
+        environment = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
+        state = ""
+        for line, command, is_inline in found_in(page):
+            if is_inline and FORM.search(command):
+                report.append((page, line, command, "a form, not a command", None))
+                continue
+            run, reason = rules.apply(inline_form(command) if is_inline else command)
+            if run is None:
+                report.append((page, line, command, reason, None))
+                continue
+            if not is_inline and re.match(r"\w+=", run):  # a variable for the lines that follow
+                state += run + "\n"
+                continue
+            timed = f"TIMEFORMAT='@%U'; time {{ {state + run}\n}}"
+            done = subprocess.run(["timeout", "600", "bash", "-e", "-c", timed], cwd=folder, env=environment,
+                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+            said, _, seconds = done.stderr.strip().rpartition("@")
+            if done.returncode != 0:
+                fail(f"{page}:{line}: status {done.returncode} of: {run}\n    {done.stderr.strip()[-300:]}")
+            report.append((page, line, run, None, float(seconds) if said or seconds.replace(".", "").isdigit() else 0.0))
+    return report
+
+
+def check_commands():
+    rules = Rules()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        rows = [row for report in pool.map(lambda page: run_page(page, rules), [p for p in PAGES if p not in MADE])
+                for row in report]
+    ran = [row for row in rows if row[3] is None]
+    for page, line, command, reason, _ in rows:
+        if reason is not None and reason != "a form, not a command":
+            print(f"not run: {page}:{line}: {command.splitlines()[0][:100]}: {reason}")
+    for page, line, command, _, seconds in sorted(ran, key=lambda row: -row[4])[:5]:
+        print(f"slowest: {seconds:5.1f} s of CPU time: {page}:{line}: {command.splitlines()[0][:100]}")
+    for action, pattern, _, used in rules.rows:
+        if used[0] == 0:
+            fail(f"tests/docs/rules: nothing fits '{action} {pattern}'")
+    if len(ran) < 40:
+        fail(f"only {len(ran)} commands were found")
+    print(f"docs: {len(ran)} commands run in {sum(row[4] for row in ran):.0f} s of CPU time, {len(rows) - len(ran)} not")
+
+
+def check_made():
+    for page, what in MADE.items():
+        made = subprocess.run([BUILD / "manual", what], capture_output=True, text=True, check=True).stdout
+        if (ROOT / page).read_text() != made:
+            fail(f"{page} is not what the program's tables say now; run make reference")
+
+
+def fields(value, prefix=""):
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from fields(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from fields(inner)
+
+
+def unmask(*words):
+    return subprocess.run([BUILD / "unmask", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def check_json():
+    page = (ROOT / "docs/reference/json.md").read_text()
+    known = set(re.findall(r"`([^`]+)`", page))
+    tiny = ["--requests", "2", "--input-tokens", "32", "--output-tokens", "32"]
+    for words in (["--requests", "20", "--slo-latency", "30s"], ["--requests", "20", "--bound"],
+                  ["--requests", "4", "--system", "dinfer-published", "--gpu", "h800"],
+                  ["--requests", "4", "--system", "focus", "--gpu", "a100-80g"],
+                  ["--backend", "cpu", "--model", "llada-tiny", "--clock", "virtual", *tiny]):
+        summary = json.loads(unmask("run", "--json", *words))
+        for key, value in summary.items():
+            if key not in known:
+                fail(f"docs/reference/json.md does not have the field '{key}' of run --json")
+            skips = ("bound", "engine", "identity", "constants", "rejected_by_reason", "steps_by_phase", "price_lookups",
+                     "price_time_shares")
+            for inner in fields(value) if key not in skips else ():
+                if inner not in known:
+                    fail(f"docs/reference/json.md does not have '{inner}' of '{key}'")
+
+
+def check_database():
+    page = (ROOT / "docs/reference/database.md").read_text()
+    known = {row.split("`")[1]: set(re.findall(r"`(\w+)`", row)) for row in page.splitlines() if row.startswith("| `")}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "r.db")
+        unmask("run", "--requests", "2", "--db", path)
+        db = sqlite3.connect(path)
+        for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall():
+            for column in db.execute(f"SELECT name FROM pragma_table_info('{table}')"):
+                if column[0] not in known.get(table, ()):
+                    fail(f"docs/reference/database.md does not have {table}.{column[0]}")
+
+
+def check_links():
+    tops = {p.name for p in ROOT.iterdir() if p.is_dir()} - {BUILD.name, "out", ".git"}
+    for page in PAGES:
+        text = (ROOT / page).read_text()
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+            if "://" not in link and not (ROOT / page).parent.joinpath(link).exists():
+                fail(f"{page}: the link to {link} leads nowhere")
+        for code in re.findall(r"`([\w./*-]+/[\w./*-]+)`", text) if page not in MADE else ():
+            if code.split("/")[0] in tops and not glob.glob(str(ROOT / code) + "*") and not FORM.search(code):
+                fail(f"{page}: there is no {code}")
+
+
+check_made()
+check_links()
+check_json()
+check_database()
+check_commands()
+sys.exit(1 if failures else 0)
