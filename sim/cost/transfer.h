@@ -66,7 +66,9 @@ const char *transfer_check_text(const struct transfer_check *check, char *text, 
 /* Put that text among the provenance lines of a transferred profile. */
 void transfer_note(struct profile *transferred, const struct transfer_check *check);
 
-/* The profile in the GPU's file under kernels/profiles; ERR_USAGE when it has none. */
+/* The profile in the GPU's file under kernels/profiles; ERR_USAGE when it has none. The caller
+ * closes the one that it opens, and gives the shared one back (sim/cost/profile_share.h). */
+int profile_share_shipped(const struct gpu *gpu, const struct profile **out, struct err *err);
 int profile_open_shipped(const struct gpu *gpu, struct profile **out, struct err *err);
 
 #endif

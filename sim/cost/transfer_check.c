@@ -5,23 +5,37 @@
 
 #include "sim/base/mem.h"
 #include "sim/cost/profile/profile_table.h"
+#include "sim/cost/profile_share.h"
 #include "sim/cost/transfer.h"
 
 /* Products of fewer rows stream weights. */
 enum { COMPUTE_ROWS = 128 };
 
-int profile_open_shipped(const struct gpu *gpu, struct profile **out, struct err *err) {
-    *out = NULL;
+/* The path of its file, NULL where it has none. */
+static const char *shipped_path(const struct gpu *gpu, char *path, size_t size, struct err *err) {
     if (gpu->profile == NULL && gpu->donor != NULL) {
-        return err_usage(err, "%s has no profile of its own: its prices are transferred from %s",
-                         gpu->name, gpu->donor);
+        err_usage(err, "%s has no profile of its own: its prices are transferred from %s",
+                  gpu->name, gpu->donor);
+    } else if (gpu->profile == NULL) {
+        err_usage(err, "%s has no profile: its prices are roofline", gpu->name);
     }
-    if (gpu->profile == NULL) {
-        return err_usage(err, "%s has no profile: its prices are roofline", gpu->name);
-    }
+    return gpu->profile != NULL ? gpu_profile_path(gpu, path, size) : NULL;
+}
+
+int profile_share_shipped(const struct gpu *gpu, const struct profile **out, struct err *err) {
     char path[4096];
-    struct profile_peaks peaks = profile_peaks_of(gpu);
-    return profile_open(gpu_profile_path(gpu, path, sizeof path), &peaks, out, err);
+    const struct profile_peaks peaks = profile_peaks_of(gpu);
+    *out = NULL;
+    return shipped_path(gpu, path, sizeof path, err) != NULL ? profile_share(path, &peaks, out, err)
+                                                             : err_status(err);
+}
+
+int profile_open_shipped(const struct gpu *gpu, struct profile **out, struct err *err) {
+    char path[4096];
+    const struct profile_peaks peaks = profile_peaks_of(gpu);
+    *out = NULL;
+    return shipped_path(gpu, path, sizeof path, err) != NULL ? profile_open(path, &peaks, out, err)
+                                                             : err_status(err);
 }
 
 const char *transfer_class_name(size_t i_class) {

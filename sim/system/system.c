@@ -7,6 +7,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/cost/profile_share.h"
 #include "sim/cost/transfer.h"
 #include "sim/decode/process_file.h"
 #include "sim/model/ranks.h"
@@ -16,15 +17,15 @@
 
 /* ---- resolving ---- */
 
-static int transfer_profile(struct system *s, struct profile **out, struct err *err) {
+static int transfer_profile(struct system *s, const struct profile **out, struct err *err) {
     s->donor = gpu_find(s->gpu->donor, err);
-    struct profile *donor = NULL;
-    int status = s->donor != NULL ? profile_open_shipped(s->donor, &donor, err) : err_status(err);
+    const struct profile *donor = NULL;
+    int status = s->donor != NULL ? profile_share_shipped(s->donor, &donor, err) : err_status(err);
     if (status == 0) {
         struct transfer_side from = transfer_side_of(s->donor), to = transfer_side_of(s->gpu);
-        *out = profile_transfer(donor, &from, &to);
+        *out = profile_share_transfer(donor, &from, &to);
     }
-    profile_close(donor);
+    profile_give_back(donor);
     return status;
 }
 
@@ -43,7 +44,7 @@ static int check_ranks(const struct system *s, const struct profile *profile, st
 /* The user's profile, else the shipped one, else one transferred from the donor; behind the first
  * of these that there is stands the next. */
 static int resolve_profile(struct system *s, const char *path, struct err *err) {
-    struct profile **next = &s->profile;
+    const struct profile **next = &s->profile;
     int status = 0;
     if (path != NULL) {
         struct profile_peaks peaks = profile_peaks_of(s->gpu);
@@ -52,12 +53,12 @@ static int resolve_profile(struct system *s, const char *path, struct err *err) 
                              sizeof s->profile_path - 1);
         }
         snprintf(s->profile_path, sizeof s->profile_path, "%s", path);
-        status = profile_open(path, &peaks, next, err);
+        status = profile_share(path, &peaks, next, err);
         status = status == 0 ? check_ranks(s, s->profile, err) : status;
         next = &s->behind;
     }
     if (status == 0 && s->gpu->profile != NULL) {
-        status = profile_open_shipped(s->gpu, next, err);
+        status = profile_share_shipped(s->gpu, next, err);
         next = next == &s->profile ? &s->behind : NULL;
     }
     if (status == 0 && next != NULL && s->gpu->donor != NULL) {
@@ -418,8 +419,8 @@ void system_close(struct system *s) {
         return;
     }
     cost_close(s->cost);
-    profile_close(s->profile);
-    profile_close(s->behind);
+    profile_give_back(s->profile);
+    profile_give_back(s->behind);
     free(s->scheduler_state);
     free(s->cache_state);
     free(s->decoder_state);

@@ -59,9 +59,10 @@ struct system {
     struct model rank;         /* that share, where settings.tensor_parallel divides the model */
     int64_t left_out_bytes;    /* of the weights of its other layers */
     struct graph graph;
-    struct profile *profile; /* NULL: roofline */
-    struct profile *behind;  /* answers for sizes that `profile` has not measured; may be NULL */
-    char profile_path[192];  /* of a user's own; "": the GPU's */
+    const struct profile *profile; /* NULL: roofline */
+    const struct profile
+        *behind;            /* answers for sizes that `profile` has not measured; may be NULL */
+    char profile_path[192]; /* of a user's own; "": the GPU's */
     bool asks_longest_canvas;
     struct expert_routing routing;
     struct cost_model *cost;

@@ -9,9 +9,11 @@
 #include "sim/cost/profile/profile_check.h"
 #include "sim/cost/profile/profile_lattice.h"
 #include "sim/cost/profile/profile_table.h"
+#include "sim/cost/profile_share.h"
 #include "sim/cost/transfer.h"
 #include "sim/model/gpu.h"
 #include "tests/support/says.h"
+#include "tests/support/scratch.h"
 #include "tests/support/suite.h"
 
 #define HEAD     "# kind: measured\n# source: a test\n"
@@ -941,6 +943,56 @@ TEST(the_nearest_transfer_that_can_be_checked_has_the_nearest_ends) {
     ck_assert_str_ne(check.from->name, "rtx3090");
     ck_assert_str_eq(check.to->name, "rtx4090");
     ck_assert_uint_ge(check.n, TRANSFER_FEWEST_ROWS);
+}
+
+static const struct profile *share(const char *path) {
+    struct err err = {0};
+    const struct profile *profile = NULL;
+    ck_assert_msg(profile_share(path, &peaks, &profile, &err) == 0, "%s", err.text);
+    return profile;
+}
+
+/* A file that was changed meanwhile is read again, and what nobody uses is not kept for ever. */
+TEST(profiles_of_equal_files_are_shared) {
+    const char *path = scratch_write("shared.csv", HEAD "gemm,512,4096,4096,100\n");
+    const struct profile *a = share(path), *b = share(path);
+    ck_assert_ptr_eq(a, b);
+    profile_give_back(b);
+    profile_give_back(a);
+    ck_assert_ptr_eq(share(path), a);
+    scratch_write("shared.csv", HEAD "gemm,512,4096,4096,200\n");
+    const struct profile *changed = share(path);
+    ck_assert_ptr_ne(changed, a);
+    ck_assert_double_eq_tol(gemm_ns(a, 512, 4096, 4096, PROFILE_EXACT), 100e3, 1e-6);
+    ck_assert_double_eq_tol(gemm_ns(changed, 512, 4096, 4096, PROFILE_EXACT), 200e3, 1e-6);
+
+    struct err err = {0};
+    const struct transfer_side l40s = transfer_side_of(gpu_find("l40s", &err));
+    const struct transfer_side a100 = transfer_side_of(gpu_find("a100-80g", &err));
+    const struct profile *to = profile_share_transfer(a, &l40s, &a100);
+    ck_assert_ptr_eq(profile_share_transfer(a, &l40s, &a100), to);
+    ck_assert_ptr_ne(profile_share_transfer(a, &a100, &l40s), to);
+    ck_assert_int_eq(profile_kind(to), PROVENANCE_TRANSFERRED);
+    profile_give_back(a); /* the transfers have it still */
+    for (int i = 0; i < 40; i++) {
+        char name[32], text[128];
+        snprintf(name, sizeof name, "shared-%d.csv", i);
+        snprintf(text, sizeof text, HEAD "gemm,512,4096,4096,%d\n", 300 + i);
+        const struct profile *one = share(scratch_write(name, text));
+        ck_assert_double_eq_tol(gemm_ns(one, 512, 4096, 4096, PROFILE_EXACT), (300 + i) * 1e3,
+                                1e-6);
+        profile_give_back(one);
+    }
+    ck_assert_ptr_eq(profile_share_transfer(a, &l40s, &a100), to);
+    profile_give_back(changed);
+
+    const struct profile *none;
+    ck_assert_int_eq(profile_share(scratch_write("bad.csv", "nonsense\n"), &peaks, &none, &err),
+                     ERR_WORLD);
+    ck_assert_ptr_null(none);
+    err = (struct err){0};
+    ck_assert_int_eq(profile_share("/nowhere/file.csv", &peaks, &none, &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "/nowhere/file.csv"));
 }
 
 SUITE("profile")

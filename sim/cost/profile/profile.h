@@ -67,8 +67,12 @@ struct profile_layouts {
 
 struct profile;
 
+/* The text of a file, which ends with a zero that `size` leaves out; the caller frees it. */
+char *profile_read(const char *path, size_t *size, struct err *err);
+
 /* Read the file at `path`, or `size` bytes of `text` under that name. The caller closes `*out`.
- * On error nothing needs releasing and `err` says "path:line: ...". */
+ * On error nothing needs releasing and `err` says "path:line: ...". Who only asks it shares one
+ * (sim/cost/profile_share.h). */
 int profile_open(const char *path, const struct profile_peaks *peaks, struct profile **out,
                  struct err *err);
 int profile_parse(const char *path, const char *text, size_t size,

@@ -416,10 +416,14 @@ int profile_parse(const char *path, const char *text, size_t size,
     return bad;
 }
 
+char *profile_read(const char *path, size_t *size, struct err *err) {
+    return text_read(path, "profile", MAX_FILE_BYTES, size, err);
+}
+
 int profile_open(const char *path, const struct profile_peaks *peaks, struct profile **out,
                  struct err *err) {
     size_t size;
-    char *text = text_read(path, "profile", MAX_FILE_BYTES, &size, err);
+    char *text = profile_read(path, &size, err);
     *out = NULL;
     int bad = text != NULL ? profile_parse(path, text, size, peaks, out, err) : err_status(err);
     free(text);
