@@ -235,9 +235,12 @@ KILLS ?= 40
 kills: all ## kill programs while they record, KILLS times, and look at what is left
 	@python3 tests/kills.py $(BUILD)/unmask $(KILLS)
 MPIRUN ?= mpirun --oversubscribe
-bench-ranks: all $(BUILD)/tests/experiments/bench_ranks ## measure how many points a second rank 0 hands out
+bench-ranks: export OMPI_ALLOW_RUN_AS_ROOT := 1
+bench-ranks: export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+bench-ranks: all $(BUILD)/tests/experiments/bench_ranks ## measure how many points a second rank 0 hands out, and what a second rank is worth
 	@$(MPIRUN) -n 2 $(BUILD)/tests/experiments/bench_ranks
 	@$(MPIRUN) -n 3 $(BUILD)/tests/experiments/bench_ranks
+	@tests/efficiency.py '$(MPIRUN)' $(BUILD)/unmask
 MPI_PACKAGES := openmpi-bin libopenmpi-dev
 mpi: ## install MPI, build the library by which ranks talk, test sweeps under mpirun
 	@sh .ci/packages $(MPI_PACKAGES)
