@@ -244,27 +244,27 @@ struct executor meter_interface(struct meter *meter) {
     const struct meter_request *request = &meter->request;
     const bool prices_spans =
         request->pricer != NULL && executor_sim_interface(request->pricer).wants_spans;
-    return (struct executor){.state = meter,
-                             .wants_spans = request->inner.wants_spans || request->rerun != NULL ||
-                                            prices_spans,
-                             .wants_members = request->inner.wants_members,
-                             .wants_positions = request->inner.wants_positions ||
-                                                (request->rerun != NULL &&
-                                                 live_interface(request->rerun).wants_positions),
-                             .decides_positions = request->inner.decides_positions,
-                             .unrolls = request->inner.unrolls,
-                             .shares_prefixes = request->inner.shares_prefixes,
-                             .admit = admit,
-                             .grow = grow,
-                             .release = release,
-                             .find_end = request->inner.find_end != NULL ? find_end : NULL,
-                             .submit = submit,
-                             .wait = wait_next,
-                             .unroll = request->inner.unroll != NULL ? unroll : NULL,
-                             .step_ns = step_ns,
-                             .cut = request->inner.cut != NULL ? cut : NULL,
-                             .audit = audit,
-                             .estimate_ns = estimate_ns};
+    return (struct executor){
+        .state = meter,
+        .wants_spans = request->inner.wants_spans || request->rerun != NULL || prices_spans,
+        .wants_members = request->inner.wants_members,
+        .wants_positions =
+            request->inner.wants_positions ||
+            (request->rerun != NULL && live_interface(request->rerun).wants_positions),
+        .decides_positions = request->inner.decides_positions,
+        .unrolls = request->inner.unrolls,
+        .shares_prefixes = request->inner.shares_prefixes,
+        .admit = admit,
+        .grow = grow,
+        .release = release,
+        .find_end = request->inner.find_end != NULL ? find_end : NULL,
+        .submit = submit,
+        .wait = wait_next,
+        .unroll = request->inner.unroll != NULL ? unroll : NULL,
+        .step_ns = step_ns,
+        .cut = request->inner.cut != NULL ? cut : NULL,
+        .audit = audit,
+        .estimate_ns = estimate_ns};
 }
 
 void meter_memory(const struct meter *meter, int64_t *activation_bytes, int64_t *logit_bytes) {
