@@ -61,15 +61,14 @@ static const char *input_of(const json_t *summary, const char *role, const char 
 TEST(a_run_names_the_content_of_every_file_it_read) {
     const char *trace =
         scratch_write("abc.csv", "arrival_us,input_tokens,output_tokens\n0,20,30\n");
-    char *text =
-        PRINTS("run", "--trace", trace, "--gpu", "a100-40g", "--set", "confidence=sdar-8b/sharegpt",
-               "--scheduler", "build/plugins/template_scheduler.so", "--json");
+    const char *plugin = suite_plugin("template_scheduler");
+    char *text = PRINTS("run", "--trace", trace, "--gpu", "a100-40g", "--set",
+                        "confidence=sdar-8b/sharegpt", "--scheduler", plugin, "--json");
     json_t *summary = json_parsed(text);
     ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/systems.ini")), 64);
     ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/calibrated.ini")), 64);
     ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/decode.ini")), 64);
-    ck_assert_uint_eq(strlen(input_of(summary, "plugin", "build/plugins/template_scheduler.so")),
-                      64);
+    ck_assert_uint_eq(strlen(input_of(summary, "plugin", plugin)), 64);
     ck_assert_uint_eq(strlen(input_of(summary, "profile", "kernels/profiles/a100-80g.csv")), 64);
     char expected[SHA256_HEX_CHARS];
     const char *content = "arrival_us,input_tokens,output_tokens\n0,20,30\n";
