@@ -35,7 +35,8 @@ const struct param system_params[] = {
            "canvas of the profiling run: the context, or the workload's longest request (without a "
            "workload: the context)"),
     WHOLE(max_batched_tokens, "tokens", "16384", 1, 1e8, "query tokens of one step, at most"),
-    WHOLE(max_requests, "1", "0", 0, 65536, "requests running at once; 0: by the profiling run"),
+    WHOLE(max_requests, "1", "0", 0, SETTINGS_MOST_REQUESTS,
+          "requests running at once; 0: by the profiling run"),
     WHOLE(replicas, "1", "1", 1, 1024, "identical GPUs, each with the whole model"),
     WHOLE(tensor_parallel, "1", "1", 1, 1024,
           "GPUs that hold each replica together: 1, 2, 4 or 8 of one host"),

@@ -58,6 +58,8 @@ enum profile_canvas {
     PROFILE_WORKLOAD, /* the longest request of the workload, where one is known */
 };
 
+enum { SETTINGS_MOST_REQUESTS = 65536 }; /* that max_requests can be */
+
 struct settings {
     uint32_t block_tokens;          /* 0: the model's */
     uint32_t steps_per_block;       /* 0: as many as the block has positions */

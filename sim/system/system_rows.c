@@ -34,6 +34,7 @@ enum symbol system_stored_rows(const struct system *s) {
 static int64_t count_places(struct settings *settings) {
     uint32_t block = settings->block_tokens, blocks = settings->max_batched_tokens / block;
     if (settings->max_requests == 0) {
+        blocks = blocks < SETTINGS_MOST_REQUESTS ? blocks : SETTINGS_MOST_REQUESTS;
         settings->max_requests = blocks > 0 ? blocks : 1;
     }
     return (int64_t)block * settings->max_requests;

@@ -294,6 +294,15 @@ TEST(prices_by_the_length_of_each_request_are_played) {
     free(PRINTS("replay", "--db", db, "--run", "1"));
 }
 
+/* Where a step may have millions of tokens there is a place for as many requests as the setting
+ * can be, not more. */
+TEST(what_a_system_sets_itself_is_played) {
+    const char *db = scratch_path("places.db");
+    free(PRINTS("run", "--system", "fast-dllm-prefix-published", "--decoder", "credit", "--gpu",
+                "l4", "--requests", "3", "--db", db, "--levels", "steps"));
+    free(PRINTS("replay", "--db", db, "--run", "1"));
+}
+
 /* Where there is no checksum, a database may say anything: sentences. */
 TEST(steps_and_requests_that_cannot_be_are_refused) {
     static const char *const damages[] = {"UPDATE steps SET end_ns = start_ns - 1",

@@ -153,7 +153,8 @@ def sweep(lists, rng, folder):
     """`unmask sweep`: several points, on several threads."""
     text = ["[sweep]", "systems = " + ", ".join(rng.sample(lists.names["systems"], rng.randint(1, 3))),
             "gpus = " + rng.choice(lists.names["gpus"]), "workloads = burst",
-            "rates = " + ", ".join("%.2g" % rng.uniform(0.1, 3) for _ in range(rng.randint(1, 3))),
+            # each once: equal points are run as often as asked for, but one on record stands for all of them
+            "rates = " + ", ".join(dict.fromkeys("%.2g" % rng.uniform(0.1, 3) for _ in range(rng.randint(1, 3)))),
             f"requests = {rng.randint(1, 12)}"]
     with open(os.path.join(folder, "sweep.ini"), "w") as file:
         file.write("\n".join(text) + "\n")
