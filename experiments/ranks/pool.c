@@ -62,7 +62,7 @@ static void take_turns(struct running *running, uint32_t thread) {
     }
 }
 
-struct crew {
+struct workers {
     pthread_t threads[POOL_MOST_THREADS];
     struct starting starting[POOL_MOST_THREADS];
     unsigned n;
@@ -70,19 +70,20 @@ struct crew {
 
 /* As many as can be had. */
 static void start(struct running *running, unsigned n,
-                  void (*turns)(struct running *running, uint32_t thread), struct crew *crew) {
-    for (crew->n = 0; crew->n < n; crew->n++) {
-        struct starting *starting = &crew->starting[crew->n];
-        *starting = (struct starting){running, crew->n, turns};
-        if (pthread_create(&crew->threads[crew->n], NULL, start_thread, starting) != 0) {
+                  void (*turns)(struct running *running, uint32_t thread),
+                  struct workers *workers) {
+    for (workers->n = 0; workers->n < n; workers->n++) {
+        struct starting *starting = &workers->starting[workers->n];
+        *starting = (struct starting){running, workers->n, turns};
+        if (pthread_create(&workers->threads[workers->n], NULL, start_thread, starting) != 0) {
             break;
         }
     }
 }
 
-static void join(struct crew *crew) {
-    while (crew->n > 0) {
-        pthread_join(crew->threads[--crew->n], NULL);
+static void join(struct workers *workers) {
+    while (workers->n > 0) {
+        pthread_join(workers->threads[--workers->n], NULL);
     }
 }
 
@@ -167,13 +168,13 @@ static void serve(struct running *running, unsigned n_threads) {
 }
 
 static void lead(struct running *running) {
-    struct crew crew;
-    start(running, running->pool->n_threads, take_turns, &crew);
-    if (crew.n == 0) {
+    struct workers workers;
+    start(running, running->pool->n_threads, take_turns, &workers);
+    if (workers.n == 0) {
         take_turns(running, 0);
     }
-    serve(running, crew.n);
-    join(&crew);
+    serve(running, workers.n);
+    join(&workers);
 }
 
 /* ---- a helper ---- */
@@ -300,11 +301,11 @@ static void carry_messages(struct running *running, unsigned n_threads) {
 }
 
 static void help(struct running *running) {
-    struct crew crew;
+    struct workers workers;
     running->talks = mem_zeroed(POOL_MOST_THREADS, sizeof *running->talks);
-    start(running, running->pool->n_threads, take_pieces, &crew);
-    carry_messages(running, crew.n);
-    join(&crew);
+    start(running, running->pool->n_threads, take_pieces, &workers);
+    carry_messages(running, workers.n);
+    join(&workers);
     free(running->talks);
 }
 
@@ -326,11 +327,11 @@ void pool_run(const struct pool *pool) {
         lead(&running);
     } else {
         /* The caller works too, and alone when no thread can be had. */
-        struct crew crew;
+        struct workers workers;
         size_t n = pool->n_threads < pool->n ? pool->n_threads : pool->n;
-        start(&running, n > 1 ? (unsigned)n - 1 : 0, take_turns, &crew);
+        start(&running, n > 1 ? (unsigned)n - 1 : 0, take_turns, &workers);
         take_turns(&running, 0);
-        join(&crew);
+        join(&workers);
     }
     pthread_mutex_destroy(&running.lock);
     pthread_cond_destroy(&running.has_said);
