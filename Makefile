@@ -32,7 +32,7 @@ Q := @
 say = @printf '  %-4s %s\n'
 endif
 
-LIB_DIRS := $(patsubst %/,%,$(wildcard sim/*/ sim/cost/profile/ engine/ engine/*/ kernels/ kernels/*/ traces/ analysis/ \
+LIB_DIRS := $(patsubst %/,%,$(wildcard sim/*/ sim/cost/profile/ engine/ engine/*/ kernels/ kernels/*/ traces/ traces/*/ analysis/ \
             analysis/*/ experiments/ experiments/*/))
 MAINS    := experiments/cli/main.c experiments/package/manual.c
 LIB_SRCS := $(filter-out $(MAINS) experiments/ranks/link_mpi.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))

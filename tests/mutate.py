@@ -39,7 +39,7 @@ MODULES = {
     "sim/memory": ["sim/memory", "sim/planner"],
     "sim/decode, graph, op": ["sim/decode", "sim/graph", "sim/op"],
     "sim/model, system, input": ["sim/model", "sim/system", "sim/input", "sim/base"],
-    "traces": ["traces"],
+    "traces": ["traces", "traces/format"],
     "analysis": ["analysis", "analysis/*"],
     "engine": ["engine", "engine/*"],
     "kernels/ref": ["kernels/ref", "kernels/device"],

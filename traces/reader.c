@@ -10,7 +10,7 @@
 #include "sim/input/inputs.h"
 #include "sim/input/unpack.h"
 #include "traces/decode_trace.h"
-#include "traces/format.h"
+#include "traces/format/format.h"
 #include "traces/server_log.h"
 
 enum { FIRST_BUFFER_BYTES = 256 << 10 };

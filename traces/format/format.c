@@ -1,4 +1,4 @@
-#include "traces/format.h"
+#include "traces/format/format.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

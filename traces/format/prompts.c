@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
-#include "traces/format.h"
+#include "traces/format/format.h"
 #include "traces/prompts.h"
 
 enum { NAME_CHARS = 32 };

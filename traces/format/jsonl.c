@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
-#include "traces/format.h"
+#include "traces/format/format.h"
 
 static bool jsonl_opens(const struct format *format, const struct line *first,
                         struct layout *layout) {

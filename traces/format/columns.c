@@ -5,7 +5,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
-#include "traces/format.h"
+#include "traces/format/format.h"
 
 /* By enum column. */
 static const char *const column_words[] = {"time",   "input",   "output", "tenant", "prefix",

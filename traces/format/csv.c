@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "traces/format.h"
+#include "traces/format/format.h"
 
 struct fields {
     struct field_span at[MAX_COLUMNS];

@@ -3,8 +3,8 @@
  * Formats differ in names and units and stand in one table (reader.c); the two families, CSV with a
  * header and JSON lines, differ in how a line is taken apart and have one file
  * each; prompts are lengths once a tokenizer has counted them. */
-#ifndef UNMASK_TRACES_FORMAT_H
-#define UNMASK_TRACES_FORMAT_H
+#ifndef UNMASK_TRACES_FORMAT_FORMAT_H
+#define UNMASK_TRACES_FORMAT_FORMAT_H
 
 #include "sim/input/field.h"
 #include "traces/prompts.h"
