@@ -2,14 +2,18 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/check/exercise.h"
 #include "sim/check/plugin.h"
@@ -25,13 +29,21 @@ struct shared {
     bool done; /* the child came to its end */
 };
 
-static _Noreturn void run_child(const char *path, struct shared *shared) {
-    static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
-    for (size_t i = 0; i < sizeof deadly / sizeof deadly[0]; i++) {
-        signal(deadly[i], SIG_DFL);
-    }
+static const char asked_in[] = "UNMASK_CHECK_PLUGIN"; /* "FD PATH", of the child's environment */
+
+/* Loads and exercises; what it finds is in `shared`, however it ends. Who waits for it decides
+ * whether an interrupt ends it. */
+static _Noreturn void exercise_file(const char *path, struct shared *shared) {
     const struct rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
+    for (size_t i = 0; i < sizeof deadly / sizeof deadly[0]; i++) {
+        signal(deadly[i], SIG_DFL); /* sanitizers have handlers of their own */
+    }
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     const struct policy *policy = NULL;
     if (plugin_open(path, &policy, &shared->refusal) == 0) {
         snprintf(shared->name, sizeof shared->name, "%s", policy->name);
@@ -43,16 +55,78 @@ static _Noreturn void run_child(const char *path, struct shared *shared) {
     _exit(0);
 }
 
-/* Waits for the child's end; kills it when one call lasts too long, which `*hung` then says. The
- * clock decides nothing but that. */
-static int watch_child(pid_t child, const struct shared *shared, bool *hung) {
+/* The child is this program anew, which exercises what it is asked to before main: a child that
+ * were only forked would have the locks of threads that it has not (the allocator's of the address
+ * sanitizer, the digests' of the files read), and Open MPI warns of forks. */
+__attribute__((constructor)) static void exercise_if_asked(void) {
+    const char *asked = getenv(asked_in);
+    if (asked == NULL) {
+        return;
+    }
+    char *path;
+    int fd = (int)strtol(asked, &path, 10);
+    struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    char *copy = *path == ' ' ? strdup(path + 1) : NULL;
+    if (shared == MAP_FAILED || copy == NULL || unsetenv(asked_in) != 0) {
+        _exit(ERR_WORLD);
+    }
+    close(fd);
+    exercise_file(copy, shared);
+}
+
+/* The environment with the question in it; freed by the caller, as is its first word. */
+static char **child_environment(int fd, const char *path) {
+    size_t n = 0;
+    while (environ[n] != NULL) {
+        n++;
+    }
+    char **words = mem_zeroed(n + 2, sizeof *words);
+    size_t size = sizeof asked_in + strlen(path) + 32;
+    words[0] = mem_zeroed(size, 1);
+    snprintf(words[0], size, "%s=%d %s", asked_in, fd, path);
+    memcpy(words + 1, environ, n * sizeof *words);
+    return words;
+}
+
+/* An errno. */
+static int start_child(int fd, const char *path, pid_t *child) {
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, fd, fd); /* it stays open there, and there alone */
+    char name[] = "unmask", **environment = child_environment(fd, path);
+    char *words[] = {name, NULL};
+    int cause = posix_spawn(child, "/proc/self/exe", &files, NULL, words, environment);
+    free(environment[0]);
+    free(environment);
+    posix_spawn_file_actions_destroy(&files);
+    return cause;
+}
+
+static int64_t processor_ns(pid_t child) {
+    clockid_t clock;
+    struct timespec time;
+    return clock_getcpuclockid(child, &clock) == 0 && clock_gettime(clock, &time) == 0
+               ? time.tv_sec * INT64_C(1000000000) + time.tv_nsec
+               : 0;
+}
+
+/* The limit that the time since a call began is beyond, in seconds; or 0. */
+static int limit_met(int64_t waited_ns, int64_t worked_ns) {
+    const int64_t ns = 1000000000;
+    return worked_ns > CHECK_CALL_LIMIT_S * ns   ? CHECK_CALL_LIMIT_S
+           : waited_ns > CHECK_WAIT_LIMIT_S * ns ? CHECK_WAIT_LIMIT_S
+                                                 : 0;
+}
+
+/* Waits for the child's end; kills it when one call lasts longer than a limit, which `*limit_s`
+ * then is. The clocks decide nothing but that. */
+static int watch_child(pid_t child, const struct shared *shared, int *limit_s) {
     const struct timespec nap = {0, 2000000};
     int status = 0;
     uint64_t calls = 0;
-    int64_t since_ns = monotonic_ns();
-    *hung = false;
+    int64_t since_ns = monotonic_ns(), worked_ns = 0;
     for (;;) {
-        pid_t ended = waitpid(child, &status, WNOHANG);
+        pid_t ended = waitpid(child, &status, *limit_s > 0 ? 0 : WNOHANG);
         if (ended == child || (ended < 0 && errno != EINTR)) {
             return status;
         }
@@ -60,27 +134,30 @@ static int watch_child(pid_t child, const struct shared *shared, bool *hung) {
         if (calls_now != calls) {
             calls = calls_now;
             since_ns = monotonic_ns();
-        } else if (monotonic_ns() - since_ns > CHECK_CALL_LIMIT_S * INT64_C(1000000000)) {
-            *hung = true;
-            kill(child, SIGKILL);
-            waitpid(child, &status, 0);
-            return status;
+            worked_ns = processor_ns(child);
         }
-        nanosleep(&nap, NULL);
+        *limit_s = limit_met(monotonic_ns() - since_ns, processor_ns(child) - worked_ns);
+        if (*limit_s > 0) {
+            kill(child, SIGKILL);
+        } else {
+            nanosleep(&nap, NULL);
+        }
     }
 }
 
-static int verdict(const char *path, const struct shared *shared, int status, bool hung,
+static int verdict(const char *path, const struct shared *shared, int status, int limit_s,
                    struct err *err) {
     const char *callback = shared->exercise.guard.callback;
     bool loading = shared->kind == 0;
-    if (hung) {
+    if (limit_s > 0) {
         return err_world(err, "%s did not return from %s within %d s", path,
-                         loading ? "loading" : (callback != NULL ? callback : "its checks"),
-                         CHECK_CALL_LIMIT_S);
+                         loading ? "loading" : (callback[0] != '\0' ? callback : "its checks"),
+                         limit_s);
     }
-    const char *where = loading ? "while it was loaded" : "in callback ";
-    const char *what = loading || callback == NULL ? "" : callback;
+    const char *where = loading               ? "while it was loaded"
+                        : callback[0] != '\0' ? "in callback "
+                                              : "in its checks";
+    const char *what = loading ? "" : callback;
     if (WIFSIGNALED(status)) {
         const char *signal_name = sigabbrev_np(WTERMSIG(status));
         return err_world(err, "%s crashed with signal %s %s%s", path,
@@ -125,25 +202,28 @@ static void print_report(FILE *report, const char *path, const struct shared *sh
 }
 
 int check_plugin(const char *path, FILE *report, struct err *err) {
-    struct shared *shared =
-        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) {
-        return err_world(err, "no memory to share with a child process: %s", strerror(errno));
+    int fd = memfd_create("unmask check-plugin", MFD_CLOEXEC);
+    struct shared *shared = MAP_FAILED;
+    if (fd >= 0 && ftruncate(fd, sizeof *shared) == 0) {
+        shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
-    /* So that a plug-in that calls exit does not print the parent's buffers again. */
-    fflush(NULL);
-    pid_t child = fork();
-    if (child < 0) {
-        int cause = errno;
+    int cause = errno;
+    pid_t child = 0;
+    if (shared == MAP_FAILED) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return err_world(err, "no memory to share with a child process: %s", strerror(cause));
+    }
+    cause = start_child(fd, path, &child);
+    close(fd);
+    if (cause != 0) {
         munmap(shared, sizeof *shared);
         return err_world(err, "no child process to run %s in: %s", path, strerror(cause));
     }
-    if (child == 0) {
-        run_child(path, shared);
-    }
-    bool hung;
-    int status = watch_child(child, shared, &hung);
-    int kind = verdict(path, shared, status, hung, err);
+    int limit_s = 0;
+    int status = watch_child(child, shared, &limit_s);
+    int kind = verdict(path, shared, status, limit_s, err);
     if (shared->kind != 0) {
         print_report(report, path, shared, err);
     }

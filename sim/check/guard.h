@@ -44,7 +44,10 @@ enum promise {
 const char *promise_text(enum promise promise);
 bool promise_concerns(enum promise promise, enum policy_kind kind);
 
-enum { GUARD_MAX_POSTPONED = 1000 }; /* empty batches in a row while something could run */
+enum {
+    GUARD_MAX_POSTPONED = 1000, /* empty batches in a row while something could run */
+    GUARD_CALLBACK_CHARS = 16,
+};
 
 struct guard_scratch; /* the copies, see guard.c */
 
@@ -55,8 +58,8 @@ struct guard {
     struct guard_scratch *scratch;
 
     /* Read from another process while a call is under way. */
-    const char *volatile callback; /* being executed, else NULL */
-    volatile uint64_t n_calls;     /* of the inner policy */
+    char callback[GUARD_CALLBACK_CHARS]; /* being executed, else "" */
+    volatile uint64_t n_calls;           /* of the inner policy */
 
     uint64_t n_checked[PROMISE_COUNT];
     enum promise broken; /* when err.kind is not ERR_NONE */

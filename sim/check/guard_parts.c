@@ -68,11 +68,11 @@ bool guard_keeps(struct guard *guard, enum promise promise, bool kept, const cha
 
 void guard_enter(struct guard *guard, const char *callback) {
     guard->n_calls++;
-    guard->callback = callback;
+    snprintf(guard->callback, sizeof guard->callback, "%s", callback);
 }
 
 void guard_leave(struct guard *guard) {
-    guard->callback = NULL;
+    guard->callback[0] = '\0';
 }
 
 bool guard_keeps_state(struct guard *guard) {

@@ -274,14 +274,19 @@ const struct plugin_gate *plugin_ask(const struct plugin_gate *gate) {
     return before;
 }
 
+int plugin_may_load(const char *path, struct err *err) {
+    return asked != NULL && asked->may_load(asked->state, path, err) != 0 ? err_status(err) : 0;
+}
+
 /* As plugin_open; `kind` 0 takes any. */
 static int load(const char *path, uint32_t kind, const struct policy **out, struct err *err) {
     if (strchr(path, '/') == NULL) {
         return err_usage(err, "'%s' names no file: a plug-in's path holds a slash, as in ./%s",
                          path, path);
     }
-    if (asked != NULL && asked->may_load(asked->state, path, err) != 0) {
-        return err_status(err);
+    int status = plugin_may_load(path, err);
+    if (status != 0) {
+        return status;
     }
     inputs_note("plugin", path);
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -289,7 +294,6 @@ static int load(const char *path, uint32_t kind, const struct policy **out, stru
         return err_world(err, "cannot load the plug-in: %s", dlerror());
     }
     const struct policy *policy = dlsym(object, "unmask_policy");
-    int status;
     if (policy == NULL) {
         status = err_world(err, "%s: no symbol 'unmask_policy' is exported", path);
         goto close_object;

@@ -25,6 +25,9 @@ struct plugin_gate {
  * before, to be handed back. */
 const struct plugin_gate *plugin_ask(const struct plugin_gate *gate);
 
+/* What this thread's gate says: 0, or an err kind with the sentence. */
+int plugin_may_load(const char *path, struct err *err);
+
 /* Load the policy of `kind` in the file `path`, which holds a slash. ERR_WORLD when the file is not
  * a valid plug-in, ERR_USAGE when it is one of another kind; nothing stays loaded then. */
 int plugin_load(const char *path, enum policy_kind kind, const struct policy **out,

@@ -1,12 +1,16 @@
 /* Settings of a system and its parts: remembered key by key, then applied. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/check/check_plugin.h"
+#include "sim/check/plugin.h"
 #include "sim/decode/process_file.h"
+#include "sim/input/inputs.h"
 #include "sim/system/system_parts.h"
 
 const char *const system_part_names[SYSTEM_PARTS] = {
@@ -42,6 +46,31 @@ const struct policy *system_policy(const struct system *s, enum system_part part
     return policy;
 }
 
+/* The plug-ins that passed their checks in this program, by digest: as often as its runs take one,
+ * a file is checked once. */
+static struct {
+    pthread_mutex_t lock;
+    char (*items)[SHA256_HEX_CHARS];
+    size_t n, room;
+} passed = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Under the lock, so that threads that take one plug-in wait for its check. */
+static int check_once(const char *path, FILE *nowhere, struct err *err) {
+    char digest[SHA256_HEX_CHARS];
+    bool is_known = inputs_digest(path, digest);
+    for (size_t i = 0; is_known && i < passed.n; i++) {
+        if (strcmp(passed.items[i], digest) == 0) {
+            return 0;
+        }
+    }
+    int status = check_plugin(path, nowhere, err);
+    if (status == 0 && is_known) {
+        passed.items = mem_grown(passed.items, passed.n, &passed.room, sizeof *passed.items);
+        memcpy(passed.items[passed.n++], digest, sizeof digest);
+    }
+    return status;
+}
+
 /* A user's policy is exercised in a child process (some 50 ms) before it may touch a run: one that
  * crashes, hangs or breaks a promise costs a sentence, not the run. */
 static const struct policy *find_checked(enum policy_kind kind, const char *name, struct err *err) {
@@ -51,7 +80,10 @@ static const struct policy *find_checked(enum policy_kind kind, const char *name
             err_world(err, "cannot open /dev/null: %s", strerror(errno));
             return NULL;
         }
-        int status = check_plugin(name, nowhere, err);
+        pthread_mutex_lock(&passed.lock);
+        int status = plugin_may_load(name, err);
+        status = status != 0 ? status : check_once(name, nowhere, err);
+        pthread_mutex_unlock(&passed.lock);
         fclose(nowhere);
         if (status != 0) {
             return NULL;

@@ -139,6 +139,24 @@ TEST(threads_that_call_a_plugin_leave_standard_output_as_it_was) {
     output_free(&output);
 }
 
+/* However many runs of a program take a plug-in: once by the child that checks it, once by runs. */
+TEST(a_plugin_is_checked_once_a_program) {
+    const char *file = scratch_path("counted.ini"), *counted = scratch_path("counted.txt");
+    char text[1024];
+    snprintf(text, sizeof text,
+             "[sweep]\nsystems = dllm-serve\nrates = 0.2, 0.3, 0.4, 0.5\nrequests = 20\n"
+             "set.decoder = %s\n",
+             suite_plugin("counted"));
+    scratch_write("counted.ini", text);
+    setenv("UNMASK_COUNTED", counted, 1);
+    free(PRINTS("sweep", file, "-j", "4"));
+    FILE *lines = fopen(counted, "r");
+    ck_assert_ptr_nonnull(lines);
+    text[fread(text, 1, sizeof text - 1, lines)] = '\0';
+    fclose(lines);
+    ck_assert_str_eq(text, "loaded\nloaded\n");
+}
+
 #ifndef __SANITIZE_ADDRESS__ /* signals come ten times as late there, behind the watchdog */
 TEST(an_interrupt_ends_a_callback_that_hangs) {
     struct output output =
