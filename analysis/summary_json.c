@@ -306,6 +306,9 @@ int summary_put_bound(json_t *summary, const json_t *bound) {
            put(copy, "latency_mean_ratio",
                quotient(json_number_value(json_object_get(latency, "mean")),
                         json_number_value(json_object_get(bound, "latency_mean_s")))) |
+           put(copy, "latency_p99_ratio",
+               quotient(json_number_value(json_object_get(latency, "p99")),
+                        json_number_value(json_object_get(bound, "latency_p99_s")))) |
            put(summary, "bound", copy);
 }
 

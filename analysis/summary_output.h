@@ -15,7 +15,8 @@ int summary_json(const struct summary *summary, const struct run_facts *facts, j
 json_t *summary_requests_json(const struct summary *summary);
 
 /* Puts what no scheduler can beat into a run's object as "bound", with the run's share of the
- * throughput (`throughput_share`) and its mean latency over the least (`latency_mean_ratio`). */
+ * throughput (`throughput_share`) and its mean and p99 latency over the least
+ * (`latency_mean_ratio`, `latency_p99_ratio`). */
 int summary_put_bound(json_t *summary, const json_t *bound);
 
 /* The same bytes for the same object: order kept, reals with nine significant digits, indented by

@@ -63,7 +63,8 @@ static json_t *to_json(const struct limits *l) {
 static void print(const struct limits *l) {
     bool asks_time = isfinite(l->bounds[0].on_time);
     struct table *table =
-        table_open("system|tok/s at most|runs at|of it|mean latency at least s|runs at s|times it");
+        table_open("system|tok/s at most|runs at|of it|mean latency at least s|runs at s|times it|"
+                   "p99 at least s|runs at s");
     if (asks_time) {
         table_columns(table, "on time at most|runs at %");
     }
@@ -72,9 +73,10 @@ static void print(const struct limits *l) {
         const struct bound *b = &l->bounds[i];
         double throughput = own(l, i, "throughput_tok_s", NULL);
         double latency = own(l, i, "latency_s", "mean");
-        table_add(table, "s %.1f %.1f %.1f%% %.3f %.3f %.2f", l->names[i], b->throughput_tok_s,
-                  throughput, 100 * throughput / b->throughput_tok_s, b->mean_latency_s, latency,
-                  latency / b->mean_latency_s);
+        table_add(table, "s %.1f %.1f %.1f%% %.3f %.3f %.2f %.3f %.3f", l->names[i],
+                  b->throughput_tok_s, throughput, 100 * throughput / b->throughput_tok_s,
+                  b->mean_latency_s, latency, latency / b->mean_latency_s, b->p99_latency_s,
+                  own(l, i, "latency_s", "p99"));
         if (asks_time) {
             table_add(table, "%.1f %.1f", 100 * b->on_time, 100 * own(l, i, "attainment", NULL));
         }

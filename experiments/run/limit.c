@@ -71,6 +71,7 @@ json_t *limit_json(const struct bound *b) {
     put(object, "latency_mean_by_work_s", b->mean_by_work_s);
     put(object, "latency_mean_by_passes_s", b->mean_by_passes_s);
     put(object, "latency_mean_by_both_s", b->mean_by_both_s);
+    put(object, "latency_p99_s", b->p99_latency_s);
     put(object, "attainment", b->on_time);
     put(object, "certificate", b->prices.scale);
     for (uint32_t t = 0; t < PASS_TYPES; t++) {
@@ -94,9 +95,11 @@ void limit_print(const json_t *summary, FILE *out) {
     if (bound == NULL) {
         return;
     }
-    fprintf(out, "bound        no scheduler: over %.1f tok/s, under %.3f s mean latency",
+    fprintf(out,
+            "bound        no scheduler: over %.1f tok/s, under %.3f s mean latency, %.3f s p99",
             json_number_value(json_object_get(bound, "throughput_tok_s")),
-            json_number_value(json_object_get(bound, "latency_mean_s")));
+            json_number_value(json_object_get(bound, "latency_mean_s")),
+            json_number_value(json_object_get(bound, "latency_p99_s")));
     if (json_is_number(on_time)) {
         fprintf(out, ", over %.1f %% on time", 100 * json_number_value(on_time));
     }

@@ -51,6 +51,8 @@ static void settle(const struct passes *passes, const struct machine_job *jobs, 
     out->mean_by_work_s = out->is_closed ? (double)NAN : limits.mean_by_work_ns * 1e-9;
     out->mean_by_both_s = out->is_closed ? (double)NAN : limits.mean_by_both_ns * 1e-9;
     out->mean_latency_s = out->is_closed ? out->mean_by_passes_s : limits.mean_latency_ns * 1e-9;
+    double p99_ns = machine_quantile(jobs, out->requests, out->is_closed ? 0 : speed, 0.99);
+    out->p99_latency_s = p99_ns * 1e-9;
     out->on_time = (double)NAN;
     if (latency_ns > 0 && !out->is_closed && out->requests + out->rejected > 0) {
         out->on_time = (double)machine_on_time(jobs, out->requests, speed, (double)latency_ns) /

@@ -136,10 +136,12 @@ static void drop_one(const struct machine_job *jobs, double speed, size_t *kept,
     --*n;
 }
 
-size_t machine_on_time(const struct machine_job *jobs, size_t n, double speed, double latency_ns) {
+/* How many are on time; fewer than `enough` where there can be no more. */
+static size_t on_time(const struct machine_job *jobs, size_t n, double speed, double latency_ns,
+                      size_t enough) {
     size_t *kept = mem_unwritten(n + 1, sizeof *kept), n_kept = 0;
     double *starts_ns = mem_unwritten(n + 1, sizeof *starts_ns), end_ns = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && n_kept + n - i >= enough; i++) {
         if (jobs[i].alone_ns > latency_ns) {
             continue;
         }
@@ -156,4 +158,36 @@ size_t machine_on_time(const struct machine_job *jobs, size_t n, double speed, d
     free(kept);
     free(starts_ns);
     return n_kept;
+}
+
+size_t machine_on_time(const struct machine_job *jobs, size_t n, double speed, double latency_ns) {
+    return on_time(jobs, n, speed, latency_ns, 0);
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double machine_quantile(const struct machine_job *jobs, size_t n, double speed, double q) {
+    if (n == 0) {
+        return 0;
+    }
+    size_t place = (size_t)floor((double)(n - 1) * q);
+    double *alone_ns = mem_unwritten(n, sizeof *alone_ns);
+    for (size_t i = 0; i < n; i++) {
+        alone_ns[i] = jobs[i].alone_ns;
+    }
+    qsort(alone_ns, n, sizeof *alone_ns, by_size);
+    double low = alone_ns[place], high = low;
+    free(alone_ns);
+    while (speed > 0 && low < INFINITY && on_time(jobs, n, speed, high, place + 1) <= place) {
+        low = high;
+        high = fmax(1, 2 * high);
+    }
+    while (high > low * 1.0005) { /* `low` is too little, or alone what it is */
+        double middle = (low + high) / 2;
+        *(on_time(jobs, n, speed, middle, place + 1) <= place ? &low : &high) = middle;
+    }
+    return low;
 }
