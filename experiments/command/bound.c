@@ -60,6 +60,22 @@ static json_t *to_json(const struct limits *l) {
     return mem_given(object);
 }
 
+static void print_batches(const char *system, const struct bound *b) {
+    for (uint32_t i = 0; i < b->prices.n_best; i++) {
+        const struct best_batch *batch = &b->prices.best[i];
+        printf("  %s: %.1f %% of the steps, %.0f query tokens:", system, 100 * batch->share,
+               batch->tokens);
+        for (uint32_t t = 0, n = 0; t < PASS_TYPES; t++) {
+            char name[48];
+            if (batch->passes[t] > 0) {
+                printf("%s %.2f of %s", n++ > 0 ? "," : "", batch->passes[t],
+                       limit_type_name(b, t, name, sizeof name));
+            }
+        }
+        printf("\n");
+    }
+}
+
 static void print(const struct limits *l) {
     bool asks_time = isfinite(l->bounds[0].on_time);
     struct table *table =
@@ -94,6 +110,10 @@ static void print(const struct limits *l) {
                        limit_type_name(b, t, name, sizeof name), limit_price_ms(b, t));
             }
         }
+    }
+    printf("\nbatches that it is made of, on average:\n");
+    for (size_t i = 0; i < l->n; i++) {
+        print_batches(l->names[i], &l->bounds[i]);
     }
     printf("\nno scheduler does better on these prices with the system's cache policy, decoder,\n"
            "runtime, memory and limits, as far as decisions are those of seed %" PRIu64 "\n",

@@ -59,6 +59,25 @@ static void put(json_t *object, const char *key, double value) {
     json_object_set_new(object, key, isfinite(value) ? json_real(value) : json_null());
 }
 
+/* What the best batches hold. */
+static json_t *batches_json(const struct bound *b) {
+    json_t *batches = json_array();
+    for (uint32_t i = 0; i < b->prices.n_best; i++) {
+        const struct best_batch *best = &b->prices.best[i];
+        json_t *batch = json_object();
+        put(batch, "share_of_steps", best->share);
+        put(batch, "tokens", best->tokens);
+        for (uint32_t t = 0; t < PASS_TYPES; t++) {
+            char name[48];
+            if (best->passes[t] > 0) {
+                put(batch, limit_type_name(b, t, name, sizeof name), best->passes[t]);
+            }
+        }
+        json_array_append_new(batches, batch);
+    }
+    return batches;
+}
+
 json_t *limit_json(const struct bound *b) {
     json_t *object = json_object(), *passes = json_array();
     json_object_set_new(object, "requests", json_integer((json_int_t)b->requests));
@@ -86,6 +105,7 @@ json_t *limit_json(const struct bound *b) {
         }
     }
     json_object_set_new(object, "passes", passes);
+    json_object_set_new(object, "batches", batches_json(b));
     return object;
 }
 

@@ -25,6 +25,17 @@ static int solve(struct finder *f, struct err *err) {
     return is_solved ? 0 : err_world(err, "the prices of passes: the solver ended with %d", status);
 }
 
+/* The cell's sum of a coordinate in the solution. */
+static double sum_of(const struct finder *f, const struct cell *cell, int coord) {
+    double sum = 0;
+    for (int t = 0; t < PASS_TYPES; t++) {
+        const struct pass_type *type = &f->types[t];
+        int column = pass_type_varies(type, coord) ? cell->sums[t][coord] : cell->passes[t];
+        sum += column > 0 ? (double)type->most[coord] * glp_get_col_prim(f->lp, column) : 0;
+    }
+    return sum;
+}
+
 /* Lines of the hulls where the solution is below them; how many. */
 static int put_violated(struct finder *f) {
     static const double tolerance = 1e-6, seldom = 1e-12;
@@ -35,14 +46,7 @@ static int put_violated(struct finder *f) {
         for (uint32_t p = 0; steps > seldom && p < f->parts->n; p++) {
             struct hull *hull = &cell->hulls[p];
             int coord = f->parts->parts[p].coord;
-            double sum = 0;
-            for (int t = 0; t < PASS_TYPES; t++) {
-                int column =
-                    pass_type_varies(&f->types[t], coord) ? cell->sums[t][coord] : cell->passes[t];
-                if (column > 0) {
-                    sum += (double)f->types[t].most[coord] * glp_get_col_prim(f->lp, column);
-                }
-            }
+            double sum = sum_of(f, cell, coord);
             struct line line = hull_line(hull, sum / steps);
             double ns = line.level + line.slope * sum / steps;
             if (hull->column > 0 &&
@@ -155,6 +159,36 @@ static void take_prices(const struct finder *f, struct prices *out) {
     }
 }
 
+static void take_best(const struct finder *f, struct prices *out) {
+    static const double seldom = 1e-3;
+    double all = 0;
+    for (size_t i = 0; i < f->n_cells; i++) {
+        all += glp_get_col_prim(f->lp, f->cells[i].steps);
+    }
+    for (size_t i = 0; i < f->n_cells; i++) {
+        const struct cell *cell = &f->cells[i];
+        double steps = glp_get_col_prim(f->lp, cell->steps);
+        struct best_batch batch = {.share = all > 0 ? steps / all : 0};
+        if (batch.share < seldom) {
+            continue;
+        }
+        batch.tokens = sum_of(f, cell, SYM_TOKENS) / steps;
+        for (int t = 0; t < PASS_TYPES; t++) {
+            int column = cell->passes[t];
+            batch.passes[t] = column > 0 ? glp_get_col_prim(f->lp, column) / steps : 0;
+        }
+        uint32_t at = out->n_best < BEST_BATCHES ? out->n_best++ : BEST_BATCHES;
+        for (; at > 0 && out->best[at - 1].share < batch.share; at--) {
+            if (at < BEST_BATCHES) {
+                out->best[at] = out->best[at - 1];
+            }
+        }
+        if (at < BEST_BATCHES) {
+            out->best[at] = batch;
+        }
+    }
+}
+
 /* The solver ends the program where it has no memory; so do we, with a sentence. */
 static void end(void *state) {
     (void)state;
@@ -174,6 +208,7 @@ int prices_find(const struct price_parts *parts, const struct pass_type types[PA
     }
     if (status == 0 && f.n_passes > 0) {
         take_prices(&f, out);
+        take_best(&f, out);
     }
     out->n_cells = (uint32_t)f.n_cells;
     out->n_rows = (uint32_t)glp_get_num_rows(f.lp);

@@ -25,11 +25,23 @@
 
 #include "sim/bound/parts.h"
 
+/* Batches of one cell, as the solution has them on average. */
+struct best_batch {
+    double share;              /* of all steps */
+    double passes[PASS_TYPES]; /* in a step, by type */
+    double tokens;             /* query tokens in a step */
+};
+enum { BEST_BATCHES = 8 };
+
 struct prices {
     double pass_ns[PASS_TYPES];              /* of a pass of the type, and */
     double unit_ns[PASS_TYPES][PASS_COORDS]; /* of each unit of its coordinates */
     double scale;                            /* of the solver's prices; 1 but for rounding */
     uint32_t n_cells, n_rows, n_rounds;
+    /* What the relaxation runs: where a schedule that comes near the bound would spend its steps.
+     * The most frequent first; those that are seldom or of further cells are left out. */
+    struct best_batch best[BEST_BATCHES];
+    uint32_t n_best;
 };
 
 /* ERR_WORLD where the solver finds nothing. */

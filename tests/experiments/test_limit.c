@@ -105,6 +105,9 @@ TEST(bound_prints_limits_and_runs_and_run_prints_them_where_asked) {
     double ran =
         number(json_object_get(json_array_get(systems, 0), "run"), "throughput_tok_s", NULL);
     ck_assert_double_le(ran, limit);
+    const json_t *best = json_array_get(json_object_get(bound, "batches"), 0);
+    ck_assert_double_gt(number(best, "tokens", NULL), 32);
+    ck_assert_double_gt(number(best, "share_of_steps", NULL), 0.1);
     ck_assert_double_gt(ran, limit / 2);
     output_free(&o);
     o = CLI("run", "--gpu", "h200", "--requests", "20", "--rate", "100", "--json", "--bound");

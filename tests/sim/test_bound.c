@@ -364,6 +364,33 @@ TEST_EACH(no_batch_takes_less_than_its_passes_prices, N_CONFIGURATIONS) {
     many_close(&many);
 }
 
+/* Together they hold passes of each type as often as the workload has them, or more. */
+TEST_EACH(the_best_batches_are_of_the_workloads_passes, N_CONFIGURATIONS) {
+    struct many many;
+    many_open(&many, _i, 60);
+    double share = 0, passes[PASS_TYPES] = {0}, steps = 0, all = 0;
+    ck_assert_uint_gt(many.prices.n_best, 0);
+    for (uint32_t i = 0; i < many.prices.n_best; i++) {
+        const struct best_batch *batch = &many.prices.best[i];
+        share += batch->share;
+        ck_assert(i == 0 || batch->share <= many.prices.best[i - 1].share);
+        ck_assert_double_le(batch->tokens, many.system->settings.max_batched_tokens * (1 + 1e-6));
+        for (int t = 0; t < PASS_TYPES; t++) {
+            passes[t] += batch->share * batch->passes[t];
+        }
+    }
+    ck_assert_msg(share > 0.95 && share < 1 + 1e-9, "%g", share);
+    for (int t = 0; t < PASS_TYPES; t++) {
+        all += many.types[t].n;
+        steps = many.types[t].n > 0 ? fmax(steps, many.types[t].n / fmax(passes[t], 1e-9)) : steps;
+    }
+    for (int t = 0; t < PASS_TYPES; t++) {
+        ck_assert_double_ge(steps * passes[t], many.types[t].n * 0.999);
+    }
+    ck_assert_double_le(steps, all * 1.05); /* no step holds less than a pass */
+    many_close(&many);
+}
+
 TEST_EACH(the_listed_passes_are_those_of_every_schedule, 3) {
     static const char *const schedulers[] = {"phase-multiplexed", "continuous", "static"};
     char setting[48];
