@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-enum { PASSES_SEEN = 128 };
+enum { PASSES_SEEN = 128, MOST_PUT_OFF = 16 };
 
 static const uint32_t tried[CONCURRENCY_TRIED] = {1,  2,  3,  4,  5,  6,  7,  8,  10,  12,  14,
                                                   16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256};
@@ -175,6 +175,48 @@ static void take_full(struct taken *taken, const struct candidate *candidates, u
     taken->is_put_off = trial.is_put_off || pay < found;
 }
 
+/* The spans of what is taken; behind `*n_kept` of them those that may be put off, whose candidates
+ * `last` then names: narrow passes of requests that run, but for the first that is taken. */
+static uint32_t split(const struct taken *taken, const struct candidate *candidates, uint32_t n,
+                      const struct span **spans, uint32_t *last, uint32_t *n_kept) {
+    uint32_t n_last = 0;
+    *n_kept = 0;
+    for (uint32_t i = 0, seen = 0; i < n; i++) {
+        bool stays = candidates[i].waits || is_full_pass(span_of(taken, &candidates[i]));
+        if (taken->is_in[i] && (seen++ == 0 || stays)) {
+            spans[(*n_kept)++] = span_of(taken, &candidates[i]);
+        } else if (taken->is_in[i]) {
+            last[n_last++] = i;
+        }
+    }
+    for (uint32_t k = 0; k < n_last; k++) {
+        spans[*n_kept + k] = span_of(taken, &candidates[last[k]]);
+    }
+    return n_last;
+}
+
+/* Puts the last narrow passes off, as many as make a token of the step cheapest. */
+static void put_off_dear(struct taken *taken, const struct candidate *candidates, uint32_t n) {
+    const struct schedule_view *view = taken->view;
+    const struct span *spans[CONCURRENCY_MOST];
+    uint32_t last[CONCURRENCY_MOST], n_kept, best = 0;
+    uint32_t n_last = split(taken, candidates, n, spans, last, &n_kept);
+    double tokens = (double)view->max_batched_tokens - (double)taken->tokens, least_ns = INFINITY;
+    for (uint32_t off = 0; off <= n_last && off <= MOST_PUT_OFF && n_last > 0; off++) {
+        uint32_t left = n_kept + n_last - off;
+        double ns = (double)view->estimate_spans_ns(view->estimator, spans, left) / tokens;
+        if (ns < least_ns) {
+            least_ns = ns;
+            best = off;
+        }
+        tokens -= left > 0 ? spans[left - 1]->queries : 0;
+    }
+    for (uint32_t off = 0; off < best; off++) {
+        taken->is_in[last[n_last - 1 - off]] = false;
+        taken->is_put_off = true;
+    }
+}
+
 void concurrency_list(const struct concurrency *c, const struct schedule_view *view,
                       const struct candidate *candidates, uint32_t n, uint32_t most,
                       struct batch *batch) {
@@ -192,6 +234,7 @@ void concurrency_list(const struct concurrency *c, const struct schedule_view *v
         }
     }
     take_full(&taken, candidates, n, most, c->share_full);
+    put_off_dear(&taken, candidates, n);
     for (int admits = 0; admits < 2; admits++) {
         for (uint32_t i = 0; i < n; i++) {
             if (taken.is_in[i] && candidates[i].waits == (admits == 1)) {

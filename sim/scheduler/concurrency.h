@@ -1,4 +1,4 @@
-/* How many requests to run at once, and which of their full passes to take into one step.
+/* How many requests to run at once, and which of their passes to take into one step.
  *
  * Who runs shares every step. While steps are bound by what they read anyway, one request more
  * costs the others little; beyond the knee of that curve it costs what they do, makes nothing
@@ -17,7 +17,9 @@
  *
  * Full passes of several requests that fall on one step may cost more than one after the other, as
  * long products do on an L40S: then the later ones wait for the next step, and stay apart from then
- * on. */
+ * on. And a step that ends just over the edge of a tile of the GPU's pays for the whole tile: of
+ * its narrow passes the last ones, up to 16, wait for the next step where that makes a query token
+ * of this one cheaper. */
 #ifndef UNMASK_SIM_SCHEDULER_CONCURRENCY_H
 #define UNMASK_SIM_SCHEDULER_CONCURRENCY_H
 
