@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-enum { PASSES_SEEN = 128, MOST_PUT_OFF = 16 };
+enum { PASSES_SEEN = 128 };
 
 static const uint32_t tried[CONCURRENCY_TRIED] = {1,  2,  3,  4,  5,  6,  7,  8,  10,  12,  14,
                                                   16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256};
@@ -196,13 +196,14 @@ static uint32_t split(const struct taken *taken, const struct candidate *candida
 }
 
 /* Puts the last narrow passes off, as many as make a token of the step cheapest. */
-static void put_off_dear(struct taken *taken, const struct candidate *candidates, uint32_t n) {
+static void put_off_dear(struct taken *taken, const struct candidate *candidates, uint32_t n,
+                         uint32_t most) {
     const struct schedule_view *view = taken->view;
     const struct span *spans[CONCURRENCY_MOST];
     uint32_t last[CONCURRENCY_MOST], n_kept, best = 0;
     uint32_t n_last = split(taken, candidates, n, spans, last, &n_kept);
     double tokens = (double)view->max_batched_tokens - (double)taken->tokens, least_ns = INFINITY;
-    for (uint32_t off = 0; off <= n_last && off <= MOST_PUT_OFF && n_last > 0; off++) {
+    for (uint32_t off = 0; off <= n_last && off <= most && n_last > 0; off++) {
         uint32_t left = n_kept + n_last - off;
         double ns = (double)view->estimate_spans_ns(view->estimator, spans, left) / tokens;
         if (ns < least_ns) {
@@ -234,7 +235,7 @@ void concurrency_list(const struct concurrency *c, const struct schedule_view *v
         }
     }
     take_full(&taken, candidates, n, most, c->share_full);
-    put_off_dear(&taken, candidates, n);
+    put_off_dear(&taken, candidates, n, c->put_off);
     for (int admits = 0; admits < 2; admits++) {
         for (uint32_t i = 0; i < n; i++) {
             if (taken.is_in[i] && candidates[i].waits == (admits == 1)) {

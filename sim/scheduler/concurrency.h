@@ -18,8 +18,8 @@
  * Full passes of several requests that fall on one step may cost more than one after the other, as
  * long products do on an L40S: then the later ones wait for the next step, and stay apart from then
  * on. And a step that ends just over the edge of a tile of the GPU's pays for the whole tile: of
- * its narrow passes the last ones, up to 16, wait for the next step where that makes a query token
- * of this one cheaper. */
+ * its narrow passes the last ones, up to `put_off`, wait for the next step where that makes a query
+ * token of this one cheaper. */
 #ifndef UNMASK_SIM_SCHEDULER_CONCURRENCY_H
 #define UNMASK_SIM_SCHEDULER_CONCURRENCY_H
 
@@ -29,13 +29,21 @@
 
 enum { CONCURRENCY_TRIED = 22, CONCURRENCY_MOST = 256 };
 
-/* A scheduler's own, zeros at first. */
+/* A scheduler's own, zeros at first but for its parameter. */
 struct concurrency {
+    uint32_t put_off; /* narrow passes of a step that may wait for the next one, at most */
     double cost_ns[CONCURRENCY_TRIED]; /* of a request's steps, each; by the number tried */
     uint64_t priced;                   /* id + 1 of the last request that they were priced by */
     double share_full;                 /* of their steps, that is full passes */
     double step_ns;                    /* of a step of as many as were last found best */
 };
+
+/* The parameter, where the state has it at `offset`. */
+#define CONCURRENCY_PARAM(offset)                                                                  \
+    {                                                                                              \
+        "put_off", PARAM_U32, 0, "requests", "16", 0, CONCURRENCY_MOST, NULL, offset,              \
+            "narrow passes that may wait for the next step where tokens are cheaper without"       \
+    }
 
 /* A request that could take part. */
 struct candidate {

@@ -36,6 +36,7 @@ static const struct param params[] = {
     OBJECTIVE("latency_5", 5, "0", "of tenant 5"),
     OBJECTIVE("latency_6", 6, "0", "of tenant 6"),
     OBJECTIVE("latency_7", 7, "0", "of tenant 7"),
+    CONCURRENCY_PARAM(offsetof(struct state, concurrency.put_off)),
 };
 
 /* Those out of patience first, by age; then by slack; those that will be late last, by arrival. */

@@ -5,6 +5,10 @@
  * ones. */
 #include "sim/scheduler/concurrency.h"
 
+static const struct param params[] = {
+    CONCURRENCY_PARAM(offsetof(struct concurrency, put_off)),
+};
+
 static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
     struct candidate candidates[2 * CONCURRENCY_MOST];
     uint32_t n = 0, best = concurrency_best(state, view);
@@ -24,6 +28,8 @@ const struct scheduler scheduler_look_ahead = {
                .size = sizeof(struct scheduler),
                .state_bytes = sizeof(struct concurrency),
                .name = "look-ahead",
-               .doc = "as many as finish soonest by their passes to come, refreshes staggered"},
+               .doc = "as many as finish soonest by their passes to come, refreshes staggered",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
     .schedule = schedule,
 };

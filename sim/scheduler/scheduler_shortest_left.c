@@ -18,6 +18,7 @@ struct state {
 static const struct param params[] = {
     {"patience", PARAM_I64, 0, "ns", "600 s", 0, 1e15, NULL, offsetof(struct state, patience_ns),
      "a request that has been there longer is not overtaken any more"},
+    CONCURRENCY_PARAM(offsetof(struct state, concurrency.put_off)),
 };
 
 /* Those that are out of patience first, by age: their keys are negative. */

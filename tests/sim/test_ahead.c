@@ -213,12 +213,13 @@ TEST(look_ahead_has_a_shorter_tail_at_no_less_throughput) {
 TEST(steps_that_end_at_an_edge_serve_what_is_there_sooner) {
     enum { N = 100 };
     static const char *const ours[] = {"scheduler=look-ahead", NULL};
+    static const char *const none[] = {"scheduler=look-ahead", "scheduler.put_off=0", NULL};
     struct arrival arrivals[N];
     draw(arrivals, N, 1000, 256, 256);
-    struct outcome greedy = serve_under("l40s", NULL, arrivals, N);
-    struct outcome ahead = serve_under("l40s", ours, arrivals, N);
-    ck_assert_msg(ahead.makespan_s < 0.96 * greedy.makespan_s, "%g of %g s", ahead.makespan_s,
-                  greedy.makespan_s);
+    struct outcome any = serve_under("l40s", none, arrivals, N);
+    struct outcome at_edges = serve_under("l40s", ours, arrivals, N);
+    ck_assert_msg(at_edges.makespan_s < 0.97 * any.makespan_s, "%g of %g s", at_edges.makespan_s,
+                  any.makespan_s);
 }
 
 TEST(shortest_left_has_a_lower_mean_and_patience_bounds_what_it_costs_the_long) {
