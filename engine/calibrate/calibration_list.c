@@ -13,19 +13,24 @@ static uint32_t smaller(int64_t a, int64_t b) {
     return (uint32_t)(a < b ? a : b);
 }
 
-/* Steps of one kind. */
+/* Steps of one kind. What an operator takes in a step over what it takes alone depends on how many
+ * tiles its rows fill, which jumps: steps that are only fitted stand between those that are held,
+ * too, at the sizes that serving has most of. */
+enum role { HELD, HELD_OUT, FITTED };
 struct step_sizes {
     uint32_t n_requests, canvas_tokens;
-    bool is_held_out;
+    enum role role;
 };
 static const struct step_sizes refresh_sizes[] = {
-    {1, 1024, false}, {2, 512, false}, {3, 1024, true}, {4, 512, false},
-    {8, 1024, false}, {16, 512, true}, {1, 256, false}, {1, 512, false},
+    {1, 1024, HELD},     {2, 512, HELD},   {3, 1024, HELD_OUT}, {4, 512, HELD},   {8, 1024, HELD},
+    {16, 512, HELD_OUT}, {1, 256, HELD},   {1, 512, HELD},      {1, 384, FITTED}, {1, 416, FITTED},
+    {1, 768, FITTED},    {1, 128, FITTED}, {1, 288, FITTED},
 };
 static const struct step_sizes reuse_sizes[] = {
-    {1, 1024, false}, {2, 512, false},  {4, 1024, false}, {8, 512, false},   {32, 1024, false},
-    {128, 512, true}, {3, 1024, true},  {12, 512, true},  {16, 1024, false}, {64, 512, false},
-    {48, 1024, true}, {96, 512, false}, {6, 1024, false},
+    {1, 1024, HELD},  {2, 512, HELD},       {4, 1024, HELD},      {8, 512, HELD},
+    {32, 1024, HELD}, {128, 512, HELD_OUT}, {3, 1024, HELD_OUT},  {12, 512, HELD_OUT},
+    {16, 1024, HELD}, {64, 512, HELD},      {48, 1024, HELD_OUT}, {96, 512, HELD},
+    {6, 1024, HELD},  {5, 512, FITTED},     {10, 1024, FITTED},   {24, 512, FITTED},
 };
 
 /* Where the token budget cuts canvases, sizes come out the same. */
@@ -67,7 +72,8 @@ static void list_kind(struct calibration_steps *steps, const struct model *model
         step->sides[0] = side;
         step->n_sides = 1;
         step->is_fused = fused;
-        step->is_held_out = sizes[i].is_held_out;
+        step->is_held_out = sizes[i].role == HELD_OUT;
+        step->may_be_held = fused && sizes[i].role == HELD && kind != HOST_SELECT;
     }
 }
 

@@ -48,6 +48,24 @@ static struct span exact_span_of(const struct step_side *side, const struct mode
                          .exact = 1};
 }
 
+/* The side's r-th request by itself. Canvases that blocks attend to differ in length, as those of
+ * the operators' own points do (trial_spread); what differs is the work of each of attention's
+ * blocks of threads. */
+static struct step_side one_of(const struct step_side *side, const struct model *model,
+                               uint32_t r) {
+    const uint32_t n = side->n_requests, block = model->block_tokens;
+    struct step_side one = {side->kind, 1, side->canvas_tokens};
+    if (side->kind == HOST_REUSE && n > 1) {
+        const double at = ((double)(r * (n % 5 == 0 ? 7 : 5) % n) + 0.5) / n;
+        const uint32_t context = (uint32_t)((side->canvas_tokens - block) * (0.6 + 0.8 * at));
+        const uint32_t step = calibration_is_exact(model) ? block : 1;
+        const uint32_t least = step > 1 ? block : 1, most = model->max_positions - block;
+        one.canvas_tokens = block + (context > most ? most : context) / step * step;
+        one.canvas_tokens = one.canvas_tokens < block + least ? block + least : one.canvas_tokens;
+    }
+    return one;
+}
+
 static struct span span_of(const struct step_side *side, const struct model *model) {
     if (calibration_is_exact(model)) {
         return exact_span_of(side, model);
@@ -71,8 +89,9 @@ void calibration_step_shape(const struct calibration_step *step, const struct mo
                             struct step_shape *shape) {
     shape_clear(shape);
     for (uint32_t side = 0; side < step->n_sides; side++) {
-        struct span span = span_of(&step->sides[side], model);
-        for (uint32_t i = 0; i < step->sides[side].n_requests; i++) {
+        for (uint32_t r = 0; r < step->sides[side].n_requests; r++) {
+            const struct step_side one = one_of(&step->sides[side], model, r);
+            const struct span span = span_of(&one, model);
             shape_add(shape->sym, &span, 1);
         }
         shape->n_spans += step->sides[side].n_requests;
@@ -91,8 +110,8 @@ struct stage {
     struct step_limits limits;
     int64_t element_bytes;
     struct chunk_rows chunks;
-    struct span spans[STEP_MAX_SIDES];
-    const struct span **span_list; /* [max_requests] */
+    struct span *spans;            /* [max_requests] */
+    const struct span **span_list; /* the same */
     struct step_part *parts;       /* the same */
     int32_t *n_committed;          /* the same */
     /* Of a canvas: numbers from 0 on, which positions and pages are; where each position's block
@@ -145,11 +164,13 @@ static void make_limits(struct stage *stage, const struct calibration_steps *ste
         }
         place(stage, step);
         for (uint32_t side = 0; side < step->n_sides; side++) {
-            const struct step_side *s = &step->sides[side];
-            canvas_tokens += (int64_t)s->n_requests * canvas_room(s, stage->model);
-            pool_bytes += s->n_requests * store_elements(stage, s) * stage->element_bytes;
-            limits->max_positions =
-                (uint32_t)larger(limits->max_positions, canvas_room(s, stage->model));
+            for (uint32_t r = 0; r < step->sides[side].n_requests; r++) {
+                const struct step_side one = one_of(&step->sides[side], stage->model, r);
+                canvas_tokens += canvas_room(&one, stage->model);
+                pool_bytes += store_elements(stage, &one) * stage->element_bytes;
+                limits->max_positions =
+                    (uint32_t)larger(limits->max_positions, canvas_room(&one, stage->model));
+            }
         }
         const int64_t *sym = stage->shape.sym;
         limits->max_requests = (uint32_t)larger(limits->max_requests, sym[SYM_REQUESTS]);
@@ -169,6 +190,7 @@ static void open_arrays(struct stage *stage) {
     const int64_t pages =
         limits->page_rows > 0 ? limits->pool_bytes / row_bytes / limits->page_rows : 0;
     const size_t n = (size_t)larger(limits->max_positions, pages);
+    stage->spans = mem_zeroed(limits->max_requests, sizeof *stage->spans);
     stage->span_list = mem_zeroed(limits->max_requests, sizeof *stage->span_list);
     stage->parts = mem_zeroed(limits->max_requests, sizeof *stage->parts);
     stage->n_committed = mem_zeroed(limits->max_requests, sizeof *stage->n_committed);
@@ -214,6 +236,7 @@ static int open_stage(struct stage *stage, const struct calibration_steps *steps
 
 static void close_stage(struct stage *stage) {
     forward_close(stage->forward);
+    free(stage->spans);
     free(stage->span_list);
     free(stage->parts);
     free(stage->n_committed);
@@ -275,16 +298,17 @@ static void fill_step(struct stage *stage, const struct calibration_step *step) 
     place(stage, step);
     stage->shape.n_spans = 0;
     for (uint32_t i = 0; i < step->n_sides; i++) {
-        const struct step_side *side = &step->sides[i];
-        const struct span *span = &stage->spans[i];
-        stage->spans[i] = span_of(side, stage->model);
-        for (uint32_t r = 0; r < side->n_requests; r++) {
-            stage->parts[stage->shape.n_spans] =
-                is_exact ? exact_part_of(stage, side, span, &at) : part_of(stage, side, &at);
-            stage->span_list[stage->shape.n_spans++] = span;
-            at.canvas += canvas_room(side, stage->model);
-            at.store += store_elements(stage, side);
-            at.page += is_exact ? side_pages(stage, side) : 0;
+        for (uint32_t r = 0; r < step->sides[i].n_requests; r++) {
+            const struct step_side one = one_of(&step->sides[i], stage->model, r);
+            const uint32_t n = stage->shape.n_spans++;
+            struct span *span = &stage->spans[n];
+            *span = span_of(&one, stage->model);
+            stage->parts[n] =
+                is_exact ? exact_part_of(stage, &one, span, &at) : part_of(stage, &one, &at);
+            stage->span_list[n] = span;
+            at.canvas += canvas_room(&one, stage->model);
+            at.store += store_elements(stage, &one);
+            at.page += is_exact ? side_pages(stage, &one) : 0;
         }
     }
     stage->shape.spans = stage->span_list;
@@ -432,8 +456,7 @@ static int run_once(void *state, double *device_ns, struct err *err) {
                : 0;
 }
 
-/* Steps of one side that are fitted, where the device rests and says what it draws; a selection
- * draws what a refresh does. */
+/* Where the device rests and says what it draws. */
 static int hold_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct steps_request *request = stage->request;
     const struct hold_request hold = {.device = request->device,
@@ -448,8 +471,7 @@ static int hold_all(struct stage *stage, struct calibration_steps *steps, struct
     steps->idle_w = steps->idle_w > 0 ? steps->idle_w : hold_idle_w(&hold);
     for (size_t i = 0; status == 0 && steps->idle_w > 0 && i < steps->n; i++) {
         struct calibration_step *step = &steps->list[i];
-        if (is_of_stage(stage, step) && step->is_fused && !step->is_held_out &&
-            step->sides[0].kind != HOST_SELECT) {
+        if (is_of_stage(stage, step) && step->may_be_held) {
             fill_step(stage, step);
             status = write_canvases(stage, err);
             status = status != 0 ? status : hold_step(&hold, steps->idle_w, &step->held, err);

@@ -1,10 +1,10 @@
 /* The whole steps of a calibration: what the engine really takes for batches of known shapes, to be
  * held against the sum of their operators.
  *
- * A step is one or two sides, each of equal requests of one kind; mixed steps have two, and each of
- * their sides is a step of its own elsewhere in the list. Every step is run with the fused
- * operators (output head, gate and up) and without. Canvases are random but for their active block,
- * which is masked and decides.
+ * A step is one or two sides, each of requests of one kind, equal but for the lengths of what
+ * blocks attend to; mixed steps have two, and each of their sides is a step of its own elsewhere in
+ * the list. Every step is run with the fused operators (output head, gate and up) and without.
+ * Canvases are random but for their active block, which is masked and decides.
  *
  * Where keys and values are exact a refresh is a prefill, of a canvas of whole blocks or of tokens,
  * and a reuse decodes the last block of a canvas, or one token after it, against the pages of what
@@ -21,14 +21,14 @@
 #include "sim/cost/correction.h"
 #include "sim/cost/runtime.h"
 
-enum { CALIBRATION_MAX_STEPS = 96, STEP_MAX_SIDES = 2 };
+enum { CALIBRATION_MAX_STEPS = 128, STEP_MAX_SIDES = 2 };
 
 /* By enum host_kind, as profiles name them. */
 extern const char *const step_kind_names[HOST_KIND_COUNT];
 
 struct step_side {
-    uint32_t kind; /* enum host_kind */
-    uint32_t n_requests, canvas_tokens;
+    uint32_t kind;                      /* enum host_kind */
+    uint32_t n_requests, canvas_tokens; /* of reuses the mean */
 };
 
 /* An operator of a step, all its executions together. */
@@ -44,7 +44,8 @@ struct calibration_step {
     struct step_side sides[STEP_MAX_SIDES];
     uint32_t n_sides;
     bool is_fused;
-    bool is_held_out;          /* from the fit: every third step of one side, all of two */
+    bool is_held_out;          /* from the fit: some steps of one side, all of two */
+    bool may_be_held;          /* until its clock has settled: some fused steps of one side */
     int alone[STEP_MAX_SIDES]; /* of a mixed step: the steps that run its sides alone; else -1 */
     /* Measured: medians over the repetitions. The wall time is that of submitting the step, waiting
      * for it and reading what it committed. */

@@ -228,8 +228,8 @@ static void fill_block(struct trial *trial, const struct calibration_point *poin
     }
 }
 
-/* Queries of a block, or the single token of a model without blocks; of one that has exact keys and
- * values also fewer, as many as are left when the others need no more. */
+/* Queries of a block, or the single token of a model without blocks; fewer, as many as are left
+ * when the others need no more, and more, where a pass takes all that lies behind what is kept. */
 static void block_queries(const struct points *points, bool paged, struct sizes *queries) {
     const int64_t max = points->bounds->max_tokens;
     const struct model *model = points->graph->model;
@@ -240,6 +240,8 @@ static void block_queries(const struct points *points, bool paged, struct sizes 
     SIZES_ADD(queries, max, 4, 8, 16, 64);
     if (paged) {
         SIZES_ADD(queries, max, 1, 2, 32);
+    } else { /* all that lies behind a kept prefix */
+        SIZES_ADD(queries, max, 128, 256, 512, 1024, 2048);
     }
 }
 

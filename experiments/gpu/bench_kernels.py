@@ -438,17 +438,27 @@ def bench_linear():
     table["close"](device)
 
 
+def varlen(q, k, v, starts, longest):
+    """SDPA's flash kernel for requests of unequal lengths, where PyTorch has it."""
+    from torch.nn.attention.varlen import varlen_attn
+    return lambda: varlen_attn(q, k, v, starts, starts, longest, longest)
+
+
 def bench_dense():
-    for b, n, heads, kv in ((16, 512, 32, 32), (8, 1024, 32, 32), (4, 2048, 32, 32),
-                            (2, 4096, 32, 32), (1, 8192, 32, 32), (4, 2048, 28, 4)):
-        q, k, v = rand(b * n, heads, 128), rand(b * n, kv, 128), rand(b * n, kv, 128)
-        starts = ints([i * n for i in range(b + 1)])
-        flops = 4.0 * b * n * n * heads * 128
+    for lengths, heads, kv in (([512] * 16, 32, 32), ([1024] * 8, 32, 32), ([2048] * 4, 32, 32),
+                               ([4096] * 2, 32, 32), ([8192], 32, 32), ([2048] * 4, 28, 4),
+                               ([418, 505, 934, 1455, 465, 368], 32, 32),
+                               ([2754, 1455, 889, 860, 465, 368], 32, 32),
+                               ([368, 465, 860, 889, 1455, 2754], 32, 32), ([2754, 368], 32, 32)):
+        b, n, total = len(lengths), max(lengths), sum(lengths)
+        q, k, v = rand(total, heads, 128), rand(total, kv, 128), rand(total, kv, 128)
+        starts = ints([sum(lengths[:i]) for i in range(b + 1)])
+        flops = 4.0 * sum(length * length for length in lengths) * heads * 128
         both = {}
         for name in ("kernel_dense_attention_mma", "kernel_dense_attention_wgmma"):
             run = launch(name, calls.DenseAttention, q=q, k=k, v=v, y=torch.empty_like(q), start=starts,
                          q_stride=heads * 128, kv_stride=kv * 128, y_stride=heads * 128,
-                         n_requests=b, n_tokens=b * n, n_heads=heads, n_kv_heads=kv, head_size=128,
+                         n_requests=b, n_tokens=total, n_heads=heads, n_kv_heads=kv, head_size=128,
                          max_tokens=n)
             try:
                 run()
@@ -456,14 +466,24 @@ def bench_dense():
             except RuntimeError as error:
                 print(error)
         torch.cuda.synchronize()
-        pq, pk, pv = (t.view(b, n, -1, 128).transpose(1, 2) for t in (q, k, v))
         candidates = {name: [run] for name, run in both.items()}
-        candidates["flash"] = [sdpa(SDPBackend.FLASH_ATTENTION, pq, pk, pv, heads != kv)]
-        candidates["cudnn"] = [sdpa(SDPBackend.CUDNN_ATTENTION, pq, pk, pv, heads != kv)]
-        us = time_all(candidates)
+        peers = {}
+        if min(lengths) == n:
+            pq, pk, pv = (t.view(b, n, -1, 128).transpose(1, 2) for t in (q, k, v))
+            peers["flash"] = sdpa(SDPBackend.FLASH_ATTENTION, pq, pk, pv, heads != kv)
+            peers["cudnn"] = sdpa(SDPBackend.CUDNN_ATTENTION, pq, pk, pv, heads != kv)
+        else:
+            try:
+                peers["varlen"] = varlen(q, k, v, starts, n)
+                peers["varlen"]()
+            except Exception as error:
+                print(f"varlen: {error!r}")
+                del peers["varlen"]
+        us = time_all({**candidates, **{name: [run] for name, run in peers.items()}})
+        shape = f"B{b} L{n}" if min(lengths) == n else "L" + "+".join(map(str, lengths))
         for name in both:
-            report("dense", f"{name} B{b} L{n} H{heads}/{kv}",
-                   {"ours": us[name], "flash": us["flash"], "cudnn": us["cudnn"]}, 0, flops)
+            report("dense", f"{name} {shape} H{heads}/{kv}",
+                   {"ours": us[name], **{peer: us[peer] for peer in peers}}, 0, flops)
 
 
 def main(pieces):

@@ -1,28 +1,73 @@
 /* Bidirectional attention of whole requests on sm_90a (warpgroup.cuh says how): 128 queries of a
  * head at a time, fetched by one thread. Tiles reach into the next request; their scores are
- * masked, so another request's keys and values never count, provided they are finite. */
+ * masked, so another request's keys and values never count, provided they are finite.
+ *
+ * An item, 128 queries of a head, takes as long as its request has keys. The blocks take the items
+ * in turn, those of the longest request first, so that none is left with a long one at the end. */
 #include "kernels/attention/dense_attention.cuh"
 #include "kernels/attention/warpgroup.cuh"
 #include "kernels/launch.cuh"
 
-enum { STAGES = 2 };
+enum { STAGES = 2, MOST_REQUESTS = 512 /* of one launch */ };
 
 #if HOPPER_DEVICE
+static __device__ __forceinline__ int row_tiles(const struct query_rows &queries) {
+    return (queries.n + TILE_M - 1) / TILE_M;
+}
+
+/* The requests, the longest first, and where the items of each end in the row of all. */
+struct dense_order {
+    int request[MOST_REQUESTS], end[MOST_REQUESTS];
+    int length[MOST_REQUESTS], n_tiles[MOST_REQUESTS]; /* of each request, as they come */
+};
+
+/* By all threads of the block. */
+static __device__ __forceinline__ void order_requests(const struct call_dense_attention &call,
+                                                      struct dense_order &order) {
+    for (int r = threadIdx.x; r < call.n_requests; r += WARPGROUP_THREADS) {
+        order.length[r] = call.start[r + 1] - call.start[r];
+        order.n_tiles[r] = row_tiles(query_rows_of(call, r));
+    }
+    __syncthreads();
+    for (int r = threadIdx.x; r < call.n_requests; r += WARPGROUP_THREADS) {
+        int place = 0, before = 0;
+        for (int s = 0; s < call.n_requests; s++) {
+            const bool first =
+                order.length[s] > order.length[r] || (order.length[s] == order.length[r] && s < r);
+            place += first;
+            before += first ? order.n_tiles[s] : 0;
+        }
+        order.request[place] = r;
+        order.end[place] = (before + order.n_tiles[r]) * call.n_heads;
+    }
+    __syncthreads();
+}
+
 struct dense_item {
-    int request, head, row0, first, length; /* the request's first token, and how many it has */
+    int place, i;                  /* of its request in the order, of itself in the row of all */
+    int head, row0, first, length; /* the request's first token, and how many it has */
     struct query_rows queries;
 };
 
-/* false when the item lies past the last of its request's queries. */
-static __device__ __forceinline__ bool item_of(const struct call_dense_attention &call, int i,
-                                               int n_row_tiles, struct dense_item &item) {
-    item.row0 = i % n_row_tiles * TILE_M;
-    item.head = i / n_row_tiles % call.n_heads;
-    item.request = i / n_row_tiles / call.n_heads;
-    item.queries = query_rows_of(call, item.request);
-    item.first = call.start[item.request];
-    item.length = call.start[item.request + 1] - item.first;
-    return item.row0 < item.queries.n;
+/* The i-th item, i no smaller than before; false: there are no more. */
+static __device__ __forceinline__ bool item_find(const struct call_dense_attention &call,
+                                                 const struct dense_order &order,
+                                                 struct dense_item &item) {
+    while (item.place < call.n_requests && item.i >= order.end[item.place]) {
+        item.place++;
+    }
+    if (item.place == call.n_requests) {
+        return false;
+    }
+    const int request = order.request[item.place];
+    const int in_request = item.i - (item.place > 0 ? order.end[item.place - 1] : 0);
+    const int n_tiles = order.n_tiles[request];
+    item.row0 = in_request % n_tiles * TILE_M;
+    item.head = in_request / n_tiles;
+    item.queries = query_rows_of(call, request);
+    item.first = call.start[request];
+    item.length = order.length[request];
+    return true;
 }
 
 /* Two halves of a tile. */
@@ -38,16 +83,13 @@ static __device__ __forceinline__ void fetch(uint32_t to, const CUtensorMap *map
 static __device__ __forceinline__ void
 fetch_items(const struct attention_ring<STAGES> &ring, const CUtensorMap *q_map,
             const CUtensorMap *k_map, const CUtensorMap *v_map,
-            const struct call_dense_attention &call, int n_row_tiles, int n_items) {
+            const struct call_dense_attention &call, const struct dense_order &order) {
     struct ring_place<STAGES> place = {
         0, 1
     };
     int q_parity = 1;
-    struct dense_item item;
-    for (int i = blockIdx.x; i < n_items; i += gridDim.x) {
-        if (!item_of(call, i, n_row_tiles, item)) {
-            continue;
-        }
+    struct dense_item item = {.i = (int)blockIdx.x};
+    for (; item_find(call, order, item); item.i += gridDim.x) {
         const int kv_head = item.head / (call.n_heads / call.n_kv_heads);
         ring_wait<STAGES>(ring.q_empty, q_parity);
         q_parity ^= 1;
@@ -71,28 +113,27 @@ static __global__ void __launch_bounds__(WARPGROUP_THREADS, 1)
                                  const __grid_constant__ CUtensorMap k_map,
                                  const __grid_constant__ CUtensorMap v_map,
                                  const __grid_constant__ struct call_dense_attention call,
-                                 int n_row_tiles, int n_items, float scale_log2) {
+                                 float scale_log2) {
     dependencies_wait();
     dependents_launch();
 #if HOPPER_DEVICE
     extern __shared__ __align__(1024) unsigned char shared[];
     __shared__ __align__(8) uint64_t barriers[ring_barriers<STAGES>];
+    __shared__ struct dense_order order;
+    order_requests(call, order);
     const struct attention_ring<STAGES> ring = ring_open<STAGES>(shared, barriers);
     if (threadIdx.x < 128) {
         registers_give<24>();
         if (threadIdx.x == 0) {
-            fetch_items(ring, &q_map, &k_map, &v_map, call, n_row_tiles, n_items);
+            fetch_items(ring, &q_map, &k_map, &v_map, call, order);
         }
         return;
     }
     registers_take<240>();
     struct attender<STAGES> attender;
-    struct dense_item item;
+    struct dense_item item = {.i = (int)blockIdx.x};
     attender.open(ring);
-    for (int i = blockIdx.x; i < n_items; i += gridDim.x) {
-        if (!item_of(call, i, n_row_tiles, item)) {
-            continue;
-        }
+    for (; item_find(call, order, item); item.i += gridDim.x) {
         const int extent[2] = {item.length, item.length};
         attender.template run<false>((item.length + TILE_N - 1) / TILE_N, 0, extent, item.length,
                                      scale_log2);
@@ -138,16 +179,23 @@ extern "C" cudaError_t kernel_dense_attention_wgmma(const struct call_dense_atte
     if (status != cudaSuccess) {
         return status;
     }
-    const int n_row_tiles = (dense_attention_most_rows(call) + TILE_M - 1) / TILE_M;
-    const int64_t n_items = (int64_t)n_row_tiles * call->n_heads * call->n_requests;
-    if (n_items > INT32_MAX - 65536) {
-        return cudaErrorInvalidValue;
-    }
+    const int64_t most_tiles = (dense_attention_most_rows(call) + TILE_M - 1) / TILE_M;
     const float scale_log2 = 1.44269504088896341f / sqrtf((float)HEAD_SIZE);
-    launch(dense_attention_wgmma_kernel, (unsigned)(n_items < n_sms ? n_items : n_sms),
-           WARPGROUP_THREADS, warpgroup_bytes<STAGES>, stream, q_map, k_map, v_map, *call,
-           n_row_tiles, (int)n_items, scale_log2);
-    return cudaGetLastError();
+    for (int first = 0; first < call->n_requests && status == cudaSuccess; first += MOST_REQUESTS) {
+        struct call_dense_attention some = *call;
+        some.start += first;
+        some.n_requests -= first;
+        some.n_requests = some.n_requests < MOST_REQUESTS ? some.n_requests : MOST_REQUESTS;
+        const int64_t most_items = most_tiles * call->n_heads * some.n_requests;
+        if (most_items > INT32_MAX - 65536) {
+            return cudaErrorInvalidValue;
+        }
+        launch(dense_attention_wgmma_kernel, (unsigned)(most_items < n_sms ? most_items : n_sms),
+               WARPGROUP_THREADS, warpgroup_bytes<STAGES>, stream, q_map, k_map, v_map, some,
+               scale_log2);
+        status = cudaGetLastError();
+    }
+    return status;
 }
 
 extern "C" cudaError_t kernel_dense_attention(const struct call_dense_attention *call,

@@ -218,12 +218,16 @@ static void test_rope(int mode) {
 
 enum { MAX_B = 40, D = 128 };
 
+/* Some requests, at times more than one launch takes. */
 static void test_dense(bool wgmma) {
-    const int groups[] = {1, 1, 4, 7}, n_kv_heads = between(1, 3), b = between(1, 5);
+    enum { MANY = 600 };
+    const bool many = draw() % 6 == 0;
+    const int groups[] = {1, 1, 4, 7}, n_kv_heads = between(1, 3);
+    const int b = many ? between(MANY / 2, MANY) : between(1, 5);
     const int n_heads = n_kv_heads * groups[draw() % 4], pad = between(0, 1) * 64;
-    int32_t start[MAX_B + 1] = {0}, longest = 0;
+    int32_t start[MANY + 1] = {0}, longest = 0;
     for (int r = 0; r < b; r++) {
-        const int n = draw() % 8 == 0 ? 0 : between(1, small ? 140 : 420);
+        const int n = draw() % 8 == 0 ? 0 : between(1, many ? 4 : small ? 140 : 420);
         start[r + 1] = start[r] + n;
         longest = n > longest ? n : longest;
     }
