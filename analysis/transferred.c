@@ -4,16 +4,17 @@
 
 static const double least_share = 0.05; /* as of a warning (analysis/caution.c) */
 
-/* Simulated / live - 1 over 20 runs of LLaDA-8B under the Azure conversation trace, by our own
- * library under load: eight on an H100 by the profile of an H200, twelve on an H200 by the profile
- * of an H100, each of the best and worst (2026-11-23,
- * experiments/gpu/results/2026-11-23-grid/transfer.txt). */
-static const double throughput_errors[] = {-0.044, 0.041};
-static const double latency_errors[] = {-0.138, 0.141};
+/* Simulated / live - 1 over 44 runs of LLaDA-8B under the Azure conversation trace, the best and
+ * the worst: by profiles measured under load eight on an H100 by an H200's and twelve on an H200 by
+ * an H100's (-4.4 to +4.1 %, mean latency -13.8 to +14.1 %), by profiles with clocks eleven and
+ * thirteen (2026-11-23, experiments/gpu/results/2026-11-23-grid/transfer.txt and
+ * 2026-11-23-serving-steps/table-h100-a-by-h200.txt, table-h200-b-by-h100.txt). */
+static const double throughput_errors[] = {-0.053, 0.062};
+static const double latency_errors[] = {-0.153, 0.176};
 
 const char transferred_source[] =
-    "20 live runs on an H200 and an H100, each by the other's profile: throughput -4.4 to +4.1 % "
-    "off, mean latency -13.8 to +14.1 %";
+    "44 live runs on H200s and H100s, each by the other's profile: throughput -5.3 to +6.2 % off, "
+    "mean latency -15.3 to +17.6 %";
 
 bool transferred_interval(const struct summary *summary, const struct run_facts *facts,
                           struct transferred *out) {

@@ -118,9 +118,17 @@ class Mutant:
                 "operator": self.operator}
 
 
+def library_sources(cache=[]):
+    if not cache:
+        printed = subprocess.run(["make", "-s", "--eval=print:;@echo $(LIB_SRCS)", "print"], cwd=COPY, check=True, capture_output=True)
+        cache.extend(printed.stdout.decode().split())
+    return cache
+
+
 def sources_of(module):
-    paths = (p for folder in MODULES[module] for p in glob.glob(f"{folder}/*.c", root_dir=COPY))
-    return sorted(p for p in paths if p != "experiments/cli/main.c")
+    """Those of the library; programs and separate libraries have sources of their own beside them."""
+    paths = {p for folder in MODULES[module] for p in glob.glob(f"{folder}/*.c", root_dir=COPY)}
+    return sorted(paths & set(library_sources()))
 
 
 def draw(rng, module, cache={}):
@@ -148,8 +156,7 @@ def link(out, objects, *more):
 
 def library(build):
     """The objects of the library of a build."""
-    sources = subprocess.run(["make", "-s", "--eval=print:;@echo $(LIB_SRCS)", "print"], cwd=COPY, check=True, capture_output=True)
-    found = sources.stdout.decode().split()
+    found = library_sources()
     assert sorted(found) == sorted(p for module in MODULES for p in sources_of(module)), "MODULES are not all folders"
     return [f"build/{build}/{source[:-2]}.o" for source in found]
 
