@@ -5,6 +5,14 @@
 #include "sim/cache/blocks.h"
 #include "sim/serve/unroll.h"
 
+const char *const reject_reason_names[REJECT_REASON_COUNT] = {
+    "none", "context", "kv", "tokens", "activation", "queue", "shutdown",
+};
+
+const char *const event_kind_names[EVENT_KIND_COUNT] = {
+    "arrival", "admit", "preempt", "reject", "block-done", "finish",
+};
+
 int report_event(struct lifecycle *life, enum event_kind kind, uint64_t id, uint32_t replica,
                  uint32_t detail, struct err *err) {
     if (!life->wants_events) {
