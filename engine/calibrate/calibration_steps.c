@@ -48,11 +48,8 @@ static struct span exact_span_of(const struct step_side *side, const struct mode
                          .exact = 1};
 }
 
-/* The side's r-th request by itself. Canvases that blocks attend to differ in length, as those of
- * the operators' own points do (trial_spread); what differs is the work of each of attention's
- * blocks of threads. */
-static struct step_side one_of(const struct step_side *side, const struct model *model,
-                               uint32_t r) {
+struct step_side calibration_side_one(const struct step_side *side, const struct model *model,
+                                      uint32_t r) {
     const uint32_t n = side->n_requests, block = model->block_tokens;
     struct step_side one = {side->kind, 1, side->canvas_tokens};
     if (side->kind == HOST_REUSE && n > 1) {
@@ -90,7 +87,7 @@ void calibration_step_shape(const struct calibration_step *step, const struct mo
     shape_clear(shape);
     for (uint32_t side = 0; side < step->n_sides; side++) {
         for (uint32_t r = 0; r < step->sides[side].n_requests; r++) {
-            const struct step_side one = one_of(&step->sides[side], model, r);
+            const struct step_side one = calibration_side_one(&step->sides[side], model, r);
             const struct span span = span_of(&one, model);
             shape_add(shape->sym, &span, 1);
         }
@@ -165,7 +162,8 @@ static void make_limits(struct stage *stage, const struct calibration_steps *ste
         place(stage, step);
         for (uint32_t side = 0; side < step->n_sides; side++) {
             for (uint32_t r = 0; r < step->sides[side].n_requests; r++) {
-                const struct step_side one = one_of(&step->sides[side], stage->model, r);
+                const struct step_side one =
+                    calibration_side_one(&step->sides[side], stage->model, r);
                 canvas_tokens += canvas_room(&one, stage->model);
                 pool_bytes += store_elements(stage, &one) * stage->element_bytes;
                 limits->max_positions =
@@ -299,7 +297,7 @@ static void fill_step(struct stage *stage, const struct calibration_step *step) 
     stage->shape.n_spans = 0;
     for (uint32_t i = 0; i < step->n_sides; i++) {
         for (uint32_t r = 0; r < step->sides[i].n_requests; r++) {
-            const struct step_side one = one_of(&step->sides[i], stage->model, r);
+            const struct step_side one = calibration_side_one(&step->sides[i], stage->model, r);
             const uint32_t n = stage->shape.n_spans++;
             struct span *span = &stage->spans[n];
             *span = span_of(&one, stage->model);

@@ -96,6 +96,11 @@ static inline bool calibration_step_is_long(double device_ns) {
     return device_ns > 45e6;
 }
 
+/* The side's r-th request by itself. Canvases that blocks attend to differ in length, as those of
+ * the operators' own points do (trial_spread): attention shares its work out by lengths. */
+struct step_side calibration_side_one(const struct step_side *side, const struct model *model,
+                                      uint32_t r);
+
 /* Its sums; the ragged list is left out. */
 void calibration_step_shape(const struct calibration_step *step, const struct model *model,
                             struct step_shape *shape);

@@ -526,6 +526,7 @@ TEST(a_grid_stands_on_both_sides_of_tile_edges) {
     ck_assert(has_row(&grid, "gemm,16384,4096,12288"));
     ck_assert(has_row(&grid, "attention_full,4,4096,32,32,128"));
     ck_assert(has_row(&grid, "attention_block,256,32,1024,32,32,128"));
+    ck_assert(has_row(&grid, "attention_block,4,2048,1024,32,32,128"));
     ck_assert(has_row(&grid, "pass,rope,12288,16384"));
     ck_assert(has_row(&grid, "head,1024,126464,4096"));
     ck_assert(has_row(&grid, "gate_up,129,24576,4096"));
@@ -554,6 +555,41 @@ TEST(a_grid_has_each_row_once_and_its_groups_together) {
         calibration_grid_close(&grid);
     }
     free(texts);
+}
+
+/* Blocks attend to contexts of 0.6 to 1.4 times the mean, which stays what it was. */
+TEST(requests_of_a_reuse_differ_and_those_of_other_steps_do_not) {
+    struct err err = {0};
+    struct model model = *model_find("llada-8b", &err);
+    for (uint32_t n = 2; n <= 12; n++) {
+        const struct step_side reuse = {HOST_REUSE, n, 1024}, refresh = {HOST_REFRESH, n, 1024};
+        uint32_t sum = 0, least = UINT32_MAX, most = 0;
+        for (uint32_t r = 0; r < n; r++) {
+            const struct step_side one = calibration_side_one(&reuse, &model, r);
+            ck_assert_uint_eq(one.n_requests, 1);
+            sum += one.canvas_tokens - model.block_tokens;
+            least = one.canvas_tokens < least ? one.canvas_tokens : least;
+            most = one.canvas_tokens > most ? one.canvas_tokens : most;
+            ck_assert_uint_eq(calibration_side_one(&refresh, &model, r).canvas_tokens, 1024);
+        }
+        ck_assert_double_eq_tol((double)sum / n, 992, 1);
+        ck_assert_uint_ge(least, 32 + 595);
+        ck_assert_uint_le(most, 32 + 1389);
+        ck_assert_double_eq_tol(most - least, 992 * 0.8 * (n - 1) / n, 2);
+    }
+    const struct step_side alone = {HOST_REUSE, 1, 1024}, two = {HOST_REUSE, 2, 1024};
+    ck_assert_uint_eq(calibration_side_one(&alone, &model, 0).canvas_tokens, 1024);
+    model.max_positions = 1100;
+    ck_assert_uint_eq(calibration_side_one(&two, &model, 0).canvas_tokens, 32 + 793);
+    ck_assert_uint_eq(calibration_side_one(&two, &model, 1).canvas_tokens, 1100);
+    model = *model_find("sdar-8b", &err); /* in whole blocks */
+    ck_assert_uint_gt(model.block_tokens, 1);
+    for (uint32_t r = 0; r < 8; r++) {
+        const struct step_side side = {HOST_REUSE, 8, 512};
+        const uint32_t canvas = calibration_side_one(&side, &model, r).canvas_tokens;
+        ck_assert_uint_eq(canvas % model.block_tokens, 0);
+        ck_assert_uint_ge(canvas, 2 * model.block_tokens);
+    }
 }
 
 TEST(a_grid_stays_within_its_bounds) {
