@@ -48,10 +48,26 @@ bool accuracy_wants_operators(const struct accuracy *accuracy) {
     return accuracy->every > 0 && accuracy->n_steps % accuracy->every == 0;
 }
 
+/* By how much the clock that a step was predicted at stretches what of its operators it stretches.
+ */
+static double stretch_of(const struct system *system, const struct op_price *prices,
+                         double predicted_ns) {
+    double ns = 0, compute_ns = 0;
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        ns += prices[i].ns;
+        compute_ns += prices[i].compute_ns;
+    }
+    return cost_power(system->cost) != NULL && compute_ns > 0
+               ? fmax(predicted_ns - ns, 0) / compute_ns
+               : 0;
+}
+
 void accuracy_add_operators(struct accuracy *accuracy, const struct submission *submission,
-                            const double ns[GRAPH_MAX_OPS], double whole_ns) {
+                            const double ns[GRAPH_MAX_OPS], const struct compared_step *whole) {
+    const struct system *system = accuracy->system;
     struct op_price prices[GRAPH_MAX_OPS];
-    uint32_t n_ops = accuracy->system->graph.n_ops;
+    struct compared_operator *ops = accuracy->ops[whole->kind];
+    uint32_t n_ops = system->graph.n_ops;
     double sum_ns = 0;
     for (uint32_t i = 0; i < n_ops; i++) {
         sum_ns += ns[i];
@@ -59,15 +75,15 @@ void accuracy_add_operators(struct accuracy *accuracy, const struct submission *
     if (!(sum_ns > 0)) {
         return;
     }
-    const struct system *system = accuracy->system;
     cost_explain(system->cost, submission->step.shape,
                  system_chunks(system, submission->step.shape, submission->step.workspace_bytes),
                  prices);
+    const double stretch = stretch_of(system, prices, whole->predicted_device_ns);
     for (uint32_t i = 0; i < n_ops; i++) {
-        accuracy->ops[i].predicted_ns += prices[i].ns;
-        accuracy->ops[i].measured_ns += ns[i] * whole_ns / sum_ns;
+        ops[i].predicted_ns += prices[i].ns + prices[i].compute_ns * stretch;
+        ops[i].measured_ns += ns[i] * whole->measured_device_ns / sum_ns;
     }
-    accuracy->n_by_operator++;
+    accuracy->n_by_operator[whole->kind]++;
 }
 
 /* ---- errors ---- */
@@ -219,22 +235,45 @@ static struct table *spread_table(const struct accuracy *accuracy, bool of_devic
     return table;
 }
 
-static struct table *operator_table(const struct accuracy *accuracy) {
+/* Steps of one kind, or of all where `kind` is STEP_CLASS_COUNT, that were measured by operator. */
+static uint32_t steps_by_operator(const struct accuracy *accuracy, uint32_t kind) {
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < STEP_CLASS_COUNT; k++) {
+        n += kind == STEP_CLASS_COUNT || kind == k ? accuracy->n_by_operator[k] : 0;
+    }
+    return n;
+}
+
+static struct compared_operator operator_of(const struct accuracy *accuracy, uint32_t kind,
+                                            uint32_t i) {
+    struct compared_operator sum = {0, 0};
+    for (uint32_t k = 0; k < STEP_CLASS_COUNT; k++) {
+        if (kind == STEP_CLASS_COUNT || kind == k) {
+            sum.predicted_ns += accuracy->ops[k][i].predicted_ns;
+            sum.measured_ns += accuracy->ops[k][i].measured_ns;
+        }
+    }
+    return sum;
+}
+
+/* What the mean of those steps takes; what such steps do not run is left out. */
+static struct table *operator_table(const struct accuracy *accuracy, uint32_t kind) {
     const struct graph *graph = &accuracy->system->graph;
     struct table *table = table_open("operator|segment|predicted|measured|share|error");
+    const uint32_t n = steps_by_operator(accuracy, kind);
     double sum_ns = 0;
     for (uint32_t i = 0; i < graph->n_ops; i++) {
-        sum_ns += accuracy->ops[i].measured_ns;
+        sum_ns += operator_of(accuracy, kind, i).measured_ns;
     }
     for (uint32_t i = 0; i < graph->n_ops; i++) {
-        const struct compared_operator *op = &accuracy->ops[i];
-        if (op->measured_ns > 0 || op->predicted_ns > 0) {
+        const struct compared_operator op = operator_of(accuracy, kind, i);
+        if (op.measured_ns > 0 || op.predicted_ns > 0) {
             table_add(table, "s s", graph->ops[i].name,
                       graph->segments[graph->ops[i].segment].name);
-            put_seconds(table, 1e-9 * op->predicted_ns / accuracy->n_by_operator);
-            put_seconds(table, 1e-9 * op->measured_ns / accuracy->n_by_operator);
-            put_size(table, op->measured_ns / sum_ns);
-            put_percent(table, signed_error(op->predicted_ns, op->measured_ns));
+            put_seconds(table, 1e-9 * op.predicted_ns / n);
+            put_seconds(table, 1e-9 * op.measured_ns / n);
+            put_size(table, op.measured_ns / sum_ns);
+            put_percent(table, signed_error(op.predicted_ns, op.measured_ns));
         }
     }
     return table;
@@ -263,12 +302,16 @@ void accuracy_print(const struct accuracy *accuracy, FILE *out) {
     fprintf(out, "\nerrors of a step's device time\n");
     print_table(spread_table(accuracy, true), out);
     print_within(accuracy, out);
-    if (accuracy->n_by_operator > 0) {
-        fprintf(out,
-                "\noperators, mean of %" PRIu32 " steps; measured between events, then "
-                "scaled to the step's device time when run whole\n",
-                accuracy->n_by_operator);
-        print_table(operator_table(accuracy), out);
+    for (uint32_t kind = 0; kind <= STEP_CLASS_COUNT; kind++) {
+        const uint32_t n = steps_by_operator(accuracy, kind);
+        if (n > 0) {
+            fprintf(out,
+                    "\noperators, mean of %" PRIu32 " steps%s%s; measured between events, then "
+                    "scaled to the step's device time when run whole\n",
+                    n, kind < STEP_CLASS_COUNT ? ": " : " of all kinds",
+                    kind < STEP_CLASS_COUNT ? step_class_names[kind] : "");
+            print_table(operator_table(accuracy, kind), out);
+        }
     }
 }
 
@@ -289,16 +332,31 @@ static json_t *within_json(const struct accuracy *accuracy) {
     return rows_of(table);
 }
 
+static json_t *by_kind_json(const struct accuracy *accuracy) {
+    json_t *kinds = json_object();
+    for (uint32_t kind = 0; kind < STEP_CLASS_COUNT; kind++) {
+        if (accuracy->n_by_operator[kind] > 0) {
+            json_object_set_new(kinds, step_class_names[kind],
+                                json_pack("{s:I, s:o}", "steps",
+                                          (json_int_t)accuracy->n_by_operator[kind], "operators",
+                                          rows_of(operator_table(accuracy, kind))));
+        }
+    }
+    return kinds;
+}
+
 json_t *accuracy_json(const struct accuracy *accuracy) {
+    const uint32_t n_by_operator = steps_by_operator(accuracy, STEP_CLASS_COUNT);
     json_t *object = json_object();
     int failed = json_object_set_new(object, "totals", rows_of(totals_table(accuracy))) |
                  json_object_set_new(object, "wall", rows_of(spread_table(accuracy, false))) |
                  json_object_set_new(object, "device", rows_of(spread_table(accuracy, true))) |
                  json_object_set_new(object, "within", within_json(accuracy));
-    if (accuracy->n_by_operator > 0) {
-        failed |=
-            json_object_set_new(object, "operator_steps", json_integer(accuracy->n_by_operator)) |
-            json_object_set_new(object, "operators", rows_of(operator_table(accuracy)));
+    if (n_by_operator > 0) {
+        failed |= json_object_set_new(object, "operator_steps", json_integer(n_by_operator)) |
+                  json_object_set_new(object, "operators",
+                                      rows_of(operator_table(accuracy, STEP_CLASS_COUNT))) |
+                  json_object_set_new(object, "operators_by_kind", by_kind_json(accuracy));
     }
     if (failed) {
         json_decref(object);

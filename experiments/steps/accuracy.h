@@ -40,8 +40,9 @@ struct accuracy {
     size_t n_steps, room;
     double idle_ns; /* of the makespan, while no step ran; NaN: not known, no makespan shown */
     uint32_t every; /* operators of every Nth step; 0: of none */
-    struct compared_operator ops[GRAPH_MAX_OPS]; /* measured times scaled to whole steps */
-    uint32_t n_by_operator;                      /* steps measured so */
+    /* By kind of step; measured times scaled to whole steps. */
+    struct compared_operator ops[STEP_CLASS_COUNT][GRAPH_MAX_OPS];
+    uint32_t n_by_operator[STEP_CLASS_COUNT]; /* steps measured so */
 };
 
 /* Room for `n_steps` submissions. */
@@ -57,9 +58,10 @@ void accuracy_add(struct accuracy *accuracy, const struct compared_step *step);
 bool accuracy_wants_operators(const struct accuracy *accuracy);
 
 /* Operator times of one of its steps, taken between events, which take time themselves, and the
- * step's device time when it ran whole: the first are scaled so that they add up to the second. */
+ * step as it was predicted and measured whole: the times are scaled so that they add up to its
+ * device time. Where the card has a clock its operators are predicted at the one of that step. */
 void accuracy_add_operators(struct accuracy *accuracy, const struct submission *submission,
-                            const double ns[GRAPH_MAX_OPS], double whole_ns);
+                            const double ns[GRAPH_MAX_OPS], const struct compared_step *whole);
 
 void accuracy_print(const struct accuracy *accuracy, FILE *out);
 json_t *accuracy_json(const struct accuracy *accuracy);

@@ -80,11 +80,11 @@ static int rerun(struct meter *meter, const struct metered_flight *flight, uint3
     if (status != 0) {
         return status;
     }
-    if (by_operator) {
-        accuracy_add_operators(accuracy, submission, ns, times.device_ns / step->steps);
-    }
     compared->measured_device_ns = times.device_ns / step->steps;
     compared->measured_wall_ns = times.wall_ns / step->steps;
+    if (by_operator) {
+        accuracy_add_operators(accuracy, submission, ns, compared);
+    }
     return 0;
 }
 

@@ -330,4 +330,65 @@ TEST(batches_that_are_padded_cannot_be_priced_from_their_sums) {
                 path));
 }
 
+/* The column "predicted" or "measured" of the operators of one kind of step, summed. */
+static double sum_of(const struct accuracy *accuracy, uint32_t kind, bool predicted) {
+    double sum = 0;
+    for (uint32_t i = 0; i < accuracy->system->graph.n_ops; i++) {
+        const struct compared_operator *op = &accuracy->ops[kind][i];
+        sum += predicted ? op->predicted_ns : op->measured_ns;
+    }
+    return sum;
+}
+
+/* A card whose clock has fallen: its operators add up to the step that was predicted at that
+ * clock, those that it bounds more of it, and to what the step took. */
+TEST(operators_are_compared_by_kind_of_step_at_the_steps_clock) {
+    struct system_request request = {.system = "dllm-serve",
+                                     .gpu = "h100",
+                                     .profile_path = "kernels/profiles/h100-clocks/llada-8b.csv"};
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    struct rng rng = rng_stream(2, "operators");
+    struct step_shape shape;
+    struct accuracy accuracy;
+    double ns[GRAPH_MAX_OPS];
+    accuracy_init(&accuracy, system, 2, 1);
+    random_shape(&rng, &shape);
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        ns[i] = 1000 + i;
+    }
+    const struct submission submission = {.step.shape = &shape};
+    struct compared_step step = priced_step(system, &shape);
+    const double highest_ns = step.predicted_device_ns;
+    for (int fallen = 0; fallen < 2; fallen++) {
+        const uint32_t kind = fallen ? STEP_MIXED : STEP_REUSE;
+        step.kind = kind;
+        step.predicted_device_ns = (fallen ? 1.2 : 1) * highest_ns;
+        step.measured_device_ns = 5e6;
+        accuracy_add_operators(&accuracy, &submission, ns, &step);
+        ck_assert_double_eq_tol(sum_of(&accuracy, kind, true) / step.predicted_device_ns, 1, 1e-4);
+        ck_assert_double_eq_tol(sum_of(&accuracy, kind, false), 5e6, 1e-3);
+        ck_assert_uint_eq(accuracy.n_by_operator[kind], 1);
+    }
+    double most = 0, least = 10;
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        const double at_highest = accuracy.ops[STEP_REUSE][i].predicted_ns;
+        const double slower = accuracy.ops[STEP_MIXED][i].predicted_ns / at_highest;
+        most = at_highest > 0 ? fmax(most, slower) : most;
+        least = at_highest > 0 ? fmin(least, slower) : least;
+    }
+    ck_assert(least >= 1 && least < 1.15 && most > 1.2);
+    ck_assert_double_eq(sum_of(&accuracy, STEP_REFRESH, false), 0);
+    char *text = shown(&accuracy);
+    ck_assert_ptr_nonnull(strstr(text, "operators, mean of 1 steps: reuse; measured"));
+    ck_assert_ptr_nonnull(strstr(text, "operators, mean of 1 steps: mixed; measured"));
+    ck_assert_ptr_nonnull(strstr(text, "operators, mean of 2 steps of all kinds; measured"));
+    ck_assert_ptr_null(strstr(text, "steps: refresh"));
+    ck_assert_ptr_nonnull(strstr(text, "\"operators_by_kind\": {\"reuse\": {\"steps\": 1"));
+    free(text);
+    accuracy_fini(&accuracy);
+    system_close(system);
+}
+
 SUITE("accuracy")
