@@ -242,6 +242,26 @@ TEST(classes_are_their_workloads_at_once) {
     workload_close(workload);
 }
 
+TEST(a_context_holds_for_every_class) {
+    put_file("long.ini", "[workload]\nrequests = 20\narrivals = poisson\nrate = 1\ninput = fixed\n"
+                         "input.tokens = 900\noutput = fixed\noutput.tokens = 100\n"
+                         "over_context = truncate\n");
+    put_file("short.ini", "[workload]\nrequests = 20\narrivals = poisson\nrate = 1\n"
+                          "input = fixed\ninput.tokens = 90\noutput = fixed\noutput.tokens = 100\n"
+                          "over_context = truncate\n");
+    struct workload *workload =
+        opened("[workload]\nclasses = long.ini, short.ini\ncontext = 500\n");
+    struct arrival_source source = workload_source(workload);
+    struct arrival row;
+    struct err err = {0};
+    size_t n = 0;
+    for (; source.next(source.state, &row, &err) == SOURCE_ROW; n++) {
+        ck_assert_uint_eq(row.prompt_tokens, row.tenant == 0 ? 400 : 90);
+    }
+    ck_assert_uint_eq(n, 40);
+    workload_close(workload);
+}
+
 TEST(what_follows_within_a_class_comes_before_what_another_one_holds) {
     put_classes();
     struct workload *workload = opened("[workload]\nclasses = clients.ini, talks.ini\n");
