@@ -514,7 +514,15 @@ TEST(lockstep_computes_finished_blocks_along_and_first_done_first_out_does_not) 
 }
 
 /* Admits the first request and takes 8 of its prefill a step, for up to 5 steps; or worse. */
-enum deed { IN_LOOPS, CUTS_A_BLOCK, CUTS_A_STEP, CUTS_NOTHING, GIVES_WAY };
+enum deed {
+    IN_LOOPS,
+    CUTS_A_BLOCK,
+    CUTS_A_STEP,
+    CUTS_NOTHING,
+    GIVES_WAY,
+    PREEMPTS_WHO_WAITS,
+    PREEMPTS_WHAT_RUNS
+};
 static enum deed deed;
 
 static void misbehave(void *state, const struct schedule_view *view, struct batch *batch) {
@@ -523,10 +531,14 @@ static void misbehave(void *state, const struct schedule_view *view, struct batc
     uint32_t slot = view->n_running > 0 ? view->running[0] : view->waiting[0];
     const struct request *request = &view->requests[slot];
     bool prefills = request->span.phase == PHASE_PREFILL;
-    static const uint32_t chunks[] = {8, 6, 8, 20, 0};
+    static const uint32_t chunks[] = {8, 6, 8, 20, 0, 8, 8};
     if (deed == GIVES_WAY && view->n_running > 0) {
         batch->preempted[batch->n_preempted++] = view->running[0];
         slot = view->waiting[0];
+    }
+    if (view->n_running > 0 && deed >= PREEMPTS_WHO_WAITS) {
+        batch->preempted[batch->n_preempted++] =
+            deed == PREEMPTS_WHO_WAITS ? view->waiting[0] : slot;
     }
     batch->n_admitted = view->n_running == 0 || deed == GIVES_WAY;
     batch->selected[batch->n++] = slot;
@@ -577,6 +589,12 @@ TEST(chunks_and_preemption_out_of_place_are_named_in_one_sentence) {
     assert_misdeed(GIVES_WAY, "dllm-serve", bidirectional,
                    "scheduler bad broke its promise at 0.001 s: requests preempted though their "
                    "cached state is not exact (1 of at most 0)");
+    assert_misdeed(
+        PREEMPTS_WHO_WAITS, "sdar", settings,
+        "scheduler bad broke its promise at 0.001 s: it listed slot 1, which is waiting, "
+        "as a preempted request");
+    assert_misdeed(PREEMPTS_WHAT_RUNS, "sdar", settings,
+                   "scheduler bad broke its promise at 0.001 s: it listed request 0 twice");
 }
 
 TEST(loops_stop_where_what_is_left_of_a_prefill_is_wider_than_a_step) {
