@@ -112,6 +112,41 @@ TEST(a_figure_is_written_as_svg_png_and_csv) {
     remove_files((const char *const[]){"fig.svg", "fig.png", "fig.pdf", "fig.csv"}, 4);
 }
 
+/* How often the drawing of a panel with these points has this text. */
+static int n_drawn(const struct plot_point points[3], const char *what) {
+    const struct plot_series series = {.name = "dLLM-Serve", .points = points, .n = 3};
+    const struct panel panel = {.kind = PANEL_XY,
+                                .title = "",
+                                .x_label = "",
+                                .y_label = "",
+                                .series = &series,
+                                .n_series = 1};
+    const struct figure one = {
+        .title = "", .provenance = "", .panels = &panel, .n_panels = 1, .n_columns = 1};
+    struct err err = {0};
+    int n = 0;
+    ck_assert_msg(figure_write(&one, in_folder("a"), FIGURE_SVG, &err) == 0, "%s", err.text);
+    for (const char *at = read_all(in_folder("a.svg")); (at = strstr(at, what)) != NULL; at++) {
+        n++;
+    }
+    return n;
+}
+
+TEST(each_printed_value_and_each_interval_is_drawn) {
+    struct plot_point points[3];
+    make_folder();
+    memcpy(points, other, sizeof points);
+    points[2].paper = 40;
+    const int one = n_drawn(points, "#gpPt");
+    points[0].paper = points[1].paper = 30;
+    ck_assert_int_eq(n_drawn(points, "#gpPt"), one + 2);
+    const int drawn = n_drawn(points, "gnuplot_plot_");
+    points[0].low = 19;
+    points[0].high = 21;
+    ck_assert_int_gt(n_drawn(points, "gnuplot_plot_"), drawn);
+    remove_files((const char *const[]){"a.svg"}, 1);
+}
+
 TEST(text_in_a_figure_is_never_a_command) {
     make_folder();
     char before[4096];

@@ -512,6 +512,9 @@ TEST(a_store_moves_over_itself_without_a_copy_over_itself) {
      */
     ck_assert_int_eq(late.n_copied, 2 + 2 + 4 * 2 * 3 + 1);
     ck_assert_int_eq(table.copy(NULL, pool, pool + 8, 16), DEVICE_REFUSED);
+    /* A store of nothing has a place, too. */
+    ck_assert_int_eq(forward_move_store(rig->forward, 8, 16, 0, &err), 0);
+    ck_assert(memcmp(pool, expected, sizeof expected) == 0);
     rig_close(rig);
 }
 
