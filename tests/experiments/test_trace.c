@@ -50,6 +50,9 @@ static void gives(const char *expected, const char *const *words) {
 
 TEST(every_written_format_is_read_again) {
     const char *path = scratch_write("plain.csv", plain);
+    json_t *facts = FACTS(path);
+    ck_assert_double_eq(number(facts, "tenants"), 2);
+    json_decref(facts);
     CONVERTS(plain, path);
     static const struct {
         const char *name, *text;

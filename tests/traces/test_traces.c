@@ -276,6 +276,8 @@ TEST(dates_follow_the_civil_calendar) {
     ck_assert_int_eq(date_of("2100-02-28 00:00:00"), 4107456000 * s);
     ck_assert_int_eq(date_of("1970-12-31 00:00:01"), 31449601 * s);
     ck_assert_int_eq(date_of("2100-02-29 00:00:00"), -1);
+    ck_assert_int_eq(date_of("1969-12-31 00:00:00"), -1);
+    ck_assert_int_eq(date_of("2101-01-01 00:00:00"), -1);
     ck_assert_int_eq(date_of("2023-13-01 00:00:00"), -1);
     ck_assert_int_eq(date_of("2023-11-16"), -1);
     ck_assert_int_eq(date_of("2023-11-16 24:00:00"), -1);
