@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "engine/calibrate/cool.h"
+#include "engine/op/trial.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
@@ -52,9 +53,8 @@ struct step_side calibration_side_one(const struct step_side *side, const struct
                                       uint32_t r) {
     const uint32_t n = side->n_requests, block = model->block_tokens;
     struct step_side one = {side->kind, 1, side->canvas_tokens};
-    if (side->kind == HOST_REUSE && n > 1) {
-        const double at = ((double)(r * (n % 5 == 0 ? 7 : 5) % n) + 0.5) / n;
-        const uint32_t context = (uint32_t)((side->canvas_tokens - block) * (0.6 + 0.8 * at));
+    if (side->kind == HOST_REUSE) {
+        const uint32_t context = (uint32_t)((side->canvas_tokens - block) * trial_share(n, r));
         const uint32_t step = calibration_is_exact(model) ? block : 1;
         const uint32_t least = step > 1 ? block : 1, most = model->max_positions - block;
         one.canvas_tokens = block + (context > most ? most : context) / step * step;

@@ -97,7 +97,7 @@ static inline bool calibration_step_is_long(double device_ns) {
 }
 
 /* The side's r-th request by itself. Canvases that blocks attend to differ in length, as those of
- * the operators' own points do (trial_spread): attention shares its work out by lengths. */
+ * the operators' own points do (trial_share): attention shares its work out by lengths. */
 struct step_side calibration_side_one(const struct step_side *side, const struct model *model,
                                       uint32_t r);
 

@@ -106,11 +106,16 @@ void trial_give_pages(struct trial *trial) {
     }
 }
 
+double trial_share(int64_t n, int64_t r) {
+    const int64_t stride = n % 5 == 0 ? 7 : 5; /* so that neighbours differ */
+    const double at = ((double)(r * stride % n) + 0.5) / (double)n;
+    return n == 1 ? 1 : 0.6 + 0.8 * at;
+}
+
 void trial_spread(struct trial *trial, int64_t n, int64_t mean) {
     int64_t left = n * mean;
     for (int64_t r = 0; r < n; r++) {
-        double at = ((double)(r * 5 % n) + 0.5) / (double)n;
-        int64_t rows = n == 1 ? mean : (int64_t)((double)mean * (0.6 + 0.8 * at));
+        int64_t rows = (int64_t)((double)mean * trial_share(n, r));
         rows = rows < left ? rows : left;
         trial->contexts[r] = (int32_t)(rows > 1 ? rows : 1);
         left -= trial->contexts[r];

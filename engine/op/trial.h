@@ -52,8 +52,11 @@ void trial_give_store(struct trial *trial, struct step_part *part, int64_t n_row
  * everybody's second. */
 void trial_give_pages(struct trial *trial);
 
-/* Contexts of a batch are never equal: n of them into trial->contexts, from 0.6 to 1.4 times
- * `mean`, mixed, of the same sum. */
+/* Contexts of a batch are never equal: that of the r-th of n over their mean, from 0.6 to 1.4,
+ * mixed. */
+double trial_share(int64_t n, int64_t r);
+
+/* n of them into trial->contexts, of the sum that they have at `mean` each. */
 void trial_spread(struct trial *trial, int64_t n, int64_t mean);
 
 /* n_rows tokens, all with logits. */

@@ -474,11 +474,11 @@ def bench_dense():
             peers["cudnn"] = sdpa(SDPBackend.CUDNN_ATTENTION, pq, pk, pv, heads != kv)
         else:
             try:
-                peers["varlen"] = varlen(q, k, v, starts, n)
-                peers["varlen"]()
+                run = varlen(q, k, v, starts, n)
+                run()
+                peers["varlen"] = run
             except Exception as error:
                 print(f"varlen: {error!r}")
-                del peers["varlen"]
         us = time_all({**candidates, **{name: [run] for name, run in peers.items()}})
         shape = f"B{b} L{n}" if min(lengths) == n else "L" + "+".join(map(str, lengths))
         for name in both:

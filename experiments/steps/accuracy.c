@@ -235,8 +235,7 @@ static struct table *spread_table(const struct accuracy *accuracy, bool of_devic
     return table;
 }
 
-/* Steps of one kind, or of all where `kind` is STEP_CLASS_COUNT, that were measured by operator. */
-static uint32_t steps_by_operator(const struct accuracy *accuracy, uint32_t kind) {
+uint32_t accuracy_by_operator(const struct accuracy *accuracy, uint32_t kind) {
     uint32_t n = 0;
     for (uint32_t k = 0; k < STEP_CLASS_COUNT; k++) {
         n += kind == STEP_CLASS_COUNT || kind == k ? accuracy->n_by_operator[k] : 0;
@@ -260,7 +259,7 @@ static struct compared_operator operator_of(const struct accuracy *accuracy, uin
 static struct table *operator_table(const struct accuracy *accuracy, uint32_t kind) {
     const struct graph *graph = &accuracy->system->graph;
     struct table *table = table_open("operator|segment|predicted|measured|share|error");
-    const uint32_t n = steps_by_operator(accuracy, kind);
+    const uint32_t n = accuracy_by_operator(accuracy, kind);
     double sum_ns = 0;
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         sum_ns += operator_of(accuracy, kind, i).measured_ns;
@@ -303,7 +302,7 @@ void accuracy_print(const struct accuracy *accuracy, FILE *out) {
     print_table(spread_table(accuracy, true), out);
     print_within(accuracy, out);
     for (uint32_t kind = 0; kind <= STEP_CLASS_COUNT; kind++) {
-        const uint32_t n = steps_by_operator(accuracy, kind);
+        const uint32_t n = accuracy_by_operator(accuracy, kind);
         if (n > 0) {
             fprintf(out,
                     "\noperators, mean of %" PRIu32 " steps%s%s; measured between events, then "
@@ -346,7 +345,7 @@ static json_t *by_kind_json(const struct accuracy *accuracy) {
 }
 
 json_t *accuracy_json(const struct accuracy *accuracy) {
-    const uint32_t n_by_operator = steps_by_operator(accuracy, STEP_CLASS_COUNT);
+    const uint32_t n_by_operator = accuracy_by_operator(accuracy, STEP_CLASS_COUNT);
     json_t *object = json_object();
     int failed = json_object_set_new(object, "totals", rows_of(totals_table(accuracy))) |
                  json_object_set_new(object, "wall", rows_of(spread_table(accuracy, false))) |

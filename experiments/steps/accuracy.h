@@ -63,6 +63,9 @@ bool accuracy_wants_operators(const struct accuracy *accuracy);
 void accuracy_add_operators(struct accuracy *accuracy, const struct submission *submission,
                             const double ns[GRAPH_MAX_OPS], const struct compared_step *whole);
 
+/* Steps of one kind, or of all where `kind` is STEP_CLASS_COUNT, that were measured by operator. */
+uint32_t accuracy_by_operator(const struct accuracy *accuracy, uint32_t kind);
+
 void accuracy_print(const struct accuracy *accuracy, FILE *out);
 json_t *accuracy_json(const struct accuracy *accuracy);
 

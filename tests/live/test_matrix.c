@@ -133,20 +133,12 @@ static void check_stopped(const struct subject *s) {
     ck_assert_uint_gt(n_preempted, 0);
 }
 
-static size_t n_by_operator(const struct accuracy *accuracy) {
-    size_t n = 0;
-    for (uint32_t kind = 0; kind < STEP_CLASS_COUNT; kind++) {
-        n += accuracy->n_by_operator[kind];
-    }
-    return n;
-}
-
 /* The operators of every second step are measured one by one, which changes nothing. */
 static void check_accuracy(const struct system *system, const struct accuracy *accuracy,
                            size_t n_steps) {
     double by_operator_ns = 0, whole_ns = 0;
     ck_assert_uint_eq(accuracy->n_steps, n_steps);
-    ck_assert_uint_eq(n_by_operator(accuracy), (n_steps + 1) / 2);
+    ck_assert_uint_eq(accuracy_by_operator(accuracy, STEP_CLASS_COUNT), (n_steps + 1) / 2);
     for (uint32_t kind = 0; kind < STEP_CLASS_COUNT; kind++) {
         for (uint32_t op = 0; op < system->graph.n_ops; op++) {
             by_operator_ns += accuracy->ops[kind][op].measured_ns;
@@ -242,7 +234,8 @@ static void check_carried_on(const struct subject *s, struct system *system) {
         }
     }
     ck_assert_uint_eq(accuracy.n_steps, simulated->n_steps);
-    ck_assert_uint_eq(n_by_operator(&accuracy), (simulated->n_steps + 2) / 3);
+    ck_assert_uint_eq(accuracy_by_operator(&accuracy, STEP_CLASS_COUNT),
+                      (simulated->n_steps + 2) / 3);
     accuracy_fini(&accuracy);
     free(simulated);
     free(played);
