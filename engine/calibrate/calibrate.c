@@ -339,8 +339,9 @@ static void write_steps(const struct calibration_report *report, FILE *file) {
     for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
         const struct host_fit *fit = &report->host[kind];
         if (fit->given) {
-            fprintf(file, "host,%s,%.6g,%.6g\n", step_kind_names[kind], fit->step_ns,
-                    fit->request_ns);
+            const struct profile_host host = {true, fit->step_ns, fit->request_ns,
+                                              report->issued_ns[kind]};
+            profile_host_write(&host, step_kind_names[kind], file);
         }
     }
 }

@@ -126,6 +126,22 @@ static int fit_host(struct calibration_report *report, struct err *err) {
     return status;
 }
 
+/* The median over the steps of one kind: operators have gaps between them whatever they take. */
+static void fit_issued(struct calibration_report *report) {
+    double more_ns[CALIBRATION_MAX_STEPS];
+    for (uint32_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        size_t n = 0;
+        for (size_t i = 0; i < report->steps.n; i++) {
+            const struct calibration_step *step = &report->steps.list[i];
+            if (step->issued_ns > 0 && step->is_fused && step->n_sides == 1 &&
+                step->sides[0].kind == kind) {
+                more_ns[n++] = step->issued_ns - step->device_ns;
+            }
+        }
+        report->issued_ns[kind] = n > 0 ? fmax(0, quantile(more_ns, n, 0.5)) : 0;
+    }
+}
+
 /* The operators as the cost model will price them from now on. */
 static void correct(const struct calibration_report *report, struct calibration_step *step) {
     step->corrected_ns = step->compute_ns = 0;
@@ -234,6 +250,7 @@ int calibration_fit(struct calibration_report *report, struct err *err) {
         correct(report, &report->steps.list[i]);
     }
     fit_power(report);
+    fit_issued(report);
     for (size_t i = 0; status == 0 && i < report->steps.n; i++) {
         report->steps.list[i].predicted_ns = predicted_ns(report, &report->steps.list[i]);
     }

@@ -23,6 +23,8 @@ struct calibration_report {
     struct power_errors power_errors;
     bool power_is_followed; /* the device says what it draws: its clock is told from its work */
     struct host_fit host[HOST_KIND_COUNT];
+    double issued_ns[HOST_KIND_COUNT]; /* what a step takes more that is no captured graph; 0:
+                                          nothing says it */
     struct calibration_steps steps;
     struct error_summary fitted, held_out, mixed;
     /* Mixed steps over the sum of their sides run alone, medians: less than 1, since the sides

@@ -1,6 +1,7 @@
 #include "engine/calibrate/calibration_steps.h"
 
 #include <gsl/gsl_statistics_double.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "engine/calibrate/cool.h"
@@ -11,9 +12,13 @@
 #include "sim/model/ranks.h"
 
 /* A step is issued, then recorded, then played: the third time is like all later ones. */
-enum { WARM_ROUNDS_RECORDED = 3, ROUNDS = 7, ROUNDS_COARSE = 3, OPERATOR_ROUNDS = 3 };
+enum { WARM_ROUNDS_RECORDED = 3, ROUNDS = 7, ROUNDS_COARSE = 3 };
+/* Operator by operator; of long steps, which are seldom fitted, fewer. */
+enum { OPERATOR_ROUNDS = 4, OPERATOR_ROUNDS_LONG = 2 };
+/* Of steps whose operators are issued one by one. */
+enum { ISSUED_ROUNDS = 3 };
 /* Where the device rests behind each; of long steps fewer. */
-enum { RESTED_ROUNDS = 5, RESTED_ROUNDS_LONG = 2, RESTED_OPERATOR_ROUNDS = 2 };
+enum { RESTED_ROUNDS = 5, RESTED_ROUNDS_LONG = 2 };
 /* As long as a GPU that does not rest is kept busy with steps before they are timed: clocks follow
  * the power that the seconds before took. */
 static const double settle_ns = 5e9;
@@ -409,10 +414,14 @@ static int64_t rows_of(const struct stage *stage, const struct op *op) {
                         : loop_chunk_rows(&stage->graph, op->loop, &stage->shape, stage->chunks);
 }
 
-/* The medians of some rounds, as parts of the step's own time. */
+/* The shortest times of some rounds, as parts of the step's own time: where the host falls behind,
+ * which it does at other operators each round, the device waits for it. An operator without rows
+ * launches nothing: what lies between its events is theirs. */
 static int measure_operators(struct stage *stage, struct calibration_step *step, struct err *err) {
-    double ns[GRAPH_MAX_OPS][OPERATOR_ROUNDS], sum_ns = 0;
-    const size_t rounds = rests(stage) ? RESTED_OPERATOR_ROUNDS : OPERATOR_ROUNDS;
+    double ns[GRAPH_MAX_OPS], sum_ns = 0;
+    const size_t rounds = rests(stage) && calibration_step_is_long(step->device_ns)
+                              ? OPERATOR_ROUNDS_LONG
+                              : OPERATOR_ROUNDS;
     fill_step(stage, step);
     step->n_operators = stage->graph.n_ops;
     for (size_t round = 0; round < rounds; round++) {
@@ -423,18 +432,19 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
         }
         double all_ns = 0;
         for (uint32_t i = 0; i < step->n_operators; i++) {
-            ns[i][round] = one[i];
+            ns[i] = round == 0 ? one[i] : fmin(ns[i], one[i]);
             all_ns += one[i];
         }
         cool(stage->request->device, all_ns);
     }
     for (uint32_t i = 0; i < step->n_operators; i++) {
         const struct op *op = &stage->graph.ops[i];
+        const int64_t rows = rows_of(stage, op);
         step->operators[i] =
             (struct step_operator){.kind = op->kind,
                                    .key = correction_key_of(op_size_of(&stage->graph, op)),
-                                   .rows = rows_of(stage, op),
-                                   .measured_ns = gsl_stats_median(ns[i], 1, rounds)};
+                                   .rows = rows,
+                                   .measured_ns = rows > 0 ? ns[i] : 0};
         sum_ns += step->operators[i].measured_ns;
     }
     for (uint32_t i = 0; i < step->n_operators; i++) {
@@ -478,6 +488,32 @@ static int hold_all(struct stage *stage, struct calibration_steps *steps, struct
     return status;
 }
 
+/* What steps take whose operators are issued one by one, where steps are captured at all. Of a GPU
+ * that rests the short ones: the clock does not come into it. */
+static int measure_issued(struct stage *stage, struct calibration_steps *steps, struct err *err) {
+    double ns[ISSUED_ROUNDS], wall_ns;
+    if (!rests(stage) || stage->request->device->table->capture_begin == NULL) {
+        return 0;
+    }
+    int status = forward_captures(stage->forward, false, err);
+    for (size_t i = 0; status == 0 && i < steps->n; i++) {
+        struct calibration_step *step = &steps->list[i];
+        if (!is_of_stage(stage, step) || calibration_step_is_long(step->device_ns)) {
+            continue;
+        }
+        fill_step(stage, step);
+        for (size_t round = 0; round < ISSUED_ROUNDS; round++) {
+            if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
+                time_step(stage, &wall_ns, &ns[round], err) != 0) {
+                return err_status(err);
+            }
+            cool(stage->request->device, ns[round]);
+        }
+        step->issued_ns = gsl_stats_median(ns, 1, ISSUED_ROUNDS);
+    }
+    return status == 0 ? forward_captures(stage->forward, true, err) : status;
+}
+
 static int measure_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct steps_request *request = stage->request;
     size_t rounds = rounds_of(stage, 0);
@@ -501,6 +537,7 @@ static int measure_all(struct stage *stage, struct calibration_steps *steps, str
     }
     free(wall_ns);
     free(device_ns);
+    status = status == 0 ? measure_issued(stage, steps, err) : status;
     return status == 0 ? hold_all(stage, steps, err) : status;
 }
 

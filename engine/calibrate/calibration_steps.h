@@ -50,6 +50,9 @@ struct calibration_step {
     /* Measured: medians over the repetitions. The wall time is that of submitting the step, waiting
      * for it and reading what it committed. */
     double wall_ns, device_ns;
+    /* The same of the device while operators are issued one by one, not launched as a captured
+     * graph; 0: not measured. */
+    double issued_ns;
     struct step_operator operators[GRAPH_MAX_OPS]; /* those of its graph */
     uint32_t n_operators;
     /* Written by whoever prices them. */

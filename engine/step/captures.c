@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/err.h"
 #include "sim/base/mem.h"
 
 void captures_open(struct captures *captures, const struct device_table *table,
@@ -14,57 +13,75 @@ void captures_open(struct captures *captures, const struct device_table *table,
     }
 }
 
-static void forget(struct captures *captures, struct known_step *step) {
+static void close_graph(struct captures *captures, struct known_step *step) {
     if (step->graph != NULL) {
         captures->table->graph_close(captures->device, step->graph);
         step->graph = NULL;
-        captures->n_captured--;
     }
 }
 
 void captures_close(struct captures *captures) {
     for (int i = 0; captures->steps != NULL && i < MAX_KNOWN_STEPS; i++) {
-        forget(captures, &captures->steps[i]);
+        close_graph(captures, &captures->steps[i]);
     }
     free(captures->steps);
     *captures = (struct captures){0};
 }
 
-/* The entry used longest ago, of those that are captured or of those that are not. At most half of
- * them are captured, so that there always is one that is not. */
-static struct known_step *oldest(struct captures *captures, bool captured) {
-    struct known_step *found = NULL;
-    for (int i = 0; i < MAX_KNOWN_STEPS; i++) {
-        struct known_step *step = &captures->steps[i];
-        if ((step->graph != NULL) == captured &&
-            (found == NULL || step->last_used < found->last_used)) {
-            found = step;
+static int make_graph(struct captures *captures, const struct call_random *call,
+                      uint32_t n_launches, struct device_graph **out) {
+    const struct device_table *table = captures->table;
+    int status = table->capture_begin(captures->device), launched = DEVICE_OK;
+    for (uint32_t i = 0; status == DEVICE_OK && launched == DEVICE_OK && i < n_launches; i++) {
+        launched = table->random(captures->device, call);
+    }
+    status = status == DEVICE_OK ? table->capture_end(captures->device, out) : status;
+    return launched != DEVICE_OK ? launched : status;
+}
+
+int captures_warm(struct captures *captures, void *scratch, enum kernel_dtype dtype,
+                  uint32_t n_launches) {
+    const struct call_random call = {.y = scratch, .n = 1, .spread = 1, .dtype = dtype};
+    struct device_graph *graphs[MAX_CAPTURED] = {NULL};
+    int status = DEVICE_OK;
+    for (int i = 0; captures->steps != NULL && status == DEVICE_OK && i < MAX_CAPTURED; i++) {
+        status = make_graph(captures, &call, n_launches, &graphs[i]);
+        status = status == DEVICE_OK ? captures->table->graph_launch(captures->device, graphs[i])
+                                     : status;
+    }
+    if (captures->steps != NULL) {
+        const int finished = captures->table->finish(captures->device);
+        status = status == DEVICE_OK ? finished : status;
+    }
+    for (int i = 0; i < MAX_CAPTURED; i++) {
+        if (graphs[i] != NULL) {
+            captures->table->graph_close(captures->device, graphs[i]);
         }
     }
-    ASSERT(found != NULL);
-    return found;
+    return status == DEVICE_NO_MEMORY ? DEVICE_OK : status;
 }
 
 struct known_step *captures_find(struct captures *captures, const struct step_key *key,
                                  bool *is_new) {
-    struct known_step *found = NULL;
-    for (int i = 0; found == NULL && i < MAX_KNOWN_STEPS; i++) {
-        struct known_step *step = &captures->steps[i];
-        found = step->last_used > 0 && memcmp(&step->key, key, sizeof *key) == 0 ? step : NULL;
+    *is_new = true;
+    if (captures->steps == NULL || captures->is_off) {
+        return NULL;
     }
-    *is_new = found == NULL;
-    if (found == NULL) {
-        found = oldest(captures, false);
-        found->key = *key;
+    const uint32_t place = captured_find(&captures->which, captured_hash(key, sizeof *key), is_new);
+    struct known_step *step = &captures->steps[place];
+    if (*is_new) {
+        step->key = *key;
+    } else if (memcmp(&step->key, key, sizeof *key) != 0) { /* of the same hash */
+        *is_new = true;
+        return NULL;
     }
-    found->last_used = ++captures->n_uses;
-    return found;
+    return step;
 }
 
 void captures_keep(struct captures *captures, struct known_step *step, struct device_graph *graph) {
-    if (captures->n_captured == MAX_CAPTURES) {
-        forget(captures, oldest(captures, true));
+    const uint32_t dropped = captured_keep(&captures->which, (uint32_t)(step - captures->steps));
+    if (dropped < MAX_KNOWN_STEPS) {
+        close_graph(captures, &captures->steps[dropped]);
     }
     step->graph = graph;
-    captures->n_captured++;
 }

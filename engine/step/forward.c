@@ -93,10 +93,27 @@ int forward_choose_products(struct forward *forward, const struct step *step, st
                : forward_on_all_ranks(forward, choose, step, err);
 }
 
+/* Graphs of as many launches as a step has operators. */
+static int warm_captures(struct forward *forward, struct err *err) {
+    const struct graph *graph = forward->program.graph;
+    uint32_t n_launches = 0;
+    for (uint32_t op = 0; op < graph->n_ops; op++) {
+        n_launches += graph->segments[graph->ops[op].segment].repeat;
+    }
+    int status = room_use_workspace(&forward->room, PLACEMENT_ALIGN_BYTES, err);
+    return status != 0
+               ? status
+               : forward_device_err(forward,
+                                    captures_warm(&forward->captures, forward->room.workspace,
+                                                  forward->device->dtype, n_launches),
+                                    "capturing steps of nothing", err);
+}
+
 static int warm(struct forward *forward, const void *nothing, struct err *err) {
     (void)nothing;
     const struct warming warming = warming_of(forward);
-    return warm_products(&warming, err);
+    int status = warm_products(&warming, err);
+    return status == 0 ? warm_captures(forward, err) : status;
 }
 
 int forward_warm(struct forward *forward, struct err *err) {

@@ -80,6 +80,10 @@ int forward_submit_times(struct forward *forward, const struct step *step, uint3
                          struct err *err);
 int forward_committed(struct forward *forward, uint32_t i, int32_t *n_committed, struct err *err);
 
+/* Whether steps that come again are launched from graphs that were captured of them, as they are
+ * from the beginning; off, their operators are issued one by one. */
+int forward_captures(struct forward *forward, bool on, struct err *err);
+
 /* Issue the same step once more, after the one before it is done; not where the graph evicts. */
 int forward_again(struct forward *forward, struct err *err);
 

@@ -203,11 +203,8 @@ int forward_end_step(struct forward *forward, struct err *err) {
 
 /* The operators of the step that was prepared last, `n` times, as cheaply as the device can. */
 static int issue_steps(struct forward *forward, uint32_t n, struct err *err) {
-    bool is_new = true;
-    struct known_step *step = NULL;
-    if (forward->captures.steps != NULL) {
-        step = captures_find(&forward->captures, &forward->key, &is_new);
-    }
+    bool is_new;
+    struct known_step *step = captures_find(&forward->captures, &forward->key, &is_new);
     int status = forward_begin_step(forward, err);
     bool launches = !is_new && step != NULL && step->graph != NULL;
     for (uint32_t i = 0; status == 0 && i < n; i++) {
@@ -217,6 +214,16 @@ static int issue_steps(struct forward *forward, uint32_t n, struct err *err) {
     status = status == 0 ? forward_end_step(forward, err) : status;
     /* Capturing takes the host milliseconds, in which the device has these steps to do. */
     return status == 0 && !is_new && !launches ? capture(forward, step, err) : status;
+}
+
+static int set_captures(struct forward *forward, const void *on, struct err *err) {
+    (void)err;
+    forward->captures.is_off = !*(const bool *)on;
+    return 0;
+}
+
+int forward_captures(struct forward *forward, bool on, struct err *err) {
+    return forward_on_all_ranks(forward, set_captures, &on, err);
 }
 
 /* A step that evicts, up to where the host has a word; it is never captured. */

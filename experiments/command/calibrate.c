@@ -334,11 +334,12 @@ static json_t *steps_json(const struct calibration_steps *steps) {
                                             (json_int_t)s->canvas_tokens));
         }
         json_array_append_new(
-            array, json_pack("{s:o, s:b, s:b, s:f, s:f, s:f, s:f, s:o, s:o}", "sides", sides,
-                             "fused_head", step->is_fused, "held_out", step->is_held_out, "wall_ns",
-                             step->wall_ns, "device_ns", step->device_ns, "operators_ns",
-                             step->operators_ns, "predicted_ns", step->predicted_ns, "held",
-                             held_json(step), "operators", operators_json(step)));
+            array,
+            json_pack("{s:o, s:b, s:b, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "sides", sides,
+                      "fused_head", step->is_fused, "held_out", step->is_held_out, "wall_ns",
+                      step->wall_ns, "device_ns", step->device_ns, "issued_ns", step->issued_ns,
+                      "operators_ns", step->operators_ns, "predicted_ns", step->predicted_ns,
+                      "held", held_json(step), "operators", operators_json(step)));
     }
     return array;
 }

@@ -373,9 +373,10 @@ static void write_row(const struct compared_step *step, size_t index, FILE *out)
     for (int i = 0; i < SYM_COUNT; i++) {
         fprintf(out, ",%" PRId64, step->sym[i]);
     }
-    fprintf(out, ",%.9g,%.9g,%.9g,%.9g,%.9g,%.6g\n", step->predicted_device_ns,
+    fprintf(out, ",%.9g,%.9g,%.9g,%.9g,%.9g,%.6g,%.9g\n", step->predicted_device_ns,
             step->predicted_host_ns, step->predicted_wall_ns, step->measured_device_ns,
-            step->measured_wall_ns, signed_error(step->predicted_wall_ns, step->measured_wall_ns));
+            step->measured_wall_ns, signed_error(step->predicted_wall_ns, step->measured_wall_ns),
+            step->idle_ns);
 }
 
 int accuracy_write(const struct accuracy *accuracy, const char *path, struct err *err) {
@@ -389,7 +390,7 @@ int accuracy_write(const struct accuracy *accuracy, const char *path, struct err
         fprintf(out.file, ",%s", symbol_names[i]);
     }
     fputs(",predicted_device_ns,predicted_host_ns,predicted_wall_ns,measured_device_ns,"
-          "measured_wall_ns,error\n",
+          "measured_wall_ns,error,idle_ns\n",
           out.file);
     for (size_t i = 0; i < accuracy->n_steps; i++) {
         write_row(&accuracy->steps[i], i, out.file);

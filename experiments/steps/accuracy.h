@@ -27,6 +27,7 @@ struct compared_step {
     int64_t sym[SYM_COUNT];
     double predicted_device_ns, predicted_host_ns, predicted_wall_ns;
     double measured_device_ns, measured_wall_ns;
+    double idle_ns; /* of the card before the first of them */
 };
 
 /* One operator of the graph, over the steps that were measured operator by operator. */

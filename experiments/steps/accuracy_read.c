@@ -11,7 +11,7 @@
 #include "sim/serve/executor_sim.h"
 
 /* Columns that are read: these, then the symbols. */
-enum { COLUMN_KIND, COLUMN_STEPS, COLUMN_DEVICE, COLUMN_WALL, COLUMN_SYM };
+enum { COLUMN_KIND, COLUMN_STEPS, COLUMN_DEVICE, COLUMN_WALL, COLUMN_IDLE, COLUMN_SYM };
 enum { READ_COLUMNS = COLUMN_SYM + SYM_COUNT };
 
 /* With counts below 2^32 and products up to 2^53 all bytes and FLOPs stay far from overflow. */
@@ -20,7 +20,7 @@ static const uint64_t max_count = UINT32_MAX, max_product = UINT64_C(1) << 53;
 /* Ends with NULL. */
 static void name_columns(const char *names[READ_COLUMNS + 1]) {
     static const char *const first[COLUMN_SYM] = {"kind", "steps", "measured_device_ns",
-                                                  "measured_wall_ns"};
+                                                  "measured_wall_ns", "idle_ns"};
     memcpy(names, first, sizeof first);
     for (int i = 0; i < SYM_COUNT; i++) {
         names[COLUMN_SYM + i] = symbol_names[i];
@@ -29,9 +29,10 @@ static void name_columns(const char *names[READ_COLUMNS + 1]) {
 }
 
 /* Tables from before exact policies lack their symbols, which were 0, as those of rows sampled or
- * projected apart are wherever steps are recorded: what runs them samples all. */
+ * projected apart are wherever steps are recorded: what runs them samples all. Older ones do not
+ * say, either, how long the card idled before a step. */
 static uint64_t optional_columns(void) {
-    uint64_t columns = 0;
+    uint64_t columns = UINT64_C(1) << COLUMN_IDLE;
     for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
         bool is_optional =
             symbol == SYM_KEPT_TOKENS || (symbol >= SYM_PREFILL_N && symbol <= SYM_PREFILL_QK) ||
@@ -71,7 +72,7 @@ static int read_symbols(const struct csv *csv, int64_t sym[SYM_COUNT], struct er
     return 0;
 }
 
-/* Time of a step in ns; 0 where it may be unknown. */
+/* Time of a step, or before it, in ns; 0 where it may be unknown. */
 static int read_time(const struct csv *csv, int column, bool may_be_unknown, double *out,
                      struct err *err) {
     const double most_ns = 1e18;
@@ -208,34 +209,46 @@ static int read_row(struct csv *csv, const struct system *system, struct compare
     status =
         status != 0 ? status : read_time(csv, COLUMN_DEVICE, true, &out->measured_device_ns, err);
     status = status != 0 ? status : read_time(csv, COLUMN_WALL, false, &out->measured_wall_ns, err);
+    status = status != 0 ? status : read_time(csv, COLUMN_IDLE, true, &out->idle_ns, err);
     status = status != 0 ? status : check_laws(csv, out->sym, err);
     return status != 0 ? status : check_system(csv, system, out->sym, err);
 }
 
-/* Through the executor that prices a replay, so that both predict the same whole nanoseconds. */
-static int predict(struct executor_sim *sim, int64_t workspace_bytes, struct compared_step *step,
-                   struct err *err) {
+/* Through the executor that prices a replay, so that both predict the same whole nanoseconds. Where
+ * the card has a clock each step leaves it to the next, and it rises while the card idles, of which
+ * seconds are as good as hours. */
+static int predict(struct executor_sim *sim, const struct system *system,
+                   struct compared_step *step, struct err *err) {
+    static const double most_idle_ns = 60e9;
+    const bool has_clock = cost_power(system->cost) != NULL;
     struct executor executor = executor_sim_interface(sim);
     struct step_shape shape = {0};
     memcpy(shape.sym, step->sym, sizeof shape.sym);
-    struct submission submission = {.repeat = 1,
-                                    .stop_ns = INT64_MAX,
-                                    .step = {.shape = &shape, .workspace_bytes = workspace_bytes}};
-    struct completion done;
-    int status = executor.submit(executor.state, &submission, err);
+    /* Rows do not say what was cached beside them. */
+    struct submission submission = {
+        .repeat = has_clock ? step->steps : 1,
+        .stop_ns = INT64_MAX,
+        .step = {.shape = &shape, .workspace_bytes = budget_workspace_bytes(&system->budget, 0)}};
+    struct completion done = {.time_ns = 0};
+    int status = 0;
+    if (has_clock) { /* until now, then until the card has idled */
+        status = executor.wait(executor.state, 0, &done, err);
+        const int64_t idle_ns = llround(fmin(step->idle_ns, most_idle_ns));
+        status = status != 0 ? status
+                             : executor.wait(executor.state, done.time_ns + idle_ns, &done, err);
+    }
+    status = status != 0 ? status : executor.submit(executor.state, &submission, err);
     status = status != 0 ? status : executor.wait(executor.state, INT64_MAX, &done, err);
     if (status == 0) {
         step->predicted_device_ns = (double)done.gpu_ns;
         step->predicted_host_ns = (double)done.host_ns;
-        step->predicted_wall_ns = (double)(done.time_ns - done.start_ns);
+        step->predicted_wall_ns = (double)((done.time_ns - done.start_ns) / done.steps);
     }
     return status;
 }
 
 static int read_rows(struct csv *csv, struct accuracy *accuracy, struct err *err) {
     struct executor_sim *sim = executor_sim_open(accuracy->system, 1);
-    /* Rows do not say what was cached beside them. */
-    int64_t workspace_bytes = budget_workspace_bytes(&accuracy->system->budget, 0);
     const char *names[READ_COLUMNS + 1];
     bool more;
     name_columns(names);
@@ -243,7 +256,7 @@ static int read_rows(struct csv *csv, struct accuracy *accuracy, struct err *err
     while (status == 0 && (status = csv_line(csv, &more, err)) == 0 && more) {
         struct compared_step step;
         status = read_row(csv, accuracy->system, &step, err);
-        status = status != 0 ? status : predict(sim, workspace_bytes, &step, err);
+        status = status != 0 ? status : predict(sim, accuracy->system, &step, err);
         if (status == 0) {
             accuracy->steps =
                 mem_grown(accuracy->steps, accuracy->n_steps, &accuracy->room, sizeof step);

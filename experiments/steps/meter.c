@@ -45,6 +45,7 @@ static int price(struct meter *meter, const struct submission *submission,
     struct submission played = *submission;
     const uint32_t steps = done->steps;
     const int64_t idle_ns = done->start_ns - meter->last_end_ns;
+    meter->flights[submission->replica].idle_ns = idle_ns > 0 ? (double)idle_ns : 0;
     played.repeat = steps;
     played.stop_ns = INT64_MAX;
     int status = 0;
@@ -116,6 +117,7 @@ static int compare(struct meter *meter, struct metered_flight *flight,
         .predicted_wall_ns = step_wall_ns(priced),
         .measured_device_ns = (double)done->gpu_ns,
         .measured_wall_ns = step_wall_ns(done),
+        .idle_ns = flight->idle_ns,
     };
     memcpy(compared->sym, submission->step.shape->sym, sizeof compared->sym);
     if (submission->unrolled && meter->request.system->decoder->count == NULL) {

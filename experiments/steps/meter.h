@@ -35,6 +35,7 @@ struct metered_step {
 struct metered_flight {
     struct submission submission;
     struct compared_step compared;
+    double idle_ns; /* of its card before it */
 };
 
 struct meter {

@@ -174,15 +174,16 @@ void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], doub
     }
 }
 
-/* What the host pays for the step, and the launches it makes beyond the graph's operators. */
+/* What the host pays for the step, the launches it makes beyond the graph's operators, and what the
+ * step takes more while those are issued one by one. */
 static double host_ns(const struct cost_model *cost, const struct step_shape *shape,
-                      double *launches) {
+                      double *launches, double *issued_ns) {
     int64_t n[HOST_KIND_COUNT];
     n[HOST_REFRESH] = shape->sym[SYM_REFRESH_N];
     n[HOST_SELECT] = shape->sym[SYM_SELECT_N];
     n[HOST_REUSE] = shape->sym[SYM_REQUESTS] - n[HOST_REFRESH] - n[HOST_SELECT];
     double most_ns = 0, most_launches = 0, requests_ns = 0;
-    *launches = 0;
+    *launches = *issued_ns = 0;
     for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
         if (n[kind] == 0) {
             continue;
@@ -191,6 +192,8 @@ static double host_ns(const struct cost_model *cost, const struct step_shape *sh
         double requests = (double)n[kind];
         most_ns = terms->step_ns > most_ns ? terms->step_ns : most_ns;
         most_launches = terms->launches > most_launches ? terms->launches : most_launches;
+        const double issued = cost->pricing.runtime->issued_ns[kind];
+        *issued_ns = issued > *issued_ns ? issued : *issued_ns;
         requests_ns += requests * terms->request_ns;
         *launches += requests * terms->request_launches;
     }
@@ -292,7 +295,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     }
     double launches;
     const struct runtime *runtime = cost->pricing.runtime;
-    out->host_ns = host_ns(cost, shape, &launches);
+    out->host_ns = host_ns(cost, shape, &launches, &out->issued_ns);
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
     out->device_ns = device + launches * runtime->small_kernel_ns;
     if (cost->waiting != NULL) {
@@ -301,6 +304,11 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     out->head_ns = head_ns;
     take_wall(runtime, shape, cost->pricing.graph->model->layers, out);
     out->host_ns += look_ns(runtime, shape);
+}
+
+bool cost_knows_issued(const struct cost_model *cost) {
+    const double *ns = cost->pricing.runtime->issued_ns;
+    return ns[HOST_REFRESH] > 0 || ns[HOST_REUSE] > 0 || ns[HOST_SELECT] > 0;
 }
 
 const struct power *cost_power(const struct cost_model *cost) {

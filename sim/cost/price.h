@@ -45,7 +45,8 @@ struct step_price {
     double device_ns, host_ns, wall_ns;
     /* Where the profile knows the card's power, at the highest clock; else 0. */
     double compute_ns, joules;
-    double head_ns;                      /* of device_ns, the output head's */
+    double head_ns;   /* of device_ns, the output head's */
+    double issued_ns; /* to be added to device_ns where the step is no captured graph; mostly 0 */
     uint32_t lookups[PRICE_MATCH_COUNT]; /* by how each operator's price was found */
     struct price_time time;
 };
@@ -92,6 +93,9 @@ double cost_experts_hit(const struct cost_model *cost, double n_tokens);
  * its weights are read again. Never allocates. */
 void cost_price(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
                 struct step_price *out);
+
+/* Whether the profile says what steps take more that are no captured graph. */
+bool cost_knows_issued(const struct cost_model *cost);
 
 /* What the profile says of the card's clock and power: prices are those at the highest clock.
  * NULL: it says nothing, and they are of the one clock that was measured at. */

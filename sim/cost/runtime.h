@@ -56,6 +56,9 @@ struct runtime {
     double host_sync_layer_ns; /* and for each layer of a step of reuse alone */
     /* This host's time over the reference host's; the system writes it, from its host. */
     double host_factor;
+    /* Device time of a step whose operators are issued one by one; the system writes it, from the
+     * profile. */
+    double issued_ns[HOST_KIND_COUNT];
     /* Launches beyond the graph's operators: each costs the device a short kernel. */
     double launches_step[HOST_KIND_COUNT], launches_request[HOST_KIND_COUNT];
     double launches_layer[HOST_KIND_COUNT], launches_layer_request[HOST_KIND_COUNT];

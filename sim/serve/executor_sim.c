@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "sim/base/mem.h"
+#include "sim/cost/captured.h"
 #include "sim/model/ranks.h"
 #include "sim/system/system_step.h"
 
@@ -17,6 +18,8 @@ struct flight {
     double host_ns;           /* of one step */
     double joules;            /* of all of them; 0 where the profile knows no power */
     struct power_state clock; /* of its card, where the profile knows it */
+    struct captured
+        *captured; /* its steps as graphs; owned, NULL: the profile knows no difference */
 };
 
 struct executor_sim {
@@ -168,11 +171,27 @@ static bool is_equal(const struct power_state *a, const struct power_state *b) {
     return equal;
 }
 
+/* Whether the next step, or those that are submitted at once, takes more because it is no captured
+ * graph, and that it does. With a word of the host in its middle a step never is one: what that
+ * takes (evict_wait_ns) was measured so. */
+static bool add_issuing(const struct executor_sim *sim, const struct flight *flight,
+                        const struct step_shape *shape, struct step_price *price) {
+    const bool issues = flight->captured != NULL && !rows_leave_out(&sim->system->rows) &&
+                        captured_issues(flight->captured, captured_key(shape));
+    if (issues) {
+        price->device_ns += price->issued_ns;
+        price->wall_ns += price->issued_ns;
+    }
+    return issues;
+}
+
 /* Step after step, for each leaves the clock to the next; once it is settled, to the last bit, the
  * rest take the same. flight->price is the mean step's then. */
 static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
                            const struct submission *submission, struct err *err) {
-    const struct step_price highest = flight->price;
+    const struct step_price captured = flight->price;
+    struct step_price highest = captured;
+    bool issues = true;
     const uint32_t n_unrolled = submission->unrolled ? submission->repeat : 1;
     double device_ns = 0, joules = 0;
     int64_t wall_ns = 0;
@@ -180,21 +199,25 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
     power_rest(power_of(sim), (double)(sim->now_ns - flight->end_ns), &flight->clock);
     for (uint32_t same = 1; steps < submission->repeat; steps += same) {
         const struct power_state before = flight->clock;
+        const int64_t room_ns = submission->stop_ns - sim->now_ns - wall_ns;
+        const bool stops = !submission->unrolled && submission->stop_ns != INT64_MAX;
         struct step_price price;
+        if (stops && steps > 0 && room_ns <= 0) {
+            break;
+        }
+        if (issues && (steps == 0 || !submission->unrolled)) {
+            highest = captured;
+            issues = add_issuing(sim, flight, submission->step.shape, &highest);
+        }
         const double work =
             run_at_clock(sim, submission->step.shape, n_unrolled, &highest, &flight->clock, &price);
         const int64_t step_ns = whole_ns(price.wall_ns);
-        const int64_t room_ns = submission->stop_ns - sim->now_ns - wall_ns;
-        const bool stops = !submission->unrolled && submission->stop_ns != INT64_MAX;
         const int64_t left = submission->repeat - steps;
         const int64_t until_stop = stops ? (room_ns + step_ns - 1) / step_ns : left;
-        if (stops && steps > 0 && room_ns <= 0) {
-            flight->clock = before;
-            break;
-        }
-        same = !is_equal(&before, &flight->clock) || until_stop < 1 ? 1
-               : until_stop < left                                  ? (uint32_t)until_stop
-                                                                    : (uint32_t)left;
+        const bool differs = issues || !is_equal(&before, &flight->clock);
+        same = differs || until_stop < 1 ? 1
+               : until_stop < left       ? (uint32_t)until_stop
+                                         : (uint32_t)left;
         if (step_ns > (last_ns - sim->now_ns - wall_ns) / same) {
             return check_clock(sim, step_ns, last_ns, err);
         }
@@ -308,10 +331,17 @@ struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_r
     sim->system = system;
     sim->n_replicas = n_replicas;
     sim->heap = mem_zeroed(n_replicas, sizeof *sim->heap);
+    const bool knows = power_of(sim) != NULL && cost_knows_issued(system->cost);
+    for (uint32_t i = 0; knows && i < n_replicas; i++) {
+        sim->flights[i].captured = mem_zeroed(1, sizeof *sim->flights[i].captured);
+    }
     return sim;
 }
 
 void executor_sim_close(struct executor_sim *sim) {
+    for (uint32_t i = 0; sim != NULL && i < sim->n_replicas; i++) {
+        free(sim->flights[i].captured);
+    }
     if (sim != NULL) {
         free(sim->heap);
     }

@@ -43,6 +43,7 @@ static bool takes_terms_of_profile(const struct system *s) {
 void system_take_host_terms(struct system *s) {
     for (size_t kind = 0; kind < HOST_KIND_COUNT && takes_terms_of_profile(s); kind++) {
         const struct profile_host *host = profile_host(s->profile, kind);
+        s->runtime.issued_ns[kind] = host->issued_ns;
         if (host->given && system_applied(s, step_keys[kind]) == NULL) {
             s->runtime.host_step_ns[kind] = host->step_ns;
             s->host_terms_of_profile++;

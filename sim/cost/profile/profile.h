@@ -3,7 +3,7 @@
  *
  * A file (kernels/profiles/<gpu>.csv) holds `# key: value` provenance lines and `operator,sizes,us`
  * rows; each operator's rows become one lattice, built once. Besides,
- * `host,KIND,step_ns,request_ns` rows say what a step costs beyond its operators, and `load,FACTOR`
+ * `host,KIND,step_ns,request_ns[,issued_ns]` rows say what a step costs beyond its operators, and `load,FACTOR`
  * and `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it (sim/cost/correction.h);
  * `power,KEY,VALUE` rows say what the card's clock does (sim/cost/power.h). Lookups are pure,
  * allocate nothing and return nanoseconds. Every answer says how it was found, so that a run can
@@ -30,6 +30,9 @@ struct lattice; /* sim/cost/profile/profile_lattice.h */
 struct profile_host {
     bool given;
     double step_ns, request_ns;
+    /* Device time that the step takes more while its operators are issued one by one, instead of
+     * launched as a graph (sim/cost/captured.h). 0: nobody has measured it. */
+    double issued_ns;
 };
 enum { PROFILE_HOST_KINDS = 3 };
 
@@ -109,6 +112,9 @@ bool profile_measures_group(const struct profile *profile, enum profile_op op, i
 
 /* What operators take in whole steps over what they take alone. Look-ups are without it. */
 const struct correction *profile_correction(const struct profile *profile);
+
+/* Its row, of the kind with this name. */
+void profile_host_write(const struct profile_host *host, const char *kind, FILE *file);
 
 /* What the card's clock does at its power limit; zeros: times are of one clock. */
 const struct power *profile_power(const struct profile *profile);

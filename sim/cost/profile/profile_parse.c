@@ -165,10 +165,10 @@ static int parse_operator(const char *path, int line, char *const *columns, size
 static int parse_host(struct profile *profile, int line, char *const *columns, size_t n,
                       struct err *err) {
     const char *path = profile->path;
-    if (n != 4) {
+    if (n != 4 && n != 5) {
         return err_world(err,
-                         "%s:%d: host has %zu columns after its name, expected 3: "
-                         "KIND,step_ns,request_ns",
+                         "%s:%d: host has %zu columns after its name, expected 3 or 4: "
+                         "KIND,step_ns,request_ns,issued_ns",
                          path, line, n - 1);
     }
     const char *kinds[PROFILE_HOST_KINDS + 1] = {NULL};
@@ -182,8 +182,8 @@ static int parse_host(struct profile *profile, int line, char *const *columns, s
     if (host->given) {
         return err_world(err, "%s:%d: a second host row for %s", path, line, kinds[kind]);
     }
-    double *const fields[] = {&host->step_ns, &host->request_ns};
-    for (size_t i = 0; i < 2; i++) {
+    double *const fields[] = {&host->step_ns, &host->request_ns, &host->issued_ns};
+    for (size_t i = 0; i < n - 2; i++) {
         if (!num_f64(columns[2 + i], fields[i]) || *fields[i] < 0 || *fields[i] > 1e10) {
             return err_world(err, "%s:%d: '%.40s' is not a time from 0 to 1e10 ns", path, line,
                              columns[2 + i]);

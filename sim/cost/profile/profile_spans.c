@@ -172,12 +172,27 @@ double profile_attention_full(const struct profile *profile, const struct profil
     return spans_ns(profile, PROFILE_ATTENTION_FULL, spans, spans->sum_q / q, q, 0, match);
 }
 
+/* The queries whose time such blocks take. The kernel works on tiles of query rows, which the heads
+ * of a KV head share: of 32 or 64 rows where no block has more, else of 128, full or not. Blocks of
+ * several requests whose mean fills no tile differ, and leave half a tile empty on average. */
+static double padded_queries(double n, double q, double group) {
+    const double rows = q * group, tiles = ceil(rows / TILE_ROWS);
+    const bool is_uniform = n <= 1 || rows == tiles * TILE_ROWS;
+    const double padded = rows <= 16   ? rows
+                          : rows <= 32 ? 32
+                          : rows <= 64 ? 64
+                          : is_uniform ? tiles * TILE_ROWS
+                                       : fmax(TILE_ROWS, rows + TILE_ROWS / 2.);
+    return padded / group;
+}
+
 double profile_attention_block(const struct profile *profile, const struct profile_spans *spans,
                                enum profile_match *match) {
     ASSERT(profile_has(profile, PROFILE_ATTENTION_BLOCK));
     ASSERT(spans->n_seqs > 0 && spans->sum_q > 0 && spans->sum_q_kv > 0);
     double n = (double)spans->n_seqs, q = spans->sum_q / n;
     double kv = fmax(1, spans->sum_q_kv / spans->sum_q - q);
+    q = padded_queries(n, q, (double)spans->heads / (double)spans->kv_heads);
     return spans_ns(profile, PROFILE_ATTENTION_BLOCK, spans, n, q, kv, match);
 }
 

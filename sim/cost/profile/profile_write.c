@@ -46,6 +46,14 @@ int profile_put(const char *text, FILE *file) {
     return fflush(file) == 0 && !ferror(file) ? 0 : (int)ERR_WORLD;
 }
 
+void profile_host_write(const struct profile_host *host, const char *kind, FILE *file) {
+    fprintf(file, "host,%s,%.6g,%.6g", kind, host->step_ns, host->request_ns);
+    if (host->issued_ns > 0) {
+        fprintf(file, ",%.6g", host->issued_ns);
+    }
+    putc('\n', file);
+}
+
 static void write_all(const struct profile *profile, FILE *file) {
     fprintf(file, PROFILE_FILE_HEAD " one device.\n# kind: %s\n# source: %s\n",
             provenance_words[profile->kind], profile->source);
@@ -63,8 +71,7 @@ static void write_all(const struct profile *profile, FILE *file) {
     for (size_t kind = 0; kind < PROFILE_HOST_KINDS; kind++) {
         const struct profile_host *host = &profile->host[kind];
         if (host->given) {
-            fprintf(file, "host,%s,%.6g,%.6g\n", host_kind_names[kind], host->step_ns,
-                    host->request_ns);
+            profile_host_write(host, host_kind_names[kind], file);
         }
     }
     for (size_t op = 0; op < PROFILE_OPS; op++) {

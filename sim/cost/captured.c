@@ -1,0 +1,88 @@
+#include "sim/cost/captured.h"
+
+#include <string.h>
+
+#include "sim/base/err.h"
+
+/* Of those that are captured or of those that are not. */
+static uint32_t oldest(const struct captured *captured, bool is_captured) {
+    uint32_t found = MAX_KNOWN_STEPS;
+    for (uint32_t i = 0; i < MAX_KNOWN_STEPS; i++) {
+        if (captured->steps[i].is_captured == is_captured &&
+            (found == MAX_KNOWN_STEPS ||
+             captured->steps[i].last_used < captured->steps[found].last_used)) {
+            found = i;
+        }
+    }
+    ASSERT(found < MAX_KNOWN_STEPS);
+    return found;
+}
+
+uint32_t captured_find(struct captured *captured, uint64_t key, bool *is_new) {
+    uint32_t place = 0;
+    while (place < MAX_KNOWN_STEPS &&
+           (captured->steps[place].last_used == 0 || captured->steps[place].key != key)) {
+        place++;
+    }
+    *is_new = place == MAX_KNOWN_STEPS;
+    if (*is_new) {
+        place = oldest(captured, false);
+        captured->steps[place].key = key;
+    }
+    captured->steps[place].last_used = ++captured->n_uses;
+    return place;
+}
+
+uint32_t captured_keep(struct captured *captured, uint32_t place) {
+    uint32_t dropped = MAX_KNOWN_STEPS;
+    if (captured->n_captured == MAX_CAPTURED) {
+        dropped = oldest(captured, true);
+        captured_drop(captured, dropped);
+    }
+    captured->steps[place].is_captured = true;
+    captured->n_captured++;
+    return dropped;
+}
+
+void captured_drop(struct captured *captured, uint32_t place) {
+    ASSERT(captured->steps[place].is_captured);
+    captured->steps[place].is_captured = false;
+    captured->n_captured--;
+}
+
+bool captured_issues(struct captured *captured, uint64_t key) {
+    bool is_new;
+    const uint32_t place = captured_find(captured, key, &is_new);
+    const bool issues = !captured->steps[place].is_captured;
+    if (issues && !is_new) {
+        (void)captured_keep(captured, place);
+    }
+    return issues;
+}
+
+/* FNV-1a over words of eight bytes, each mixed once more (the finaliser of MurmurHash3). */
+uint64_t captured_hash(const void *bytes, size_t n) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t at = 0; at < n; at += sizeof hash) {
+        uint64_t word = 0;
+        memcpy(&word, (const char *)bytes + at, n - at < sizeof word ? n - at : sizeof word);
+        word ^= word >> 33;
+        word *= UINT64_C(0xff51afd7ed558ccd);
+        word ^= word >> 33;
+        hash = (hash ^ word) * UINT64_C(0x100000001b3);
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+uint64_t captured_key(const struct step_shape *shape) {
+    static const enum symbol attended[] = {SYM_CONTEXT_ROWS, SYM_PREFILL_K, SYM_PREFILL_QK,
+                                           SYM_BLOCK_K,      SYM_BLOCK_QK,  SYM_KEPT_K,
+                                           SYM_KEPT_QK};
+    int64_t sym[SYM_COUNT];
+    memcpy(sym, shape->sym, sizeof sym);
+    for (size_t i = 0; i < sizeof attended / sizeof *attended; i++) {
+        sym[attended[i]] = 0;
+    }
+    return captured_hash(sym, sizeof sym);
+}
