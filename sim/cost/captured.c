@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/base/err.h"
+#include "sim/base/num.h"
 
 /* Of those that are captured or of those that are not. */
 static uint32_t oldest(const struct captured *captured, bool is_captured) {
@@ -75,14 +76,46 @@ uint64_t captured_hash(const void *bytes, size_t n) {
     return hash;
 }
 
-uint64_t captured_key(const struct step_shape *shape) {
+/* Of the spans that attend to themselves, and of the others. */
+struct longest {
+    int64_t full_queries, block_queries, logit_rows, candidates, pages;
+};
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static struct longest longest_of(const struct step_shape *shape, uint32_t page_rows) {
+    struct longest most = {0};
+    int64_t n_pages = 0;
+    for (uint32_t i = 0; shape->spans != NULL && i < shape->n_spans; i++) {
+        const struct span *span = shape->spans[i];
+        const bool is_full = span->exact ? span->phase == PHASE_PREFILL : span->context == 0;
+        int64_t *queries = is_full ? &most.full_queries : &most.block_queries;
+        *queries = larger(*queries, span->queries);
+        most.logit_rows = larger(most.logit_rows, span->logit_rows);
+        most.candidates = larger(most.candidates, span->select_rows);
+        n_pages = page_rows > 0
+                      ? larger(n_pages, ceil_div((int64_t)span->context + span->queries, page_rows))
+                      : 0;
+    }
+    for (most.pages = 1; most.pages < n_pages;) {
+        most.pages *= 2;
+    }
+    return most;
+}
+
+uint64_t captured_key(const struct step_shape *shape, uint32_t page_rows) {
     static const enum symbol attended[] = {SYM_CONTEXT_ROWS, SYM_PREFILL_K, SYM_PREFILL_QK,
                                            SYM_BLOCK_K,      SYM_BLOCK_QK,  SYM_KEPT_K,
                                            SYM_KEPT_QK};
-    int64_t sym[SYM_COUNT];
-    memcpy(sym, shape->sym, sizeof sym);
+    struct {
+        int64_t sym[SYM_COUNT];
+        struct longest longest;
+    } step = {.longest = longest_of(shape, page_rows)};
+    memcpy(step.sym, shape->sym, sizeof step.sym);
     for (size_t i = 0; i < sizeof attended / sizeof *attended; i++) {
-        sym[attended[i]] = 0;
+        step.sym[attended[i]] = 0;
     }
-    return captured_hash(sym, sizeof sym);
+    return captured_hash(&step, sizeof step);
 }

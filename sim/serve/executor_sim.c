@@ -172,12 +172,14 @@ static bool is_equal(const struct power_state *a, const struct power_state *b) {
 }
 
 /* Whether the next step, or those that are submitted at once, takes more because it is no captured
- * graph, and that it does. With a word of the host in its middle a step never is one: what that
- * takes (evict_wait_ns) was measured so. */
+ * graph, and that it does. With a word of the host in its middle a step never is one. */
 static bool add_issuing(const struct executor_sim *sim, const struct flight *flight,
                         const struct step_shape *shape, struct step_price *price) {
-    const bool issues = flight->captured != NULL && !rows_leave_out(&sim->system->rows) &&
-                        captured_issues(flight->captured, captured_key(shape));
+    const struct system *system = sim->system;
+    const uint32_t page_rows = system->rows.kind == ROW_EXACT ? system->settings.page_tokens : 0;
+    const bool issues = flight->captured != NULL &&
+                        (system->rows.evict_layer > 0 ||
+                         captured_issues(flight->captured, captured_key(shape, page_rows)));
     if (issues) {
         price->device_ns += price->issued_ns;
         price->wall_ns += price->issued_ns;
@@ -352,7 +354,8 @@ struct executor executor_sim_interface(struct executor_sim *sim) {
     const bool follows_power = power_of(sim) != NULL; /* then steps differ */
     return (struct executor){
         .state = sim,
-        .wants_spans = !sim->system->runtime.varlen || sim->system->runtime.varlen_attention,
+        .wants_spans = !sim->system->runtime.varlen || sim->system->runtime.varlen_attention ||
+                       (sim->n_replicas > 0 && sim->flights[0].captured != NULL),
         .unrolls = true,
         .shares_prefixes = true,
         .submit = submit,
