@@ -1,6 +1,8 @@
 /* Which steps are captured graphs: by use, by age, and by their keys. */
 #include "sim/cost/captured.h"
 
+#include <string.h>
+
 #include "tests/support/suite.h"
 
 static void use_twice(struct captured *captured, uint64_t first, uint64_t last) {
@@ -104,7 +106,7 @@ TEST(a_step_is_told_by_everything_but_what_its_requests_attend_to) {
     for (int i = 0; i < SYM_COUNT; i++) {
         shape.sym[i] = 100 + 7 * i;
     }
-    const uint64_t key = captured_key(&shape);
+    const uint64_t key = captured_key(&shape, 0);
     for (int i = 0; i < SYM_COUNT; i++) {
         bool is_left_out = false;
         for (size_t k = 0; k < sizeof attended / sizeof *attended; k++) {
@@ -112,11 +114,59 @@ TEST(a_step_is_told_by_everything_but_what_its_requests_attend_to) {
         }
         struct step_shape other = shape;
         other.sym[i]++;
-        ck_assert_msg((captured_key(&other) == key) == is_left_out, "%s", symbol_names[i]);
+        ck_assert_msg((captured_key(&other, 0) == key) == is_left_out, "%s", symbol_names[i]);
     }
     struct step_shape same = shape;
     same.n_spans = 0;
-    ck_assert_uint_eq(captured_key(&same), key);
+    ck_assert_uint_eq(captured_key(&same, 0), key);
+}
+
+/* Two blocks and a full pass, by what the spans are but not their sums. */
+static uint64_t key_of(const struct span spans[3], uint32_t page_rows) {
+    const struct span *list[] = {&spans[0], &spans[1], &spans[2]};
+    struct step_shape shape = {.n_spans = 3, .spans = list};
+    shape.sym[SYM_TOKENS] = 64;
+    return captured_key(&shape, page_rows);
+}
+
+TEST(the_longest_of_its_spans_tell_a_step_where_they_are_known) {
+    static const struct span spans[] = {
+        {.phase = PHASE_REUSE, .queries = 20, .context = 300, .logit_rows = 20},
+        {.phase = PHASE_REUSE, .queries = 12, .context = 100, .logit_rows = 12},
+        {.phase = PHASE_REFRESH, .queries = 32, .logit_rows = 16, .select_rows = 9}};
+    const uint64_t key = key_of(spans, 0), in_pages = key_of(spans, 64);
+    struct span other[3];
+    ck_assert(key != in_pages);
+    memcpy(other, spans, sizeof other);
+    other[0].queries = 19; /* the longest block */
+    ck_assert(key_of(other, 0) != key);
+    memcpy(other, spans, sizeof other);
+    other[1].queries = 13; /* another one, or what it attends to */
+    other[1].context = 250;
+    ck_assert_uint_eq(key_of(other, 0), key);
+    ck_assert_uint_eq(key_of(other, 64), in_pages);
+    other[0].context = 511 - 20; /* 8 pages, as 320 rows have; then 16 */
+    ck_assert_uint_eq(key_of(other, 64), in_pages);
+    other[0].context = 513 - 20;
+    ck_assert(key_of(other, 64) != in_pages);
+    ck_assert_uint_eq(key_of(other, 0), key);
+    memcpy(other, spans, sizeof other);
+    other[2].queries = 33;
+    ck_assert(key_of(other, 0) != key);
+    other[2] = spans[2];
+    other[2].select_rows = 10;
+    ck_assert(key_of(other, 0) != key);
+    other[2] = spans[2];
+    other[0].logit_rows = 21;
+    ck_assert(key_of(other, 0) != key);
+    /* Where keys are exact, a prefill behind a context is a full pass. */
+    memcpy(other, spans, sizeof other);
+    for (int i = 0; i < 3; i++) {
+        other[i].exact = 1;
+    }
+    const uint64_t exact = key_of(other, 0);
+    other[0].phase = PHASE_PREFILL;
+    ck_assert(key_of(other, 0) != exact);
 }
 
 TEST(hashes_differ_with_each_byte_and_length) {

@@ -3,12 +3,12 @@
  *
  * A file (kernels/profiles/<gpu>.csv) holds `# key: value` provenance lines and `operator,sizes,us`
  * rows; each operator's rows become one lattice, built once. Besides,
- * `host,KIND,step_ns,request_ns[,issued_ns]` rows say what a step costs beyond its operators, and `load,FACTOR`
- * and `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it (sim/cost/correction.h);
- * `power,KEY,VALUE` rows say what the card's clock does (sim/cost/power.h). Lookups are pure,
- * allocate nothing and return nanoseconds. Every answer says how it was found, so that a run can
- * count what it guessed. Asking for an operator the file lacks is our own mistake: call
- * profile_require first. */
+ * `host,KIND,step_ns,request_ns[,issued_ns]` rows say what a step costs beyond its operators, and
+ * `load,FACTOR` and `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it
+ * (sim/cost/correction.h); `power,KEY,VALUE` rows say what the card's clock does
+ * (sim/cost/power.h). Lookups are pure, allocate nothing and return nanoseconds. Every answer says
+ * how it was found, so that a run can count what it guessed. Asking for an operator the file lacks
+ * is our own mistake: call profile_require first. */
 #ifndef UNMASK_SIM_COST_PROFILE_H
 #define UNMASK_SIM_COST_PROFILE_H
 
