@@ -418,7 +418,7 @@ static int64_t rows_of(const struct stage *stage, const struct op *op) {
  * which it does at other operators each round, the device waits for it. An operator without rows
  * launches nothing: what lies between its events is theirs. */
 static int measure_operators(struct stage *stage, struct calibration_step *step, struct err *err) {
-    double ns[GRAPH_MAX_OPS], sum_ns = 0;
+    double ns[GRAPH_MAX_OPS] = {0}, sum_ns = 0;
     const size_t rounds = rests(stage) && calibration_step_is_long(step->device_ns)
                               ? OPERATOR_ROUNDS_LONG
                               : OPERATOR_ROUNDS;
@@ -491,7 +491,7 @@ static int hold_all(struct stage *stage, struct calibration_steps *steps, struct
 /* What steps take whose operators are issued one by one, where steps are captured at all. Of a GPU
  * that rests the short ones: the clock does not come into it. */
 static int measure_issued(struct stage *stage, struct calibration_steps *steps, struct err *err) {
-    double ns[ISSUED_ROUNDS], wall_ns;
+    double ns[ISSUED_ROUNDS] = {0}, wall_ns = 0;
     if (!rests(stage) || stage->request->device->table->capture_begin == NULL) {
         return 0;
     }
