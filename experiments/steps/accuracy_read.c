@@ -242,7 +242,7 @@ static int predict(struct executor_sim *sim, const struct system *system,
     if (status == 0) {
         step->predicted_device_ns = (double)done.gpu_ns;
         step->predicted_host_ns = (double)done.host_ns;
-        step->predicted_wall_ns = (double)((done.time_ns - done.start_ns) / done.steps);
+        step->predicted_wall_ns = (double)(done.time_ns - done.start_ns) / done.steps;
     }
     return status;
 }
