@@ -165,8 +165,33 @@ TEST(a_profile_with_a_part_of_them_is_refused) {
 
 /* ---- the loop ---- */
 
-/* The shipped profile with the rows behind it. */
-static struct system *system_on_card(const char *name, const char *const *settings) {
+/* What steps take more that are no captured graph. */
+enum { REFRESH_NS = 300000, REUSE_NS = 200000, SELECT_NS = 500000 };
+#define HOST                                                                                       \
+    "host,refresh,40000,1000,300000\nhost,reuse,30000,1000,200000\n"                               \
+    "host,select,50000,1000,500000\n"
+
+/* The shipped profile of `name`, without its rows of the clock, and, where there are others, of the
+ * host, with `more` behind it. */
+static void write_profile(const char *name, const char *path, const char *more) {
+    char from_path[128], line[512];
+    const bool has_host = strstr(more, "host,") != NULL;
+    snprintf(from_path, sizeof from_path, "kernels/profiles/%s.csv", name);
+    FILE *from = fopen(from_path, "r"), *to = fopen(path, "w");
+    ck_assert(from != NULL && to != NULL);
+    while (fgets(line, sizeof line, from) != NULL) {
+        if (strncmp(line, "# rows:", 7) != 0 && strncmp(line, "power,", 6) != 0 &&
+            (!has_host || strncmp(line, "host,", 5) != 0)) {
+            fputs(line, to);
+        }
+    }
+    fputs(more, to);
+    fclose(from);
+    fclose(to);
+}
+
+static struct system *system_of_profile(const char *name, const char *profile, const char *more,
+                                        const char *const *settings) {
     static char path[512];
     struct setting overrides[8];
     uint32_t n = 0;
@@ -178,17 +203,7 @@ static struct system *system_on_card(const char *name, const char *const *settin
         snprintf(overrides[n].place, sizeof overrides[n].place, "test");
     }
     snprintf(path, sizeof path, "%s/card.csv", scratch_folder);
-    FILE *from = fopen("kernels/profiles/h200.csv", "r"), *to = fopen(path, "w");
-    char line[512];
-    ck_assert(from != NULL && to != NULL);
-    while (fgets(line, sizeof line, from) != NULL) {
-        if (strncmp(line, "# rows:", 7) != 0) {
-            fputs(line, to);
-        }
-    }
-    fputs(rows, to);
-    fclose(from);
-    fclose(to);
+    write_profile(profile, path, more);
     const struct system_request request = {.system = name,
                                            .gpu = "h200",
                                            .profile_path = path,
@@ -200,15 +215,20 @@ static struct system *system_on_card(const char *name, const char *const *settin
     return system;
 }
 
+static struct system *system_on_card(const char *name, const char *const *settings) {
+    return system_of_profile(name, "h200", rows, settings);
+}
+
 static struct poisson_source random_source(struct rng *rng, uint64_t seed, uint64_t n) {
     return MAKE(struct poisson_source, .rng = rng_stream(seed, "arrivals"),
                 .lengths = rng_stream(seed, "lengths"), .rate = 1 + 4 * rng_uniform(rng), .n = n,
                 .prompt_min = 1, .prompt_max = 900, .output_min = 1, .output_max = 400);
 }
 
-static struct loop_result serve(const char *name, const char *skip, struct keeper *kept) {
+static struct loop_result serve(const char *name, const char *more, const char *skip,
+                                struct keeper *kept) {
     const char *const settings[] = {skip, NULL};
-    struct system *system = system_on_card(name, settings);
+    struct system *system = system_of_profile(name, "h200", more, settings);
     struct rng rng = rng_stream(5, "power");
     struct poisson_source source = random_source(&rng, 7, 60);
     struct loop_result result =
@@ -217,23 +237,29 @@ static struct loop_result serve(const char *name, const char *skip, struct keepe
     return result;
 }
 
+static void skip_and_step(const char *name, const char *more) {
+    struct keeper kept[2] = {{0}};
+    struct loop_result results[2];
+    for (int skip = 0; skip < 2; skip++) {
+        results[skip] = serve(name, more, skip ? "skip_ahead=on" : "skip_ahead=off", &kept[skip]);
+    }
+    ck_assert_uint_gt(results[0].submissions, results[1].submissions);
+    ck_assert_int_eq(results[0].end_ns, results[1].end_ns);
+    for (size_t i = 0; i < kept[0].n_requests; i++) {
+        ck_assert_int_eq(
+            memcmp(&kept[0].requests[i], &kept[1].requests[i], sizeof kept[0].requests[i]), 0);
+    }
+    keeper_fini(&kept[0]);
+    keeper_fini(&kept[1]);
+}
+
 TEST(skipping_ahead_is_step_by_step_to_the_nanosecond) {
     static const char *const systems[] = {"dllm-serve", "fast-dllm", "dllm-cache"};
+    char more[1024];
+    snprintf(more, sizeof more, "%s%s", rows, HOST);
     for (size_t s = 0; s < sizeof systems / sizeof *systems; s++) {
-        struct keeper kept[2] = {{0}};
-        struct loop_result results[2];
-        for (int skip = 0; skip < 2; skip++) {
-            results[skip] =
-                serve(systems[s], skip ? "skip_ahead=on" : "skip_ahead=off", &kept[skip]);
-        }
-        ck_assert_uint_gt(results[0].submissions, results[1].submissions);
-        ck_assert_int_eq(results[0].end_ns, results[1].end_ns);
-        for (size_t i = 0; i < kept[0].n_requests; i++) {
-            ck_assert_int_eq(
-                memcmp(&kept[0].requests[i], &kept[1].requests[i], sizeof kept[0].requests[i]), 0);
-        }
-        keeper_fini(&kept[0]);
-        keeper_fini(&kept[1]);
+        skip_and_step(systems[s], rows);
+        skip_and_step(systems[s], more); /* whose first two steps of a shape take longer */
     }
 }
 
@@ -275,6 +301,223 @@ TEST(estimates_know_the_clock_and_the_joules) {
     ck_assert_double_eq_tol(again_j, rested_j, 1e-9);
     executor_sim_close(sim);
     system_close(system);
+}
+
+/* ---- steps that are no captured graph ---- */
+
+/* A card that no step slows down. */
+#define COOL                                                                                       \
+    "power,idle_w,100\npower,limit_w,9000\npower,flop_pj,1\npower,byte_pj,50\n"                    \
+    "power,exponent,1\npower,lag_ms,30\n"
+#define HOST_UNKNOWN "host,refresh,40000,1000\nhost,reuse,30000,1000\nhost,select,50000,1000\n"
+
+struct bench {
+    struct system *system;
+    struct executor_sim *sim;
+    struct executor executor;
+};
+
+static struct bench bench_of(struct system *system, uint32_t n_replicas) {
+    struct executor_sim *sim = executor_sim_open(system, n_replicas);
+    return (struct bench){system, sim, executor_sim_interface(sim)};
+}
+
+static struct bench bench_open(const char *more, uint32_t n_replicas) {
+    const char *const settings[] = {NULL};
+    return bench_of(system_of_profile("dllm-serve", "h200", more, settings), n_replicas);
+}
+
+static void bench_close(struct bench *bench) {
+    executor_sim_close(bench->sim);
+    system_close(bench->system);
+}
+
+static struct completion submit(struct bench *bench, const struct submission *submission) {
+    struct completion done;
+    struct err err = {0};
+    void *state = bench->executor.state;
+    ck_assert_msg(bench->executor.submit(state, submission, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(bench->executor.wait(state, INT64_MAX, &done, &err), 0);
+    ck_assert_int_eq(done.kind, COMPLETION_BATCH);
+    return done;
+}
+
+static struct submission times(const struct step_shape *shape, uint32_t repeat) {
+    return MAKE(struct submission, .repeat = repeat, .stop_ns = INT64_MAX,
+                .step = {.shape = shape, .workspace_bytes = INT64_MAX});
+}
+
+static int64_t taken_ns(const struct completion *done) {
+    return done->time_ns - done->start_ns;
+}
+
+static struct completion step(struct bench *bench, uint32_t replica,
+                              const struct step_shape *shape) {
+    struct submission submission = times(shape, 1);
+    submission.replica = replica;
+    return submit(bench, &submission);
+}
+
+/* So many requests of each kind, their contexts as long. */
+static struct step_shape shape_of(int64_t n_refresh, int64_t n_reuse, int64_t n_select,
+                                  uint32_t context) {
+    const struct span refresh = {
+        .phase = PHASE_REFRESH, .queries = 256, .first_queries = 256, .logit_rows = 32};
+    struct span select = refresh;
+    const struct span reuse = {.phase = PHASE_REUSE,
+                               .queries = 32,
+                               .first_queries = 32,
+                               .context = context,
+                               .logit_rows = 32};
+    struct step_shape shape;
+    select.select_rows = 224;
+    select.pack_rows = 112;
+    shape_clear(&shape);
+    shape_add(shape.sym, &refresh, n_refresh);
+    shape_add(shape.sym, &reuse, n_reuse);
+    shape_add(shape.sym, &select, n_select);
+    return shape;
+}
+
+/* Its first two steps take so much more than its third, which takes what is foreseen. */
+static void check_more(struct bench *bench, uint32_t replica, const struct step_shape *shape,
+                       int64_t more_ns) {
+    double joules;
+    struct completion done[4];
+    const int64_t foreseen_ns =
+        bench->executor.estimate_ns(bench->executor.state, replica, shape, INT64_MAX, &joules);
+    for (int i = 0; i < 4; i++) {
+        done[i] = step(bench, replica, shape);
+    }
+    for (int i = 0; i < 4; i++) {
+        const int64_t more = i < 2 ? more_ns : 0;
+        ck_assert_int_eq(taken_ns(&done[i]), foreseen_ns + more);
+        ck_assert_int_le(llabs(done[i].gpu_ns - done[3].gpu_ns - more), 1);
+    }
+}
+
+TEST(a_shape_is_issued_twice_and_takes_more_while_it_is) {
+    struct bench bench = bench_open(COOL HOST, 1);
+    const struct step_shape reuse = shape_of(0, 4, 0, 300), refresh = shape_of(2, 0, 0, 0),
+                            select = shape_of(0, 0, 3, 0), longer = shape_of(0, 4, 0, 900);
+    check_more(&bench, 0, &reuse, REUSE_NS);
+    check_more(&bench, 0, &refresh, REFRESH_NS);
+    check_more(&bench, 0, &select, SELECT_NS);
+    check_more(&bench, 0, &longer, 0); /* more context alone makes no other graph */
+    check_more(&bench, 0, &reuse, 0);
+    bench_close(&bench);
+}
+
+TEST(a_mixed_step_takes_the_largest_of_its_kinds) {
+    struct bench bench = bench_open(COOL HOST, 1);
+    const struct step_shape two = shape_of(1, 3, 0, 300), all = shape_of(1, 3, 1, 300),
+                            others = shape_of(0, 3, 2, 300);
+    check_more(&bench, 0, &two, REFRESH_NS);
+    check_more(&bench, 0, &all, SELECT_NS);
+    check_more(&bench, 0, &others, SELECT_NS);
+    bench_close(&bench);
+}
+
+TEST(of_steps_back_to_back_the_first_two_are_issued) {
+    struct bench bench = bench_open(COOL HOST, 1);
+    const struct step_shape reuse = shape_of(0, 4, 0, 300), other = shape_of(0, 5, 0, 300);
+    const struct submission five = times(&reuse, 5), three = times(&other, 3);
+    const struct completion first = submit(&bench, &five), second = submit(&bench, &five);
+    ck_assert_int_eq(taken_ns(&first), taken_ns(&second) + 2 * REUSE_NS);
+    ck_assert_int_le(llabs(first.gpu_ns - second.gpu_ns - 2 * REUSE_NS / 5), 1);
+    ck_assert_int_eq(first.host_ns, second.host_ns);
+    /* One of them already was. */
+    const struct completion one = step(&bench, 0, &other), rest = submit(&bench, &three),
+                            later = submit(&bench, &three);
+    ck_assert_int_eq(3 * (taken_ns(&one) - REUSE_NS), taken_ns(&later));
+    ck_assert_int_eq(taken_ns(&rest), taken_ns(&later) + REUSE_NS);
+    bench_close(&bench);
+}
+
+TEST(a_submission_that_stops_has_issued_no_more_than_ran) {
+    struct bench bench = bench_open(COOL HOST, 1);
+    const struct step_shape reuse = shape_of(0, 4, 0, 300);
+    struct submission stopped = times(&reuse, 5);
+    stopped.stop_ns = 1;
+    const struct completion first = submit(&bench, &stopped);
+    ck_assert_uint_eq(first.steps, 1);
+    const struct completion second = step(&bench, 0, &reuse), third = step(&bench, 0, &reuse);
+    ck_assert_int_eq(taken_ns(&first), taken_ns(&second));
+    ck_assert_int_eq(taken_ns(&second), taken_ns(&third) + REUSE_NS);
+    bench_close(&bench);
+}
+
+TEST(unrolled_steps_are_issued_whole_twice) {
+    struct bench bench = bench_open(COOL HOST, 1);
+    const struct step_shape reuse = shape_of(0, 4, 0, 300);
+    struct submission unrolled = times(&reuse, 4);
+    struct completion done[4];
+    unrolled.unrolled = true;
+    for (int i = 0; i < 4; i++) {
+        done[i] = submit(&bench, &unrolled);
+        ck_assert_uint_eq(done[i].steps, 4);
+    }
+    for (int i = 0; i < 3; i++) {
+        const int64_t more = i < 2 ? REUSE_NS : 0;
+        ck_assert_int_eq(taken_ns(&done[i]), taken_ns(&done[3]) + 4 * more);
+        ck_assert_int_le(llabs(done[i].gpu_ns - done[3].gpu_ns - more), 1);
+    }
+    bench_close(&bench);
+}
+
+TEST(each_replica_issues_its_own) {
+    struct bench bench = bench_open(COOL HOST, 2);
+    const struct step_shape reuse = shape_of(0, 4, 0, 300);
+    check_more(&bench, 0, &reuse, REUSE_NS);
+    check_more(&bench, 1, &reuse, REUSE_NS);
+    check_more(&bench, 0, &reuse, 0);
+    bench_close(&bench);
+}
+
+TEST(without_their_row_or_without_a_clock_steps_take_the_same_from_the_first) {
+    static const char *const profiles[] = {COOL HOST_UNKNOWN, HOST, HOST_UNKNOWN};
+    for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++) {
+        struct bench bench = bench_open(profiles[i], 1);
+        const struct step_shape reuse = shape_of(0, 4, 0, 300), refresh = shape_of(2, 0, 0, 0);
+        ck_assert(cost_knows_issued(bench.system->cost) == (i == 1));
+        check_more(&bench, 0, &reuse, 0);
+        check_more(&bench, 0, &refresh, 0);
+        bench_close(&bench);
+    }
+}
+
+TEST(only_the_kinds_that_are_known_take_more) {
+    struct bench bench =
+        bench_open(COOL "host,refresh,40000,1000,300000\nhost,reuse,30000,1000\n", 1);
+    const struct step_shape reuse = shape_of(0, 4, 0, 300), mixed = shape_of(2, 1, 0, 300);
+    ck_assert(cost_knows_issued(bench.system->cost));
+    check_more(&bench, 0, &reuse, 0);
+    check_more(&bench, 0, &mixed, REFRESH_NS);
+    bench_close(&bench);
+}
+
+/* The host has a word in the middle of a step that evicts. */
+TEST(steps_that_evict_take_no_more_at_first) {
+    static const char *const names[] = {"sdar", "focus"};
+    const char *const settings[] = {NULL};
+    const struct span block = {.phase = PHASE_REUSE,
+                               .queries = 4,
+                               .first_queries = 4,
+                               .context = 512,
+                               .logit_rows = 4,
+                               .exact = 1,
+                               .kept_queries = 4,
+                               .kept_keys = 516};
+    struct step_shape shape;
+    shape_clear(&shape);
+    shape_add(shape.sym, &block, 8);
+    for (size_t i = 0; i < 2; i++) {
+        struct bench bench =
+            bench_of(system_of_profile(names[i], "h200-clocks/sdar-8b", COOL HOST, settings), 1);
+        ck_assert(cost_knows_issued(bench.system->cost));
+        check_more(&bench, 0, &shape, i == 0 ? REUSE_NS : 0);
+        bench_close(&bench);
+    }
 }
 
 SUITE("power")
