@@ -487,13 +487,45 @@ TEST(without_their_row_or_without_a_clock_steps_take_the_same_from_the_first) {
 }
 
 TEST(only_the_kinds_that_are_known_take_more) {
-    struct bench bench =
-        bench_open(COOL "host,refresh,40000,1000,300000\nhost,reuse,30000,1000\n", 1);
-    const struct step_shape reuse = shape_of(0, 4, 0, 300), mixed = shape_of(2, 1, 0, 300);
-    ck_assert(cost_knows_issued(bench.system->cost));
-    check_more(&bench, 0, &reuse, 0);
-    check_more(&bench, 0, &mixed, REFRESH_NS);
-    bench_close(&bench);
+    for (int known = 0; known < 3; known++) {
+        char more[512];
+        snprintf(more, sizeof more,
+                 COOL "host,refresh,40000,1000%s\nhost,reuse,30000,1000%s\n"
+                      "host,select,50000,1000%s\n",
+                 known == 0 ? ",300000" : "", known == 1 ? ",300000" : ",0",
+                 known == 2 ? ",300000" : "");
+        struct bench bench = bench_open(more, 1);
+        const struct step_shape shapes[] = {shape_of(2, 0, 0, 0), shape_of(0, 4, 0, 300),
+                                            shape_of(0, 0, 2, 0)},
+                                mixed = shape_of(1, 1, 1, 300);
+        ck_assert(cost_knows_issued(bench.system->cost));
+        for (int kind = 0; kind < 3; kind++) {
+            check_more(&bench, 0, &shapes[kind], kind == known ? 300000 : 0);
+        }
+        check_more(&bench, 0, &mixed, 300000);
+        bench_close(&bench);
+    }
+}
+
+/* A second in which it does hardly anything, at this card's limit of 700 W. */
+TEST(a_card_draws_less_while_operators_are_issued) {
+    char more[512];
+    struct completion done[2];
+    for (int issues = 0; issues < 2; issues++) {
+        double joules;
+        snprintf(more, sizeof more, "%shost,refresh,40000,1000%s\n", rows,
+                 issues ? ",1000000000" : "");
+        struct bench bench = bench_open(more, 1);
+        const struct step_shape shape = shape_of(40, 0, 0, 0);
+        void *state = bench.executor.state;
+        const int64_t rested_ns = bench.executor.estimate_ns(state, 0, &shape, INT64_MAX, &joules);
+        done[issues] = step(&bench, 0, &shape);
+        const int64_t after_ns = bench.executor.estimate_ns(state, 0, &shape, INT64_MAX, &joules);
+        ck_assert(issues ? after_ns == rested_ns : after_ns > rested_ns);
+        bench_close(&bench);
+    }
+    ck_assert_double_gt(done[0].joules / (double)taken_ns(&done[0]), 700e-9);
+    ck_assert_double_lt(done[1].joules / (double)taken_ns(&done[1]), 300e-9);
 }
 
 /* The host has a word in the middle of a step that evicts. */
