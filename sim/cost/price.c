@@ -298,8 +298,10 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     out->host_ns = host_ns(cost, shape, &launches, &out->issued_ns);
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
     out->device_ns = device + launches * runtime->small_kernel_ns;
-    if (cost->waiting != NULL) {
-        out->device_ns += wait_ns(cost->waiting, shape);
+    if (cost->waiting != NULL) { /* measured as part of steps that were issued */
+        const double waits_ns = wait_ns(cost->waiting, shape);
+        out->device_ns += waits_ns;
+        out->issued_ns = out->issued_ns > waits_ns ? out->issued_ns - waits_ns : 0;
     }
     out->head_ns = head_ns;
     take_wall(runtime, shape, cost->pricing.graph->model->layers, out);
