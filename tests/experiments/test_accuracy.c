@@ -83,6 +83,7 @@ TEST(a_written_file_read_back_gives_the_same_tables) {
         step.kind = rig_between(&rng, 0, STEP_CLASS_COUNT - 1);
         step.measured_device_ns = rig_between(&rng, 1000000, 100000000);
         step.measured_wall_ns = step.measured_device_ns + 12345;
+        step.idle_ns = i % 3 == 0 ? 0 : rig_between(&rng, 1, 900000000);
         accuracy_add(&written, &step);
     }
     const char *path = scratch_path("steps.csv");
@@ -187,17 +188,21 @@ TEST(a_known_error_is_reported_exactly) {
     system_close(system);
 }
 
-TEST(a_replay_and_its_file_are_judged_alike) {
+#define TINY                                                                                       \
+    "--model", "llada-tiny", "--set", "block_tokens=4", "--set", "steps_per_block=2", "--set",     \
+        "max_batched_tokens=512", "--set", "runtime.element_bytes=4"
 #define SMALL                                                                                      \
-    "--model", "llada-tiny", "--gpu", "cpu", "--set", "block_tokens=4", "--set",                   \
-        "steps_per_block=2", "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04",   \
-        "--set", "max_batched_tokens=512", "--set", "runtime.element_bytes=4", "--roofline"
-    const char *db = scratch_path("tiny.db"), *steps = scratch_path("tiny.csv");
-    free(PRINTS("run", SMALL, "--requests", "5", "--rate", "100", "--input-tokens", "12",
-                "--output-tokens", "10", "--db", db, "--levels", "steps"));
-    char *replayed =
-        PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--steps", steps, "--json");
-    char *judged = PRINTS("profile", "accuracy", "--steps", steps, SMALL, "--json");
+    TINY, "--gpu", "cpu", "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04",      \
+        "--roofline"
+/* Of a card whose clock and issued steps are known. */
+#define CLOCKED                                                                                    \
+    TINY, "--gpu", "h200", "--set", "reserve_bytes=1GiB", "--set", "memory_utilization=0.02",      \
+        "--profile", "kernels/profiles/h200-clocks/llada-8b.csv"
+#define FEW                                                                                        \
+    "--requests", "5", "--rate", "100", "--input-tokens", "12", "--output-tokens", "10",           \
+        "--levels", "steps"
+
+static void judged_alike(char *replayed, char *judged) {
     json_t *a = json_loads(replayed, 0, NULL), *b = json_loads(judged, 0, NULL);
     ck_assert(a != NULL && b != NULL);
     const json_t *before = json_object_get(a, "accuracy");
@@ -222,6 +227,110 @@ TEST(a_replay_and_its_file_are_judged_alike) {
     json_decref(b);
     free(replayed);
     free(judged);
+}
+
+TEST(a_replay_and_its_file_are_judged_alike) {
+    const char *db = scratch_path("tiny.db"), *steps = scratch_path("tiny.csv");
+    free(PRINTS("run", SMALL, FEW, "--db", db));
+    char *replayed =
+        PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--steps", steps, "--json");
+    judged_alike(replayed, PRINTS("profile", "accuracy", "--steps", steps, SMALL, "--json"));
+}
+
+/* The last column of the file, of each row. */
+static size_t idle_of(const char *path, double *idle_ns, size_t most) {
+    char *text = scratch_read(path);
+    size_t n = 0;
+    ck_assert_int_eq(strncmp(strchr(text, '\n') - strlen(",error,idle_ns"), ",error,idle_ns", 14),
+                     0);
+    for (const char *line = strchr(text, '\n') + 1; *line != '\0'; line = strchr(line, '\n') + 1) {
+        const char *last = memrchr(line, ',', strcspn(line, "\n"));
+        ck_assert(last != NULL && n < most);
+        idle_ns[n++] = atof(last + 1);
+    }
+    free(text);
+    return n;
+}
+
+/* A request at a time, which arrives when the one before it is long over. */
+TEST(a_replay_writes_how_long_the_card_idled_and_is_judged_alike_by_its_clock) {
+    enum { MOST = 256 };
+    double idle_ns[MOST];
+    const char *db = scratch_path("clocked.db"), *steps = scratch_path("clocked.csv");
+    free(PRINTS("run", CLOCKED, FEW, "--db", db));
+    char *replayed =
+        PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--steps", steps, "--json");
+    size_t n = idle_of(steps, idle_ns, MOST), n_idle = 0;
+    double sum_ns = 0;
+    for (size_t i = 0; i < n; i++) {
+        n_idle += idle_ns[i] > 0;
+        sum_ns += i > 0 ? idle_ns[i] : 0;
+    }
+    ck_assert(n > 10 && n_idle >= 3 && n_idle <= 5);
+    json_t *object = json_loads(replayed, 0, NULL);
+    const json_t *accuracy = json_object_get(object, "accuracy");
+    /* What a makespan has besides its steps; it begins with the first of them. */
+    const double other_s = number_at(accuracy, "totals", 0, "predicted") -
+                           number_at(accuracy, "totals", 1, "predicted");
+    ck_assert_double_eq_tol(1e-9 * sum_ns, other_s, 0.01 * other_s);
+    json_decref(object);
+    judged_alike(replayed, PRINTS("profile", "accuracy", "--steps", steps, CLOCKED, "--json"));
+}
+
+/* One row of a refresh a time; the last time after so much idling. */
+static struct accuracy read_refreshes(const struct system *system, const char *idle_ns) {
+    enum { N = 40 };
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    fputs(idle_ns != NULL ? "idle_ns," HEAD : HEAD, out);
+    for (int i = 0; i < N; i++) {
+        fprintf(out, "%s%srefresh,%d," REFRESH TIMES,
+                idle_ns == NULL ? ""
+                : i == N - 1    ? idle_ns
+                                : "0",
+                idle_ns == NULL ? "" : ",", i == N / 2 ? 7 : 1);
+    }
+    fclose(out);
+    struct accuracy accuracy = read_file(scratch_write("refreshes.csv", text), system);
+    free(text);
+    ck_assert_uint_eq(accuracy.n_steps, N);
+    return accuracy;
+}
+
+TEST(a_step_behind_idling_is_quicker_than_one_behind_others) {
+    struct system_request request = {.system = "dllm-serve",
+                                     .gpu = "h200",
+                                     .profile_path = "kernels/profiles/h200-clocks/llada-8b.csv"};
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    static const char *const idle_ns[] = {NULL, "0", "20000000", "5000000000", "1e18"};
+    double first[5], before[5], last[5];
+    for (size_t i = 0; i < 5; i++) {
+        struct accuracy accuracy = read_refreshes(system, idle_ns[i]);
+        const struct compared_step *steps = accuracy.steps;
+        first[i] = steps[2].predicted_device_ns;
+        before[i] = steps[38].predicted_device_ns;
+        last[i] = steps[39].predicted_device_ns;
+        /* The mean of seven, not their sum. */
+        ck_assert_double_lt(fabs(steps[20].predicted_wall_ns / steps[21].predicted_wall_ns - 1),
+                            0.1);
+        ck_assert_double_eq(steps[39].idle_ns, idle_ns[i] != NULL ? atof(idle_ns[i]) : 0);
+        accuracy_fini(&accuracy);
+    }
+    ck_assert_double_gt(before[0], 1.02 * first[0]);
+    for (size_t i = 1; i < 5; i++) {
+        ck_assert_double_eq(first[i], first[0]);
+        ck_assert_double_eq(before[i], before[0]);
+    }
+    ck_assert_double_ge(last[0], before[0]);
+    ck_assert_double_eq(last[1], last[0]);
+    ck_assert_double_lt(last[2], last[1]);
+    ck_assert_double_lt(last[3], last[2]);
+    ck_assert_double_le(last[3], first[0]);
+    ck_assert_double_eq(last[4], last[3]);
+    system_close(system);
 }
 
 TEST(other_prices_give_other_errors) {
@@ -278,6 +387,8 @@ TEST(malformed_files_are_refused_with_their_line) {
          ":2: found 'nan' in measured_device_ns, expected a time from 0 to 1e18 ns"},
         {HEAD "reuse,1," REUSE ",4000000,0\n",
          ":2: found '0' in measured_wall_ns, expected a time above 0 and up to 1e18 ns"},
+        {"idle_ns," HEAD "-1,reuse,1," REUSE TIMES,
+         ":2: found '-1' in idle_ns, expected a time from 0 to 1e18 ns"},
         {HEAD "reuse,1,1,1,33,32,32,231,0,0,0,0,0,0,1,32,263,8416,1,1024,0,0" TIMES,
          ":2: full_q + block_q is 32, expected tokens, which is 33"},
         {HEAD "reuse,1,1,1,32,32,32,231,0,0,0,0,0,0,1,32,263,262,1,1024,0,0" TIMES,
