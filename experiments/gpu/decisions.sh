@@ -87,15 +87,21 @@ block_diffusion() {
     one focus-0.9 sdar-8b --system focus-0.9 "$@"
 }
 
+# What share of the card's memory is so many GiB.
+share() {
+    case $gpu in h100) gib=80 ;; *) gib=141 ;; esac
+    awk -v wanted="$1" -v gib=$gib 'BEGIN { printf "%.4f", wanted / gib }'
+}
+
 run_part() {
     part=$1
     case $part in
     grid) grid --requests "$requests" --rate 3; more_of_grid --requests "$requests" --rate 3 ;;
     idle) grid --requests 6 --rate 0.5 ;;
     twice) grid --requests "$requests" --rate 12 ;;
-    pressure) grid --requests "$requests" --rate 3 --set memory_utilization=0.135 ;;
+    pressure) grid --requests "$requests" --rate 3 --set memory_utilization="$(share 19.03)" ;;
     sdar) block_diffusion --requests "$requests" --rate 6 ;;
-    sdar-pressure) one lmdeploy sdar-8b --system lmdeploy --requests "$requests" --rate 12 --set memory_utilization=0.153 ;;
+    sdar-pressure) one lmdeploy sdar-8b --system lmdeploy --requests "$requests" --rate 12 --set memory_utilization="$(share 21.57)" ;;
     mini)
         one sglang llada2-mini --system sglang --requests "$requests" --rate 6
         one dinfer-block-diffusion llada2-mini --system dinfer-block-diffusion --requests "$requests" --rate 6
