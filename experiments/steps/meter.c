@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/serve/positions.h"
 #include "sim/system/system_step.h"
 
 static void keep_largest(struct metered_step *kept, const struct step_shape *shape,
@@ -37,15 +38,38 @@ static void keep_memory(struct meter *meter, const struct submission *submission
     }
 }
 
+/* What became of the submission's shape: a device that evicts has said in the blocks what it keeps.
+ */
+static void settle(const struct meter *meter, struct metered_flight *flight) {
+    const struct planned_step *step = &flight->submission.step;
+    flight->shape = *step->shape;
+    for (uint32_t i = 0; i < step->n_slots && step->blocks != NULL &&
+                         meter->request.system->rows.chooser == CHOSEN_BY_POLICY;
+         i++) {
+        const struct request *request = &step->requests[step->slots[i]];
+        struct span span = request->span;
+        uint32_t n_kept = 0, reach = 0;
+        for (uint32_t at = 0; at < request->block_length; at++) {
+            n_kept += step->blocks[i].keep[at] != 0;
+            reach = step->blocks[i].keep[at] != 0 ? at + 1 : reach;
+        }
+        shape_add(flight->shape.sym, &span, -1);
+        span_settle(&span, request, n_kept, reach);
+        shape_add(flight->shape.sym, &span, 1);
+    }
+}
+
 /* The price of one step of what ran, its look-ups counted for every step. Its card idles as long
  * before it as the one that ran it. */
-static int price(struct meter *meter, const struct submission *submission,
+static int price(struct meter *meter, const struct metered_flight *flight,
                  const struct completion *done, struct completion *priced, struct err *err) {
     struct executor pricer = executor_sim_interface(meter->request.pricer);
+    const struct submission *submission = &flight->submission;
     struct submission played = *submission;
     const uint32_t steps = done->steps;
     const int64_t idle_ns = done->start_ns - meter->last_end_ns;
     meter->flights[submission->replica].idle_ns = idle_ns > 0 ? (double)idle_ns : 0;
+    played.step.shape = &flight->shape;
     played.repeat = steps;
     played.stop_ns = INT64_MAX;
     int status = 0;
@@ -119,7 +143,7 @@ static int compare(struct meter *meter, struct metered_flight *flight,
         .measured_wall_ns = step_wall_ns(done),
         .idle_ns = flight->idle_ns,
     };
-    memcpy(compared->sym, submission->step.shape->sym, sizeof compared->sym);
+    memcpy(compared->sym, flight->shape.sym, sizeof compared->sym);
     if (submission->unrolled && meter->request.system->decoder->count == NULL) {
         compared->steps = 1;
         return 0;
@@ -147,10 +171,11 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     }
     struct metered_flight *flight = &meter->flights[out->replica];
     struct completion priced = {.steps = 1};
+    settle(meter, flight);
     meter->device_ns += (double)out->gpu_ns * out->steps;
     meter->wall_ns += (double)(out->time_ns - out->start_ns);
     if (request->pricer != NULL) {
-        status = price(meter, &flight->submission, out, &priced, err);
+        status = price(meter, flight, out, &priced, err);
     }
     if (status == 0 && request->accuracy != NULL) {
         status = compare(meter, flight, out, &priced, err);

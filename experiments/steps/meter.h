@@ -35,7 +35,8 @@ struct metered_step {
 struct metered_flight {
     struct submission submission;
     struct compared_step compared;
-    double idle_ns; /* of its card before it */
+    struct step_shape shape; /* once it is over: what a device's eviction left of it */
+    double idle_ns;          /* of its card before it */
 };
 
 struct meter {

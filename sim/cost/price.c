@@ -115,10 +115,14 @@ static void price_op(const struct lookup *lookup, const struct step_shape *shape
     sum->kind = sum->match == PRICE_ROOFLINE ? PROVENANCE_ROOFLINE : lookup->kind;
 }
 
-/* What one operator waits for the host. */
+/* What one operator waits for the host. The calibrated wait is that of steps that were issued: a
+ * profile that says what issuing takes has measured it. */
 static double wait_ns(const struct lookup *lookup, const struct step_shape *shape) {
-    bool waits = lookup->type->waits != NULL && lookup->type->waits(shape->sym);
-    return waits ? lookup->of->runtime->host_factor * lookup->op->wait_ns : 0;
+    const struct runtime *runtime = lookup->of->runtime;
+    const bool waits = lookup->type->waits != NULL && lookup->type->waits(shape->sym);
+    const bool is_measured =
+        runtime->issued_ns[HOST_REUSE] > 0 && lookup->op->wait_kind == PROVENANCE_CALIBRATED;
+    return waits && !is_measured ? runtime->host_factor * lookup->op->wait_ns : 0;
 }
 
 static void known_add(const struct cost_model *cost, struct known_price *known,
@@ -298,10 +302,10 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     out->host_ns = host_ns(cost, shape, &launches, &out->issued_ns);
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
     out->device_ns = device + launches * runtime->small_kernel_ns;
-    if (cost->waiting != NULL) { /* measured as part of steps that were issued */
+    if (cost->waiting != NULL) { /* a step in whose middle the host has a word is never captured */
         const double waits_ns = wait_ns(cost->waiting, shape);
-        out->device_ns += waits_ns;
-        out->issued_ns = out->issued_ns > waits_ns ? out->issued_ns - waits_ns : 0;
+        out->device_ns += waits_ns > out->issued_ns ? waits_ns : out->issued_ns;
+        out->issued_ns = 0;
     }
     out->head_ns = head_ns;
     take_wall(runtime, shape, cost->pricing.graph->model->layers, out);

@@ -172,14 +172,13 @@ static bool is_equal(const struct power_state *a, const struct power_state *b) {
 }
 
 /* Whether the next step, or those that are submitted at once, takes more because it is no captured
- * graph, and that it does. With a word of the host in its middle a step never is one. */
+ * graph, and that it does. */
 static bool add_issuing(const struct executor_sim *sim, const struct flight *flight,
                         const struct step_shape *shape, struct step_price *price) {
     const struct system *system = sim->system;
     const uint32_t page_rows = system->rows.kind == ROW_EXACT ? system->settings.page_tokens : 0;
     const bool issues = flight->captured != NULL &&
-                        (system->rows.evict_layer > 0 ||
-                         captured_issues(flight->captured, captured_key(shape, page_rows)));
+                        captured_issues(flight->captured, captured_key(shape, page_rows));
     if (issues) {
         price->device_ns += price->issued_ns;
         price->wall_ns += price->issued_ns;

@@ -394,14 +394,10 @@ static void settle_shape(struct loop *loop, struct replica *replica) {
     for (uint32_t i = 0; i < replica->n_batch; i++) {
         const struct request *request = &loop->life.requests[replica->batch[i]];
         struct span span = request->span;
-        uint32_t reach;
-        if (span.phase == PHASE_PREFILL || span.kept_queries == 0) {
-            continue;
-        }
+        uint32_t n_kept, reach;
         shape_add(replica->shape.sym, &span, -1);
-        positions_kept(&loop->life.positions, replica->batch[i], &span.kept_queries, &reach);
-        span.kept_keys = reach > 0 ? request->block_start + reach : span.kept_keys;
-        span.logit_rows = span.logit_rows < span.kept_queries ? span.logit_rows : span.kept_queries;
+        positions_kept(&loop->life.positions, replica->batch[i], &n_kept, &reach);
+        span_settle(&span, request, n_kept, reach);
         shape_add(replica->shape.sym, &span, 1);
     }
 }
