@@ -277,8 +277,9 @@ TEST(a_replay_writes_how_long_the_card_idled_and_is_judged_alike_by_its_clock) {
     judged_alike(replayed, PRINTS("profile", "accuracy", "--steps", steps, CLOCKED, "--json"));
 }
 
-/* One row of a refresh a time; the last time after so much idling. */
-static struct accuracy read_refreshes(const struct system *system, const char *idle_ns) {
+/* One row of a refresh a time, one of so many steps among them; the last after so much idling. */
+static struct accuracy read_refreshes(const struct system *system, const char *idle_ns,
+                                      int n_steps) {
     enum { N = 40 };
     char *text = NULL;
     size_t size = 0;
@@ -289,7 +290,7 @@ static struct accuracy read_refreshes(const struct system *system, const char *i
                 idle_ns == NULL ? ""
                 : i == N - 1    ? idle_ns
                                 : "0",
-                idle_ns == NULL ? "" : ",", i == N / 2 ? 7 : 1);
+                idle_ns == NULL ? "" : ",", i == N / 2 ? n_steps : 1);
     }
     fclose(out);
     struct accuracy accuracy = read_file(scratch_write("refreshes.csv", text), system);
@@ -308,7 +309,7 @@ TEST(a_step_behind_idling_is_quicker_than_one_behind_others) {
     static const char *const idle_ns[] = {NULL, "0", "20000000", "5000000000", "1e18"};
     double first[5], before[5], last[5];
     for (size_t i = 0; i < 5; i++) {
-        struct accuracy accuracy = read_refreshes(system, idle_ns[i]);
+        struct accuracy accuracy = read_refreshes(system, idle_ns[i], 7);
         const struct compared_step *steps = accuracy.steps;
         first[i] = steps[2].predicted_device_ns;
         before[i] = steps[38].predicted_device_ns;
@@ -330,6 +331,11 @@ TEST(a_step_behind_idling_is_quicker_than_one_behind_others) {
     ck_assert_double_lt(last[3], last[2]);
     ck_assert_double_le(last[3], first[0]);
     ck_assert_double_eq(last[4], last[3]);
+    /* One step leaves the clock higher than seven. */
+    struct accuracy one = read_refreshes(system, NULL, 1), seven = read_refreshes(system, NULL, 7);
+    ck_assert_double_lt(one.steps[21].predicted_device_ns, seven.steps[21].predicted_device_ns);
+    accuracy_fini(&one);
+    accuracy_fini(&seven);
     system_close(system);
 }
 
