@@ -232,6 +232,183 @@ TEST(captured_graphs_are_bounded_and_those_used_longest_ago_go_first) {
     ck_assert_int_eq(faulty.n_open, 0);
 }
 
+/* ---- graphs that are made before serving ---- */
+
+enum { WARM_LAUNCHES = 3, WARM_GRAPHS = 64 };
+
+static struct captures warm_on(struct rig *rig, const struct device_table *table) {
+    struct captures captures;
+    captures_open(&captures, table, rig->device.device);
+    return captures;
+}
+
+static int warm_once(struct rig *rig, struct captures *captures) {
+    return captures_warm(captures, rig_pool(rig), KERNEL_F32, WARM_LAUNCHES);
+}
+
+TEST(warming_makes_as_many_graphs_as_are_kept_and_closes_them) {
+    const struct device_table table = faulty_device(0);
+    struct rig *rig = open_on(&table);
+    struct captures captures = warm_on(rig, &table);
+    const long before = faulty.n_calls;
+    const int issued = faulty.n_issued;
+    ck_assert_int_eq(warm_once(rig, &captures), DEVICE_OK);
+    ck_assert_int_eq(faulty.n_recorded, WARM_GRAPHS);
+    ck_assert_int_eq(faulty.n_played, WARM_GRAPHS);
+    ck_assert_int_eq(faulty.n_open, 0);
+    ck_assert_int_eq(faulty.n_issued, issued);
+    /* Each begins, ends and is launched; somebody waits for all of them. */
+    ck_assert_int_eq(faulty.n_calls - before, WARM_GRAPHS * (WARM_LAUNCHES + 3) + 1);
+    ck_assert_uint_eq(captures.which.n_captured, 0);
+    captures_close(&captures);
+    rig_close(rig);
+}
+
+TEST(graphs_of_a_step_of_nothing_are_those_that_serving_finds_made) {
+    const struct device_table table = faulty_device(0);
+    struct rig *rig = open_on(&table), *plain = open_on(NULL);
+    static int32_t canvases[2][2 * CANVAS_TOKENS];
+    struct err err = {0};
+    memset(rig_pool(rig), 0, POOL * sizeof(float));
+    memset(rig_pool(plain), 0, POOL * sizeof(float));
+    const int64_t allocated = rig->device.table->allocated_bytes(rig->device.device);
+    ck_assert_msg(forward_warm(rig->forward, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(faulty.n_recorded, WARM_GRAPHS);
+    ck_assert_int_eq(faulty.n_open, 0);
+    ck_assert_int_eq(rig->device.table->allocated_bytes(rig->device.device), allocated);
+    memset(rig_pool(rig), 0, POOL * sizeof(float));
+    ck_assert_int_eq(decode_both(rig, canvases[0], &err), 0);
+    ck_assert_int_eq(decode_both(plain, canvases[1], &err), 0);
+    ck_assert_mem_eq(canvases[0], canvases[1], sizeof canvases[0]);
+    ck_assert_int_eq(faulty.n_recorded, WARM_GRAPHS + 3);
+    rig_close(rig);
+    rig_close(plain);
+}
+
+TEST(whatever_fails_while_warming_is_said_and_no_graph_is_left) {
+    const struct device_table table = faulty_device(0);
+    struct rig *rig = open_on(&table);
+    struct captures captures = warm_on(rig, &table);
+    for (long n = 1; n <= WARM_GRAPHS * (WARM_LAUNCHES + 3) + 1; n++) {
+        faulty.n_calls = 0;
+        faulty.fail_at = n;
+        ck_assert_msg(warm_once(rig, &captures) == DEVICE_FAILED, "call %ld", n);
+        ck_assert_msg(faulty.n_open == 0 && faulty.recording == NULL, "call %ld", n);
+    }
+    captures_close(&captures);
+    rig_close(rig);
+}
+
+/* The memory that is left, in graphs. */
+static int graphs_left;
+
+static int scarce_capture_end(struct device *device, struct device_graph **out) {
+    if (graphs_left-- > 0) {
+        return faulty_capture_end(device, out);
+    }
+    free(faulty.recording);
+    faulty.recording = NULL;
+    return DEVICE_NO_MEMORY;
+}
+
+static int scarce_graph_launch(struct device *device, struct device_graph *graph) {
+    return graphs_left-- > 0 ? faulty_graph_launch(device, graph) : DEVICE_NO_MEMORY;
+}
+
+TEST(a_device_without_memory_for_all_graphs_is_warm_with_fewer) {
+    const struct device_table table = faulty_device(0);
+    struct rig *rig = open_on(&table);
+    for (int launching = 0; launching < 2; launching++) {
+        struct device_table scarce = table;
+        if (launching) {
+            scarce.graph_launch = scarce_graph_launch;
+        } else {
+            scarce.capture_end = scarce_capture_end;
+        }
+        struct captures captures = warm_on(rig, &scarce);
+        for (int left = 0; left <= WARM_GRAPHS; left += 16) {
+            faulty.n_recorded = 0;
+            graphs_left = left;
+            ck_assert_int_eq(warm_once(rig, &captures), DEVICE_OK);
+            const int more = launching && left < WARM_GRAPHS; /* was made, and not launched */
+            ck_assert_int_eq(faulty.n_recorded, left + more);
+            ck_assert_int_eq(faulty.n_open, 0);
+        }
+        captures_close(&captures);
+    }
+    rig_close(rig);
+}
+
+TEST(a_device_that_captures_nothing_needs_no_warming) {
+    struct device_table table = faulty_device(0);
+    struct rig *rig = open_on(&table);
+    table.capture_begin = NULL;
+    struct captures captures = warm_on(rig, &table);
+    const long before = faulty.n_calls;
+    ck_assert_int_eq(warm_once(rig, &captures), DEVICE_OK);
+    ck_assert_int_eq(faulty.n_calls, before);
+    bool is_new = false;
+    static const struct step_key key;
+    ck_assert_ptr_null(captures_find(&captures, &key, &is_new));
+    ck_assert(is_new);
+    captures_close(&captures);
+    rig_close(rig);
+}
+
+TEST(a_step_of_the_same_hash_as_another_is_never_its_graph) {
+    const struct device_table table = faulty_device(0);
+    struct rig *rig = open_on(&table);
+    struct captures captures = warm_on(rig, &table);
+    static const struct step_key key = {.offset_bytes = {256, 512}};
+    bool is_new = false;
+    struct known_step *step = captures_find(&captures, &key, &is_new);
+    ck_assert(is_new && step != NULL);
+    ck_assert_mem_eq(&step->key, &key, sizeof key);
+    ck_assert(captures_find(&captures, &key, &is_new) == step && !is_new);
+    step->key.offset_bytes[1]++; /* whose hash would have to be the same */
+    ck_assert_ptr_null(captures_find(&captures, &key, &is_new));
+    ck_assert(is_new);
+    captures_close(&captures);
+    rig_close(rig);
+}
+
+TEST(steps_are_issued_while_captures_are_off_and_launched_when_they_are_on_again) {
+    const struct device_table table = faulty_device(0);
+    struct rig *rig = open_on(&table);
+    struct err err = {0};
+    draw_ids(&dream, 1);
+    rig_write(rig, 0, 0, ids, 16);
+    int issued = faulty.n_issued;
+    run_width(rig, 8);
+    const int each = faulty.n_issued - issued;
+    run_width(rig, 8);
+    run_width(rig, 8);
+    ck_assert(faulty.n_recorded == 1 && faulty.n_played == 1);
+    static float launched[sizeof rig->logits / sizeof(float)];
+    memcpy(launched, rig->logits, sizeof rig->logits);
+    ck_assert_int_eq(forward_captures(rig->forward, false, &err), 0);
+    for (int i = 0; i < 3; i++) {
+        issued = faulty.n_issued;
+        run_width(rig, 8);
+        ck_assert_int_eq(faulty.n_issued - issued, each);
+        ck_assert(i > 0 || memcmp(launched, rig->logits, sizeof launched) == 0);
+        run_width(rig, 9);
+    }
+    ck_assert(faulty.n_recorded == 1 && faulty.n_played == 1 && faulty.n_open == 1);
+    ck_assert_int_eq(forward_captures(rig->forward, true, &err), 0);
+    run_width(rig, 8);
+    ck_assert_int_eq(faulty.n_played, 2);
+    /* What was issued meanwhile is new. */
+    run_width(rig, 9);
+    ck_assert_int_eq(faulty.n_recorded, 1);
+    run_width(rig, 9);
+    ck_assert_int_eq(faulty.n_recorded, 2);
+    run_width(rig, 9);
+    ck_assert_int_eq(faulty.n_played, 3);
+    rig_close(rig);
+    ck_assert_int_eq(faulty.n_open, 0);
+}
+
 /* Everything that a launch depends on, one thing at a time: none may launch another's graph. */
 TEST(steps_that_differ_in_a_launch_are_told_apart) {
     const struct device_table table = faulty_device(0);
