@@ -115,6 +115,27 @@ static bool exists(const struct rig *rig, const char *name) {
     return stat(path, &found) == 0;
 }
 
+/* A rest takes none of the test's time. */
+int nanosleep(const struct timespec *span, struct timespec *left) {
+    (void)left;
+    fake.host_ns += 1e9 * (double)span->tv_sec + (double)span->tv_nsec;
+    return 0;
+}
+
+/* One round, on a device that rests where it shows energy. */
+static struct rig *rig_run_quick(bool records, bool rests, double gap_ns, double event_ns,
+                                 double late_ns) {
+    struct device_table table = fake_table(records);
+    fake.energy_j = rests ? 1000 : 0;
+    fake.gap_ns = gap_ns;
+    fake.event_ns = event_ns;
+    fake.late_ns = late_ns;
+    struct rig *rig = rig_open(&table);
+    rig->request.minutes = 1e-6;
+    rig_run(rig);
+    return rig;
+}
+
 /* The rows of a profile, from its first line that is no comment. */
 static const char *rows_of(const char *text) {
     while (*text == '#') {
@@ -432,6 +453,88 @@ TEST(little_time_cuts_rounds_and_no_points) {
     ck_assert_uint_eq(rig->report.n_rounds, 1);
     check_all_covered(rig);
     rig_close(rig);
+}
+
+TEST(what_issued_steps_take_more_is_measured_where_a_device_rests_and_captures) {
+    const double gap_ns = 600;
+    for (int both = 0; both < 4; both++) {
+        const bool records = both % 2 == 1, rests = both / 2 == 1;
+        struct rig *rig = rig_run_quick(records, rests, gap_ns, 0, 0);
+        const struct calibration_report *report = &rig->report;
+        struct profile *profile = open_profile(rig);
+        size_t n = 0;
+        for (size_t i = 0; i < report->steps.n; i++) {
+            const struct calibration_step *step = &report->steps.list[i];
+            ck_assert((step->issued_ns > 0) == (both == 3));
+            n += step->issued_ns > step->device_ns;
+        }
+        ck_assert(both == 3 ? n == report->steps.n : n == 0);
+        for (size_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
+            /* Some tens of launches in each of the model's layers, with a gap each. */
+            const double gaps = report->issued_ns[kind] / gap_ns;
+            ck_assert(both == 3 ? gaps > 20 && gaps < 200 : gaps <= 0);
+            ck_assert_double_eq_tol(gaps, nearbyint(gaps), 1e-3);
+            ck_assert(profile_host(profile, kind)->given);
+            ck_assert_double_eq_tol(profile_host(profile, kind)->issued_ns, report->issued_ns[kind],
+                                    1);
+        }
+        profile_close(profile);
+        rig_close(rig);
+    }
+}
+
+TEST(steps_that_take_no_more_while_they_are_issued_are_said_to_take_none) {
+    struct rig *rig = rig_run_quick(true, true, 0, 0, 0);
+    for (size_t i = 0; i < rig->report.steps.n; i++) {
+        const struct calibration_step *step = &rig->report.steps.list[i];
+        ck_assert_double_gt(step->issued_ns, 0);
+        ck_assert_double_eq_tol(step->issued_ns, step->device_ns, 1e-3);
+    }
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        ck_assert_double_ge(rig->report.issued_ns[kind], 0);
+        ck_assert_double_lt(rig->report.issued_ns[kind], 1e-3);
+    }
+    rig_close(rig);
+}
+
+/* Events take time themselves, also around an operator that launches nothing. */
+TEST(an_operator_without_rows_has_no_share_of_its_step) {
+    struct rig *rig = rig_run_quick(true, false, 0, 500, 0);
+    size_t n_none = 0;
+    for (size_t i = 0; i < rig->report.steps.n; i++) {
+        const struct calibration_step *step = &rig->report.steps.list[i];
+        double sum_ns = 0;
+        for (uint32_t op = 0; op < step->n_operators; op++) {
+            const struct step_operator *one = &step->operators[op];
+            ck_assert((one->measured_ns > 0) == (one->rows > 0));
+            n_none += one->rows == 0;
+            sum_ns += one->measured_ns;
+        }
+        ck_assert_double_eq_tol(sum_ns, step->device_ns, 1e-6 * step->device_ns);
+    }
+    ck_assert_uint_gt(n_none, 0);
+    rig_close(rig);
+}
+
+/* Of four times that a step is taken apart the host falls behind in three. */
+TEST(of_an_operators_rounds_the_shortest_counts) {
+    struct rig *rigs[2];
+    for (int late = 0; late < 2; late++) {
+        rigs[late] = rig_run_quick(true, true, 0, 0, late ? 20000 : 0);
+    }
+    const struct calibration_steps *in_time = &rigs[0]->report.steps,
+                                   *late = &rigs[1]->report.steps;
+    ck_assert_uint_eq(in_time->n, late->n);
+    for (size_t i = 0; i < in_time->n; i++) {
+        const struct calibration_step *a = &in_time->list[i], *b = &late->list[i];
+        ck_assert_uint_eq(a->n_operators, b->n_operators);
+        for (uint32_t op = 0; op < a->n_operators; op++) {
+            ck_assert_double_eq_tol(a->operators[op].measured_ns / a->device_ns,
+                                    b->operators[op].measured_ns / b->device_ns, 1e-6);
+        }
+    }
+    rig_close(rigs[0]);
+    rig_close(rigs[1]);
 }
 
 /* How many operators of the calibrated steps have so many rows. */

@@ -28,10 +28,16 @@ static struct {
      * times what they cost alone. */
     double load;
     bool embedded, in_step;
+    /* Between calls of a step that are issued one by one; behind an event; and behind an event of
+     * three steps of four, for which the host falls behind. */
+    double gap_ns, event_ns, late_ns;
+    int64_t n_embedded;
+    double energy_j; /* that the meter shows; 0: it shows nothing */
 } fake;
 
 static inline int fake_cost(double ns) {
     ns *= fake.in_step ? fake.load : 1;
+    ns += fake.in_step && fake.recording == NULL ? fake.gap_ns : 0;
     fake.embedded = false;
     fake.n_calls++;
     if (fake.n_calls == fake.fails_at) {
@@ -141,6 +147,7 @@ static inline int fake_embed(struct device *device, const struct call_embed *cal
     fake_host_cost(STEP_NS);
     int status = fake_cost(pass_ns(call->n_tokens, call->n_channels));
     fake.embedded = true;
+    fake.n_embedded++;
     return status;
 }
 
@@ -177,6 +184,7 @@ static inline void fake_event_close(struct device *device, struct device_event *
 static inline int fake_event_record(struct device *device, struct device_event *mark) {
     (void)device;
     mark->ns = fake.device_ns;
+    fake.device_ns += fake.event_ns + (fake.n_embedded % 4 != 0 ? fake.late_ns : 0);
     return DEVICE_OK;
 }
 
@@ -193,6 +201,11 @@ static inline int fake_facts(struct device *device, struct device_facts *out) {
                 .free_bytes = 4LL << 30, .l2_bytes = 1 << 16, .n_sms = 1,
                 .capability = fake.capability);
     return DEVICE_OK;
+}
+
+static inline void fake_vitals(struct device *device, struct device_vitals *out) {
+    (void)device;
+    *out = MAKE(struct device_vitals, .energy_j = fake.energy_j);
 }
 
 static inline const char *fake_trouble(const struct device *device) {
@@ -220,6 +233,7 @@ static inline struct device_table fake_table(bool records) {
     table.name = "fake";
     table.trouble = fake_trouble;
     table.facts = fake_facts;
+    table.vitals = fake_vitals;
     table.event_open = fake_event_open;
     table.event_close = fake_event_close;
     table.event_record = fake_event_record;
