@@ -455,6 +455,26 @@ TEST(little_time_cuts_rounds_and_no_points) {
     rig_close(rig);
 }
 
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of what the fused steps of one kind alone took more. */
+static double median_more_ns(const struct calibration_steps *steps, uint32_t kind) {
+    double more[CALIBRATION_MAX_STEPS];
+    size_t n = 0;
+    for (size_t i = 0; i < steps->n; i++) {
+        const struct calibration_step *step = &steps->list[i];
+        if (step->is_fused && step->n_sides == 1 && step->sides[0].kind == kind) {
+            more[n++] = step->issued_ns - step->device_ns;
+        }
+    }
+    ck_assert_uint_gt(n, 2);
+    qsort(more, n, sizeof *more, by_size);
+    return (more[(n - 1) / 2] + more[n / 2]) / 2;
+}
+
 TEST(what_issued_steps_take_more_is_measured_where_a_device_rests_and_captures) {
     const double gap_ns = 600;
     for (int both = 0; both < 4; both++) {
@@ -470,10 +490,13 @@ TEST(what_issued_steps_take_more_is_measured_where_a_device_rests_and_captures) 
         }
         ck_assert(both == 3 ? n == report->steps.n : n == 0);
         for (size_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
-            /* Some tens of launches in each of the model's layers, with a gap each. */
+            /* Some tens of launches, with a gap each. */
             const double gaps = report->issued_ns[kind] / gap_ns;
-            ck_assert(both == 3 ? gaps > 20 && gaps < 200 : gaps <= 0);
-            ck_assert_double_eq_tol(gaps, nearbyint(gaps), 1e-3);
+            ck_assert(both == 3 ? gaps > 20 && gaps < 800 : gaps <= 0);
+            if (both == 3) {
+                ck_assert_double_eq_tol(report->issued_ns[kind],
+                                        median_more_ns(&report->steps, kind), 1e-3);
+            }
             ck_assert(profile_host(profile, kind)->given);
             ck_assert_double_eq_tol(profile_host(profile, kind)->issued_ns, report->issued_ns[kind],
                                     1);

@@ -28,7 +28,8 @@ static struct {
      * times what they cost alone. */
     double load;
     bool embedded, in_step;
-    /* Between calls of a step that are issued one by one; behind an event; and behind an event of
+    /* Between calls of a step that are issued one by one, in others up to four times that; behind
+     * an event; and behind an event of
      * three steps of four, for which the host falls behind. */
     double gap_ns, event_ns, late_ns;
     int64_t n_embedded;
@@ -37,7 +38,9 @@ static struct {
 
 static inline int fake_cost(double ns) {
     ns *= fake.in_step ? fake.load : 1;
-    ns += fake.in_step && fake.recording == NULL ? fake.gap_ns : 0;
+    ns += fake.in_step && fake.recording == NULL
+              ? fake.gap_ns * (double)(1 + fake.n_embedded / 5 % 4)
+              : 0;
     fake.embedded = false;
     fake.n_calls++;
     if (fake.n_calls == fake.fails_at) {
