@@ -489,7 +489,7 @@ TEST(what_issued_steps_take_more_is_measured_where_a_device_rests_and_captures) 
             n += step->issued_ns > step->device_ns;
         }
         ck_assert(both == 3 ? n == report->steps.n : n == 0);
-        for (size_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        for (uint32_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
             /* Some tens of launches, with a gap each. */
             const double gaps = report->issued_ns[kind] / gap_ns;
             ck_assert(both == 3 ? gaps > 20 && gaps < 800 : gaps <= 0);
