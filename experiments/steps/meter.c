@@ -195,6 +195,7 @@ static int unroll(void *state, uint32_t replica, uint32_t s, struct decided *out
     }
     if (status == 0 && meter->request.accuracy != NULL) {
         accuracy_add(meter->request.accuracy, &flight->compared);
+        flight->compared.idle_ns = 0; /* of the next, which follows at once */
     }
     return status;
 }

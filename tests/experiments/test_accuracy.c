@@ -277,6 +277,26 @@ TEST(a_replay_writes_how_long_the_card_idled_and_is_judged_alike_by_its_clock) {
     judged_alike(replayed, PRINTS("profile", "accuracy", "--steps", steps, CLOCKED, "--json"));
 }
 
+/* Steps that were submitted at once have a row each; the card idled before the first. */
+TEST(a_card_idles_once_before_steps_that_are_unrolled) {
+    enum { MOST = 256 };
+    double idle_ns[MOST];
+    const char *db = scratch_path("unrolled.db"), *steps = scratch_path("unrolled.csv");
+    free(PRINTS("run", "--system", "dinfer", "--model", "llada-moe-tiny", "--gpu", "h200",
+                "--profile", "kernels/profiles/h200-clocks/llada-moe.csv", "--set",
+                "runtime.element_bytes=4", "--set", "max_requests=4", "--scheduler", "continuous",
+                "--set", "reserve_bytes=1GiB", "--set", "memory_utilization=0.02", "--requests",
+                "5", "--rate", "200", "--input-tokens", "8", "--output-tokens", "40", "--db", db,
+                "--levels", "steps"));
+    free(PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--steps", steps));
+    size_t n = idle_of(steps, idle_ns, MOST), n_idle = 0;
+    for (size_t i = 0; i < n; i++) {
+        n_idle += idle_ns[i] > 0;
+    }
+    ck_assert(n > 10 && idle_ns[0] > 0);
+    ck_assert_uint_eq(n_idle, 1);
+}
+
 /* One row of a refresh a time, one of so many steps among them; the last after so much idling. */
 static struct accuracy read_refreshes(const struct system *system, const char *idle_ns,
                                       int n_steps) {
