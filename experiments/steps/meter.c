@@ -38,24 +38,13 @@ static void keep_memory(struct meter *meter, const struct submission *submission
     }
 }
 
-/* What became of the submission's shape: a device that evicts has said in the blocks what it keeps.
- */
+/* What became of the submission's shape, by which it is priced and compared. */
 static void settle(const struct meter *meter, struct metered_flight *flight) {
     const struct planned_step *step = &flight->submission.step;
     flight->shape = *step->shape;
-    for (uint32_t i = 0; i < step->n_slots && step->blocks != NULL &&
-                         meter->request.system->rows.chooser == CHOSEN_BY_POLICY;
-         i++) {
-        const struct request *request = &step->requests[step->slots[i]];
-        struct span span = request->span;
-        uint32_t n_kept = 0, reach = 0;
-        for (uint32_t at = 0; at < request->block_length; at++) {
-            n_kept += step->blocks[i].keep[at] != 0;
-            reach = step->blocks[i].keep[at] != 0 ? at + 1 : reach;
-        }
-        shape_add(flight->shape.sym, &span, -1);
-        span_settle(&span, request, n_kept, reach);
-        shape_add(flight->shape.sym, &span, 1);
+    if (step->blocks != NULL && meter->request.system->rows.chooser == CHOSEN_BY_POLICY) {
+        positions_settle(step->requests, step->slots, step->blocks, step->n_slots,
+                         flight->shape.sym);
     }
 }
 
@@ -171,7 +160,9 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     }
     struct metered_flight *flight = &meter->flights[out->replica];
     struct completion priced = {.steps = 1};
-    settle(meter, flight);
+    if (request->pricer != NULL || request->accuracy != NULL) {
+        settle(meter, flight);
+    }
     meter->device_ns += (double)out->gpu_ns * out->steps;
     meter->wall_ns += (double)(out->time_ns - out->start_ns);
     if (request->pricer != NULL) {

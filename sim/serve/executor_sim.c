@@ -18,8 +18,8 @@ struct flight {
     double host_ns;           /* of one step */
     double joules;            /* of all of them; 0 where the profile knows no power */
     struct power_state clock; /* of its card, where the profile knows it */
-    struct captured
-        *captured; /* its steps as graphs; owned, NULL: the profile knows no difference */
+    /* Which of its steps are graphs; owned, NULL: the profile knows no difference. */
+    struct captured *captured;
 };
 
 struct executor_sim {
@@ -340,12 +340,13 @@ struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_r
 }
 
 void executor_sim_close(struct executor_sim *sim) {
-    for (uint32_t i = 0; sim != NULL && i < sim->n_replicas; i++) {
+    if (sim == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < sim->n_replicas; i++) {
         free(sim->flights[i].captured);
     }
-    if (sim != NULL) {
-        free(sim->heap);
-    }
+    free(sim->heap);
     free(sim);
 }
 

@@ -388,20 +388,6 @@ static int schedule_idle(struct loop *loop, struct err *err) {
 
 /* ---- completions ---- */
 
-/* A device's eviction was not known when the step was submitted: this is the shape as it came to
- * be. */
-static void settle_shape(struct loop *loop, struct replica *replica) {
-    for (uint32_t i = 0; i < replica->n_batch; i++) {
-        const struct request *request = &loop->life.requests[replica->batch[i]];
-        struct span span = request->span;
-        uint32_t n_kept, reach;
-        shape_add(replica->shape.sym, &span, -1);
-        positions_kept(&loop->life.positions, replica->batch[i], &n_kept, &reach);
-        span_settle(&span, request, n_kept, reach);
-        shape_add(replica->shape.sym, &span, 1);
-    }
-}
-
 /* Accounts for the steps of an unrolled submission one by one: each commits what it did and has a
  * record of its own. */
 static int advance_unrolled(struct loop *loop, struct replica *replica,
@@ -445,8 +431,10 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     cluster_changed(&loop->life, done->replica);
     cluster_due(&loop->life, done->replica);
     if (loop->asked->system->rows.chooser == CHOSEN_BY_POLICY &&
-        loop->asked->executor.decides_positions && done->decided.positions) {
-        settle_shape(loop, replica);
+        loop->asked->executor.decides_positions && done->decided.positions &&
+        replica->blocks != NULL) {
+        positions_settle(loop->life.requests, replica->batch, replica->blocks, replica->n_batch,
+                         replica->shape.sym);
     }
     result->busy_ns += done->time_ns - done->start_ns;
     result->steps += done->steps;

@@ -168,12 +168,33 @@ struct planned_block positions_block(const struct positions *p, uint32_t slot) {
                                   .entropy = entropy_of(p, slot)};
 }
 
-void positions_kept(const struct positions *p, uint32_t slot, uint32_t *n_kept, uint32_t *reach) {
-    const uint8_t *keep = row(p, p->keep, slot);
+static void count_kept(const uint8_t *keep, uint32_t length, uint32_t *n_kept, uint32_t *reach) {
     *n_kept = *reach = 0;
-    for (uint32_t i = 0; i < p->blocks[slot].length; i++) {
+    for (uint32_t i = 0; i < length; i++) {
         *n_kept += keep[i] != 0;
         *reach = keep[i] ? i + 1 : *reach;
+    }
+}
+
+void positions_kept(const struct positions *p, uint32_t slot, uint32_t *n_kept, uint32_t *reach) {
+    count_kept(row(p, p->keep, slot), p->blocks[slot].length, n_kept, reach);
+}
+
+void positions_settle(const struct request *requests, const uint32_t *slots,
+                      const struct planned_block *blocks, uint32_t n, int64_t sym[SYM_COUNT]) {
+    for (uint32_t i = 0; i < n; i++) {
+        const struct request *request = &requests[slots[i]];
+        struct span span = request->span;
+        uint32_t n_kept, reach;
+        if (span.phase == PHASE_PREFILL || span.kept_queries == 0) {
+            continue;
+        }
+        shape_add(sym, &span, -1);
+        count_kept(blocks[i].keep, request->block_length, &n_kept, &reach);
+        span.kept_queries = n_kept;
+        span.kept_keys = reach > 0 ? request->block_start + reach : span.kept_keys;
+        span.logit_rows = span.logit_rows < n_kept ? span.logit_rows : n_kept;
+        shape_add(sym, &span, 1);
     }
 }
 

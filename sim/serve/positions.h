@@ -64,16 +64,10 @@ void positions_run(struct positions *positions, uint32_t slot, struct request *r
 void positions_kept(const struct positions *positions, uint32_t slot, uint32_t *n_kept,
                     uint32_t *reach);
 
-/* A member's span as it came to be, where of its block so many positions went on, the last of them
- * number `reach` - 1. */
-static inline void span_settle(struct span *span, const struct request *request, uint32_t n_kept,
-                               uint32_t reach) {
-    if (span->phase != PHASE_PREFILL && span->kept_queries > 0) {
-        span->kept_queries = n_kept;
-        span->kept_keys = reach > 0 ? request->block_start + reach : span->kept_keys;
-        span->logit_rows = span->logit_rows < n_kept ? span->logit_rows : n_kept;
-    }
-}
+/* The sums of a step's `n` members as they came to be: what a device's eviction left of their
+ * blocks was not known when the step was submitted. */
+void positions_settle(const struct request *requests, const uint32_t *slots,
+                      const struct planned_block *blocks, uint32_t n, int64_t sym[SYM_COUNT]);
 
 /* The masked ones among those that stay: a step commits no more than these. */
 uint32_t positions_candidates(const struct positions *positions, uint32_t slot);

@@ -277,6 +277,39 @@ TEST(a_replay_writes_how_long_the_card_idled_and_is_judged_alike_by_its_clock) {
     judged_alike(replayed, PRINTS("profile", "accuracy", "--steps", steps, CLOCKED, "--json"));
 }
 
+/* The number that a row has in the column of this name. */
+static double in_column(const char *text, const char *line, const char *name) {
+    const size_t length = strlen(name);
+    for (const char *head = text; *head != '\n'; head = strchr(head, ',') + 1) {
+        if (strncmp(head, name, length) == 0 && (head[length] == ',' || head[length] == '\n')) {
+            return atof(line);
+        }
+        line = strchr(line, ',') + 1;
+    }
+    ck_abort_msg("no column %s", name);
+    return 0;
+}
+
+/* What a device's eviction leaves is known when the step is over, and it is priced by that. */
+TEST(steps_that_evicted_are_compared_as_they_came_to_be) {
+    const char *db = scratch_path("evicted.db"), *steps = scratch_path("evicted.csv");
+    free(PRINTS("run", "--backend", "cpu", "--system", "focus", "--model", "sdar-tiny", "--gpu",
+                "cpu", "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04",
+                "--roofline", "--set", "cache.alpha=0.01", "--set", "decoder.threshold=0.006",
+                "--requests", "5", "--rate", "100", "--input-tokens", "12", "--output-tokens", "24",
+                "--db", db, "--levels", "steps"));
+    free(PRINTS("replay", "--db", db, "--run", "1", "--steps", steps));
+    char *text = scratch_read(steps);
+    int n_evicted = 0;
+    for (const char *line = strchr(text, '\n') + 1; *line != '\0'; line = strchr(line, '\n') + 1) {
+        const double kept = in_column(text, line, "kept_q"), all = in_column(text, line, "block_q");
+        ck_assert(kept <= all && in_column(text, line, "kept_k") >= kept);
+        n_evicted += kept > 0 && kept < all;
+    }
+    ck_assert_int_gt(n_evicted, 5);
+    free(text);
+}
+
 /* Steps that were submitted at once have a row each; the card idled before the first. */
 TEST(a_card_idles_once_before_steps_that_are_unrolled) {
     enum { MOST = 256 };

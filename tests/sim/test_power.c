@@ -533,9 +533,9 @@ TEST(a_card_draws_less_while_operators_are_issued) {
     ck_assert_double_lt(done[1].joules / (double)taken_ns(&done[1]), 300e-9);
 }
 
-/* The host has a word in the middle of a step that evicts. */
-/* DC+ leaves positions out, too, but nothing of it asks the host in the middle of a step. Where
- * something goes the calibrated wait of 475 us has what issuing takes, unless that is measured. */
+/* The host has a word in the middle of a step that evicts. DC+ leaves positions out, too, but
+ * nothing of it asks the host in the middle of a step. Where something goes the calibrated wait of
+ * 475 us has what issuing takes, unless that is measured. */
 TEST(steps_that_evict_are_never_captured) {
     static const char *const names[] = {"sdar", "dc+", "focus"};
     const char *const settings[] = {NULL}, *const by_hand[] = {"evict_wait_ns=500000", NULL};
