@@ -46,6 +46,26 @@ TEST(known_constants_are_recovered) {
     ck_assert_double_gt(errors.unslowed, 0.03);
 }
 
+/* Steps that became slower far below the most that any drew say nothing of the limit. */
+TEST(a_step_slowed_at_three_quarters_of_the_power_is_not_at_the_limit) {
+    enum { MORE = STEPS + 5 };
+    struct power_sample samples[MORE];
+    struct power found;
+    struct power_errors errors;
+    struct err err = {0};
+    fill(samples);
+    for (int i = STEPS; i < MORE; i++) {
+        samples[i] = sample(1);
+        power_settle(&card, &samples[i], &samples[i].settled_ns, &samples[i].watts);
+        ck_assert_double_lt(samples[i].watts, 0.95 * card.limit_w);
+        samples[i].settled_ns *= 1.07;
+        samples[i].lag_ms = card.lag_ms;
+    }
+    ck_assert_msg(power_fit(samples, MORE, card.idle_w, &found, &errors, &err) == 0, "%s",
+                  err.text);
+    ck_assert_double_eq_tol(found.limit_w, card.limit_w, 0.5);
+}
+
 TEST(a_card_that_is_never_slowed_has_one_clock) {
     struct power_sample samples[STEPS];
     struct power found;

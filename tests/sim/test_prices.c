@@ -386,6 +386,32 @@ TEST(fewer_experts_cost_as_much_less_as_their_weights_take) {
     ck_assert_double_eq_tol((chance - printed) / (93.8 * expert_ms), 1, 0.25);
 }
 
+/* Bytes of the same block where a profile of our own has rows of the model's experts. */
+static double block_bytes(const char *profile, const char *hits) {
+    struct setting setting = {.key = "experts_hit", .place = "test"};
+    snprintf(setting.value, sizeof setting.value, "%s", hits == NULL ? "" : hits);
+    struct system_request request =
+        MAKE(struct system_request, .system = "sglang", .model = "llada2-mini", .gpu = "h200",
+             .profile_path = profile, .overrides = &setting, .n_overrides = hits == NULL ? 0 : 1);
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    struct step_shape shape = step_of(3);
+    double flops, bytes;
+    cost_work(system->cost, shape.sym, 1, &flops, &bytes);
+    system_close(system);
+    return bytes;
+}
+
+/* A profile's joules were fitted to the bytes that chance's hits move, as its rows were measured:
+ * the simulator counts the same bytes, although a trained router hits half as many experts. */
+TEST(own_rows_of_experts_move_the_bytes_that_their_joules_were_fitted_to) {
+    const char *const profile = "kernels/profiles/h200-clocks/llada2-mini.csv";
+    double own = block_bytes(profile, NULL), chance = block_bytes(profile, "256");
+    ck_assert_double_eq_tol(own / chance, 1, 1e-9);
+    ck_assert_double_lt(block_bytes(profile, "69.5"), 0.7 * own);
+}
+
 static struct price_shares shares_of(struct system *system, size_t step, double *unpriced) {
     struct step_shape shape = step_of(step);
     struct step_price price;
