@@ -154,6 +154,17 @@ static struct op_instance instance_of(const struct measure *m, uint32_t op, int 
     return instance;
 }
 
+/* A router's logits are what its tokens go by: those that an earlier point left there may send all
+ * of them to the same experts. Drawn anew, a token's experts are as good as random. */
+static int draw_logits(const struct measure *m, struct err *err) {
+    const struct op *op = &graph_of(m)->ops[first_of(m)];
+    if ((op_launch_of(op)->facts & OP_CHOOSES_EXPERTS) == 0) {
+        return 0;
+    }
+    return randomise(m, m->room.workspace + m->placement.offset_bytes[op->in[0]],
+                     m->placement.bytes[op->in[0]], err);
+}
+
 /* Packs and uploads what the point's launches read. */
 static int prepare(struct measure *m, const struct calibration_point *point, bool keeps_half,
                    struct err *err) {
@@ -164,6 +175,9 @@ static int prepare(struct measure *m, const struct calibration_point *point, boo
     int status = table->upload(device_of(m), m->room.arrays, m->room.uploads[0], m->packed.bytes);
     if (status == DEVICE_OK && m->trial.has_candidates) {
         status = upload_candidates(m);
+    }
+    if (status == DEVICE_OK && draw_logits(m, err) != 0) {
+        return err_status(err);
     }
     if (status == DEVICE_OK && first_of(m) < point->first_op) {
         const struct op_instance instance = instance_of(m, first_of(m), 0);

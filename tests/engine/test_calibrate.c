@@ -11,6 +11,7 @@
 #include "engine/calibrate/calibrate.h"
 #include "engine/calibrate/calibration_log.h"
 #include "engine/calibrate/calibration_samples.h"
+#include "engine/calibrate/measure.h"
 #include "engine/step/program.h"
 #include "engine/weights/weights.h"
 #include "sim/base/monotonic.h"
@@ -991,6 +992,63 @@ TEST(a_system_that_serves_the_model_is_found) {
         ck_assert_msg(strstr(text, models[i][1]) != NULL, "%s", text);
         free(text);
     }
+}
+
+/* ---- a mixture's experts, on a CPU whose workspace begins as zeros ---- */
+
+/* Of the products over at least so many tokens: calls, and the fewest experts that one hit. */
+enum { MANY_TOKENS = 64 };
+static struct {
+    uint32_t n_calls;
+    int32_t least_hit;
+} routed;
+
+/* Workspace and pool are what is filled at once; a row of zeros has every token at the same experts.
+ */
+static int random_or_zeros(struct device *device, const struct call_random *call) {
+    enum { A_WORKSPACE = 1 << 20 };
+    struct call_random zeros = *call;
+    zeros.spread = call->n < A_WORKSPACE ? call->spread : 0;
+    return device_cpu.random(device, &zeros);
+}
+
+static int count_hits(struct device *device, const struct call_moe_gate_up *call) {
+    int32_t hit = 0;
+    for (int32_t e = 0; e < call->n_experts; e++) {
+        hit += call->start[e + 1] > call->start[e];
+    }
+    if (call->n_tokens >= MANY_TOKENS) {
+        routed.least_hit = routed.n_calls == 0 || hit < routed.least_hit ? hit : routed.least_hit;
+        routed.n_calls++;
+    }
+    return device_cpu.moe_gate_up(device, call);
+}
+
+TEST(the_tokens_of_a_mixtures_point_go_to_many_experts) {
+    struct device_table table = device_cpu;
+    table.random = random_or_zeros;
+    table.moe_gate_up = count_hits;
+    struct rig *rig = rig_open_model(&table, "sdar", "llada2-tiny");
+    struct calibration_grid grid;
+    struct measure *measure = NULL;
+    struct err err = {0};
+    const struct calibration_bounds bounds =
+        MAKE(struct calibration_bounds, .max_tokens = 256, .max_logit_rows = 256,
+             .max_kv_rows = 4096, .page_rows = 64, .is_coarse = true);
+    ck_assert_int_eq(calibration_grid_make(&grid, rig->system->model, 4, &bounds, &err), 0);
+    routed.n_calls = 0;
+    ck_assert_msg(measure_open(&rig->device, &rig->weights, &bounds, &grid, &measure, &err) == 0,
+                  "%s", err.text);
+    for (size_t i = 0; i < grid.n; i++) {
+        double us;
+        ck_assert_msg(calibration_point_is_exchange(&grid.points[i]) ||
+                          measure_point(measure, &grid.points[i], 1, &us, &err) == 0,
+                      "%s", err.text);
+    }
+    measure_close(measure);
+    ck_assert_uint_gt(routed.n_calls, 4);
+    ck_assert_int_ge(routed.least_hit, 24); /* of 32; of zeros 4 */
+    rig_close(rig);
 }
 
 SUITE("calibrate")
