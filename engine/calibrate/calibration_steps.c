@@ -249,13 +249,16 @@ static void close_stage(struct stage *stage) {
     free(stage->tokens);
 }
 
-static void fill_canvas(const struct stage *stage, int64_t canvas, uint32_t n, uint32_t first_mask,
-                        uint32_t end_mask) {
+/* Of the positions under decision every second one is still masked, the last one always: what a
+ * block is on average while it is served. Masks choose their experts alike and other tokens do not:
+ * LLaDA2.0-mini's steps over one block take 6.5 to 8 ms of an H100 by how many are left. */
+static void fill_canvas(const struct stage *stage, int64_t canvas, uint32_t n, uint32_t first,
+                        uint32_t end) {
     for (uint32_t t = 0; t < n; t++) {
         double u = rng_keyed(3, (uint64_t)canvas, 0, t);
-        stage->tokens[canvas + t] = t >= first_mask && t < end_mask
-                                        ? (int32_t)stage->model->mask_token
-                                        : (int32_t)(u * model_whole_vocab(stage->model));
+        const bool is_masked = t >= first && t < end && (end - 1 - t) % 2 == 0;
+        stage->tokens[canvas + t] = is_masked ? (int32_t)stage->model->mask_token
+                                              : (int32_t)(u * model_whole_vocab(stage->model));
     }
 }
 

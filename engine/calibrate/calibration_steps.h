@@ -4,7 +4,7 @@
  * A step is one or two sides, each of requests of one kind, equal but for the lengths of what
  * blocks attend to; mixed steps have two, and each of their sides is a step of its own elsewhere in
  * the list. Every step is run with the fused operators (output head, gate and up) and without.
- * Canvases are random but for their active block, which is masked and decides.
+ * Canvases are random but for their active block, half of which is masked and decides.
  *
  * Where keys and values are exact a refresh is a prefill, of a canvas of whole blocks or of tokens,
  * and a reuse decodes the last block of a canvas, or one token after it, against the pages of what

@@ -1003,7 +1003,8 @@ static struct {
     int32_t least_hit;
 } routed;
 
-/* Workspace and pool are what is filled at once; a row of zeros has every token at the same experts.
+/* Workspace and pool are what is filled at once; a row of zeros has every token at the same
+ * experts.
  */
 static int random_or_zeros(struct device *device, const struct call_random *call) {
     enum { A_WORKSPACE = 1 << 20 };
@@ -1048,6 +1049,40 @@ TEST(the_tokens_of_a_mixtures_point_go_to_many_experts) {
     measure_close(measure);
     ck_assert_uint_gt(routed.n_calls, 4);
     ck_assert_int_ge(routed.least_hit, 24); /* of 32; of zeros 4 */
+    rig_close(rig);
+}
+
+/* ---- what whole steps consist of ---- */
+
+static struct {
+    int32_t mask_token;
+    uint32_t n_blocks, n_half_masked; /* embeddings of one block that has masks */
+} embedded;
+
+static int count_masks(struct device *device, const struct call_embed *call) {
+    enum { BLOCK = 32 };
+    int32_t n = 0;
+    for (int32_t t = 0; t < call->n_tokens; t++) {
+        n += call->ids[call->at != NULL ? call->at[t] : t] == embedded.mask_token;
+    }
+    embedded.n_blocks += call->n_tokens == BLOCK && n > 0;
+    embedded.n_half_masked += call->n_tokens == BLOCK && n == BLOCK / 2;
+    return device_cpu.embed(device, call);
+}
+
+TEST(half_of_the_block_that_a_step_decides_on_is_masked) {
+    struct device_table table = device_cpu;
+    table.embed = count_masks;
+    struct rig *rig = rig_open_model(&table, "sdar", "llada2-tiny");
+    rig->request.now_ns = machine_ns;
+    rig->request.is_quick = true;
+    rig->request.max_tokens = 128;
+    rig->request.minutes = 0.01;
+    embedded.mask_token = (int32_t)rig->system->model->mask_token;
+    embedded.n_blocks = embedded.n_half_masked = 0;
+    rig_run(rig);
+    ck_assert_uint_gt(embedded.n_blocks, 0);
+    ck_assert_uint_eq(embedded.n_half_masked, embedded.n_blocks);
     rig_close(rig);
 }
 
