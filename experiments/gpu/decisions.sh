@@ -5,6 +5,7 @@
 #
 #   decisions.sh calibrate BUILD OUT GPU MODEL...  OUT/fresh-MODEL.csv, clocks and power included
 #   decisions.sh live BUILD OUT GPU PART...        the parts on the GPU; a run that is there is kept
+#   decisions.sh again BUILD OUT GPU PART...       the same once more: how far the GPU is from itself
 #   decisions.sh simulate BUILD OUT GPU [PART...]  on any machine, those that ran live
 #   decisions.sh table BUILD OUT                   errors, ranks, regret (decisions_table.py OUT)
 #
@@ -39,14 +40,15 @@ one() {
     # that the live run made.
     decode=$out/$name-decode.db
     case $part in sdar* | mini) decides=1 ;; *) decides=0 ;; esac
-    if [ "$what" = live ]; then
-        [ -s "$out/$name-live.json" ] && return
+    if [ "$what" != simulate ]; then
+        [ -s "$out/$name-$what.json" ] && return
         [ $SECONDS -gt "${LAST:-100000}" ] && { echo "$name: no time left"; return; }
-        rm -f "$out/$name-live.db" "$decode"
+        rm -f "$out/$name-$what.db"
+        [ "$what" = live ] && rm -f "$decode"
         start=$SECONDS
-        [ $decides = 1 ] && common+=(--decode-out "$decode")
-        "$unmask" run "${common[@]}" "${device[@]}" --db "$out/$name-live.db" --levels steps \
-            >"$out/$name-live.json" 2>"$out/$name-live.err" || { failed=1; tail -n 1 "$out/$name-live.err"; rm -f "$out/$name-live.json"; }
+        [ "$decides$what" = 1live ] && common+=(--decode-out "$decode")
+        "$unmask" run "${common[@]}" "${device[@]}" --db "$out/$name-$what.db" --levels steps \
+            >"$out/$name-$what.json" 2>"$out/$name-$what.err" || { failed=1; tail -n 1 "$out/$name-$what.err"; rm -f "$out/$name-$what.json"; }
         echo "$name: $((SECONDS - start)) s"
         return
     fi
@@ -121,7 +123,7 @@ calibrate)
         echo "calibrate $model: $((SECONDS - start)) s, $(tail -n 1 "$out/calibrate-$model.err")"
     done
     ;;
-live | simulate)
+live | again | simulate)
     [ $# -gt 0 ] || set -- grid idle twice pressure sdar sdar-pressure mini
     for part; do run_part "$part"; done
     ;;

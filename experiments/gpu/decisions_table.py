@@ -3,7 +3,8 @@
 
 Usage: decisions_table.py OUT
 
-Of each part, run by run: the live value and the simulations' errors; then, over its configurations,
+Of each part, run by run: the live value and the simulations' errors, and what a second live run
+differs by (again), below which no simulation can be told from the GPU; then, over its configurations,
 Kendall's tau (a), the live gap of the widest pair in the wrong order, and the regret: how much worse
 the configuration that the simulation chooses really is than the best one. The distance is that of
 Kolmogorov and Smirnov between the distributions of latency, live and simulated.
@@ -15,7 +16,7 @@ import sqlite3
 import sys
 
 PARTS = ("grid", "idle", "twice", "pressure", "sdar-pressure", "sdar", "mini")
-KINDS = ("shipped", "fresh")
+KINDS = ("shipped", "fresh", "again")
 # heading: where a summary has it, whether more is better
 FIELDS = {"makespan": (("makespan_s",), False), "throughput": (("throughput_tok_s",), True),
           "mean": (("latency_s", "mean"), False), "p99": (("latency_s", "p99"), False),
