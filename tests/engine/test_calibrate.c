@@ -1041,12 +1041,15 @@ TEST(the_tokens_of_a_mixtures_point_go_to_many_experts) {
     ck_assert_msg(measure_open(&rig->device, &rig->weights, &bounds, &grid, &measure, &err) == 0,
                   "%s", err.text);
     for (size_t i = 0; i < grid.n; i++) {
+        char text[POINT_TEXT_CHARS];
         double us;
-        ck_assert_msg(calibration_point_is_exchange(&grid.points[i]) ||
-                          measure_point(measure, &grid.points[i], 1, &us, &err) == 0,
-                      "%s", err.text);
+        if (strncmp(calibration_point_text(&grid.points[i], text), "moe,", 4) == 0) {
+            ck_assert_msg(measure_point(measure, &grid.points[i], 1, &us, &err) == 0, "%s",
+                          err.text);
+        }
     }
     measure_close(measure);
+    calibration_grid_close(&grid);
     ck_assert_uint_gt(routed.n_calls, 4);
     ck_assert_int_ge(routed.least_hit, 24); /* of 32; of zeros 4 */
     rig_close(rig);
