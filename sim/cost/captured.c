@@ -76,9 +76,9 @@ uint64_t captured_hash(const void *bytes, size_t n) {
     return hash;
 }
 
-/* Of the spans that attend to themselves, and of the others. */
+/* Of the spans that attend to themselves, and of the others; and how many decide nothing. */
 struct longest {
-    int64_t full_queries, block_queries, logit_rows, candidates, pages;
+    int64_t full_queries, block_queries, logit_rows, candidates, pages, n_commit;
 };
 
 static int64_t larger(int64_t a, int64_t b) {
@@ -95,6 +95,7 @@ static struct longest longest_of(const struct step_shape *shape, uint32_t page_r
         *queries = larger(*queries, span->queries);
         most.logit_rows = larger(most.logit_rows, span->logit_rows);
         most.candidates = larger(most.candidates, span->select_rows);
+        most.n_commit += span->phase == PHASE_COMMIT;
         n_pages = page_rows > 0
                       ? larger(n_pages, ceil_div((int64_t)span->context + span->queries, page_rows))
                       : 0;

@@ -46,8 +46,9 @@ bool captured_issues(struct captured *captured, uint64_t key);
 uint64_t captured_hash(const void *bytes, size_t n);
 
 /* Of a step in simulation, more exactly where its spans are given: launches go by the longest of
- * them, too. They depend on what requests attend to only by the pages, of `page_rows` rows, that
- * the longest has, to a power of two; page_rows 0: there are none. */
+ * them, too, and by how many decide, which commit passes do not. They depend on what requests
+ * attend to only by the pages, of `page_rows` rows, that the longest has, to a power of two;
+ * page_rows 0: there are none. */
 uint64_t captured_key(const struct step_shape *shape, uint32_t page_rows);
 
 #endif

@@ -141,6 +141,9 @@ TEST(the_longest_of_its_spans_tell_a_step_where_they_are_known) {
     other[0].queries = 19; /* the longest block */
     ck_assert(key_of(other, 0) != key);
     memcpy(other, spans, sizeof other);
+    other[1].phase = PHASE_COMMIT; /* which decides nothing */
+    ck_assert(key_of(other, 0) != key);
+    memcpy(other, spans, sizeof other);
     other[1].queries = 13; /* another one, or what it attends to */
     other[1].context = 250;
     ck_assert_uint_eq(key_of(other, 0), key);
