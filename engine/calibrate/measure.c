@@ -61,6 +61,11 @@ static int randomise(const struct measure *m, unsigned char *at, int64_t bytes, 
     return check(m, m->device->table->random(device_of(m), &call), err);
 }
 
+static int randomise_tensor(const struct measure *m, int tensor, struct err *err) {
+    return randomise(m, m->room.workspace + m->placement.offset_bytes[tensor],
+                     m->placement.bytes[tensor], err);
+}
+
 /* ---- a point's step ---- */
 
 static const struct graph *graph_of(const struct measure *m) {
@@ -158,11 +163,8 @@ static struct op_instance instance_of(const struct measure *m, uint32_t op, int 
  * of them to the same experts. Drawn anew, a token's experts are as good as random. */
 static int draw_logits(const struct measure *m, struct err *err) {
     const struct op *op = &graph_of(m)->ops[first_of(m)];
-    if ((op_launch_of(op)->facts & OP_CHOOSES_EXPERTS) == 0) {
-        return 0;
-    }
-    return randomise(m, m->room.workspace + m->placement.offset_bytes[op->in[0]],
-                     m->placement.bytes[op->in[0]], err);
+    const bool chooses = (op_launch_of(op)->facts & OP_CHOOSES_EXPERTS) != 0;
+    return chooses ? randomise_tensor(m, op->in[0], err) : 0;
 }
 
 /* Packs and uploads what the point's launches read. */
@@ -366,10 +368,8 @@ struct copies {
 /* What wears is drawn anew before each time, so that none meets numbers too small for a model. */
 static int renew_inputs(const struct measure *m, struct err *err) {
     const struct op *op = &graph_of(m)->ops[m->point->first_op];
-    const int tensor = placement_root(graph_of(m), op->in[0]);
     return op_launch_of(op)->wears
-               ? randomise(m, m->room.workspace + m->placement.offset_bytes[tensor],
-                           m->placement.bytes[tensor], err)
+               ? randomise_tensor(m, placement_root(graph_of(m), op->in[0]), err)
                : 0;
 }
 

@@ -1003,9 +1003,8 @@ static struct {
     int32_t least_hit;
 } routed;
 
-/* Workspace and pool are what is filled at once; a row of zeros has every token at the same
- * experts.
- */
+/* What is filled in one large call, workspace and pool, is zeros: they send all tokens to the same
+ * experts. */
 static int random_or_zeros(struct device *device, const struct call_random *call) {
     enum { A_WORKSPACE = 1 << 20 };
     struct call_random zeros = *call;
