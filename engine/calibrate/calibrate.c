@@ -331,8 +331,9 @@ static void write_steps(const struct calibration_report *report, FILE *file) {
         const struct power_errors *errors = &report->power_errors;
         fprintf(file,
                 "# power: %zu steps held until their clock had settled; modelled time %.2f %% off "
-                "(without clocks %.2f %%), power %.2f %%, root mean squares\n",
-                errors->n, 100 * errors->time, 100 * errors->unslowed, 100 * errors->watts);
+                "(without clocks %.2f %%), power %.2f %%, root mean squares%s\n",
+                errors->n, 100 * errors->time, 100 * errors->unslowed, 100 * errors->watts,
+                errors->lag_is_assumed ? "; the lag is assumed" : "");
     }
     correction_write(&report->correction, file);
     power_write(&report->power, file);

@@ -82,6 +82,10 @@ static int64_t side_tokens(const struct step_side *side, const struct model *mod
     return (int64_t)side->n_requests * each;
 }
 
+/* Mixed steps of so many tokens are held, as those alone are: what serving has most of at the
+ * limit. */
+enum { HELD_MIXED_TOKENS = 2048 };
+
 /* The i-th refresh with the i-th reuse. */
 static void list_mixed(struct calibration_steps *steps, const struct model *model,
                        const struct calibration_bounds *bounds, size_t refresh, size_t n_refresh,
@@ -96,6 +100,9 @@ static void list_mixed(struct calibration_steps *steps, const struct model *mode
         }
         struct calibration_step *step = append(steps);
         step->n_sides = 2;
+        step->may_be_held = steps->list[alone[0]].may_be_held &&
+                            steps->list[alone[1]].may_be_held &&
+                            side_tokens(a, model) + side_tokens(b, model) >= HELD_MIXED_TOKENS;
         step->is_fused = steps->list[refresh].is_fused;
         step->is_held_out = true;
         for (int side = 0; side < 2; side++) {

@@ -119,7 +119,8 @@ struct stage {
     /* Of a canvas: numbers from 0 on, which positions and pages are; where each position's block
      * ends; and the rows of positions of which those behind the first block are kept. */
     int32_t *numbers, *ends, *kept_rows;
-    int32_t *tokens; /* [canvas_tokens] */
+    int32_t *tokens;       /* [canvas_tokens] */
+    int64_t filled_tokens; /* of them the step's */
     struct placement placement;
     struct step_shape shape;
     struct step step;
@@ -317,6 +318,7 @@ static void fill_step(struct stage *stage, const struct calibration_step *step) 
             at.page += is_exact ? side_pages(stage, &one) : 0;
         }
     }
+    stage->filled_tokens = at.canvas;
     stage->shape.spans = stage->span_list;
     stage->step = (struct step){
         .placement = &stage->placement, .shape = &stage->shape, .parts = stage->parts};
@@ -337,7 +339,7 @@ static int time_step(const struct stage *stage, double *wall_ns, double *device_
 }
 
 static int write_canvases(const struct stage *stage, struct err *err) {
-    return forward_write_canvas(stage->forward, 0, stage->tokens, stage->limits.canvas_tokens, err);
+    return forward_write_canvas(stage->forward, 0, stage->tokens, stage->filled_tokens, err);
 }
 
 static int is_stopped(const struct stage *stage, struct err *err) {
@@ -458,11 +460,12 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
 
 /* ---- holding ---- */
 
-/* A stage whose step is filled in. */
+/* A stage whose step is filled in: a run commits positions, which the next finds masked again. */
 static int run_once(void *state, double *device_ns, struct err *err) {
     const struct stage *stage = state;
     double wall_ns;
-    return is_stopped(stage, err) != 0 || time_step(stage, &wall_ns, device_ns, err) != 0
+    return is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
+                   time_step(stage, &wall_ns, device_ns, err) != 0
                ? err_status(err)
                : 0;
 }
@@ -484,8 +487,7 @@ static int hold_all(struct stage *stage, struct calibration_steps *steps, struct
         struct calibration_step *step = &steps->list[i];
         if (is_of_stage(stage, step) && step->may_be_held) {
             fill_step(stage, step);
-            status = write_canvases(stage, err);
-            status = status != 0 ? status : hold_step(&hold, steps->idle_w, &step->held, err);
+            status = hold_step(&hold, steps->idle_w, &step->held, err);
         }
     }
     return status;

@@ -66,6 +66,26 @@ TEST(a_step_slowed_at_three_quarters_of_the_power_is_not_at_the_limit) {
     ck_assert_double_eq_tol(found.limit_w, card.limit_w, 0.5);
 }
 
+/* Of steps that rise little nothing tells how long that took. */
+TEST(a_lag_that_no_step_tells_is_assumed) {
+    struct power_sample samples[STEPS];
+    struct power found;
+    struct power_errors errors;
+    struct err err = {0};
+    fill(samples);
+    for (int i = 0; i < STEPS; i++) {
+        samples[i].lag_ms = 0;
+    }
+    ck_assert_int_eq(power_fit(samples, STEPS, card.idle_w, &found, &errors, &err), 0);
+    ck_assert(errors.lag_is_assumed);
+    ck_assert_double_eq_tol(found.limit_w, card.limit_w, 0.5);
+    ck_assert_double_gt(found.lag_ms, 45);
+    ck_assert_double_lt(found.lag_ms, 110);
+    fill(samples);
+    ck_assert_int_eq(power_fit(samples, STEPS, card.idle_w, &found, &errors, &err), 0);
+    ck_assert(!errors.lag_is_assumed);
+}
+
 TEST(a_card_that_is_never_slowed_has_one_clock) {
     struct power_sample samples[STEPS];
     struct power found;
