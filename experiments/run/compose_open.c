@@ -243,7 +243,7 @@ void compose_state_facts(struct composition *c) {
     facts->system = system->name;
     facts->model = system->model->name;
     facts->gpu = system->gpu->name;
-    facts->profile = system->profile_path[0] != '\0' ? system->profile_path : system->gpu->name;
+    facts->profile = system->profile_name;
     facts->profile_kind = system_profile_kind(system);
     facts->prices = (struct run_prices){.from = system_prices(system)};
     if (system->behind != NULL && cost_ops_behind(system->cost) > 0) {

@@ -56,21 +56,19 @@ static int price(struct meter *meter, const struct metered_flight *flight,
     const struct submission *submission = &flight->submission;
     struct submission played = *submission;
     const uint32_t steps = done->steps;
-    const int64_t idle_ns = done->start_ns - meter->last_end_ns;
-    meter->flights[submission->replica].idle_ns = idle_ns > 0 ? (double)idle_ns : 0;
+    struct metered_flight *of_replica = &meter->flights[submission->replica];
+    const int64_t since_ns = done->start_ns - of_replica->end_ns,
+                  idle_ns = since_ns > 0 ? since_ns : 0;
+    of_replica->idle_ns = (double)idle_ns;
     played.step.shape = &flight->shape;
     played.repeat = steps;
     played.stop_ns = INT64_MAX;
-    int status = 0;
-    if (cost_power(meter->request.system->cost) != NULL && idle_ns > 0) {
-        status = pricer.wait(pricer.state, meter->last_priced_ns + idle_ns, priced, err);
-    }
-    status = status == 0 ? pricer.submit(pricer.state, &played, err) : status;
+    executor_sim_rest(meter->request.pricer, submission->replica, idle_ns);
+    int status = pricer.submit(pricer.state, &played, err);
     if (status == 0) {
         status = pricer.wait(pricer.state, INT64_MAX, priced, err);
         meter->priced_ns += (double)priced->gpu_ns * steps;
-        meter->last_priced_ns = priced->time_ns;
-        meter->last_end_ns = done->time_ns;
+        of_replica->end_ns = done->time_ns;
     }
     return status;
 }

@@ -37,6 +37,7 @@ struct metered_flight {
     struct compared_step compared;
     struct step_shape shape; /* once it is over: what a device's eviction left of it */
     double idle_ns;          /* of its card before it */
+    int64_t end_ns;          /* of the replica's batch before it */
 };
 
 struct meter {
@@ -49,7 +50,6 @@ struct meter {
     int64_t largest_bytes;
     /* Over all steps: device time as priced, as the executor says, and from start to end. */
     double priced_ns, device_ns, wall_ns;
-    int64_t last_end_ns, last_priced_ns; /* of the last batch, by either clock */
 };
 
 void meter_init(struct meter *meter, const struct meter_request *request);

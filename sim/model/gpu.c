@@ -76,3 +76,16 @@ const char *gpu_profile_path(const struct gpu *gpu, char *path, size_t size) {
     }
     return path;
 }
+
+const char *gpu_model_profile_path(const struct gpu *gpu, const char *model, char *path,
+                                   size_t size) {
+    static const char suffix[] = ".csv";
+    if (gpu->profile == NULL || strchr(model, '/') != NULL) {
+        return NULL;
+    }
+    size_t n = strlen(gpu_profile_path(gpu, path, size));
+    n -= n >= strlen(suffix) && strcmp(path + n - strlen(suffix), suffix) == 0 ? strlen(suffix) : 0;
+    int written = snprintf(path + n, size - n, "/%s%s", model, suffix);
+    bool fits = written > 0 && (size_t)written < size - n;
+    return fits && access(path, R_OK) == 0 ? path : NULL;
+}

@@ -52,4 +52,9 @@ const struct gpu *const *gpu_all(struct err *err);
  * among those that are shipped. Returns `path`. */
 const char *gpu_profile_path(const struct gpu *gpu, char *path, size_t size);
 
+/* Where the profile of one model on a GPU lies: NAME/MODEL.csv beside the GPU's profile NAME.csv.
+ * Returns `path`, NULL where there is no such file. */
+const char *gpu_model_profile_path(const struct gpu *gpu, const char *model, char *path,
+                                   size_t size);
+
 #endif

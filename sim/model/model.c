@@ -200,6 +200,16 @@ const struct model *model_recognise(const struct model *config) {
     return config;
 }
 
+bool model_has_shape_of(const struct model *a, const struct model *b) {
+    return a->layers == b->layers && a->hidden == b->hidden && a->heads == b->heads &&
+           a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->ffn == b->ffn &&
+           a->vocab == b->vocab && a->qk_norm == b->qk_norm && a->qkv_bias == b->qkv_bias &&
+           a->experts == b->experts && a->experts_active == b->experts_active &&
+           a->expert_ffn == b->expert_ffn && a->shared_experts == b->shared_experts &&
+           a->shared_ffn == b->shared_ffn && a->dense_layers == b->dense_layers &&
+           a->router == b->router;
+}
+
 static int64_t attention_parameters(const struct model *m) {
     int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
     int64_t biases = m->qkv_bias ? q_dim + 2 * kv_dim : 0;

@@ -85,6 +85,10 @@ const struct model *const *model_all(struct err *err);
 /* The model of the data folder that a checkpoint's config.json describes, or `config` itself. */
 const struct model *model_recognise(const struct model *config);
 
+/* Whether all products, experts and heads of one have the sizes of the other's: the same operators,
+ * whatever they decode. */
+bool model_has_shape_of(const struct model *model, const struct model *other);
+
 /* What has to hold between a model's values; `place` begins the sentence about what does not. */
 int model_check(const struct model *model, const char *place, struct err *err);
 

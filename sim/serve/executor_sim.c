@@ -17,6 +17,7 @@ struct flight {
     struct step_price price;
     double host_ns;           /* of one step */
     double joules;            /* of all of them; 0 where the profile knows no power */
+    double work_joules;       /* of one rank's card, beside idling; the same */
     struct power_state clock; /* of its card, where the profile knows it */
     /* Which of its steps are graphs; owned, NULL: the profile knows no difference. */
     struct captured *captured;
@@ -127,6 +128,7 @@ static void account(struct executor_sim *sim, const struct flight *flight) {
         sim->pricing.time.match_ns[match] += (double)steps * flight->price.time.match_ns[match];
     }
     sim->pricing.time.behind_ns += (double)steps * flight->price.time.behind_ns;
+    sim->pricing.work_joules += flight->work_joules;
 }
 
 /* A host that waits within each step waits once; one that runs ahead of the device launches all the
@@ -228,7 +230,7 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
     }
     flight->price.device_ns = device_ns / steps;
     flight->host_ns = highest.host_ns / n_unrolled;
-    sim->pricing.work_joules += joules;
+    flight->work_joules = joules;
     flight->joules =
         model_ranks(sim->system->model) * (joules + power_of(sim)->idle_w * (double)wall_ns * 1e-9);
     take_off(sim, flight, steps, wall_ns);
@@ -244,7 +246,7 @@ static int submit(void *state, const struct submission *submission, struct err *
     int64_t steps = submission->repeat;
     flight->start_ns = sim->now_ns;
     flight->host_ns = flight->price.host_ns;
-    flight->joules = 0;
+    flight->joules = flight->work_joules = 0;
     if (check_clock(sim, step_ns, steps, err) != 0) {
         return err_status(err);
     }
@@ -364,6 +366,10 @@ struct executor executor_sim_interface(struct executor_sim *sim) {
         .cut = follows_power ? NULL : cut,
         .estimate_ns = estimate_ns,
     };
+}
+
+void executor_sim_rest(struct executor_sim *sim, uint32_t replica, int64_t ns) {
+    sim->flights[replica].end_ns = sim->now_ns - ns;
 }
 
 const struct pricing *executor_sim_pricing(const struct executor_sim *sim) {

@@ -20,6 +20,11 @@ struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_r
 void executor_sim_close(struct executor_sim *sim);
 
 struct executor executor_sim_interface(struct executor_sim *sim);
+
+/* When it prices steps that another executor runs: the replica, of which none is in flight, has
+ * idled for so long. */
+void executor_sim_rest(struct executor_sim *sim, uint32_t replica, int64_t ns);
+
 const struct pricing *executor_sim_pricing(const struct executor_sim *sim);
 
 #endif

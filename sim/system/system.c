@@ -41,13 +41,46 @@ static int check_ranks(const struct system *s, const struct profile *profile, st
                            s->profile_path, ranks, ranks, s->settings.tensor_parallel);
 }
 
-/* The user's profile, else the shipped one, else one transferred from the donor; behind the first
- * of these that there is stands the next. */
+/* The model of whose steps by our own engine the GPU has a profile, and whose shape this one has:
+ * itself before others, so that SDAR-8B and Qwen3-8B are priced alike. NULL: there is none, another
+ * runtime runs, or several GPUs hold the model together. */
+static const struct model *profiled_model(const struct system *s, char *path, size_t size) {
+    struct err ignored = {0};
+    const struct model *const *all = model_all(&ignored), *found = NULL;
+    const bool fits = s->settings.tensor_parallel == 1 && s->runtime.engine;
+    for (size_t i = 0; fits && all != NULL && all[i] != NULL; i++) {
+        const bool is_itself = strcmp(all[i]->name, s->model->name) == 0;
+        if ((found == NULL || is_itself) && model_has_shape_of(s->model, all[i]) &&
+            gpu_model_profile_path(s->gpu, all[i]->name, path, size) != NULL) {
+            found = all[i];
+        }
+    }
+    return found != NULL && gpu_model_profile_path(s->gpu, found->name, path, size) != NULL ? found
+                                                                                            : NULL;
+}
+
+/* What the GPU has for all models, behind one of its own of this model: nothing more where that was
+ * calibrated for a single model too and a donor knows others. */
+static int share_for_all(const struct system *s, bool is_behind, const struct profile **out,
+                         struct err *err) {
+    int status = profile_share_shipped(s->gpu, out, err);
+    if (status == 0 && is_behind && s->gpu->donor != NULL && profile_note(*out, "model") != NULL) {
+        profile_give_back(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* The user's profile, else the GPU's of models of this shape; then the GPU's for all models, then
+ * one transferred from the donor: behind the first of these that there is stands the next. */
 static int resolve_profile(struct system *s, const char *path, struct err *err) {
     const struct profile **next = &s->profile;
+    const struct profile_peaks peaks = profile_peaks_of(s->gpu);
+    char of_model[4096];
+    const struct model *profiled = profiled_model(s, of_model, sizeof of_model);
     int status = 0;
+    snprintf(s->profile_name, sizeof s->profile_name, "%.190s", path != NULL ? path : s->gpu->name);
     if (path != NULL) {
-        struct profile_peaks peaks = profile_peaks_of(s->gpu);
         if (strlen(path) >= sizeof s->profile_path) {
             return err_usage(err, "the path of the profile is longer than %zu characters",
                              sizeof s->profile_path - 1);
@@ -56,10 +89,15 @@ static int resolve_profile(struct system *s, const char *path, struct err *err) 
         status = profile_share(path, &peaks, next, err);
         status = status == 0 ? check_ranks(s, s->profile, err) : status;
         next = &s->behind;
+    } else if (profiled != NULL) {
+        status = profile_share(of_model, &peaks, next, err);
+        snprintf(s->profile_name, sizeof s->profile_name, "%.90s/%.90s", s->gpu->name,
+                 profiled->name);
+        next = &s->behind;
     }
     if (status == 0 && s->gpu->profile != NULL) {
-        status = profile_share_shipped(s->gpu, next, err);
-        next = next == &s->profile ? &s->behind : NULL;
+        status = share_for_all(s, path == NULL && profiled != NULL, next, err);
+        next = *next == NULL ? next : next == &s->profile ? &s->behind : NULL;
     }
     if (status == 0 && next != NULL && s->gpu->donor != NULL) {
         status = transfer_profile(s, next, err);

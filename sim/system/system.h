@@ -63,6 +63,7 @@ struct system {
     const struct profile
         *behind;            /* answers for sizes that `profile` has not measured; may be NULL */
     char profile_path[192]; /* of a user's own; "": the GPU's */
+    char profile_name[192]; /* that path; GPU/MODEL: the GPU's of this model alone; else the GPU */
     bool asks_longest_canvas;
     struct expert_routing routing;
     struct cost_model *cost;

@@ -69,7 +69,7 @@ static struct compared_step priced_step(const struct system *system,
 
 TEST(a_written_file_read_back_gives_the_same_tables) {
     enum { N = 500 };
-    struct system *system = rig_system("dllm-serve", "h200", false, NULL);
+    struct system *system = rig_system("dllm-serve", "a100-80g", false, NULL);
     struct rng rng = rng_stream(1, "accuracy");
     struct accuracy written;
     struct err err = {0};
@@ -104,7 +104,7 @@ TEST(a_written_file_read_back_gives_the_same_tables) {
 }
 
 TEST(columns_are_found_by_name_and_predictions_of_the_file_are_not_read) {
-    struct system *system = rig_system("dllm-serve", "h200", false, NULL);
+    struct system *system = rig_system("dllm-serve", "a100-80g", false, NULL);
     const char *plain = scratch_write("plain.csv", HEAD "reuse,19," REUSE TIMES);
     const char *moved = scratch_write(
         "moved.csv", "measured_wall_ns,predicted_wall_ns,measured_device_ns," SYMBOLS
@@ -129,7 +129,7 @@ static double number_at(const json_t *object, const char *table, size_t row, con
 /* Ten steps: six as predicted, two a twentieth too slow, two twice as slow. The device's time of
  * the last two was not measured. */
 TEST(a_known_error_is_reported_exactly) {
-    struct system *system = rig_system("dllm-serve", "h200", false, NULL);
+    struct system *system = rig_system("dllm-serve", "a100-80g", false, NULL);
     struct step_shape shape;
     struct rng rng = rng_stream(2, "accuracy");
     random_shape(&rng, &shape);
@@ -197,7 +197,7 @@ TEST(a_known_error_is_reported_exactly) {
 /* Of a card whose clock and issued steps are known. */
 #define CLOCKED                                                                                    \
     TINY, "--gpu", "h200", "--set", "reserve_bytes=1GiB", "--set", "memory_utilization=0.02",      \
-        "--profile", "kernels/profiles/h200-clocks/llada-8b.csv"
+        "--profile", "kernels/profiles/h200/llada-8b.csv"
 #define FEW                                                                                        \
     "--requests", "5", "--rate", "100", "--input-tokens", "12", "--output-tokens", "10",           \
         "--levels", "steps"
@@ -316,7 +316,7 @@ TEST(a_card_idles_once_before_steps_that_are_unrolled) {
     double idle_ns[MOST];
     const char *db = scratch_path("unrolled.db"), *steps = scratch_path("unrolled.csv");
     free(PRINTS("run", "--system", "dinfer", "--model", "llada-moe-tiny", "--gpu", "h200",
-                "--profile", "kernels/profiles/h200-clocks/llada-moe.csv", "--set",
+                "--profile", "kernels/profiles/h200/llada-moe.csv", "--set",
                 "runtime.element_bytes=4", "--set", "max_requests=4", "--scheduler", "continuous",
                 "--set", "reserve_bytes=1GiB", "--set", "memory_utilization=0.02", "--requests",
                 "5", "--rate", "200", "--input-tokens", "8", "--output-tokens", "40", "--db", db,
@@ -354,7 +354,7 @@ static struct accuracy read_refreshes(const struct system *system, const char *i
 TEST(a_step_behind_idling_is_quicker_than_one_behind_others) {
     struct system_request request = {.system = "dllm-serve",
                                      .gpu = "h200",
-                                     .profile_path = "kernels/profiles/h200-clocks/llada-8b.csv"};
+                                     .profile_path = "kernels/profiles/h200/llada-8b.csv"};
     struct system *system = NULL;
     struct err err = {0};
     ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
@@ -514,7 +514,7 @@ static double sum_of(const struct accuracy *accuracy, uint32_t kind, bool predic
 TEST(operators_are_compared_by_kind_of_step_at_the_steps_clock) {
     struct system_request request = {.system = "dllm-serve",
                                      .gpu = "h100",
-                                     .profile_path = "kernels/profiles/h100-clocks/llada-8b.csv"};
+                                     .profile_path = "kernels/profiles/h100/llada-8b.csv"};
     struct system *system = NULL;
     struct err err = {0};
     ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);

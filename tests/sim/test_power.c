@@ -553,7 +553,7 @@ TEST(steps_that_evict_are_never_captured) {
     evicting = shape;
     evicting.sym[SYM_KEPT_Q] /= 2;
     for (size_t i = 0; i < 3; i++) {
-        const char *const profile = "h200-clocks/sdar-8b";
+        const char *const profile = "h200/sdar-8b";
         struct bench knows = bench_of(system_of_profile(names[i], profile, COOL HOST, settings), 1);
         ck_assert(cost_knows_issued(knows.system->cost));
         check_more(&knows, 0, &shape, i < 2 ? REUSE_NS : 0);

@@ -406,7 +406,7 @@ static double block_bytes(const char *profile, const char *hits) {
 /* A profile's joules were fitted to the bytes that chance's hits move, as its rows were measured:
  * the simulator counts the same bytes, although a trained router hits half as many experts. */
 TEST(own_rows_of_experts_move_the_bytes_that_their_joules_were_fitted_to) {
-    const char *const profile = "kernels/profiles/h200-clocks/llada2-mini.csv";
+    const char *const profile = "kernels/profiles/h200/llada2-mini.csv";
     double own = block_bytes(profile, NULL), chance = block_bytes(profile, "256");
     ck_assert_double_eq_tol(own / chance, 1, 1e-9);
     ck_assert_double_lt(block_bytes(profile, "69.5"), 0.7 * own);
@@ -442,8 +442,9 @@ static struct price_shares explained_shares(struct system *system, size_t step) 
 }
 
 TEST(the_shares_of_the_time_are_those_of_the_operators) {
-    /* Measured rows of LLaDA-8B on an H200, none of a mixture: those are the H100's, transferred.
-     */
+    /* Of models that no profile is of: measured rows of LLaDA-8B on an H200, none of a mixture,
+     * which are the H100's, transferred. */
+    static const struct setting fewer = {.key = "model.layers", .value = "16", .place = "test"};
     static const struct {
         const char *model, *gpu;
         bool roofline;
@@ -460,7 +461,8 @@ TEST(the_shares_of_the_time_are_those_of_the_operators) {
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         struct system_request request =
             MAKE(struct system_request, .system = "dllm-serve", .model = cases[c].model,
-                 .gpu = cases[c].gpu, .roofline = cases[c].roofline);
+                 .gpu = cases[c].gpu, .roofline = cases[c].roofline, .overrides = &fewer,
+                 .n_overrides = 1);
         struct err err = {0};
         struct system *system = NULL;
         ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
