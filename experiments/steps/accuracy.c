@@ -366,10 +366,12 @@ json_t *accuracy_json(const struct accuracy *accuracy) {
 
 /* ---- written ---- */
 
+/* As files of older programs begin, too. */
 static const char csv_head[] = "submission,kind,steps";
 
 static void write_row(const struct compared_step *step, size_t index, FILE *out) {
-    fprintf(out, "%zu,%s,%" PRIu32, index, step_class_names[step->kind], step->steps);
+    fprintf(out, "%zu,%s,%" PRIu32 ",%d", index, step_class_names[step->kind], step->steps,
+            step->unrolled);
     for (int i = 0; i < SYM_COUNT; i++) {
         fprintf(out, ",%" PRId64, step->sym[i]);
     }
@@ -385,7 +387,7 @@ int accuracy_write(const struct accuracy *accuracy, const char *path, struct err
         output_open(path, &out, err) != 0) {
         return err_status(err);
     }
-    fputs(csv_head, out.file);
+    fprintf(out.file, "%s,unrolled", csv_head);
     for (int i = 0; i < SYM_COUNT; i++) {
         fprintf(out.file, ",%s", symbol_names[i]);
     }

@@ -24,6 +24,7 @@ extern const char *const step_class_names[STEP_CLASS_COUNT];
 /* Times of one step of a submission. */
 struct compared_step {
     uint32_t steps, kind;
+    bool unrolled; /* they were measured issued at once, with one visit of the host */
     int64_t sym[SYM_COUNT];
     double predicted_device_ns, predicted_host_ns, predicted_wall_ns;
     double measured_device_ns, measured_wall_ns;
@@ -70,7 +71,7 @@ uint32_t accuracy_by_operator(const struct accuracy *accuracy, uint32_t kind);
 void accuracy_print(const struct accuracy *accuracy, FILE *out);
 json_t *accuracy_json(const struct accuracy *accuracy);
 
-/* One row per submission. */
+/* One row per submission; of steps that were carried out one by one, each has a row. */
 int accuracy_write(const struct accuracy *accuracy, const char *path, struct err *err);
 
 /* What was measured, from such a file, with predictions of the system as it is now: those of the

@@ -11,7 +11,15 @@
 #include "sim/serve/executor_sim.h"
 
 /* Columns that are read: these, then the symbols. */
-enum { COLUMN_KIND, COLUMN_STEPS, COLUMN_DEVICE, COLUMN_WALL, COLUMN_IDLE, COLUMN_SYM };
+enum {
+    COLUMN_KIND,
+    COLUMN_STEPS,
+    COLUMN_UNROLLED,
+    COLUMN_DEVICE,
+    COLUMN_WALL,
+    COLUMN_IDLE,
+    COLUMN_SYM
+};
 enum { READ_COLUMNS = COLUMN_SYM + SYM_COUNT };
 
 /* With counts below 2^32 and products up to 2^53 all bytes and FLOPs stay far from overflow. */
@@ -19,8 +27,8 @@ static const uint64_t max_count = UINT32_MAX, max_product = UINT64_C(1) << 53;
 
 /* Ends with NULL. */
 static void name_columns(const char *names[READ_COLUMNS + 1]) {
-    static const char *const first[COLUMN_SYM] = {"kind", "steps", "measured_device_ns",
-                                                  "measured_wall_ns", "idle_ns"};
+    static const char *const first[COLUMN_SYM] = {
+        "kind", "steps", "unrolled", "measured_device_ns", "measured_wall_ns", "idle_ns"};
     memcpy(names, first, sizeof first);
     for (int i = 0; i < SYM_COUNT; i++) {
         names[COLUMN_SYM + i] = symbol_names[i];
@@ -30,9 +38,9 @@ static void name_columns(const char *names[READ_COLUMNS + 1]) {
 
 /* Tables from before exact policies lack their symbols, which were 0, as those of rows sampled or
  * projected apart are wherever steps are recorded: what runs them samples all. Older ones do not
- * say, either, how long the card idled before a step. */
+ * say, either, how long the card idled before a step, nor which steps were issued at once. */
 static uint64_t optional_columns(void) {
-    uint64_t columns = UINT64_C(1) << COLUMN_IDLE;
+    uint64_t columns = UINT64_C(1) << COLUMN_IDLE | UINT64_C(1) << COLUMN_UNROLLED;
     for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
         bool is_optional =
             symbol == SYM_KEPT_TOKENS || (symbol >= SYM_PREFILL_N && symbol <= SYM_PREFILL_QK) ||
@@ -195,7 +203,7 @@ static int check_system(const struct csv *csv, const struct system *system,
 
 static int read_row(struct csv *csv, const struct system *system, struct compared_step *out,
                     struct err *err) {
-    uint64_t n;
+    uint64_t n, unrolled;
     *out = (struct compared_step){0};
     if (csv_row(csv, err) != 0) {
         return (int)err->kind;
@@ -204,6 +212,10 @@ static int read_row(struct csv *csv, const struct system *system, struct compare
         return csv_bad(csv, COLUMN_STEPS, "a whole number from 1 to 2^32 - 1", err);
     }
     out->steps = (uint32_t)n;
+    if (!num_u64(field_of(csv, COLUMN_UNROLLED), 1, &unrolled)) {
+        return csv_bad(csv, COLUMN_UNROLLED, "0 or 1", err);
+    }
+    out->unrolled = unrolled == 1;
     int status = read_kind(csv, &out->kind, err);
     status = status != 0 ? status : read_symbols(csv, out->sym, err);
     status =
@@ -221,24 +233,17 @@ static int predict(struct executor_sim *sim, const struct system *system,
                    struct compared_step *step, struct err *err) {
     static const double most_idle_ns = 60e9;
     const bool has_clock = cost_power(system->cost) != NULL;
-    struct executor executor = executor_sim_interface(sim);
     struct step_shape shape = {0};
     memcpy(shape.sym, step->sym, sizeof shape.sym);
     /* Rows do not say what was cached beside them. */
-    struct submission submission = {
-        .repeat = has_clock ? step->steps : 1,
+    const struct submission submission = {
+        .repeat = has_clock || step->unrolled ? step->steps : 1,
+        .unrolled = step->unrolled,
         .stop_ns = INT64_MAX,
         .step = {.shape = &shape, .workspace_bytes = budget_workspace_bytes(&system->budget, 0)}};
-    struct completion done = {.time_ns = 0};
-    int status = 0;
-    if (has_clock) { /* until now, then until the card has idled */
-        status = executor.wait(executor.state, 0, &done, err);
-        const int64_t idle_ns = llround(fmin(step->idle_ns, most_idle_ns));
-        status = status != 0 ? status
-                             : executor.wait(executor.state, done.time_ns + idle_ns, &done, err);
-    }
-    status = status != 0 ? status : executor.submit(executor.state, &submission, err);
-    status = status != 0 ? status : executor.wait(executor.state, INT64_MAX, &done, err);
+    struct completion done;
+    const int64_t idle_ns = llround(fmin(step->idle_ns, most_idle_ns));
+    const int status = executor_sim_play(sim, &submission, idle_ns, &done, err);
     if (status == 0) {
         step->predicted_device_ns = (double)done.gpu_ns;
         step->predicted_host_ns = (double)done.host_ns;

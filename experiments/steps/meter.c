@@ -48,55 +48,76 @@ static void settle(const struct meter *meter, struct metered_flight *flight) {
     }
 }
 
-/* The price of one step of what ran, its look-ups counted for every step. Its card idles as long
- * before it as the one that ran it. */
-static int price(struct meter *meter, const struct metered_flight *flight,
-                 const struct completion *done, struct completion *priced, struct err *err) {
-    struct executor pricer = executor_sim_interface(meter->request.pricer);
-    const struct submission *submission = &flight->submission;
-    struct submission played = *submission;
-    const uint32_t steps = done->steps;
-    struct metered_flight *of_replica = &meter->flights[submission->replica];
-    const int64_t since_ns = done->start_ns - of_replica->end_ns,
-                  idle_ns = since_ns > 0 ? since_ns : 0;
-    of_replica->idle_ns = (double)idle_ns;
+/* What so many of its steps take by the cost model, behind so much idling. */
+static int play(struct executor_sim *pricer, const struct metered_flight *flight, uint32_t steps,
+                bool unrolled, int64_t idle_ns, struct completion *priced, struct err *err) {
+    struct submission played = flight->submission;
     played.step.shape = &flight->shape;
     played.repeat = steps;
+    played.unrolled = unrolled;
     played.stop_ns = INT64_MAX;
-    executor_sim_rest(meter->request.pricer, submission->replica, idle_ns);
-    int status = pricer.submit(pricer.state, &played, err);
+    return executor_sim_play(pricer, &played, idle_ns, priced, err);
+}
+
+/* The price of one step of what ran, its look-ups counted for every step. Its card idles as long
+ * before it as the one that ran it. */
+static int price(struct meter *meter, struct metered_flight *flight, const struct completion *done,
+                 struct completion *priced, struct err *err) {
+    const int64_t since_ns = done->start_ns - flight->end_ns;
+    const int64_t idle_ns = since_ns > 0 ? since_ns : 0;
+    flight->idle_ns = (double)idle_ns;
+    const int status = play(meter->request.pricer, flight, done->steps, flight->submission.unrolled,
+                            idle_ns, priced, err);
     if (status == 0) {
-        status = pricer.wait(pricer.state, INT64_MAX, priced, err);
-        meter->priced_ns += (double)priced->gpu_ns * steps;
-        of_replica->end_ns = done->time_ns;
+        meter->priced_ns += (double)priced->gpu_ns * done->steps;
+        flight->end_ns = done->time_ns;
     }
     return status;
 }
 
-/* Carry out on the device what the record says, some of it operator by operator first. */
-static int rerun(struct meter *meter, const struct metered_flight *flight, uint32_t s,
-                 struct compared_step *compared, struct err *err) {
+static double step_wall_ns(const struct completion *done) {
+    return (double)(done->time_ns - done->start_ns) / done->steps;
+}
+
+static void predict(struct compared_step *compared, const struct completion *priced) {
+    compared->predicted_device_ns = (double)priced->gpu_ns;
+    compared->predicted_host_ns = (double)priced->host_ns;
+    compared->predicted_wall_ns = step_wall_ns(priced);
+}
+
+/* Carry out on the device what the record says, some of it operator by operator first, and compare
+ * it with the price of single steps. */
+static int rerun(struct meter *meter, struct metered_flight *flight, uint32_t s, struct err *err) {
     const struct submission *submission = &flight->submission;
     struct live *live = meter->request.rerun;
     struct accuracy *accuracy = meter->request.accuracy;
+    struct compared_step *compared = &flight->compared;
     const struct replay_step *step =
         executor_replay_step(meter->request.replay, submission->replica, s);
     double ns[GRAPH_MAX_OPS];
     bool by_operator = accuracy_wants_operators(accuracy);
     struct planned_step planned = submission->step;
     struct live_times times;
+    struct completion priced;
     planned.is_recorded = step->positions != NULL;
     int status = by_operator ? live_operators(live, &planned, NULL, ns, err) : 0;
     status = status == 0 ? live_execute(live, &planned, step->steps, step->commits, &times, err)
                          : status;
+    status = status == 0 ? play(meter->rerun_pricer, flight, step->steps, false,
+                                (int64_t)compared->idle_ns, &priced, err)
+                         : status;
     if (status != 0) {
         return status;
     }
+    predict(compared, &priced);
+    compared->steps = step->steps;
     compared->measured_device_ns = times.device_ns / step->steps;
     compared->measured_wall_ns = times.wall_ns / step->steps;
     if (by_operator) {
         accuracy_add_operators(accuracy, submission, ns, compared);
     }
+    accuracy_add(accuracy, compared);
+    compared->idle_ns = 0; /* of the next, which follows at once */
     return 0;
 }
 
@@ -109,37 +130,30 @@ static int submit(void *state, const struct submission *submission, struct err *
     return status;
 }
 
-static double step_wall_ns(const struct completion *done) {
-    return (double)(done->time_ns - done->start_ns) / done->steps;
-}
-
-/* The accuracy of several replicas lists the steps as they end. Unrolled ones, of which each
- * follows from the one before, are looked at one by one. */
+/* The accuracy of several replicas lists the steps as they end. */
 static int compare(struct meter *meter, struct metered_flight *flight,
                    const struct completion *done, const struct completion *priced,
                    struct err *err) {
     const struct submission *submission = &flight->submission;
+    const bool reruns = meter->request.rerun != NULL;
     struct compared_step *compared = &flight->compared;
     *compared = (struct compared_step){
         .steps = done->steps,
         .kind = step_class_of(submission),
-        .predicted_device_ns = (double)priced->gpu_ns,
-        .predicted_host_ns = (double)priced->host_ns,
-        .predicted_wall_ns = step_wall_ns(priced),
+        .unrolled = submission->unrolled && !reruns,
         .measured_device_ns = (double)done->gpu_ns,
         .measured_wall_ns = step_wall_ns(done),
         .idle_ns = flight->idle_ns,
     };
     memcpy(compared->sym, flight->shape.sym, sizeof compared->sym);
-    if (submission->unrolled && meter->request.system->decoder->count == NULL) {
-        compared->steps = 1;
+    if (!reruns) {
+        predict(compared, priced);
+        accuracy_add(meter->request.accuracy, compared);
         return 0;
     }
-    int status = meter->request.rerun != NULL ? rerun(meter, flight, 0, compared, err) : 0;
-    if (status == 0) {
-        accuracy_add(meter->request.accuracy, compared);
-    }
-    return status;
+    /* Of unrolled steps each follows from the one before: unroll has them one by one. */
+    const bool by_step = submission->unrolled && meter->request.system->decoder->count == NULL;
+    return by_step ? 0 : rerun(meter, flight, 0, err);
 }
 
 /* Where the record has counts alone it is the device that has decided which. */
@@ -179,12 +193,8 @@ static int unroll(void *state, uint32_t replica, uint32_t s, struct decided *out
     struct metered_flight *flight = &meter->flights[replica];
     int status = inner->unroll(inner->state, replica, s, out, err);
     if (status == 0 && meter->request.rerun != NULL) {
-        status = rerun(meter, flight, s, &flight->compared, err);
+        status = rerun(meter, flight, s, err);
         out->positions |= decides_now(meter, flight);
-    }
-    if (status == 0 && meter->request.accuracy != NULL) {
-        accuracy_add(meter->request.accuracy, &flight->compared);
-        flight->compared.idle_ns = 0; /* of the next, which follows at once */
     }
     return status;
 }
@@ -249,12 +259,18 @@ static int64_t estimate_ns(const void *state, uint32_t replica, const struct ste
 
 void meter_init(struct meter *meter, const struct meter_request *request) {
     *meter = (struct meter){.request = *request};
-    meter->flights = mem_zeroed(request->system->settings.replicas, sizeof *meter->flights);
+    const uint32_t n_replicas = request->system->settings.replicas;
+    meter->flights = mem_zeroed(n_replicas, sizeof *meter->flights);
+    if (request->rerun != NULL) {
+        meter->rerun_pricer = executor_sim_open(request->system, n_replicas);
+    }
 }
 
 void meter_fini(struct meter *meter) {
     free(meter->flights);
     meter->flights = NULL;
+    executor_sim_close(meter->rerun_pricer);
+    meter->rerun_pricer = NULL;
 }
 
 struct executor meter_interface(struct meter *meter) {

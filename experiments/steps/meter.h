@@ -4,7 +4,9 @@
  * It keeps the memory of the steps that need the most. Around an executor that measures, or plays
  * what was measured, it also asks the cost model for the price of every step, so that a live run
  * and its replay count the same look-ups and prediction and measurement can be laid side by side.
- * Around a replay it can carry out every submission once more on a device, as recorded. */
+ * Around a replay it can carry out every submission once more on a device, as recorded. Each step
+ * is told what to commit, so that what a run issued at once is carried out step by step, and is
+ * compared with the price of single steps. */
 #ifndef UNMASK_EXPERIMENTS_STEPS_METER_H
 #define UNMASK_EXPERIMENTS_STEPS_METER_H
 
@@ -50,6 +52,8 @@ struct meter {
     int64_t largest_bytes;
     /* Over all steps: device time as priced, as the executor says, and from start to end. */
     double priced_ns, device_ns, wall_ns;
+    /* Where steps are carried out: prices them as single ones; owned. */
+    struct executor_sim *rerun_pricer;
 };
 
 void meter_init(struct meter *meter, const struct meter_request *request);

@@ -1,6 +1,7 @@
 /* Which of its steps a device has captured as CUDA graphs: a step that comes a second time is, and
  * from then on its graph is launched. Until then its operators are issued one by one, with gaps
- * between them that a graph has not (struct step_price, issued_ns).
+ * between them that a graph has not (struct step_price, issued_ns). Steps that the host issues at
+ * once (unroll.maximum) come as one: all of them are issued one by one, or all are launched.
  *
  * The engine goes by this, and the simulator foresees what it does. Steps are told apart by a key:
  * the engine's says all that a step's launches depend on, the simulator's the sums that these

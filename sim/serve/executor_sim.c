@@ -293,6 +293,18 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     return 0;
 }
 
+int executor_sim_play(struct executor_sim *sim, const struct submission *submission,
+                      int64_t idle_ns, struct completion *out, struct err *err) {
+    ASSERT(sim->n_busy == 0 && idle_ns >= 0);
+    const int64_t left_ns = last_ns - sim->now_ns;
+    if (power_of(sim) != NULL) {
+        sim->flights[submission->replica].end_ns = sim->now_ns;
+        sim->now_ns += idle_ns < left_ns ? idle_ns : left_ns;
+    }
+    const int status = submit(sim, submission, err);
+    return status == 0 ? wait_next(sim, INT64_MAX, out, err) : status;
+}
+
 static int64_t flight_step_ns(const void *state, uint32_t replica) {
     const struct flight *flight = &((const struct executor_sim *)state)->flights[replica];
     return (flight->end_ns - flight->start_ns) / flight->steps;
@@ -366,10 +378,6 @@ struct executor executor_sim_interface(struct executor_sim *sim) {
         .cut = follows_power ? NULL : cut,
         .estimate_ns = estimate_ns,
     };
-}
-
-void executor_sim_rest(struct executor_sim *sim, uint32_t replica, int64_t ns) {
-    sim->flights[replica].end_ns = sim->now_ns - ns;
 }
 
 const struct pricing *executor_sim_pricing(const struct executor_sim *sim) {

@@ -21,9 +21,10 @@ void executor_sim_close(struct executor_sim *sim);
 
 struct executor executor_sim_interface(struct executor_sim *sim);
 
-/* When it prices steps that another executor runs: the replica, of which none is in flight, has
- * idled for so long. */
-void executor_sim_rest(struct executor_sim *sim, uint32_t replica, int64_t ns);
+/* Submits and waits for the end, of an executor with nothing in flight; the submission's card has
+ * idled for so long, which counts where its clock is known. */
+int executor_sim_play(struct executor_sim *sim, const struct submission *submission,
+                      int64_t idle_ns, struct completion *out, struct err *err);
 
 const struct pricing *executor_sim_pricing(const struct executor_sim *sim);
 

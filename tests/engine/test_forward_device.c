@@ -141,6 +141,40 @@ TEST(a_step_that_is_issued_again_reads_the_canvas_that_it_wrote) {
     rig_close(recorded);
 }
 
+/* As the simulator foresees it: a visit of the host is one use, however many steps it issues. */
+TEST(steps_that_are_issued_at_once_are_captured_as_one) {
+    static const uint32_t at_once[] = {4, 1, 4, 2, 1};
+    struct step_limits unrolled = limits;
+    unrolled.max_unrolled = 4;
+    const struct device_table table = faulty_device(0);
+    struct rig *rig = rig_set_up(&(struct rig_setup){.model = &dream,
+                                                     .options = &sparse,
+                                                     .source = "random:21",
+                                                     .dtype = KERNEL_F32,
+                                                     .table = &table,
+                                                     .limits = &unrolled});
+    struct captured foreseen = {0};
+    struct script s = dual_script;
+    struct err err = {0};
+    int32_t canvas[CANVAS_TOKENS];
+    int n_played = 0;
+    s.take = 1;
+    script_start(&s, 0, rig, canvas);
+    rig_clear(rig);
+    script_add(&s, rig);
+    rig_plan(rig);
+    for (size_t i = 0; i < sizeof at_once / sizeof *at_once; i++) {
+        double ns;
+        ck_assert_int_eq(forward_submit_times(rig->forward, &rig->step, at_once[i], &err), 0);
+        ck_assert_int_eq(forward_wait(rig->forward, &ns, &err), 0);
+        n_played += captured_issues(&foreseen, 1) ? 0 : (int)at_once[i];
+        ck_assert_int_eq(faulty.n_played, n_played);
+        ck_assert_int_eq(faulty.n_recorded, i > 0);
+    }
+    ck_assert_int_eq(n_played, 7);
+    rig_close(rig);
+}
+
 /* What a step under smoothing has kept, and its threshold, after it was issued so many times. */
 struct smoothed {
     int32_t canvas[16];

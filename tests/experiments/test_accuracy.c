@@ -67,6 +67,33 @@ static struct compared_step priced_step(const struct system *system,
     return step;
 }
 
+/* So many of them issued at once, where the host waits in each step and then waits but once. */
+static struct compared_step priced_at_once(const struct system *system,
+                                           const struct step_shape *shape, uint32_t n) {
+    struct step_price price;
+    struct compared_step step = priced_step(system, shape);
+    ck_assert_uint_eq(system->runtime.host_mode, HOST_SERIAL);
+    cost_price(system->cost, shape, system->chunks.bound, &price);
+    step.steps = n;
+    step.unrolled = true;
+    step.predicted_host_ns = floor(price.host_ns / n);
+    step.predicted_wall_ns = (double)llround(n * price.device_ns + price.host_ns) / n;
+    return step;
+}
+
+static void same_step(const struct compared_step *a, const struct compared_step *b) {
+    ck_assert_uint_eq(a->steps, b->steps);
+    ck_assert_uint_eq(a->kind, b->kind);
+    ck_assert(a->unrolled == b->unrolled);
+    ck_assert_mem_eq(a->sym, b->sym, sizeof a->sym);
+    ck_assert_double_eq(a->predicted_device_ns, b->predicted_device_ns);
+    ck_assert_double_eq(a->predicted_host_ns, b->predicted_host_ns);
+    ck_assert_double_eq(a->predicted_wall_ns, b->predicted_wall_ns);
+    ck_assert_double_eq(a->measured_device_ns, b->measured_device_ns);
+    ck_assert_double_eq(a->measured_wall_ns, b->measured_wall_ns);
+    ck_assert_double_eq(a->idle_ns, b->idle_ns);
+}
+
 TEST(a_written_file_read_back_gives_the_same_tables) {
     enum { N = 500 };
     struct system *system = rig_system("dllm-serve", "a100-80g", false, NULL);
@@ -78,8 +105,10 @@ TEST(a_written_file_read_back_gives_the_same_tables) {
     for (int i = 0; i < N; i++) {
         struct step_shape shape;
         random_shape(&rng, &shape);
-        struct compared_step step = priced_step(system, &shape);
-        step.steps = rig_between(&rng, 1, 32);
+        const uint32_t steps = rig_between(&rng, 1, 32);
+        struct compared_step step =
+            i % 4 == 0 ? priced_at_once(system, &shape, steps) : priced_step(system, &shape);
+        step.steps = steps;
         step.kind = rig_between(&rng, 0, STEP_CLASS_COUNT - 1);
         step.measured_device_ns = rig_between(&rng, 1000000, 100000000);
         step.measured_wall_ns = step.measured_device_ns + 12345;
@@ -91,7 +120,7 @@ TEST(a_written_file_read_back_gives_the_same_tables) {
     struct accuracy again = read_file(path, system);
     ck_assert_uint_eq(again.n_steps, N);
     for (int i = 0; i < N; i++) {
-        ck_assert_mem_eq(&again.steps[i], &written.steps[i], sizeof again.steps[i]);
+        same_step(&again.steps[i], &written.steps[i]);
     }
     char *before = shown(&written), *after = shown(&again);
     ck_assert_msg(strcmp(before, after) == 0, "%.1500s\nbefore:\n%.1500s", after, before);
@@ -113,7 +142,7 @@ TEST(columns_are_found_by_name_and_predictions_of_the_file_are_not_read) {
     ck_assert_uint_eq(b.steps[0].steps, 19);
     ck_assert_uint_eq(b.steps[0].kind, STEP_REUSE);
     ck_assert(b.steps[0].predicted_wall_ns > 1e6);
-    ck_assert_mem_eq(&a.steps[0], &b.steps[0], sizeof a.steps[0]);
+    same_step(&a.steps[0], &b.steps[0]);
     accuracy_fini(&a);
     accuracy_fini(&b);
     system_close(system);
@@ -310,23 +339,97 @@ TEST(steps_that_evicted_are_compared_as_they_came_to_be) {
     free(text);
 }
 
+/* Up to four steps at once, of a card whose clock and issued steps are known. */
+#define UNROLLED                                                                                   \
+    "--system", "dinfer", "--model", "llada-moe-tiny", "--gpu", "h200", "--profile",               \
+        "kernels/profiles/h200/llada-moe.csv", "--set", "runtime.element_bytes=4", "--set", \
+        "reserve_bytes=1GiB", "--set", "memory_utilization=0.02"
+#define SOME                                                                                       \
+    "--requests", "5", "--rate", "200", "--input-tokens", "8", "--output-tokens", "40",            \
+        "--levels", "steps"
+
 /* Steps that were submitted at once have a row each; the card idled before the first. */
 TEST(a_card_idles_once_before_steps_that_are_unrolled) {
     enum { MOST = 256 };
     double idle_ns[MOST];
     const char *db = scratch_path("unrolled.db"), *steps = scratch_path("unrolled.csv");
-    free(PRINTS("run", "--system", "dinfer", "--model", "llada-moe-tiny", "--gpu", "h200",
-                "--profile", "kernels/profiles/h200/llada-moe.csv", "--set",
-                "runtime.element_bytes=4", "--set", "max_requests=4", "--scheduler", "continuous",
-                "--set", "reserve_bytes=1GiB", "--set", "memory_utilization=0.02", "--requests",
-                "5", "--rate", "200", "--input-tokens", "8", "--output-tokens", "40", "--db", db,
-                "--levels", "steps"));
+    free(PRINTS("run", UNROLLED, SOME, "--set", "max_requests=4", "--scheduler", "continuous",
+                "--db", db));
     free(PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--steps", steps));
     size_t n = idle_of(steps, idle_ns, MOST), n_idle = 0;
     for (size_t i = 0; i < n; i++) {
         n_idle += idle_ns[i] > 0;
     }
     ck_assert(n > 10 && idle_ns[0] > 0 && n_idle <= 2); /* of several submissions of four */
+}
+
+/* What a replay carries out it issues one by one, also what a run had issued at once. */
+TEST(unrolled_steps_that_are_carried_out_are_priced_one_by_one_and_judged_alike) {
+    const char *db = scratch_path("carried.db"), *steps = scratch_path("carried.csv");
+    free(PRINTS("run", UNROLLED, SOME, "--db", db));
+    char *replayed =
+        PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--steps", steps, "--json");
+    char *text = scratch_read(steps);
+    const char *line = strchr(text, '\n') + 1;
+    double device_ns[3];
+    for (int i = 0; i < 3; i++, line = strchr(line, '\n') + 1) {
+        ck_assert_double_eq(in_column(text, line, "steps"), 1);
+        ck_assert_double_eq(in_column(text, line, "unrolled"), 0);
+        device_ns[i] = in_column(text, line, "predicted_device_ns");
+    }
+    /* The first two of a shape are issued. */
+    ck_assert_double_eq_tol(device_ns[0], device_ns[1], 2);
+    ck_assert_double_eq_tol(device_ns[0], device_ns[2] + 184448, 2);
+    free(text);
+    judged_alike(replayed, PRINTS("profile", "accuracy", "--steps", steps, UNROLLED, "--json"));
+}
+
+/* What a run has measured was issued as it ran: a row for all of a visit. */
+TEST(unrolled_steps_of_a_live_run_are_priced_at_once_and_judged_alike) {
+    const char *db = scratch_path("visits.db"), *steps = scratch_path("visits.csv");
+    free(PRINTS("run", "--backend", "cpu", "--clock", "virtual", UNROLLED, SOME, "--db", db));
+    char *replayed = PRINTS("replay", "--db", db, "--run", "1", "--steps", steps, "--json");
+    char *text = scratch_read(steps);
+    int n_unrolled = 0;
+    for (const char *line = strchr(text, '\n') + 1; *line != '\0'; line = strchr(line, '\n') + 1) {
+        const double n = in_column(text, line, "steps");
+        ck_assert_double_eq(in_column(text, line, "unrolled"), n > 1);
+        ck_assert_double_le(n, 4);
+        n_unrolled += n > 1;
+    }
+    ck_assert_int_gt(n_unrolled, 5);
+    free(text);
+    judged_alike(replayed, PRINTS("profile", "accuracy", "--steps", steps, UNROLLED, "--json"));
+}
+
+/* Of three visits of four steps the first two are issued, of single steps the first two steps. */
+TEST(steps_at_once_are_issued_whole_twice) {
+    struct system_request request = {.system = "dllm-serve",
+                                     .gpu = "h200",
+                                     .profile_path = "kernels/profiles/h200/llada-8b.csv"};
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    const char *text = "unrolled," HEAD "%d,reuse,4," REUSE TIMES "%d,reuse,4," REUSE TIMES
+                       "%d,reuse,4," REUSE TIMES;
+    const double issued_ns = 283968;
+    for (int unrolled = 0; unrolled < 2; unrolled++) {
+        char rows[2048];
+        snprintf(rows, sizeof rows, text, unrolled, unrolled, unrolled);
+        struct accuracy accuracy = read_file(scratch_write("visits.csv", rows), system);
+        ck_assert_uint_eq(accuracy.n_steps, 3);
+        const struct compared_step *steps = accuracy.steps;
+        const double more[] = {unrolled ? issued_ns : issued_ns / 2, unrolled ? issued_ns : 0};
+        for (int i = 0; i < 2; i++) {
+            ck_assert(steps[i].unrolled == (unrolled == 1));
+            ck_assert_double_eq_tol(steps[i].predicted_device_ns - steps[2].predicted_device_ns,
+                                    more[i], 2);
+        }
+        const double host_ns = steps[2].predicted_wall_ns - steps[2].predicted_device_ns;
+        ck_assert_double_eq_tol(host_ns, (56048.1 + 727.659) / (unrolled ? 4 : 1), 2);
+        accuracy_fini(&accuracy);
+    }
+    system_close(system);
 }
 
 /* One row of a refresh a time, one of so many steps among them; the last after so much idling. */
@@ -447,6 +550,7 @@ TEST(malformed_files_are_refused_with_their_line) {
          ":2: found '0' in measured_wall_ns, expected a time above 0 and up to 1e18 ns"},
         {"idle_ns," HEAD "-1,reuse,1," REUSE TIMES,
          ":2: found '-1' in idle_ns, expected a time from 0 to 1e18 ns"},
+        {"unrolled," HEAD "2,reuse,1," REUSE TIMES, ":2: found '2' in unrolled, expected 0 or 1"},
         {HEAD "reuse,1,1,1,33,32,32,231,0,0,0,0,0,0,1,32,263,8416,1,1024,0,0" TIMES,
          ":2: full_q + block_q is 32, expected tokens, which is 33"},
         {HEAD "reuse,1,1,1,32,32,32,231,0,0,0,0,0,0,1,32,263,262,1,1024,0,0" TIMES,

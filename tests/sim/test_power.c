@@ -303,6 +303,50 @@ TEST(estimates_know_the_clock_and_the_joules) {
     system_close(system);
 }
 
+/* A submission that is played is one that is submitted and waited for behind so much idling, which
+ * counts where there is a clock. */
+TEST(what_is_played_idles_and_runs_as_what_is_submitted) {
+    const char *const settings[] = {NULL};
+    struct system *clocked = system_on_card("fast-dllm", settings),
+                  *other = rig_system("fast-dllm", "a100-80g", false, NULL);
+    const struct span canvas = {
+        .phase = PHASE_REFRESH, .queries = 512, .first_queries = 512, .logit_rows = 32};
+    static const int64_t idle_ns[] = {0, 1000, 5000000, 0, 1000000000};
+    struct step_shape shape;
+    shape_clear(&shape);
+    shape_add(shape.sym, &canvas, 16);
+    const struct submission submission = {.repeat = 20,
+                                          .stop_ns = INT64_MAX,
+                                          .step = {.shape = &shape, .workspace_bytes = INT64_MAX}};
+    for (int has_clock = 0; has_clock < 2; has_clock++) {
+        struct system *system = has_clock ? clocked : other;
+        struct executor_sim *one = executor_sim_open(system, 1),
+                            *two = executor_sim_open(system, 1);
+        struct executor executor = executor_sim_interface(two);
+        struct completion played, done = {.time_ns = 0};
+        struct err err = {0};
+        for (size_t i = 0; i < sizeof idle_ns / sizeof *idle_ns; i++) {
+            const int64_t until_ns = done.time_ns + (has_clock ? idle_ns[i] : 0);
+            ck_assert_int_eq(executor_sim_play(one, &submission, idle_ns[i], &played, &err), 0);
+            ck_assert_int_eq(executor.wait(executor.state, until_ns, &done, &err), 0);
+            ck_assert_int_eq(executor.submit(executor.state, &submission, &err), 0);
+            ck_assert_int_eq(executor.wait(executor.state, INT64_MAX, &done, &err), 0);
+            ck_assert_int_eq(played.kind, COMPLETION_BATCH);
+            ck_assert_int_eq(played.start_ns, until_ns);
+            ck_assert_int_eq(played.time_ns, done.time_ns);
+            ck_assert_int_eq(played.gpu_ns, done.gpu_ns);
+            ck_assert_uint_eq(played.steps, 20);
+        }
+        /* Beyond what a clock counts. */
+        ck_assert(executor_sim_play(one, &submission, INT64_MAX, &played, &err) ==
+                  (has_clock ? (int)ERR_WORLD : 0));
+        executor_sim_close(one);
+        executor_sim_close(two);
+    }
+    system_close(clocked);
+    system_close(other);
+}
+
 /* ---- steps that are no captured graph ---- */
 
 /* A card that no step slows down. */

@@ -444,7 +444,7 @@ static struct price_shares explained_shares(struct system *system, size_t step) 
 TEST(the_shares_of_the_time_are_those_of_the_operators) {
     /* Of models that no profile is of: measured rows of LLaDA-8B on an H200, none of a mixture,
      * which are the H100's, transferred. */
-    static const struct setting fewer = {.key = "model.layers", .value = "16", .place = "test"};
+    static const struct setting fewer = {.key = "model.layers", .value = "8", .place = "test"};
     static const struct {
         const char *model, *gpu;
         bool roofline;
