@@ -79,7 +79,6 @@ static int resolve_profile(struct system *s, const char *path, struct err *err) 
     char of_model[4096];
     const struct model *profiled = profiled_model(s, of_model, sizeof of_model);
     int status = 0;
-    snprintf(s->profile_name, sizeof s->profile_name, "%.190s", path != NULL ? path : s->gpu->name);
     if (path != NULL) {
         if (strlen(path) >= sizeof s->profile_path) {
             return err_usage(err, "the path of the profile is longer than %zu characters",
@@ -332,6 +331,8 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     }
     s->row_bytes = cache_row_bytes(s);
     status = routing_make(s->whole, s->settings.experts_hit, &s->routing, err);
+    snprintf(s->profile_name, sizeof s->profile_name, "%.190s",
+             asked->profile_path != NULL ? asked->profile_path : s->gpu->name);
     status =
         status == 0 && !asked->roofline ? resolve_profile(s, asked->profile_path, err) : status;
     if (status == 0) {
