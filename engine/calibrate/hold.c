@@ -108,7 +108,8 @@ static void summarise(const struct trace *trace, struct power_sample *out) {
     *out =
         (struct power_sample){.first_ns = mean_between(trace, 0, first_ns, &n_first),
                               .settled_ns = mean_between(trace, settled_ns, INFINITY, &n_settled),
-                              .gap_ns = fmax(span_ns / (double)trace->n - mean, 0)};
+                              .gap_ns = fmax(span_ns / (double)trace->n - mean, 0),
+                              .held_ns = span_ns};
     out->first_ns = n_first > 0 ? out->first_ns : trace->device_ns[0];
     out->settled_ns = n_settled > 0 ? out->settled_ns : out->first_ns;
     if (fallen > rises * out->first_ns && out->first_ns < lag_step_ns) {

@@ -18,18 +18,18 @@ static const double assumed_lag_ms = 65;
 struct problem {
     const struct power_sample *samples;
     size_t n;
-    double idle_w, limit_w;
+    double idle_w, lag_ms;
 };
 
-enum { FLOP, BYTE, EXPONENT, UNKNOWNS };
+enum { FLOP, BYTE, EXPONENT, LIMIT, UNKNOWNS };
 
 static struct power power_at(const struct problem *problem, const gsl_vector *x) {
     return (struct power){.idle_w = problem->idle_w,
-                          .limit_w = problem->limit_w,
+                          .limit_w = problem->idle_w + exp(gsl_vector_get(x, LIMIT)),
                           .flop_pj = exp(gsl_vector_get(x, FLOP)),
                           .byte_pj = exp(gsl_vector_get(x, BYTE)),
                           .exponent = exp(gsl_vector_get(x, EXPONENT)),
-                          .lag_ms = 1};
+                          .lag_ms = problem->lag_ms};
 }
 
 void power_settle(const struct power *power, const struct power_sample *sample, double *ns,
@@ -39,8 +39,11 @@ void power_settle(const struct power *power, const struct power_sample *sample, 
                                     .joules = power_joules(power, sample->flops, sample->bytes)};
     const double slowdown = power_settled(power, &step);
     *ns = sample->first_ns + sample->compute_ns * (slowdown - 1);
-    *watts = power->idle_w +
-             power_slowed_joules(power, step.joules, slowdown) / ((*ns + sample->gap_ns) * 1e-9);
+    const double at_first = step.joules / (step.ns * 1e-9),
+                 settled = power_slowed_joules(power, step.joules, slowdown) /
+                           ((*ns + sample->gap_ns) * 1e-9);
+    const double share = fmin(power->lag_ms * 1e6 / sample->held_ns, 1);
+    *watts = power->idle_w + settled + share * (at_first - settled);
 }
 
 static double misfit(const gsl_vector *x, void *state) {
@@ -57,7 +60,8 @@ static double misfit(const gsl_vector *x, void *state) {
     return sum;
 }
 
-static void minimise(struct problem *problem, struct power *out) {
+/* From what those drew that were slowed on. */
+static void minimise(struct problem *problem, double slowed_w, struct power *out) {
     enum { MOST = 4000 };
     gsl_vector *x = gsl_vector_alloc(UNKNOWNS), *by = gsl_vector_alloc(UNKNOWNS);
     gsl_multimin_fminimizer *search =
@@ -66,6 +70,7 @@ static void minimise(struct problem *problem, struct power *out) {
     gsl_vector_set(x, FLOP, log(0.8));
     gsl_vector_set(x, BYTE, log(70));
     gsl_vector_set(x, EXPONENT, log(1.5));
+    gsl_vector_set(x, LIMIT, log(slowed_w - problem->idle_w));
     gsl_vector_set_all(by, 0.3);
     gsl_multimin_fminimizer_set(search, &function, x, by);
     for (int i = 0; i < MOST && gsl_multimin_fminimizer_size(search) > 1e-7; i++) {
@@ -119,22 +124,22 @@ int power_fit(const struct power_sample *samples, size_t n, double idle_w, struc
               struct power_errors *errors, struct err *err) {
     enum { LEAST = UNKNOWNS + 1 };
     struct problem problem = {samples, n, idle_w, 0};
-    double lag_ms, most_w = 0;
+    double slowed_w, most_w = 0;
     for (size_t i = 0; i < n; i++) {
         most_w = fmax(most_w, samples[i].watts);
     }
     size_t n_slowed = median_of_slowed(samples, n, near_most * most_w,
-                                       offsetof(struct power_sample, watts), &problem.limit_w);
-    median_of_slowed(samples, n, 0, offsetof(struct power_sample, lag_ms), &lag_ms);
-    if (n < LEAST || n_slowed < 2 || !(problem.limit_w > idle_w) || !(idle_w > 0)) {
+                                       offsetof(struct power_sample, watts), &slowed_w);
+    median_of_slowed(samples, n, 0, offsetof(struct power_sample, lag_ms), &problem.lag_ms);
+    if (n < LEAST || n_slowed < 2 || !(slowed_w > idle_w) || !(idle_w > 0)) {
         return err_world(err,
                          "of %zu steps that were repeated %zu became slower: nothing to tell "
                          "a power limit by",
                          n, n_slowed);
     }
-    minimise(&problem, out);
-    errors->lag_is_assumed = !(lag_ms > 0);
-    out->lag_ms = errors->lag_is_assumed ? assumed_lag_ms : lag_ms;
+    errors->lag_is_assumed = !(problem.lag_ms > 0);
+    problem.lag_ms = errors->lag_is_assumed ? assumed_lag_ms : problem.lag_ms;
+    minimise(&problem, slowed_w, out);
     judge(out, samples, n, errors);
     return 0;
 }

@@ -14,7 +14,9 @@ struct power_sample {
     double gap_ns;               /* between two steps */
     double compute_ns;           /* of first_ns, as priced */
     double flops, bytes;
-    double watts;  /* on average, once settled */
+    double
+        watts; /* on average over all of held_ns, its first steps at the highest clock included */
+    double held_ns;
     double lag_ms; /* from the beginning until its time has settled, on average; where it rose */
 };
 
@@ -29,7 +31,8 @@ struct power_errors {
 int power_fit(const struct power_sample *samples, size_t n, double idle_w, struct power *out,
               struct power_errors *errors, struct err *err);
 
-/* What the model says of a sample: device time and power once settled. */
+/* What the model says of a sample: device time once settled, and power on average: until the clock
+ * has fallen, a lag after the beginning, a card draws more than its limit. */
 void power_settle(const struct power *power, const struct power_sample *sample, double *ns,
                   double *watts);
 

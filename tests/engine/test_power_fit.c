@@ -15,6 +15,7 @@ static struct power_sample sample(int i) {
     const double share = (double)i / (STEPS - 1), ns = 5e6 + 2e7 * share;
     return (struct power_sample){.first_ns = ns,
                                  .gap_ns = 5e4,
+                                 .held_ns = 2.5e9,
                                  .compute_ns = share * 0.8 * ns,
                                  .flops = (0.1 + 0.75 * share) * 1e15 * ns * 1e-9,
                                  .bytes = (1 - 0.8 * share) * 4e12 * ns * 1e-9};
@@ -78,7 +79,7 @@ TEST(a_lag_that_no_step_tells_is_assumed) {
     }
     ck_assert_int_eq(power_fit(samples, STEPS, card.idle_w, &found, &errors, &err), 0);
     ck_assert(errors.lag_is_assumed);
-    ck_assert_double_eq_tol(found.limit_w, card.limit_w, 0.5);
+    ck_assert_double_eq_tol(found.limit_w, card.limit_w, 2);
     ck_assert_double_gt(found.lag_ms, 45);
     ck_assert_double_lt(found.lag_ms, 110);
     fill(samples);
