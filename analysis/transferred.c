@@ -4,18 +4,17 @@
 
 static const double least_share = 0.05; /* as of a warning (analysis/caution.c) */
 
-/* Simulated / live - 1 over 68 runs of LLaDA-8B under the Azure conversation trace, the best and
- * the worst: by profiles measured under load eight on an H100 by an H200's and twelve on an H200 by
- * an H100's (-4.4 to +4.1 %, mean latency -13.8 to +14.1 %), by profiles with clocks 23 and 25
- * (2026-11-23, experiments/gpu/results/2026-11-23-grid/transfer.txt,
- * 2026-11-23-serving-steps/table-h100-a-by-h200.txt, table-h200-b-by-h100.txt and
- * 2026-11-23-issued-steps/table-h100-b-by-h200.txt, table-h200-by-h100.txt). */
-static const double throughput_errors[] = {-0.072, 0.062};
-static const double latency_errors[] = {-0.153, 0.213};
+/* Simulated / live - 1 under the Azure conversation trace, the best and the worst: LLaDA-8B by
+ * profiles measured under load, eight runs on an H100 by an H200's and twelve on an H200 by an
+ * H100's (-4.4 to +4.1 %, mean latency -13.8 to +14.1 %, by the rule of before); LLaDA-8B, SDAR-8B
+ * and LLaDA2.0-mini by profiles with clocks, 39 each (-4.3 to +5.1 %, -9.5 to +10.5 %;
+ * experiments/gpu/results/2026-11-23-grid/transfer.txt, 2026-11-25-held/again.sh). */
+static const double throughput_errors[] = {-0.044, 0.051};
+static const double latency_errors[] = {-0.138, 0.141};
 
 const char transferred_source[] =
-    "68 live runs on H200s and H100s, each by the other's profile: throughput -7.2 to +6.2 % off, "
-    "mean latency -15.3 to +21.3 %";
+    "98 live runs on H200s and H100s, each by the other's profile: throughput -4.4 to +5.1 % off, "
+    "mean latency -13.8 to +14.1 %";
 
 bool transferred_interval(const struct summary *summary, const struct run_facts *facts,
                           struct transferred *out) {

@@ -1,5 +1,7 @@
 #include "sim/cost/lookup.h"
 
+#include <string.h>
+
 #include "sim/model/ranks.h"
 
 /* Unfused runtimes run other kernels than those that profiles name. */
@@ -97,6 +99,12 @@ int lookup_require(const struct profile *profile, const struct op *op, struct er
     return 0;
 }
 
+static bool is_ours(const struct profile *profile) {
+    const char *donor = profile_note(profile, "donor_kind");
+    return profile_kind(profile) == PROVENANCE_MEASURED ||
+           (donor != NULL && strcmp(donor, provenance_words[PROVENANCE_MEASURED]) == 0);
+}
+
 void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const struct op *op,
                  const struct profile *profile, bool is_behind) {
     const struct op_type *type = op_type_of(op);
@@ -115,6 +123,7 @@ void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const st
         return;
     }
     lookup->kind = profile_kind(profile);
+    lookup->is_ours = is_ours(profile);
     lookup->is_included = is_included(profile, of->graph, op);
     lookup->has_own = type->family == FAMILY_PASS ? has_pass(profile, of->graph, op)
                                                   : profile_has(profile, type->table);

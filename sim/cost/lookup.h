@@ -21,6 +21,7 @@ struct lookup {
     const struct op_type *type;
     const struct profile *profile; /* that answers; NULL: roofline */
     enum provenance_kind kind;     /* of that profile */
+    bool is_ours;                  /* it holds steps of our own engine, if only transferred ones */
     bool is_behind;                /* it is the one behind the first */
     bool is_included;              /* the rows of a mixture's experts have the operator in them */
     bool is_absent;                /* the operator before it has it in its time */

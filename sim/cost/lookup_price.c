@@ -104,8 +104,7 @@ static void price_product(const struct lookup *l, int64_t m, const struct op_wor
  * has (45.9 of 64 at 64 tokens of LLaDA-MoE): they go by no other number unless one is asked for.
  */
 static bool knows_its_hits(const struct lookup *l) {
-    return l->type->family == FAMILY_EXPERTS && !l->of->routing->is_given &&
-           l->kind == PROVENANCE_MEASURED;
+    return l->type->family == FAMILY_EXPERTS && !l->of->routing->is_given && l->is_ours;
 }
 
 /* Which hits are priced and which bytes are counted go by the same number, and joules were measured

@@ -93,13 +93,47 @@ struct transfer_side transfer_side_of(const struct gpu *gpu) {
     };
 }
 
+/* What no rate shortens, launches above all: the table's shortest row. Among products that may be
+ * one that streams megabytes: theirs is the least that any row takes beyond its roofline time. Of a
+ * pass it is the shortest of some rows of as many channels. */
+static double least_us_of(const struct profile *donor, const struct sides *sides,
+                          enum profile_op op) {
+    const struct lattice *lattice = &donor->ops[op];
+    const bool multiplies =
+        op == PROFILE_GEMM || op == PROFILE_HEAD || op == PROFILE_GATE_UP || op == PROFILE_MOE;
+    double least_us = donor->floor_us[op];
+    for (size_t cell = 0; multiplies && cell < lattice->n_cells; cell++) {
+        if (!isnan(lattice->time_us[cell])) {
+            double at[LATTICE_MAX_AXES];
+            profile_cell_at(lattice, cell, at);
+            double beyond_us =
+                lattice->time_us[cell] - cell_roofline_us(donor, &sides->from, op, cell, at);
+            least_us = fmin(least_us, fmax(0, beyond_us));
+        }
+    }
+    return least_us;
+}
+
+static double least_of_line_us(const struct lattice *lattice, size_t cell, double otherwise_us) {
+    const size_t n = lattice->axes[lattice->n_axes - 1].n, first = cell / n * n;
+    double least_us = INFINITY;
+    size_t n_rows = 0;
+    for (size_t i = first; i < first + n; i++) {
+        n_rows += !isnan(lattice->time_us[i]);
+        least_us = fmin(least_us, lattice->time_us[i]); /* of a number and a NaN the number */
+    }
+    return n_rows > 1 ? least_us : otherwise_us;
+}
+
 static void scale_rows(const struct profile *donor, const struct sides *sides, enum profile_op op,
                        struct lattice *lattice) {
-    double floor_us = donor->floor_us[op];
+    const double least_us = least_us_of(donor, sides, op);
     for (size_t cell = 0; cell < lattice->n_cells; cell++) {
         if (!isnan(lattice->time_us[cell])) {
             double ratio, time_us = match_cell(donor, sides, op, cell, &ratio);
-            lattice->time_us[cell] = floor_us + fmax(0, time_us - floor_us) * ratio;
+            const double launch_us =
+                op == PROFILE_PASS ? least_of_line_us(&donor->ops[op], cell, least_us) : least_us;
+            lattice->time_us[cell] = launch_us + fmax(0, time_us - launch_us) * ratio;
         }
     }
 }
@@ -108,8 +142,9 @@ static void scale_rows(const struct profile *donor, const struct sides *sides, e
 static void note_origin(const struct profile *donor, const struct transfer_side *from,
                         const struct transfer_side *to, struct profile *target) {
     static const char rule[] =
-        "time above the operator's shortest row x ratio of roofline times at the rates both GPUs "
-        "reach; products and full attention at equal waves of tiles; collectives by the "
+        "time above the operator's shortest row (products: the least beyond a row's "
+        "roofline time) x ratio of roofline times at the rates both GPUs reach; products and full "
+        "attention at equal waves of tiles; collectives by the "
         "links' data sheets; host terms as measured beside the donor";
     const struct {
         const char *key, *value;

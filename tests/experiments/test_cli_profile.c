@@ -183,6 +183,17 @@ TEST(a_users_profile_is_transferred_with_its_host_terms) {
     free(text);
 }
 
+/* Transferred, rows of a mixture hold as many experts as our router hit all the same. */
+TEST(a_mixtures_measured_rows_keep_their_experts_on_another_gpu) {
+    char *text = PRINTS("profile", "transfer", "--from", "h200", "--to", "h100", "--profile",
+                        "kernels/profiles/h200/llada2-mini.csv");
+    const char *scaled = scratch_write("mixture.csv", text);
+    free(text);
+    text = PRINTS("explain", "--gpu", "h100", "--model", "llada2-mini", "--profile", scaled);
+    ck_assert_ptr_nonnull(strstr(text, "\nexperts      as many a layer as the measured rows hit"));
+    free(text);
+}
+
 TEST(transferred_prices_come_with_the_error_of_the_nearest_transfer) {
     char *text = PRINTS("explain", "--gpu", "a100-40g");
     ck_assert_ptr_nonnull(strstr(text, "\ntransfer     errors of the nearest that can be checked, "

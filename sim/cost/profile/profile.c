@@ -115,6 +115,7 @@ struct profile *profile_copy(const struct profile *donor, const char *source,
     copy->routing_alpha = donor->routing_alpha;
     memcpy(copy->host, donor->host, sizeof copy->host);
     copy->power = donor->power;
+    copy->correction = donor->correction;
     copy->path = mem_text(donor->path);
     copy->kind = PROVENANCE_TRANSFERRED;
     copy->source = mem_text(source);

@@ -1,0 +1,47 @@
+#!/bin/bash
+# Live runs of six sessions simulated by today's program: with the card's shipped profile (other
+# processes, mostly other cards of the kind; "shipped") and with the other card's, transferred ("fresh").
+#   again.sh BUILD OUT    OUT/SET/table.txt
+set -u
+build=$1 out=$2
+here=$(cd "$(dirname "$0")" && pwd)
+results=$(dirname "$here") gpu_folder=$(dirname "$(dirname "$here")")
+export UNMASK_DATA=${UNMASK_DATA:-$(cd "$gpu_folder/../.." && pwd)}
+unmask="$build/portable/unmask"
+[ -x "$unmask" ] || unmask="$build/unmask"
+mkdir -p "$out"
+for gpu in h100 h200; do
+    other=h200
+    [ $gpu = h200 ] && other=h100
+    for model in llada-8b sdar-8b llada2-mini; do
+        "$unmask" profile transfer --from $other --to $gpu --profile "$UNMASK_DATA/kernels/profiles/$other/$model.csv" \
+            --out "$out/$gpu-$model.csv" --replace >/dev/null 2>&1 || exit 1
+    done
+done
+
+# SET GPU ARCHIVE [FOLDER IN IT]
+again() {
+    folder=$out/$1
+    rm -rf "$folder"
+    mkdir -p "$folder/all"
+    tar xzf "$results/$3" -C "$folder/all"
+    mv "$folder/all/${4:-.}"/*-live.* "$folder"
+    mv "$folder/all/${4:-.}"/*-again.* "$folder/all/${4:-.}"/*-decode.db "$folder" 2>/dev/null
+    rm -rf "$folder/all"
+    for model in llada-8b sdar-8b llada2-mini; do
+        cp "$out/$2-$model.csv" "$folder/fresh-$model.csv"
+    done
+    "$gpu_folder/decisions.sh" simulate "$build" "$folder" "$2" >/dev/null
+    "$gpu_folder/decisions.sh" table "$build" "$folder" >"$folder/table.txt"
+    echo "$1: $(grep -c . "$folder/table.txt") lines"
+}
+again h100-grid-1 h100 2026-11-24-routers/h100.tar.gz
+again h100-parts h100 2026-11-24-parts/h100.tar.gz
+again h100-sdar h100 2026-11-23-issued-steps/h100-sdar.tar.gz
+again h100-mini h100 2026-11-25-held/h100.tar.gz a
+again h100-grid-2 h100 2026-11-25-held/h100.tar.gz b
+again h200-grid-1 h200 2026-11-23-issued-steps/h200.tar.gz
+again h200-parts h200 2026-11-24-routers/h200.tar.gz
+again h200-sdar h200 2026-11-24-parts/h200.tar.gz
+again h200-mini h200 2026-11-25-held/h200.tar.gz a
+again h200-grid-2 h200 2026-11-25-held/h200.tar.gz b
