@@ -205,14 +205,31 @@ static void list_gpus(struct listing *out) {
     }
 }
 
+/* Those of single models, which come first for these and any of their shape. */
+static void list_model_profiles(struct listing *out, const struct gpu *gpu) {
+    const struct model *const *models = model_all(out->err);
+    for (size_t i = 0; models != NULL && models[i] != NULL; i++) {
+        char path[4096], file[256], text[64];
+        if (gpu_model_profile_path(gpu, models[i]->name, path, sizeof path) != NULL) {
+            const int stem = (int)(strlen(gpu->profile) - strlen(".csv"));
+            snprintf(file, sizeof file, "kernels/profiles/%.*s/%s.csv", stem, gpu->profile,
+                     models[i]->name);
+            const char *kind = profile_kind_of_file(path, text, sizeof text);
+            table_add(out->rows, "s s s s", gpu->name, models[i]->name, file,
+                      kind != NULL ? kind : "-");
+        }
+    }
+}
+
 static void list_profiles(struct listing *out) {
-    out->rows = table_open("gpu|file|kind");
+    out->rows = table_open("gpu|model|file|kind");
     const struct gpu *const *gpus = gpu_all(out->err);
     for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
         char file[256], text[64];
         if (gpus[i]->profile != NULL) {
+            list_model_profiles(out, gpus[i]);
             snprintf(file, sizeof file, "kernels/profiles/%s", gpus[i]->profile);
-            table_add(out->rows, "s s s", gpus[i]->name, file,
+            table_add(out->rows, "s s s s", gpus[i]->name, "all", file,
                       profile_words(gpus[i], text, sizeof text, out->err));
         }
     }

@@ -27,7 +27,9 @@ static const struct option shard_options[] = {
 
 static const struct option sweep_price_options[] = {
     {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
-    {"profile", "FILE", "price by this profile, measured on the sweep's one GPU", false},
+    {"profile", "FILE",
+     "price by this profile, measured on the sweep's one GPU; default: each GPU's (list profiles)",
+     false},
     {"host", "NAME", "the host of every system (list hosts); default: each its own", false},
     {NULL, NULL, NULL, false},
 };

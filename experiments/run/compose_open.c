@@ -216,6 +216,20 @@ static void warn_of_kernels(struct composition *c) {
     }
 }
 
+/* Rows of our own engine's random weights, where it is known what the trained router hits. */
+static void warn_of_experts(struct composition *c) {
+    const struct system *system = c->system;
+    const struct model *model = system->whole;
+    const double block = model->block_tokens, hits = model->block_experts_hit;
+    if (hits > 0 && isnan(cost_experts_hit(system->cost, block))) {
+        warnings_add(&c->facts.warnings, WARNING_EXPERTS_BY_CHANCE, hits,
+                     "experts are priced as random weights choose them, %.0f of %" PRIu32
+                     " for a block; the trained router hits %g (%s): --set experts_hit=%g",
+                     model_experts_hit(model->experts, model->experts_active, block),
+                     model->experts, hits, model->block_experts_hit_source, hits);
+    }
+}
+
 static void state_decisions(struct composition *c) {
     const struct system *system = c->system;
     struct run_decisions *decisions = &c->facts.decisions;
@@ -439,6 +453,8 @@ int compose_open(const struct run_request *request, struct composition **out, st
         c->facts.clock = request->backend.skips_idle ? "virtual" : "real";
         c->meters_energy = !request->backend.skips_idle;
         warn_of_kernels(c);
+    } else {
+        warn_of_experts(c);
     }
     *out = c;
     return 0;

@@ -13,6 +13,8 @@ enum warning_code {
     WARNING_PRICES_ROOFLINE,     /* a share of the time is priced from data sheets */
     WARNING_PRICES_EXTRAPOLATED, /* a share of the time lies outside what was measured */
     WARNING_PRICES_OTHER_BUILD,  /* the device's kernels are not those that were measured */
+    WARNING_EXPERTS_BY_CHANCE,   /* a mixture's rows are of random weights, its trained router hits
+                                    fewer */
     WARNING_ANSWERS_ASSUMED,     /* answers are taken to fill the canvas */
     WARNING_SETTING_ASSUMED,     /* a setting that decides a ranking was inferred, not printed */
     WARNING_FEW_SEEDS,           /* one seed, or too few to tell the systems apart */

@@ -194,6 +194,18 @@ TEST(a_mixtures_measured_rows_keep_their_experts_on_another_gpu) {
     free(text);
 }
 
+TEST(a_run_says_that_random_weights_hit_more_experts_than_trained_ones) {
+    static const char code[] = "experts-by-chance";
+    char *text = PRINTS("run", "--gpu", "h200", "--model", "llada2-mini", "--requests", "2");
+    ck_assert_ptr_nonnull(strstr(text, code));
+    ck_assert_ptr_nonnull(strstr(text, ": --set experts_hit=69.5\n"));
+    free(text);
+    text = PRINTS("run", "--gpu", "h200", "--model", "llada2-mini", "--requests", "2", "--set",
+                  "experts_hit=69.5");
+    ck_assert_ptr_null(strstr(text, code));
+    free(text);
+}
+
 TEST(transferred_prices_come_with_the_error_of_the_nearest_transfer) {
     char *text = PRINTS("explain", "--gpu", "a100-40g");
     ck_assert_ptr_nonnull(strstr(text, "\ntransfer     errors of the nearest that can be checked, "

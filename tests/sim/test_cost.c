@@ -529,6 +529,37 @@ TEST(operators_of_old_files_have_corrections_by_name) {
                       "load,attention-block,block attention,128,0.5\n");
 }
 
+/* Of the model, or of one of its shape, where our own engine runs on one GPU. */
+TEST(a_gpus_profile_of_the_model_comes_first) {
+    static const struct setting two_gpus = {.key = "tensor_parallel",
+                                            .value = "2",
+                                            .place = "test"},
+                                eight = {.key = "model.layers", .value = "8", .place = "test"};
+    static const struct {
+        const char *system, *model, *gpu;
+        const struct setting *setting;
+        const char *profile, *kind;
+    } expected[] = {{"dllm-serve", "llada-8b", "h200", NULL, "h200/llada-8b", "measured"},
+                    {"dllm-serve", "dream-7b", "h100", NULL, "h100/dream-7b", "measured"},
+                    {"ar", "qwen3-8b", "h200", NULL, "h200/sdar-8b", "measured"},
+                    {"vllm-ar", "qwen3-8b", "h100", NULL, "h100", "imported"},
+                    {"dllm-serve", "llada-8b", "h100", &two_gpus, "h100", "imported"},
+                    {"dllm-serve", "llada-8b", "h100", &eight, "h100", "imported"},
+                    {"dllm-serve", "llada-8b", "l40s", NULL, "l40s", "imported"}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const struct system_request request =
+            MAKE(struct system_request, .system = expected[i].system, .model = expected[i].model,
+                 .gpu = expected[i].gpu, .overrides = expected[i].setting,
+                 .n_overrides = expected[i].setting != NULL);
+        struct err err = {0};
+        struct system *system = NULL;
+        ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+        ck_assert_str_eq(system->profile_name, expected[i].profile);
+        ck_assert_str_eq(system_profile_kind(system), expected[i].kind);
+        system_close(system);
+    }
+}
+
 TEST(what_a_profile_has_not_measured_is_priced_by_the_one_behind_it) {
     /* Of sixteen layers no profile is: LLaDA-8B's sizes were measured all the same. */
     static const struct setting fewer = {.key = "model.layers", .value = "16", .place = "test"};
