@@ -13,7 +13,8 @@
 #include "engine/calibrate/power_fit.h"
 
 enum { MOST = 256 };
-static const double long_ns = 45e6, held_ns = 2.5e9; /* calibration_step_is_long; engine/calibrate/hold.c */
+static const double long_ns = 45e6,
+                    held_ns = 2.5e9; /* calibration_step_is_long; engine/calibrate/hold.c */
 
 static double real(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
