@@ -115,6 +115,14 @@ static void print(const struct limits *l) {
     for (size_t i = 0; i < l->n; i++) {
         print_batches(l->names[i], &l->bounds[i]);
     }
+    bool at_highest_clock = false;
+    for (size_t i = 0; i < l->n; i++) {
+        at_highest_clock |= l->bounds[i].at_highest_clock;
+    }
+    if (at_highest_clock) {
+        printf("\nthese are bounds of steps at the card's highest clock, which its power limit may "
+               "not leave:\nruns follow the clock, bounds do not\n");
+    }
     printf("\nno scheduler does better on these prices with the system's cache policy, decoder,\n"
            "runtime, memory and limits, as far as decisions are those of seed %" PRIu64 "\n",
            l->asked.request.options.seed);

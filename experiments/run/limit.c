@@ -93,6 +93,7 @@ json_t *limit_json(const struct bound *b) {
     put(object, "latency_p99_s", b->p99_latency_s);
     put(object, "attainment", b->on_time);
     put(object, "certificate", b->prices.scale);
+    json_object_set_new(object, "at_highest_clock", json_boolean(b->at_highest_clock));
     for (uint32_t t = 0; t < PASS_TYPES; t++) {
         char name[48];
         if (b->types[t].n > 0) {
@@ -123,6 +124,9 @@ void limit_print(const json_t *summary, FILE *out) {
     if (json_is_number(on_time)) {
         fprintf(out, ", over %.1f %% on time", 100 * json_number_value(on_time));
     }
-    fprintf(out, "; saturated at %.4g req/s\n",
-            json_number_value(json_object_get(bound, "saturated_req_s")));
+    fprintf(out, "; saturated at %.4g req/s%s\n",
+            json_number_value(json_object_get(bound, "saturated_req_s")),
+            json_is_true(json_object_get(bound, "at_highest_clock"))
+                ? "; at the card's highest clock"
+                : "");
 }

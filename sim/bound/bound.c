@@ -65,7 +65,7 @@ int bound_find(const struct passes_request *request, int64_t latency_ns, struct 
     const struct system *system = request->system;
     struct passes passes;
     struct price_parts parts = {0};
-    *out = (struct bound){0};
+    *out = (struct bound){.at_highest_clock = cost_power(system->cost) != NULL};
     int status = passes_list(request, &passes, err);
     if (status != 0) {
         return status;

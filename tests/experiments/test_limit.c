@@ -158,4 +158,14 @@ TEST(a_sweep_has_bounds_when_they_are_asked_for_whatever_was_recorded) {
     ck_assert_double_eq(swept(grid, other, "--bound"), share);
 }
 
+TEST(a_bound_of_a_card_with_clocks_says_that_it_takes_the_highest) {
+    static const char line[] = "; at the card's highest clock\n";
+    char *clocked = PRINTS("run", "--gpu", "h200", "--requests", "4", "--bound");
+    char *other = PRINTS("run", "--gpu", "a100-80g", "--requests", "4", "--bound");
+    ck_assert_ptr_nonnull(strstr(clocked, line));
+    ck_assert_ptr_null(strstr(other, line));
+    free(clocked);
+    free(other);
+}
+
 SUITE("limit")
