@@ -118,6 +118,26 @@ static void warn_of_base(const struct comparison *c, size_t i, struct warnings *
     }
 }
 
+static const char *text_of(const json_t *summary, const char *key) {
+    const char *text = json_string_value(json_object_get(summary, key));
+    return text != NULL ? text : "";
+}
+
+/* On one GPU our own runtime may be priced by the GPU's profile of the model, GPU/MODEL, and others
+ * by its profile for all. */
+static void warn_of_profiles(const struct comparison *c, size_t i, struct warnings *out) {
+    const json_t *ours = sample_any(&c->samples[i]), *base = sample_any(&c->samples[0]);
+    const char *profile = text_of(ours, "profile"), *of_base = text_of(base, "profile");
+    const bool differ = strcmp(text_of(ours, "gpu"), text_of(base, "gpu")) == 0 &&
+                        (strchr(profile, '/') == NULL) != (strchr(of_base, '/') == NULL);
+    if (differ) {
+        warnings_add(out, WARNING_PRICES_DIFFER, (double)NAN,
+                     "%s is priced by profile %s, %s by %s: some of the difference may be theirs "
+                     "(--profile prices both alike)",
+                     c->names[i], profile, c->names[0], of_base);
+    }
+}
+
 void comparison_settle(struct comparison *c) {
     for (size_t i = 0; i < c->n; i++) {
         struct sample *sample = &c->samples[i];
@@ -141,6 +161,9 @@ void comparison_settle(struct comparison *c) {
             snprintf(ours, sizeof ours, "%s is ", c->names[i]);
             sample_warn_of_ties(&c->samples[i], &c->samples[0], ours, c->names[0], &c->warnings[i]);
             warn_of_base(c, i, &c->warnings[i]);
+            if (sample_any(&c->samples[0]) != NULL) {
+                warn_of_profiles(c, i, &c->warnings[i]);
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ enum warning_code {
     WARNING_PRICES_ROOFLINE,     /* a share of the time is priced from data sheets */
     WARNING_PRICES_EXTRAPOLATED, /* a share of the time lies outside what was measured */
     WARNING_PRICES_OTHER_BUILD,  /* the device's kernels are not those that were measured */
+    WARNING_PRICES_DIFFER,       /* systems of a comparison are priced by profiles of two makings */
     WARNING_EXPERTS_BY_CHANCE,   /* a mixture's rows are of random weights, its trained router hits
                                     fewer */
     WARNING_ANSWERS_ASSUMED,     /* answers are taken to fill the canvas */

@@ -261,6 +261,25 @@ static const char *with_power(void) {
 #define PAIR "--systems", "dllm-serve,fast-dllm"
 #define FEW  "--requests", "20", "--rate", "1", "--gpu", "rtx4090"
 
+TEST(systems_of_two_profiles_of_one_gpu_are_warned_of) {
+    static const char code[] =
+        "warning      prices-differ: fast-dllm-published is priced by profile "
+        "h200, dllm-serve by h200/llada-8b: ";
+    char *two = PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems",
+                       "dllm-serve,fast-dllm-published");
+    char *one =
+        PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems", "dllm-serve,fast-dllm");
+    char *given =
+        PRINTS("compare", "--gpu", "h200", "--requests", "4", "--systems",
+               "dllm-serve,fast-dllm-published", "--profile", "kernels/profiles/h200.csv");
+    ck_assert_ptr_nonnull(strstr(two, code));
+    ck_assert_ptr_null(strstr(one, "prices-differ"));
+    ck_assert_ptr_null(strstr(given, "prices-differ"));
+    free(two);
+    free(one);
+    free(given);
+}
+
 TEST(joules_stand_beside_throughput_where_the_profile_knows_power) {
     const char *profile = with_power(), *key = "energy.joules_per_answer_token";
     json_t *json = JSON("compare", PAIR, FEW, "--seeds", "2", "--profile", profile);
