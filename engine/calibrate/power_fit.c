@@ -107,7 +107,7 @@ static size_t median_of_slowed(const struct power_sample *samples, size_t n, dou
 
 static void judge(const struct power *power, const struct power_sample *samples, size_t n,
                   struct power_errors *errors) {
-    *errors = (struct power_errors){.n = n, .lag_is_assumed = errors->lag_is_assumed};
+    *errors = (struct power_errors){.n = n};
     for (size_t i = 0; i < n; i++) {
         double ns, watts;
         power_settle(power, &samples[i], &ns, &watts);
@@ -137,9 +137,10 @@ int power_fit(const struct power_sample *samples, size_t n, double idle_w, struc
                          "a power limit by",
                          n, n_slowed);
     }
-    errors->lag_is_assumed = !(problem.lag_ms > 0);
-    problem.lag_ms = errors->lag_is_assumed ? assumed_lag_ms : problem.lag_ms;
+    const bool is_told = problem.lag_ms > 0;
+    problem.lag_ms = is_told ? problem.lag_ms : assumed_lag_ms;
     minimise(&problem, slowed_w, out);
     judge(out, samples, n, errors);
+    errors->lag_is_assumed = !is_told;
     return 0;
 }

@@ -14,9 +14,7 @@ struct power_sample {
     double gap_ns;               /* between two steps */
     double compute_ns;           /* of first_ns, as priced */
     double flops, bytes;
-    double
-        watts; /* on average over all of held_ns, its first steps at the highest clock included */
-    double held_ns;
+    double watts, held_ns; /* on average over so long, the steps at the highest clock included */
     double lag_ms; /* from the beginning until its time has settled, on average; where it rose */
 };
 

@@ -26,8 +26,7 @@ const struct option device_options[] = {
     {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
     {"profile", "FILE",
      "price by this profile, measured on the GPU that --gpu names; default: the GPU's of the "
-     "model, "
-     "else its own for all (list profiles)",
+     "model, else its own for all (list profiles)",
      false},
     {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
     {NULL, NULL, NULL, false},

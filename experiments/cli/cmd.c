@@ -31,6 +31,11 @@ int cmd_print_table(const struct options *options, const struct table *table, st
     return 0;
 }
 
+const char *cmd_text(const json_t *summary, const char *key) {
+    const char *text = json_string_value(json_object_get(summary, key));
+    return text != NULL ? text : "";
+}
+
 double cmd_number(const json_t *summary, const char *key, const char *inner) {
     const json_t *value = json_object_get(summary, key);
     value = inner != NULL ? json_object_get(value, inner) : value;

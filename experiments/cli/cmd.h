@@ -35,6 +35,9 @@ int cmd_print_json(json_t *object, struct err *err);
 /* As JSON where --json was given, else for people. */
 int cmd_print_table(const struct options *options, const struct table *table, struct err *err);
 
+/* The text under `key` of a summary; "" where there is none. */
+const char *cmd_text(const json_t *summary, const char *key);
+
 /* The number under `key` of a summary, or under `inner` of that object; NaN where there is none. */
 double cmd_number(const json_t *summary, const char *key, const char *inner);
 

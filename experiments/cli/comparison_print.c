@@ -11,11 +11,6 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 
-static const char *text_of(const json_t *summary, const char *key) {
-    const char *text = json_string_value(json_object_get(summary, key));
-    return text != NULL ? text : "";
-}
-
 /* Whether all systems with a result say the same under `key`. */
 static bool is_common(const struct comparison *c, const char *key) {
     const json_t *first = NULL;
@@ -211,9 +206,9 @@ static void print_differences(const struct comparison *c, FILE *out) {
 static void write_host(const json_t *summary, FILE *out) {
     const json_t *host = json_object_get(summary, "host");
     if (json_is_object(host)) {
-        fprintf(out, "%-13s%s: %s, factor %.4g (%s)\n", "host", text_of(host, "name"),
-                text_of(host, "kind"), json_number_value(json_object_get(host, "factor")),
-                text_of(host, "source"));
+        fprintf(out, "%-13s%s: %s, factor %.4g (%s)\n", "host", cmd_text(host, "name"),
+                cmd_text(host, "kind"), json_number_value(json_object_get(host, "factor")),
+                cmd_text(host, "source"));
     }
 }
 
@@ -237,7 +232,8 @@ static void write_constants(const json_t *summary, FILE *out) {
     json_t *constant;
     json_object_foreach(json_object_get(summary, "constants"), name, constant) {
         fprintf(out, "%-13s%s = %.6g (fitted to %s)\n", "calibrated", name,
-                json_number_value(json_object_get(constant, "value")), text_of(constant, "source"));
+                json_number_value(json_object_get(constant, "value")),
+                cmd_text(constant, "source"));
     }
 }
 
@@ -281,10 +277,10 @@ void comparison_print(const struct comparison *c, FILE *out) {
     if (some != NULL) {
         long long seed = (long long)c->asked.request.options.seed;
         bool same_model = is_common(c, "model"), same_kind = is_common(c, "profile_kind");
-        fprintf(out, "%s%s%s%s%s; %s: %s, seed %lld", same_model ? text_of(some, "model") : "",
-                same_model ? " on " : "on ", text_of(some, "gpu"), same_kind ? ", prices " : "",
-                same_kind ? text_of(some, "profile_kind") : "", text_of(some, "trace"),
-                text_of(some, "trace_provenance"), seed);
+        fprintf(out, "%s%s%s%s%s; %s: %s, seed %lld", same_model ? cmd_text(some, "model") : "",
+                same_model ? " on " : "on ", cmd_text(some, "gpu"), same_kind ? ", prices " : "",
+                same_kind ? cmd_text(some, "profile_kind") : "", cmd_text(some, "trace"),
+                cmd_text(some, "trace_provenance"), seed);
         if (c->n_seeds > 1) {
             fprintf(out, " to %lld", seed + (long long)c->n_seeds - 1);
         }

@@ -211,11 +211,9 @@ static void list_model_profiles(struct listing *out, const struct gpu *gpu) {
     for (size_t i = 0; models != NULL && models[i] != NULL; i++) {
         char path[4096], file[256], text[64];
         if (gpu_model_profile_path(gpu, models[i]->name, path, sizeof path) != NULL) {
-            const char *suffix = strstr(gpu->profile, ".csv");
-            const size_t stem =
-                suffix != NULL ? (size_t)(suffix - gpu->profile) : strlen(gpu->profile);
-            snprintf(file, sizeof file, "kernels/profiles/%.*s/%s.csv", (int)stem, gpu->profile,
-                     models[i]->name);
+            char name[192];
+            snprintf(file, sizeof file, "kernels/profiles/%s",
+                     gpu_model_profile(gpu, models[i]->name, name, sizeof name));
             const char *kind = profile_kind_of_file(path, text, sizeof text);
             table_add(out->rows, "s s s s", gpu->name, models[i]->name, file,
                       kind != NULL ? kind : "-");

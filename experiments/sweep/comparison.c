@@ -118,19 +118,14 @@ static void warn_of_base(const struct comparison *c, size_t i, struct warnings *
     }
 }
 
-static const char *text_of(const json_t *summary, const char *key) {
-    const char *text = json_string_value(json_object_get(summary, key));
-    return text != NULL ? text : "";
-}
-
 /* On one GPU our own runtime may be priced by the GPU's profile of the model, GPU/MODEL, and others
  * by its profile for all. */
 static void warn_of_profiles(const struct comparison *c, size_t i, struct warnings *out) {
     const json_t *ours = sample_any(&c->samples[i]), *base = sample_any(&c->samples[0]);
-    const char *profile = text_of(ours, "profile"), *of_base = text_of(base, "profile");
-    const bool differ = strcmp(text_of(ours, "gpu"), text_of(base, "gpu")) == 0 &&
-                        (strchr(profile, '/') == NULL) != (strchr(of_base, '/') == NULL);
-    if (differ) {
+    const char *profile = cmd_text(ours, "profile"), *of_base = cmd_text(base, "profile");
+    const char *gpu = cmd_text(ours, "gpu");
+    const bool are_of_one = strcmp(gpu, cmd_text(base, "gpu")) == 0;
+    if (are_of_one && (strcmp(profile, gpu) == 0) != (strcmp(of_base, gpu) == 0)) {
         warnings_add(out, WARNING_PRICES_DIFFER, (double)NAN,
                      "%s is priced by profile %s, %s by %s: some of the difference may be theirs "
                      "(--profile prices both alike)",

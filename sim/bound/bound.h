@@ -25,8 +25,7 @@ struct bound {
     double mean_by_work_s, mean_by_passes_s, mean_by_both_s;
     double p99_latency_s;  /* at least */
     double on_time;        /* at most, the share of requests; NaN: nothing was asked */
-    bool at_highest_clock; /* the profile knows clocks: a card at its power limit does not get there
-                            */
+    bool at_highest_clock; /* the profile knows clocks, and a power limit may not leave that one */
     bool is_closed; /* arrivals follow from completions: mean_by_passes_s alone is of any use */
     struct prices prices;
     struct pass_type types[PASS_TYPES];

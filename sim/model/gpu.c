@@ -77,15 +77,21 @@ const char *gpu_profile_path(const struct gpu *gpu, char *path, size_t size) {
     return path;
 }
 
+const char *gpu_model_profile(const struct gpu *gpu, const char *model, char *text, size_t size) {
+    static const char suffix[] = ".csv";
+    const size_t n = strlen(gpu->profile), n_suffix = strlen(suffix);
+    const bool has_suffix = n >= n_suffix && strcmp(gpu->profile + n - n_suffix, suffix) == 0;
+    snprintf(text, size, "%.*s/%s%s", (int)(has_suffix ? n - n_suffix : n), gpu->profile, model,
+             suffix);
+    return text;
+}
+
 const char *gpu_model_profile_path(const struct gpu *gpu, const char *model, char *path,
                                    size_t size) {
-    static const char suffix[] = ".csv";
     if (gpu->profile == NULL || strchr(model, '/') != NULL) {
         return NULL;
     }
-    size_t n = strlen(gpu_profile_path(gpu, path, size));
-    n -= n >= strlen(suffix) && strcmp(path + n - strlen(suffix), suffix) == 0 ? strlen(suffix) : 0;
-    int written = snprintf(path + n, size - n, "/%s%s", model, suffix);
-    bool fits = written > 0 && (size_t)written < size - n;
-    return fits && access(path, R_OK) == 0 ? path : NULL;
+    const size_t folder = strlen(gpu_profile_path(gpu, path, size)) - strlen(gpu->profile);
+    gpu_model_profile(gpu, model, path + folder, size - folder);
+    return access(path, R_OK) == 0 ? path : NULL;
 }

@@ -16,8 +16,7 @@ struct flight {
     int64_t start_ns, end_ns;
     struct step_price price;
     double host_ns;           /* of one step */
-    double joules;            /* of all of them; 0 where the profile knows no power */
-    double work_joules;       /* of one rank's card, beside idling; the same */
+    double work_joules;       /* of all of them on one rank's card, beside idling; 0: not known */
     struct power_state clock; /* of its card, where the profile knows it */
     /* Which of its steps are graphs; owned, NULL: the profile knows no difference. */
     struct captured *captured;
@@ -165,6 +164,14 @@ static double run_at_clock(const struct executor_sim *sim, const struct step_sha
     return spent.work_joules;
 }
 
+/* Of all ranks' cards, idling included; 0 where the profile knows no power. */
+static double cards_joules(const struct executor_sim *sim, double work_joules, double wall_ns) {
+    const struct power *power = power_of(sim);
+    return power != NULL
+               ? model_ranks(sim->system->model) * (work_joules + power->idle_w * wall_ns * 1e-9)
+               : 0;
+}
+
 static bool is_equal(const struct power_state *a, const struct power_state *b) {
     bool equal = true;
     for (int i = 0; i < POWER_LAGS; i++) {
@@ -231,8 +238,6 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
     flight->price.device_ns = device_ns / steps;
     flight->host_ns = highest.host_ns / n_unrolled;
     flight->work_joules = joules;
-    flight->joules =
-        model_ranks(sim->system->model) * (joules + power_of(sim)->idle_w * (double)wall_ns * 1e-9);
     take_off(sim, flight, steps, wall_ns);
     return 0;
 }
@@ -246,7 +251,7 @@ static int submit(void *state, const struct submission *submission, struct err *
     int64_t steps = submission->repeat;
     flight->start_ns = sim->now_ns;
     flight->host_ns = flight->price.host_ns;
-    flight->joules = flight->work_joules = 0;
+    flight->work_joules = 0;
     if (check_clock(sim, step_ns, steps, err) != 0) {
         return err_status(err);
     }
@@ -280,7 +285,8 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
         out->start_ns = first->start_ns;
         out->gpu_ns = whole_ns(first->price.device_ns);
         out->host_ns = (int64_t)first->host_ns;
-        out->joules = first->joules;
+        out->joules =
+            cards_joules(sim, first->work_joules, (double)(first->end_ns - first->start_ns));
         out->decided = (struct decided){NULL, false};
         return 0;
     }
@@ -335,8 +341,7 @@ static int64_t estimate_ns(const void *state, uint32_t replica, const struct ste
         struct power_state clock = flight->clock;
         power_rest(power_of(sim), (double)(sim->now_ns - flight->end_ns), &clock);
         const double work = run_at_clock(sim, shape, 1, &highest, &clock, &estimate);
-        const double idle = power_of(sim)->idle_w * estimate.wall_ns * 1e-9;
-        *joules = model_ranks(sim->system->model) * (work + idle);
+        *joules = cards_joules(sim, work, estimate.wall_ns);
     }
     return whole_ns(estimate.wall_ns);
 }

@@ -48,15 +48,16 @@ static const struct model *profiled_model(const struct system *s, char *path, si
     struct err ignored = {0};
     const struct model *const *all = model_all(&ignored), *found = NULL;
     const bool fits = s->settings.tensor_parallel == 1 && s->runtime.engine;
+    char candidate[4096];
     for (size_t i = 0; fits && all != NULL && all[i] != NULL; i++) {
         const bool is_itself = strcmp(all[i]->name, s->model->name) == 0;
         if ((found == NULL || is_itself) && model_has_shape_of(s->model, all[i]) &&
-            gpu_model_profile_path(s->gpu, all[i]->name, path, size) != NULL) {
+            gpu_model_profile_path(s->gpu, all[i]->name, candidate, sizeof candidate) != NULL) {
             found = all[i];
+            snprintf(path, size, "%s", candidate);
         }
     }
-    return found != NULL && gpu_model_profile_path(s->gpu, found->name, path, size) != NULL ? found
-                                                                                            : NULL;
+    return found;
 }
 
 /* What the GPU has for all models, behind one of its own of this model: nothing more where that was
@@ -77,7 +78,8 @@ static int resolve_profile(struct system *s, const char *path, struct err *err) 
     const struct profile **next = &s->profile;
     const struct profile_peaks peaks = profile_peaks_of(s->gpu);
     char of_model[4096];
-    const struct model *profiled = profiled_model(s, of_model, sizeof of_model);
+    const struct model *profiled =
+        path == NULL ? profiled_model(s, of_model, sizeof of_model) : NULL;
     int status = 0;
     if (path != NULL) {
         if (strlen(path) >= sizeof s->profile_path) {
@@ -95,7 +97,7 @@ static int resolve_profile(struct system *s, const char *path, struct err *err) 
         next = &s->behind;
     }
     if (status == 0 && s->gpu->profile != NULL) {
-        status = share_for_all(s, path == NULL && profiled != NULL, next, err);
+        status = share_for_all(s, profiled != NULL, next, err);
         next = *next == NULL ? next : next == &s->profile ? &s->behind : NULL;
     }
     if (status == 0 && next != NULL && s->gpu->donor != NULL) {

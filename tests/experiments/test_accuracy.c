@@ -67,6 +67,18 @@ static struct compared_step priced_step(const struct system *system,
     return step;
 }
 
+static const char H200_LLADA[] = "kernels/profiles/h200/llada-8b.csv";
+
+/* Of a card whose clock and issued steps are known by that profile. */
+static struct system *clocked_system(const char *gpu, const char *profile) {
+    const struct system_request request = {
+        .system = "dllm-serve", .gpu = gpu, .profile_path = profile};
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    return system;
+}
+
 /* So many of them issued at once, where the host waits in each step and then waits but once. */
 static struct compared_step priced_at_once(const struct system *system,
                                            const struct step_shape *shape, uint32_t n) {
@@ -425,16 +437,10 @@ TEST(unrolled_steps_of_a_live_run_are_priced_at_once_and_judged_alike) {
 
 /* Of three visits of four steps the first two are issued, of single steps the first two steps. */
 TEST(steps_at_once_are_issued_whole_twice) {
-    struct system_request request = {.system = "dllm-serve",
-                                     .gpu = "h200",
-                                     .profile_path = "kernels/profiles/h200/llada-8b.csv"};
-    struct system *system = NULL;
-    struct err err = {0};
-    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    struct system *system = clocked_system("h200", H200_LLADA);
     const char *text = "unrolled," HEAD "%d,reuse,4," REUSE TIMES "%d,reuse,4," REUSE TIMES
                        "%d,reuse,4," REUSE TIMES;
-    const struct host_row host = host_row(request.profile_path, "reuse");
-
+    const struct host_row host = host_row(H200_LLADA, "reuse");
     for (int unrolled = 0; unrolled < 2; unrolled++) {
         char rows[2048];
         snprintf(rows, sizeof rows, text, unrolled, unrolled, unrolled);
@@ -478,12 +484,7 @@ static struct accuracy read_refreshes(const struct system *system, const char *i
 }
 
 TEST(a_step_behind_idling_is_quicker_than_one_behind_others) {
-    struct system_request request = {.system = "dllm-serve",
-                                     .gpu = "h200",
-                                     .profile_path = "kernels/profiles/h200/llada-8b.csv"};
-    struct system *system = NULL;
-    struct err err = {0};
-    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    struct system *system = clocked_system("h200", H200_LLADA);
     static const char *const idle_ns[] = {NULL, "0", "20000000", "5000000000", "1e18"};
     double first[5], before[5], last[5];
     for (size_t i = 0; i < 5; i++) {
@@ -639,12 +640,7 @@ static double sum_of(const struct accuracy *accuracy, uint32_t kind, bool predic
 /* A card whose clock has fallen: its operators add up to the step that was predicted at that
  * clock, those that it bounds more of it, and to what the step took. */
 TEST(operators_are_compared_by_kind_of_step_at_the_steps_clock) {
-    struct system_request request = {.system = "dllm-serve",
-                                     .gpu = "h100",
-                                     .profile_path = "kernels/profiles/h100/llada-8b.csv"};
-    struct system *system = NULL;
-    struct err err = {0};
-    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    struct system *system = clocked_system("h100", "kernels/profiles/h100/llada-8b.csv");
     struct rng rng = rng_stream(2, "operators");
     struct step_shape shape;
     struct accuracy accuracy;
