@@ -47,6 +47,23 @@ TEST(known_constants_are_recovered) {
     ck_assert_double_gt(errors.unslowed, 0.03);
 }
 
+/* As the simulator runs the same steps from rest on, which at first are at the highest clock. */
+TEST(a_holds_mean_power_is_that_of_the_steps_that_are_simulated) {
+    const struct power_sample s = sample(STEPS - 1);
+    const struct power_step step = {s.first_ns + s.gap_ns, s.compute_ns,
+                                    power_joules(&card, s.flops, s.bytes)};
+    struct power_state clock = {{0}};
+    double ns, watts, held_ns = 0, joules = 0;
+    while (held_ns < s.held_ns) {
+        const struct power_spent spent = power_run(&card, &step, &clock);
+        held_ns += spent.ns;
+        joules += spent.work_joules;
+    }
+    power_settle(&card, &s, &ns, &watts);
+    ck_assert_double_gt(watts, 1.005 * card.limit_w);
+    ck_assert_double_eq_tol(watts, card.idle_w + joules / (held_ns * 1e-9), 0.003 * card.limit_w);
+}
+
 /* Steps that became slower far below the most that any drew say nothing of the limit. */
 TEST(a_step_slowed_at_three_quarters_of_the_power_is_not_at_the_limit) {
     enum { MORE = STEPS + 5 };
