@@ -120,6 +120,7 @@ static bool exists(const struct rig *rig, const char *name) {
 int nanosleep(const struct timespec *span, struct timespec *left) {
     (void)left;
     fake.host_ns += 1e9 * (double)span->tv_sec + (double)span->tv_nsec;
+    fake.has_slept = true;
     return 0;
 }
 
@@ -245,6 +246,27 @@ TEST(known_costs_are_recovered_where_the_device_records) {
 
 TEST(what_whole_steps_cost_more_is_recovered) {
     recover_costs(false, 1.2);
+}
+
+/* Serving has no rests between its steps. */
+static void recover_host_of_rested(bool records) {
+    struct device_table table = fake_table(records);
+    fake.energy_j = 1000;
+    fake.drowsy_ns = 10 * STEP_NS;
+    struct rig *rig = rig_open(&table);
+    rig->request.minutes = 1e-6;
+    rig_run(rig);
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        const struct host_fit *host = &rig->report.host[kind];
+        ck_assert_double_eq_tol(host->step_ns, STEP_NS, 0.05 * STEP_NS);
+        ck_assert_double_eq_tol(host->request_ns, REQUEST_NS, 0.1 * REQUEST_NS);
+    }
+    rig_close(rig);
+}
+
+TEST(what_the_host_takes_longer_behind_a_rest_is_left_out) {
+    recover_host_of_rested(false);
+    recover_host_of_rested(true);
 }
 
 /* Blocks and single tokens in pages; prefills decide nothing where there are blocks, so that the

@@ -34,6 +34,9 @@ static struct {
     double gap_ns, event_ns, late_ns;
     int64_t n_embedded;
     double energy_j; /* that the meter shows; 0: it shows nothing */
+    /* The host's, of the first step behind a sleep; and whether it has slept. */
+    double drowsy_ns;
+    bool has_slept;
 } fake;
 
 static inline int fake_cost(double ns) {
@@ -54,6 +57,11 @@ static inline void fake_host_cost(double ns) {
     *(fake.recording != NULL ? &fake.recording->host_ns : &fake.host_ns) += ns;
 }
 
+static inline void fake_wake(void) {
+    fake.host_ns += fake.has_slept && fake.recording == NULL ? fake.drowsy_ns : 0;
+    fake.has_slept = false;
+}
+
 static inline int fake_capture_begin(struct device *device) {
     (void)device;
     fake.recording = calloc(1, sizeof *fake.recording);
@@ -70,6 +78,7 @@ static inline int fake_capture_end(struct device *device, struct device_graph **
 static inline int fake_graph_launch(struct device *device, struct device_graph *recording) {
     (void)device;
     fake.n_plays++;
+    fake_wake();
     fake.device_ns += recording->device_ns;
     fake.host_ns += recording->host_ns;
     return DEVICE_OK;
@@ -148,6 +157,7 @@ COST(select,
 static inline int fake_embed(struct device *device, const struct call_embed *call) {
     (void)device;
     fake_host_cost(STEP_NS);
+    fake_wake();
     int status = fake_cost(pass_ns(call->n_tokens, call->n_channels));
     fake.embedded = true;
     fake.n_embedded++;
