@@ -407,8 +407,7 @@ static int warm_up(struct stage *stage, struct calibration_steps *steps, struct 
  * and what the host takes without one. */
 static int measure_busy(const struct stage *stage, struct calibration_step *step, struct err *err) {
     double host_ns[BUSY_ROUNDS], wall = 0, device = 0;
-    const size_t n =
-        calibration_step_is_long(step->device_ns) ? BUSY_ROUNDS_LONG : BUSY_ROUNDS;
+    const size_t n = calibration_step_is_long(step->device_ns) ? BUSY_ROUNDS_LONG : BUSY_ROUNDS;
     for (size_t round = 0; round < n; round++) {
         if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
             time_step(stage, &wall, &device, err) != 0) {
