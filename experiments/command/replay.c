@@ -281,10 +281,12 @@ const struct command command_replay = {
     .more =
         "The scheduler must submit what was recorded; where it does not, the replay says so and\n"
         "ends with status 1. Needs a run recorded with --levels steps. Of a run that was executed\n"
-        "on a device it prints predicted against measured step times. With --backend cpu or cuda\n"
-        "every recorded submission, of a simulated run, too, is also carried out there; when that\n"
-        "is interrupted, what was done is printed and written, and the status is 1. Of a run that\n"
-        "was cut off, what is on record is played and summed up, and marked as incomplete.",
+        "on a device it prints predicted against measured step times, and what makespan, latencies\n"
+        "and the time to the first block they come to in the recorded batches. With --backend cpu\n"
+        "or cuda every recorded submission, of a simulated run, too, is also carried out there;\n"
+        "when that is interrupted, what was done is printed and written, and the status is 1. Of\n"
+        "a run that was cut off, what is on record is played and summed up, and marked as\n"
+        "incomplete.",
     .options = options_of_replay,
     .run = run,
 };

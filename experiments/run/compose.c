@@ -10,7 +10,7 @@
 #include "experiments/steps/meter.h"
 #include "sim/model/ranks.h"
 
-enum { MOST_SINKS = 6 };
+enum { MOST_SINKS = 7 };
 
 static int list_rejected(void *state, const struct request_record *record, struct err *err) {
     struct composition *c = state;
@@ -112,11 +112,19 @@ int compose_check_memory(const struct composition *c, struct err *err) {
     return bad ? (int)err->kind : 0;
 }
 
+/* A replay of what a device ran. */
+static bool is_compared(const struct composition *c) {
+    return c->accuracy.system != NULL;
+}
+
 static int run_loop(struct composition *c, struct meter *meter, struct arrival_source source,
                     const struct run_watch *watch, struct err *err) {
     struct sink sinks[MOST_SINKS] = {summary_sink(&c->summary),
                                      {.state = c, .request = list_rejected}};
     uint32_t n_sinks = 2;
+    if (is_compared(c)) {
+        sinks[n_sinks++] = accuracy_sink(&c->accuracy);
+    }
     ASSERT(n_sinks + watch->n_sinks <= MOST_SINKS);
     for (uint32_t i = 0; i < watch->n_sinks; i++) {
         sinks[n_sinks++] = watch->sinks[i];
@@ -144,9 +152,9 @@ static void settle(struct composition *c, const struct meter *meter,
     summary_finish(&c->summary);
     settle_facts(c, meter);
     price_energy(c);
-    /* The makespan of a run that was cut short is not that of the steps played. */
-    c->accuracy.idle_ns =
-        c->result.interrupted ? (double)NAN : c->summary.makespan_s * 1e9 - meter->wall_ns;
+    if (is_compared(c)) {
+        accuracy_finish(&c->accuracy, !c->result.interrupted);
+    }
     if (compose_is_live(c)) {
         measure_engine(c, meter);
         questions_settle(c->questions);
@@ -200,7 +208,7 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
         request.places_all = !c->recorded->is_simulated;
         request.replay = replay;
         request.rerun = c->live;
-        request.accuracy = compose_is_measured(c) ? &c->accuracy : NULL;
+        request.accuracy = is_compared(c) ? &c->accuracy : NULL;
         source = recorded_source(&reader);
     } else {
         source = workload_source(c->workload);

@@ -19,10 +19,14 @@ void accuracy_init(struct accuracy *accuracy, const struct system *system, size_
                    uint32_t every) {
     *accuracy = (struct accuracy){.system = system, .room = n_steps, .every = every};
     accuracy->steps = mem_zeroed(n_steps > 0 ? n_steps : 1, sizeof *accuracy->steps);
+    retiming_init(&accuracy->predicted, system->settings.replicas);
+    retiming_init(&accuracy->measured, system->settings.replicas);
 }
 
 void accuracy_fini(struct accuracy *accuracy) {
     free(accuracy->steps);
+    retiming_fini(&accuracy->predicted);
+    retiming_fini(&accuracy->measured);
     *accuracy = (struct accuracy){0};
 }
 
@@ -42,6 +46,32 @@ enum step_class step_class_of(const struct submission *submission) {
 void accuracy_add(struct accuracy *accuracy, const struct compared_step *step) {
     ASSERT(accuracy->n_steps < accuracy->room);
     accuracy->steps[accuracy->n_steps++] = *step;
+}
+
+void accuracy_time(struct accuracy *accuracy, const struct submission *submission,
+                   const struct compared_step *step, int64_t start_ns, int64_t end_ns) {
+    retiming_add(&accuracy->predicted, submission, start_ns, end_ns,
+                 step->steps * step->predicted_wall_ns);
+    retiming_add(&accuracy->measured, submission, start_ns, end_ns,
+                 step->steps * step->measured_wall_ns);
+}
+
+static int on_request(void *state, const struct request_record *record, struct err *err) {
+    struct accuracy *accuracy = state;
+    (void)err;
+    retiming_request(&accuracy->predicted, record);
+    retiming_request(&accuracy->measured, record);
+    return 0;
+}
+
+struct sink accuracy_sink(struct accuracy *accuracy) {
+    return (struct sink){.state = accuracy, .request = on_request};
+}
+
+void accuracy_finish(struct accuracy *accuracy, bool knows_requests) {
+    retiming_finish(&accuracy->predicted);
+    retiming_finish(&accuracy->measured);
+    accuracy->knows_requests = knows_requests;
 }
 
 bool accuracy_wants_operators(const struct accuracy *accuracy) {
@@ -196,18 +226,23 @@ static void put_seconds(struct table *table, double seconds) {
 }
 
 static struct table *totals_table(const struct accuracy *accuracy) {
-    struct totals t = totals_of(accuracy);
-    double idle_s = 1e-9 * accuracy->idle_ns;
+    const struct totals t = totals_of(accuracy);
+    const struct summary *p = &accuracy->predicted.summary, *m = &accuracy->measured.summary;
+    enum { OF_STEPS = 2 };
     const struct {
         const char *name;
         double predicted_s, measured_s;
     } rows[] = {
-        {"makespan", idle_s + t.predicted_wall_s, idle_s + t.measured_wall_s},
         {"steps", t.predicted_wall_s, t.measured_wall_s},
         {"device", t.predicted_device_s, t.measured_device_s},
+        {"makespan", p->makespan_s, m->makespan_s},
+        {"mean latency", p->latency.mean, m->latency.mean},
+        {"p99 latency", p->latency.p99, m->latency.p99},
+        {"first block", p->ttfb.mean, m->ttfb.mean},
     };
+    const size_t n = accuracy->knows_requests ? sizeof rows / sizeof rows[0] : OF_STEPS;
     struct table *table = table_open("time|predicted|measured|error");
-    for (size_t i = isnan(idle_s) ? 1 : 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < n; i++) {
         table_text(table, rows[i].name);
         put_seconds(table, rows[i].predicted_s);
         put_seconds(table, rows[i].measured_s);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "engine/live.h"
+#include "experiments/steps/retiming.h"
 #include "sim/system/system.h"
 
 enum step_class {
@@ -40,7 +41,10 @@ struct accuracy {
     const struct system *system;
     struct compared_step *steps; /* of each submission, in order */
     size_t n_steps, room;
-    double idle_ns; /* of the makespan, while no step ran; NaN: not known, no makespan shown */
+    /* The requests at predicted and at measured times, in the recorded batches; and whether they
+     * are known, all of them: not from a file of steps, nor of a run that was cut short. */
+    struct retiming predicted, measured;
+    bool knows_requests;
     uint32_t every; /* operators of every Nth step; 0: of none */
     /* By kind of step; measured times scaled to whole steps. */
     struct compared_operator ops[STEP_CLASS_COUNT][GRAPH_MAX_OPS];
@@ -55,6 +59,15 @@ void accuracy_fini(struct accuracy *accuracy);
 enum step_class step_class_of(const struct submission *submission);
 
 void accuracy_add(struct accuracy *accuracy, const struct compared_step *step);
+
+/* Steps of this submission, compared so, ran from start to end in the record; and a request that
+ * the run is done with. */
+void accuracy_time(struct accuracy *accuracy, const struct submission *submission,
+                   const struct compared_step *step, int64_t start_ns, int64_t end_ns);
+struct sink accuracy_sink(struct accuracy *accuracy);
+
+/* Nothing is added any more. */
+void accuracy_finish(struct accuracy *accuracy, bool knows_requests);
 
 /* Whether the next submission is one of those measured operator by operator. */
 bool accuracy_wants_operators(const struct accuracy *accuracy);

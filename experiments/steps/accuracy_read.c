@@ -279,7 +279,6 @@ int accuracy_read(const char *path, const struct system *system, struct accuracy
                   struct err *err) {
     struct csv csv;
     accuracy_init(out, system, 0, 0);
-    out->idle_ns = (double)NAN;
     int status = csv_open(&csv, path, "steps", err);
     status = status == 0 ? read_rows(&csv, out, err) : status;
     csv_close(&csv);

@@ -117,6 +117,7 @@ static int rerun(struct meter *meter, struct metered_flight *flight, uint32_t s,
         accuracy_add_operators(accuracy, submission, ns, compared);
     }
     accuracy_add(accuracy, compared);
+    accuracy_time(accuracy, submission, compared, step->start_ns, step->end_ns);
     compared->idle_ns = 0; /* of the next, which follows at once */
     return 0;
 }
@@ -149,6 +150,7 @@ static int compare(struct meter *meter, struct metered_flight *flight,
     if (!reruns) {
         predict(compared, priced);
         accuracy_add(meter->request.accuracy, compared);
+        accuracy_time(meter->request.accuracy, submission, compared, done->start_ns, done->time_ns);
         return 0;
     }
     /* Of unrolled steps each follows from the one before: unroll has them one by one. */

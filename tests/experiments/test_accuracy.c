@@ -1,5 +1,6 @@
 /* Recorded steps priced anew: files read back, malformed files, errors that are known. */
 #include <jansson.h>
+#include <sqlite3.h>
 
 #include "experiments/steps/accuracy.h"
 #include "tests/support/cli.h"
@@ -132,7 +133,6 @@ TEST(a_written_file_read_back_gives_the_same_tables) {
     struct accuracy written;
     struct err err = {0};
     accuracy_init(&written, system, N, 0);
-    written.idle_ns = NAN;
     for (int i = 0; i < N; i++) {
         struct step_shape shape;
         random_shape(&rng, &shape);
@@ -248,6 +248,9 @@ TEST(a_known_error_is_reported_exactly) {
     system_close(system);
 }
 
+/* Rows of the totals. */
+enum { STEPS, DEVICE, MAKESPAN, MEAN_LATENCY, P99_LATENCY, FIRST_BLOCK };
+
 #define TINY                                                                                       \
     "--model", "llada-tiny", "--set", "block_tokens=4", "--set", "steps_per_block=2", "--set",     \
         "max_batched_tokens=512", "--set", "runtime.element_bytes=4"
@@ -280,7 +283,7 @@ static void judged_alike(char *replayed, char *judged) {
                           columns[i % 8], is, was);
         }
         ck_assert_double_eq_tol(number_at(b, "totals", t, "error"),
-                                number_at(before, "totals", t + 1, "error"), 1e-6);
+                                number_at(before, "totals", t, "error"), 1e-6);
     }
     ck_assert(json_equal(json_object_get(before, "within"), json_object_get(b, "within")));
     json_decref(a);
@@ -312,6 +315,23 @@ static size_t idle_of(const char *path, double *idle_ns, size_t most) {
     return n;
 }
 
+/* From the first step's start to the last one's end, while none ran. */
+static double recorded_idle_ns(const char *path) {
+    sqlite3 *db = NULL;
+    sqlite3_stmt *row = NULL;
+    ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
+    ck_assert_int_eq(
+        sqlite3_prepare_v2(db,
+                           "SELECT max(end_ns) - min(start_ns) - sum(end_ns - start_ns) FROM steps",
+                           -1, &row, NULL),
+        SQLITE_OK);
+    ck_assert_int_eq(sqlite3_step(row), SQLITE_ROW);
+    const double ns = sqlite3_column_double(row, 0);
+    sqlite3_finalize(row);
+    sqlite3_close(db);
+    return ns;
+}
+
 /* A request at a time, which arrives when the one before it is long over. */
 TEST(a_replay_writes_how_long_the_card_idled_and_is_judged_alike_by_its_clock) {
     enum { MOST = 256 };
@@ -327,14 +347,41 @@ TEST(a_replay_writes_how_long_the_card_idled_and_is_judged_alike_by_its_clock) {
         sum_ns += i > 0 ? idle_ns[i] : 0;
     }
     ck_assert(n > 10 && n_idle >= 3 && n_idle <= 5);
+    const double other_ns = recorded_idle_ns(db);
+    ck_assert_double_gt(other_ns, 0);
+    ck_assert_double_eq_tol(sum_ns, other_ns, 0.01 * other_ns);
+    judged_alike(replayed, PRINTS("profile", "accuracy", "--steps", steps, CLOCKED, "--json"));
+}
+
+/* Of a run on a device the replay knows when its requests were served, and when they would have
+ * been in the same batches, had the steps taken what is predicted. */
+TEST(a_replay_tells_the_requests_times_in_the_recorded_batches) {
+    const char *db = scratch_path("served.db");
+    free(PRINTS("run", SMALL, FEW, "--backend", "cpu", "--db", db));
+    char *replayed = PRINTS("replay", "--db", db, "--run", "1", "--json");
     json_t *object = json_loads(replayed, 0, NULL);
     const json_t *accuracy = json_object_get(object, "accuracy");
-    /* What a makespan has besides its steps; it begins with the first of them. */
-    const double other_s = number_at(accuracy, "totals", 0, "predicted") -
-                           number_at(accuracy, "totals", 1, "predicted");
-    ck_assert_double_eq_tol(1e-9 * sum_ns, other_s, 0.01 * other_s);
+    const json_t *latency = json_object_get(object, "latency_s");
+    const struct {
+        int row;
+        double summary_s;
+    } known[] = {
+        {MAKESPAN, json_number_value(json_object_get(object, "makespan_s"))},
+        {MEAN_LATENCY, json_number_value(json_object_get(latency, "mean"))},
+        {P99_LATENCY, json_number_value(json_object_get(latency, "p99"))},
+        {FIRST_BLOCK,
+         json_number_value(json_object_get(json_object_get(object, "ttfb_s"), "mean"))},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        const double measured_s = number_at(accuracy, "totals", known[i].row, "measured");
+        ck_assert_double_gt(measured_s, 0);
+        ck_assert_double_eq_tol(measured_s, known[i].summary_s, 1e-6 * measured_s);
+        ck_assert_double_gt(number_at(accuracy, "totals", known[i].row, "predicted"), 0);
+    }
+    ck_assert_double_gt(number_at(accuracy, "totals", MAKESPAN, "predicted"),
+                        number_at(accuracy, "totals", STEPS, "predicted"));
     json_decref(object);
-    judged_alike(replayed, PRINTS("profile", "accuracy", "--steps", steps, CLOCKED, "--json"));
+    free(replayed);
 }
 
 /* The number that a row has in the column of this name. */

@@ -568,8 +568,8 @@ TEST(what_is_calibrated_here_predicts_what_is_served_here) {
     ck_assert_double_eq(number(measured, "tokens_committed"), 4 * 32);
     within_tenfold(number(predicted, "makespan_s"), number(measured, "makespan_s"));
     const json_t *totals = json_object_get(json_object_get(replayed, "accuracy"), "totals");
-    ck_assert_uint_eq(json_array_size(totals), 3);
-    for (size_t i = 0; i < 3; i++) {
+    ck_assert_uint_eq(json_array_size(totals), 6);
+    for (size_t i = 0; i < 6; i++) {
         const json_t *row = json_array_get(totals, i);
         within_tenfold(number(row, "predicted"), number(row, "measured"));
     }
