@@ -8,7 +8,7 @@ static const double least_share = 0.05; /* as of a warning (analysis/caution.c) 
  * profiles measured under load, eight runs on an H100 by an H200's and twelve on an H200 by an
  * H100's (-4.4 to +4.1 %, mean latency -13.8 to +14.1 %, by the rule of before); LLaDA-8B, SDAR-8B
  * and LLaDA2.0-mini by profiles with clocks, 39 each (-4.3 to +5.1 %, -9.5 to +10.5 %;
- * experiments/gpu/results/2026-11-23-grid/transfer.txt, 2026-11-25-held/again.sh). */
+ * experiments/gpu/results/2026-11-23-grid/transfer.txt, experiments/gpu/again.sh). */
 static const double throughput_errors[] = {-0.044, 0.051};
 static const double latency_errors[] = {-0.138, 0.141};
 

@@ -6,7 +6,8 @@
 #   decisions.sh calibrate BUILD OUT GPU MODEL...  OUT/fresh-MODEL.csv, clocks and power included
 #   decisions.sh live BUILD OUT GPU PART...        the parts on the GPU; a run that is there is kept
 #   decisions.sh again BUILD OUT GPU PART...       the same once more: how far the GPU is from itself
-#   decisions.sh simulate BUILD OUT GPU [PART...]  on any machine, those that ran live
+#   decisions.sh simulate BUILD OUT GPU [PART...]  on any machine, those that ran live; and their
+#                                          batches at the shipped profile's prices ("batches")
 #   decisions.sh table BUILD OUT                   errors, ranks, regret (decisions_table.py OUT)
 #
 # Parts: grid (LLaDA-8B, 12 configurations at 3 a second), idle (one at a time), twice (four times that
@@ -56,6 +57,9 @@ one() {
     fi
     [ -s "$out/$name-live.json" ] || return
     [ $decides = 1 ] && common+=(--decode "$decode")
+    # Status 1 where the run is of another build or profile: its batches are the same.
+    "$unmask" replay --db "$out/$name-live.db" --run 1 --json >"$out/$name-batches.json" 2>"$out/$name-batches.err"
+    [ -s "$out/$name-batches.json" ] || { failed=1; tail -n 1 "$out/$name-batches.err"; rm -f "$out/$name-batches.json"; }
     for kind in shipped fresh; do
         profile=()
         [ $kind = fresh ] && profile=(--profile "$out/fresh-$model.csv")

@@ -3,10 +3,12 @@
 
 Usage: decisions_table.py OUT
 
-Of each part, run by run: the live value and the simulations' errors, and what a second live run
-differs by (again), below which no simulation can be told from the GPU; then, over its configurations,
-Kendall's tau (a), the live gap of the widest pair in the wrong order, and the regret: how much worse
-the configuration that the simulation chooses really is than the best one. The distance is that of
+Of each part, run by run: the live value and the simulations' errors; those of the live batches at the
+shipped profile's prices (batches): what is left is the prices' doing; and what a second live run
+differs by (again), below which no simulation can be told from the GPU. Then, over its configurations,
+Kendall's tau (b: a simulation that serves two configurations alike is neither right nor wrong about
+them), the live gap of the widest pair in the wrong order, and the regret: how much worse the
+configuration that the simulation chooses really is than the best one. The distance is that of
 Kolmogorov and Smirnov between the distributions of latency, live and simulated. Apart are the requests
 that were admitted with others than live: where a batch waits for the one before, a request that arrives
 a millisecond before or after its end decides what all later ones hold. Where that was so of more than
@@ -19,13 +21,22 @@ import sqlite3
 import sys
 
 PARTS = ("grid", "idle", "twice", "pressure", "sdar-pressure", "sdar", "mini")
-KINDS = ("shipped", "fresh", "again")
+KINDS = ("shipped", "fresh", "batches", "again")
 # heading: where a summary has it, whether more is better
 FIELDS = {"makespan": (("makespan_s",), False), "throughput": (("throughput_tok_s",), True),
           "mean": (("latency_s", "mean"), False), "p99": (("latency_s", "p99"), False),
           "first block": (("ttfb_s", "mean"), False),
           "J/token": (("energy", "joules_per_answer_token"), False)}
 RANKED = ("throughput", "mean", "p99", "first block", "J/token")
+
+
+def in_live_batches(replayed, live):
+    """A replay's predictions as a summary: latencies in the recorded batches."""
+    totals = {row["time"]: row["predicted"] for row in replayed["accuracy"]["totals"]}
+    throughput = live["throughput_tok_s"] * live["makespan_s"] / totals["makespan"]
+    return {"makespan_s": totals["makespan"], "throughput_tok_s": throughput,
+            "latency_s": {"mean": totals["mean latency"], "p99": totals["p99 latency"]},
+            "ttfb_s": {"mean": totals["first block"]}}
 
 
 def field(run, heading):
@@ -75,17 +86,19 @@ def distance(a, b):
 
 
 def ranks(pairs):
-    """Kendall's tau (a) and the widest live gap, in percent, of a pair in the wrong order."""
-    agree = n = 0
+    """Kendall's tau (b) and the widest live gap, in percent, of a pair in the wrong order."""
+    agree = live_differs = sim_differs = 0
     widest = 0.0
     for i, (live_a, sim_a) in enumerate(pairs):
         for live_b, sim_b in pairs[:i]:
             product = (live_a - live_b) * (sim_a - sim_b)
             agree += (product > 0) - (product < 0)
-            n += 1
+            live_differs += live_a != live_b
+            sim_differs += sim_a != sim_b
             if product < 0:
                 widest = max(widest, 100 * (max(live_a, live_b) / min(live_a, live_b) - 1))
-    return agree / n, widest
+    differ = live_differs * sim_differs
+    return agree / differ ** 0.5 if differ else 1.0, widest
 
 
 def regret(pairs, more_is_better):
@@ -107,6 +120,8 @@ def read(out):
             if os.path.exists(f"{stem}-{kind}.json"):
                 with open(f"{stem}-{kind}.json", encoding="utf-8") as file:
                     found[kind] = json.load(file)
+                if kind == "batches":
+                    found[kind] = in_live_batches(found[kind], found["live"])
                 found[kind]["latencies"] = latencies(f"{stem}-{kind}.db")
                 found[kind]["companions"] = companions(f"{stem}-{kind}.db")
         runs[part, os.path.basename(stem)[len(part) + 1:]] = found
@@ -115,7 +130,8 @@ def read(out):
 
 def print_runs(rows):
     shown = [kind for kind in KINDS if any(kind in found for _, found in rows)]
-    print(f"{'simulated ' + ', '.join(shown):<29}" + "".join(f"{h:>26}" for h in FIELDS)
+    width = 10 + 9 * len(shown)
+    print(f"{'simulated ' + ', '.join(shown):<29}" + "".join(f"{h:>{width}}" for h in FIELDS)
           + "  distance" + "    apart")
     for name, found in rows:
         cells = ""
@@ -124,8 +140,8 @@ def print_runs(rows):
             text = "-" if live is None else f"{live:.3f}"
             for kind in shown:
                 sim = field(found.get(kind, {}), heading)
-                text += "       -" if live is None or sim is None else f" {100 * (sim / live - 1):+6.1f}%"
-            cells += f"{text:>26}"
+                text += "        -" if live is None or sim is None else f" {100 * (sim / live - 1):+6.1f}%"
+            cells += f"{text:>{width}}"
         for kind in shown:
             both = found["live"]["latencies"], found.get(kind, {}).get("latencies")
             cells += f"  {distance(*both):.2f}" if both[0] and both[1] else "     -"

@@ -1,12 +1,14 @@
 #!/bin/bash
-# Live runs of six sessions simulated by today's program: with the card's shipped profile (other
-# processes, mostly other cards of the kind; "shipped") and with the other card's, transferred ("fresh").
-#   again.sh BUILD OUT    OUT/SET/table.txt
+# The live runs that are kept, simulated by today's program: with the card's shipped profile (other
+# processes, mostly other cards of the kind; "shipped"), with the other card's, transferred ("fresh"),
+# and in the live batches ("batches").
+#   again.sh BUILD OUT [SET...]    OUT/SET/table.txt, of all sets unless some are named
 set -u
 build=$1 out=$2
+shift 2
+wanted=" $* "
 here=$(cd "$(dirname "$0")" && pwd)
-results=$(dirname "$here") gpu_folder=$(dirname "$(dirname "$here")")
-export UNMASK_DATA=${UNMASK_DATA:-$(cd "$gpu_folder/../.." && pwd)}
+export UNMASK_DATA=${UNMASK_DATA:-$(cd "$here/../.." && pwd)}
 unmask="$build/portable/unmask"
 [ -x "$unmask" ] || unmask="$build/unmask"
 mkdir -p "$out"
@@ -21,18 +23,19 @@ done
 
 # SET GPU ARCHIVE [FOLDER IN IT]
 again() {
+    [ "$wanted" = "  " ] || [[ $wanted == *" $1 "* ]] || return
     folder=$out/$1
     rm -rf "$folder"
     mkdir -p "$folder/all"
-    tar xzf "$results/$3" -C "$folder/all"
+    tar xzf "$here/results/$3" -C "$folder/all"
     mv "$folder/all/${4:-.}"/*-live.* "$folder"
     mv "$folder/all/${4:-.}"/*-again.* "$folder/all/${4:-.}"/*-decode.db "$folder" 2>/dev/null
     rm -rf "$folder/all"
     for model in llada-8b sdar-8b llada2-mini; do
         cp "$out/$2-$model.csv" "$folder/fresh-$model.csv"
     done
-    "$gpu_folder/decisions.sh" simulate "$build" "$folder" "$2" >/dev/null
-    "$gpu_folder/decisions.sh" table "$build" "$folder" >"$folder/table.txt"
+    "$here/decisions.sh" simulate "$build" "$folder" "$2" >/dev/null
+    "$here/decisions.sh" table "$build" "$folder" >"$folder/table.txt"
     echo "$1: $(grep -c . "$folder/table.txt") lines"
 }
 again h100-grid-1 h100 2026-11-24-routers/h100.tar.gz
@@ -40,8 +43,10 @@ again h100-parts h100 2026-11-24-parts/h100.tar.gz
 again h100-sdar h100 2026-11-23-issued-steps/h100-sdar.tar.gz
 again h100-mini h100 2026-11-25-held/h100.tar.gz a
 again h100-grid-2 h100 2026-11-25-held/h100.tar.gz b
+REQUESTS=48 again h100-grid-48 h100 2026-11-25-cards/h100.tar.gz a
 again h200-grid-1 h200 2026-11-23-issued-steps/h200.tar.gz
 again h200-parts h200 2026-11-24-routers/h200.tar.gz
 again h200-sdar h200 2026-11-24-parts/h200.tar.gz
 again h200-mini h200 2026-11-25-held/h200.tar.gz a
 again h200-grid-2 h200 2026-11-25-held/h200.tar.gz b
+again h200-more h200 2026-11-25-cards/h200.tar.gz a
