@@ -1,7 +1,8 @@
 #!/bin/bash
 # The live runs that are kept, simulated by today's program: with the card's shipped profile (other
 # processes, mostly other cards of the kind; "shipped"), with the other card's, transferred ("fresh"),
-# and in the live batches ("batches").
+# and in the live batches ("batches"). In the sets named own "fresh" is by the calibration that the
+# same card had just before, in a process of its own.
 #   again.sh BUILD OUT [SET...]    OUT/SET/table.txt, of all sets unless some are named
 set -u
 build=$1 out=$2
@@ -29,10 +30,11 @@ again() {
     mkdir -p "$folder/all"
     tar xzf "$here/results/$3" -C "$folder/all"
     mv "$folder/all/${4:-.}"/*-live.* "$folder"
+    [[ $1 == *-own ]] && mv "$folder/all/${4:-.}"/fresh-*.csv "$folder"
     mv "$folder/all/${4:-.}"/*-again.* "$folder/all/${4:-.}"/*-decode.db "$folder" 2>/dev/null
     rm -rf "$folder/all"
     for model in llada-8b sdar-8b llada2-mini; do
-        cp "$out/$2-$model.csv" "$folder/fresh-$model.csv"
+        [[ $1 == *-own ]] || cp "$out/$2-$model.csv" "$folder/fresh-$model.csv"
     done
     "$here/decisions.sh" simulate "$build" "$folder" "$2" >/dev/null
     "$here/decisions.sh" table "$build" "$folder" >"$folder/table.txt"
@@ -50,3 +52,7 @@ again h200-sdar h200 2026-11-24-parts/h200.tar.gz
 again h200-mini h200 2026-11-25-held/h200.tar.gz a
 again h200-grid-2 h200 2026-11-25-held/h200.tar.gz b
 again h200-more h200 2026-11-25-cards/h200.tar.gz a
+REQUESTS=48 again h100-own h100 2026-11-25-cards/own-h100.tar.gz
+REQUESTS=48 again h200-own h200 2026-11-25-cards/own-h200.tar.gz
+REQUESTS=48 again h100-grid-48-2 h100 2026-11-25-cards/own-h100.tar.gz
+REQUESTS=48 again h200-grid-48 h200 2026-11-25-cards/own-h200.tar.gz
