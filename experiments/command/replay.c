@@ -281,7 +281,8 @@ const struct command command_replay = {
     .more =
         "The scheduler must submit what was recorded; where it does not, the replay says so and\n"
         "ends with status 1. Needs a run recorded with --levels steps. Of a run that was executed\n"
-        "on a device it prints predicted against measured step times, and what makespan, latencies\n"
+        "on a device it prints predicted against measured step times, and what makespan, "
+        "latencies\n"
         "and the time to the first block they come to in the recorded batches. With --backend cpu\n"
         "or cuda every recorded submission, of a simulated run, too, is also carried out there;\n"
         "when that is interrupted, what was done is printed and written, and the status is 1. Of\n"

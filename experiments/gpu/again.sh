@@ -31,6 +31,10 @@ again() {
     tar xzf "$here/results/$3" -C "$folder/all"
     mv "$folder/all/${4:-.}"/*-live.* "$folder"
     [[ $1 == *-own ]] && mv "$folder/all/${4:-.}"/fresh-*.csv "$folder"
+    for own in "$folder"/fresh-*.csv; do # as calibrate writes it since
+        [ ! -f "$own" ] || grep -q ^between, "$own" ||
+            sed -i -E 's/^# rows: ([0-9]+)/echo "# rows: $((\1 + 1))"/e; 0,/^host,/s//between,47000\nhost,/' "$own"
+    done
     mv "$folder/all/${4:-.}"/*-again.* "$folder/all/${4:-.}"/*-decode.db "$folder" 2>/dev/null
     rm -rf "$folder/all"
     for model in llada-8b sdar-8b llada2-mini; do

@@ -59,6 +59,8 @@ struct runtime {
     /* Device time of a step whose operators are issued one by one; the system writes it, from the
      * profile. */
     double issued_ns[HOST_KIND_COUNT];
+    /* Between two submissions; the system writes it, from the profile. */
+    double between_ns;
     /* Launches beyond the graph's operators: each costs the device a short kernel. */
     double launches_step[HOST_KIND_COUNT], launches_request[HOST_KIND_COUNT];
     double launches_layer[HOST_KIND_COUNT], launches_layer_request[HOST_KIND_COUNT];

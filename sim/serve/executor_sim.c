@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/base/mem.h"
 #include "sim/cost/captured.h"
@@ -20,6 +21,10 @@ struct flight {
     struct power_state clock; /* of its card, where the profile knows it */
     /* Which of its steps are graphs; owned, NULL: the profile knows no difference. */
     struct captured *captured;
+    /* What it runs, for as long as the same goes on: the counts and the members, where time passes
+     * between submissions. */
+    int64_t sym[SYM_COUNT];
+    uint64_t members;
 };
 
 struct executor_sim {
@@ -206,10 +211,10 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
     double device_ns = 0, joules = 0;
     int64_t wall_ns = 0;
     uint32_t steps = 0;
-    power_rest(power_of(sim), (double)(sim->now_ns - flight->end_ns), &flight->clock);
+    power_rest(power_of(sim), (double)(flight->start_ns - flight->end_ns), &flight->clock);
     for (uint32_t same = 1; steps < submission->repeat; steps += same) {
         const struct power_state before = flight->clock;
-        const int64_t room_ns = submission->stop_ns - sim->now_ns - wall_ns;
+        const int64_t room_ns = submission->stop_ns - flight->start_ns - wall_ns;
         const bool stops = !submission->unrolled && submission->stop_ns != INT64_MAX;
         struct step_price price;
         if (stops && steps > 0 && room_ns <= 0) {
@@ -228,7 +233,7 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
         same = differs || until_stop < 1 ? 1
                : until_stop < left       ? (uint32_t)until_stop
                                          : (uint32_t)left;
-        if (step_ns > (last_ns - sim->now_ns - wall_ns) / same) {
+        if (step_ns > (last_ns - flight->start_ns - wall_ns) / same) {
             return check_clock(sim, step_ns, last_ns, err);
         }
         wall_ns += same * step_ns;
@@ -242,14 +247,15 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
     return 0;
 }
 
-static int submit(void *state, const struct submission *submission, struct err *err) {
-    struct executor_sim *sim = state;
+/* Starts the submission as long after now. */
+static int start(struct executor_sim *sim, const struct submission *submission, int64_t behind_ns,
+                 struct err *err) {
     struct flight *flight = &sim->flights[submission->replica];
     ASSERT(submission->replica < sim->n_replicas && !flight->busy && submission->repeat >= 1);
     price(sim, submission->step.shape, submission->step.workspace_bytes, &flight->price);
     int64_t step_ns = whole_ns(flight->price.wall_ns);
     int64_t steps = submission->repeat;
-    flight->start_ns = sim->now_ns;
+    flight->start_ns = sim->now_ns + behind_ns;
     flight->host_ns = flight->price.host_ns;
     flight->work_joules = 0;
     if (check_clock(sim, step_ns, steps, err) != 0) {
@@ -262,13 +268,36 @@ static int submit(void *state, const struct submission *submission, struct err *
         start_unrolled(sim, flight, submission->repeat);
         return 0;
     }
-    int64_t room_ns = submission->stop_ns - sim->now_ns;
+    int64_t room_ns = submission->stop_ns - flight->start_ns;
     if (submission->stop_ns != INT64_MAX && room_ns < steps * step_ns) {
         int64_t until_stop = (room_ns + step_ns - 1) / step_ns;
         steps = until_stop < 1 ? 1 : until_stop < steps ? until_stop : steps;
     }
     take_off(sim, flight, (uint32_t)steps, steps * step_ns);
     return 0;
+}
+
+/* The same requests' same step once more, at once: as if it had been one submission, so that
+ * skipping ahead and going step by step take the same time. */
+static bool goes_on(const struct executor_sim *sim, struct flight *flight,
+                    const struct submission *submission) {
+    const struct planned_step *step = &submission->step;
+    const uint64_t members = captured_hash(step->slots, step->n_slots * sizeof *step->slots);
+    const bool is_same = flight->end_ns == sim->now_ns && flight->members == members &&
+                         memcmp(flight->sym, step->shape->sym, sizeof flight->sym) == 0;
+    memcpy(flight->sym, step->shape->sym, sizeof flight->sym);
+    flight->members = members;
+    return is_same;
+}
+
+static int submit(void *state, const struct submission *submission, struct err *err) {
+    struct executor_sim *sim = state;
+    const struct runtime *runtime = &sim->system->runtime;
+    int64_t behind_ns = 0;
+    if (runtime->between_ns > 0 && !goes_on(sim, &sim->flights[submission->replica], submission)) {
+        behind_ns = llround(runtime->host_factor * runtime->between_ns);
+    }
+    return start(sim, submission, behind_ns, err);
 }
 
 static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
@@ -307,7 +336,7 @@ int executor_sim_play(struct executor_sim *sim, const struct submission *submiss
         sim->flights[submission->replica].end_ns = sim->now_ns;
         sim->now_ns += idle_ns < left_ns ? idle_ns : left_ns;
     }
-    const int status = submit(sim, submission, err);
+    const int status = start(sim, submission, 0, err);
     return status == 0 ? wait_next(sim, INT64_MAX, out, err) : status;
 }
 

@@ -41,7 +41,11 @@ static bool takes_terms_of_profile(const struct system *s) {
 }
 
 void system_take_host_terms(struct system *s) {
-    for (size_t kind = 0; kind < HOST_KIND_COUNT && takes_terms_of_profile(s); kind++) {
+    if (!takes_terms_of_profile(s)) {
+        return;
+    }
+    s->runtime.between_ns = profile_between_ns(s->profile);
+    for (size_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
         const struct profile_host *host = profile_host(s->profile, kind);
         s->runtime.issued_ns[kind] = host->issued_ns;
         if (host->given && system_applied(s, step_keys[kind]) == NULL) {

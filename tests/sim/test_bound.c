@@ -431,11 +431,12 @@ TEST_EACH(the_listed_passes_are_those_of_every_schedule, 3) {
 
 /* ---- admission ---- */
 
+/* By an imported profile, which no calibration of ours moves: on the A100 0.77 of the mean. */
 static double mean_latency_s(const char *const *settings, double *makespan_s) {
     enum { N = 80 };
     struct arrival arrivals[N];
     struct keeper keeper = {0};
-    struct system *system = rig_system("dllm-serve", "h200", false, settings);
+    struct system *system = rig_system("dllm-serve", "a100-80g", false, settings);
     double sum_s = 0;
     for (uint32_t i = 0; i < N; i++) {
         arrivals[i] = MAKE(struct arrival, .id = i, .prompt_tokens = 256, .output_tokens = 64);

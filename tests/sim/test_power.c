@@ -261,6 +261,51 @@ TEST(skipping_ahead_is_step_by_step_to_the_nanosecond) {
         skip_and_step(systems[s], rows);
         skip_and_step(systems[s], more); /* whose first two steps of a shape take longer */
     }
+    snprintf(more, sizeof more, "%s%sbetween,47000\n", rows, HOST);
+    for (size_t s = 0; s < sizeof systems / sizeof *systems; s++) {
+        skip_and_step(systems[s], more);
+    }
+}
+
+/* Of submissions one after another: another one starts as long behind as the profile says, the same
+ * one once more at once, as do those that are played. */
+TEST(between_submissions_that_differ_time_passes) {
+    enum { BETWEEN_NS = 47000 };
+    const char *const settings[] = {"runtime=unmask", "host.factor=2", NULL};
+    char more[1024];
+    snprintf(more, sizeof more, "%sbetween,%d\n", rows, BETWEEN_NS);
+    struct system *system = system_of_profile("fast-dllm", "h200", more, settings);
+    struct executor_sim *sim = executor_sim_open(system, 1), *pricer = executor_sim_open(system, 1);
+    struct executor executor = executor_sim_interface(sim);
+    const struct span canvas = {
+        .phase = PHASE_REFRESH, .queries = 512, .first_queries = 512, .logit_rows = 32};
+    static const uint32_t slots[][1] = {{3}, {3}, {4}, {4}, {4}};
+    static const uint32_t repeats[] = {2, 3, 1, 1, 1};
+    static const uint32_t n_canvases[] = {1, 1, 1, 2, 2};
+    static const bool waits[] = {true, false, true, true, false};
+    int64_t end_ns = 0;
+    for (size_t i = 0; i < sizeof repeats / sizeof *repeats; i++) {
+        struct step_shape shape;
+        struct completion done, played;
+        struct err err = {0};
+        shape_clear(&shape);
+        shape_add(shape.sym, &canvas, n_canvases[i]);
+        const struct submission submission = {
+            .repeat = repeats[i],
+            .stop_ns = INT64_MAX,
+            .step = {
+                .shape = &shape, .workspace_bytes = INT64_MAX, .slots = slots[i], .n_slots = 1}};
+        ck_assert_int_eq(executor.submit(executor.state, &submission, &err), 0);
+        ck_assert_int_eq(executor.wait(executor.state, INT64_MAX, &done, &err), 0);
+        ck_assert_int_eq(done.start_ns - end_ns, waits[i] ? 2 * BETWEEN_NS : 0);
+        ck_assert_int_eq(
+            executor_sim_play(pricer, &submission, done.start_ns - end_ns, &played, &err), 0);
+        ck_assert_int_eq(played.time_ns - played.start_ns, done.time_ns - done.start_ns);
+        end_ns = done.time_ns;
+    }
+    executor_sim_close(sim);
+    executor_sim_close(pricer);
+    system_close(system);
 }
 
 /* A refresh of 16 canvases again and again, then what schedulers are told of one more. */

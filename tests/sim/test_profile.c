@@ -558,6 +558,25 @@ TEST(a_profile_written_and_read_again_is_the_same) {
     profile_close(again);
 }
 
+TEST(a_profile_may_say_what_passes_between_submissions) {
+    struct profile *without = parse(HEAD "gemm,1,512,512,2\n");
+    struct profile *with = parse(HEAD "gemm,1,512,512,2\nbetween,47000.5\n");
+    ck_assert_double_eq(profile_between_ns(without), 0);
+    ck_assert_double_eq(profile_between_ns(with), 47000.5);
+    char *none = written(without), *text = written(with);
+    ck_assert_ptr_null(strstr(none, "between"));
+    struct profile *again = parse(text);
+    ck_assert_double_eq_tol(profile_between_ns(again), 47000.5, 1);
+    struct profile *copy = profile_copy(with, "a copy", profile_peaks(with));
+    ck_assert_double_eq(profile_between_ns(copy), 47000.5);
+    profile_close(copy);
+    free(none);
+    free(text);
+    profile_close(without);
+    profile_close(with);
+    profile_close(again);
+}
+
 /* Of a kind that is not issued apart the column is left out, as in older files. */
 TEST(a_host_row_may_say_what_a_step_takes_more_while_it_is_issued) {
     struct profile *own = parse(HEAD "gemm,1,512,512,2\nhost,refresh,40000,900,301968.5\n"
@@ -731,6 +750,10 @@ TEST(a_bad_row_is_named_with_its_place) {
     expect_bad(HEAD "host,reuse,1,2,\n", "t.csv:3: '' is not a time from 0 to 1e10 ns");
     expect_bad(HEAD "host,reuse,1,-2\n", "t.csv:3: '-2' is not a time from 0 to 1e10 ns");
     expect_bad(HEAD "host,reuse,1,2\nhost,reuse,1,2\n", "t.csv:4: a second host row for reuse");
+    expect_bad(HEAD "between,1,2\n", "t.csv:3: between has one column after its name, NS");
+    expect_bad(HEAD "between,5\nbetween,5\n", "t.csv:4: a second between row");
+    expect_bad(HEAD "between,0\n", "t.csv:3: '0' is not a time above 0, up to 1e10 ns");
+    expect_bad(HEAD "between,1e11\n", "t.csv:3: '1e11' is not a time above 0, up to 1e10 ns");
     expect_bad(HEAD "load,1.02\nload,1.02\n", "t.csv:4: a second load row for all operators");
     expect_bad(HEAD "load,30\n", "t.csv:3: load '30' is not a number from 0.05 to 20");
     expect_bad(HEAD "load,linear,qkv projection,8\n",

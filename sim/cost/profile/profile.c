@@ -114,6 +114,7 @@ struct profile *profile_copy(const struct profile *donor, const char *source,
     copy->measured_edges = donor->measured_edges;
     copy->routing_alpha = donor->routing_alpha;
     memcpy(copy->host, donor->host, sizeof copy->host);
+    copy->between_ns = donor->between_ns;
     copy->power = donor->power;
     copy->correction = donor->correction;
     copy->path = mem_text(donor->path);
@@ -178,6 +179,10 @@ bool profile_fact(const struct profile *profile, size_t i, const char **key, con
 const struct profile_host *profile_host(const struct profile *profile, size_t kind) {
     ASSERT(kind < PROFILE_HOST_KINDS);
     return &profile->host[kind];
+}
+
+double profile_between_ns(const struct profile *profile) {
+    return profile->between_ns;
 }
 
 const struct power *profile_power(const struct profile *profile) {

@@ -3,12 +3,13 @@
  *
  * A file (kernels/profiles/<gpu>.csv) holds `# key: value` provenance lines and `operator,sizes,us`
  * rows; each operator's rows become one lattice, built once. Besides,
- * `host,KIND,step_ns,request_ns[,issued_ns]` rows say what a step costs beyond its operators, and
- * `load,FACTOR` and `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it
- * (sim/cost/correction.h); `power,KEY,VALUE` rows say what the card's clock does
- * (sim/cost/power.h). Lookups are pure, allocate nothing and return nanoseconds. Every answer says
- * how it was found, so that a run can count what it guessed. Asking for an operator the file lacks
- * is our own mistake: call profile_require first. */
+ * `host,KIND,step_ns,request_ns[,issued_ns]` rows say what a step costs beyond its operators, a
+ * `between,NS` row how long the device waits between two submissions, and `load,FACTOR` and
+ * `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it (sim/cost/correction.h);
+ * `power,KEY,VALUE` rows say what the card's clock does (sim/cost/power.h). Lookups are pure,
+ * allocate nothing and return nanoseconds. Every answer says how it was found, so that a run can
+ * count what it guessed. Asking for an operator the file lacks is our own mistake: call
+ * profile_require first. */
 #ifndef UNMASK_SIM_COST_PROFILE_H
 #define UNMASK_SIM_COST_PROFILE_H
 
@@ -99,6 +100,11 @@ bool profile_fact(const struct profile *profile, size_t i, const char **key, con
 /* `kind` as enum host_kind. */
 const struct profile_host *profile_host(const struct profile *profile, size_t kind);
 
+/* From the end of a submission to the start of the next one, while the loop accounts for the one
+ * and the scheduler forms the other; not where the same step just goes on. 0: nobody has measured
+ * it. */
+double profile_between_ns(const struct profile *profile);
+
 const char *profile_op_name(enum profile_op op);
 bool profile_has(const struct profile *profile, enum profile_op op);
 
@@ -115,6 +121,9 @@ const struct correction *profile_correction(const struct profile *profile);
 
 /* Its row, of the kind with this name. */
 void profile_host_write(const struct profile_host *host, const char *kind, FILE *file);
+
+/* Its row; of 0 none. */
+void profile_between_write(double ns, FILE *file);
 
 /* What the card's clock does at its power limit; zeros: times are of one clock. */
 const struct power *profile_power(const struct profile *profile);

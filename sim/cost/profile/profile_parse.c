@@ -193,6 +193,22 @@ static int parse_host(struct profile *profile, int line, char *const *columns, s
     return 0;
 }
 
+static int parse_between(struct profile *profile, int line, char *const *columns, size_t n,
+                         struct err *err) {
+    const char *path = profile->path;
+    if (n != 2 || profile->between_ns > 0) {
+        return err_world(err, "%s:%d: %s", path, line,
+                         n != 2 ? "between has one column after its name, NS"
+                                : "a second between row");
+    }
+    if (!num_f64(columns[1], &profile->between_ns) || profile->between_ns <= 0 ||
+        profile->between_ns > 1e10) {
+        return err_world(err, "%s:%d: '%.40s' is not a time above 0, up to 1e10 ns", path, line,
+                         columns[1]);
+    }
+    return 0;
+}
+
 static int parse_correction(struct profile *profile, int line, char *const *columns, size_t n,
                             struct err *err) {
     const char *path = profile->path;
@@ -248,7 +264,7 @@ static int parse_row(struct profile *profile, int line, char *text, struct rows 
                      struct err *err) {
     char *columns[MAX_COLUMNS + 1] = {NULL};
     size_t n = (size_t)field_cut(text, false, columns, MAX_COLUMNS + 1);
-    static const char *const others[] = {"load", "host", "power", NULL};
+    static const char *const others[] = {"load", "host", "power", "between", NULL};
     switch (name_find(others, columns[0])) {
     case 0:
         return parse_correction(profile, line, columns, n, err);
@@ -256,6 +272,8 @@ static int parse_row(struct profile *profile, int line, char *text, struct rows 
         return parse_host(profile, line, columns, n, err);
     case 2:
         return parse_power(profile, line, columns, n, err);
+    case 3:
+        return parse_between(profile, line, columns, n, err);
     default:
         return parse_operator(profile->path, line, columns, n, rows, err);
     }

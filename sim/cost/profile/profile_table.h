@@ -62,6 +62,7 @@ struct profile {
     size_t n_notes;
     struct profile_peaks peaks;
     struct profile_host host[PROFILE_HOST_KINDS];
+    double between_ns; /* 0 where the file does not say */
     struct correction correction;
     struct power power; /* zeros where the file has none */
     /* The rows of a product stand close and on both sides of every tile edge, as our own

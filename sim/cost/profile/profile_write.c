@@ -54,6 +54,12 @@ void profile_host_write(const struct profile_host *host, const char *kind, FILE 
     putc('\n', file);
 }
 
+void profile_between_write(double ns, FILE *file) {
+    if (ns > 0) {
+        fprintf(file, "between,%.6g\n", ns);
+    }
+}
+
 static void write_all(const struct profile *profile, FILE *file) {
     fprintf(file, PROFILE_FILE_HEAD " one device.\n# kind: %s\n# source: %s\n",
             provenance_words[profile->kind], profile->source);
@@ -74,6 +80,7 @@ static void write_all(const struct profile *profile, FILE *file) {
             profile_host_write(host, host_kind_names[kind], file);
         }
     }
+    profile_between_write(profile->between_ns, file);
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         const struct lattice *lattice = &profile->ops[op];
         for (size_t cell = 0; cell < lattice->n_cells; cell++) {
