@@ -315,7 +315,7 @@ static void write_errors(FILE *file, const char *key, const struct error_summary
  * the mean of 16,571 of LLaDA-8B live on H100s and H200s (experiments/gpu/between.py). */
 static const double assumed_between_ns = 47e3, ns_a_us = 1e3;
 
-static void write_steps(const struct calibration_report *report, FILE *file) {
+static void write_steps(const struct calibration_report *report, double between_ns, FILE *file) {
     const struct calibration_steps *steps = &report->steps;
     fprintf(file, "# activation_peak_bytes: %" PRId64 ", as planned %" PRId64 "\n",
             steps->activation_peak_bytes, steps->activation_planned_bytes);
@@ -339,7 +339,6 @@ static void write_steps(const struct calibration_report *report, FILE *file) {
                 errors->n, 100 * errors->time, 100 * errors->unslowed, 100 * errors->watts,
                 errors->lag_is_assumed ? "; the lag is assumed" : "");
     }
-    const double between_ns = power_is_known(&report->power) ? assumed_between_ns : 0;
     if (between_ns > 0) {
         fprintf(file, "# between: %.0f us, assumed: that of LLaDA-8B live on H100s and H200s\n",
                 between_ns / ns_a_us);
@@ -372,7 +371,7 @@ static void write_profile(const struct calibration *c, bool has_steps, FILE *fil
     char text[POINT_TEXT_CHARS];
     write_provenance(c, file);
     if (has_steps) {
-        write_steps(c->report, file);
+        write_steps(c->report, rests(c) ? assumed_between_ns : 0, file);
     }
     for (size_t i = 0; i < c->grid.n; i++) {
         double median_us, spread;

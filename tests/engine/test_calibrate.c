@@ -524,6 +524,10 @@ TEST(what_issued_steps_take_more_is_measured_where_a_device_rests_and_captures) 
             ck_assert_double_eq_tol(profile_host(profile, kind)->issued_ns, report->issued_ns[kind],
                                     1);
         }
+        /* Not measured; of a run that is always under load nothing is said. */
+        ck_assert_double_eq_tol(profile_between_ns(profile), rests ? 47000 : 0, 1e-9);
+        const char *note = profile_note(profile, "between");
+        ck_assert(rests ? note != NULL && strstr(note, "assumed") != NULL : note == NULL);
         profile_close(profile);
         rig_close(rig);
     }
