@@ -8,6 +8,9 @@
 #   decisions.sh again BUILD OUT GPU PART...       the same once more: how far the GPU is from itself
 #   decisions.sh simulate BUILD OUT GPU [PART...]  on any machine, those that ran live; and their
 #                                          batches at the shipped profile's prices ("batches")
+#   decisions.sh noise BUILD OUT GPU [PART...]     on any machine: simulated thrice, with products as they
+#                                          are priced (in live's place), 2 % quicker and 2 % slower, which is
+#                                          0.5 to 1 % of the steps: how far that moves the part (REQUESTS requests)
 #   decisions.sh table BUILD OUT                   errors, ranks, regret (decisions_table.py OUT)
 #
 # Parts: grid (LLaDA-8B, 12 configurations at 3 a second), idle (one at a time), twice (four times that
@@ -41,6 +44,14 @@ one() {
     # of a live run of their own, for writing them takes the host 0.06 ms a step (H200, 2026-11-25).
     decode=$out/$name-decode.db
     case $part in sdar* | mini) decides=1 ;; *) decides=0 ;; esac
+    if [ "$what" = noise ]; then
+        for kind in exact:1 quicker:0.98 slower:1.02; do
+            rm -f "$out/$name-${kind%:*}.db"
+            "$unmask" run "${common[@]}" --set runtime.product_ratio="${kind#*:}" --db "$out/$name-${kind%:*}.db" \
+                >"$out/$name-${kind%:*}.json" 2>"$out/$name-${kind%:*}.err" || { failed=1; tail -n 1 "$out/$name-${kind%:*}.err"; }
+        done
+        return
+    fi
     if [ "$what" != simulate ]; then
         [ -s "$out/$name-$what.json" ] && return
         [ $SECONDS -gt "${LAST:-100000}" ] && { echo "$name: no time left"; return; }
@@ -129,7 +140,7 @@ calibrate)
         echo "calibrate $model: $((SECONDS - start)) s, $(tail -n 1 "$out/calibrate-$model.err")"
     done
     ;;
-live | again | simulate)
+live | again | simulate | noise)
     [ $# -gt 0 ] || set -- grid idle twice pressure sdar sdar-pressure mini
     for part; do run_part "$part"; done
     ;;

@@ -21,7 +21,8 @@ import sqlite3
 import sys
 
 PARTS = ("grid", "idle", "twice", "pressure", "sdar-pressure", "sdar", "mini")
-KINDS = ("shipped", "fresh", "batches", "again")
+BASES = ("live", "exact")  # what the others are held against, as the first of them is called below
+KINDS = ("shipped", "fresh", "batches", "again", "quicker", "slower")
 # heading: where a summary has it, whether more is better
 FIELDS = {"makespan": (("makespan_s",), False), "throughput": (("throughput_tok_s",), True),
           "mean": (("latency_s", "mean"), False), "p99": (("latency_s", "p99"), False),
@@ -110,20 +111,22 @@ def regret(pairs, more_is_better):
 def read(out):
     """{(part, name): {kind: summary}}, of runs that ended."""
     runs = {}
-    for path in sorted(glob.glob(f"{out}/*-live.json")):
-        stem = path[:-len("-live.json")]
+    bases = [(base, path) for base in BASES for path in sorted(glob.glob(f"{out}/*-{base}.json"))]
+    for base, path in bases:
+        stem = path[:-len(f"-{base}.json")]
         part = next((p for p in PARTS if os.path.basename(stem).startswith(p + "-")), None)
         if part is None:
             continue
         found = {}
         for kind in ("live",) + KINDS:
-            if os.path.exists(f"{stem}-{kind}.json"):
-                with open(f"{stem}-{kind}.json", encoding="utf-8") as file:
+            name = f"{stem}-{base if kind == 'live' else kind}"
+            if os.path.exists(f"{name}.json"):
+                with open(f"{name}.json", encoding="utf-8") as file:
                     found[kind] = json.load(file)
                 if kind == "batches":
                     found[kind] = in_live_batches(found[kind], found["live"])
-                found[kind]["latencies"] = latencies(f"{stem}-{kind}.db")
-                found[kind]["companions"] = companions(f"{stem}-{kind}.db")
+                found[kind]["latencies"] = latencies(f"{name}.db")
+                found[kind]["companions"] = companions(f"{name}.db")
         runs[part, os.path.basename(stem)[len(part) + 1:]] = found
     return runs
 
