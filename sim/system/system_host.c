@@ -95,9 +95,13 @@ static struct provenance of_terms(const struct system *s) {
     }
     if (s->host_terms_of_profile == 2 * HOST_KIND_COUNT) {
         bool is_here = profile_kind(s->profile) != PROVENANCE_TRANSFERRED;
+        const char *between = profile_note(s->profile, "between");
+        bool is_assumed = between != NULL && strstr(between, "assumed") != NULL;
         terms = provenance_of(is_here ? PROVENANCE_MEASURED : PROVENANCE_TRANSFERRED,
-                              is_here ? "the profile's host rows"
-                                      : "host rows measured beside the donor");
+                              !is_here     ? "host rows measured beside the donor"
+                              : is_assumed ? "the profile's host rows; what passes between "
+                                             "submissions is assumed"
+                                           : "the profile's host rows");
     } else if (s->host_terms_of_profile > 0) {
         terms = provenance_of(PROVENANCE_ASSUMED, "the profile's host rows are of some steps only");
     }

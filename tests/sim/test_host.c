@@ -49,6 +49,21 @@ TEST(every_host_has_a_factor_a_kind_and_a_source) {
     ck_assert_int_ge(n, 6);
 }
 
+/* What passes between submissions of Dream-7B nobody has measured. */
+TEST(what_a_profile_assumes_of_the_host_is_said) {
+    const struct system_request request = {
+        .system = "dllm-serve", .model = "dream-7b", .gpu = "h100"};
+    struct system *measured = rig_system("dllm-serve", "h100", false, NULL), *assumed = NULL;
+    struct err err = {0};
+    ck_assert_msg(system_open(&request, &assumed, &err) == 0, "%s", err.text);
+    ck_assert_str_eq(system_host(measured).provenance.source, "the profile's host rows");
+    ck_assert_ptr_nonnull(strstr(system_host(assumed).provenance.source, "submissions is assumed"));
+    ck_assert_double_gt(measured->runtime.between_ns, 0);
+    ck_assert_double_gt(assumed->runtime.between_ns, 0);
+    system_close(measured);
+    system_close(assumed);
+}
+
 /* It fell back to the reference host in silence, and turned the paper's ranking round. */
 TEST(a_published_system_keeps_its_papers_host_on_another_gpu_and_says_so) {
     struct system *there = rig_system("dllm-serve-published", "l40s", false, NULL);
