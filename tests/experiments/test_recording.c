@@ -238,7 +238,7 @@ TEST(a_live_run_that_is_killed_keeps_what_was_done_and_locks_nobody_out) {
                       "--requests", "100000", "--set", "max_requests=2", "--input-tokens", "16",
                       "--output-tokens", "32", "--levels", "steps", "--db", db);
     for (int i = 0;
-         i < 600 && (access(db, F_OK) != 0 || sql_integer(db, "SELECT n_requests FROM runs") <= 0);
+         i < 2400 && (access(db, F_OK) != 0 || sql_integer(db, "SELECT n_requests FROM runs") <= 0);
          i++) {
         usleep(50000);
     }
@@ -296,7 +296,7 @@ TEST(a_live_run_that_is_killed_keeps_what_requests_decoded) {
                       "--requests", "100000", "--set", "max_requests=2", "--input-tokens", "16",
                       "--output-tokens", "8", "--decode-out", trace);
     snprintf(part, sizeof part, "%s.part", trace);
-    for (int i = 0; i < 600 && n_kept(part) < 4; i++) {
+    for (int i = 0; i < 2400 && n_kept(part) < 4; i++) {
         usleep(50000);
     }
     ck_assert_int_eq(kill(pid, SIGKILL), 0);
