@@ -17,6 +17,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
+#include "sim/cost/in_step.h"
 #include "sim/model/ranks.h"
 
 /* Device time for one sample of a point. Light points are short enough for many plays; heavy ones
@@ -420,6 +421,22 @@ static int write_file(const struct calibration *c, struct err *err) {
 
 /* ---- whole steps ---- */
 
+/* What was timed between events, as parts of the whole step. A part of a wider operator may have no
+ * price of its own, and has run all the same. */
+static void take_parts(struct calibration_step *step) {
+    struct in_step_part parts[GRAPH_MAX_OPS];
+    for (uint32_t i = 0; i < step->n_operators; i++) {
+        const struct step_operator *op = &step->operators[i];
+        const bool runs = op->between_ns > 0;
+        parts[i] = (struct in_step_part){.between_ns = op->between_ns,
+                                         .executions = runs ? fmax(op->executions, 1) : 0};
+    }
+    in_step_share(parts, step->n_operators, step->device_ns);
+    for (uint32_t i = 0; i < step->n_operators; i++) {
+        step->operators[i].measured_ns = parts[i].ns;
+    }
+}
+
 /* The sum of a step's operators at the profile's prices: no host, no launches beyond them. */
 static int price_steps(struct calibration *c, int variant, struct err *err) {
     const struct system *system = c->request->system;
@@ -446,6 +463,7 @@ static int price_steps(struct calibration *c, int variant, struct err *err) {
             cost_explain(cost, &shape, chunks, prices);
             step->operators_ns = 0;
             for (uint32_t op = 0; op < graph->n_ops; op++) {
+                step->operators[op].executions = prices[op].executions;
                 step->operators[op].priced_ns = prices[op].ns;
                 step->operators[op].moving_ns =
                     prices[op].bytes / system->gpu->best_bandwidth * 1e9;
@@ -453,6 +471,7 @@ static int price_steps(struct calibration *c, int variant, struct err *err) {
                 step->flops += prices[op].flops;
                 step->bytes += prices[op].bytes;
             }
+            take_parts(step);
         }
     }
     cost_close(cost);

@@ -439,11 +439,11 @@ static int64_t rows_of(const struct stage *stage, const struct op *op) {
                         : loop_chunk_rows(&stage->graph, op->loop, &stage->shape, stage->chunks);
 }
 
-/* The shortest times of some rounds, as parts of the step's own time: where the host falls behind,
- * which it does at other operators each round, the device waits for it. An operator without rows
- * launches nothing: what lies between its events is theirs. */
+/* The shortest times of some rounds: where the host falls behind, which it does at other operators
+ * each round, the device waits for it. An operator without rows launches nothing: what lies between
+ * its events is theirs. */
 static int measure_operators(struct stage *stage, struct calibration_step *step, struct err *err) {
-    double ns[GRAPH_MAX_OPS] = {0}, sum_ns = 0;
+    double ns[GRAPH_MAX_OPS] = {0};
     const size_t rounds = rests(stage) && calibration_step_is_long(step->device_ns)
                               ? OPERATOR_ROUNDS_LONG
                               : OPERATOR_ROUNDS;
@@ -469,11 +469,7 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
             (struct step_operator){.kind = op->kind,
                                    .key = correction_key_of(op_size_of(&stage->graph, op)),
                                    .rows = rows,
-                                   .measured_ns = rows > 0 ? ns[i] : 0};
-        sum_ns += step->operators[i].measured_ns;
-    }
-    for (uint32_t i = 0; i < step->n_operators; i++) {
-        step->operators[i].measured_ns *= sum_ns > 0 ? step->device_ns / sum_ns : 0;
+                                   .between_ns = rows > 0 ? ns[i] : 0};
     }
     return 0;
 }

@@ -35,9 +35,12 @@ struct step_side {
 struct step_operator {
     enum op_kind kind;
     struct correction_key key;
-    int64_t rows;       /* of one execution; of attention its queries */
-    double measured_ns; /* in the step: between events, scaled to what the whole step took */
-    double priced_ns, moving_ns; /* written by whoever prices them; what its bytes take to move */
+    int64_t rows;      /* of one execution; of attention its queries */
+    double between_ns; /* between events, which take time, too */
+    /* Written by whoever prices them: how often it runs, what that takes, and what its bytes take
+     * to move; then, of the step's time, its part (sim/cost/in_step.h). */
+    uint32_t executions;
+    double priced_ns, moving_ns, measured_ns;
 };
 
 struct calibration_step {

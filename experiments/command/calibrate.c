@@ -314,11 +314,12 @@ static json_t *operators_json(const struct calibration_step *step) {
     for (uint32_t i = 0; i < step->n_operators; i++) {
         const struct step_operator *op = &step->operators[i];
         if (op->measured_ns > 0 || op->priced_ns > 0) {
-            json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:f, s:f, s:f}", "operator",
-                                                   op_kind_names[op->kind], "size", op->key.text,
-                                                   "rows", (json_int_t)op->rows, "measured_ns",
-                                                   op->measured_ns, "priced_ns", op->priced_ns,
-                                                   "moving_ns", op->moving_ns));
+            json_array_append_new(
+                array, json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f}", "operator",
+                                 op_kind_names[op->kind], "size", op->key.text, "rows",
+                                 (json_int_t)op->rows, "executions", (json_int_t)op->executions,
+                                 "between_ns", op->between_ns, "measured_ns", op->measured_ns,
+                                 "priced_ns", op->priced_ns, "moving_ns", op->moving_ns));
         }
     }
     return array;
@@ -338,11 +339,12 @@ static json_t *steps_json(const struct calibration_steps *steps) {
         }
         json_array_append_new(
             array,
-            json_pack("{s:o, s:b, s:b, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "sides", sides,
-                      "fused_head", step->is_fused, "held_out", step->is_held_out, "wall_ns",
+            json_pack("{s:o, s:b, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "sides",
+                      sides, "fused_head", step->is_fused, "held_out", step->is_held_out, "wall_ns",
                       step->wall_ns, "device_ns", step->device_ns, "issued_ns", step->issued_ns,
                       "operators_ns", step->operators_ns, "predicted_ns", step->predicted_ns,
-                      "held", held_json(step), "operators", operators_json(step)));
+                      "flops", step->flops, "bytes", step->bytes, "held", held_json(step),
+                      "operators", operators_json(step)));
     }
     return array;
 }

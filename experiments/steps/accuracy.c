@@ -11,6 +11,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
+#include "sim/cost/in_step.h"
 #include "sim/system/system_step.h"
 
 const char *const step_class_names[STEP_CLASS_COUNT] = {"refresh", "reuse", "selecting", "mixed"};
@@ -98,20 +99,24 @@ void accuracy_add_operators(struct accuracy *accuracy, const struct submission *
     struct op_price prices[GRAPH_MAX_OPS];
     struct compared_operator *ops = accuracy->ops[whole->kind];
     uint32_t n_ops = system->graph.n_ops;
-    double sum_ns = 0;
-    for (uint32_t i = 0; i < n_ops; i++) {
-        sum_ns += ns[i];
-    }
-    if (!(sum_ns > 0)) {
-        return;
-    }
+    struct in_step_part parts[GRAPH_MAX_OPS];
     cost_explain(system->cost, submission->step.shape,
                  system_chunks(system, submission->step.shape, submission->step.workspace_bytes),
                  prices);
     const double stretch = stretch_of(system, prices, whole->predicted_device_ns);
     for (uint32_t i = 0; i < n_ops; i++) {
+        const struct op *op = &system->graph.ops[i];
+        const bool has_no_price =
+            op_type_of(op)->is_part && submission->step.shape->sym[op->rows] > 0;
+        parts[i] = (struct in_step_part){.between_ns = ns[i], .executions = prices[i].executions};
+        if (has_no_price && prices[i].executions == 0) {
+            parts[i].executions = system->graph.segments[op->segment].repeat;
+        }
+    }
+    in_step_share(parts, n_ops, whole->measured_device_ns);
+    for (uint32_t i = 0; i < n_ops; i++) {
         ops[i].predicted_ns += prices[i].ns + prices[i].compute_ns * stretch;
-        ops[i].measured_ns += ns[i] * whole->measured_device_ns / sum_ns;
+        ops[i].measured_ns += parts[i].ns;
     }
     accuracy->n_by_operator[whole->kind]++;
 }
@@ -341,7 +346,7 @@ void accuracy_print(const struct accuracy *accuracy, FILE *out) {
         if (n > 0) {
             fprintf(out,
                     "\noperators, mean of %" PRIu32 " steps%s%s; measured between events, then "
-                    "scaled to the step's device time when run whole\n",
+                    "shared out so that they add up to the step run whole\n",
                     n, kind < STEP_CLASS_COUNT ? ": " : " of all kinds",
                     kind < STEP_CLASS_COUNT ? step_class_names[kind] : "");
             print_table(operator_table(accuracy, kind), out);

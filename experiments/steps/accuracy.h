@@ -46,7 +46,7 @@ struct accuracy {
     struct retiming predicted, measured;
     bool knows_requests;
     uint32_t every; /* operators of every Nth step; 0: of none */
-    /* By kind of step; measured times scaled to whole steps. */
+    /* By kind of step; measured times add up to whole steps. */
     struct compared_operator ops[STEP_CLASS_COUNT][GRAPH_MAX_OPS];
     uint32_t n_by_operator[STEP_CLASS_COUNT]; /* steps measured so */
 };
@@ -73,8 +73,9 @@ void accuracy_finish(struct accuracy *accuracy, bool knows_requests);
 bool accuracy_wants_operators(const struct accuracy *accuracy);
 
 /* Operator times of one of its steps, taken between events, which take time themselves, and the
- * step as it was predicted and measured whole: the times are scaled so that they add up to its
- * device time. Where the card has a clock its operators are predicted at the one of that step. */
+ * step as it was predicted and measured whole: what events took is taken off, so that the times add
+ * up to its device time (sim/cost/in_step.h). Where the card has a clock its operators are
+ * predicted at the one of that step. */
 void accuracy_add_operators(struct accuracy *accuracy, const struct submission *submission,
                             const double ns[GRAPH_MAX_OPS], const struct compared_step *whole);
 

@@ -566,6 +566,32 @@ TEST(an_operator_without_rows_has_no_share_of_its_step) {
     rig_close(rig);
 }
 
+/* The same device, whose events take nothing or half a microsecond each: of a short operator half
+ * as much as it takes itself, of a long one a hundredth. */
+TEST(what_events_take_is_no_operators) {
+    struct rig *rigs[2];
+    for (int slow = 0; slow < 2; slow++) {
+        rigs[slow] = rig_run_quick(true, true, 0, slow ? 500 : 0, 0);
+    }
+    const struct calibration_steps *without = &rigs[0]->report.steps,
+                                   *with = &rigs[1]->report.steps;
+    size_t n_short = 0;
+    ck_assert_uint_eq(without->n, with->n);
+    for (size_t i = 0; i < without->n; i++) {
+        const struct calibration_step *a = &without->list[i], *b = &with->list[i];
+        for (uint32_t op = 0; op < a->n_operators; op++) {
+            const double own = a->operators[op].measured_ns, its = b->operators[op].measured_ns;
+            if (own > 0) {
+                ck_assert_double_eq_tol(its, own, 0.03 * own);
+            }
+            n_short += b->operators[op].between_ns > 1.4 * own;
+        }
+    }
+    ck_assert_uint_gt(n_short, without->n);
+    rig_close(rigs[0]);
+    rig_close(rigs[1]);
+}
+
 /* Of four times that a step is taken apart the host falls behind in three. */
 TEST(of_an_operators_rounds_the_shortest_counts) {
     struct rig *rigs[2];

@@ -99,7 +99,7 @@ TEST(a_recorded_run_is_carried_out_again_step_by_step_and_operator_by_operator) 
     ck_assert_ptr_nonnull(strstr(text, "predicted against measured"));
     ck_assert_ptr_nonnull(strstr(text, "\nselecting "));
     ck_assert_ptr_nonnull(strstr(text, "\nreuse "));
-    ck_assert_ptr_nonnull(strstr(text, "scaled to the step's device time when run whole"));
+    ck_assert_ptr_nonnull(strstr(text, "shared out so that they add up to the step run whole"));
     ck_assert_ptr_nonnull(strstr(text, "\nqkv "));
     FILE *file = fopen(csv, "r");
     ck_assert_ptr_nonnull(file);

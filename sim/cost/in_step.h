@@ -1,0 +1,22 @@
+/* What operators take in a whole step, where they could only be timed one execution at a time. */
+#ifndef UNMASK_SIM_COST_IN_STEP_H
+#define UNMASK_SIM_COST_IN_STEP_H
+
+#include <stddef.h>
+
+struct in_step_part {
+    double between_ns; /* between events, over all executions */
+    double executions; /* 0: it has launched nothing, and what lies between its events is theirs */
+    double ns;         /* written: its part of the step; their sum is the step's time */
+};
+
+/* Events between executions take time, as much for a short one as for a long one: what all parts
+ * together take more than the whole step is taken off in equal shares, one an execution. (About 3
+ * us on an H100 or H200. Shares in proportion to time have long products up to 15 % too quick, the
+ * more so the shorter their step: the same product over as many rows then differs by 1.3 to 1.7 %
+ * from step to step in six calibrations of LLaDA-8B, by 0.9 to 1.4 with equal ones;
+ * experiments/gpu/results/2026-11-25-grid-96.) What little is left of the shortest, and what parts
+ * take less than the step, is shared in proportion. */
+void in_step_share(struct in_step_part *parts, size_t n, double step_ns);
+
+#endif
