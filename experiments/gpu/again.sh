@@ -22,25 +22,30 @@ for gpu in h100 h200; do
     done
 done
 
-# SET GPU ARCHIVE [FOLDER IN IT]
+# SET GPU ARCHIVE [FOLDERS IN IT]: of several cards a folder each, one table
 again() {
     [ "$wanted" = "  " ] || [[ $wanted == *" $1 "* ]] || return
-    folder=$out/$1
+    folder=$out/$1 all=$out/$1/all card=$out/$1/card
     rm -rf "$folder"
-    mkdir -p "$folder/all"
-    tar xzf "$here/results/$3" -C "$folder/all"
-    mv "$folder/all/${4:-.}"/*-live.* "$folder"
-    [[ $1 == *-own ]] && mv "$folder/all/${4:-.}"/fresh-*.csv "$folder"
-    for own in "$folder"/fresh-*.csv; do # as calibrate writes it since
-        [ ! -f "$own" ] || grep -q ^between, "$own" ||
-            sed -i -E 's/^# rows: ([0-9]+)/echo "# rows: $((\1 + 1))"/e; 0,/^host,/s//between,47000\nhost,/' "$own"
+    mkdir -p "$all"
+    tar xzf "$here/results/$3" -C "$all"
+    for from in ${4:-.}; do
+        mkdir "$card"
+        mv "$all/$from"/*-live.* "$card"
+        mv "$all/$from"/*-again.* "$all/$from"/*-decode.db "$card" 2>/dev/null
+        [[ $1 == *-own ]] && mv "$all/$from"/fresh-*.csv "$card"
+        for own in "$card"/fresh-*.csv; do # as calibrate writes it since
+            [ ! -f "$own" ] || grep -q ^between, "$own" ||
+                sed -i -E 's/^# rows: ([0-9]+)/echo "# rows: $((\1 + 1))"/e; 0,/^host,/s//between,47000\nhost,/' "$own"
+        done
+        for model in llada-8b sdar-8b llada2-mini; do
+            [[ $1 == *-own ]] || cp "$out/$2-$model.csv" "$card/fresh-$model.csv"
+        done
+        "$here/decisions.sh" simulate "$build" "$card" "$2" >/dev/null
+        mv "$card"/* "$folder"
+        rmdir "$card"
     done
-    mv "$folder/all/${4:-.}"/*-again.* "$folder/all/${4:-.}"/*-decode.db "$folder" 2>/dev/null
-    rm -rf "$folder/all"
-    for model in llada-8b sdar-8b llada2-mini; do
-        [[ $1 == *-own ]] || cp "$out/$2-$model.csv" "$folder/fresh-$model.csv"
-    done
-    "$here/decisions.sh" simulate "$build" "$folder" "$2" >/dev/null
+    rm -rf "$all"
     "$here/decisions.sh" table "$build" "$folder" >"$folder/table.txt"
     echo "$1: $(grep -c . "$folder/table.txt") lines"
 }
@@ -60,3 +65,7 @@ REQUESTS=48 again h100-own h100 2026-11-25-cards/own-h100.tar.gz
 REQUESTS=48 again h200-own h200 2026-11-25-cards/own-h200.tar.gz
 REQUESTS=48 again h100-grid-48-2 h100 2026-11-25-cards/own-h100.tar.gz
 REQUESTS=48 again h200-grid-48 h200 2026-11-25-cards/own-h200.tar.gz
+REQUESTS=96 again h100-96-own h100 2026-11-25-grid-96/h100.tar.gz "a b"
+REQUESTS=96 again h200-96-own h200 2026-11-25-grid-96/h200.tar.gz "a b"
+REQUESTS=96 again h100-grid-96 h100 2026-11-25-grid-96/h100.tar.gz "a b"
+REQUESTS=96 again h200-grid-96 h200 2026-11-25-grid-96/h200.tar.gz "a b"

@@ -13,6 +13,8 @@
 #                                          0.5 to 1 % of the steps: how far that moves the part (REQUESTS requests)
 #   decisions.sh table BUILD OUT                   errors, ranks, regret (decisions_table.py OUT)
 #
+# RUNS='@(dllm-serve|fast-dllm*)' leaves out configurations not so named, so that two cards can share a part.
+#
 # Parts: grid (LLaDA-8B, 12 configurations at 3 a second), idle (one at a time), twice (four times that
 # rate: twice what is served), pressure (memory for some 3 GiB of cache), sdar (SDAR-8B: LMDeploy,
 # DC+, FOCUS at two thresholds), sdar-pressure (with preemption), mini (LLaDA2.0-mini).
@@ -37,6 +39,8 @@ mkdir -p "$out"
 
 # NAME MODEL ARGUMENTS...: one run of a part, in both worlds.
 one() {
+    # shellcheck disable=SC2053
+    [[ $1 == ${RUNS:-*} ]] || return
     name=$part-$1 model=${MODEL:-$2}
     shift 2
     common=("$@" --model "$model" --gpu "$gpu" --workload azure --json)
