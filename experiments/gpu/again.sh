@@ -2,7 +2,8 @@
 # The live runs that are kept, simulated by today's program: with the card's shipped profile (other
 # processes, mostly other cards of the kind; "shipped"), with the other card's, transferred ("fresh"),
 # and in the live batches ("batches"). In the sets named own "fresh" is by the calibration that the
-# same card had just before, in a process of its own.
+# same card had just before, in a process of its own; with REFIT=PROGRAM by what that program
+# (results/2026-11-25-grid-96/refit.c) makes of it.
 #   again.sh BUILD OUT [SET...]    OUT/SET/table.txt, of all sets unless some are named
 set -u
 build=$1 out=$2
@@ -22,7 +23,7 @@ for gpu in h100 h200; do
     done
 done
 
-# SET GPU ARCHIVE [FOLDERS IN IT]: of several cards a folder each, one table
+# SET GPU ARCHIVE [FOLDERS IN IT]: of several cards a folder each, a table of each and one of all
 again() {
     [ "$wanted" = "  " ] || [[ $wanted == *" $1 "* ]] || return
     folder=$out/$1 all=$out/$1/all card=$out/$1/card
@@ -41,7 +42,12 @@ again() {
         for model in llada-8b sdar-8b llada2-mini; do
             [[ $1 == *-own ]] || cp "$out/$2-$model.csv" "$card/fresh-$model.csv"
         done
+        for own in "$card"/fresh-*.csv; do
+            [ -n "${REFIT:-}" ] && [[ $1 == *-own && $own != *.log.csv ]] &&
+                "$REFIT" 3 "$own.new" "host:$own" "$all/$from/calibrate-$(basename "$own" .csv | cut -c7-).json" && mv "$own.new" "$own"
+        done
         "$here/decisions.sh" simulate "$build" "$card" "$2" >/dev/null
+        [ "$from" = "${4:-.}" ] || "$here/decisions.sh" table "$build" "$card" >"$folder/table-$from.txt"
         mv "$card"/* "$folder"
         rmdir "$card"
     done

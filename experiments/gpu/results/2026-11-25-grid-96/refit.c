@@ -1,0 +1,614 @@
+/* A profile of one model and GPU from the calibrations of one or several cards: of each row, each
+ * in-step factor and each host time the median, power fitted to the held steps of all. Operators'
+ * parts of their steps are shared anew: the files of calibrations before 2026-11-26 have their
+ * times between events as they were scaled to the whole step, and do not say how long events took:
+ * EVENT_US an execution. Errors are those of the profile that comes out, over every card's steps.
+ * Host times are of files behind "host:" alone, of all where none is.
+ *
+ *   gcc -std=gnu11 -I. experiments/gpu/results/2026-11-25-grid-96/refit.c build/libunmask.a \
+ *       -ljansson -lgsl -lopenblas -lm ... -o refit      (what build/unmask is linked with)
+ *   refit EVENT_US OUT [host:]fresh-MODEL.csv calibrate-MODEL.json... */
+#define _GNU_SOURCE
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/calibrate/calibration_fit.h"
+#include "engine/calibrate/calibration_grid.h"
+#include "engine/calibrate/quantile.h"
+#include "sim/base/mem.h"
+#include "sim/cost/in_step.h"
+#include "sim/cost/price.h"
+#include "sim/cost/profile/profile.h"
+#include "sim/cost/roofline.h"
+#include "sim/graph/builder.h"
+#include "sim/system/system.h"
+
+enum { MOST_SAMPLES = 1024, MOST_CARDS = 16, BF16 = 2 };
+
+static struct err err;
+
+static void check(int status, const char *what) {
+    if (status != 0) {
+        fprintf(stderr, "%s: %s\n", what, err.text);
+        exit(1);
+    }
+}
+
+static double real(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+static uint32_t kind_of(const char *name) {
+    uint32_t kind = 0;
+    while (kind < HOST_KIND_COUNT && strcmp(step_kind_names[kind], name) != 0) {
+        kind++;
+    }
+    return kind;
+}
+
+static void read_sides(const json_t *from, struct calibration_step *step) {
+    size_t i;
+    json_t *side;
+    json_array_foreach(json_object_get(from, "sides"), i, side) {
+        step->sides[step->n_sides++] = (struct step_side){
+            kind_of(json_string_value(json_object_get(side, "kind"))),
+            (uint32_t)real(side, "requests"), (uint32_t)real(side, "canvas_tokens")};
+    }
+}
+
+/* In the graph's order; those that had no time and no price were left out. */
+static void read_operators(const json_t *from, const struct graph *graph,
+                           struct calibration_step *step) {
+    const json_t *list = json_object_get(from, "operators");
+    size_t next = 0;
+    step->n_operators = graph->n_ops;
+    for (uint32_t i = 0; i < graph->n_ops; i++) {
+        const struct op *op = &graph->ops[i];
+        struct step_operator *to = &step->operators[i];
+        const json_t *one = json_array_get(list, next);
+        *to = (struct step_operator){.kind = op->kind,
+                                     .key = correction_key_of(op_size_of(graph, op))};
+        if (one == NULL ||
+            strcmp(json_string_value(json_object_get(one, "size")), to->key.text) != 0 ||
+            strcmp(json_string_value(json_object_get(one, "operator")), op_kind_names[op->kind]) !=
+                0) {
+            continue;
+        }
+        next++;
+        to->rows = (int64_t)real(one, "rows");
+        to->between_ns = real(one, "measured_ns");
+        to->priced_ns = real(one, "priced_ns");
+        to->moving_ns = real(one, "moving_ns");
+    }
+    if (next != json_array_size(list)) {
+        fprintf(stderr, "operator %zu is not one of the graph's\n", next);
+        exit(1);
+    }
+}
+
+static void read_held(const json_t *from, struct calibration_step *step) {
+    const json_t *held = json_object_get(from, "held");
+    if (json_is_object(held)) {
+        step->held = (struct power_sample){.first_ns = real(held, "first_ns"),
+                                           .settled_ns = real(held, "settled_ns"),
+                                           .gap_ns = real(held, "gap_ns"),
+                                           .watts = real(held, "watts"),
+                                           .held_ns = real(held, "held_ns"),
+                                           .lag_ms = real(held, "lag_ms")};
+        if (!(step->held.held_ns > 0)) {
+            step->held.held_ns = 2.5e9; /* files before 2026-11-25 */
+        }
+    }
+}
+
+/* Times between events as they were before they were scaled, then what is the step's. */
+static void share(struct calibration_step *step, double event_ns) {
+    struct in_step_part parts[GRAPH_MAX_OPS];
+    double n = 0;
+    for (uint32_t i = 0; i < step->n_operators; i++) {
+        const struct step_operator *op = &step->operators[i];
+        parts[i].executions = op->between_ns > 0 ? fmax(op->executions, 1) : 0;
+        n += parts[i].executions;
+    }
+    for (uint32_t i = 0; i < step->n_operators; i++) {
+        struct step_operator *op = &step->operators[i];
+        op->between_ns *= 1 + event_ns * n / step->device_ns;
+        parts[i].between_ns = op->between_ns;
+    }
+    in_step_share(parts, step->n_operators, step->device_ns);
+    for (uint32_t i = 0; i < step->n_operators; i++) {
+        step->operators[i].measured_ns = parts[i].ns;
+    }
+}
+
+/* How often operators run, and their work: as the calibration priced them. */
+static void price_steps(const struct system *system, const struct profile *profile, int variant,
+                        struct calibration_report *report, const json_t *list, double event_ns) {
+    const bool again = list == NULL; /* by another profile */
+    const bool fused = variant & VARIANT_IS_FUSED;
+    struct runtime runtime = {.varlen = true,
+                              .fused = true,
+                              .fused_head = fused,
+                              .fused_gate_up = fused,
+                              .logits_bytes = BF16,
+                              .element_bytes = BF16,
+                              .host_mode = HOST_SERIAL};
+    struct graph_options options = calibration_graph(system->model, BF16, variant);
+    struct graph *graph = mem_unwritten(1, sizeof *graph);
+    struct cost_model *cost = NULL;
+    graph_build(graph, system->model, &options);
+    check(cost_open(system->gpu, profile, NULL, &runtime, graph, &cost, &err), "prices");
+    for (size_t i = 0; i < report->steps.n; i++) {
+        struct calibration_step *step = &report->steps.list[i];
+        struct step_shape shape;
+        struct op_price prices[GRAPH_MAX_OPS];
+        if (calibration_step_variant(step) != variant) {
+            continue;
+        }
+        if (!again) {
+            read_operators(json_array_get(list, i), graph, step);
+        }
+        calibration_step_shape(step, system->model, &shape);
+        cost_explain(cost, &shape, system->chunks.bound, prices);
+        for (uint32_t op = 0; op < graph->n_ops; op++) {
+            step->operators[op].executions = prices[op].executions;
+            if (again) {
+                step->operators[op].priced_ns = prices[op].ns;
+                continue;
+            }
+            step->operators_ns += step->operators[op].priced_ns;
+            step->flops += prices[op].flops;
+            step->bytes += prices[op].bytes;
+        }
+        if (!again) {
+            share(step, event_ns);
+        }
+    }
+    cost_close(cost);
+    free(graph);
+}
+
+static void find_alone(struct calibration_steps *steps, struct calibration_step *step) {
+    for (uint32_t side = 0; side < step->n_sides; side++) {
+        for (size_t i = 0; i < steps->n; i++) {
+            const struct calibration_step *one = &steps->list[i];
+            if (one->n_sides == 1 && one->is_fused == step->is_fused &&
+                memcmp(&one->sides[0], &step->sides[side], sizeof *one->sides) == 0) {
+                step->alone[side] = (int)i;
+            }
+        }
+    }
+}
+
+static struct calibration_report *read_report(const char *path, const struct system *system,
+                                              const struct profile *profile, double event_ns) {
+    struct calibration_report *report = mem_zeroed(1, sizeof *report);
+    json_error_t bad;
+    json_t *root = json_load_file(path, 0, &bad), *one;
+    const json_t *list = json_object_get(root, "steps"), *power = json_object_get(root, "power");
+    size_t i;
+    if (root == NULL || json_array_size(list) > CALIBRATION_MAX_STEPS) {
+        fprintf(stderr, "%s cannot be read\n", path);
+        exit(1);
+    }
+    json_array_foreach(list, i, one) {
+        struct calibration_step *step = &report->steps.list[report->steps.n++];
+        read_sides(one, step);
+        step->is_fused = json_is_true(json_object_get(one, "fused_head"));
+        step->is_held_out = json_is_true(json_object_get(one, "held_out"));
+        step->wall_ns = real(one, "wall_ns");
+        step->device_ns = real(one, "device_ns");
+        step->issued_ns = real(one, "issued_ns");
+        step->alone[0] = step->alone[1] = -1;
+        read_held(one, step);
+    }
+    for (i = 0; i < report->steps.n; i++) {
+        find_alone(&report->steps, &report->steps.list[i]);
+    }
+    report->steps.idle_w = real(power, "idle_w");
+    report->power_is_followed = true;
+    for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
+        if (calibration_has_graph(system->model, variant)) {
+            price_steps(system, profile, variant, report, list, event_ns);
+        }
+    }
+    json_decref(root);
+    check(calibration_fit(report, &err), path);
+    return report;
+}
+
+/* As calibration_fit has them. */
+static size_t add_samples(const struct calibration_report *report, struct power_sample *samples) {
+    size_t n = 0;
+    for (size_t i = 0; i < report->steps.n; i++) {
+        const struct calibration_step *step = &report->steps.list[i];
+        if (step->held.watts > 0) {
+            struct power_sample *sample = &samples[n++];
+            *sample = step->held;
+            if (calibration_step_is_long(sample->first_ns)) {
+                sample->first_ns = step->corrected_ns;
+            }
+            sample->compute_ns = sample->first_ns * step->compute_ns / step->corrected_ns;
+            sample->flops = step->flops;
+            sample->bytes = step->bytes;
+        }
+    }
+    return n;
+}
+
+static bool begins(const char *line, const char *with) {
+    return strncmp(line, with, strlen(with)) == 0;
+}
+
+/* The operators' rows alone, as the calibration priced its steps by them. */
+static struct profile *rows_alone(const char *text, const char *path,
+                                  const struct profile_peaks *peaks) {
+    struct profile *profile = NULL;
+    char *copy = mem_zeroed(strlen(text) + 1, 1), *to = copy;
+    for (const char *line = text, *end; *line != 0; line = end) {
+        end = strchr(line, '\n');
+        end = end == NULL ? line + strlen(line) : end + 1;
+        if (!begins(line, "load,") && !begins(line, "power,") && !begins(line, "host,") &&
+            !begins(line, "between,") && !begins(line, "# rows:")) {
+            memcpy(to, line, (size_t)(end - line));
+            to += end - line;
+        }
+    }
+    check(profile_parse(path, copy, (size_t)(to - copy), peaks, &profile, &err), path);
+    free(copy);
+    return profile;
+}
+
+struct card {
+    const char *path;
+    char *text;
+    bool has_host;
+    struct calibration_report *report;
+};
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, size_t n) {
+    qsort(values, n, sizeof *values, by_value);
+    return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+/* Whether the text has a row that begins so, up to its time; the time. */
+static bool row_of(const char *text, const char *row, size_t size, double *us) {
+    for (const char *at = text; (at = strstr(at, row)) != NULL; at++) {
+        const size_t rest = strcspn(at + size, "\n");
+        if ((at == text || at[-1] == '\n') && memchr(at + size, ',', rest) == NULL) {
+            *us = atof(at + size);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The first card's text with the median of every row of an operator. */
+static char *pooled_rows(const struct card *cards, size_t n_cards) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = mem_stream(&text, &size);
+    for (const char *line = cards[0].text, *end; *line != 0; line = end) {
+        end = strchr(line, '\n');
+        end = end == NULL ? line + strlen(line) : end + 1;
+        const char *last = memrchr(line, ',', (size_t)(end - line));
+        if (*line == '#' || last == NULL || begins(line, "load,") || begins(line, "power,") ||
+            begins(line, "host,") || begins(line, "between,")) {
+            fwrite(line, 1, (size_t)(end - line), out);
+            continue;
+        }
+        char row[256];
+        double us[MOST_CARDS] = {0};
+        const size_t length = (size_t)(last + 1 - line);
+        snprintf(row, sizeof row, "%.*s", (int)length, line);
+        for (size_t i = 0; i < n_cards; i++) {
+            if (!row_of(cards[i].text, row, length, &us[i])) {
+                fprintf(stderr, "%s has no row %s\n", cards[i].path, row);
+                exit(1);
+            }
+        }
+        fprintf(out, "%s%.6g\n", row, median(us, n_cards));
+    }
+    mem_stream_close(out);
+    return text;
+}
+
+struct point {
+    enum op_kind kind;
+    const char *key;
+    double rows;
+};
+
+static int by_point(const void *a, const void *b) {
+    const struct point *x = a, *y = b;
+    int order = (x->kind > y->kind) - (x->kind < y->kind);
+    order = order != 0 ? order : strcmp(x->key, y->key);
+    return order != 0 ? order : (x->rows > y->rows) - (x->rows < y->rows);
+}
+
+/* Of every point that a card has the median over those that have it. */
+static struct correction pooled_correction(const struct card *cards, size_t n_cards) {
+    static struct point points[CORRECTION_MAX_CURVES * CORRECTION_MAX_POINTS * MOST_CARDS];
+    size_t n = 0;
+    double all[MOST_CARDS] = {0};
+    for (size_t c = 0; c < n_cards; c++) {
+        const struct correction *its = &cards[c].report->correction;
+        all[c] = its->all;
+        for (uint32_t i = 0; i < its->n_curves; i++) {
+            for (uint32_t p = 0; p < its->curves[i].n_points; p++) {
+                points[n++] = (struct point){its->curves[i].kind, its->curves[i].key.text,
+                                             its->curves[i].points[p].rows};
+            }
+        }
+    }
+    qsort(points, n, sizeof *points, by_point);
+    struct correction out = {.all = median(all, n_cards)};
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0 && by_point(&points[i - 1], &points[i]) == 0) {
+            continue;
+        }
+        double factors[MOST_CARDS] = {0};
+        size_t n_factors = 0;
+        for (size_t c = 0; c < n_cards; c++) {
+            const struct correction *its = &cards[c].report->correction;
+            const int curve = correction_find(its, points[i].kind, points[i].key);
+            for (uint32_t p = 0; curve >= 0 && p < its->curves[curve].n_points; p++) {
+                if (!(its->curves[curve].points[p].rows < points[i].rows) &&
+                    !(its->curves[curve].points[p].rows > points[i].rows)) {
+                    factors[n_factors++] = its->curves[curve].points[p].factor;
+                }
+            }
+        }
+        if (!correction_add(&out, points[i].kind, points[i].key, points[i].rows,
+                            median(factors, n_factors))) {
+            fprintf(stderr, "no room for %s\n", points[i].key);
+            exit(1);
+        }
+    }
+    return out;
+}
+
+static struct profile_host pooled_host(const struct card *cards, size_t n_cards, uint32_t kind) {
+    double step[MOST_CARDS] = {0}, request[MOST_CARDS] = {0}, issued[MOST_CARDS] = {0};
+    size_t n = 0, n_with = 0;
+    for (size_t c = 0; c < n_cards; c++) {
+        n_with += cards[c].has_host;
+    }
+    for (size_t c = 0; c < n_cards; c++) {
+        const struct calibration_report *report = cards[c].report;
+        if (report->host[kind].given && (cards[c].has_host || n_with == 0)) {
+            step[n] = report->host[kind].step_ns;
+            request[n] = report->host[kind].request_ns;
+            issued[n++] = report->issued_ns[kind];
+        }
+    }
+    return (struct profile_host){n > 0, median(step, n), median(request, n), median(issued, n)};
+}
+
+struct pooled {
+    struct correction correction;
+    struct profile_host host[HOST_KIND_COUNT];
+    struct power power;
+    struct power_errors power_errors;
+};
+
+/* As the cost model adds them, behind a rest. */
+static double predicted_ns(const struct pooled *pooled, const struct calibration_step *step) {
+    double step_ns = 0, requests_ns = 0, ns = 0, compute_ns = 0;
+    for (uint32_t i = 0; i < step->n_operators; i++) {
+        const struct step_operator *op = &step->operators[i];
+        const int curve = correction_find(&pooled->correction, op->kind, op->key.text);
+        const double one =
+            op->priced_ns * correction_factor(&pooled->correction, curve, (double)op->rows);
+        ns += one;
+        compute_ns += stretched_ns(one, op->moving_ns);
+    }
+    for (uint32_t i = 0; i < step->n_sides; i++) {
+        const struct profile_host *host = &pooled->host[step->sides[i].kind];
+        step_ns = fmax(step_ns, host->step_ns);
+        requests_ns += step->sides[i].n_requests * host->request_ns;
+    }
+    const struct power_step once = {ns + step_ns + requests_ns, compute_ns,
+                                    power_joules(&pooled->power, step->flops, step->bytes)};
+    struct power_state rested = {{0}};
+    return power_run(&pooled->power, &once, &rested).ns;
+}
+
+enum { FITTED, HELD_OUT, MIXED, SETS };
+
+static void write_errors(const struct card *cards, size_t n_cards, FILE *out) {
+    static const char *const names[SETS] = {"fitted", "held_out", "mixed"};
+    static double errors[SETS][MOST_CARDS * CALIBRATION_MAX_STEPS];
+    size_t n[SETS] = {0};
+    for (size_t c = 0; c < n_cards; c++) {
+        const struct calibration_steps *steps = &cards[c].report->steps;
+        for (size_t i = 0; i < steps->n; i++) {
+            const struct calibration_step *step = &steps->list[i];
+            const int set = step->n_sides > 1 ? MIXED : step->is_held_out ? HELD_OUT : FITTED;
+            errors[set][n[set]++] = fabs(step->predicted_ns / step->wall_ns - 1);
+        }
+    }
+    for (int set = 0; set < SETS; set++) {
+        if (n[set] > 0) {
+            fprintf(out, "# %s: %zu steps, median %.2f %%, 95th percentile %.2f %%\n", names[set],
+                    n[set], 100 * quantile(errors[set], n[set], 0.5),
+                    100 * quantile(errors[set], n[set], 0.95));
+        }
+    }
+}
+
+static void write_additivity(const struct card *cards, size_t n_cards, FILE *out) {
+    static double measured[MOST_CARDS * CALIBRATION_MAX_STEPS],
+        predicted[MOST_CARDS * CALIBRATION_MAX_STEPS];
+    size_t n = 0;
+    for (size_t c = 0; c < n_cards; c++) {
+        const struct calibration_step *list = cards[c].report->steps.list;
+        for (size_t i = 0; i < cards[c].report->steps.n; i++) {
+            if (list[i].n_sides == STEP_MAX_SIDES) {
+                const struct calibration_step *a = &list[list[i].alone[0]],
+                                              *b = &list[list[i].alone[1]];
+                measured[n] = list[i].wall_ns / (a->wall_ns + b->wall_ns);
+                predicted[n++] = list[i].predicted_ns / (a->predicted_ns + b->predicted_ns);
+            }
+        }
+    }
+    fprintf(out, "# additivity: mixed steps over their sides alone: measured %.4f, priced %.4f\n",
+            median(measured, n), median(predicted, n));
+}
+
+static size_t count_rows(const char *text) {
+    size_t n = 0;
+    for (const char *line = text; *line != 0; line += strcspn(line, "\n"), line += *line != 0) {
+        n += *line != '#';
+    }
+    return n;
+}
+
+static void write_profile(const struct card *cards, size_t n_cards, const char *rows,
+                          const struct pooled *pooled, double event_ns, FILE *out) {
+    const struct power_errors *errors = &pooled->power_errors;
+    bool wrote_load = false, wrote_power = false, wrote_host = false;
+    for (const char *line = rows, *end; *line != 0; line = end) {
+        end = strchr(line, '\n');
+        end = end == NULL ? line + strlen(line) : end + 1;
+        if (begins(line, "# fitted:")) {
+            write_errors(cards, n_cards, out);
+            write_additivity(cards, n_cards, out);
+        } else if (n_cards > 1 && begins(line, "# source: ")) {
+            fprintf(out, "%.*s; %zu cards\n", (int)strcspn(line, ";\n"), line, n_cards);
+        } else if (begins(line, "# held_out:") || begins(line, "# mixed:") ||
+                   begins(line, "# additivity:") || begins(line, "# refitted:") ||
+                   begins(line, "# cards:") || begins(line, "# power_from:") ||
+                   begins(line, "# rows:") || (n_cards > 1 && begins(line, "# covariance_"))) {
+            continue;
+        } else if (begins(line, "# power:")) {
+            if (n_cards > 1) {
+                fprintf(
+                    out,
+                    "# cards: %zu; rows, factors and host times are medians over them, power is "
+                    "of all their held steps; what is said above of one is the first\n",
+                    n_cards);
+            }
+            fprintf(out,
+                    "# refitted: operators' parts of whole steps with events at %.3g us each, from "
+                    "calibrate.json\n# power: %zu steps",
+                    event_ns / 1e3, errors->n);
+            fprintf(
+                out,
+                " held until their clock had settled; modelled time %.2f %% off (without clocks "
+                "%.2f %%), power %.2f %%, root mean squares%s\n",
+                100 * errors->time, 100 * errors->unslowed, 100 * errors->watts,
+                errors->lag_is_assumed ? "; the lag is assumed" : "");
+        } else if (begins(line, "load,")) {
+            if (!wrote_load) {
+                correction_write(&pooled->correction, out);
+            }
+            wrote_load = true;
+        } else if (begins(line, "power,")) {
+            if (!wrote_power) {
+                power_write(&pooled->power, out);
+            }
+            wrote_power = true;
+        } else if (begins(line, "host,")) {
+            for (uint32_t kind = 0; !wrote_host && kind < HOST_KIND_COUNT; kind++) {
+                if (pooled->host[kind].given) {
+                    profile_host_write(&pooled->host[kind], step_kind_names[kind], out);
+                }
+            }
+            wrote_host = true;
+        } else {
+            fwrite(line, 1, (size_t)(end - line), out);
+        }
+    }
+}
+
+/* The system that a calibration of this file was for. */
+static struct system *system_of(const char *path, const char *text) {
+    char model[64], name[64], title[64];
+    struct system *system = NULL;
+    const char *model_at = strstr(text, "# model: "), *pages_at = strstr(text, "tokens for "),
+               *gpu_at = strstr(text, "# gpu: NVIDIA ");
+    if (gpu_at == NULL || model_at == NULL || pages_at == NULL ||
+        sscanf(model_at, "# model: %63s", model) != 1 ||
+        sscanf(pages_at, "tokens for %63s", name) != 1 ||
+        sscanf(gpu_at, "# gpu: NVIDIA %63s", title) != 1) {
+        fprintf(stderr, "%s is not from a calibration\n", path);
+        exit(1);
+    }
+    const struct system_request request = {
+        .system = name, .model = model, .gpu = strcmp(title, "H200") == 0 ? "h200" : "h100"};
+    check(system_open(&request, &system, &err), name);
+    return system;
+}
+
+/* Predictions of every card's steps by what came out. */
+static void predict(const struct card *cards, size_t n_cards, const struct system *system,
+                    const struct profile *profile, const struct pooled *pooled) {
+    for (size_t c = 0; c < n_cards; c++) {
+        struct calibration_report *report = cards[c].report;
+        for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
+            if (calibration_has_graph(system->model, variant)) {
+                price_steps(system, profile, variant, report, NULL, 0);
+            }
+        }
+        for (size_t i = 0; i < report->steps.n; i++) {
+            report->steps.list[i].predicted_ns = predicted_ns(pooled, &report->steps.list[i]);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    static struct power_sample samples[MOST_SAMPLES];
+    static struct pooled pooled;
+    struct card cards[MOST_CARDS] = {{0}};
+    struct system *system = NULL;
+    size_t n_cards = 0, n = 0;
+    double idle_w = 0;
+    if (argc < 5 || argc % 2 == 0 || (argc - 3) / 2 > MOST_CARDS) {
+        return 2;
+    }
+    const double event_ns = 1e3 * atof(argv[1]);
+    for (int i = 3; i < argc; i += 2) {
+        struct card *card = &cards[n_cards++];
+        size_t size = 0;
+        card->has_host = begins(argv[i], "host:");
+        card->path = argv[i] + (card->has_host ? strlen("host:") : 0);
+        card->text = profile_read(card->path, &size, &err);
+        check(card->text == NULL, card->path);
+        system = system == NULL ? system_of(card->path, card->text) : system;
+        const struct profile_peaks peaks = profile_peaks_of(system->gpu);
+        struct profile *profile = rows_alone(card->text, card->path, &peaks);
+        card->report = read_report(argv[i + 1], system, profile, event_ns);
+        n += add_samples(card->report, samples + n);
+        idle_w += card->report->steps.idle_w * 2 / (argc - 3);
+        profile_close(profile);
+    }
+    const struct profile_peaks peaks = profile_peaks_of(system->gpu);
+    char *rows = pooled_rows(cards, n_cards), *text = NULL;
+    pooled.correction = pooled_correction(cards, n_cards);
+    for (uint32_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        pooled.host[kind] = pooled_host(cards, n_cards, kind);
+    }
+    check(power_fit(samples, n, idle_w, &pooled.power, &pooled.power_errors, &err), "power");
+    struct profile *profile = rows_alone(rows, argv[2], &peaks);
+    predict(cards, n_cards, system, profile, &pooled);
+    size_t size = 0;
+    FILE *out = mem_stream(&text, &size), *file = fopen(argv[2], "w");
+    write_profile(cards, n_cards, rows, &pooled, event_ns, out);
+    mem_stream_close(out);
+    if (file == NULL) {
+        perror(argv[2]);
+        return 1;
+    }
+    const char *behind = strchr(text, '\n') + 1; /* the first line says what the file is */
+    fprintf(file, "%.*s# rows: %zu\n%s", (int)(behind - text), text, count_rows(text), behind);
+    return fclose(file) == 0 ? 0 : 1;
+}
