@@ -421,20 +421,25 @@ static int write_file(const struct calibration *c, struct err *err) {
 
 /* ---- whole steps ---- */
 
-/* What was timed between events, as parts of the whole step. A part of a wider operator may have no
- * price of its own, and has run all the same. */
+/* What was timed between events, as parts of the whole step. */
 static void take_parts(struct calibration_step *step) {
     struct in_step_part parts[GRAPH_MAX_OPS];
     for (uint32_t i = 0; i < step->n_operators; i++) {
         const struct step_operator *op = &step->operators[i];
-        const bool runs = op->between_ns > 0;
         parts[i] = (struct in_step_part){.between_ns = op->between_ns,
-                                         .executions = runs ? fmax(op->executions, 1) : 0};
+                                         .executions = op->between_ns > 0 ? op->executions : 0};
     }
     in_step_share(parts, step->n_operators, step->device_ns);
     for (uint32_t i = 0; i < step->n_operators; i++) {
         step->operators[i].measured_ns = parts[i].ns;
     }
+}
+
+/* A part of a wider operator may have no price of its own, and has run all the same. */
+static uint32_t executions_of(const struct graph *graph, uint32_t op,
+                              const struct op_price *price) {
+    return price->executions > 0 ? price->executions
+                                 : graph->segments[graph->ops[op].segment].repeat;
 }
 
 /* The sum of a step's operators at the profile's prices: no host, no launches beyond them. */
@@ -463,7 +468,7 @@ static int price_steps(struct calibration *c, int variant, struct err *err) {
             cost_explain(cost, &shape, chunks, prices);
             step->operators_ns = 0;
             for (uint32_t op = 0; op < graph->n_ops; op++) {
-                step->operators[op].executions = prices[op].executions;
+                step->operators[op].executions = executions_of(graph, op, &prices[op]);
                 step->operators[op].priced_ns = prices[op].ns;
                 step->operators[op].moving_ns =
                     prices[op].bytes / system->gpu->best_bandwidth * 1e9;

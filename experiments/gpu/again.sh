@@ -1,11 +1,12 @@
 #!/bin/bash
 # The live runs that are kept, simulated by today's program: with the card's shipped profile (other
-# processes, mostly other cards of the kind; "shipped"), with the other card's, transferred ("fresh"),
-# and in the live batches ("batches"). In the sets named own "fresh" is by the calibration that the
+# processes; "shipped"; LLaDA-8B's have calibrations of these cards among theirs), with the other
+# card's, transferred ("fresh"), and in the live batches ("batches"). In the sets named own "fresh" is by the calibration that the
 # same card had just before, in a process of its own; with REFIT=PROGRAM by what that program
 # (results/2026-11-25-grid-96/refit.c) makes of it.
 #   again.sh BUILD OUT [SET...]    OUT/SET/table.txt, of all sets unless some are named
 set -u
+unset RUNS
 build=$1 out=$2
 shift 2
 wanted=" $* "
@@ -42,10 +43,11 @@ again() {
         for model in llada-8b sdar-8b llada2-mini; do
             [[ $1 == *-own ]] || cp "$out/$2-$model.csv" "$card/fresh-$model.csv"
         done
-        for own in "$card"/fresh-*.csv; do
-            [ -n "${REFIT:-}" ] && [[ $1 == *-own && $own != *.log.csv ]] &&
-                "$REFIT" 3 "$own.new" "host:$own" "$all/$from/calibrate-$(basename "$own" .csv | cut -c7-).json" && mv "$own.new" "$own"
-        done
+        if [ -n "${REFIT:-}" ] && [[ $1 == *-own ]]; then
+            own=$card/fresh-llada-8b.csv
+            "$REFIT" "$own.new" "host:$own" "$all/$from/calibrate-llada-8b.json" 2>/dev/null || { echo "$own: not refitted"; exit 1; }
+            mv "$own.new" "$own"
+        fi
         "$here/decisions.sh" simulate "$build" "$card" "$2" >/dev/null
         [ "$from" = "${4:-.}" ] || "$here/decisions.sh" table "$build" "$card" >"$folder/table-$from.txt"
         mv "$card"/* "$folder"

@@ -100,6 +100,13 @@ void accuracy_add_operators(struct accuracy *accuracy, const struct submission *
     struct compared_operator *ops = accuracy->ops[whole->kind];
     uint32_t n_ops = system->graph.n_ops;
     struct in_step_part parts[GRAPH_MAX_OPS];
+    double sum_ns = 0;
+    for (uint32_t i = 0; i < n_ops; i++) {
+        sum_ns += ns[i];
+    }
+    if (!(sum_ns > 0)) {
+        return;
+    }
     cost_explain(system->cost, submission->step.shape,
                  system_chunks(system, submission->step.shape, submission->step.workspace_bytes),
                  prices);

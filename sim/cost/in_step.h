@@ -11,9 +11,9 @@ struct in_step_part {
 };
 
 /* Events between executions take time, as much for a short one as for a long one: what all parts
- * together take more than the whole step is taken off in equal shares, one an execution. (About 3
- * us on an H100 or H200. Shares in proportion to time have long products up to 15 % too quick, the
- * more so the shorter their step: the same product over as many rows then differs by 1.3 to 1.7 %
+ * together take more than the whole step is taken off in equal shares, one an execution. (2 to 3.5
+ * us on H100s and H200s. Shares in proportion to time have long products up to 15 % too quick, the
+ * more so the shorter their step: the same operator over as many rows then differs by 1.3 to 1.7 %
  * from step to step in six calibrations of LLaDA-8B, by 0.9 to 1.4 with equal ones;
  * experiments/gpu/results/2026-11-25-grid-96.) What little is left of the shortest, and what parts
  * take less than the step, is shared in proportion. */

@@ -700,6 +700,39 @@ static double sum_of(const struct accuracy *accuracy, uint32_t kind, bool predic
     return sum;
 }
 
+/* Every execution took some microseconds of its own and three of its events. */
+TEST(what_events_take_is_no_operators_time) {
+    struct system *system = clocked_system("h100", "kernels/profiles/h100/llada-8b.csv");
+    struct rng rng = rng_stream(2, "operators");
+    struct step_shape shape;
+    struct accuracy accuracy;
+    struct op_price prices[GRAPH_MAX_OPS];
+    double ns[GRAPH_MAX_OPS], whole_ns = 0;
+    accuracy_init(&accuracy, system, 1, 1);
+    random_shape(&rng, &shape);
+    cost_explain(system->cost, &shape, system->chunks.bound, prices);
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        ns[i] = prices[i].executions * (5e3 + 100 * i + 3e3);
+        whole_ns += prices[i].executions * (5e3 + 100 * i);
+    }
+    const struct submission submission = {.step.shape = &shape};
+    struct compared_step step = priced_step(system, &shape);
+    step.kind = STEP_MIXED;
+    step.measured_device_ns = whole_ns;
+    accuracy_add_operators(&accuracy, &submission, ns, &step);
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        ck_assert_double_eq_tol(accuracy.ops[STEP_MIXED][i].measured_ns,
+                                prices[i].executions * (5e3 + 100 * i), 1);
+    }
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        ns[i] = 0;
+    }
+    accuracy_add_operators(&accuracy, &submission, ns, &step); /* nothing was timed */
+    ck_assert_uint_eq(accuracy.n_by_operator[STEP_MIXED], 1);
+    accuracy_fini(&accuracy);
+    system_close(system);
+}
+
 /* A card whose clock has fallen: its operators add up to the step that was predicted at that
  * clock, those that it bounds more of it, and to what the step took. */
 TEST(operators_are_compared_by_kind_of_step_at_the_steps_clock) {

@@ -31,14 +31,17 @@ TEST(a_part_that_has_run_keeps_some_of_its_time) {
     ck_assert_double_eq_tol(parts[1].ns, 600 * 10.0 / 960, 1e-9);
 }
 
+/* 5 an event, whatever lies between the events of what has not run. */
 TEST(what_has_not_run_has_no_part) {
     struct in_step_part parts[] = {{.between_ns = 50, .executions = 0},
-                                   {.between_ns = 110, .executions = 1}};
-    in_step_share(parts, 2, 100);
-    ck_assert(!(parts[0].ns > 0));
-    ck_assert_double_eq_tol(parts[1].ns, 100, 1e-9);
+                                   {.between_ns = 95, .executions = 1},
+                                   {.between_ns = 25, .executions = 3}};
+    in_step_share(parts, 3, 100);
+    ck_assert_double_eq(parts[0].ns, 0);
+    ck_assert_double_eq_tol(parts[1].ns, 90, 1e-9);
+    ck_assert_double_eq_tol(parts[2].ns, 10, 1e-9);
     in_step_share(parts, 1, 100);
-    ck_assert(!(parts[0].ns > 0));
+    ck_assert_double_eq(parts[0].ns, 0);
 }
 
 TEST(what_a_step_takes_beyond_its_parts_is_theirs_in_proportion) {

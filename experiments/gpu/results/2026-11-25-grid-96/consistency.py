@@ -52,7 +52,7 @@ def main(paths):
     for path in paths:
         with open(path, encoding="utf-8") as file:
             steps = [step for step in json.load(file)["steps"]
-                     if step["fused_head"] and not step["held_out"] and step["device_ns"] <= 45e6]
+                     if "between_ns" not in step["operators"][0] and step["fused_head"] and not step["held_out"] and step["device_ns"] <= 45e6]
         print("rms, %     " + "".join(f"{difference(steps, 1000 * us):6.2f}" for us in events), path)
 
 

@@ -30,7 +30,7 @@ without() {
     rm -rf "$folder"
     mkdir -p "$folder"
     cp "$out/all/$3"/grid-*-live.* "$folder"
-    "$refit" 3 "$folder/fresh-llada-8b.csv" "${files[@]}" || exit 1
+    "$refit" "$folder/fresh-llada-8b.csv" "${files[@]}" || exit 1
     grep -q ^between, "$folder/fresh-llada-8b.csv" || {
         echo between,47000 >>"$folder/fresh-llada-8b.csv"
         sed -i '/^# rows:/d' "$folder/fresh-llada-8b.csv"

@@ -1,13 +1,14 @@
-/* A profile of one model and GPU from the calibrations of one or several cards: of each row, each
- * in-step factor and each host time the median, power fitted to the held steps of all. Operators'
- * parts of their steps are shared anew: the files of calibrations before 2026-11-26 have their
- * times between events as they were scaled to the whole step, and do not say how long events took:
- * EVENT_US an execution. Errors are those of the profile that comes out, over every card's steps.
- * Host times are of files behind "host:" alone, of all where none is.
+/* A profile of one model and GPU from one or several calibrations: of each row and each in-step
+ * factor the median, power fitted to the held steps of all. Operators' parts of their steps are
+ * shared anew: the files of calibrations before 2026-11-26 have their times between events as they
+ * were scaled to the whole step, and do not say how long events took. That is taken to be, of each
+ * file, what has the same operator over as many rows differ least between its steps
+ * (consistency.py). Errors are those of the profile that comes out, over all calibrations' steps.
+ * Host times are medians of the files behind "host:" alone, of all where none is.
  *
  *   gcc -std=gnu11 -I. experiments/gpu/results/2026-11-25-grid-96/refit.c build/libunmask.a \
  *       -ljansson -lgsl -lopenblas -lm ... -o refit      (what build/unmask is linked with)
- *   refit EVENT_US OUT [host:]fresh-MODEL.csv calibrate-MODEL.json... */
+ *   refit OUT [host:]fresh-MODEL.csv calibrate-MODEL.json... */
 #define _GNU_SOURCE
 #include <jansson.h>
 #include <math.h>
@@ -79,6 +80,10 @@ static void read_operators(const json_t *from, const struct graph *graph,
         }
         next++;
         to->rows = (int64_t)real(one, "rows");
+        if (json_object_get(one, "between_ns") != NULL) {
+            fprintf(stderr, "its parts have been shared already\n");
+            exit(1);
+        }
         to->between_ns = real(one, "measured_ns");
         to->priced_ns = real(one, "priced_ns");
         to->moving_ns = real(one, "moving_ns");
@@ -183,8 +188,8 @@ static void find_alone(struct calibration_steps *steps, struct calibration_step 
     }
 }
 
-static struct calibration_report *read_report(const char *path, const struct system *system,
-                                              const struct profile *profile, double event_ns) {
+static struct calibration_report *report_at(const char *path, const struct system *system,
+                                            const struct profile *profile, double event_ns) {
     struct calibration_report *report = mem_zeroed(1, sizeof *report);
     json_error_t bad;
     json_t *root = json_load_file(path, 0, &bad), *one;
@@ -218,6 +223,71 @@ static struct calibration_report *read_report(const char *path, const struct sys
     json_decref(root);
     check(calibration_fit(report, &err), path);
     return report;
+}
+
+/* An operator over some rows in one of the steps that are fitted. */
+struct seen {
+    enum op_kind kind;
+    const char *key;
+    double rows, factor, ns;
+};
+
+static int by_operator(const void *a, const void *b) {
+    const struct seen *x = a, *y = b;
+    int order = (x->kind > y->kind) - (x->kind < y->kind);
+    order = order != 0 ? order : strcmp(x->key, y->key);
+    return order != 0 ? order : (x->rows > y->rows) - (x->rows < y->rows);
+}
+
+/* How much the same operator over as many rows differs between fused steps: the mean square. */
+static double difference(const struct calibration_report *report) {
+    static struct seen seen[CALIBRATION_MAX_STEPS * GRAPH_MAX_OPS];
+    double squares = 0, weights = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < report->steps.n; i++) {
+        const struct calibration_step *step = &report->steps.list[i];
+        const bool counts =
+            step->is_fused && !step->is_held_out && !calibration_step_is_long(step->device_ns);
+        for (uint32_t op = 0; counts && op < step->n_operators; op++) {
+            const struct step_operator *one = &step->operators[op];
+            if (one->measured_ns > 0 && one->priced_ns > 0) {
+                seen[n++] = (struct seen){one->kind, one->key.text, (double)one->rows,
+                                          one->measured_ns / one->priced_ns, one->measured_ns};
+            }
+        }
+    }
+    qsort(seen, n, sizeof *seen, by_operator);
+    for (size_t first = 0, last; first < n; first = last) {
+        double sum = 0, weight = 0;
+        for (last = first; last < n && by_operator(&seen[first], &seen[last]) == 0; last++) {
+            sum += seen[last].factor * seen[last].ns;
+            weight += seen[last].ns;
+        }
+        for (size_t i = first; last > first + 1 && i < last; i++) {
+            squares += seen[i].ns * pow(seen[i].factor / (sum / weight) - 1, 2);
+        }
+        weights += last > first + 1 ? weight : 0;
+    }
+    return weights > 0 ? squares / weights : 0;
+}
+
+/* With events of the length that has it agree best with itself. */
+static struct calibration_report *read_report(const char *path, const struct system *system,
+                                              const struct profile *profile, double *event_ns) {
+    enum { MOST_US = 6, PARTS = 4 };
+    struct calibration_report *best = NULL;
+    for (int i = 0; i <= MOST_US * PARTS; i++) {
+        struct calibration_report *report = report_at(path, system, profile, 1e3 * i / PARTS);
+        if (best == NULL || difference(report) < difference(best)) {
+            free(best);
+            best = report;
+            *event_ns = 1e3 * i / PARTS;
+        } else {
+            free(report);
+        }
+    }
+    fprintf(stderr, "%s: events of %g us\n", path, *event_ns / 1e3);
+    return best;
 }
 
 /* As calibration_fit has them. */
@@ -266,6 +336,7 @@ struct card {
     const char *path;
     char *text;
     bool has_host;
+    double event_ns;
     struct calibration_report *report;
 };
 
@@ -473,9 +544,13 @@ static size_t count_rows(const char *text) {
 }
 
 static void write_profile(const struct card *cards, size_t n_cards, const char *rows,
-                          const struct pooled *pooled, double event_ns, FILE *out) {
+                          const struct pooled *pooled, FILE *out) {
     const struct power_errors *errors = &pooled->power_errors;
     bool wrote_load = false, wrote_power = false, wrote_host = false;
+    size_t n_hosts = 0;
+    for (size_t i = 0; i < n_cards; i++) {
+        n_hosts += cards[i].has_host;
+    }
     for (const char *line = rows, *end; *line != 0; line = end) {
         end = strchr(line, '\n');
         end = end == NULL ? line + strlen(line) : end + 1;
@@ -483,24 +558,25 @@ static void write_profile(const struct card *cards, size_t n_cards, const char *
             write_errors(cards, n_cards, out);
             write_additivity(cards, n_cards, out);
         } else if (n_cards > 1 && begins(line, "# source: ")) {
-            fprintf(out, "%.*s; %zu cards\n", (int)strcspn(line, ";\n"), line, n_cards);
+            fprintf(out, "%.*s; %zu calibrations\n", (int)strcspn(line, ";\n"), line, n_cards);
         } else if (begins(line, "# held_out:") || begins(line, "# mixed:") ||
                    begins(line, "# additivity:") || begins(line, "# refitted:") ||
-                   begins(line, "# cards:") || begins(line, "# power_from:") ||
+                   begins(line, "# calibrations:") || begins(line, "# power_from:") ||
                    begins(line, "# rows:") || (n_cards > 1 && begins(line, "# covariance_"))) {
             continue;
         } else if (begins(line, "# power:")) {
             if (n_cards > 1) {
-                fprintf(
-                    out,
-                    "# cards: %zu; rows, factors and host times are medians over them, power is "
-                    "of all their held steps; what is said above of one is the first\n",
-                    n_cards);
+                fprintf(out,
+                        "# calibrations: %zu; rows and factors are medians over them, host times "
+                        "over %zu, power is of all their held steps; what is said above of one is "
+                        "the first\n",
+                        n_cards, n_hosts > 0 ? n_hosts : n_cards);
             }
-            fprintf(out,
-                    "# refitted: operators' parts of whole steps with events at %.3g us each, from "
-                    "calibrate.json\n# power: %zu steps",
-                    event_ns / 1e3, errors->n);
+            fprintf(out, "# refitted: operators' parts of whole steps with events at");
+            for (size_t i = 0; i < n_cards; i++) {
+                fprintf(out, "%s %g", i > 0 ? "," : "", cards[i].event_ns / 1e3);
+            }
+            fprintf(out, " us, from calibrate.json\n# power: %zu steps", errors->n);
             fprintf(
                 out,
                 " held until their clock had settled; modelled time %.2f %% off (without clocks "
@@ -572,11 +648,10 @@ int main(int argc, char **argv) {
     struct system *system = NULL;
     size_t n_cards = 0, n = 0;
     double idle_w = 0;
-    if (argc < 5 || argc % 2 == 0 || (argc - 3) / 2 > MOST_CARDS) {
+    if (argc < 4 || argc % 2 != 0 || (argc - 2) / 2 > MOST_CARDS) {
         return 2;
     }
-    const double event_ns = 1e3 * atof(argv[1]);
-    for (int i = 3; i < argc; i += 2) {
+    for (int i = 2; i < argc; i += 2) {
         struct card *card = &cards[n_cards++];
         size_t size = 0;
         card->has_host = begins(argv[i], "host:");
@@ -586,9 +661,9 @@ int main(int argc, char **argv) {
         system = system == NULL ? system_of(card->path, card->text) : system;
         const struct profile_peaks peaks = profile_peaks_of(system->gpu);
         struct profile *profile = rows_alone(card->text, card->path, &peaks);
-        card->report = read_report(argv[i + 1], system, profile, event_ns);
+        card->report = read_report(argv[i + 1], system, profile, &card->event_ns);
         n += add_samples(card->report, samples + n);
-        idle_w += card->report->steps.idle_w * 2 / (argc - 3);
+        idle_w += card->report->steps.idle_w * 2 / (argc - 2);
         profile_close(profile);
     }
     const struct profile_peaks peaks = profile_peaks_of(system->gpu);
@@ -598,14 +673,14 @@ int main(int argc, char **argv) {
         pooled.host[kind] = pooled_host(cards, n_cards, kind);
     }
     check(power_fit(samples, n, idle_w, &pooled.power, &pooled.power_errors, &err), "power");
-    struct profile *profile = rows_alone(rows, argv[2], &peaks);
+    struct profile *profile = rows_alone(rows, argv[1], &peaks);
     predict(cards, n_cards, system, profile, &pooled);
     size_t size = 0;
-    FILE *out = mem_stream(&text, &size), *file = fopen(argv[2], "w");
-    write_profile(cards, n_cards, rows, &pooled, event_ns, out);
+    FILE *out = mem_stream(&text, &size), *file = fopen(argv[1], "w");
+    write_profile(cards, n_cards, rows, &pooled, out);
     mem_stream_close(out);
     if (file == NULL) {
-        perror(argv[2]);
+        perror(argv[1]);
         return 1;
     }
     const char *behind = strchr(text, '\n') + 1; /* the first line says what the file is */
