@@ -11,8 +11,10 @@
 
 struct power_sample {
     double first_ns, settled_ns; /* device time of a step */
-    double gap_ns;               /* between two steps */
-    double compute_ns;           /* of first_ns, as priced */
+    double late_ns;    /* the same in the second half of the hold; in no fit: where it is more than
+                        * settled_ns the clock goes on falling for longer than a hold lasts */
+    double gap_ns;     /* between two steps */
+    double compute_ns; /* of first_ns, as priced */
     double flops, bytes;
     double watts, held_ns; /* on average over so long, the steps at the highest clock included */
     double lag_ms; /* from the beginning until its time has settled, on average; where it rose */

@@ -300,12 +300,13 @@ static json_t *power_json(const struct calibration_report *report) {
 /* Of a step that was repeated until its clock had settled; null: it was not. */
 static json_t *held_json(const struct calibration_step *step) {
     const struct power_sample *held = &step->held;
-    return held->watts > 0 ? json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "first_ns",
-                                       held->first_ns, "settled_ns", held->settled_ns, "gap_ns",
-                                       held->gap_ns, "compute_ns", step->compute_ns, "flops",
-                                       step->flops, "bytes", step->bytes, "watts", held->watts,
-                                       "lag_ms", held->lag_ms, "held_ns", held->held_ns)
-                           : json_null();
+    return held->watts > 0
+               ? json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "first_ns",
+                           held->first_ns, "settled_ns", held->settled_ns, "late_ns", held->late_ns,
+                           "gap_ns", held->gap_ns, "compute_ns", step->compute_ns, "flops",
+                           step->flops, "bytes", step->bytes, "watts", held->watts, "lag_ms",
+                           held->lag_ms, "held_ns", held->held_ns)
+               : json_null();
 }
 
 /* What each operator took in the step, all its executions together, and its price alone. */

@@ -124,6 +124,7 @@ static struct {
     double joules;
     struct power_state clock;
     struct power_sample step;
+    int64_t slower_at; /* from then on every step takes 2 % more of the device; 0: never */
     int64_t shown_at;
     double shown;
 } fake;
@@ -142,8 +143,11 @@ static int fake_run(void *state, double *device_ns, struct err *err) {
                                     .compute_ns = fake.step.compute_ns,
                                     .joules =
                                         power_joules(&card, fake.step.flops, fake.step.bytes)};
-    const struct power_spent spent = power_run(&card, &step, &fake.clock);
+    struct power_spent spent = power_run(&card, &step, &fake.clock);
     (void)state, (void)err;
+    if (fake.slower_at > 0 && fake.now_ns >= fake.slower_at) {
+        spent.ns += 0.02 * (spent.ns - fake.step.gap_ns);
+    }
     fake.now_ns += (int64_t)spent.ns;
     fake.joules += spent.work_joules + card.idle_w * spent.ns * 1e-9;
     *device_ns = spent.ns - fake.step.gap_ns;
@@ -168,6 +172,7 @@ TEST_EACH(a_held_step_says_what_it_took_and_drew, STEPS) {
     power_settle(&card, &truth, &truth.settled_ns, &truth.watts);
     ck_assert_double_eq_tol(held.first_ns / truth.first_ns, 1, 0.02);
     ck_assert_double_eq_tol(held.settled_ns / truth.settled_ns, 1, 1e-3);
+    ck_assert_double_eq_tol(held.late_ns / truth.settled_ns, 1, 1e-3);
     ck_assert_double_eq_tol(held.gap_ns / truth.gap_ns, 1, 1e-2);
     ck_assert_double_eq_tol(held.watts / truth.watts, 1, 0.03);
     if (truth.settled_ns > 1.06 * truth.first_ns) {
@@ -175,6 +180,23 @@ TEST_EACH(a_held_step_says_what_it_took_and_drew, STEPS) {
     } else if (truth.settled_ns < 1.02 * truth.first_ns) {
         ck_assert_double_eq(held.lag_ms, 0);
     }
+}
+
+/* A card that gets warm: of a hold of 2.5 s the second half is slower. */
+TEST(the_second_half_of_a_hold_says_whether_it_was_long_enough) {
+    static const struct device_table table = {.vitals = fake_vitals};
+    const struct engine_device device = {.table = &table};
+    const struct hold_request request = {.device = &device, .run = fake_run, .now_ns = fake_now};
+    struct power_sample held, truth = sample(0);
+    struct err err = {0};
+    memset(&fake, 0, sizeof fake);
+    fake.step = truth;
+    fake.slower_at = 1250000000;
+    ck_assert_int_eq(hold_step(&request, card.idle_w, &held, &err), 0);
+    power_settle(&card, &truth, &truth.settled_ns, &truth.watts);
+    ck_assert_double_eq_tol(held.late_ns / truth.settled_ns, 1.02, 1e-3);
+    ck_assert_double_gt(held.settled_ns, 1.005 * truth.settled_ns);
+    ck_assert_double_lt(held.settled_ns, 1.015 * truth.settled_ns);
 }
 
 SUITE("power_fit")
