@@ -10,6 +10,7 @@
 
 #include "engine/calibrate/calibration_fit.h"
 #include "engine/calibrate/calibration_log.h"
+#include "engine/calibrate/calibration_price.h"
 #include "engine/calibrate/calibration_samples.h"
 #include "engine/calibrate/exchange.h"
 #include "engine/calibrate/measure.h"
@@ -17,7 +18,6 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
-#include "sim/cost/in_step.h"
 #include "sim/model/ranks.h"
 
 /* Device time for one sample of a point. Light points are short enough for many plays; heavy ones
@@ -421,69 +421,6 @@ static int write_file(const struct calibration *c, struct err *err) {
 
 /* ---- whole steps ---- */
 
-/* What was timed between events, as parts of the whole step. */
-static void take_parts(struct calibration_step *step) {
-    struct in_step_part parts[GRAPH_MAX_OPS];
-    for (uint32_t i = 0; i < step->n_operators; i++) {
-        const struct step_operator *op = &step->operators[i];
-        parts[i] = (struct in_step_part){.between_ns = op->between_ns,
-                                         .executions = op->between_ns > 0 ? op->executions : 0};
-    }
-    in_step_share(parts, step->n_operators, step->device_ns);
-    for (uint32_t i = 0; i < step->n_operators; i++) {
-        step->operators[i].measured_ns = parts[i].ns;
-    }
-}
-
-/* A part of a wider operator may have no price of its own, and has run all the same. */
-static uint32_t executions_of(const struct graph *graph, uint32_t op,
-                              const struct op_price *price) {
-    return price->executions > 0 ? price->executions
-                                 : graph->segments[graph->ops[op].segment].repeat;
-}
-
-/* The sum of a step's operators at the profile's prices: no host, no launches beyond them. */
-static int price_steps(struct calibration *c, int variant, struct err *err) {
-    const struct system *system = c->request->system;
-    const bool fused = variant & VARIANT_IS_FUSED;
-    struct runtime runtime = {.varlen = true,
-                              .fused = true,
-                              .fused_head = fused,
-                              .fused_gate_up = fused,
-                              .logits_bytes = BF16_BYTES,
-                              .element_bytes = element_bytes(c),
-                              .host_mode = HOST_SERIAL};
-    struct graph_options options = calibration_graph(system->model, element_bytes(c), variant);
-    struct graph *graph = mem_unwritten(1, sizeof *graph);
-    struct cost_model *cost = NULL;
-    graph_build(graph, system->model, &options);
-    struct chunk_rows chunks = system->chunks.bound; /* which a fused head has no use for */
-    int status = cost_open(system->gpu, c->profile, NULL, &runtime, graph, &cost, err);
-    for (size_t i = 0; status == 0 && i < c->report->steps.n; i++) {
-        struct calibration_step *step = &c->report->steps.list[i];
-        if (calibration_step_variant(step) == variant) {
-            struct step_shape shape;
-            struct op_price prices[GRAPH_MAX_OPS];
-            calibration_step_shape(step, system->model, &shape);
-            cost_explain(cost, &shape, chunks, prices);
-            step->operators_ns = 0;
-            for (uint32_t op = 0; op < graph->n_ops; op++) {
-                step->operators[op].executions = executions_of(graph, op, &prices[op]);
-                step->operators[op].priced_ns = prices[op].ns;
-                step->operators[op].moving_ns =
-                    prices[op].bytes / system->gpu->best_bandwidth * 1e9;
-                step->operators_ns += prices[op].ns;
-                step->flops += prices[op].flops;
-                step->bytes += prices[op].bytes;
-            }
-            take_parts(step);
-        }
-    }
-    cost_close(cost);
-    free(graph);
-    return status;
-}
-
 static int run_steps(struct calibration *c, struct err *err) {
     const struct calibration_request *request = c->request;
     struct calibration_report *report = c->report;
@@ -503,10 +440,9 @@ static int run_steps(struct calibration *c, struct err *err) {
         return err_status(err);
     }
     report->power_is_followed = report->steps.idle_w > 0;
-    for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
-        if (calibration_has_graph(model_of(c), variant) && price_steps(c, variant, err) != 0) {
-            return err_status(err);
-        }
+    if (calibration_price(&report->steps, request->system, c->profile, element_bytes(c), err) !=
+        0) {
+        return err_status(err);
     }
     return calibration_fit(report, err);
 }

@@ -218,17 +218,13 @@ static void compare_with_sides(struct calibration_report *report) {
     report->additivity_predicted = n > 0 ? quantile(predicted, n, 0.5) : 0;
 }
 
-/* From steps that were held. What a long one takes at the highest clock nobody has seen: what its
- * operators take, corrected as all are. A device that tells nothing, or is never slowed, has one
- * clock. */
-static void fit_power(struct calibration_report *report) {
-    struct power_sample samples[CALIBRATION_MAX_STEPS];
-    struct err nothing = {0};
+size_t calibration_power_samples(const struct calibration_report *report,
+                                 struct power_sample *out) {
     size_t n = 0;
     for (size_t i = 0; i < report->steps.n; i++) {
         const struct calibration_step *step = &report->steps.list[i];
         if (step->held.watts > 0) {
-            struct power_sample *sample = &samples[n++];
+            struct power_sample *sample = &out[n++];
             *sample = step->held;
             if (calibration_step_is_long(sample->first_ns)) {
                 sample->first_ns = step->corrected_ns;
@@ -238,27 +234,43 @@ static void fit_power(struct calibration_report *report) {
             sample->bytes = step->bytes;
         }
     }
+    return n;
+}
+
+/* A device that tells nothing, or is never slowed, has one clock. */
+static void fit_power(struct calibration_report *report) {
+    struct power_sample samples[CALIBRATION_MAX_STEPS];
+    struct err nothing = {0};
+    const size_t n = calibration_power_samples(report, samples);
     struct power power;
     if (power_fit(samples, n, report->steps.idle_w, &power, &report->power_errors, &nothing) == 0) {
         report->power = power;
     }
 }
 
-int calibration_fit(struct calibration_report *report, struct err *err) {
-    int status = fit_host(report, err);
+void calibration_correct(struct calibration_report *report) {
     for (size_t i = 0; i < report->steps.n; i++) {
         correct(report, &report->steps.list[i]);
     }
-    fit_power(report);
-    fit_issued(report);
-    for (size_t i = 0; status == 0 && i < report->steps.n; i++) {
+}
+
+void calibration_judge(struct calibration_report *report) {
+    for (size_t i = 0; i < report->steps.n; i++) {
         report->steps.list[i].predicted_ns = predicted_ns(report, &report->steps.list[i]);
     }
+    report->fitted = summarise_errors(report, STEPS_FITTED);
+    report->held_out = summarise_errors(report, STEPS_HELD_OUT);
+    report->mixed = summarise_errors(report, STEPS_MIXED);
+    compare_with_sides(report);
+}
+
+int calibration_fit(struct calibration_report *report, struct err *err) {
+    int status = fit_host(report, err);
+    calibration_correct(report);
+    fit_power(report);
+    fit_issued(report);
     if (status == 0) {
-        report->fitted = summarise_errors(report, STEPS_FITTED);
-        report->held_out = summarise_errors(report, STEPS_HELD_OUT);
-        report->mixed = summarise_errors(report, STEPS_MIXED);
-        compare_with_sides(report);
+        calibration_judge(report);
     }
     return status;
 }

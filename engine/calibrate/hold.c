@@ -101,19 +101,18 @@ static double lag_of(const struct trace *trace, double from, double to) {
 }
 
 static void summarise(const struct trace *trace, struct power_sample *out) {
-    size_t n_first, n_settled, n_late, n_fallen, n;
+    size_t n_first, n_settled, n_fallen, n;
     const double span_ns = trace->end_ns[trace->n - 1],
                  mean = mean_between(trace, -1, INFINITY, &n),
                  fallen = mean_between(trace, fallen_ns, 3 * fallen_ns, &n_fallen);
     *out =
         (struct power_sample){.first_ns = mean_between(trace, 0, first_ns, &n_first),
                               .settled_ns = mean_between(trace, settled_ns, INFINITY, &n_settled),
-                              .late_ns = mean_between(trace, span_ns / 2, INFINITY, &n_late),
+                              .late_ns = mean_between(trace, span_ns / 2, INFINITY, &n),
                               .gap_ns = fmax(span_ns / (double)trace->n - mean, 0),
                               .held_ns = span_ns};
     out->first_ns = n_first > 0 ? out->first_ns : trace->device_ns[0];
     out->settled_ns = n_settled > 0 ? out->settled_ns : out->first_ns;
-    out->late_ns = n_late > 0 ? out->late_ns : out->settled_ns;
     if (fallen > rises * out->first_ns && out->first_ns < lag_step_ns) {
         out->lag_ms = lag_of(trace, out->first_ns, fallen);
     }

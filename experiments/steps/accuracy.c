@@ -112,13 +112,10 @@ void accuracy_add_operators(struct accuracy *accuracy, const struct submission *
                  prices);
     const double stretch = stretch_of(system, prices, whole->predicted_device_ns);
     for (uint32_t i = 0; i < n_ops; i++) {
-        const struct op *op = &system->graph.ops[i];
-        const bool has_no_price =
-            op_type_of(op)->is_part && submission->step.shape->sym[op->rows] > 0;
-        parts[i] = (struct in_step_part){.between_ns = ns[i], .executions = prices[i].executions};
-        if (has_no_price && prices[i].executions == 0) {
-            parts[i].executions = system->graph.segments[op->segment].repeat;
-        }
+        parts[i] =
+            (struct in_step_part){.between_ns = ns[i],
+                                  .executions = in_step_executions(
+                                      &system->graph, i, submission->step.shape, &prices[i])};
     }
     in_step_share(parts, n_ops, whole->measured_device_ns);
     for (uint32_t i = 0; i < n_ops; i++) {

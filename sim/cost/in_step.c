@@ -24,3 +24,11 @@ void in_step_share(struct in_step_part *parts, size_t n, double step_ns) {
         parts[i].ns *= sum_ns > 0 ? step_ns / sum_ns : 0;
     }
 }
+
+uint32_t in_step_executions(const struct graph *graph, uint32_t op, const struct step_shape *shape,
+                            const struct op_price *price) {
+    const struct op *of = &graph->ops[op];
+    const bool is_unpriced =
+        price->executions == 0 && op_type_of(of)->is_part && shape->sym[of->rows] > 0;
+    return is_unpriced ? graph->segments[of->segment].repeat : price->executions;
+}

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "sim/cost/price.h"
+
 struct in_step_part {
     double between_ns; /* between events, over all executions */
     double executions; /* 0: it has launched nothing, and what lies between its events is theirs */
@@ -13,10 +15,15 @@ struct in_step_part {
 /* Events between executions take time, as much for a short one as for a long one: what all parts
  * together take more than the whole step is taken off in equal shares, one an execution. (2 to 3.5
  * us on H100s and H200s. Shares in proportion to time have long products up to 15 % too quick, the
- * more so the shorter their step: the same operator over as many rows then differs by 1.3 to 1.7 %
- * from step to step in six calibrations of LLaDA-8B, by 0.9 to 1.4 with equal ones;
+ * more so the shorter their step: the same operator over as many rows then differs by 1.2 to 1.7 %
+ * from step to step in eleven calibrations of LLaDA-8B, by 0.9 to 1.4 with equal ones;
  * experiments/gpu/results/2026-11-25-grid-96.) What little is left of the shortest, and what parts
  * take less than the step, is shared in proportion. */
 void in_step_share(struct in_step_part *parts, size_t n, double step_ns);
+
+/* How often the graph's operator runs in a step of that shape: as it is priced; a part of a wider
+ * operator that has no price of its own runs all the same. */
+uint32_t in_step_executions(const struct graph *graph, uint32_t op, const struct step_shape *shape,
+                            const struct op_price *price);
 
 #endif

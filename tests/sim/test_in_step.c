@@ -63,4 +63,21 @@ TEST(parts_add_up_to_their_step) {
     }
 }
 
+/* A part that no profile has rows of is in the time of the operator before it, but runs, too. */
+TEST(an_operator_runs_as_often_as_its_price_says_or_its_segment_repeats) {
+    static struct graph graph;
+    struct step_shape shape = {.sym[SYM_TOKENS] = 64};
+    const struct op_price priced = {.executions = 5}, none = {0};
+    graph.segments[0].repeat = 32;
+    for (int part = 0; part < 2; part++) {
+        graph.ops[0] = (struct op){.kind = part ? OP_KEEP : OP_LINEAR, .rows = SYM_TOKENS};
+        shape.sym[SYM_TOKENS] = 64;
+        ck_assert_int_eq(op_type_of(&graph.ops[0])->is_part, part);
+        ck_assert_uint_eq(in_step_executions(&graph, 0, &shape, &priced), 5);
+        ck_assert_uint_eq(in_step_executions(&graph, 0, &shape, &none), part ? 32 : 0);
+        shape.sym[SYM_TOKENS] = 0;
+        ck_assert_uint_eq(in_step_executions(&graph, 0, &shape, &none), 0);
+    }
+}
+
 SUITE("in_step")

@@ -3,7 +3,7 @@
  * shared anew: the files of calibrations before 2026-11-26 have their times between events as they
  * were scaled to the whole step, and do not say how long events took. That is taken to be, of each
  * file, what has the same operator over as many rows differ least between its steps
- * (consistency.py). Errors are those of the profile that comes out, over all calibrations' steps.
+ * (printed: root mean squares). Errors are those of the profile that comes out, over all steps.
  * Host times are medians of the files behind "host:" alone, of all where none is.
  *
  *   gcc -std=gnu11 -I. experiments/gpu/results/2026-11-25-grid-96/refit.c build/libunmask.a \
@@ -18,16 +18,14 @@
 
 #include "engine/calibrate/calibration_fit.h"
 #include "engine/calibrate/calibration_grid.h"
+#include "engine/calibrate/calibration_price.h"
 #include "engine/calibrate/quantile.h"
 #include "sim/base/mem.h"
-#include "sim/cost/in_step.h"
-#include "sim/cost/price.h"
 #include "sim/cost/profile/profile.h"
-#include "sim/cost/roofline.h"
 #include "sim/graph/builder.h"
 #include "sim/system/system.h"
 
-enum { MOST_SAMPLES = 1024, MOST_CARDS = 16, BF16 = 2 };
+enum { MOST_CARDS = 16, MOST_SAMPLES = MOST_CARDS * CALIBRATION_MAX_STEPS, BF16 = 2 };
 
 static struct err err;
 
@@ -85,8 +83,6 @@ static void read_operators(const json_t *from, const struct graph *graph,
             exit(1);
         }
         to->between_ns = real(one, "measured_ns");
-        to->priced_ns = real(one, "priced_ns");
-        to->moving_ns = real(one, "moving_ns");
     }
     if (next != json_array_size(list)) {
         fprintf(stderr, "operator %zu is not one of the graph's\n", next);
@@ -109,71 +105,38 @@ static void read_held(const json_t *from, struct calibration_step *step) {
     }
 }
 
-/* Times between events as they were before they were scaled, then what is the step's. */
-static void share(struct calibration_step *step, double event_ns) {
-    struct in_step_part parts[GRAPH_MAX_OPS];
-    double n = 0;
-    for (uint32_t i = 0; i < step->n_operators; i++) {
-        const struct step_operator *op = &step->operators[i];
-        parts[i].executions = op->between_ns > 0 ? fmax(op->executions, 1) : 0;
-        n += parts[i].executions;
-    }
-    for (uint32_t i = 0; i < step->n_operators; i++) {
-        struct step_operator *op = &step->operators[i];
-        op->between_ns *= 1 + event_ns * n / step->device_ns;
-        parts[i].between_ns = op->between_ns;
-    }
-    in_step_share(parts, step->n_operators, step->device_ns);
-    for (uint32_t i = 0; i < step->n_operators; i++) {
-        step->operators[i].measured_ns = parts[i].ns;
-    }
-}
-
-/* How often operators run, and their work: as the calibration priced them. */
-static void price_steps(const struct system *system, const struct profile *profile, int variant,
-                        struct calibration_report *report, const json_t *list, double event_ns) {
-    const bool again = list == NULL; /* by another profile */
-    const bool fused = variant & VARIANT_IS_FUSED;
-    struct runtime runtime = {.varlen = true,
-                              .fused = true,
-                              .fused_head = fused,
-                              .fused_gate_up = fused,
-                              .logits_bytes = BF16,
-                              .element_bytes = BF16,
-                              .host_mode = HOST_SERIAL};
-    struct graph_options options = calibration_graph(system->model, BF16, variant);
+/* The graph of every step's variant gives its operators. */
+static void read_all_operators(const json_t *list, const struct model *model,
+                               struct calibration_steps *steps) {
     struct graph *graph = mem_unwritten(1, sizeof *graph);
-    struct cost_model *cost = NULL;
-    graph_build(graph, system->model, &options);
-    check(cost_open(system->gpu, profile, NULL, &runtime, graph, &cost, &err), "prices");
-    for (size_t i = 0; i < report->steps.n; i++) {
-        struct calibration_step *step = &report->steps.list[i];
-        struct step_shape shape;
-        struct op_price prices[GRAPH_MAX_OPS];
-        if (calibration_step_variant(step) != variant) {
+    for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
+        if (!calibration_has_graph(model, variant)) {
             continue;
         }
-        if (!again) {
-            read_operators(json_array_get(list, i), graph, step);
-        }
-        calibration_step_shape(step, system->model, &shape);
-        cost_explain(cost, &shape, system->chunks.bound, prices);
-        for (uint32_t op = 0; op < graph->n_ops; op++) {
-            step->operators[op].executions = prices[op].executions;
-            if (again) {
-                step->operators[op].priced_ns = prices[op].ns;
-                continue;
+        struct graph_options options = calibration_graph(model, BF16, variant);
+        graph_build(graph, model, &options);
+        for (size_t i = 0; i < steps->n; i++) {
+            if (calibration_step_variant(&steps->list[i]) == variant) {
+                read_operators(json_array_get(list, i), graph, &steps->list[i]);
             }
-            step->operators_ns += step->operators[op].priced_ns;
-            step->flops += prices[op].flops;
-            step->bytes += prices[op].bytes;
-        }
-        if (!again) {
-            share(step, event_ns);
         }
     }
-    cost_close(cost);
     free(graph);
+}
+
+/* Times between events as they were before they were scaled to the step, then what is the step's.
+ */
+static void share(struct calibration_step *step, const struct calibration_step *scaled,
+                  double event_ns) {
+    double n = 0;
+    for (uint32_t i = 0; i < step->n_operators; i++) {
+        n += step->operators[i].between_ns > 0 ? step->operators[i].executions : 0;
+    }
+    for (uint32_t i = 0; i < step->n_operators; i++) {
+        step->operators[i].between_ns =
+            scaled->operators[i].between_ns * (1 + event_ns * n / step->device_ns);
+    }
+    calibration_step_share(step);
 }
 
 static void find_alone(struct calibration_steps *steps, struct calibration_step *step) {
@@ -188,8 +151,8 @@ static void find_alone(struct calibration_steps *steps, struct calibration_step 
     }
 }
 
-static struct calibration_report *report_at(const char *path, const struct system *system,
-                                            const struct profile *profile, double event_ns) {
+static struct calibration_report *load_report(const char *path, const struct system *system,
+                                              const struct profile *profile) {
     struct calibration_report *report = mem_zeroed(1, sizeof *report);
     json_error_t bad;
     json_t *root = json_load_file(path, 0, &bad), *one;
@@ -215,13 +178,9 @@ static struct calibration_report *report_at(const char *path, const struct syste
     }
     report->steps.idle_w = real(power, "idle_w");
     report->power_is_followed = true;
-    for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
-        if (calibration_has_graph(system->model, variant)) {
-            price_steps(system, profile, variant, report, list, event_ns);
-        }
-    }
+    read_all_operators(list, system->model, &report->steps);
     json_decref(root);
-    check(calibration_fit(report, &err), path);
+    check(calibration_price(&report->steps, system, profile, BF16, &err), path);
     return report;
 }
 
@@ -271,42 +230,33 @@ static double difference(const struct calibration_report *report) {
     return weights > 0 ? squares / weights : 0;
 }
 
+static void share_all(struct calibration_report *report, const struct calibration_steps *scaled,
+                      double event_ns) {
+    for (size_t i = 0; i < report->steps.n; i++) {
+        share(&report->steps.list[i], &scaled->list[i], event_ns);
+    }
+}
+
 /* With events of the length that has it agree best with itself. */
 static struct calibration_report *read_report(const char *path, const struct system *system,
                                               const struct profile *profile, double *event_ns) {
     enum { MOST_US = 6, PARTS = 4 };
-    struct calibration_report *best = NULL;
+    static struct calibration_steps scaled;
+    struct calibration_report *report = load_report(path, system, profile);
+    double least = INFINITY;
+    scaled = report->steps;
+    fprintf(stderr, "%s: %%", path);
     for (int i = 0; i <= MOST_US * PARTS; i++) {
-        struct calibration_report *report = report_at(path, system, profile, 1e3 * i / PARTS);
-        if (best == NULL || difference(report) < difference(best)) {
-            free(best);
-            best = report;
-            *event_ns = 1e3 * i / PARTS;
-        } else {
-            free(report);
-        }
+        share_all(report, &scaled, 1e3 * i / PARTS);
+        const double found = difference(report);
+        *event_ns = found < least ? 1e3 * i / PARTS : *event_ns;
+        least = fmin(found, least);
+        fprintf(stderr, " %.2f", 100 * sqrt(found));
     }
-    fprintf(stderr, "%s: events of %g us\n", path, *event_ns / 1e3);
-    return best;
-}
-
-/* As calibration_fit has them. */
-static size_t add_samples(const struct calibration_report *report, struct power_sample *samples) {
-    size_t n = 0;
-    for (size_t i = 0; i < report->steps.n; i++) {
-        const struct calibration_step *step = &report->steps.list[i];
-        if (step->held.watts > 0) {
-            struct power_sample *sample = &samples[n++];
-            *sample = step->held;
-            if (calibration_step_is_long(sample->first_ns)) {
-                sample->first_ns = step->corrected_ns;
-            }
-            sample->compute_ns = sample->first_ns * step->compute_ns / step->corrected_ns;
-            sample->flops = step->flops;
-            sample->bytes = step->bytes;
-        }
-    }
-    return n;
+    fprintf(stderr, " at 0, 0.25 ... us; least at %g\n", *event_ns / 1e3);
+    share_all(report, &scaled, *event_ns);
+    check(calibration_fit(report, &err), path);
+    return report;
 }
 
 static bool begins(const char *line, const char *with) {
@@ -340,14 +290,8 @@ struct card {
     struct calibration_report *report;
 };
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *values, size_t n) {
-    qsort(values, n, sizeof *values, by_value);
-    return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
+    return n > 0 ? quantile(values, n, 0.5) : 0;
 }
 
 /* Whether the text has a row that begins so, up to its time; the time. */
@@ -392,55 +336,31 @@ static char *pooled_rows(const struct card *cards, size_t n_cards) {
     return text;
 }
 
-struct point {
-    enum op_kind kind;
-    const char *key;
-    double rows;
-};
-
-static int by_point(const void *a, const void *b) {
-    const struct point *x = a, *y = b;
-    int order = (x->kind > y->kind) - (x->kind < y->kind);
-    order = order != 0 ? order : strcmp(x->key, y->key);
-    return order != 0 ? order : (x->rows > y->rows) - (x->rows < y->rows);
-}
-
 /* Of every point that a card has the median over those that have it. */
 static struct correction pooled_correction(const struct card *cards, size_t n_cards) {
-    static struct point points[CORRECTION_MAX_CURVES * CORRECTION_MAX_POINTS * MOST_CARDS];
+    static struct seen points[CORRECTION_MAX_CURVES * CORRECTION_MAX_POINTS * MOST_CARDS];
     size_t n = 0;
-    double all[MOST_CARDS] = {0};
+    double values[MOST_CARDS] = {0};
     for (size_t c = 0; c < n_cards; c++) {
         const struct correction *its = &cards[c].report->correction;
-        all[c] = its->all;
+        values[c] = its->all;
         for (uint32_t i = 0; i < its->n_curves; i++) {
-            for (uint32_t p = 0; p < its->curves[i].n_points; p++) {
-                points[n++] = (struct point){its->curves[i].kind, its->curves[i].key.text,
-                                             its->curves[i].points[p].rows};
+            const struct correction_curve *curve = &its->curves[i];
+            for (uint32_t p = 0; p < curve->n_points; p++) {
+                points[n++] = (struct seen){curve->kind, curve->key.text, curve->points[p].rows,
+                                            curve->points[p].factor, 0};
             }
         }
     }
-    qsort(points, n, sizeof *points, by_point);
-    struct correction out = {.all = median(all, n_cards)};
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0 && by_point(&points[i - 1], &points[i]) == 0) {
-            continue;
+    struct correction out = {.all = median(values, n_cards)};
+    qsort(points, n, sizeof *points, by_operator);
+    for (size_t first = 0, last; first < n; first = last) {
+        for (last = first; last < n && by_operator(&points[first], &points[last]) == 0; last++) {
+            values[last - first] = points[last].factor;
         }
-        double factors[MOST_CARDS] = {0};
-        size_t n_factors = 0;
-        for (size_t c = 0; c < n_cards; c++) {
-            const struct correction *its = &cards[c].report->correction;
-            const int curve = correction_find(its, points[i].kind, points[i].key);
-            for (uint32_t p = 0; curve >= 0 && p < its->curves[curve].n_points; p++) {
-                if (!(its->curves[curve].points[p].rows < points[i].rows) &&
-                    !(its->curves[curve].points[p].rows > points[i].rows)) {
-                    factors[n_factors++] = its->curves[curve].points[p].factor;
-                }
-            }
-        }
-        if (!correction_add(&out, points[i].kind, points[i].key, points[i].rows,
-                            median(factors, n_factors))) {
-            fprintf(stderr, "no room for %s\n", points[i].key);
+        if (!correction_add(&out, points[first].kind, points[first].key, points[first].rows,
+                            median(values, last - first))) {
+            fprintf(stderr, "no room for %s\n", points[first].key);
             exit(1);
         }
     }
@@ -470,28 +390,6 @@ struct pooled {
     struct power power;
     struct power_errors power_errors;
 };
-
-/* As the cost model adds them, behind a rest. */
-static double predicted_ns(const struct pooled *pooled, const struct calibration_step *step) {
-    double step_ns = 0, requests_ns = 0, ns = 0, compute_ns = 0;
-    for (uint32_t i = 0; i < step->n_operators; i++) {
-        const struct step_operator *op = &step->operators[i];
-        const int curve = correction_find(&pooled->correction, op->kind, op->key.text);
-        const double one =
-            op->priced_ns * correction_factor(&pooled->correction, curve, (double)op->rows);
-        ns += one;
-        compute_ns += stretched_ns(one, op->moving_ns);
-    }
-    for (uint32_t i = 0; i < step->n_sides; i++) {
-        const struct profile_host *host = &pooled->host[step->sides[i].kind];
-        step_ns = fmax(step_ns, host->step_ns);
-        requests_ns += step->sides[i].n_requests * host->request_ns;
-    }
-    const struct power_step once = {ns + step_ns + requests_ns, compute_ns,
-                                    power_joules(&pooled->power, step->flops, step->bytes)};
-    struct power_state rested = {{0}};
-    return power_run(&pooled->power, &once, &rested).ns;
-}
 
 enum { FITTED, HELD_OUT, MIXED, SETS };
 
@@ -630,14 +528,15 @@ static void predict(const struct card *cards, size_t n_cards, const struct syste
                     const struct profile *profile, const struct pooled *pooled) {
     for (size_t c = 0; c < n_cards; c++) {
         struct calibration_report *report = cards[c].report;
-        for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
-            if (calibration_has_graph(system->model, variant)) {
-                price_steps(system, profile, variant, report, NULL, 0);
-            }
+        check(calibration_price(&report->steps, system, profile, BF16, &err), cards[c].path);
+        report->correction = pooled->correction;
+        report->power = pooled->power;
+        for (uint32_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
+            report->host[kind].step_ns = pooled->host[kind].step_ns;
+            report->host[kind].request_ns = pooled->host[kind].request_ns;
         }
-        for (size_t i = 0; i < report->steps.n; i++) {
-            report->steps.list[i].predicted_ns = predicted_ns(pooled, &report->steps.list[i]);
-        }
+        calibration_correct(report);
+        calibration_judge(report);
     }
 }
 
@@ -662,7 +561,7 @@ int main(int argc, char **argv) {
         const struct profile_peaks peaks = profile_peaks_of(system->gpu);
         struct profile *profile = rows_alone(card->text, card->path, &peaks);
         card->report = read_report(argv[i + 1], system, profile, &card->event_ns);
-        n += add_samples(card->report, samples + n);
+        n += calibration_power_samples(card->report, samples + n);
         idle_w += card->report->steps.idle_w * 2 / (argc - 2);
         profile_close(profile);
     }
