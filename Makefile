@@ -109,6 +109,11 @@ $(BUILD)/manual: $(BUILD)/experiments/package/manual.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
+# A profile of several calibrations.
+$(BUILD)/refit: experiments/gpu/refit.c $(BUILD)/libunmask.a
+	$(say) LD $@
+	$(Q)$(CC) $(CPPFLAGS) $(CSTD) $(WARN) -O2 $(LDFLAGS) -o $@ $^ $(LIBS)
+
 $(BUILD)/libunmask_mpi.so: experiments/ranks/link_mpi.c experiments/ranks/link.h
 	@mkdir -p $(@D)
 	$(say) MPI $@

@@ -170,9 +170,10 @@ static double predicted_ns(const struct calibration_report *report,
         return wall_ns;
     }
     const struct power_step once = {.ns = wall_ns,
+                                    .busy_ns = step->corrected_ns,
                                     .compute_ns = step->compute_ns,
-                                    .joules =
-                                        power_joules(&report->power, step->flops, step->bytes)};
+                                    .flops_j = power_flops_j(&report->power, step->flops),
+                                    .bytes_j = power_bytes_j(&report->power, step->bytes)};
     struct power_state rested = {{0}};
     return power_run(&report->power, &once, &rested).ns;
 }

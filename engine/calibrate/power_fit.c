@@ -21,27 +21,41 @@ struct problem {
     double idle_w, lag_ms;
 };
 
-enum { FLOP, BYTE, EXPONENT, LIMIT, UNKNOWNS };
+enum { FLOP, BYTE, EXPONENT, LIMIT, BUSY, ACTIVE, UNKNOWNS };
+
+/* A part that the samples have no use for comes out next to nothing. */
+static double positive(const gsl_vector *x, size_t i) {
+    static const double least = 1e-3;
+    return fmax(exp(gsl_vector_get(x, i)), least);
+}
 
 static struct power power_at(const struct problem *problem, const gsl_vector *x) {
     return (struct power){.idle_w = problem->idle_w,
                           .limit_w = problem->idle_w + exp(gsl_vector_get(x, LIMIT)),
-                          .flop_pj = exp(gsl_vector_get(x, FLOP)),
-                          .byte_pj = exp(gsl_vector_get(x, BYTE)),
-                          .exponent = exp(gsl_vector_get(x, EXPONENT)),
+                          .busy_w = positive(x, BUSY),
+                          .active_w = positive(x, ACTIVE),
+                          .flop_pj = positive(x, FLOP),
+                          .byte_pj = positive(x, BYTE),
+                          .exponent = positive(x, EXPONENT),
                           .lag_ms = problem->lag_ms};
+}
+
+struct power_step power_sample_step(const struct power *power, const struct power_sample *sample) {
+    return (struct power_step){.ns = sample->first_ns + sample->gap_ns,
+                               .busy_ns = sample->first_ns,
+                               .compute_ns = sample->compute_ns,
+                               .flops_j = power_flops_j(power, sample->flops),
+                               .bytes_j = power_bytes_j(power, sample->bytes)};
 }
 
 void power_settle(const struct power *power, const struct power_sample *sample, double *ns,
                   double *watts) {
-    const struct power_step step = {.ns = sample->first_ns + sample->gap_ns,
-                                    .compute_ns = sample->compute_ns,
-                                    .joules = power_joules(power, sample->flops, sample->bytes)};
+    const struct power_step step = power_sample_step(power, sample);
     const double slowdown = power_settled(power, &step);
     *ns = sample->first_ns + sample->compute_ns * (slowdown - 1);
-    const double at_first = step.joules / (step.ns * 1e-9),
-                 settled = power_slowed_joules(power, step.joules, slowdown) /
-                           ((*ns + sample->gap_ns) * 1e-9);
+    const double at_first = power_work_joules(power, &step, 1) / (step.ns * 1e-9),
+                 settled =
+                     power_work_joules(power, &step, slowdown) / ((*ns + sample->gap_ns) * 1e-9);
     const double share = fmin(power->lag_ms * 1e6 / sample->held_ns, 1);
     *watts = power->idle_w + settled + share * (at_first - settled);
 }
@@ -60,23 +74,29 @@ static double misfit(const gsl_vector *x, void *state) {
     return sum;
 }
 
-/* From what those drew that were slowed on. */
+/* From what those drew that were slowed on; anew from where it has come to, for a simplex may have
+ * become flat on the way. */
 static void minimise(struct problem *problem, double slowed_w, struct power *out) {
-    enum { MOST = 4000 };
+    enum { MOST = 4000, SEARCHES = 8 };
     gsl_vector *x = gsl_vector_alloc(UNKNOWNS), *by = gsl_vector_alloc(UNKNOWNS);
     gsl_multimin_fminimizer *search =
         gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, UNKNOWNS);
     gsl_multimin_function function = {misfit, UNKNOWNS, problem};
-    gsl_vector_set(x, FLOP, log(0.8));
-    gsl_vector_set(x, BYTE, log(70));
-    gsl_vector_set(x, EXPONENT, log(1.5));
+    gsl_vector_set(x, FLOP, log(0.4));
+    gsl_vector_set(x, BYTE, log(40));
+    gsl_vector_set(x, EXPONENT, log(0.5));
     gsl_vector_set(x, LIMIT, log(slowed_w - problem->idle_w));
+    gsl_vector_set(x, BUSY, log((slowed_w - problem->idle_w) / 2));
+    gsl_vector_set(x, ACTIVE, log((slowed_w - problem->idle_w) / 4));
     gsl_vector_set_all(by, 0.3);
-    gsl_multimin_fminimizer_set(search, &function, x, by);
-    for (int i = 0; i < MOST && gsl_multimin_fminimizer_size(search) > 1e-7; i++) {
-        if (gsl_multimin_fminimizer_iterate(search) != 0) {
-            break;
+    for (int k = 0; k < SEARCHES; k++) {
+        gsl_multimin_fminimizer_set(search, &function, x, by);
+        for (int i = 0; i < MOST && gsl_multimin_fminimizer_size(search) > 1e-7; i++) {
+            if (gsl_multimin_fminimizer_iterate(search) != 0) {
+                break;
+            }
         }
+        gsl_vector_memcpy(x, search->x);
     }
     *out = power_at(problem, search->x);
     gsl_multimin_fminimizer_free(search);

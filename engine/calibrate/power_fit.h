@@ -31,6 +31,9 @@ struct power_errors {
 int power_fit(const struct power_sample *samples, size_t n, double idle_w, struct power *out,
               struct power_errors *errors, struct err *err);
 
+/* Its step at the highest clock, the gap behind it included. */
+struct power_step power_sample_step(const struct power *power, const struct power_sample *sample);
+
 /* What the model says of a sample: device time once settled, and power on average: until the clock
  * has fallen, a lag after the beginning, a card draws more than its limit. */
 void power_settle(const struct power *power, const struct power_sample *sample, double *ns,

@@ -220,6 +220,7 @@ struct settled {
 
 static bool settle(const struct system *system, const struct asked_step *step,
                    const struct step_price *highest, struct settled *out) {
+    const struct power_step once = cost_power_step(highest, highest->wall_ns);
     const struct power *power = cost_power(system->cost);
     if (power == NULL) {
         return false;
@@ -227,8 +228,8 @@ static bool settle(const struct system *system, const struct asked_step *step,
     struct step_price price = *highest;
     out->slowdown = cost_settle(system->cost, &step->shape, &price);
     out->wall_ms = price.wall_ns * 1e-6;
-    out->joules = power->idle_w * price.wall_ns * 1e-9 +
-                  power_slowed_joules(power, highest->joules, out->slowdown);
+    out->joules =
+        power->idle_w * price.wall_ns * 1e-9 + power_work_joules(power, &once, out->slowdown);
     return true;
 }
 

@@ -2,8 +2,7 @@
 # The live runs that are kept, simulated by today's program: with the card's shipped profile (other
 # processes; "shipped"; LLaDA-8B's have calibrations of these cards among theirs), with the other
 # card's, transferred ("fresh"), and in the live batches ("batches"). In the sets named own "fresh" is by the calibration that the
-# same card had just before, in a process of its own; with REFIT=PROGRAM by what that program
-# (results/2026-11-25-grid-96/refit.c) makes of it.
+# same card had just before, in a process of its own, fitted as calibrate fits today (build/refit).
 #   again.sh BUILD OUT [SET...]    OUT/SET/table.txt, of all sets unless some are named
 set -u
 unset RUNS
@@ -43,9 +42,9 @@ again() {
         for model in llada-8b sdar-8b llada2-mini; do
             [[ $1 == *-own ]] || cp "$out/$2-$model.csv" "$card/fresh-$model.csv"
         done
-        if [ -n "${REFIT:-}" ] && [[ $1 == *-own ]]; then
+        if [[ $1 == *-own ]]; then
             own=$card/fresh-llada-8b.csv
-            "$REFIT" "$own.new" "host:$own" "$all/$from/calibrate-llada-8b.json" 2>/dev/null || { echo "$own: not refitted"; exit 1; }
+            "$build/refit" "$own.new" "host:$own" "$all/$from/calibrate-llada-8b.json" 2>/dev/null || { echo "$own: not refitted"; exit 1; }
             mv "$own.new" "$own"
         fi
         "$here/decisions.sh" simulate "$build" "$card" "$2" >/dev/null
@@ -75,5 +74,9 @@ REQUESTS=48 again h100-grid-48-2 h100 2026-11-25-cards/own-h100.tar.gz
 REQUESTS=48 again h200-grid-48 h200 2026-11-25-cards/own-h200.tar.gz
 REQUESTS=96 again h100-96-own h100 2026-11-25-grid-96/h100.tar.gz "a b"
 REQUESTS=96 again h200-96-own h200 2026-11-25-grid-96/h200.tar.gz "a b"
+REQUESTS=96 again h100-96-2-own h100 2026-11-26-power/h100.tar.gz "a b c d"
+REQUESTS=96 again h200-96-2-own h200 2026-11-26-power/h200.tar.gz "a b c d"
+REQUESTS=96 again h100-grid-96-2 h100 2026-11-26-power/h100.tar.gz "a b c d"
+REQUESTS=96 again h200-grid-96-2 h200 2026-11-26-power/h200.tar.gz "a b c d"
 REQUESTS=96 again h100-grid-96 h100 2026-11-25-grid-96/h100.tar.gz "a b"
 REQUESTS=96 again h200-grid-96 h200 2026-11-25-grid-96/h200.tar.gz "a b"

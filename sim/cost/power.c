@@ -54,32 +54,60 @@ const char *power_missing(const struct power *power) {
 
 /* ---- the model ---- */
 
-double power_joules(const struct power *power, double flops, double bytes) {
-    return (power->flop_pj * flops + power->byte_pj * bytes) * joules_a_pj;
+double power_flops_j(const struct power *power, double flops) {
+    return power->flop_pj * flops * joules_a_pj;
+}
+
+double power_bytes_j(const struct power *power, double bytes) {
+    return power->byte_pj * bytes * joules_a_pj;
+}
+
+static double longer_ns(const struct power_step *step, double slowdown) {
+    return step->compute_ns * (slowdown - 1);
 }
 
 static double step_ns(const struct power_step *step, double slowdown) {
-    return step->ns + step->compute_ns * (slowdown - 1);
+    return step->ns + longer_ns(step, slowdown);
 }
 
-double power_slowed_joules(const struct power *power, double joules, double slowdown) {
-    return joules * pow(slowdown, -power->exponent);
+/* What falls as operations' joules do: while operations bind there are as many cycles at any clock.
+ */
+static double cycles_part(const struct power *power, const struct power_step *step,
+                          double slowdown) {
+    return (step->flops_j + power->active_w * step->compute_ns / ns_a_s) *
+           pow(slowdown, -power->exponent);
+}
+
+static double busy_part(const struct power *power, const struct power_step *step, double slowdown) {
+    return power->busy_w * (step->busy_ns + longer_ns(step, slowdown)) / ns_a_s *
+           pow(slowdown, -1 - power->exponent);
+}
+
+double power_work_joules(const struct power *power, const struct power_step *step,
+                         double slowdown) {
+    return cycles_part(power, step, slowdown) + busy_part(power, step, slowdown) + step->bytes_j;
 }
 
 /* Power falls as the slowdown grows; Newton's steps in logarithms, in which it is nearly straight.
  */
 double power_settled(const struct power *power, const struct power_step *step) {
     enum { MOST_STEPS = 20 };
+    static const double most = 8;
     const double spare_w = power->limit_w - power->idle_w;
     double log_x = 0;
-    if (step->joules <= spare_w * step->ns / ns_a_s) {
+    if (power_work_joules(power, step, 1) <= spare_w * step->ns / ns_a_s) {
         return 1;
     }
     for (int i = 0; i < MOST_STEPS; i++) {
-        double x = exp(log_x), ns = step_ns(step, x);
-        double excess = log(step->joules * ns_a_s / (spare_w * ns)) - power->exponent * log_x;
-        double move = excess / (power->exponent + step->compute_ns * x / ns);
-        log_x += move;
+        const double x = exp(log_x), ns = step_ns(step, x), stretched = step->compute_ns * x;
+        const double busy_ns = step->busy_ns + longer_ns(step, x);
+        const double cycles_j = cycles_part(power, step, x), busy_j = busy_part(power, step, x),
+                     joules = cycles_j + busy_j + step->bytes_j;
+        const double busy_grows = busy_ns > 0 ? stretched / busy_ns : 0;
+        const double falls =
+            (power->exponent * (cycles_j + busy_j) + (1 - busy_grows) * busy_j) / joules;
+        const double move = log(joules * ns_a_s / (spare_w * ns)) / (falls + stretched / ns);
+        log_x = fmin(fmax(log_x + move, 0), log(most));
         if (fabs(move) < 1e-12) {
             break;
         }
@@ -114,9 +142,8 @@ struct power_spent power_run(const struct power *power, const struct power_step 
     ns = step_ns(step, slowdown);
     slowdown = 1 + follow(power, settled, ns, state);
     ns = step_ns(step, slowdown);
-    return (struct power_spent){.ns = ns,
-                                .slowdown = slowdown,
-                                .work_joules = power_slowed_joules(power, step->joules, slowdown)};
+    return (struct power_spent){
+        .ns = ns, .slowdown = slowdown, .work_joules = power_work_joules(power, step, slowdown)};
 }
 
 void power_rest(const struct power *power, double ns, struct power_state *state) {

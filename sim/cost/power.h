@@ -1,15 +1,20 @@
 /* What a GPU at its power limit does to its clock, and what work takes in joules.
  *
- * Prices are times at the highest clock. A step takes P = idle + (joules of its operations and
- * bytes) / time there. Where that is more than the limit, firmware lowers the clock: what is bound
- * by operations takes x times as long, what is bound by memory does not, and the joules of
- * operations and bytes fall as x^-exponent (voltage follows the clock). The clock settles where
- * power meets the limit. It does not get there at once: on an H100 and an H200 (2026-11-22,
- * experiments/gpu/transients.py) products run at full speed for 15 to 75 ms after idling or after
- * bandwidth-bound work, whatever that took, then fall within 15 ms to what the limit allows; back
- * takes as long. Three equal lags in a row have such a step response. Temperature is
- * left out, which nothing was measured of. Constants are measured by `unmask calibrate --clocks`,
- * kept in a profile's rows `power,KEY,VALUE`; a profile without them has one clock.
+ * Prices are times at the highest clock. A GPU draws idle_w, busy_w more while operators run,
+ * active_w more while operations bind, and the joules of the operations and of the bytes. Where
+ * that is more than the limit, firmware lowers the clock: what is bound by operations takes x times
+ * as long, what is bound by memory does not. An operation's joules fall as x^-exponent (voltage
+ * follows the clock), busy_w and active_w as x^-(1 + exponent), for there are fewer cycles too;
+ * memory has a clock of its own, a byte's joules stay. The clock settles where power meets the
+ * limit. With joules of operations and bytes alone, all falling alike, held steps over 128 to 192
+ * rows came out 2 to 4 % too slow on every H100 and H200 and long ones too quick
+ * (experiments/gpu/results/2026-11-26-power). The clock does not get there at once: on an H100 and
+ * an H200 (2026-11-22, experiments/gpu/transients.py) products run at full speed for 15 to 75 ms
+ * after idling or after bandwidth-bound work, whatever that took, then fall within 15 ms to what
+ * the limit allows; back takes as long. Three equal lags in a row have such a step response.
+ * Temperature is left out, which nothing was measured of. Constants are measured by `unmask
+ * calibrate --clocks`, kept in a profile's rows `power,KEY,VALUE`; a profile without them has one
+ * clock.
  *
  * Pure but for the state, which is the caller's, one a replica. */
 #ifndef UNMASK_SIM_COST_POWER_H
@@ -20,12 +25,14 @@
 
 /* X(field, most): each above 0 and at most `most`. */
 #define POWER_CONSTANTS(X)                                                                         \
-    X(idle_w, 1e4)  /* what is drawn at the highest clock without work */                          \
-    X(limit_w, 1e4) /* what is drawn at the limit */                                               \
-    X(flop_pj, 1e3) /* picojoules of an operation at the highest clock, and of a byte moved */     \
-    X(byte_pj, 1e5)                                                                                \
-    X(exponent, 10) /* how joules fall as the clock does */                                        \
-    X(lag_ms, 1e4)  /* from the work's change to the clock's, on average */
+    X(idle_w, 1e4)   /* what is drawn at the highest clock without work */                         \
+    X(limit_w, 1e4)  /* what is drawn at the limit */                                              \
+    X(busy_w, 1e4)   /* beside idle_w while operators run, at the highest clock */                 \
+    X(active_w, 1e4) /* beside both while operations bind, at the highest clock */                 \
+    X(flop_pj, 1e3)  /* picojoules of an operation at the highest clock */                         \
+    X(byte_pj, 1e5)  /* of a byte moved, at any clock */                                           \
+    X(exponent, 10)  /* how an operation's joules fall as the clock does */                        \
+    X(lag_ms, 1e4)   /* from the work's change to the clock's, on average */
 
 struct power {
 #define FIELD(name, most) double name;
@@ -36,8 +43,10 @@ struct power {
 /* A step, or what stands for it: at the highest clock. */
 struct power_step {
     double ns;         /* from submission to end */
+    double busy_ns;    /* of that, operators: the GPU rests for the host and between launches */
     double compute_ns; /* of that, what the clock stretches */
-    double joules;     /* of its operations and bytes, beside idling */
+    double flops_j;    /* of its operations */
+    double bytes_j;    /* of the bytes that it moves */
 };
 
 /* The clock's state, as slowdown - 1 behind each lag; zero: the highest clock. */
@@ -51,13 +60,15 @@ static inline bool power_is_known(const struct power *power) {
     return power->limit_w > 0;
 }
 
-/* Joules of so many operations and bytes at the highest clock. */
-double power_joules(const struct power *power, double flops, double bytes);
+/* Joules of so many operations at the highest clock, and of so many bytes. */
+double power_flops_j(const struct power *power, double flops);
+double power_bytes_j(const struct power *power, double bytes);
 
-/* Of so many at the highest clock, those where operations take `slowdown` times as long. */
-double power_slowed_joules(const struct power *power, double joules, double slowdown);
+/* What a step draws beside idling where operations take `slowdown` times as long. */
+double power_work_joules(const struct power *power, const struct power_step *step, double slowdown);
 
-/* The slowdown, at least 1, that the clock settles at where such steps follow one another. */
+/* The slowdown, from 1 to 8 (the lowest clock is no lower), that the clock settles at where such
+ * steps follow one another. */
 double power_settled(const struct power *power, const struct power_step *step);
 
 /* What a step takes from this state on; the state moves on to its end. The slowdown is its mean;

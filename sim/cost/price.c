@@ -17,7 +17,7 @@ enum { TABLE_VALUES = 1 << 17 };
 
 struct known_price {
     double ns; /* 0: not yet known */
-    double compute_ns, joules;
+    double compute_ns, flops_j, bytes_j;
     struct chunk_rows chunks;
     uint16_t lookups[PRICE_MATCH_COUNT];
     float match_ns[PRICE_MATCH_COUNT], behind_ns; /* for shares alone: floats will do */
@@ -130,7 +130,8 @@ static void known_add(const struct cost_model *cost, struct known_price *known,
     known->ns += price->ns;
     if (cost->power != NULL) {
         known->compute_ns += price->compute_ns;
-        known->joules += power_joules(cost->power, price->flops, price->bytes);
+        known->flops_j += power_flops_j(cost->power, price->flops);
+        known->bytes_j += power_bytes_j(cost->power, price->bytes);
     }
     known->lookups[price->match]++;
     known->match_ns[price->match] += (float)price->ns;
@@ -271,7 +272,8 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
         }
         device += known->ns;
         out->compute_ns += known->compute_ns;
-        out->joules += known->joules;
+        out->flops_j += known->flops_j;
+        out->bytes_j += known->bytes_j;
         head_ns += symbol == SYM_LOGIT_ROWS ? known->ns : 0;
         for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
             lookups[match] += known->lookups[match];
@@ -289,7 +291,8 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
         device += price.ns;
         if (cost->power != NULL) {
             out->compute_ns += price.compute_ns;
-            out->joules += power_joules(cost->power, price.flops, price.bytes);
+            out->flops_j += power_flops_j(cost->power, price.flops);
+            out->bytes_j += power_bytes_j(cost->power, price.bytes);
         }
         out->lookups[price.match] += price.executions > 0;
         out->time.match_ns[price.match] += price.ns;
@@ -302,6 +305,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     out->host_ns = host_ns(cost, shape, &launches, &out->issued_ns);
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
     out->device_ns = device + launches * runtime->small_kernel_ns;
+    out->busy_ns = cost->power != NULL ? out->device_ns : 0;
     if (cost->waiting != NULL) { /* a step in whose middle the host has a word is never captured */
         const double waits_ns = wait_ns(cost->waiting, shape);
         out->device_ns += waits_ns > out->issued_ns ? waits_ns : out->issued_ns;
@@ -321,6 +325,14 @@ const struct power *cost_power(const struct cost_model *cost) {
     return cost->power;
 }
 
+struct power_step cost_power_step(const struct step_price *price, double wall_ns) {
+    return (struct power_step){.ns = wall_ns,
+                               .busy_ns = price->busy_ns,
+                               .compute_ns = price->compute_ns,
+                               .flops_j = price->flops_j,
+                               .bytes_j = price->bytes_j};
+}
+
 void cost_slow(const struct cost_model *cost, const struct step_shape *shape, double slowdown,
                struct step_price *price) {
     double longer = 1 + price->compute_ns * (slowdown - 1) / price->device_ns;
@@ -338,7 +350,7 @@ double cost_settle(const struct cost_model *cost, const struct step_shape *shape
     if (power == NULL) {
         return 1;
     }
-    const struct power_step once = {price->wall_ns, price->compute_ns, price->joules};
+    const struct power_step once = cost_power_step(price, price->wall_ns);
     const double slowdown = power_settled(power, &once);
     cost_slow(cost, shape, slowdown, price);
     return slowdown;

@@ -44,7 +44,7 @@ struct price_time {
 struct step_price {
     double device_ns, host_ns, wall_ns;
     /* Where the profile knows the card's power, at the highest clock; else 0. */
-    double compute_ns, joules;
+    double compute_ns, busy_ns, flops_j, bytes_j;
     double head_ns;   /* of device_ns, the output head's */
     double issued_ns; /* to be added to device_ns where the step is no captured graph; mostly 0 */
     uint32_t lookups[PRICE_MATCH_COUNT]; /* by how each operator's price was found */
@@ -100,6 +100,8 @@ bool cost_knows_issued(const struct cost_model *cost);
 /* What the profile says of the card's clock and power: prices are those at the highest clock.
  * NULL: it says nothing, and they are of the one clock that was measured at. */
 const struct power *cost_power(const struct cost_model *cost);
+/* A price at the highest clock as power takes it, from submission to end so long. */
+struct power_step cost_power_step(const struct step_price *price, double wall_ns);
 /* A price at another clock: what operations bound takes `slowdown` times as long. */
 void cost_slow(const struct cost_model *cost, const struct step_shape *shape, double slowdown,
                struct step_price *price);

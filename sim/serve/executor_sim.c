@@ -161,7 +161,7 @@ static double run_at_clock(const struct executor_sim *sim, const struct step_sha
     const bool waits_once = n > 1 && sim->system->runtime.host_mode == HOST_SERIAL;
     const double wall_ns =
         waits_once ? highest->device_ns + highest->host_ns / n : highest->wall_ns;
-    const struct power_step step = {wall_ns, highest->compute_ns, highest->joules};
+    const struct power_step step = cost_power_step(highest, wall_ns);
     const struct power_spent spent = power_run(power_of(sim), &step, clock);
     *out = *highest;
     cost_slow(sim->system->cost, shape, spent.slowdown, out);

@@ -6,8 +6,14 @@
 #include "engine/calibrate/hold.h"
 #include "tests/support/suite.h"
 
-static const struct power card = {
-    .idle_w = 120, .limit_w = 690, .flop_pj = 0.9, .byte_pj = 70, .exponent = 1.4, .lag_ms = 40};
+static const struct power card = {.idle_w = 120,
+                                  .limit_w = 690,
+                                  .busy_w = 250,
+                                  .active_w = 120,
+                                  .flop_pj = 0.5,
+                                  .byte_pj = 45,
+                                  .exponent = 0.9,
+                                  .lag_ms = 40};
 
 /* Ten steps from bound by memory to bound by operations, 5 to 25 ms. */
 enum { STEPS = 10 };
@@ -40,6 +46,8 @@ TEST(known_constants_are_recovered) {
     ck_assert_double_eq_tol(found.limit_w, card.limit_w, 0.5);
     ck_assert_double_eq_tol(found.flop_pj, card.flop_pj, 0.01);
     ck_assert_double_eq_tol(found.byte_pj, card.byte_pj, 0.5);
+    ck_assert_double_eq_tol(found.busy_w, card.busy_w, 2);
+    ck_assert_double_eq_tol(found.active_w, card.active_w, 2);
     ck_assert_double_eq_tol(found.exponent, card.exponent, 0.05);
     ck_assert_double_eq(found.lag_ms, card.lag_ms);
     ck_assert_double_lt(errors.time, 1e-3);
@@ -50,8 +58,7 @@ TEST(known_constants_are_recovered) {
 /* As the simulator runs the same steps from rest on, which at first are at the highest clock. */
 TEST(a_holds_mean_power_is_that_of_the_steps_that_are_simulated) {
     const struct power_sample s = sample(STEPS - 1);
-    const struct power_step step = {s.first_ns + s.gap_ns, s.compute_ns,
-                                    power_joules(&card, s.flops, s.bytes)};
+    const struct power_step step = power_sample_step(&card, &s);
     struct power_state clock = {{0}};
     double ns, watts, held_ns = 0, joules = 0;
     while (held_ns < s.held_ns) {
@@ -139,10 +146,7 @@ static void fake_vitals(struct device *device, struct device_vitals *out) {
 }
 
 static int fake_run(void *state, double *device_ns, struct err *err) {
-    const struct power_step step = {.ns = fake.step.first_ns + fake.step.gap_ns,
-                                    .compute_ns = fake.step.compute_ns,
-                                    .joules =
-                                        power_joules(&card, fake.step.flops, fake.step.bytes)};
+    const struct power_step step = power_sample_step(&card, &fake.step);
     struct power_spent spent = power_run(&card, &step, &fake.clock);
     (void)state, (void)err;
     if (fake.slower_at > 0 && fake.now_ns >= fake.slower_at) {

@@ -247,11 +247,13 @@ static const char *with_power(void) {
     char *rows = scratch_rest(file), *text = NULL;
     fclose(file);
     memcpy(strstr(rows, "# rows"), "# were", 6);
-    ck_assert_int_gt(asprintf(&text,
-                              "%spower,idle_w,60\npower,limit_w,450\npower,flop_pj,0.5\n"
-                              "power,byte_pj,80\npower,exponent,1.2\npower,lag_ms,50\n",
-                              rows),
-                     0);
+    ck_assert_int_gt(
+        asprintf(&text,
+                 "%spower,idle_w,60\npower,limit_w,450\npower,busy_w,150\npower,active_w,80\n"
+                 "power,flop_pj,0.5\n"
+                 "power,byte_pj,80\npower,exponent,1.2\npower,lag_ms,50\n",
+                 rows),
+        0);
     const char *path = scratch_write("with-power.csv", text);
     free(rows);
     free(text);

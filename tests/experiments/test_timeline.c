@@ -188,7 +188,8 @@ TEST(power_is_a_counter_where_the_profile_knows_it) {
     while (fgets(line, sizeof line, from) != NULL) {
         fputs(begins(line, "# rows:") ? "" : line, to);
     }
-    fputs("power,idle_w,100\npower,limit_w,700\npower,flop_pj,1\npower,byte_pj,50\n"
+    fputs("power,idle_w,100\npower,limit_w,700\npower,busy_w,200\npower,active_w,100\n"
+          "power,flop_pj,0.5\npower,byte_pj,30\n"
           "power,exponent,1\npower,lag_ms,30\n",
           to);
     fclose(from);

@@ -10,40 +10,71 @@
 #include "tests/support/scratch.h"
 #include "tests/support/suite.h"
 
-static const struct power card = {
-    .idle_w = 100, .limit_w = 700, .flop_pj = 1, .byte_pj = 50, .exponent = 1, .lag_ms = 30};
+static const struct power card = {.idle_w = 100,
+                                  .limit_w = 700,
+                                  .busy_w = 200,
+                                  .active_w = 150,
+                                  .flop_pj = 1,
+                                  .byte_pj = 50,
+                                  .exponent = 1,
+                                  .lag_ms = 30};
 
-/* 10 ms that are bound by operations and would draw 100 + 800 W. */
-static const struct power_step busy = {.ns = 1e7, .compute_ns = 1e7, .joules = 8};
-/* The same time bound by memory, 500 W. */
-static const struct power_step light = {.ns = 1e7, .compute_ns = 0, .joules = 4};
+/* So many ns that are bound by operations and would draw 100 + 200 + 150 + 450 W. */
+static struct power_step bound_by_operations(double ns) {
+    return (struct power_step){
+        .ns = ns, .busy_ns = ns, .compute_ns = ns, .flops_j = 450 * ns * 1e-9};
+}
+
+/* 10 ms bound by memory, 500 W. */
+static const struct power_step light = {.ns = 1e7, .busy_ns = 1e7, .bytes_j = 2};
 
 static double watts(const struct power_step *step, double slowdown) {
-    double ns = step->ns + step->compute_ns * (slowdown - 1);
-    return card.idle_w + step->joules * pow(slowdown, -card.exponent) / (ns * 1e-9);
+    const double more_s = 1e-9 * step->compute_ns * (slowdown - 1), s = 1e-9 * step->ns + more_s;
+    const double active_j = card.active_w * (1e-9 * step->compute_ns * slowdown),
+                 busy_j = card.busy_w * (1e-9 * step->busy_ns + more_s);
+    return card.idle_w + ((busy_j + active_j) / (slowdown * slowdown) + step->flops_j / slowdown +
+                          step->bytes_j) /
+                             s;
 }
 
 TEST(the_clock_settles_where_power_meets_the_limit) {
-    /* 8 J / (x * x * 10 ms) = 600 W. */
+    const struct power_step busy = bound_by_operations(1e7);
+    /* (450 + 200 + 150) W / x^2 = 600 W, for the same operations take x times as long. */
     ck_assert_double_eq_tol(power_settled(&card, &busy), sqrt(800.0 / 600), 1e-9);
     ck_assert_double_eq(power_settled(&card, &light), 1);
     for (double share = 0; share <= 1; share += 0.25) {
-        for (double joules = 6.1; joules < 30; joules *= 1.3) {
-            const struct power_step step = {1e7, share * 1e7, joules};
-            ck_assert_double_eq_tol(watts(&step, power_settled(&card, &step)), 700, 1e-6);
+        for (double joules = 4.2; joules < 20; joules *= 1.3) {
+            for (double bytes_j = 0; bytes_j < 3; bytes_j += 0.7) {
+                const struct power_step step = {1.1e7, 1e7, share * 1e7, joules + 1, bytes_j};
+                const double x = power_settled(&card, &step);
+                ck_assert_double_gt(x, 1);
+                ck_assert_double_eq_tol(watts(&step, x), x < 7.99 ? 700 : watts(&step, 8), 1e-6);
+            }
         }
     }
 }
 
-TEST(joules_are_of_operations_and_bytes) {
-    ck_assert_double_eq_tol(power_joules(&card, 2e12, 1e10), 2 + 0.5, 1e-12);
+/* What memory alone draws no clock brings down. */
+TEST(the_clock_falls_no_lower_than_the_lowest) {
+    const struct power_step step = {.ns = 1e7, .busy_ns = 1e7, .bytes_j = 9};
+    ck_assert_double_eq_tol(power_settled(&card, &step), 8, 1e-9);
+}
+
+TEST(joules_are_of_operations_bytes_and_time) {
+    ck_assert_double_eq_tol(power_flops_j(&card, 2e12), 2, 1e-12);
+    ck_assert_double_eq_tol(power_bytes_j(&card, 1e10), 0.5, 1e-12);
+    const struct power_step step = {
+        .ns = 1.5e7, .busy_ns = 1e7, .compute_ns = 4e6, .flops_j = 3, .bytes_j = 1};
+    ck_assert_double_eq_tol(power_work_joules(&card, &step, 1), 3 + 1 + 2 + 0.6, 1e-12);
+    /* Half the clock: half the joules of an operation, a quarter of the watts for 14 and 8 ms. */
+    ck_assert_double_eq_tol(power_work_joules(&card, &step, 2), 1.5 + 1 + 0.7 + 0.3, 1e-12);
 }
 
 /* By many short steps, what the lag says a long one is on average. */
 TEST(the_clock_lags_behind_by_its_constant) {
     struct power_state state = {{0}};
-    const double settled = power_settled(&card, &busy), short_ns = 1e4;
-    const struct power_step part = {short_ns, short_ns, busy.joules * short_ns / busy.ns};
+    const struct power_step part = bound_by_operations(1e4);
+    const double settled = power_settled(&card, &part);
     double missing_ms = 0, first = 0;
     for (double ms = 0; ms < 500;) {
         struct power_spent spent = power_run(&card, &part, &state);
@@ -59,11 +90,10 @@ TEST(the_clock_lags_behind_by_its_constant) {
 
 TEST(a_long_step_takes_what_many_short_ones_take) {
     struct power_state whole = {{0}}, parts = {{0}};
-    const struct power_step long_step = {.ns = 6e7, .compute_ns = 6e7, .joules = 48};
+    const struct power_step long_step = bound_by_operations(6e7), part = bound_by_operations(1e5);
     double ns = 0, joules = 0;
     const struct power_spent once = power_run(&card, &long_step, &whole);
     for (int i = 0; i < 600; i++) {
-        const struct power_step part = {1e5, 1e5, 0.08};
         struct power_spent spent = power_run(&card, &part, &parts);
         ns += spent.ns;
         joules += spent.work_joules;
@@ -73,6 +103,7 @@ TEST(a_long_step_takes_what_many_short_ones_take) {
 }
 
 TEST(idling_and_memory_bound_work_let_the_clock_back) {
+    const struct power_step busy = bound_by_operations(1e7);
     struct power_state worked = {{0}}, rested, moved;
     for (int i = 0; i < 100; i++) {
         power_run(&card, &busy, &worked);
@@ -116,8 +147,8 @@ TEST(constants_are_named_and_bounded) {
 /* ---- profiles ---- */
 
 static const char rows[] =
-    "power,idle_w,100\npower,limit_w,700\npower,flop_pj,1\npower,byte_pj,50\npower,exponent,1\n"
-    "power,lag_ms,30\n";
+    "power,idle_w,100\npower,limit_w,700\npower,busy_w,200\npower,active_w,150\n"
+    "power,flop_pj,1\npower,byte_pj,50\npower,exponent,1\npower,lag_ms,30\n";
 
 static int parse(const char *text, struct profile **out, struct err *err) {
     const struct profile_peaks peaks = {1e15, 4e12, 132, 50000000};
@@ -152,7 +183,10 @@ TEST(a_profile_keeps_them) {
 
 TEST(a_profile_with_a_part_of_them_is_refused) {
     static const char *const bad[] = {"power,idle_w,100\n", "power,idle_w\n", "power,idle_w,x\n",
-                                      "power,volts,1\n", "power,lag_ms,-3\n"};
+                                      "power,volts,1\n", "power,lag_ms,-3\n",
+                                      /* as calibrations before busy_w wrote them */
+                                      "power,idle_w,100\npower,limit_w,700\npower,flop_pj,1\n"
+                                      "power,byte_pj,50\npower,exponent,1\npower,lag_ms,30\n"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[1024];
         struct err err = {0};
@@ -396,7 +430,8 @@ TEST(what_is_played_idles_and_runs_as_what_is_submitted) {
 
 /* A card that no step slows down. */
 #define COOL                                                                                       \
-    "power,idle_w,100\npower,limit_w,9000\npower,flop_pj,1\npower,byte_pj,50\n"                    \
+    "power,idle_w,100\npower,limit_w,9000\npower,busy_w,200\npower,active_w,150\n"                 \
+    "power,flop_pj,1\npower,byte_pj,50\n"                                                          \
     "power,exponent,1\npower,lag_ms,30\n"
 #define HOST_UNKNOWN "host,refresh,40000,1000\nhost,reuse,30000,1000\nhost,select,50000,1000\n"
 

@@ -382,7 +382,10 @@ static int parse_lines(struct profile *profile, char *text, struct rows rows[PRO
     }
     const char *missing = power_missing(&profile->power);
     if (missing != NULL) {
-        return err_world(err, "%s: there are power rows, but none of %s", profile->path, missing);
+        return err_world(err,
+                         "%s: there are power rows, but none of %s: unmask calibrate --clocks "
+                         "measures them all",
+                         profile->path, missing);
     }
     profile->measured_edges = has_measured_edges(profile);
     return check_length(profile, n_rows, is_ended, err);

@@ -1,15 +1,13 @@
 /* A profile of one model and GPU from one or several calibrations: of each row and each in-step
- * factor the median, power fitted to the held steps of all. Operators' parts of their steps are
- * shared anew: the files of calibrations before 2026-11-26 have their times between events as they
- * were scaled to the whole step, and do not say how long events took. That is taken to be, of each
- * file, what has the same operator over as many rows differ least between its steps
- * (printed: root mean squares). Errors are those of the profile that comes out, over all steps.
- * Host times are medians of the files behind "host:" alone, of all where none is.
+ * factor the median, power fitted to the held steps of all. The files of calibrations before
+ * 2026-11-26 have operators' times between events as they were scaled to the whole step, and do not
+ * say how long events took: their parts are shared anew, and that is taken to be, of each file,
+ * what has the same operator over as many rows differ least between its steps (printed: root mean
+ * squares). Errors are those of the profile that comes out, over all steps. Host times are medians
+ * of the files behind "host:" alone, of all where none is.
  *
- *   gcc -std=gnu11 -I. experiments/gpu/results/2026-11-25-grid-96/refit.c build/libunmask.a \
- *       -ljansson -lgsl -lopenblas -lm ... -o refit      (what build/unmask is linked with)
- *   refit OUT [host:]fresh-MODEL.csv calibrate-MODEL.json... */
-#define _GNU_SOURCE
+ *   make build/refit
+ *   build/refit OUT [host:]fresh-MODEL.csv calibrate-MODEL.json... */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -78,11 +76,8 @@ static void read_operators(const json_t *from, const struct graph *graph,
         }
         next++;
         to->rows = (int64_t)real(one, "rows");
-        if (json_object_get(one, "between_ns") != NULL) {
-            fprintf(stderr, "its parts have been shared already\n");
-            exit(1);
-        }
-        to->between_ns = real(one, "measured_ns");
+        const json_t *between = json_object_get(one, "between_ns");
+        to->between_ns = between != NULL ? json_number_value(between) : real(one, "measured_ns");
     }
     if (next != json_array_size(list)) {
         fprintf(stderr, "operator %zu is not one of the graph's\n", next);
@@ -152,7 +147,7 @@ static void find_alone(struct calibration_steps *steps, struct calibration_step 
 }
 
 static struct calibration_report *load_report(const char *path, const struct system *system,
-                                              const struct profile *profile) {
+                                              const struct profile *profile, bool *is_shared) {
     struct calibration_report *report = mem_zeroed(1, sizeof *report);
     json_error_t bad;
     json_t *root = json_load_file(path, 0, &bad), *one;
@@ -179,6 +174,8 @@ static struct calibration_report *load_report(const char *path, const struct sys
     report->steps.idle_w = real(power, "idle_w");
     report->power_is_followed = true;
     read_all_operators(list, system->model, &report->steps);
+    one = json_array_get(json_object_get(json_array_get(list, 0), "operators"), 0);
+    *is_shared = json_object_get(one, "between_ns") != NULL;
     json_decref(root);
     check(calibration_price(&report->steps, system, profile, BF16, &err), path);
     return report;
@@ -237,13 +234,21 @@ static void share_all(struct calibration_report *report, const struct calibratio
     }
 }
 
-/* With events of the length that has it agree best with itself. */
+/* With events of the length that has it agree best with itself; NAN where the file says what lies
+ * between events: calibration_price has shared the parts then. */
 static struct calibration_report *read_report(const char *path, const struct system *system,
                                               const struct profile *profile, double *event_ns) {
     enum { MOST_US = 6, PARTS = 4 };
     static struct calibration_steps scaled;
-    struct calibration_report *report = load_report(path, system, profile);
+    bool is_shared;
+    struct calibration_report *report = load_report(path, system, profile, &is_shared);
     double least = INFINITY;
+    if (is_shared) {
+        fprintf(stderr, "%s: %% %.2f, events measured\n", path, 100 * sqrt(difference(report)));
+        *event_ns = NAN;
+        check(calibration_fit(report, &err), path);
+        return report;
+    }
     scaled = report->steps;
     fprintf(stderr, "%s: %%", path);
     for (int i = 0; i <= MOST_US * PARTS; i++) {
@@ -470,11 +475,17 @@ static void write_profile(const struct card *cards, size_t n_cards, const char *
                         "the first\n",
                         n_cards, n_hosts > 0 ? n_hosts : n_cards);
             }
-            fprintf(out, "# refitted: operators' parts of whole steps with events at");
+            fprintf(
+                out,
+                "# refitted: from calibrate.json; operators' parts of whole steps with events at");
             for (size_t i = 0; i < n_cards; i++) {
-                fprintf(out, "%s %g", i > 0 ? "," : "", cards[i].event_ns / 1e3);
+                if (isnan(cards[i].event_ns)) {
+                    fprintf(out, "%s what was measured", i > 0 ? "," : "");
+                } else {
+                    fprintf(out, "%s %g us", i > 0 ? "," : "", cards[i].event_ns / 1e3);
+                }
             }
-            fprintf(out, " us, from calibrate.json\n# power: %zu steps", errors->n);
+            fprintf(out, "\n# power: %zu steps", errors->n);
             fprintf(
                 out,
                 " held until their clock had settled; modelled time %.2f %% off (without clocks "
