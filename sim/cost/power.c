@@ -72,20 +72,20 @@ static double step_ns(const struct power_step *step, double slowdown) {
 
 /* What falls as operations' joules do: while operations bind there are as many cycles at any clock.
  */
-static double cycles_part(const struct power *power, const struct power_step *step,
-                          double slowdown) {
-    return (step->flops_j + power->active_w * step->compute_ns / ns_a_s) *
-           pow(slowdown, -power->exponent);
+static double cycles_j(const struct power *power, const struct power_step *step) {
+    return step->flops_j + power->active_w * step->compute_ns / ns_a_s;
 }
 
-static double busy_part(const struct power *power, const struct power_step *step, double slowdown) {
-    return power->busy_w * (step->busy_ns + longer_ns(step, slowdown)) / ns_a_s *
-           pow(slowdown, -1 - power->exponent);
+/* Of as many watts a cycle as at the highest clock. */
+static double busy_j(const struct power *power, const struct power_step *step, double slowdown) {
+    return power->busy_w * (step->busy_ns + longer_ns(step, slowdown)) / ns_a_s / slowdown;
 }
 
 double power_work_joules(const struct power *power, const struct power_step *step,
                          double slowdown) {
-    return cycles_part(power, step, slowdown) + busy_part(power, step, slowdown) + step->bytes_j;
+    return (cycles_j(power, step) + busy_j(power, step, slowdown)) *
+               pow(slowdown, -power->exponent) +
+           step->bytes_j;
 }
 
 /* Power falls as the slowdown grows; Newton's steps in logarithms, in which it is nearly straight.
@@ -93,19 +93,18 @@ double power_work_joules(const struct power *power, const struct power_step *ste
 double power_settled(const struct power *power, const struct power_step *step) {
     enum { MOST_STEPS = 20 };
     static const double most = 8;
-    const double spare_w = power->limit_w - power->idle_w;
+    const double spare_w = power->limit_w - power->idle_w, cycles = cycles_j(power, step);
     double log_x = 0;
-    if (power_work_joules(power, step, 1) <= spare_w * step->ns / ns_a_s) {
+    if (cycles + busy_j(power, step, 1) + step->bytes_j <= spare_w * step->ns / ns_a_s) {
         return 1;
     }
     for (int i = 0; i < MOST_STEPS; i++) {
         const double x = exp(log_x), ns = step_ns(step, x), stretched = step->compute_ns * x;
-        const double busy_ns = step->busy_ns + longer_ns(step, x);
-        const double cycles_j = cycles_part(power, step, x), busy_j = busy_part(power, step, x),
-                     joules = cycles_j + busy_j + step->bytes_j;
-        const double busy_grows = busy_ns > 0 ? stretched / busy_ns : 0;
-        const double falls =
-            (power->exponent * (cycles_j + busy_j) + (1 - busy_grows) * busy_j) / joules;
+        const double volts = exp(-power->exponent * log_x), busy = busy_j(power, step, x) * volts,
+                     clocked = cycles * volts + busy, joules = clocked + step->bytes_j;
+        const double busy_ns = step->busy_ns + longer_ns(step, x),
+                     busy_grows = busy_ns > 0 ? stretched / busy_ns : 0;
+        const double falls = (power->exponent * clocked + (1 - busy_grows) * busy) / joules;
         const double move = log(joules * ns_a_s / (spare_w * ns)) / (falls + stretched / ns);
         log_x = fmin(fmax(log_x + move, 0), log(most));
         if (fabs(move) < 1e-12) {
