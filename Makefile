@@ -34,7 +34,7 @@ endif
 
 LIB_DIRS := $(patsubst %/,%,$(wildcard sim/*/ sim/cost/profile/ engine/ engine/*/ kernels/ kernels/*/ traces/ traces/*/ analysis/ \
             analysis/*/ experiments/ experiments/*/))
-MAINS    := experiments/cli/main.c experiments/package/manual.c
+MAINS    := experiments/cli/main.c experiments/package/manual.c experiments/gpu/refit.c
 LIB_SRCS := $(filter-out $(MAINS) experiments/ranks/link_mpi.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c)))
@@ -110,9 +110,9 @@ $(BUILD)/manual: $(BUILD)/experiments/package/manual.o $(BUILD)/libunmask.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 # A profile of several calibrations.
-$(BUILD)/refit: experiments/gpu/refit.c $(BUILD)/libunmask.a
+$(BUILD)/refit: $(BUILD)/experiments/gpu/refit.o $(BUILD)/libunmask.a
 	$(say) LD $@
-	$(Q)$(CC) $(CPPFLAGS) $(CSTD) $(WARN) -O2 $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $(BUILD)/libunmask_mpi.so: experiments/ranks/link_mpi.c experiments/ranks/link.h
 	@mkdir -p $(@D)
