@@ -1,6 +1,7 @@
 #include "sim/cost/correction.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 struct correction_key correction_key_of(struct op_size size) {
@@ -19,11 +20,19 @@ int correction_find(const struct correction *correction, enum op_kind kind, cons
     return -1;
 }
 
+/* A product's rows as its tiles have them: a partly filled one takes as long as a whole one. */
+static double tiled(enum op_kind kind, double rows) {
+    enum { TILE_ROWS = 128, FIRST_ROWS = 512 };
+    const bool is_tiled = op_types[kind]->family == FAMILY_PRODUCT && rows > FIRST_ROWS;
+    return is_tiled ? ceil(rows / TILE_ROWS) * TILE_ROWS : rows;
+}
+
 double correction_factor(const struct correction *correction, int curve, double rows) {
     if (curve < 0) {
         return correction->all > 0 ? correction->all : 1;
     }
     const struct correction_point *points = correction->curves[curve].points;
+    rows = tiled(correction->curves[curve].kind, rows);
     uint32_t n = correction->curves[curve].n_points, above = 0;
     while (above < n && points[above].rows < rows) {
         above++;

@@ -3,7 +3,8 @@
  * A whole step leaves a device other clocks and caches than one operator measured alone, a kernel
  * waits for the one before it, and a mixture's tokens do not choose their experts evenly. For each
  * operator, by kind and size, there are factors at some numbers of rows, a straight line between
- * them, the nearest one beyond them; operators without any have the factor of all. Without
+ * them (a product's from 512 rows on in whole tiles of 128), the nearest one beyond them; operators
+ * without any have the factor of all. Without
  * corrections every factor is 1.
  *
  * In a profile they are the rows `load,FACTOR` and `load,KIND,NxK,ROWS,FACTOR`. Files written

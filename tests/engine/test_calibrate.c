@@ -498,6 +498,32 @@ static double median_more_ns(const struct calibration_steps *steps, uint32_t kin
     return (more[(n - 1) / 2] + more[n / 2]) / 2;
 }
 
+static size_t listed(const struct calibration_steps *steps, enum host_kind kind, bool fused,
+                     uint32_t canvas_tokens) {
+    size_t n = 0;
+    for (size_t i = 0; i < steps->n; i++) {
+        const struct calibration_step *step = &steps->list[i];
+        n += step->n_sides == 1 && step->is_fused == fused && step->sides[0].kind == kind &&
+             step->sides[0].n_requests == 1 && step->sides[0].canvas_tokens == canvas_tokens &&
+             !step->is_held_out && !step->may_be_held;
+    }
+    return n;
+}
+
+TEST(fused_full_passes_are_fitted_at_every_whole_tile) {
+    static struct calibration_steps steps;
+    struct err err = {0};
+    const struct calibration_bounds bounds = {
+        .max_tokens = 8192, .max_logit_rows = 8192, .max_kv_rows = 65536, .max_store_rows = 65536};
+    calibration_steps_list(&steps, model_find("llada-8b", &err), &bounds);
+    for (uint32_t tokens = 640; tokens <= 2048; tokens += 128) {
+        const bool stands_elsewhere = tokens == 768 || tokens == 1024;
+        ck_assert(stands_elsewhere || listed(&steps, HOST_REFRESH, true, tokens) == 1);
+        ck_assert(stands_elsewhere || listed(&steps, HOST_REFRESH, false, tokens) == 0);
+        ck_assert(stands_elsewhere || listed(&steps, HOST_SELECT, true, tokens) == 0);
+    }
+}
+
 TEST(what_issued_steps_take_more_is_measured_where_a_device_rests_and_captures) {
     const double gap_ns = 600;
     for (int both = 0; both < 4; both++) {

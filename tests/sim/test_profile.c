@@ -376,37 +376,76 @@ TEST(measured_products_take_whole_tiles_between_neighbours_in_m) {
     ck_assert_double_eq_tol(gemm_ns(own, 86, 4096, 4096, PROFILE_INTERPOLATED), 20e3, 1e-6);
     /* 100 rows stand on the axis through another product, whose time has no say here. */
     ck_assert_double_eq_tol(gemm_ns(own, 100, 4096, 4096, PROFILE_INTERPOLATED), 20e3, 1e-6);
-    /* Beyond the last row its utilisation, below the first its time. */
+    /* Beyond the last row its utilisation in whole tiles, below the first its time. */
     ck_assert_double_eq_tol(gemm_ns(own, 12800, 4096, 4096, PROFILE_EXTRAPOLATED), 2000e3, 1);
+    ck_assert_double_eq_tol(gemm_ns(own, 12600, 4096, 4096, PROFILE_EXTRAPOLATED), 2000e3, 1);
     ck_assert_double_eq_tol(gemm_ns(own, 3, 4096, 4096, PROFILE_EXTRAPOLATED), 10e3, 1e-6);
     profile_close(own);
 }
 
-TEST(full_attention_is_read_off_the_uniform_batch_of_as_much_work) {
+/* What the rows of OWN take over their tiles: a launch and 100 multiprocessors' waves of items at
+ * three each, and the longest item's keys in each wave. */
+static const double of_512 = 40e3 / (3 + 3 + 8), of_1024 = 140e3 / (3 + 3 + 16),
+                    of_four_512 = 100e3 / (3 + 2 * 3 + 2 * 8),
+                    of_four_1024 = 500e3 / (3 + 3 * 3 + 3 * 16);
+
+/* Along q in the pairs that tiles of 128 execute. */
+static double between(double q, double at_512, double at_1024) {
+    return at_512 + (at_1024 - at_512) * (q * (q + 128) - 512 * 640) / (1024.0 * 1152 - 512 * 640);
+}
+
+static struct profile_spans together(struct profile_spans a, struct profile_spans b) {
+    a.n_seqs += b.n_seqs;
+    a.sum_q += b.sum_q;
+    a.sum_kv += b.sum_kv;
+    a.sum_q_kv += b.sum_q_kv;
+    return a;
+}
+
+TEST(full_attention_is_read_over_its_tiles) {
     struct profile *own = parse(OWN);
     ck_assert_double_eq_tol(full_ns(own, uniform(4, 512, 0, 8), PROFILE_EXACT), 100e3, 1e-6);
-    ck_assert_double_eq_tol(full_ns(own, uniform(2, 512, 0, 8), PROFILE_INTERPOLATED), 60e3, 1e-6);
-    /* Along q in the pairs that tiles of 128 execute. */
-    double share = (768.0 * 896 - 512 * 640) / (1024.0 * 1152 - 512 * 640);
+    ck_assert_double_eq_tol(full_ns(own, uniform(2, 512, 0, 8), PROFILE_INTERPOLATED),
+                            14 * (of_512 + (of_four_512 - of_512) / 3), 1e-6);
     ck_assert_double_eq_tol(full_ns(own, uniform(1, 768, 0, 8), PROFILE_INTERPOLATED),
-                            (40 + 100 * share) * 1e3, 1e-6);
-    /* 1024 and 512 tokens: 1536 queries that see 853 keys on average are 1.8 spans of 853. */
-    struct profile_spans ragged = uniform(1, 1024, 0, 8), shorter = uniform(1, 512, 0, 8);
-    ragged.n_seqs += 1;
-    ragged.sum_q += shorter.sum_q;
-    ragged.sum_kv += shorter.sum_kv;
-    ragged.sum_q_kv += shorter.sum_q_kv;
-    struct profile_spans same = uniform(1, 1536.0 / 1.8, 0, 8);
-    same.sum_q *= 1.8;
-    same.sum_q_kv *= 1.8;
-    double ns = full_ns(own, ragged, PROFILE_INTERPOLATED);
-    ck_assert_double_eq_tol(ns, full_ns(own, same, PROFILE_INTERPOLATED), 1e-3);
-    ck_assert_double_gt(ns, 140e3);
-    /* Beyond the rows utilisation is held: 8192 tokens have 64 times the pairs of 1024. */
-    ck_assert_double_eq_tol(full_ns(own, uniform(1, 8192, 0, 8), PROFILE_EXTRAPOLATED), 64 * 140e3,
-                            1);
+                            (3 + 3 + 12) * between(768, of_512, of_1024), 1e-6);
+    /* Beyond the rows a tile takes what it takes in the last. */
+    ck_assert_double_eq_tol(full_ns(own, uniform(1, 8192, 0, 8), PROFILE_EXTRAPOLATED),
+                            (3 + 6 * 3 + 6 * 128) * of_1024, 1e-6);
     /* Four heads of eight are half a sequence. */
     ck_assert_double_eq_tol(full_ns(own, uniform(8, 512, 0, 4), PROFILE_EXTRAPOLATED), 100e3, 1e-6);
+    profile_close(own);
+}
+
+TEST(full_attention_rounds_requests_up_to_tiles_and_items_to_waves) {
+    struct profile *own = parse(OWN);
+    /* One token more than four tiles of queries and eight of keys. */
+    ck_assert_double_eq_tol(full_ns(own, uniform(1, 513, 0, 8), PROFILE_INTERPOLATED),
+                            (3 + 3 + 9) * between(513, of_512, of_1024), 1e-6);
+    /* 7 tiles, 8 heads and 4 requests are 224 items: a third wave of 100. */
+    ck_assert_double_eq_tol(full_ns(own, uniform(4, 769, 0, 8), PROFILE_INTERPOLATED),
+                            (3 + 3 * 3 + 3 * 13) * between(769, of_four_512, of_four_1024), 1e-6);
+    profile_close(own);
+}
+
+/* Of 1024 and 512 tokens, 1.8 spans of 853 are as many queries and as many pairs. */
+TEST(the_longest_request_of_a_full_pass_comes_first) {
+    struct profile *own = parse(OWN);
+    const double q = 1536 / 1.8, alone = between(q, of_512, of_1024),
+                 ratio = alone + (between(q, of_four_512, of_four_1024) - alone) * 0.8 / 3;
+    const struct profile_spans two = together(uniform(1, 1024, 0, 8), uniform(1, 512, 0, 8));
+    /* Both in one wave, which is as long as the longer one's items. */
+    ck_assert_double_eq_tol(full_ns(own, two, PROFILE_INTERPOLATED), (3 + 3 + 16) * ratio, 1e-3);
+    /* Of 2048 tokens the items fill a wave and more, the other's end the second. */
+    const struct profile_spans longer = together(uniform(1, 2048, 0, 8), uniform(1, 512, 0, 8));
+    enum profile_match match;
+    const struct profile_spans same = uniform(1, 1024, 0, 8);
+    ck_assert_double_gt(profile_attention_full(own, &longer, &match),
+                        2 * profile_attention_full(own, &same, &match));
+    /* Of three nobody knows how long each is: half a tile is left empty in each. */
+    const struct profile_spans three = together(two, uniform(1, 768, 0, 8));
+    ck_assert_double_gt(full_ns(own, three, PROFILE_INTERPOLATED),
+                        full_ns(own, two, PROFILE_INTERPOLATED));
     profile_close(own);
 }
 
@@ -690,9 +729,10 @@ TEST(a_profile_that_was_cut_anywhere_is_refused) {
 }
 
 TEST(leaving_one_out_covers_every_kind_of_row) {
-    struct profile *own = parse(OWN "gemm,256,4096,4096,40\nattention_full,2,512,8,8,128,60\n"
-                                    "attention_block,8,32,384,8,8,128,47\n"
-                                    "pass,norm,4096,576,6.05\nhead,128,126464,4096,440\n");
+    struct profile *own =
+        parse(OWN "gemm,256,4096,4096,40\nattention_full,2,512,8,8,128,45.333333333333\n"
+                  "attention_block,8,32,384,8,8,128,47\n"
+                  "pass,norm,4096,576,6.05\nhead,128,126464,4096,440\n");
     struct profile_check check;
     profile_check(own, &check);
     ck_assert_double_eq_tol(check.rows[CHECK_FULL].interior.median_abs, 0, 1e-9);
@@ -959,6 +999,23 @@ TEST(a_transfer_scales_streams_and_keeps_launches_and_corrections) {
     ck_assert_double_eq(correction_factor(profile_correction(out), curve, 32), 3);
     profile_close(out);
     profile_close(donor);
+}
+
+/* From 512 rows on a product's tile that is partly filled takes as long as a whole one, and its
+ * factor is the whole one's; others' lie on a line. */
+TEST(factors_of_products_are_those_of_whole_tiles) {
+    struct profile *own = parse(HEAD "gemm,64,4096,4096,10\nload,linear,4096x4096,256,1\n"
+                                     "load,linear,4096x4096,512,2\nload,linear,4096x4096,640,4\n"
+                                     "load,add,4096x0,512,2\nload,add,4096x0,640,4\n");
+    const struct correction *correction = profile_correction(own);
+    const int linear = correction_find(correction, OP_LINEAR, "4096x4096"),
+              add = correction_find(correction, OP_ADD, "4096x0");
+    ck_assert_double_eq_tol(correction_factor(correction, linear, 384), 1.5, 1e-12);
+    ck_assert_double_eq_tol(correction_factor(correction, linear, 512), 2, 1e-12);
+    ck_assert_double_eq_tol(correction_factor(correction, linear, 513), 4, 1e-12);
+    ck_assert_double_eq_tol(correction_factor(correction, linear, 4000), 4, 1e-12);
+    ck_assert_double_eq_tol(correction_factor(correction, add, 576), 3, 1e-12);
+    profile_close(own);
 }
 
 /* Of few queries over many keys, whose reading takes longer than the products. */

@@ -292,8 +292,8 @@ static double from_nearest_us(const struct profile *profile, int64_t m, int64_t 
 }
 
 /* A product measured over many m: straight lines between them, in whole tiles where they stand far
- * apart; the utilisation of the last beyond.
- * The first one's below: it streams the same weights. NAN for any other product. */
+ * apart; the utilisation of the last beyond, in whole tiles, too. The first one's below: it streams
+ * the same weights. NAN for any other product. */
 static double along_m(const struct profile *profile, int64_t m, int64_t n, int64_t k,
                       enum profile_match *match) {
     const struct lattice *gemm = &profile->ops[PROFILE_GEMM];
@@ -311,7 +311,9 @@ static double along_m(const struct profile *profile, int64_t m, int64_t n, int64
     double m_lo = (double)ms->values[at.lo];
     double t_lo = gemm->time_us[base + (size_t)at.lo * ms->stride];
     if (at.hi < 0) {
-        return t_lo * gemm_roofline_us(&profile->peaks, (double)m, (double)n, (double)k) /
+        return t_lo *
+               gemm_roofline_us(&profile->peaks, whole_tiles((double)m, m_lo, INFINITY), (double)n,
+                                (double)k) /
                gemm_roofline_us(&profile->peaks, m_lo, (double)n, (double)k);
     }
     double m_hi = (double)ms->values[at.hi];

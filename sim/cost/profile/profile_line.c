@@ -94,13 +94,13 @@ double pass_us(const struct profile *profile, enum profile_pass pass, int64_t ch
     return time_us;
 }
 
-/* `rows` in whole tiles where the measured ones around them stand far apart. */
+/* `rows` in whole tiles where the measured ones around them stand far apart, or beyond the last. */
 static double tiled_rows(const struct lattice *fused, size_t base, double rows) {
     struct lattice_bracket at = lattice_around(fused, base, FUSED_ROWS, rows);
     const int64_t *measured = fused->axes[FUSED_ROWS].values;
-    return at.exact || at.lo < 0 || at.hi < 0
-               ? rows
-               : whole_tiles(rows, (double)measured[at.lo], (double)measured[at.hi]);
+    return at.exact || at.lo < 0 ? rows
+                                 : whole_tiles(rows, (double)measured[at.lo],
+                                               at.hi < 0 ? INFINITY : (double)measured[at.hi]);
 }
 
 /* Other channels hold the utilisation of the nearest. */
