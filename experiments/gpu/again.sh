@@ -80,3 +80,8 @@ REQUESTS=96 again h100-grid-96-2 h100 2026-11-26-power/h100.tar.gz "a b c d"
 REQUESTS=96 again h200-grid-96-2 h200 2026-11-26-power/h200.tar.gz "a b c d"
 REQUESTS=96 again h100-grid-96 h100 2026-11-25-grid-96/h100.tar.gz "a b"
 REQUESTS=96 again h200-grid-96 h200 2026-11-25-grid-96/h200.tar.gz "a b"
+# All twelve on each card.
+for from_card in a b c d; do
+    REQUESTS=48 again h200-48-$from_card-own h200 2026-11-27-tiles/h200.tar.gz $from_card
+    REQUESTS=48 again h200-48-$from_card h200 2026-11-27-tiles/h200.tar.gz $from_card
+done

@@ -13,16 +13,16 @@ export UNMASK_DATA=${UNMASK_DATA:-$(cd "$gpu_dir/../.." && pwd)}
 mkdir -p "$out/all"
 for archive in 2026-11-25-held/h100 2026-11-25-held/h200 2026-11-25-cards/h100 2026-11-25-cards/h200 2026-11-25-cards/h100-sdar \
     2026-11-25-cards/own-h100 2026-11-25-cards/own-h200 2026-11-25-grid-96/h100 2026-11-25-grid-96/h200 \
-    2026-11-26-power/h100 2026-11-26-power/h200; do
+    2026-11-26-power/h100 2026-11-26-power/h200 2026-11-27-tiles/h100 2026-11-27-tiles/h200 2026-11-27-tiles/models; do
     mkdir -p "$out/all/$archive"
     tar xzf "$gpu_dir/results/$archive.tar.gz" -C "$out/all/$archive"
 done
 
 # Cards by where their calibrations lie; the host's times are of those that measured them under load.
 # The first gives the file's other rows.
-h100=(host:2026-11-26-power/h100/{a,b,c,d} host:2026-11-25-cards/own-h100 host:2026-11-25-grid-96/h100/{a,b} host:2026-11-25-cards/h100/b
+h100=(host:2026-11-27-tiles/h100/{a,b,c,d} host:2026-11-26-power/h100/{a,b,c,d} host:2026-11-25-cards/own-h100 host:2026-11-25-grid-96/h100/{a,b} host:2026-11-25-cards/h100/b
     2026-11-25-cards/h100/a 2026-11-25-held/h100/b)
-h200=(host:2026-11-26-power/h200/{a,b,c,d} host:2026-11-25-cards/own-h200 host:2026-11-25-grid-96/h200/{a,b} host:2026-11-25-cards/h200/b
+h200=(host:2026-11-27-tiles/h200/{a,b,c,d} host:2026-11-26-power/h200/{a,b,c,d} host:2026-11-25-cards/own-h200 host:2026-11-25-grid-96/h200/{a,b} host:2026-11-25-cards/h200/b
     2026-11-25-held/h200/b)
 
 # FILE MODEL CARD...: of all the cards but $except
@@ -70,13 +70,13 @@ case $what in
 profiles)
     profile h100 llada-8b "${h100[@]}"
     profile h200 llada-8b "${h200[@]}"
-    profile h100 llada-moe host:2026-11-25-grid-96/h100/b 2026-11-25-held/h100/a
+    profile h100 llada-moe host:2026-11-27-tiles/models/c host:2026-11-25-grid-96/h100/b 2026-11-25-held/h100/a
     profile h200 llada-moe host:2026-11-26-power/h200/d 2026-11-25-held/h200/a
-    profile h100 llada2-mini 2026-11-25-held/h100/b
-    profile h200 llada2-mini host:2026-11-26-power/h200/a # the other does not tell how long events took
-    profile h100 dream-7b host:2026-11-25-grid-96/h100/a
+    profile h100 llada2-mini host:2026-11-27-tiles/models/d # the other does not tell how long events took
+    profile h200 llada2-mini host:2026-11-26-power/h200/a # likewise
+    profile h100 dream-7b host:2026-11-27-tiles/models/a host:2026-11-25-grid-96/h100/a
     profile h200 dream-7b host:2026-11-26-power/h200/b 2026-11-25-cards/h200/a
-    profile h100 sdar-8b host:2026-11-25-cards/h100-sdar
+    profile h100 sdar-8b host:2026-11-27-tiles/models/b 2026-11-25-cards/h100-sdar
     profile h200 sdar-8b host:2026-11-26-power/h200/c 2026-11-25-held/h200/b
     ;;
 without)
@@ -85,6 +85,7 @@ without)
     for card in 2026-11-25-grid-96/h100/{a,b} 2026-11-26-power/h100/{a,b,c,d}; do without h100 96 $card; done
     without h200 48 2026-11-25-cards/own-h200
     for card in 2026-11-25-grid-96/h200/{a,b} 2026-11-26-power/h200/{a,b,c,d}; do without h200 96 $card; done
+    for card in 2026-11-27-tiles/h200/{a,b,c,d}; do without h200 48 $card; done
     ;;
 *) sed -n '2,/^set/p' "$0" >&2; exit 2 ;;
 esac

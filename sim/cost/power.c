@@ -100,11 +100,13 @@ double power_settled(const struct power *power, const struct power_step *step) {
     }
     for (int i = 0; i < MOST_STEPS; i++) {
         const double x = exp(log_x), ns = step_ns(step, x), stretched = step->compute_ns * x;
-        const double volts = exp(-power->exponent * log_x), busy = busy_j(power, step, x) * volts,
-                     clocked = cycles * volts + busy, joules = clocked + step->bytes_j;
-        const double busy_ns = step->busy_ns + longer_ns(step, x),
-                     busy_grows = busy_ns > 0 ? stretched / busy_ns : 0;
-        const double falls = (power->exponent * clocked + (1 - busy_grows) * busy) / joules;
+        const double volts = exp(-power->exponent * log_x);
+        const double clocked = (cycles + busy_j(power, step, x)) * volts,
+                     joules = clocked + step->bytes_j;
+        /* What is not stretched draws fewer watts for as long. */
+        const double fixed_j =
+            power->busy_w * (step->busy_ns - step->compute_ns) / ns_a_s / x * volts;
+        const double falls = (power->exponent * clocked + fixed_j) / joules;
         const double move = log(joules * ns_a_s / (spare_w * ns)) / (falls + stretched / ns);
         log_x = fmin(fmax(log_x + move, 0), log(most));
         if (fabs(move) < 1e-12) {
