@@ -72,8 +72,9 @@ profiles)
     profile h200 llada-8b "${h200[@]}"
     profile h100 llada-moe host:2026-11-27-tiles/models/c host:2026-11-25-grid-96/h100/b 2026-11-25-held/h100/a
     profile h200 llada-moe host:2026-11-26-power/h200/d 2026-11-25-held/h200/a
-    profile h100 llada2-mini host:2026-11-27-tiles/models/d # the other does not tell how long events took
-    profile h200 llada2-mini host:2026-11-26-power/h200/a # likewise
+    # The second does not tell how long events took; the two cards' power differs by 6 %.
+    profile h100 llada2-mini host:2026-11-27-tiles/models/d 2026-11-25-held/h100/b
+    profile h200 llada2-mini host:2026-11-26-power/h200/a # the other does not tell how long events took
     profile h100 dream-7b host:2026-11-27-tiles/models/a host:2026-11-25-grid-96/h100/a
     profile h200 dream-7b host:2026-11-26-power/h200/b 2026-11-25-cards/h200/a
     profile h100 sdar-8b host:2026-11-27-tiles/models/b 2026-11-25-cards/h100-sdar

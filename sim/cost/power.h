@@ -11,10 +11,12 @@
  * (experiments/gpu/results/2026-11-26-power). The clock does not get there at once: on an H100 and
  * an H200 (2026-11-22, experiments/gpu/transients.py) products run at full speed for 15 to 75 ms
  * after idling or after bandwidth-bound work, whatever that took, then fall within 15 ms to what
- * the limit allows; back takes as long. Three equal lags in a row have such a step response. Warmth
- * is left out: single blocks take 1 to 3 % longer after ten seconds of work than in its first two
- * (drift.txt there). Constants are measured by `unmask calibrate --clocks`, kept in a profile's
- * rows `power,KEY,VALUE`; a profile without them has one clock.
+ * the limit allows; back takes as long. Three equal lags in a row have such a step response.
+ * Temperature is left out: held for 17 s on four H100s, which warmed by 10 to 20 C, a block of one
+ * request kept its time to 0.1 %, 6,144 and 7,168 tokens theirs to -0.6 to +0.2 %; 1,024 tokens
+ * (+0.5 to +1.2 %) and 2,304 (0 to +1.8 %) became slower
+ * (experiments/gpu/results/2026-11-27-tiles). Constants are measured by `unmask calibrate
+ * --clocks`, kept in a profile's rows `power,KEY,VALUE`; a profile without them has one clock.
  *
  * Pure but for the state, which is the caller's, one a replica. */
 #ifndef UNMASK_SIM_COST_POWER_H
