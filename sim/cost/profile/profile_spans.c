@@ -58,7 +58,7 @@ static double full_tiles(const struct full_batch *batch, double heads, double sm
                 (waves - ceil(first / sms)) * tiles_of(mean - sd, TILE_KEYS);
     } else {
         const double items = heads * (batch->sum / TILE_ROWS + batch->n / 2),
-                     keys = batch->squares / batch->sum + TILE_KEYS / 2;
+                     keys = batch->squares / batch->sum + TILE_KEYS / 2.;
         waves = ceil(items / sms);
         tiles =
             (items / sms * keys + (waves - items / sms) * fmax(mean - sd, TILE_KEYS)) / TILE_KEYS;
