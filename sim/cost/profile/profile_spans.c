@@ -37,11 +37,11 @@ static double tiles_of(double rows, double tile) {
 /* What a full pass takes, in the time of 128 queries by 64 keys of a head (0.73 us of an H100 or
  * H200). A multiprocessor has one item at a time, 128 queries of a head with all the keys of their
  * request, full or not; those of the longest requests come first. An item costs three such tiles
- * more, and the launch three: least squares over the rows of LLaDA-8B, LLaDA-MoE and Dream-7B on
- * both cards, 2 to 3 and 2.7 to 4.1; 6 to 10 % off by itself. Two requests are told from the sums,
- * and requests that are all as long; others leave half a tile empty on average. Lines between the
- * rows of whole tiles alone had full passes of the Azure trace's prompts 10 to 20 % too quick, one
- * of 514 tokens half (H100, 2026-11-27). */
+ * more and the launch three, by least squares over the rows of LLaDA-8B, LLaDA-MoE and Dream-7B on
+ * both cards (2.7 to 4.1, 2.0 to 3.4; 6 to 10 % off by itself). Two requests are told from the
+ * sums, and requests that are all as long; others leave half a tile empty on average. Lines between
+ * the rows of whole tiles alone had full passes of the Azure trace's prompts 10 to 20 % too quick,
+ * one of 514 tokens half (H100, experiments/gpu/results/2026-11-27-tiles). */
 static double full_tiles(const struct full_batch *batch, double heads, double sms) {
     static const double an_item = 3, a_launch = 3, even = 1e-6;
     const double mean = batch->sum / batch->n,
