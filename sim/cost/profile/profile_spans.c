@@ -1,7 +1,8 @@
 /* Attention as its kernels run: our own over bidirectional spans, over blocks with cached rows and
  * in causal prefills after a prefix, and others' that take a prefill and single queries in one
- * call. Between rows times are straight lines in the work along each axis: pairs of query and key
- * along the queries of a pass, the sizes themselves along all others. */
+ * call. Between rows times, those of our own full passes over their tiles, are straight lines in
+ * the work along each axis: pairs of query and key along the queries of a pass, the sizes
+ * themselves along all others. */
 #include <math.h>
 
 #include "sim/cost/profile/profile_table.h"
@@ -29,9 +30,10 @@ struct full_batch {
     double n, sum, squares;
 };
 
-static double tiles_of(double rows, double tile) {
-    static const double rounding = 1e-3; /* rows came from a square root */
-    return fmax(1, ceil((rows - rounding) / tile));
+/* How often `most` at once; numbers come from square roots and ratios of GPUs. */
+static double rounds_of(double number, double most) {
+    static const double rounding = 1e-3;
+    return fmax(1, ceil((number - rounding) / most));
 }
 
 /* What a full pass takes, in the time of 128 queries by 64 keys of a head (0.73 us of an H100 or
@@ -48,18 +50,19 @@ static double full_tiles(const struct full_batch *batch, double heads, double sm
                  variance = fmax(batch->squares / batch->n - mean * mean, 0), sd = sqrt(variance);
     double waves, tiles;
     if (batch->n <= 1 || variance <= even * mean * mean) {
-        waves = ceil(heads * batch->n * tiles_of(mean, TILE_ROWS) / sms);
-        tiles = waves * tiles_of(mean, TILE_KEYS);
+        waves = rounds_of(heads * batch->n * rounds_of(mean, TILE_ROWS), sms);
+        tiles = waves * rounds_of(mean, TILE_KEYS);
     } else if (batch->n <= 2) {
-        const double first = heads * tiles_of(mean + sd, TILE_ROWS),
-                     items = first + heads * tiles_of(mean - sd, TILE_ROWS);
-        waves = ceil(items / sms);
-        tiles = ceil(first / sms) * tiles_of(mean + sd, TILE_KEYS) +
-                (waves - ceil(first / sms)) * tiles_of(mean - sd, TILE_KEYS);
+        const double first = heads * rounds_of(mean + sd, TILE_ROWS),
+                     items = first + heads * rounds_of(mean - sd, TILE_ROWS),
+                     begun = rounds_of(first, sms);
+        waves = rounds_of(items, sms);
+        tiles = begun * rounds_of(mean + sd, TILE_KEYS) +
+                (waves - begun) * rounds_of(mean - sd, TILE_KEYS);
     } else {
         const double items = heads * (batch->sum / TILE_ROWS + batch->n / 2),
                      keys = batch->squares / batch->sum + TILE_KEYS / 2.;
-        waves = ceil(items / sms);
+        waves = rounds_of(items, sms);
         tiles =
             (items / sms * keys + (waves - items / sms) * fmax(mean - sd, TILE_KEYS)) / TILE_KEYS;
     }
@@ -94,8 +97,8 @@ static double work_along(const struct lookup *l, size_t axis, double x) {
     return axis == FULL_Q && is_pass ? x * (before + x + TILE_ROWS) : x;
 }
 
-/* A full pass's rows are read over their tiles, others as they are. */
-static double in_tiles(const struct lookup *l) {
+/* What times are read over: a full pass's tiles, of others nothing. */
+static double unit_of(const struct lookup *l) {
     const double n = l->at[FULL_BATCH], q = l->at[FULL_Q];
     const struct full_batch batch = {n, n * q, n * q * q};
     return l->op == PROFILE_ATTENTION_FULL
@@ -103,23 +106,25 @@ static double in_tiles(const struct lookup *l) {
                : 1;
 }
 
-/* The time at `end`, a measured value of an axis, with its utilisation held at `x` beyond it. */
+/* The time at `end`, a measured value of an axis, with its utilisation held at `x` beyond it; tiles
+ * have theirs. */
 static double hold(struct lookup *l, size_t axis, double end, double end_us, double x) {
+    if (l->op == PROFILE_ATTENTION_FULL) {
+        return end_us;
+    }
     l->at[axis] = end;
     double had = roofline_us(l);
     l->at[axis] = x;
-    return l->op == PROFILE_ATTENTION_FULL
-               ? end_us
-               : fmax(l->profile->floor_us[l->op], end_us * roofline_us(l) / had);
+    return fmax(l->profile->floor_us[l->op], end_us * roofline_us(l) / had);
 }
 
-/* The time at l->at, of which the axes before `axis` stand on the cell `base`; NAN where no row is
- * on that line. */
+/* The time over its unit at l->at, of which the axes before `axis` stand on the cell `base`; NAN
+ * where no row is on that line. */
 static double from_axis(struct lookup *l, size_t axis, size_t base, enum profile_match *match) {
     const struct lattice *lattice = &l->profile->ops[l->op];
     if (axis == LATTICE_MAX_AXES || axis == lattice->n_axes) {
         *match = PROFILE_EXACT;
-        return lattice->time_us[base] / in_tiles(l);
+        return lattice->time_us[base] / unit_of(l);
     }
     const struct lattice_axis *line = &lattice->axes[axis];
     double x = l->at[axis], t_lo = NAN, t_hi = NAN;
@@ -156,25 +161,25 @@ static double from_axis(struct lookup *l, size_t axis, size_t base, enum profile
     return isnan(t_hi) ? NAN : hold(l, axis, (double)line->values[hi], t_hi, x);
 }
 
-/* Of a full pass over its tiles. */
-static double found_us(const struct profile *profile, enum profile_op op, size_t i_layout,
-                       double batch, double q, double kv, enum profile_match *match) {
+static struct lookup lookup_of(const struct profile *profile, enum profile_op op, size_t i_layout,
+                               double batch, double q, double kv) {
     const struct lattice_axis *layouts = &profile->ops[op].axes[FULL_LAYOUT];
-    struct lookup l = {.profile = profile,
-                       .op = op,
-                       .layout = head_layout_unpack(layouts->values[i_layout]),
-                       .at = {[FULL_BATCH] = batch, [FULL_Q] = q, [BLOCK_KV] = kv}};
-    return from_axis(&l, FULL_BATCH, i_layout * layouts->stride, match);
+    return (struct lookup){.profile = profile,
+                           .op = op,
+                           .layout = head_layout_unpack(layouts->values[i_layout]),
+                           .at = {[FULL_BATCH] = batch, [FULL_Q] = q, [BLOCK_KV] = kv}};
+}
+
+/* The time over its unit. */
+static double relative_us(struct lookup l, size_t i_layout, enum profile_match *match) {
+    const struct lattice *lattice = &l.profile->ops[l.op];
+    return from_axis(&l, FULL_BATCH, i_layout * lattice->axes[FULL_LAYOUT].stride, match);
 }
 
 double spans_us(const struct profile *profile, enum profile_op op, size_t i_layout, double batch,
                 double q, double kv, enum profile_match *match) {
-    const struct lattice_axis *layouts = &profile->ops[op].axes[FULL_LAYOUT];
-    const struct lookup l = {.profile = profile,
-                             .op = op,
-                             .layout = head_layout_unpack(layouts->values[i_layout]),
-                             .at = {[FULL_BATCH] = batch, [FULL_Q] = q}};
-    return found_us(profile, op, i_layout, batch, q, kv, match) * in_tiles(&l);
+    const struct lookup l = lookup_of(profile, op, i_layout, batch, q, kv);
+    return relative_us(l, i_layout, match) * unit_of(&l);
 }
 
 bool causal_is_grid(const struct profile *profile) {
@@ -216,14 +221,15 @@ size_t spans_other_layout(const struct profile *profile, enum profile_op op, siz
     return nearest_other(profile, op, wanted, (ptrdiff_t)own, q, kv, share);
 }
 
-/* Of a full pass over its tiles. */
+/* The time over its unit. */
 static double spans_ns(const struct profile *profile, enum profile_op op,
                        const struct profile_spans *spans, double n, double q, double kv,
                        enum profile_match *match) {
     struct head_layout wanted = {spans->heads, spans->kv_heads, spans->head_dim};
     double share;
     size_t i_layout = spans_nearest_layout(profile, op, wanted, q, kv, &share);
-    double time_us = found_us(profile, op, i_layout, n * share, q, kv, match);
+    double time_us =
+        relative_us(lookup_of(profile, op, i_layout, n * share, q, kv), i_layout, match);
     ptrdiff_t exact = lattice_index(&profile->ops[op], FULL_LAYOUT, head_layout_pack(wanted));
     *match = exact >= 0 ? *match : PROFILE_EXTRAPOLATED;
     return 1e3 * time_us;
