@@ -305,13 +305,6 @@ static void write_provenance(const struct calibration *c, FILE *file) {
             report->kv_page_tokens, request->system->name);
 }
 
-static void write_errors(FILE *file, const char *key, const struct error_summary *errors) {
-    if (errors->n > 0) {
-        fprintf(file, "# %s: %zu steps, median %.2f %%, 95th percentile %.2f %%\n", key, errors->n,
-                100 * errors->median, 100 * errors->p95);
-    }
-}
-
 /* Between two submissions that differ, which a calibration has not, for no scheduler runs in it:
  * the mean of 16,571 of LLaDA-8B live on H100s and H200s (experiments/gpu/between.py). */
 static const double assumed_between_ns = 47e3, ns_a_us = 1e3;
@@ -320,11 +313,7 @@ static void write_steps(const struct calibration_report *report, double between_
     const struct calibration_steps *steps = &report->steps;
     fprintf(file, "# activation_peak_bytes: %" PRId64 ", as planned %" PRId64 "\n",
             steps->activation_peak_bytes, steps->activation_planned_bytes);
-    write_errors(file, "fitted", &report->fitted);
-    write_errors(file, "held_out", &report->held_out);
-    write_errors(file, "mixed", &report->mixed);
-    fprintf(file, "# additivity: mixed steps over their sides alone: measured %.4f, priced %.4f\n",
-            report->additivity_measured, report->additivity_predicted);
+    calibration_write_errors(report, file);
     for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
         const struct host_fit *fit = &report->host[kind];
         if (fit->given) {
@@ -333,12 +322,7 @@ static void write_steps(const struct calibration_report *report, double between_
         }
     }
     if (power_is_known(&report->power)) {
-        const struct power_errors *errors = &report->power_errors;
-        fprintf(file,
-                "# power: %zu steps held until their clock had settled; modelled time %.2f %% off "
-                "(without clocks %.2f %%), power %.2f %%, root mean squares%s\n",
-                errors->n, 100 * errors->time, 100 * errors->unslowed, 100 * errors->watts,
-                errors->lag_is_assumed ? "; the lag is assumed" : "");
+        calibration_write_power_errors(&report->power_errors, file);
     }
     if (between_ns > 0) {
         fprintf(file, "# between: %.0f us, assumed: that of LLaDA-8B live on H100s and H200s\n",

@@ -186,37 +186,46 @@ static bool is_in(const struct calibration_step *step, enum step_set set) {
                                    : !step->is_held_out;
 }
 
-static struct error_summary summarise_errors(const struct calibration_report *report,
+static struct error_summary summarise_errors(struct calibration_report *const *reports, size_t n,
                                              enum step_set set) {
-    double errors[CALIBRATION_MAX_STEPS];
+    double *errors = mem_unwritten(n * CALIBRATION_MAX_STEPS, sizeof *errors);
     struct error_summary summary = {0};
-    for (size_t i = 0; i < report->steps.n; i++) {
-        const struct calibration_step *step = &report->steps.list[i];
-        if (is_in(step, set)) {
-            errors[summary.n++] = fabs(step->predicted_ns / step->wall_ns - 1);
+    for (size_t r = 0; r < n; r++) {
+        for (size_t i = 0; i < reports[r]->steps.n; i++) {
+            const struct calibration_step *step = &reports[r]->steps.list[i];
+            if (is_in(step, set)) {
+                errors[summary.n++] = fabs(step->predicted_ns / step->wall_ns - 1);
+            }
         }
     }
     if (summary.n > 0) {
         summary.median = quantile(errors, summary.n, 0.5);
         summary.p95 = quantile(errors, summary.n, 0.95);
     }
+    free(errors);
     return summary;
 }
 
-static void compare_with_sides(struct calibration_report *report) {
-    double measured[CALIBRATION_MAX_STEPS], predicted[CALIBRATION_MAX_STEPS];
-    const struct calibration_step *list = report->steps.list;
+static void compare_with_sides(struct calibration_report *const *reports, size_t n_reports,
+                               struct calibration_report *out) {
+    double *measured = mem_unwritten(n_reports * CALIBRATION_MAX_STEPS, sizeof *measured);
+    double *predicted = mem_unwritten(n_reports * CALIBRATION_MAX_STEPS, sizeof *predicted);
     size_t n = 0;
-    for (size_t i = 0; i < report->steps.n; i++) {
-        if (list[i].n_sides == STEP_MAX_SIDES) {
-            const struct calibration_step *a = &list[list[i].alone[0]];
-            const struct calibration_step *b = &list[list[i].alone[1]];
-            measured[n] = list[i].wall_ns / (a->wall_ns + b->wall_ns);
-            predicted[n++] = list[i].predicted_ns / (a->predicted_ns + b->predicted_ns);
+    for (size_t r = 0; r < n_reports; r++) {
+        const struct calibration_step *list = reports[r]->steps.list;
+        for (size_t i = 0; i < reports[r]->steps.n; i++) {
+            if (list[i].n_sides == STEP_MAX_SIDES) {
+                const struct calibration_step *a = &list[list[i].alone[0]];
+                const struct calibration_step *b = &list[list[i].alone[1]];
+                measured[n] = list[i].wall_ns / (a->wall_ns + b->wall_ns);
+                predicted[n++] = list[i].predicted_ns / (a->predicted_ns + b->predicted_ns);
+            }
         }
     }
-    report->additivity_measured = n > 0 ? quantile(measured, n, 0.5) : 0;
-    report->additivity_predicted = n > 0 ? quantile(predicted, n, 0.5) : 0;
+    out->additivity_measured = n > 0 ? quantile(measured, n, 0.5) : 0;
+    out->additivity_predicted = n > 0 ? quantile(predicted, n, 0.5) : 0;
+    free(measured);
+    free(predicted);
 }
 
 size_t calibration_power_samples(const struct calibration_report *report,
@@ -255,14 +264,18 @@ void calibration_correct(struct calibration_report *report) {
     }
 }
 
-void calibration_judge(struct calibration_report *report) {
-    for (size_t i = 0; i < report->steps.n; i++) {
-        report->steps.list[i].predicted_ns = predicted_ns(report, &report->steps.list[i]);
+void calibration_judge(struct calibration_report *const *reports, size_t n,
+                       struct calibration_report *out) {
+    for (size_t r = 0; r < n; r++) {
+        for (size_t i = 0; i < reports[r]->steps.n; i++) {
+            struct calibration_step *step = &reports[r]->steps.list[i];
+            step->predicted_ns = predicted_ns(reports[r], step);
+        }
     }
-    report->fitted = summarise_errors(report, STEPS_FITTED);
-    report->held_out = summarise_errors(report, STEPS_HELD_OUT);
-    report->mixed = summarise_errors(report, STEPS_MIXED);
-    compare_with_sides(report);
+    out->fitted = summarise_errors(reports, n, STEPS_FITTED);
+    out->held_out = summarise_errors(reports, n, STEPS_HELD_OUT);
+    out->mixed = summarise_errors(reports, n, STEPS_MIXED);
+    compare_with_sides(reports, n, out);
 }
 
 int calibration_fit(struct calibration_report *report, struct err *err) {
@@ -271,7 +284,7 @@ int calibration_fit(struct calibration_report *report, struct err *err) {
     fit_power(report);
     fit_issued(report);
     if (status == 0) {
-        calibration_judge(report);
+        calibration_judge(&report, 1, report);
     }
     return status;
 }

@@ -12,9 +12,11 @@ int calibration_fit(struct calibration_report *report, struct err *err);
 /* Its parts, for who fits several calibrations together. The steps at the report's correction; what
  * of them power is fitted to, those that were held, at most CALIBRATION_MAX_STEPS: what a long one
  * takes at the highest clock nobody has seen, so it is what its operators take, corrected as all
- * are; and what the report's correction, host and power predict, its errors and additivity. */
+ * are; and what each report's correction, host and power predict of its steps: errors and
+ * additivity of all steps together, in *out, which may be one of them. */
 void calibration_correct(struct calibration_report *report);
 size_t calibration_power_samples(const struct calibration_report *report, struct power_sample *out);
-void calibration_judge(struct calibration_report *report);
+void calibration_judge(struct calibration_report *const *reports, size_t n,
+                       struct calibration_report *out);
 
 #endif

@@ -2,6 +2,8 @@
 #ifndef UNMASK_ENGINE_CALIBRATE_CALIBRATION_REPORT_H
 #define UNMASK_ENGINE_CALIBRATE_CALIBRATION_REPORT_H
 
+#include <stdio.h>
+
 #include "engine/calibrate/calibration_steps.h"
 #include "engine/calibrate/host_fit.h"
 #include "sim/cost/correction.h"
@@ -33,5 +35,9 @@ struct calibration_report {
     int64_t free_bytes;               /* of device memory, weights in place */
     int64_t kv_pages, kv_page_tokens; /* of the system; 0 pages where it has none */
 };
+
+/* As comments of a profile: errors and additivity of whole steps; how well power fits. */
+void calibration_write_errors(const struct calibration_report *report, FILE *file);
+void calibration_write_power_errors(const struct power_errors *errors, FILE *file);
 
 #endif

@@ -390,53 +390,9 @@ static struct profile_host pooled_host(const struct card *cards, size_t n_cards,
 }
 
 struct pooled {
-    struct correction correction;
     struct profile_host host[HOST_KIND_COUNT];
-    struct power power;
-    struct power_errors power_errors;
+    struct calibration_report report; /* no steps: correction, power and errors */
 };
-
-enum { FITTED, HELD_OUT, MIXED, SETS };
-
-static void write_errors(const struct card *cards, size_t n_cards, FILE *out) {
-    static const char *const names[SETS] = {"fitted", "held_out", "mixed"};
-    static double errors[SETS][MOST_CARDS * CALIBRATION_MAX_STEPS];
-    size_t n[SETS] = {0};
-    for (size_t c = 0; c < n_cards; c++) {
-        const struct calibration_steps *steps = &cards[c].report->steps;
-        for (size_t i = 0; i < steps->n; i++) {
-            const struct calibration_step *step = &steps->list[i];
-            const int set = step->n_sides > 1 ? MIXED : step->is_held_out ? HELD_OUT : FITTED;
-            errors[set][n[set]++] = fabs(step->predicted_ns / step->wall_ns - 1);
-        }
-    }
-    for (int set = 0; set < SETS; set++) {
-        if (n[set] > 0) {
-            fprintf(out, "# %s: %zu steps, median %.2f %%, 95th percentile %.2f %%\n", names[set],
-                    n[set], 100 * quantile(errors[set], n[set], 0.5),
-                    100 * quantile(errors[set], n[set], 0.95));
-        }
-    }
-}
-
-static void write_additivity(const struct card *cards, size_t n_cards, FILE *out) {
-    static double measured[MOST_CARDS * CALIBRATION_MAX_STEPS],
-        predicted[MOST_CARDS * CALIBRATION_MAX_STEPS];
-    size_t n = 0;
-    for (size_t c = 0; c < n_cards; c++) {
-        const struct calibration_step *list = cards[c].report->steps.list;
-        for (size_t i = 0; i < cards[c].report->steps.n; i++) {
-            if (list[i].n_sides == STEP_MAX_SIDES) {
-                const struct calibration_step *a = &list[list[i].alone[0]],
-                                              *b = &list[list[i].alone[1]];
-                measured[n] = list[i].wall_ns / (a->wall_ns + b->wall_ns);
-                predicted[n++] = list[i].predicted_ns / (a->predicted_ns + b->predicted_ns);
-            }
-        }
-    }
-    fprintf(out, "# additivity: mixed steps over their sides alone: measured %.4f, priced %.4f\n",
-            median(measured, n), median(predicted, n));
-}
 
 static size_t count_rows(const char *text) {
     size_t n = 0;
@@ -448,7 +404,6 @@ static size_t count_rows(const char *text) {
 
 static void write_profile(const struct card *cards, size_t n_cards, const char *rows,
                           const struct pooled *pooled, FILE *out) {
-    const struct power_errors *errors = &pooled->power_errors;
     bool wrote_load = false, wrote_power = false, wrote_host = false;
     size_t n_hosts = 0;
     for (size_t i = 0; i < n_cards; i++) {
@@ -458,8 +413,7 @@ static void write_profile(const struct card *cards, size_t n_cards, const char *
         end = strchr(line, '\n');
         end = end == NULL ? line + strlen(line) : end + 1;
         if (begins(line, "# fitted:")) {
-            write_errors(cards, n_cards, out);
-            write_additivity(cards, n_cards, out);
+            calibration_write_errors(&pooled->report, out);
         } else if (n_cards > 1 && begins(line, "# source: ")) {
             fprintf(out, "%.*s; %zu calibrations\n", (int)strcspn(line, ";\n"), line, n_cards);
         } else if (begins(line, "# held_out:") || begins(line, "# mixed:") ||
@@ -485,21 +439,16 @@ static void write_profile(const struct card *cards, size_t n_cards, const char *
                     fprintf(out, "%s %g us", i > 0 ? "," : "", cards[i].event_ns / 1e3);
                 }
             }
-            fprintf(out, "\n# power: %zu steps", errors->n);
-            fprintf(
-                out,
-                " held until their clock had settled; modelled time %.2f %% off (without clocks "
-                "%.2f %%), power %.2f %%, root mean squares%s\n",
-                100 * errors->time, 100 * errors->unslowed, 100 * errors->watts,
-                errors->lag_is_assumed ? "; the lag is assumed" : "");
+            fputc('\n', out);
+            calibration_write_power_errors(&pooled->report.power_errors, out);
         } else if (begins(line, "load,")) {
             if (!wrote_load) {
-                correction_write(&pooled->correction, out);
+                correction_write(&pooled->report.correction, out);
             }
             wrote_load = true;
         } else if (begins(line, "power,")) {
             if (!wrote_power) {
-                power_write(&pooled->power, out);
+                power_write(&pooled->report.power, out);
             }
             wrote_power = true;
         } else if (begins(line, "host,")) {
@@ -536,19 +485,21 @@ static struct system *system_of(const char *path, const char *text) {
 
 /* Predictions of every card's steps by what came out. */
 static void predict(const struct card *cards, size_t n_cards, const struct system *system,
-                    const struct profile *profile, const struct pooled *pooled) {
+                    const struct profile *profile, struct pooled *pooled) {
+    struct calibration_report *reports[MOST_CARDS] = {NULL};
     for (size_t c = 0; c < n_cards; c++) {
         struct calibration_report *report = cards[c].report;
         check(calibration_price(&report->steps, system, profile, BF16, &err), cards[c].path);
-        report->correction = pooled->correction;
-        report->power = pooled->power;
+        report->correction = pooled->report.correction;
+        report->power = pooled->report.power;
         for (uint32_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
             report->host[kind].step_ns = pooled->host[kind].step_ns;
             report->host[kind].request_ns = pooled->host[kind].request_ns;
         }
         calibration_correct(report);
-        calibration_judge(report);
+        reports[c] = report;
     }
+    calibration_judge(reports, n_cards, &pooled->report);
 }
 
 int main(int argc, char **argv) {
@@ -578,11 +529,12 @@ int main(int argc, char **argv) {
     }
     const struct profile_peaks peaks = profile_peaks_of(system->gpu);
     char *rows = pooled_rows(cards, n_cards), *text = NULL;
-    pooled.correction = pooled_correction(cards, n_cards);
+    pooled.report.correction = pooled_correction(cards, n_cards);
     for (uint32_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
         pooled.host[kind] = pooled_host(cards, n_cards, kind);
     }
-    check(power_fit(samples, n, idle_w, &pooled.power, &pooled.power_errors, &err), "power");
+    check(power_fit(samples, n, idle_w, &pooled.report.power, &pooled.report.power_errors, &err),
+          "power");
     struct profile *profile = rows_alone(rows, argv[1], &peaks);
     predict(cards, n_cards, system, profile, &pooled);
     size_t size = 0;
