@@ -26,7 +26,7 @@ done
 # SET GPU ARCHIVE [FOLDERS IN IT]: of several cards a folder each, a table of each and one of all
 again() {
     [ "$wanted" = "  " ] || [[ $wanted == *" $1 "* ]] || return
-    folder=$out/$1 all=$out/$1/all card=$out/$1/card
+    local folder=$out/$1 all=$out/$1/all card=$out/$1/card from own model
     rm -rf "$folder"
     mkdir -p "$all"
     tar xzf "$here/results/$3" -C "$all"
@@ -81,7 +81,7 @@ REQUESTS=96 again h200-grid-96-2 h200 2026-11-26-power/h200.tar.gz "a b c d"
 REQUESTS=96 again h100-grid-96 h100 2026-11-25-grid-96/h100.tar.gz "a b"
 REQUESTS=96 again h200-grid-96 h200 2026-11-25-grid-96/h200.tar.gz "a b"
 # All twelve on each card.
-for from_card in a b c d; do
-    REQUESTS=48 again h200-48-$from_card-own h200 2026-11-27-tiles/h200.tar.gz $from_card
-    REQUESTS=48 again h200-48-$from_card h200 2026-11-27-tiles/h200.tar.gz $from_card
+for card in a b c d; do
+    REQUESTS=48 again h200-48-$card-own h200 2026-11-27-tiles/h200.tar.gz $card
+    REQUESTS=48 again h200-48-$card h200 2026-11-27-tiles/h200.tar.gz $card
 done

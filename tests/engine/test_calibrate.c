@@ -512,10 +512,9 @@ static size_t listed(const struct calibration_steps *steps, enum host_kind kind,
 
 TEST(fused_full_passes_are_fitted_at_every_whole_tile) {
     static struct calibration_steps steps;
-    struct err err = {0};
     const struct calibration_bounds bounds = {
         .max_tokens = 8192, .max_logit_rows = 8192, .max_kv_rows = 65536, .max_store_rows = 65536};
-    calibration_steps_list(&steps, model_find("llada-8b", &err), &bounds);
+    calibration_steps_list(&steps, model_named("llada-8b"), &bounds);
     for (uint32_t tokens = 640; tokens <= 2048; tokens += 128) {
         const bool stands_elsewhere = tokens == 768 || tokens == 1024;
         ck_assert(stands_elsewhere || listed(&steps, HOST_REFRESH, true, tokens) == 1);
