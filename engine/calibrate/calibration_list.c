@@ -18,7 +18,7 @@ static uint32_t smaller(int64_t a, int64_t b) {
  * too, at the sizes that serving has most of, and of fused full passes (FUSED) one at each whole
  * tile up to the longest that are fitted: behind an edge, where few of a product's tiles are left
  * for the last wave, a step has it up to 9 % quicker than alone and the next one slower (H100,
- * 2026-11-27). The longest of them come first: a block of one request took 1.2 to 1.9 % longer than
+ * 2026-11-27). The longest of them come first: a block of one request took 0.9 to 1.9 % longer than
  * in its hold where it came behind 2048 tokens and a rest of as long, up to 0.8 % behind 288. */
 enum role { HELD, HELD_OUT, FITTED, FUSED };
 struct step_sizes {

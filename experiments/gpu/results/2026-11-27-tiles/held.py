@@ -43,6 +43,9 @@ def main(cards):
                     capped = sum(why == 4 for _, why in seen)
                     text += f"  {mhz:4.0f} MHz {watts:4.0f} W, GPU {gpu:.0f} C, memory {memory:.0f} C, power cap in {capped} of {len(seen)} samples"
                 print(text)
+            first, last = ([(ns, n) for at, ns, n in held if begin < at <= end] for begin, end in ((0.4, 2.5), (10, 99)))
+            first, last = (sum(ns * n for ns, n in part) / sum(n for _, n in part) for part in (first, last))
+            print(f"  from 10 s on over 0.4 to 2.5 s: {100 * (last / first - 1):+.1f} %")
 
 
 if __name__ == "__main__":
