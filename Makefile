@@ -10,7 +10,7 @@ WARN   := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -W
 OPT    ?= -O3
 # Without contraction and value-changing optimisation the same inputs give the same bytes anywhere.
 FPFLAGS := -ffp-contract=off -fno-fast-math
-CPPFLAGS += -I. -D_GNU_SOURCE -DUNMASK_DATA_DIR='"$(CURDIR)"'
+CPPFLAGS += -I. -D_GNU_SOURCE
 CFLAGS  += $(CSTD) $(OPT) -g $(FPFLAGS) $(WARN) $(WERROR) $(SAN)
 LDFLAGS += $(SAN)
 LIBS    := -lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lglpk -lopenblas -ldl -lpthread -lm
@@ -71,6 +71,10 @@ $(BUILD)/build_id.h: FORCE
 FORCE:
 $(BUILD)/sim/base/build.o: CPPFLAGS += -include $(BUILD)/build_id.h
 $(BUILD)/sim/base/build.o: $(BUILD)/build_id.h
+
+# Where the data lie that ship with the sources: one file knows, so that all others compile alike in any folder.
+DATA_DIR := -DUNMASK_DATA_DIR='"$(CURDIR)"'
+$(BUILD)/sim/input/datadir.o: CPPFLAGS += $(DATA_DIR)
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -196,14 +200,14 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)clang-format --dry-run --Werror $(C_FILES)
 	$(say) LINT cppcheck
 	$(Q)cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
-	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(CPPFLAGS) \
+	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(CPPFLAGS) $(DATA_DIR) \
 	    sim engine kernels traces analysis experiments
 	@$(MAKE) --no-print-directory $(patsubst %.c,$(BUILD)/lint/%.ok,$(LIB_SRCS) $(MAINS))
 
 $(BUILD)/lint/%.ok: %.c .clang-tidy
 	@mkdir -p $(@D)
 	$(say) TIDY $<
-	$(Q)clang-tidy --quiet --warnings-as-errors='*' $< -- $(CSTD) $(CPPFLAGS) 2>/dev/null
+	$(Q)clang-tidy --quiet --warnings-as-errors='*' $< -- $(CSTD) $(CPPFLAGS) $(DATA_DIR) 2>/dev/null
 	@touch $@
 
 format: ## rewrite the sources in the house format
