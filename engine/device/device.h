@@ -5,6 +5,7 @@
 
 #include "kernels/device.h"
 #include "sim/base/err.h"
+#include "sim/model/gpu.h"
 
 /* What executes the steps of a run. */
 enum backend { BACKEND_SIM, BACKEND_CPU, BACKEND_CUDA };
@@ -45,10 +46,14 @@ int engine_device_another(const struct engine_device *device, int32_t index,
 int engine_device_err(const struct engine_device *device, int status, const char *what,
                       struct err *err);
 
-/* Whether a device's own name says that it is the GPU `gpu` of the table: it has the words of that
- * name in their order, as "NVIDIA A100-SXM4-40GB" has those of a100-40g. A device without a compute
- * capability is the "cpu" and nothing else. */
-bool engine_device_is(const struct device_facts *facts, const char *gpu);
+/* Whether a device is that card: its driver calls it so (`device` of the GPU's file), and it has the
+ * card's multiprocessors, capability, memory and L2 cache. Laptop, Ti and PCIe variants, slices and
+ * virtual GPUs are not the card that their names begin with. A file that says no `device` is told
+ * by the rest alone. A device without a compute capability is the "cpu" and nothing else. */
+bool engine_device_is(const struct device_facts *facts, const struct gpu *gpu);
+
+/* The same; ERR_USAGE and what differs, when it is another. */
+int engine_check_device(const struct device_facts *facts, const struct gpu *gpu, struct err *err);
 
 /* Of one element of the device's dtype. */
 static inline int64_t engine_element_bytes(const struct engine_device *device) {

@@ -104,16 +104,15 @@ static int read_asked(const struct options *options, struct asked_calibration *a
 static int find_gpu(const struct device_facts *facts, const char **gpu, struct err *err) {
     const struct gpu *const *gpus = gpu_all(err);
     for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
-        if (engine_device_is(facts, gpus[i]->name)) {
+        if (engine_device_is(facts, gpus[i])) {
             *gpu = gpus[i]->name;
             return 0;
         }
     }
-    return err_usage(
-        err,
-        "no known GPU is called '%s' (`unmask list gpus` prints them all): describe it "
-        "in a file, --gpu ./mine.ini",
-        facts->name);
+    return err_usage(err,
+                     "no known GPU is this '%s' of %d multiprocessors and %.0f MiB (`unmask list "
+                     "gpus` prints them all): describe it in a file, --gpu ./mine.ini",
+                     facts->name, facts->n_sms, (double)facts->memory_bytes / (1024.0 * 1024.0));
 }
 
 /* The GPU that was asked for, which must be the one in this machine; without --gpu, that one. */
@@ -124,13 +123,12 @@ static int name_gpu(const struct options *options, const struct asked_calibratio
     if (*gpu == NULL) {
         return find_gpu(facts, gpu, err);
     }
-    if (gpu_find(*gpu, err) == NULL) {
+    const struct gpu *found = gpu_find(*gpu, err);
+    if (found == NULL || engine_check_device(facts, found, err) != 0) {
         return err_status(err);
     }
-    return engine_device_is(facts, *gpu)
-               ? 0
-               : err_usage(err, "the device is '%s', not a %s: leave --gpu out or name what it is",
-                           facts->name, *gpu);
+    *gpu = found->path != NULL ? found->path : found->name;
+    return 0;
 }
 
 /* The system that was asked for; without --system, one that serves the model. */

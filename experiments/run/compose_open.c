@@ -167,7 +167,7 @@ void compose_name_device(const struct engine *engine, const struct system *syste
                          char out[COMPOSE_DEVICE_CHARS]) {
     const struct device_facts *facts = &engine->device.facts;
     snprintf(out, COMPOSE_DEVICE_CHARS, "%s%s",
-             engine_device_is(facts, system->gpu->name) ? "" : "emulated on ", facts->name);
+             engine_device_is(facts, system->gpu) ? "" : "emulated on ", facts->name);
 }
 
 int compose_end_tokens(const struct backend_request *backend, const struct model *model,
@@ -190,7 +190,7 @@ int compose_open_engine(struct composition *c, const struct backend_request *bac
     if (status == 0) {
         const struct device_facts *facts = &c->engine->device.facts;
         snprintf(c->device, sizeof c->device, "%s", facts->name);
-        c->emulates = !engine_device_is(facts, c->system->gpu->name);
+        c->emulates = !engine_device_is(facts, c->system->gpu);
         status = live_open(c->engine, c->seed, backend->skips_idle, &c->live, err);
     }
     if (status == 0) {

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 #include "sim/base/mem.h"
-#include "sim/base/names.h"
 #include "sim/input/datadir.h"
 #include "sim/input/inputs.h"
 
@@ -239,7 +238,7 @@ static int unknown(const struct catalogue *c, const char *name, struct err *err)
     }
     struct err ignored = {0};
     char **names = data_names(c->folder, &ignored);
-    name_hint(name, (const char *const *)names, hint);
+    (c->hint != NULL ? c->hint : name_hint)(name, (const char *const *)names, hint);
     int status = err_usage(err, "unknown %s '%s'%s (`unmask list %s` prints them all)", c->what,
                            name, hint, c->list);
     names_free(names);

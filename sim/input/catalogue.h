@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "sim/base/names.h"
 #include "sim/base/param.h"
 #include "sim/input/config.h"
 
@@ -41,6 +42,8 @@ struct catalogue {
     /* Reads a file that is no INI file; NULL where there are none. */
     bool (*is_foreign)(const char *path);
     int (*read_foreign)(const char *path, void *thing, struct err *err);
+    /* The end of the sentence about an unknown name; NULL: name_hint. */
+    const char *(*hint)(const char *word, const char *const *names, char text[NAME_HINT_CHARS]);
     struct catalogue_items *items; /* what was read so far; NULL at first */
 };
 

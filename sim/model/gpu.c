@@ -4,7 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/names.h"
 #include "sim/input/datadir.h"
+#include "sim/model/gpu_names.h"
 
 #define KEY(name, kind, field, unit, min, max, doc)                                                \
     PARAM(name, kind, struct gpu, field, unit, NULL, min, max, doc)
@@ -27,9 +29,13 @@ const struct param gpu_params[] = {
 const size_t gpu_n_params = sizeof gpu_params / sizeof gpu_params[0];
 
 static const struct catalogue_text texts[] = {
-    {"title", offsetof(struct gpu, title), false}, {"source", offsetof(struct gpu, source), false},
-    {"link", offsetof(struct gpu, link), false},   {"profile", offsetof(struct gpu, profile), true},
-    {"donor", offsetof(struct gpu, donor), true},  {NULL, 0, false},
+    {"title", offsetof(struct gpu, title), false},
+    {"source", offsetof(struct gpu, source), false},
+    {"device", offsetof(struct gpu, device), true},
+    {"link", offsetof(struct gpu, link), false},
+    {"profile", offsetof(struct gpu, profile), true},
+    {"donor", offsetof(struct gpu, donor), true},
+    {NULL, 0, false},
 };
 
 static int settle(void *thing, const char *place, struct err *err) {
@@ -49,14 +55,32 @@ static struct catalogue gpus = {
     .params = gpu_params,
     .n_params = sizeof gpu_params / sizeof gpu_params[0],
     .settle = settle,
+    .hint = gpu_hint,
 };
 
+/* The file's name of a card that is called otherwise; `name` itself where none is. */
+static const char *file_name(const char *name) {
+    struct err unknown = {0}, ignored = {0};
+    bool is_path = strchr(name, '/') != NULL || name_ends(name, ".ini");
+    if (is_path || catalogue_check_name(&gpus, name, &unknown) == 0) {
+        return name;
+    }
+    const struct gpu *const *all = gpu_all(&ignored);
+    for (; all != NULL && *all != NULL; all++) {
+        if (gpu_names_equal(name, strlen(name), (*all)->name, strlen((*all)->name)) ||
+            gpu_is_called(*all, name)) {
+            return (*all)->name;
+        }
+    }
+    return name;
+}
+
 const struct gpu *gpu_find(const char *name, struct err *err) {
-    return catalogue_find(&gpus, name, err);
+    return catalogue_find(&gpus, file_name(name), err);
 }
 
 int gpu_check_name(const char *name, struct err *err) {
-    return catalogue_check_name(&gpus, name, err);
+    return catalogue_check_name(&gpus, file_name(name), err);
 }
 
 const struct gpu *const *gpu_all(struct err *err) {

@@ -3,6 +3,7 @@
 #ifndef UNMASK_SIM_MODEL_GPU_H
 #define UNMASK_SIM_MODEL_GPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,6 +12,7 @@
 struct gpu {
     const char *name, *path; /* as struct catalogued has them */
     const char *title;
+    const char *device; /* as its driver prints it; ways of printing it between commas, or NULL */
     uint32_t sms, compute_capability; /* streaming multiprocessors; 89 = sm_89, 0 = no GPU */
     int64_t memory_bytes;             /* as nvidia-smi reports it */
     int64_t l2_bytes;
@@ -38,12 +40,17 @@ static inline double gpu_roof_flops(const struct gpu *gpu) {
                                                        : gpu->peak_bf16_flops;
 }
 
-/* The GPU of that name, or of the file at that path. NULL, and a sentence naming the nearest known
- * GPU or what is wrong in the file. */
+/* The GPU of that name, whether its file's, as `list gpus` has it, or its driver's ("NVIDIA L40S"),
+ * in small letters or capitals; or of the file at that path. NULL, and a sentence: a name is hinted
+ * at only where no other card can be meant, for a card's neighbours by name are other cards. */
 const struct gpu *gpu_find(const char *name, struct err *err);
 
 /* 0 if the data folder has a GPU of that name; else the sentence about the nearest. */
 int gpu_check_name(const char *name, struct err *err);
+
+/* Whether a driver that prints `device` speaks of this card. Letters and digits count, and "NVIDIA"
+ * before them does not. A card whose file has no `device` is called nothing. */
+bool gpu_is_called(const struct gpu *gpu, const char *device);
 
 /* All of the data folder, by name; NULL behind the last. NULL and a sentence on an error. */
 const struct gpu *const *gpu_all(struct err *err);

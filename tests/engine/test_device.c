@@ -429,28 +429,120 @@ TEST(devices_that_are_not_there_are_named) {
     ASSERT_SAYS(err.text, "no cuda device: libm.so.6 has no symbol unmask_device_cuda");
 }
 
-/* What nvidia-smi calls them. */
-TEST(a_gpu_is_known_by_whole_words_of_the_devices_name) {
-    static const struct {
-        const char *device, *is, *is_not[4];
-    } cases[] = {{"NVIDIA H200", "h200", {"h20", "h100", "gh200", "b200"}},
-                 {"NVIDIA H20", "h20", {"h200"}},
-                 {"NVIDIA H100 80GB HBM3", "h100", {"h20", "h800"}},
-                 {"NVIDIA L40S", "l40s", {"l4", "l40"}},
-                 {"NVIDIA L4", "l4", {"l40s"}},
-                 {"NVIDIA GB200", "gb200", {"b200"}},
-                 {"NVIDIA B200", "b200", {"gb200"}},
-                 {"NVIDIA GeForce RTX 4090", "rtx4090", {"rtx-pro-6000", "rtx409"}},
-                 {"NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000", {"rtx4090"}},
-                 {"NVIDIA A100-SXM4-80GB", "a100-80g", {"a100-40g", "a10"}}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct device_facts facts = {.capability = 90};
-        snprintf(facts.name, sizeof facts.name, "%s", cases[i].device);
-        ck_assert_msg(engine_device_is(&facts, cases[i].is), "%s", cases[i].device);
-        for (size_t n = 0; n < 4 && cases[i].is_not[n] != NULL; n++) {
-            bool is = engine_device_is(&facts, cases[i].is_not[n]);
-            ck_assert_msg(!is, "%s is no %s", cases[i].device, cases[i].is_not[n]);
+/* Cards as their drivers print them, with what else they report; `is` is the file that describes
+ * them, NULL for cards that none of ours does: variants of a card are not the card. */
+static const struct {
+    const char *device, *is;
+    int32_t sms, capability, memory_mib, l2_mib;
+} cards[] = {
+    {"NVIDIA H100 80GB HBM3", "h100", 132, 90, 81079, 50},
+    {"NVIDIA H100 PCIe", NULL, 114, 90, 81079, 50},
+    {"NVIDIA H100 NVL", NULL, 132, 90, 95320, 50},
+    {"NVIDIA H100 80GB HBM3 MIG 1g.10gb", NULL, 16, 90, 9984, 6},
+    {"NVIDIA H100 80GB HBM3 MIG 7g.80gb", NULL, 132, 90, 81079, 50},
+    {"NVIDIA GH200 480GB", NULL, 132, 90, 97280, 50},
+    {"NVIDIA H200", "h200", 132, 90, 143156, 60},
+    {"NVIDIA H200 NVL", NULL, 132, 90, 143156, 60},
+    {"NVIDIA H800", "h800", 132, 90, 81079, 50},
+    {"NVIDIA H800 PCIe", NULL, 114, 90, 81079, 50},
+    {"NVIDIA H20", "h20", 78, 90, 97871, 60},
+    {"NVIDIA H20-3e", NULL, 78, 90, 144384, 60},
+    {"NVIDIA A100-SXM4-80GB", "a100-80g", 108, 80, 81051, 40},
+    {"NVIDIA A100 80GB PCIe", NULL, 108, 80, 81051, 40},
+    {"NVIDIA A100-SXM4-40GB", "a100-40g", 108, 80, 40444, 40},
+    {"A100-SXM4-40GB", "a100-40g", 108, 80, 40536, 40},
+    {"NVIDIA A100-PCIE-40GB", NULL, 108, 80, 40444, 40},
+    {"NVIDIA A100-SXM4-40GB MIG 3g.20gb", NULL, 42, 80, 19968, 20},
+    {"GRID A100X-40C", NULL, 108, 80, 40960, 40},
+    {"NVIDIA A800-SXM4-80GB", NULL, 108, 80, 81051, 40},
+    {"NVIDIA A40", NULL, 84, 86, 45634, 6},
+    {"NVIDIA A10", NULL, 72, 86, 22731, 6},
+    {"NVIDIA A10G", NULL, 80, 86, 22731, 6},
+    {"NVIDIA L4", "l4", 58, 89, 22564, 48},
+    {"NVIDIA L4-24Q", NULL, 58, 89, 24576, 48},
+    {"NVIDIA L40", NULL, 142, 89, 45634, 96},
+    {"NVIDIA L40S", "l40s", 142, 89, 45458, 96},
+    {"NVIDIA L40S-48Q", NULL, 142, 89, 49152, 96},
+    {"NVIDIA L40G", NULL, 142, 89, 24576, 48},
+    {"NVIDIA RTX 6000 Ada Generation", NULL, 142, 89, 48645, 96},
+    {"NVIDIA RTX A6000", NULL, 84, 86, 48669, 6},
+    {"NVIDIA GeForce RTX 3090", "rtx3090", 82, 86, 24245, 6},
+    {"GeForce RTX 3090", "rtx3090", 82, 86, 24268, 6},
+    {"NVIDIA GeForce RTX 3090 Ti", NULL, 84, 86, 24245, 6},
+    {"NVIDIA GeForce RTX 4090", "rtx4090", 128, 89, 24080, 72},
+    {"NVIDIA GeForce RTX 4090 D", NULL, 114, 89, 24080, 72},
+    {"NVIDIA GeForce RTX 4090 Laptop GPU", NULL, 76, 89, 16376, 64},
+    {"NVIDIA GeForce RTX 4080 SUPER", NULL, 80, 89, 16376, 64},
+    {"NVIDIA GeForce RTX 5090", "rtx5090", 170, 120, 32120, 96},
+    {"NVIDIA GeForce RTX 5090 D", NULL, 170, 120, 32120, 96},
+    {"NVIDIA GeForce RTX 5090 Laptop GPU", NULL, 82, 120, 24463, 64},
+    {"NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000", 188, 120, 97250, 128},
+    {"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000", 188, 120, 97250, 128},
+    {"NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", NULL, 188, 120, 97250, 128},
+    {"NVIDIA RTX PRO 5000 Blackwell", NULL, 110, 120, 48500, 96},
+    {"NVIDIA B200", "b200", 148, 100, 182642, 126},
+    {"NVIDIA GB200", "gb200", 152, 100, 189471, 126},
+    {"NVIDIA B300 SXM6 AC", NULL, 148, 103, 275040, 126},
+    {"Tesla T4", NULL, 40, 75, 15096, 4},
+    {"Tesla V100-SXM2-32GB", NULL, 80, 70, 32501, 6},
+    /* The right name on another chip: a name alone proves nothing. */
+    {"NVIDIA GeForce RTX 4090", NULL, 76, 89, 24080, 72},
+    {"NVIDIA GeForce RTX 4090", NULL, 128, 89, 49140, 72},
+    {"NVIDIA L40S", NULL, 142, 89, 45458, 48},
+    {"NVIDIA H100 80GB HBM3", NULL, 132, 80, 81079, 50},
+};
+
+static struct device_facts facts_of(size_t i) {
+    struct device_facts facts = {.memory_bytes = (int64_t)cards[i].memory_mib << 20,
+                                 .l2_bytes = (int64_t)cards[i].l2_mib << 20,
+                                 .n_sms = cards[i].sms,
+                                 .capability = cards[i].capability};
+    snprintf(facts.name, sizeof facts.name, "%s", cards[i].device);
+    return facts;
+}
+
+TEST(a_card_is_itself_or_unknown_and_never_its_neighbour) {
+    struct err err = {0};
+    const struct gpu *const *gpus = gpu_all(&err);
+    for (size_t i = 0; i < sizeof cards / sizeof cards[0]; i++) {
+        const struct device_facts facts = facts_of(i);
+        size_t n_found = 0;
+        for (size_t n = 0; gpus[n] != NULL; n++) {
+            const bool is = engine_device_is(&facts, gpus[n]);
+            const bool expected = cards[i].is != NULL && strcmp(cards[i].is, gpus[n]->name) == 0;
+            ck_assert_msg(is == expected, "%s and %s", cards[i].device, gpus[n]->name);
+            n_found += is;
         }
+        ck_assert_uint_eq(n_found, cards[i].is != NULL);
+    }
+}
+
+TEST(what_differs_from_the_card_is_said) {
+    struct err err = {0};
+    const struct gpu *card = gpu_find("rtx4090", &err);
+    struct device_facts facts = {.name = "NVIDIA GeForce RTX 4090 Laptop GPU"};
+    facts.capability = 89;
+    ck_assert_int_eq(engine_check_device(&facts, card, &err), ERR_USAGE);
+    ASSERT_SAYS(err.text, "the device is 'NVIDIA GeForce RTX 4090 Laptop GPU', not a rtx4090 "
+                          "('NVIDIA GeForce RTX 4090')");
+    err = (struct err){0};
+    snprintf(facts.name, sizeof facts.name, "NVIDIA GeForce RTX 4090");
+    facts.n_sms = 76;
+    ck_assert_int_eq(engine_check_device(&facts, card, &err), ERR_USAGE);
+    ASSERT_SAYS(err.text, "the device 'NVIDIA GeForce RTX 4090' has 76 multiprocessors, a rtx4090 "
+                          "has 128");
+}
+
+/* An owner's file without `device` is told by multiprocessors, memory, L2 and capability. */
+TEST(a_file_that_says_no_name_is_told_by_the_chip) {
+    struct err err = {0};
+    struct gpu mine = *gpu_find("l4", &err);
+    mine.device = NULL;
+    mine.name = "mine";
+    for (size_t i = 0; i < sizeof cards / sizeof cards[0]; i++) {
+        const struct device_facts facts = facts_of(i);
+        ck_assert_int_eq(engine_device_is(&facts, &mine),
+                         strncmp(facts.name, "NVIDIA L4", 9) == 0 && facts.n_sms == 58);
     }
 }
 

@@ -209,4 +209,71 @@ TEST(all_are_listed_by_name_and_found_by_it) {
     }
 }
 
+/* As nvidia-smi and PyTorch print them, and as people type them. */
+TEST(a_gpu_is_found_by_any_name_that_is_its_own) {
+    static const struct {
+        const char *said, *is;
+    } names[] = {{"NVIDIA H100 80GB HBM3", "h100"},
+                 {"H100", "h100"},
+                 {"nvidia l40s", "l40s"},
+                 {"NVIDIA GeForce RTX 4090", "rtx4090"},
+                 {"RTX 4090", "rtx4090"},
+                 {"rtx-4090", "rtx4090"},
+                 {"GeForce RTX 3090", "rtx3090"},
+                 {"NVIDIA A100-SXM4-80GB", "a100-80g"},
+                 {"A100-80G", "a100-80g"},
+                 {"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000"},
+                 {"h200", "h200"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct err err = {0};
+        const struct gpu *gpu = gpu_find(names[i].said, &err);
+        ck_assert_msg(gpu != NULL, "%s: %s", names[i].said, err.text);
+        ck_assert_str_eq(gpu->name, names[i].is);
+        ck_assert_int_eq(gpu_check_name(names[i].said, &err), 0);
+    }
+}
+
+/* A hint at another card is worse than none. */
+TEST(a_gpu_that_no_file_describes_is_not_taken_for_its_neighbour) {
+    static const char *const others[] = {"a800",
+                                         "l40",
+                                         "gh200",
+                                         "b300",
+                                         "b100",
+                                         "rtx4080",
+                                         "rtx4090d",
+                                         "rtx4090 Laptop",
+                                         "h100-pcie",
+                                         "h20e",
+                                         "a10",
+                                         "a30",
+                                         "a40",
+                                         "t4",
+                                         "v100",
+                                         "h800-pcie",
+                                         "rtx3090ti",
+                                         "mi300x",
+                                         "l20",
+                                         "h400",
+                                         "l2",
+                                         "gb300",
+                                         "rtx6000",
+                                         "rtx5080",
+                                         "NVIDIA L40S-48Q",
+                                         "",
+                                         "nvidia"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct err err = {0};
+        ck_assert_ptr_null(gpu_find(others[i], &err));
+        ck_assert_msg(strstr(err.text, "did you mean") == NULL, "%s", err.text);
+        ck_assert_msg(strstr(err.text, "a card of your own is a file") != NULL, "%s", err.text);
+    }
+    struct err err = {0};
+    ck_assert_ptr_null(gpu_find("a100", &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "did you mean 'a100-40g' or 'a100-80g'?"));
+    err = (struct err){0};
+    ck_assert_ptr_null(gpu_find("rtx4900", &err));
+    ck_assert_msg(strstr(err.text, "did you mean 'rtx4090'?") != NULL, "%s", err.text);
+}
+
 SUITE("catalogue")

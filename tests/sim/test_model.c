@@ -99,8 +99,8 @@ TEST(an_unknown_name_is_met_with_the_nearest) {
     err = (struct err){0};
     ck_assert_ptr_null(gpu_find("rtx4080", &err));
     ck_assert_int_eq(err.kind, ERR_USAGE);
-    ASSERT_SAYS(err.text, "unknown GPU 'rtx4080'; did you mean 'rtx4090'? (`unmask list "
-                          "gpus` prints them all)");
+    ASSERT_SAYS(err.text, "unknown GPU 'rtx4080'; a card of your own is a file, --gpu ./mine.ini "
+                          "(`unmask list gpus` prints them all)");
 }
 
 SUITE("model")
