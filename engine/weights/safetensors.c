@@ -17,11 +17,21 @@
 #include "sim/base/mem.h"
 #include "sim/input/inputs.h"
 #include "sim/input/json.h"
+#include "sim/input/text.h"
 
+/* All types of whole bytes that the format has. */
 static const struct {
     const char *name;
     int64_t bytes;
-} dtypes[] = {[STORED_F32] = {"F32", 4}, [STORED_BF16] = {"BF16", 2}, [STORED_F16] = {"F16", 2}};
+    enum stored_dtype dtype;
+} dtypes[] = {
+    {"F32", 4, STORED_F32},       {"BF16", 2, STORED_BF16},     {"F16", 2, STORED_F16},
+    {"BOOL", 1, STORED_OTHER},    {"U8", 1, STORED_OTHER},      {"I8", 1, STORED_OTHER},
+    {"U16", 2, STORED_OTHER},     {"I16", 2, STORED_OTHER},     {"U32", 4, STORED_OTHER},
+    {"I32", 4, STORED_OTHER},     {"U64", 8, STORED_OTHER},     {"I64", 8, STORED_OTHER},
+    {"F64", 8, STORED_OTHER},     {"C64", 8, STORED_OTHER},     {"F8_E4M3", 1, STORED_OTHER},
+    {"F8_E5M2", 1, STORED_OTHER}, {"F8_E8M0", 1, STORED_OTHER},
+};
 
 enum {
     LENGTH_BYTES = 8, /* the header's length, before the header */
@@ -30,7 +40,18 @@ enum {
 
 bool stored_equal(const struct stored_tensor *a, const struct stored_tensor *b) {
     return a->dtype == b->dtype && a->n_elements == b->n_elements &&
-           memcmp(a->data, b->data, (size_t)(a->n_elements * dtypes[a->dtype].bytes)) == 0;
+           memcmp(a->data, b->data, (size_t)(a->n_elements * a->element_bytes)) == 0;
+}
+
+bool stored_is_whole(const struct stored_tensor *tensor) {
+    return strspn(tensor->dtype_name, "IU") > 0 || strcmp(tensor->dtype_name, "BOOL") == 0;
+}
+
+int stored_check_read(const struct stored_tensor *tensor, struct err *err) {
+    return tensor->dtype != STORED_OTHER
+               ? 0
+               : err_world(err, "%s: tensor '%s' has dtype %s; F32, BF16 and F16 are read",
+                           tensor->file, tensor->name, tensor->dtype_name);
 }
 
 const char *stored_shape_text(const int64_t *shape, uint32_t n_dims, char *text, size_t size) {
@@ -63,7 +84,8 @@ static float half_to_float(uint16_t bits) {
 
 void stored_read(const struct stored_tensor *tensor, int64_t first, int64_t n, float *out) {
     ASSERT(first >= 0 && n >= 0 && first <= tensor->n_elements - n);
-    const unsigned char *from = tensor->data + first * dtypes[tensor->dtype].bytes;
+    ASSERT(tensor->dtype != STORED_OTHER);
+    const unsigned char *from = tensor->data + first * tensor->element_bytes;
     if (tensor->dtype == STORED_F32) {
         memcpy(out, from, (size_t)n * sizeof *out);
         return;
@@ -93,12 +115,14 @@ static int read_dtype(const struct reading *r, const json_t *entry, struct store
     }
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
         if (strcmp(dtypes[i].name, json_string_value(value)) == 0) {
-            tensor->dtype = (enum stored_dtype)i;
+            tensor->dtype = dtypes[i].dtype;
+            tensor->dtype_name = dtypes[i].name;
+            tensor->element_bytes = dtypes[i].bytes;
             return 0;
         }
     }
-    return err_world(r->err, "%s: tensor '%s' has dtype %s; F32, BF16 and F16 are read", r->path,
-                     tensor->name, json_string_value(value));
+    return err_world(r->err, "%s: tensor '%s' has dtype %s, which the format does not have",
+                     r->path, tensor->name, json_string_value(value));
 }
 
 static int read_shape(const struct reading *r, const json_t *entry, struct stored_tensor *tensor) {
@@ -140,11 +164,11 @@ static int read_place(const struct reading *r, const json_t *entry, struct store
                          " of the data, but the file holds %" PRId64 " (truncated?)",
                          r->path, tensor->name, begin, end, r->data_bytes);
     }
-    int64_t bytes = tensor->n_elements * dtypes[tensor->dtype].bytes;
+    int64_t bytes = tensor->n_elements * tensor->element_bytes;
     if (end - begin != bytes) {
         char shape[128];
         return err_world(r->err, "%s: tensor '%s' is %s %s, %" PRId64 " bytes, but claims %" PRId64,
-                         r->path, tensor->name, dtypes[tensor->dtype].name,
+                         r->path, tensor->name, tensor->dtype_name,
                          stored_shape_text(tensor->shape, tensor->n_dims, shape, sizeof shape),
                          bytes, end - begin);
     }
@@ -165,7 +189,7 @@ static int read_tensor(const struct reading *r, const char *name, const json_t *
 }
 
 static const unsigned char *data_end(const struct stored_tensor *tensor) {
-    return tensor->data + tensor->n_elements * dtypes[tensor->dtype].bytes;
+    return tensor->data + tensor->n_elements * tensor->element_bytes;
 }
 
 /* By place, an empty tensor before what starts at the same byte. */
@@ -243,6 +267,9 @@ static int read_bytes(const char *path, const unsigned char *bytes, size_t size,
                       struct safetensors *out, struct err *err) {
     if (size < LENGTH_BYTES) {
         return err_world(err, "%s: %zu bytes are too few for a safetensors file", path, size);
+    }
+    if (text_is_lfs_pointer(path, bytes, size, err)) {
+        return err_status(err);
     }
     uint64_t length = header_bytes(bytes);
     if (length > STORED_MAX_HEADER_BYTES) {

@@ -13,7 +13,9 @@
 
 #include "sim/base/err.h"
 
-enum stored_dtype { STORED_F32, STORED_BF16, STORED_F16 };
+/* STORED_OTHER: one of the format's other types, which nothing here reads. A checkpoint may have
+ * such tensors, say buffers of positions, as long as no weight is one. */
+enum stored_dtype { STORED_F32, STORED_BF16, STORED_F16, STORED_OTHER };
 
 /* A header is at most 100 MB long, as in the reference reader. */
 enum { STORED_MAX_DIMS = 8, STORED_MAX_HEADER_BYTES = 100000000 };
@@ -22,6 +24,8 @@ struct stored_tensor {
     char *name;
     const char *file; /* for messages */
     enum stored_dtype dtype;
+    const char *dtype_name; /* as the format writes it */
+    int64_t element_bytes;
     uint32_t n_dims;
     int64_t shape[STORED_MAX_DIMS];
     int64_t n_elements;
@@ -53,11 +57,17 @@ void safetensors_close(struct safetensors *file);
 /* NULL when there is no tensor of that name. */
 const struct stored_tensor *safetensors_find(const struct safetensors *file, const char *name);
 
-/* Elements [first, first + n) as float32; exact for all three types. */
+/* Elements [first, first + n) as float32; exact for all three types that are read. */
 void stored_read(const struct stored_tensor *tensor, int64_t first, int64_t n, float *out);
 
 /* The same numbers, bit for bit, in the same type; shapes may differ. */
 bool stored_equal(const struct stored_tensor *a, const struct stored_tensor *b);
+
+/* Whether its numbers are whole ones or truth values, which no weight is. */
+bool stored_is_whole(const struct stored_tensor *tensor);
+
+/* 0 if stored_read can read the tensor; else ERR_WORLD, which names it and its type. */
+int stored_check_read(const struct stored_tensor *tensor, struct err *err);
 
 /* "[2, 3]". Returns `text`. */
 const char *stored_shape_text(const int64_t *shape, uint32_t n_dims, char *text, size_t size);

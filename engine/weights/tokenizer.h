@@ -29,8 +29,8 @@ struct token_ids {
 };
 void token_ids_add(struct token_ids *ids, int32_t id);
 
-/* FOLDER/tokenizer.json. ERR_USAGE where the folder has none; ERR_WORLD where it is broken or asks
- * for what is not supported. */
+/* FOLDER/tokenizer.json, else FOLDER/vocab.json with merges.txt (tokenizer_pair.h). ERR_USAGE where
+ * the folder has neither; ERR_WORLD where it is broken or asks for what is not supported. */
 int tokenizer_open(const char *folder, struct tokenizer **out, struct err *err);
 /* The same of text already read; `path` is for sentences. */
 int tokenizer_parse(const char *path, const char *text, size_t size, struct tokenizer **out,

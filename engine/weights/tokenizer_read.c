@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/weights/tokenizer_pair.h"
 #include "engine/weights/tokenizer_parts.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
@@ -529,9 +530,16 @@ int tokenizer_open(const char *folder, struct tokenizer **out, struct err *err) 
     if (snprintf(path, sizeof path, "%s/tokenizer.json", folder) >= (int)sizeof path) {
         return err_usage(err, "%.64s...: the folder's name is too long", folder);
     }
+    if (access(path, F_OK) != 0 && tokenizer_pair_is_there(folder)) {
+        json_t *root = tokenizer_pair_read(folder, err);
+        return root != NULL ? make(folder, root, NULL, out, err) : err_status(err);
+    }
     if (access(path, F_OK) != 0) {
-        return err_usage(err, "%s has no tokenizer.json: text cannot be turned into its tokens",
-                         folder);
+        return err_usage(
+            err,
+            "%s has neither tokenizer.json nor vocab.json with merges.txt: text cannot "
+            "be turned into its tokens",
+            folder);
     }
     json_t *root = json_read(path, "tokenizer", 0, err);
     return root != NULL ? make(path, root, NULL, out, err) : err_status(err);

@@ -252,6 +252,9 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
                   r->weights->layout.model->name);
         return NULL;
     }
+    if (stored_check_read(tensor, r->err) != 0) {
+        return NULL;
+    }
     uint32_t n_dims = part->n_columns > 1 ? 2 : 1;
     const int64_t shape[2] = {n_rows, part->whole_columns};
     if (tensor->n_dims != n_dims || memcmp(tensor->shape, shape, n_dims * sizeof shape[0]) != 0) {
@@ -317,9 +320,10 @@ static int claim_part(void *context, const struct part *part) {
     return 0;
 }
 
-/* Rotary frequencies, which some publish as a buffer, follow from its constants. */
-static bool is_rotary_buffer(const char *name) {
-    return name_ends(name, "rotary_emb.inv_freq");
+/* What some publish beside the weights: rotary frequencies, which follow from its constants, and
+ * buffers of whole numbers, such as position_ids. */
+static bool is_buffer(const struct stored_tensor *tensor) {
+    return stored_is_whole(tensor) || name_ends(tensor->name, "rotary_emb.inv_freq");
 }
 
 /* A checkpoint with more layers, biases, head norms or anything else than the model is another
@@ -331,7 +335,7 @@ static int check_surplus(struct reading *r) {
     for_each_part(&r->weights->layout, claim_part, r);
     for (size_t i = 0; status == 0 && i < r->files.n_tensors; i++) {
         const char *name = r->files.tensors[i].name;
-        if (!r->is_claimed[i] && !is_rotary_buffer(name) &&
+        if (!r->is_claimed[i] && !is_buffer(&r->files.tensors[i]) &&
             !is_embedding_again(r, &r->files.tensors[i])) {
             status = err_world(r->err,
                                "%s: holds a tensor '%s', for which model '%s' has no place: this "

@@ -492,8 +492,13 @@ static int print(const struct options *options, const struct generation *g,
     }
     quality_print(&g->questions->quality, whole_s(g), 0, stdout);
     uint64_t n_tokens = output_tokens(g);
-    fprintf(stderr, "unmask: %" PRIu64 " tokens in %" PRIu64 " steps and %.3g s: %.4g tok/s\n",
+    fprintf(stderr, "unmask: %" PRIu64 " tokens in %" PRIu64 " steps and %.3g s: %.4g tok/s",
             n_tokens, g->result.steps, whole_s(g), (double)n_tokens / whole_s(g));
+    if (g->is_text || options_has(options, "prompts")) {
+        fprintf(stderr, "; chat template %s (%s)", g->questions->chat->name,
+                g->questions->chat->doc);
+    }
+    fprintf(stderr, "\n");
     return 0;
 }
 
@@ -539,8 +544,8 @@ const struct command command_generate = {
     .more =
         "The output goes to standard output: text where text was given, on a terminal with the\n"
         "canvas while its masks fill in, else token ids, separated by blanks. Texts need a\n"
-        "tokenizer.json, which the folder of --weights has or --tokenizer names. --text is put\n"
-        "into the chat template of that folder, prompts of a file stand as they are, unless\n"
+        "tokenizer.json (or vocab.json with merges.txt), which the folder of --weights has or\n"
+        "--tokenizer names. --text is put into the chat template of that folder, prompts of a file stand as they are, unless\n"
         "--chat says otherwise. Prompts with an answer are judged: an output is right when what\n"
         "follows its last '####' equals the answer, as text or as a number. The output ends with\n"
         "the first token that ends a text (--eos); a system with early_stop = off still decodes\n"

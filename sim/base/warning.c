@@ -17,6 +17,7 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_PRICES_DIFFER] = "prices-differ",
     [WARNING_EXPERTS_BY_CHANCE] = "experts-by-chance",
     [WARNING_ANSWERS_ASSUMED] = "answers-assumed",
+    [WARNING_ARCHITECTURE_UNKNOWN] = "architecture-unknown",
     [WARNING_SETTING_ASSUMED] = "setting-assumed",
     [WARNING_FEW_SEEDS] = "few-seeds",
     [WARNING_INCOMPLETE] = "incomplete",

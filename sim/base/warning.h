@@ -17,9 +17,10 @@ enum warning_code {
     WARNING_EXPERTS_BY_CHANCE,   /* a mixture's rows are of random weights, its trained router hits
                                     fewer */
     WARNING_ANSWERS_ASSUMED,     /* answers are taken to fill the canvas */
-    WARNING_SETTING_ASSUMED,     /* a setting that decides a ranking was inferred, not printed */
-    WARNING_FEW_SEEDS,           /* one seed, or too few to tell the systems apart */
-    WARNING_INCOMPLETE,          /* the run was cut short */
+    WARNING_ARCHITECTURE_UNKNOWN, /* a model's class is known to no family: its model_type's runs */
+    WARNING_SETTING_ASSUMED,      /* a setting that decides a ranking was inferred, not printed */
+    WARNING_FEW_SEEDS,            /* one seed, or too few to tell the systems apart */
+    WARNING_INCOMPLETE,           /* the run was cut short */
 };
 enum { WARNING_CODE_COUNT = WARNING_INCOMPLETE + 1, WARNINGS_MAX = 24, WARNING_CHARS = 320 };
 

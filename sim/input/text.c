@@ -1,7 +1,6 @@
 #include "sim/input/text.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,15 @@ static size_t lines_before(const char *text, const char *end) {
         n += *text == '\n';
     }
     return n;
+}
+
+bool text_is_lfs_pointer(const char *path, const void *bytes, size_t n, struct err *err) {
+    static const char first[] = "version https://git-lfs.github.com/spec/";
+    if (n < sizeof first - 1 || memcmp(bytes, first, sizeof first - 1) != 0) {
+        return false;
+    }
+    err_world(err, "%s is a Git LFS pointer, not the file itself: `git lfs pull` fetches it", path);
+    return true;
 }
 
 char *text_read(const char *path, const char *role, size_t most, size_t *size, struct err *err) {
@@ -47,6 +55,8 @@ char *text_read(const char *path, const char *role, size_t most, size_t *size, s
                   lines_before(text, nul) + 1);
     } else if (*size > most) {
         err_world(err, "%s: larger than %zu bytes", path, most);
+    } else {
+        (void)text_is_lfs_pointer(path, text, *size, err);
     }
     fclose(file);
     if (err->kind != ERR_NONE) {

@@ -38,6 +38,8 @@ struct model {
      * family assumed instead of the others, in words. */
     uint64_t stated;
     const char *assumed;
+    const char *architecture; /* that it names and no family has: `family` is its model_type's; or
+                                 NULL */
     uint32_t layers, hidden, heads, kv_heads, head_dim;
     uint32_t rotary_dim; /* of a head's channels, the first so many are rotated; 0: all */
     uint32_t ffn;        /* SwiGLU width of a dense layer; 0 where every layer is a mixture */

@@ -239,20 +239,24 @@ static void note_assumed(struct reading *r) {
 
 /* ---- reading ---- */
 
+/* The architecture is the class that runs the model; a model_type may be an older class's, from
+ * which the authors began. */
 static int find_family(struct reading *r) {
     char name[128];
     const char *type = json_string_value(look_up(r->root, "model_type"));
     const char *architecture =
         json_string_value(json_array_get(json_object_get(r->root, "architectures"), 0));
-    if (type == NULL && architecture != NULL) {
-        type = family_of_architecture(architecture, name, sizeof name);
-    }
-    if (type == NULL) {
+    const char *known =
+        architecture != NULL ? family_of_architecture(architecture, name, sizeof name) : NULL;
+    if (known == NULL && type == NULL) {
         return err_usage(r->err, "%s: neither model_type nor architectures names a family",
                          r->path);
     }
-    r->model->family = catalogue_keep_text(type);
-    return family_open(type, r->path, &r->family, r->err);
+    if (known == NULL && architecture != NULL) {
+        r->model->architecture = catalogue_keep_text(architecture);
+    }
+    r->model->family = catalogue_keep_text(known != NULL ? known : type);
+    return family_open(r->model->family, r->path, &r->family, r->err);
 }
 
 static int take_all(struct reading *r) {

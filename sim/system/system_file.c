@@ -119,6 +119,14 @@ void system_warn_of_settings(const struct system *s, struct warnings *warnings) 
         warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
                      "%s is one's own system, not the shipped one of that name", s->name);
     }
+    if (model->architecture != NULL && system_applied(s, "model.attention") == NULL) {
+        warnings_add(
+            warnings, WARNING_ARCHITECTURE_UNKNOWN, (double)NAN,
+            "config.json of %s names the architecture %s, which no family has: it is taken "
+            "for a model of %s, with %s attention; --set model.attention, "
+            "model.block_tokens and model.mask_token say otherwise",
+            model->name, model->architecture, model->family, attention_mask_names[model->mask]);
+    }
     if (model->assumed != NULL && model->assumed[0] != '\0') {
         warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
                      "config.json of %s does not say: %s (as %s models have it)", model->name,

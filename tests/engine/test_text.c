@@ -92,6 +92,16 @@ TEST(a_folders_template_is_recognised_or_refused) {
          "\"template\": \"<|im_start|>\"}]}",
          "chatml"},
         {"{\"chat_template\": \"[INST] {{ message }} [/INST]\"}", NULL},
+        {"{\"chat_template\": [{\"name\": \"tool\", \"template\": \"<|im_start|>\"}]}", NULL},
+        {"{\"chat_template\": 7}", NULL},
+        {"{\"chat_template\": null}", "none"},
+        /* The words of a known template around a system message of another. */
+        {"{\"chat_template\": \"<|im_start|>system\\nYou are SmolLM, a small model.<|im_end|>\"}",
+         NULL},
+        {"{\"chat_template\": \"'<|im_start|>system\\\\nYou are Ling.<|im_end|>'\"}", NULL},
+        {"{\"chat_template\": \"'<|im_start|>system\\\\n' + content\"}", "chatml"},
+        {"{\"chat_template\": \"'<|start_header_id|>' Cutting Knowledge Date: December 2023\"}",
+         NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct chat *chat = NULL;
@@ -107,6 +117,39 @@ TEST(a_folders_template_is_recognised_or_refused) {
     struct err err = {0};
     ck_assert_int_eq(chat_find("alpaca", &chat, &err), ERR_USAGE);
     ck_assert_ptr_nonnull(strstr(err.text, "none, qwen2.5, dream, chatml, ling, llada, qa"));
+}
+
+/* Where transformers keeps a template of its own file, that one counts. */
+TEST(a_template_in_a_file_of_its_own_comes_first) {
+    const struct chat *chat = NULL;
+    struct err err = {0};
+    scratch_write("tokenizer_config.json", "{\"chat_template\": \"<|im_start|>\"}");
+    scratch_write("chat_template.json", "{\"chat_template\": \"[INST]\"}");
+    scratch_write("chat_template.jinja", "{{ 'Q: ' + message['content'] }}");
+    ck_assert_int_eq(chat_of_folder(scratch_folder, &chat, &err), 0);
+    ck_assert_str_eq(chat->name, "qa");
+    scratch_write("chat_template.jinja", "[INST] {{ message }}");
+    ck_assert_int_eq(chat_of_folder(scratch_folder, &chat, &err), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.text, "chat_template.jinja: its chat template is not known"));
+    ck_assert_int_eq(unlink(scratch_path("chat_template.jinja")), 0);
+    err = (struct err){0};
+    ck_assert_int_eq(chat_of_folder(scratch_folder, &chat, &err), 0);
+    ck_assert_str_eq(chat->name, "chatml");
+    scratch_write("tokenizer_config.json", "{}");
+    ck_assert_int_eq(chat_of_folder(scratch_folder, &chat, &err), ERR_USAGE);
+    scratch_write("tokenizer_config.json", "{");
+    err = (struct err){0};
+    ck_assert_int_eq(chat_of_folder(scratch_folder, &chat, &err), ERR_WORLD);
+    scratch_write("tokenizer_config.json",
+                  "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 7\n");
+    err = (struct err){0};
+    ck_assert_int_eq(chat_of_folder(scratch_folder, &chat, &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "is a Git LFS pointer"));
+    ck_assert_int_eq(unlink(scratch_path("chat_template.json")), 0);
+    ck_assert_int_eq(unlink(scratch_path("tokenizer_config.json")), 0);
+    err = (struct err){0};
+    ck_assert_int_eq(chat_of_folder(scratch_folder, &chat, &err), 0);
+    ck_assert_str_eq(chat->name, "none");
 }
 
 SUITE("text")

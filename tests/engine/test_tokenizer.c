@@ -174,6 +174,81 @@ TEST(a_folder_without_a_tokenizer_is_named) {
     ck_assert(t == NULL && strstr(err.text, scratch_folder) != NULL);
 }
 
+/* vocab.json, merges.txt and tokenizer_config.json of a tokenizer.json, as a slow class saves them.
+ */
+static void write_pair(const json_t *root, const char *class) {
+    const json_t *model = json_object_get(root, "model");
+    ck_assert_int_eq(json_dump_file(json_object_get(model, "vocab"), scratch_path("vocab.json"), 0),
+                     0);
+    FILE *merges = fopen(scratch_path("merges.txt"), "w");
+    fprintf(merges, "#version: 0.2\n");
+    size_t i;
+    json_t *merge, *added, *decoder = json_object();
+    json_array_foreach(json_object_get(model, "merges"), i, merge) {
+        if (json_is_string(merge)) {
+            fprintf(merges, "%s\n", json_string_value(merge));
+        } else {
+            fprintf(merges, "%s %s\n", json_string_value(json_array_get(merge, 0)),
+                    json_string_value(json_array_get(merge, 1)));
+        }
+    }
+    fclose(merges);
+    json_array_foreach(json_object_get(root, "added_tokens"), i, added) {
+        char id[32];
+        json_t *entry = json_copy(added);
+        snprintf(id, sizeof id, "%d", (int)json_integer_value(json_object_get(added, "id")));
+        json_object_del(entry, "id");
+        json_object_set_new(decoder, id, entry);
+    }
+    json_t *config =
+        json_pack("{s:s, s:o}", "tokenizer_class", class, "added_tokens_decoder", decoder);
+    ck_assert_int_eq(json_dump_file(config, scratch_path("tokenizer_config.json"), 0), 0);
+    json_decref(config);
+}
+
+/* The shipped tokenizer has the splits of Qwen2's class, as Dream's has. */
+TEST(a_vocabulary_with_merges_is_the_same_tokenizer) {
+    static const char *const classes[] = {"DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast"};
+    static const char *const texts[] = {"Tom has 3 boxes of 12 pens.\n\n  How many?",
+                                        "It's a na\u00efve <|endoftext|> test\t1234 <|mask|>x", " ",
+                                        "\r\n\r\na  b   c\u4e2d\u6587 don't 'RE"};
+    char path[4096];
+    struct err err = {0};
+    struct tokenizer *whole = shipped("experiments/train/tokenizer/tokenizer.json");
+    json_t *root = json_load_file(
+        data_path(path, sizeof path, "experiments/train/tokenizer/tokenizer.json"), 0, NULL);
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        struct tokenizer *pair = NULL;
+        write_pair(root, classes[i]);
+        ck_assert_msg(tokenizer_open(scratch_folder, &pair, &err) == 0, "%s", err.text);
+        ck_assert_uint_eq(tokenizer_n_ids(pair), tokenizer_n_ids(whole));
+        for (size_t t = 0; t < sizeof texts / sizeof texts[0]; t++) {
+            struct token_ids a = {0}, b = {0};
+            ck_assert_int_eq(tokenizer_encode(whole, texts[t], strlen(texts[t]), &a, &err), 0);
+            ck_assert_int_eq(tokenizer_encode(pair, texts[t], strlen(texts[t]), &b, &err), 0);
+            ck_assert_uint_eq(a.n, b.n);
+            ck_assert_mem_eq(a.ids, b.ids, a.n * sizeof *a.ids);
+            free(a.ids);
+            free(b.ids);
+        }
+        tokenizer_close(pair);
+    }
+    struct tokenizer *none = NULL;
+    write_pair(root, "LlamaTokenizer");
+    ck_assert_int_eq(tokenizer_open(scratch_folder, &none, &err), ERR_USAGE);
+    ck_assert_msg(strstr(err.text, "not for LlamaTokenizer") != NULL, "%s", err.text);
+    ck_assert_int_eq(unlink(scratch_path("tokenizer_config.json")), 0);
+    err = (struct err){0};
+    ck_assert_int_eq(tokenizer_open(scratch_folder, &none, &err), ERR_USAGE);
+    scratch_write("tokenizer_config.json", "{\"tokenizer_class\": \"GPT2Tokenizer\", "
+                                           "\"added_tokens_decoder\": {\"x\": {}}}");
+    err = (struct err){0};
+    ck_assert_int_eq(tokenizer_open(scratch_folder, &none, &err), ERR_WORLD);
+    ck_assert_msg(strstr(err.text, "'x'") != NULL, "%s", err.text);
+    json_decref(root);
+    tokenizer_close(whole);
+}
+
 #define MODEL "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, "
 #define LEVEL "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}"
 #define REST  ", \"pre_tokenizer\": " LEVEL ", \"decoder\": {\"type\": \"ByteLevel\"}}"

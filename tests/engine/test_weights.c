@@ -108,11 +108,20 @@ TEST(a_damaged_frame_or_header_is_named) {
         "f: the header is not sound JSON: duplicate object key near '\"a\"' (byte 19)");
 }
 
+TEST(a_pointer_of_git_lfs_is_called_one) {
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\n"
+                                  "oid sha256:0000\nsize 4063515640\n";
+    ASSERT_SAYS(parse_error((const unsigned char *)pointer, sizeof pointer - 1),
+                "f is a Git LFS pointer, not the file itself: `git lfs pull` fetches it");
+}
+
 TEST(an_entry_that_cannot_be_true_is_named) {
     ASSERT_SAYS(header_error("{\"a\":1}", 0), "f: the entry of tensor 'a' is not an object");
     ASSERT_SAYS(header_error("{\"a\":{}}", 0), "f: tensor 'a' has no dtype");
-    ASSERT_SAYS(header_error("{\"a\":{\"dtype\":\"I64\"}}", 0),
-                "f: tensor 'a' has dtype I64; F32, BF16 and F16 are read");
+    ASSERT_SAYS(header_error("{\"a\":{\"dtype\":\"I65\"}}", 0),
+                "f: tensor 'a' has dtype I65, which the format does not have");
+    ASSERT_SAYS(header_error("{\"a\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4),
+                "f: tensor 'a' is I64 [1], 8 bytes, but claims 4");
     ASSERT_SAYS(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":7}}", 0),
                 "f: tensor 'a' has no shape of at most 8 dimensions");
     ASSERT_SAYS(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1]}}", 0),
@@ -260,6 +269,7 @@ struct damage {
     const char *missing;  /* a tensor that is left out */
     const char *reshaped; /* a tensor that is written as one row */
     const char *extra;    /* a tensor of one number that is added */
+    const char *type;     /* of the extra one, of four bytes; NULL: F32 */
     int head;             /* of a tied model: 1: its embedding again, 2: other numbers */
     const char *config;
 };
@@ -337,9 +347,10 @@ static void write_checkpoint(const struct model *model, const struct damage *dam
     }
     if (damage->extra != NULL) {
         used += (size_t)snprintf(header + used, sizeof header - used,
-                                 ",\"%s\":{\"dtype\":\"F32\",\"shape\":[1],"
+                                 ",\"%s\":{\"dtype\":\"%s\",\"shape\":[1],"
                                  "\"data_offsets\":[%ld,%ld]}",
-                                 damage->extra, (long)(4 * n), (long)(4 * n + 4));
+                                 damage->extra, damage->type != NULL ? damage->type : "F32",
+                                 (long)(4 * n), (long)(4 * n + 4));
         n++;
     }
     checkpoint_family_close(family);
@@ -747,6 +758,24 @@ TEST(a_rotary_buffer_is_passed_over) {
     ck_assert_msg(weights_open(&weights, device(KERNEL_F32), &dream, folder, &err) == 0, "%s",
                   err.text);
     weights_close(&weights);
+    close_devices();
+}
+
+/* Old releases of transformers saved positions with the weights. */
+TEST(a_buffer_of_whole_numbers_is_passed_over_and_a_weight_of_them_is_named) {
+    enter_folder();
+    struct err err = {0};
+    struct weights weights;
+    struct damage damage = {
+        .extra = "model.embeddings.position_ids", .type = "I32", .config = dream_config};
+    write_checkpoint(&dream, &damage);
+    ck_assert_msg(weights_open(&weights, device(KERNEL_F32), &dream, folder, &err) == 0, "%s",
+                  err.text);
+    weights_close(&weights);
+    damage.missing = damage.extra = "model.norm.weight";
+    ASSERT_SAYS(checkpoint_error(&dream, &damage),
+                "DIR/model.safetensors: tensor 'model.norm.weight' has dtype I32; F32, BF16 and "
+                "F16 are read");
     close_devices();
 }
 

@@ -160,8 +160,8 @@ TEST(what_the_engine_does_not_run_is_refused) {
         {0, "\"n_layers\":32", "\"n_layers\":\"many\"", "n_layers: 'many'"},
         {0, "\"n_layers\":32,", "", "says nothing of the model's layers"},
         {0, "\"mask_token_id\":126336", "\"mask_token_id\":126464", "mask_token = 126464"},
-        {0, "\"model_type\":\"llada\"", "\"model_type\":\"gemma\"", "no family of models"},
-        {0, "\"model_type\":\"llada\"", "\"model_type\":\"../x\"", "no family of models"},
+        {6, "\"model_type\":\"llada2_moe\"", "\"model_type\":\"gemma\"", "no family of models"},
+        {6, "\"model_type\":\"llada2_moe\"", "\"model_type\":\"../x\"", "no family of models"},
         {1, "\"use_sliding_window\":false", "\"use_sliding_window\":true", "use_sliding_window"},
         {4, "\"factor\":8.0", "\"factor\":0.5", "needs a factor of at least 1"},
         {6, "0.5", "1.5", "partial_rotary_factor"},
@@ -190,6 +190,33 @@ TEST(what_is_no_configuration_is_refused) {
         ck_assert_int_eq(err.kind, ERR_WORLD);
         ck_assert_msg(strstr(err.text, scratch_folder) != NULL, "%s", err.text);
     }
+}
+
+/* The class runs the model; its model_type may be that of the class which it began as. */
+TEST(the_architecture_decides_the_family) {
+    struct err err = {0};
+    char text[2048];
+    const char *moe = published[5].text, *type = "\"model_type\":\"lladamoe\"";
+    const char *at = strstr(moe, type);
+    const char *const said[] = {"\"model_type\":\"llada\"", "\"model_type\":\"llama\"",
+                                "\"model_type\":\"own\"", "\"model_type\":null"};
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - moe), moe, said[i], at + strlen(type));
+        const struct model *read = model_find(write_config("moe", text), &err);
+        ck_assert_msg(read != NULL, "%s", err.text);
+        ck_assert_str_eq(read->family, "lladamoe");
+        ck_assert_ptr_null(read->architecture);
+        ck_assert_ptr_eq(model_recognise(read), model_find("llada-moe", &err));
+    }
+}
+
+TEST(an_architecture_that_no_family_has_is_kept_for_a_warning) {
+    struct err err = {0};
+    const struct model *read = model_find(
+        write_config("own", changed(3, "Qwen2ForCausalLM", "StableDiffcoderForCausalLM")), &err);
+    ck_assert_msg(read != NULL, "%s", err.text);
+    ck_assert_str_eq(read->family, "qwen2");
+    ck_assert_str_eq(read->architecture, "StableDiffcoderForCausalLM");
 }
 
 /* A small model of LLaDA's family does not have the mask token of the large one. */
