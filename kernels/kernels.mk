@@ -3,10 +3,19 @@
 
 CUDA      ?= /usr/local/cuda
 NVCC      ?= $(firstword $(wildcard $(CUDA)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
-# A100; RTX 3090; RTX 4090 and L40S; H100 and H200 with their own instructions.
-CUDA_ARCH ?= 80 86 89 90a
+# Those of the machine's own cards where it has some, else A100; RTX 3090; RTX 4090 and L40S; H100 and H200 with their
+# own instructions; RTX 5090 and RTX PRO 6000.
+OWN_ARCH  := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d '.' | sed -n '/^[0-9]*$$/p' | \
+             sed 's/^90$$/90a/' | sort -u)
+CUDA_ARCH ?= $(if $(OWN_ARCH),$(OWN_ARCH),80 86 89 90a 120)
+ifneq ($(filter 90,$(CUDA_ARCH)),)
+$(error CUDA_ARCH=90 has no instructions of Hopper's own, which the kernels use there: write 90a)
+endif
+# Code that a newer card's driver compiles at its first start: of the newest that is not one card's own.
+CUDA_PTX  ?= $(lastword $(sort $(filter-out %a %f,$(CUDA_ARCH))))
 NVCCFLAGS := -std=c++17 -O3 -I. -Xcompiler -fPIC,-Wall,-Wextra --threads 2 \
-             $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a))
+             $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
+             $(foreach a,$(CUDA_PTX),-gencode arch=compute_$(a),code=compute_$(a))
 
 REF_SRCS := $(filter-out kernels/ref/cpu%,$(wildcard kernels/ref/*.c))
 REF_OBJS := $(REF_SRCS:%.c=$(BUILD)/%.o)
@@ -19,9 +28,23 @@ $(BUILD)/libunmask_ref.a: $(REF_OBJS)
 	$(say) AR $@
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-.PHONY: kernels
+# A borrowed card in the guise of another (tests/gpu/guise.c): calls of the runtime go through that file. No product has it.
+ifneq ($(GUISE),)
+GUISE_OBJ  := $(BUILD)/tests/gpu/guise.o
+GUISE_WRAP := cudaGetDeviceProperties cudaGetDeviceProperties_v2 cudaDeviceGetAttribute cudaMemGetInfo cudaMalloc \
+              cudaGetDriverEntryPointByVersion cudaFuncSetAttribute cudaLaunchKernel cudaLaunchKernelExC \
+              cudaDeviceCanAccessPeer cudaDeviceEnablePeerAccess cudaStreamCreateWithFlags dlsym
+$(GUISE_OBJ): CFLAGS += -fPIC
+endif
+
+.PHONY: kernels guise
 ifneq ($(NVCC),)
-$(BUILD)/%.cu.o: %.cu
+# Another CUDA_ARCH compiles everything anew.
+$(BUILD)/kernels_flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(NVCC) $(NVCCFLAGS)' >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+$(BUILD)/%.cu.o: %.cu $(BUILD)/kernels_flags
 	@mkdir -p $(@D)
 	$(say) NVCC $<
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
@@ -36,11 +59,12 @@ $(BUILD)/kernels_id.h: FORCE
 $(BUILD)/kernels/device/build.cu.o: NVCCFLAGS += -include $(BUILD)/kernels_id.h
 $(BUILD)/kernels/device/build.cu.o: $(BUILD)/kernels_id.h
 
-# The runtime is linked in; cuBLASLt is found beside the driver's tools when the library is loaded.
-$(BUILD)/kernels/libunmask_cuda.so: $(CUDA_OBJS) kernels/libunmask_cuda.map
+# The runtime is linked in; cuBLASLt is looked for beside the library and in the toolkit that built it.
+$(BUILD)/kernels/libunmask_cuda.so: $(CUDA_OBJS) kernels/libunmask_cuda.map $(GUISE_OBJ)
 	$(say) LD $@
 	$(Q)$(NVCC) -shared -cudart static -Xlinker --version-script=kernels/libunmask_cuda.map \
-	    -o $@ $(CUDA_OBJS) -lcublasLt -ldl
+	    -Xlinker -rpath -Xlinker '$$ORIGIN:$(CUDA)/lib64' $(GUISE_WRAP:%=-Xlinker --wrap=%) \
+	    -o $@ $(CUDA_OBJS) $(GUISE_OBJ) -lcublasLt -ldl
 
 $(BUILD)/tests/gpu/%.o: tests/gpu/%.c
 	@mkdir -p $(@D)
@@ -52,9 +76,9 @@ LAUNCHER_TESTS := $(addprefix $(BUILD)/tests/gpu/,test_kernels test_block_kernel
                   test_moe test_decode test_smooth test_batch_invariance)
 LAUNCHER_BENCHES := $(BUILD)/tests/gpu/bench_decode
 $(LAUNCHER_TESTS) $(LAUNCHER_BENCHES): $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o \
-                                       $(BUILD)/libunmask_ref.a $(BUILD)/kernels/libunmask_cuda.so
+                                       $(BUILD)/libunmask_ref.a $(BUILD)/kernels/libunmask_cuda.so $(GUISE_OBJ)
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) -L$(BUILD)/kernels -lunmask_cuda \
+	$(Q)$(CC) $(LDFLAGS) $(GUISE_WRAP:%=-Wl,--wrap=%) -o $@ $(filter %.o %.a,$^) -L$(BUILD)/kernels -lunmask_cuda \
 	    -Wl,-rpath,'$$ORIGIN/../../kernels' -Wl,--allow-shlib-undefined -L$(CUDA)/lib64 \
 	    -lcudart_static -ldl -lpthread -lrt -lm
 
@@ -77,6 +101,11 @@ $(BUILD)/tests/gpu/test_engine $(BUILD)/tests/gpu/test_long $(RANKS_TEST) $(ENGI
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PORTABLE_LIBS)
 
 kernels: $(BUILD)/kernels/libunmask_cuda.so $(GPU_TESTS) $(RANKS_TEST) $(GPU_BENCHES) ## build the CUDA kernels
+
+# For a card of compute capability 8.9 (GUISE_PTX=86: 8.6), under $(BUILD)/guise.
+GUISE_PTX ?= 89
+guise: ## build kernels and GPU tests for UNMASK_GUISE=rtx4090|l40s|rtx3090|l4 on a borrowed GPU
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/guise GUISE=1 CUDA_ARCH= CUDA_PTX=$(GUISE_PTX) kernels
 
 .PHONY: test-gpu
 test-gpu: kernels ## run the GPU tests

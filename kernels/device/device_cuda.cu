@@ -141,6 +141,19 @@ static int find_device(int32_t index, char *text) {
                  major, minor, LEAST_CAPABILITY / 10, LEAST_CAPABILITY % 10);
         return DEVICE_ABSENT;
     }
+    if (cudaSetDevice(index) != cudaSuccess) {
+        return absent(text, "the CUDA device does not answer");
+    }
+    const cudaError_t code = kernels_have_code();
+    if (code != cudaSuccess) {
+        cudaGetLastError();
+        snprintf(text, DEVICE_TEXT_CHARS,
+                 "the library's kernels do not run on compute capability %d.%d (%s): `make kernels "
+                 "CUDA_ARCH=%d%s` builds them for it",
+                 major, minor, cudaGetErrorString(code), 10 * major + minor,
+                 10 * major + minor == 90 ? "a" : "");
+        return DEVICE_ABSENT;
+    }
     return DEVICE_OK;
 }
 

@@ -99,6 +99,9 @@ void device_graph_close(struct device *device, struct device_graph *graph);
 #define RANK_KERNEL(name) KERNEL(name)
 #include "kernels/device/kernels.def"
 
+/* Whether the library has code for the current device: what the runtime says of one kernel. */
+cudaError_t kernels_have_code();
+
 /* NULL when the monitor is absent. */
 struct nvml *nvml_open(int index);
 void nvml_close(struct nvml *nvml);
