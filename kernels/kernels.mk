@@ -32,7 +32,7 @@ $(BUILD)/libunmask_ref.a: $(REF_OBJS)
 ifneq ($(GUISE),)
 GUISE_OBJ  := $(BUILD)/tests/gpu/guise.o
 GUISE_WRAP := cudaGetDeviceProperties cudaGetDeviceProperties_v2 cudaDeviceGetAttribute cudaMemGetInfo cudaMalloc \
-              cudaGetDriverEntryPointByVersion cudaFuncSetAttribute cudaLaunchKernel cudaLaunchKernelExC \
+              cudaGetDriverEntryPointByVersion cudaFuncSetAttribute cudaLaunchKernel __cudaLaunchKernel cudaLaunchKernelExC \
               cudaDeviceCanAccessPeer cudaDeviceEnablePeerAccess cudaStreamCreateWithFlags dlsym
 $(GUISE_OBJ): CFLAGS += -fPIC
 endif

@@ -12,6 +12,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,13 +87,26 @@ cudaError_t __wrap_cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr what, in
         return status;
     }
     switch (what) {
-    case cudaDevAttrComputeCapabilityMajor: *out = g->major; break;
-    case cudaDevAttrComputeCapabilityMinor: *out = g->minor; break;
-    case cudaDevAttrMultiProcessorCount: *out = g->sms; break;
-    case cudaDevAttrL2CacheSize: *out = (int)(g->l2_mib * MIB); break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *out = BLOCK_SHARED; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *out = SM_SHARED; break;
-    default: break;
+    case cudaDevAttrComputeCapabilityMajor:
+        *out = g->major;
+        break;
+    case cudaDevAttrComputeCapabilityMinor:
+        *out = g->minor;
+        break;
+    case cudaDevAttrMultiProcessorCount:
+        *out = g->sms;
+        break;
+    case cudaDevAttrL2CacheSize:
+        *out = (int)(g->l2_mib * MIB);
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *out = BLOCK_SHARED;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        *out = SM_SHARED;
+        break;
+    default:
+        break;
     }
     return status;
 }
@@ -132,8 +146,8 @@ cudaError_t __wrap_cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
 
 static bool has_room(size_t size) {
     size_t free_bytes = 0, total_bytes = 0;
-    return guise() == NULL || (__wrap_cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
-                               size <= free_bytes);
+    return guise() == NULL ||
+           (__wrap_cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess && size <= free_bytes);
 }
 
 cudaError_t __wrap_cudaMalloc(void **out, size_t size) {
@@ -150,15 +164,15 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size,
     return has_room(size) ? real_create(handle, size, prop, flags) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-cudaError_t __real_cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned version,
-                                                    unsigned long long flags,
+cudaError_t __real_cudaGetDriverEntryPointByVersion(const char *symbol, void **out,
+                                                    unsigned version, unsigned long long flags,
                                                     enum cudaDriverEntryPointQueryResult *result);
-cudaError_t __wrap_cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned version,
-                                                    unsigned long long flags,
+cudaError_t __wrap_cudaGetDriverEntryPointByVersion(const char *symbol, void **out,
+                                                    unsigned version, unsigned long long flags,
                                                     enum cudaDriverEntryPointQueryResult *result);
 
-cudaError_t __wrap_cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned version,
-                                                    unsigned long long flags,
+cudaError_t __wrap_cudaGetDriverEntryPointByVersion(const char *symbol, void **out,
+                                                    unsigned version, unsigned long long flags,
                                                     enum cudaDriverEntryPointQueryResult *result) {
     cudaError_t status =
         __real_cudaGetDriverEntryPointByVersion(symbol, out, version, flags, result);
@@ -178,35 +192,59 @@ cudaError_t __real_cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, v
                                     size_t shared, cudaStream_t stream);
 cudaError_t __wrap_cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments,
                                     size_t shared, cudaStream_t stream);
+cudaError_t __real___cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
+                                      size_t shared, cudaStream_t stream);
+cudaError_t __wrap___cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
+                                      size_t shared, cudaStream_t stream);
 cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
                                        void **arguments);
 cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
                                        void **arguments);
 
-static bool fits(const void *kernel, size_t dynamic) {
+/* Static shared memory of a kernel, which is asked for once. */
+static size_t static_shared(const void *kernel) {
+    enum { SLOTS = 1024 };
+    static const void *known[SLOTS];
+    static size_t bytes[SLOTS];
+    const size_t slot = (size_t)(uintptr_t)kernel / 8 % SLOTS;
     struct cudaFuncAttributes attributes;
-    if (guise() == NULL || cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
+    if (known[slot] != kernel) {
+        bytes[slot] = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess
+                          ? attributes.sharedSizeBytes
+                          : 0;
+        known[slot] = kernel;
+    }
+    return bytes[slot];
+}
+
+static bool fits(const void *kernel, size_t dynamic) {
+    if (guise() == NULL || static_shared(kernel) + dynamic <= BLOCK_SHARED) {
         return true;
     }
-    const bool is_within = attributes.sharedSizeBytes + dynamic <= BLOCK_SHARED;
-    if (!is_within) {
-        fprintf(stderr, "guise: a launch asks for %zu + %zu bytes of shared memory\n",
-                attributes.sharedSizeBytes, dynamic);
-    }
-    return is_within;
+    fprintf(stderr, "guise: a launch asks for %zu + %zu bytes of shared memory\n",
+            static_shared(kernel), dynamic);
+    return false;
 }
 
 cudaError_t __wrap_cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute what,
                                         int value) {
     const bool is_size = what == cudaFuncAttributeMaxDynamicSharedMemorySize;
-    return !is_size || fits(kernel, (size_t)value) ? __real_cudaFuncSetAttribute(kernel, what, value)
-                                                   : cudaErrorInvalidValue;
+    return !is_size || fits(kernel, (size_t)value)
+               ? __real_cudaFuncSetAttribute(kernel, what, value)
+               : cudaErrorInvalidValue;
 }
 
 cudaError_t __wrap_cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments,
                                     size_t shared, cudaStream_t stream) {
     return fits(kernel, shared)
                ? __real_cudaLaunchKernel(kernel, grid, block, arguments, shared, stream)
+               : cudaErrorInvalidValue;
+}
+
+cudaError_t __wrap___cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
+                                      size_t shared, cudaStream_t stream) {
+    return fits((const void *)kernel, shared)
+               ? __real___cudaLaunchKernel(kernel, grid, block, arguments, shared, stream)
                : cudaErrorInvalidValue;
 }
 
