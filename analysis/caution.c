@@ -36,6 +36,14 @@ static void add_rejected(const struct summary *s, struct warnings *out) {
                  s->rejected, s->requests, reasons);
 }
 
+static void add_unmeasured(const struct summary *s, struct warnings *out) {
+    if (s->unspoken != NULL) {
+        warnings_add(out, WARNING_OBJECTIVE_UNMEASURED, (double)s->completed,
+                     "no request has a %s, which the objective bounds%s: it is not met", s->unspoken,
+                     s->unspoken[1] == 'p' ? " (every answer ends with its first block)" : "");
+    }
+}
+
 void caution_add_prices(const struct price_shares *shares, struct warnings *out) {
     double transferred = shares->by_kind[PROVENANCE_TRANSFERRED];
     double roofline = shares->by_kind[PROVENANCE_ROOFLINE];
@@ -75,6 +83,7 @@ struct warnings caution_of(const struct summary *summary, const struct run_facts
     uint64_t n_left_over = summary->rejected_by_reason[REJECT_SHUTDOWN];
     add_saturated(&summary->offered, &out);
     add_rejected(summary, &out);
+    add_unmeasured(summary, &out);
     if (facts->device == NULL) { /* times that were measured rest on no price */
         caution_add_prices(&facts->price_shares, &out);
     }
@@ -89,7 +98,8 @@ struct warnings caution_of(const struct summary *summary, const struct run_facts
 }
 
 bool caution_is_of_summary(enum warning_code code) {
-    return code == WARNING_SATURATED || code == WARNING_REJECTED || code == WARNING_INCOMPLETE ||
+    return code == WARNING_SATURATED || code == WARNING_REJECTED ||
+           code == WARNING_OBJECTIVE_UNMEASURED || code == WARNING_INCOMPLETE ||
            code == WARNING_DECISIONS_ASSUMED || code == WARNING_PRICES_TRANSFERRED ||
            code == WARNING_PRICES_ROOFLINE || code == WARNING_PRICES_EXTRAPOLATED;
 }

@@ -16,6 +16,11 @@ static const char *const metric_words[] = {"latency", "ttft",       "tpot", "que
                                            "goodput", "attainment", NULL};
 enum { WORD_CHARS = 20 }; /* longer words are none that we know */
 static const char *const usage = "TERM, TERM, ... such as 'p99 latency<30s, goodput>99%'";
+static const char *const metrics_are =
+    "latency (e2e, e2el), ttft, tpot, queue, and goodput or attainment as shares";
+
+/* As load generators call the time from arrival to finish. */
+static const char *const latency_words[] = {"e2e", "e2el", NULL};
 
 /* ---- the grammar ---- */
 
@@ -75,11 +80,13 @@ static int read_term(const char *term, int64_t tenant, struct objective *out, st
     *out = (struct objective){.tenant = tenant};
     bool has_statistic = read_statistic(statistic, out);
     rest = take_word(has_statistic ? rest : term, "<>", word);
-    int metric = name_find(metric_words, word);
+    int metric = name_find(latency_words, word) >= 0 ? METRIC_LATENCY
+                                                     : name_find(metric_words, word);
     if (metric < 0) {
-        return err_usage(err, "--slo: '%s' in '%s' is no metric%s; expected %s", word, term,
-                         name_hint(word, metric_words, hint), usage);
+        return err_usage(err, "--slo: '%s' in '%s' is no metric%s; there are %s", word, term,
+                         name_hint(word, metric_words, hint), metrics_are);
     }
+    snprintf(word, sizeof word, "%s", metric_words[metric]);
     bool is_share = metric >= METRIC_GOODPUT;
     if (is_share && has_statistic) {
         return err_usage(err, "--slo: '%s': %s has no mean and no percentiles", term, word);

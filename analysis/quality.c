@@ -4,14 +4,11 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "analysis/spread.h"
+
 struct share quality_share(uint64_t n, uint64_t of) {
-    if (of == 0) {
-        return (struct share){(double)NAN, (double)NAN, (double)NAN};
-    }
-    const double z = gsl_cdf_ugaussian_Pinv(0.975), size = (double)of, p = (double)n / size;
-    const double scale = 1 + z * z / size, middle = (p + z * z / (2 * size)) / scale;
-    const double half = z / scale * sqrt(p * (1 - p) / size + z * z / (4 * size * size));
-    return (struct share){p, n == 0 ? 0 : middle - half, n == of ? 1 : middle + half};
+    struct spread spread = spread_of_count((double)n, (double)of);
+    return (struct share){spread.mean, spread.low, spread.high};
 }
 
 void mcnemar_add(struct mcnemar *test, const char *ours, const char *base) {

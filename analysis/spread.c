@@ -3,8 +3,11 @@
 #include <gsl/gsl_cdf.h>
 #include <gsl/gsl_statistics_double.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "analysis/field.h"
 #include "sim/base/mem.h"
 
 static const double two_sided = 0.975; /* 95 % lie within */
@@ -29,6 +32,52 @@ struct spread spread_of(const double *values, size_t n) {
     return spread;
 }
 
+/* Wilson's interval of a share p of n_of, with the quantile t. */
+static void wilson(double p, double n_of, double t, double *low, double *high) {
+    double t2 = t * t / n_of;
+    double middle = (p + t2 / 2) / (1 + t2);
+    double half = sqrt(t2 * (p * (1 - p) + t2 / 4)) / (1 + t2);
+    *low = fmin(*low, p > 0 ? fmax(0, middle - half) : 0);
+    *high = fmax(*high, p < 1 ? fmin(1, middle + half) : 1);
+}
+
+struct spread spread_of_count(double n, double of) {
+    struct spread spread = {.n = 0, .mean = NAN, .low = NAN, .high = NAN};
+    if (of > 0) {
+        spread = (struct spread){1, n / of, n / of, n / of};
+        wilson(n / of, of, gsl_cdf_ugaussian_Pinv(two_sided), &spread.low, &spread.high);
+    }
+    return spread;
+}
+
+struct spread spread_of_shares(const double *values, size_t n, double n_of) {
+    struct spread spread = spread_of(values, n);
+    double p = spread.mean;
+    for (size_t i = 0; i < n; i++) {
+        if (!(values[i] >= 0 && values[i] <= 1)) {
+            return spread;
+        }
+    }
+    if (n < 2) {
+        return spread;
+    }
+    double variance = gsl_stats_variance_m(values, 1, n, p) / (double)n;
+    spread.low = spread.high = p;
+    if (variance > 0) {
+        wilson(p, p * (1 - p) / variance, gsl_cdf_tdist_Pinv(two_sided, (double)n - 1),
+               &spread.low, &spread.high);
+    }
+    if (n_of > 0) {
+        wilson(p, n_of, gsl_cdf_ugaussian_Pinv(two_sided), &spread.low, &spread.high);
+    }
+    return spread;
+}
+
+struct spread spread_of_field(const char *field, const double *values, size_t n, double n_of) {
+    return strcmp(field_unit(field), "share") == 0 ? spread_of_shares(values, n, n_of)
+                                                   : spread_of(values, n);
+}
+
 static double difference(double a, double b) {
     return a - b;
 }
@@ -37,27 +86,57 @@ static double ratio(double a, double b) {
     return b > 0 ? a / b : NAN;
 }
 
+/* From -1 to 1 as a share of that range. */
+static double of_range(double a, double b) {
+    return (1 + a - b) / 2;
+}
+
+static struct spread of_numbers(const double *values, size_t n) {
+    return spread_of(values, n);
+}
+
+static struct spread of_ranges(const double *values, size_t n) {
+    struct spread spread = spread_of_shares(values, n, 0);
+    return (struct spread){n, 2 * spread.mean - 1, 2 * spread.low - 1, 2 * spread.high - 1};
+}
+
 static struct spread spread_of_pairs(const double *a, const double *b, size_t n,
-                                     double (*pair)(double a, double b)) {
+                                     double (*pair)(double a, double b),
+                                     struct spread (*of)(const double *values, size_t n)) {
     double *values = mem_unwritten(n, sizeof *values);
     for (size_t i = 0; i < n; i++) {
         values[i] = pair(a[i], b[i]);
     }
-    struct spread spread = spread_of(values, n);
+    struct spread spread = of(values, n);
     free(values);
     return spread;
 }
 
 struct spread spread_of_differences(const double *ours, const double *base, size_t n) {
-    return spread_of_pairs(ours, base, n, difference);
+    return spread_of_pairs(ours, base, n, difference, of_numbers);
 }
 
 struct spread spread_of_ratios(const double *over, const double *under, size_t n) {
-    return spread_of_pairs(over, under, n, ratio);
+    return spread_of_pairs(over, under, n, ratio, of_numbers);
+}
+
+struct spread spread_of_share_differences(const double *ours, const double *base, size_t n) {
+    return spread_of_pairs(ours, base, n, of_range, of_ranges);
 }
 
 bool spread_differs(const struct spread *differences) {
     return differences->low > 0 || differences->high < 0;
+}
+
+const char *spread_note(size_t n_seeds, char text[SPREAD_NOTE_CHARS]) {
+    text[0] = '\0';
+    if (n_seeds > 1) {
+        snprintf(text, SPREAD_NOTE_CHARS, "means over %zu seeds with 95 %% intervals%s", n_seeds,
+                 n_seeds == 2 ? ", which of two seeds are 12.7 standard errors wide on either "
+                                "side: take five or more"
+                              : "");
+    }
+    return text;
 }
 
 static json_t *known(double value) {

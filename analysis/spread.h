@@ -3,7 +3,15 @@
  * Values of one quantity, one a seed: their mean and the interval that holds the true mean with
  * 95 % confidence (Student's t, n - 1 degrees of freedom). Two systems that were given the same
  * seeds met the same arrivals, lengths and draws; the spread of their differences, seed by seed, is
- * then much smaller than that of either, and tells them apart sooner. */
+ * then much smaller than that of either, and tells them apart sooner.
+ *
+ * Of shares the interval is Wilson's (1927), with Student's t and the sample size that the seeds'
+ * spread amounts to, p (1 - p) over the variance of their mean (Korn and Graubard, Survey
+ * Methodology 24, 1998): it never leaves 0 to 1. Where it is known of how many requests they are
+ * shares, it is no narrower than that of so many independent ones.
+ *
+ * This is the one home of intervals: tables, plots, studies' half(), low() and high(), and by the
+ * same formula the report's page. */
 #ifndef UNMASK_ANALYSIS_SPREAD_H
 #define UNMASK_ANALYSIS_SPREAD_H
 
@@ -19,6 +27,16 @@ struct spread {
 /* Values that are NaN make all of it NaN: a seed without a number leaves no average of the rest. */
 struct spread spread_of(const double *values, size_t n);
 
+/* Of shares of 1. `n_of`: of how many they are in all, 0 where nobody knows. Values that are no
+ * shares have Student's interval. */
+struct spread spread_of_shares(const double *values, size_t n, double n_of);
+
+/* Of one count, n of `of`: its share with Wilson's interval; NaN of none. */
+struct spread spread_of_count(double n, double of);
+
+/* Of fields of analysis/field.h whose unit is "share" as of shares, of others as of numbers. */
+struct spread spread_of_field(const char *field, const double *values, size_t n, double n_of);
+
 /* Of differences ours - base, in which both have `n` values. */
 struct spread spread_of_differences(const double *ours, const double *base, size_t n);
 /* Of ratios. */
@@ -26,6 +44,14 @@ struct spread spread_of_ratios(const double *over, const double *under, size_t n
 
 /* Whether the interval of differences leaves 0 out; false where it is not known. */
 bool spread_differs(const struct spread *differences);
+
+/* Of differences of shares, from -1 to 1. */
+struct spread spread_of_share_differences(const double *ours, const double *base, size_t n);
+
+/* "means over 5 seeds with 95 % intervals", with what is to be said of two; "" of one. Returns
+ * `text`. */
+enum { SPREAD_NOTE_CHARS = 160 };
+const char *spread_note(size_t n_seeds, char text[SPREAD_NOTE_CHARS]);
 
 /* {mean, low, high}, null for what is not known. */
 json_t *spread_json(const struct spread *spread);

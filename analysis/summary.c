@@ -179,8 +179,18 @@ static struct offered offered_to(const struct summary *s) {
     return offered;
 }
 
+/* A missing figure passes no gate. */
+static const char *unspoken(const struct summary *s) {
+    return s->completed == 0                              ? NULL
+           : s->slo.ttfb_ns > 0 && s->ttfb_s.n == 0 ? "ttft"
+           : s->slo.tpot_ns > 0 && s->tpot_s.n == 0 ? "tpot"
+                                                    : NULL;
+}
+
 void summary_finish(struct summary *summary) {
     summary->offered = offered_to(summary);
+    summary->unspoken = unspoken(summary);
+    summary->met_slo = summary->unspoken != NULL ? 0 : summary->met_slo;
     summary->latency = distribution_of(summary->latency_s.values, summary->latency_s.n);
     summary->ttfb = distribution_of(summary->ttfb_s.values, summary->ttfb_s.n);
     summary->queue = distribution_of(summary->queue_s.values, summary->queue_s.n);

@@ -79,6 +79,9 @@ struct summary {
     double makespan_s, throughput_tok_s, throughput_req_s, goodput_req_s, redundancy, tpf;
     double attainment, mean_batch;
     double throughput_answer_tok_s, tpf_answer;
+    /* A metric with a bound that no completed request has, "tpot"; NULL: there is none. It is an
+     * objective that is not met by any. */
+    const char *unspoken;
     double block_redundancy; /* negative: nothing was prefilled or committed in a pass of its own */
     double gpu_busy;         /* negative: the executor reported no GPU time */
 };

@@ -284,6 +284,12 @@ static int put_resources(json_t *o, const struct summary *s, const struct run_fa
            put(o, "engine", json_figures(facts->engine, facts->n_engine, false));
 }
 
+/* The rate asked for, next to the one that was offered. */
+static int put_asked(json_t *o, const struct run_facts *facts) {
+    return put(json_object_get(o, "offered"), "asked_req_s",
+               facts->asked_req_s > 0 ? json_real(facts->asked_req_s) : json_null());
+}
+
 static int put_origin(json_t *o, const struct run_facts *facts) {
     return facts->identity != NULL
                ? put(o, "identity", json_deep_copy((json_t *)(uintptr_t)facts->identity))
@@ -325,7 +331,8 @@ int summary_json(const struct summary *summary, const struct run_facts *facts, j
                  struct err *err) {
     json_t *object = json_object();
     struct warnings warnings = caution_of(summary, facts);
-    if (put_identity(object, facts) | put_requests(object, summary) | put_steps(object, summary) |
+    if (put_identity(object, facts) | put_requests(object, summary) | put_asked(object, facts) |
+        put_steps(object, summary) |
         put_quality(object, summary, facts) | put_ranks(object, summary, facts) |
         put_resources(object, summary, facts) | put(object, "warnings", caution_json(&warnings)) |
         put_origin(object, facts) |

@@ -167,8 +167,29 @@ static struct arrival_source shape_rows(struct workload *workload, struct arriva
     return rows;
 }
 
-/* Replays `rows`, which `again` takes back to their start: rescaled to the rate, repeated where
- * more are asked for than there are. */
+/* How long the first `requests` of `rows` take, once they are repeated, of whose whole round `one`
+ * is the survey; of no more than there are, what `one` says. Leaves `rows` where they end. */
+static int repeated_span(struct workload *workload, struct arrival_source rows,
+                         const struct survey *one, struct rewinder again, double *span_ns,
+                         struct err *err) {
+    uint64_t requests = (uint64_t)workload->spec.requests;
+    *span_ns = (double)(one->last_ns - one->first_ns);
+    if (requests <= one->rows || one->rows == 0) {
+        return 0;
+    }
+    struct survey rest;
+    uint64_t n_before = (requests - 1) / one->rows;
+    cap_restart(&workload->cap);
+    int status = again.rewind(again.state, err);
+    status = status != 0 ? status
+                         : survey_source(rows, requests - n_before * one->rows, &rest, err);
+    *span_ns = (double)n_before * (double)survey_period_ns(one) +
+               (double)(rest.last_ns - rest.first_ns);
+    return status;
+}
+
+/* Replays `rows`, which `again` takes back to their start: repeated where more are asked for than
+ * there are, and rescaled so that all that are asked for come at the rate. */
 static int start_replay(struct workload *workload, struct arrival_source rows,
                         struct rewinder again, struct err *err) {
     const struct spec *spec = &workload->spec;
@@ -177,20 +198,21 @@ static int start_replay(struct workload *workload, struct arrival_source rows,
         return 0;
     }
     struct survey survey;
+    double span_ns = 0;
     int status = survey_source(rows, (uint64_t)spec->requests, &survey, err);
-    if (status == 0) {
-        status = again.rewind(again.state, err);
-    }
+    status = status != 0 ? status
+                         : repeated_span(workload, rows, &survey, again, &span_ns, err);
+    status = status != 0 ? status : again.rewind(again.state, err);
     cap_restart(&workload->cap);
-    double rate = survey_rate_per_s(&survey);
-    if (status == 0 && spec->rate_per_s != 0 && rate == 0) {
+    if (status == 0 && spec->rate_per_s != 0 && !(span_ns > 0)) {
         return err_usage(err,
                          "%s: found %" PRIu64 " requests at one time, expected times that a "
                          "rate of %g a second can rescale",
                          trace_path(workload->trace), survey.rows, spec->rate_per_s);
     }
     if (spec->rate_per_s != 0) {
-        workload->replay.factor = rate / spec->rate_per_s;
+        uint64_t n = (uint64_t)spec->requests > 0 ? (uint64_t)spec->requests : survey.rows;
+        workload->replay.factor = (double)(n - 1) * 1e9 / span_ns / spec->rate_per_s;
     }
     if ((uint64_t)spec->requests > survey.rows) {
         workload->replay.again = again;

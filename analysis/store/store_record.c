@@ -307,8 +307,10 @@ static int complete_row(struct store *store, const char *summary, const char *in
                         const char *rows_sha256, struct err *err) {
     char sha256[SHA256_HEX_CHARS];
     int failed = update_row(store,
-                            "UPDATE runs SET summary=?,incomplete=?,rows_sha256=?,n_requests=?,"
-                            "n_steps=?,n_events=? WHERE run=?",
+                            "UPDATE runs SET summary=?1,incomplete=?2,rows_sha256=?3,n_requests=?4,"
+                            "n_steps=?5,n_events=?6,trace=CASE WHEN json_valid(?1) THEN "
+                            "coalesce(json_extract(?1,'$.trace'),trace) ELSE trace END "
+                            "WHERE run=?7",
                             (const char *const[]){summary, incomplete, rows_sha256}, 3, err);
     failed = failed != 0 ? failed : store_digest_row(store, store->open.run, sha256, err);
     return failed != 0 ? failed

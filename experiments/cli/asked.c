@@ -1,3 +1,4 @@
+#include "analysis/rate.h"
 #include "experiments/cli/asked.h"
 
 #include <inttypes.h>
@@ -208,7 +209,7 @@ static int read_workload(const struct options *options, struct run_request *requ
     }
     struct workload_options *o = &request->options;
     uint64_t input = 0, output = 0;
-    int status = options_positive(options, "rate", &o->rate_per_s, err);
+    int status = rate_read("--rate", options_text(options, "rate"), &o->rate_per_s, err);
     status =
         status != 0 ? status : options_whole(options, "requests", 1, 1000000000, &o->requests, err);
     status = status != 0 ? status : options_whole(options, "seed", 0, INT64_MAX, &o->seed, err);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "analysis/rate.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/said.h"
 #include "experiments/cli/sample_table.h"
@@ -30,13 +31,34 @@ static void add_bytes(struct table *table, double bytes) {
     table_shown(table, bytes, isfinite(bytes) ? num_format_bytes(text, sizeof text, bytes) : "-");
 }
 
-static struct table *open_table(const struct comparison *c, bool models_differ, bool kinds_differ) {
+static const enum quantity times[] = {Q_MEAN, Q_P50, Q_P99, Q_TTFT, Q_QUEUE};
+enum { N_TIMES = sizeof times / sizeof times[0] };
+
+/* Whether systems met requests at rates of their own, as where turns follow one another. */
+static bool rates_differ(const struct comparison *c) {
+    double first = (double)NAN;
+    for (size_t i = 0; i < c->n; i++) {
+        double rate = sample_offered(&c->samples[i]);
+        if (!rate_is_met(first, rate)) {
+            return true;
+        }
+        first = isfinite(first) ? first : rate;
+    }
+    return false;
+}
+
+static struct table *open_table(const struct comparison *c, const struct sample_units *units,
+                                bool models_differ, bool kinds_differ) {
     struct table *table = table_open("system");
     table_columns(table, models_differ ? "model" : "");
     table_columns(table, kinds_differ ? "prices" : "");
+    table_columns(table, rates_differ(c) ? "offered req/s" : "");
     table_columns(table, "tok/s");
     table_columns(table, samples_know_energy(c->samples, c->n) ? "J/token" : "");
-    table_columns(table, "x tok/s|x mean|mean_s|p50_s|p99_s|ttft_s|queue_s");
+    table_columns(table, "x tok/s|x mean");
+    for (size_t k = 0; k < N_TIMES; k++) {
+        sample_heading(table, units, times[k]);
+    }
     table_columns(table, c->has_slo ? "goodput|attain_%" : "");
     if (c->has_bound) {
         sample_bound_columns(table, c->has_slo);
@@ -45,7 +67,8 @@ static struct table *open_table(const struct comparison *c, bool models_differ, 
     return table;
 }
 
-static void add_row(struct table *table, const struct comparison *c, size_t i, bool models_differ,
+static void add_row(struct table *table, const struct comparison *c,
+                    const struct sample_units *units, size_t i, bool models_differ,
                     bool kinds_differ) {
     const struct sample *sample = &c->samples[i];
     const json_t *any = sample_any(sample);
@@ -56,36 +79,41 @@ static void add_row(struct table *table, const struct comparison *c, size_t i, b
     if (kinds_differ) {
         table_text(table, json_string_value(json_object_get(any, "profile_kind")));
     }
-    sample_cell(table, sample, Q_THROUGHPUT, 2);
+    if (rates_differ(c)) {
+        table_three(table, sample_offered(sample));
+    }
+    sample_cell(table, units, sample, Q_THROUGHPUT);
     if (samples_know_energy(c->samples, c->n)) {
-        sample_cell(table, sample, Q_ENERGY, 3);
+        sample_cell(table, units, sample, Q_ENERGY);
     }
     sample_ratio_cell(table, sample, &c->samples[0], Q_THROUGHPUT);
     sample_ratio_cell(table, sample, &c->samples[0], Q_MEAN);
-    static const enum quantity times[] = {Q_MEAN, Q_P50, Q_P99, Q_TTFT, Q_QUEUE};
-    for (size_t k = 0; k < sizeof times / sizeof times[0]; k++) {
-        sample_cell(table, sample, times[k], 1);
+    for (size_t k = 0; k < N_TIMES; k++) {
+        sample_cell(table, units, sample, times[k]);
     }
     if (c->has_slo) {
-        sample_cell(table, sample, Q_GOODPUT, 3);
-        sample_cell(table, sample, Q_ATTAINMENT, 1);
+        sample_cell(table, units, sample, Q_GOODPUT);
+        sample_cell(table, units, sample, Q_ATTAINMENT);
     }
     if (c->has_bound) {
         sample_bound_cells(table, sample, c->has_slo);
     }
-    table_add(table, "%.0f %.0f %.1f %.0f %.1f %.1f", sample_mean(sample, "completed"),
-              sample_mean(sample, "rejected"), sample_mean(sample, "mean_batch"),
-              sample_most(sample, "max_batch"), 100 * sample_mean(sample, "gpu_busy"),
-              100 * sample_mean(sample, "mfu"));
+    table_three(table, sample_mean(sample, "completed"));
+    table_three(table, sample_mean(sample, "rejected"));
+    table_three(table, sample_mean(sample, "mean_batch"));
+    table_add(table, "%.0f", sample_most(sample, "max_batch"));
+    table_three(table, 100 * sample_mean(sample, "gpu_busy"));
+    table_three(table, 100 * sample_mean(sample, "mfu"));
     add_bytes(table, sample_most(sample, "kv_peak_bytes"));
     add_bytes(table, sample_most(sample, "activation_peak_bytes"));
 }
 
 static void print_table(const struct comparison *c, FILE *out) {
     bool models_differ = !is_common(c, "model"), kinds_differ = !is_common(c, "profile_kind");
-    struct table *table = open_table(c, models_differ, kinds_differ);
+    struct sample_units units = sample_units_of(c->samples, c->n);
+    struct table *table = open_table(c, &units, models_differ, kinds_differ);
     for (size_t i = 0; i < c->n; i++) {
-        add_row(table, c, i, models_differ, kinds_differ);
+        add_row(table, c, &units, i, models_differ, kinds_differ);
     }
     table_print(table, out);
     table_close(table);
@@ -96,11 +124,9 @@ static void print_table(const struct comparison *c, FILE *out) {
     if (c->has_bound) {
         sample_bound_explain(c->n_seeds, out);
     }
-    if (c->n_seeds > 1) {
-        fprintf(out,
-                "±: the mean over %zu seeds lies within with 95 %%; ~: not distinguishable from "
-                "%s\n",
-                c->n_seeds, c->names[0]);
+    sample_explain(c->samples, c->n, c->n_seeds, out);
+    if (samples_have_intervals(c->samples, c->n)) {
+        fprintf(out, "~: not distinguishable from %s\n", c->names[0]);
     }
     if (c->same != NULL) {
         fprintf(out,
@@ -180,23 +206,28 @@ static void print_differences(const struct comparison *c, FILE *out) {
     if (samples_know_energy(c->samples, c->n)) {
         shown[n++] = Q_ENERGY;
     }
+    struct sample_units units = sample_units_of(c->samples, c->n);
     struct table *table = table_open("difference");
     for (size_t k = 0; k < n; k++) {
-        table_column(table, quantity_texts[shown[k]].heading);
+        sample_heading(table, &units, shown[k]);
     }
     for (size_t i = 1; i < c->n; i++) {
         table_text(table, c->names[i]);
         for (size_t k = 0; k < n; k++) {
             struct spread d = sample_differences(&c->samples[i], &c->samples[0], shown[k]);
             char text[96] = "-";
+            double scale = units.per_s[shown[k]];
             if (isfinite(d.low)) {
-                snprintf(text, sizeof text, "%+.3g (%+.3g to %+.3g)%s", d.mean, d.low, d.high,
-                         spread_differs(&d) ? "" : " ~");
+                snprintf(text, sizeof text, "%+.3g (%+.3g to %+.3g)%s", scale * d.mean,
+                         scale * d.low, scale * d.high, spread_differs(&d) ? "" : " ~");
+            } else if (isfinite(d.mean)) {
+                snprintf(text, sizeof text, "%+.3g", scale * d.mean);
             }
-            table_shown(table, d.mean, text);
+            table_shown(table, scale * d.mean, text);
         }
     }
-    fprintf(out, "\npaired differences to %s, 95 %% intervals\n", c->names[0]);
+    fprintf(out, "\npaired differences to %s%s\n", c->names[0],
+            samples_have_intervals(c->samples, c->n) ? ", 95 % intervals" : "");
     table_print(table, out);
     table_close(table);
 }
@@ -269,18 +300,29 @@ static void print_texts(const struct comparison *c,
     said_print(&said, out);
 }
 
-void comparison_print(const struct comparison *c, FILE *out) {
-    const json_t *some = NULL;
-    for (size_t i = 0; some == NULL && i < c->n; i++) {
-        some = sample_any(&c->samples[i]);
+/* The first with a result; the first where none has one. */
+static const struct sample *first_sample(const struct comparison *c) {
+    for (size_t i = 0; i < c->n; i++) {
+        if (sample_any(&c->samples[i]) != NULL) {
+            return &c->samples[i];
+        }
     }
+    return &c->samples[0];
+}
+
+void comparison_print(const struct comparison *c, FILE *out) {
+    const json_t *some = sample_any(first_sample(c));
     if (some != NULL) {
         long long seed = (long long)c->asked.request.options.seed;
         bool same_model = is_common(c, "model"), same_kind = is_common(c, "profile_kind");
-        fprintf(out, "%s%s%s%s%s; %s: %s, seed %lld", same_model ? cmd_text(some, "model") : "",
-                same_model ? " on " : "on ", cmd_text(some, "gpu"), same_kind ? ", prices " : "",
-                same_kind ? cmd_text(some, "profile_kind") : "", cmd_text(some, "trace"),
-                cmd_text(some, "trace_provenance"), seed);
+        const struct sample *of = first_sample(c);
+        char rate[RATE_CHARS];
+        rate_text(sample_asked(of), sample_offered(of), rate);
+        fprintf(out, "%s%s%s%s%s; %s%s%s: %s, seed %lld",
+                same_model ? cmd_text(some, "model") : "", same_model ? " on " : "on ",
+                cmd_text(some, "gpu"), same_kind ? ", prices " : "",
+                same_kind ? cmd_text(some, "profile_kind") : "", c->asked.request.workload,
+                rate[0] != '\0' ? " at " : "", rate, cmd_text(some, "trace_provenance"), seed);
         if (c->n_seeds > 1) {
             fprintf(out, " to %lld", seed + (long long)c->n_seeds - 1);
         }

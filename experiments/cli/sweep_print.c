@@ -81,6 +81,9 @@ static struct warnings warnings_of(const struct sweep *sweep, size_t point) {
 
 /* ---- for people ---- */
 
+static const enum quantity times[] = {Q_MEAN, Q_P99, Q_TTFT};
+enum { N_TIMES = sizeof times / sizeof times[0] };
+
 /* Whether prompts were asked at any point. */
 static bool asks(const struct sweep *sweep) {
     for (size_t p = 0; p < sweep->n_points; p++) {
@@ -91,16 +94,19 @@ static bool asks(const struct sweep *sweep) {
     return false;
 }
 
-static struct table *open_table(const struct sweep *sweep) {
+static struct table *open_table(const struct sweep *sweep, const struct sample_units *units) {
     struct table *table = table_open("");
     for (size_t a = 0; a < sweep->n_axes; a++) {
         table_column(table, sweep->axes[a].name);
     }
     table_columns(table, has_axis(sweep, AXIS_MODEL) ? "" : "model");
+    table_columns(table, samples_miss_rates(sweep->samples, sweep->n_points) ? "offered req/s" : "");
     table_columns(table, "tok/s");
     table_columns(table, samples_know_energy(sweep->samples, sweep->n_points) ? "J/token" : "");
     table_columns(table, compares_systems(sweep) ? "x tok/s|x mean" : "");
-    table_columns(table, "mean_s|p99_s|ttft_s");
+    for (size_t k = 0; k < N_TIMES; k++) {
+        sample_heading(table, units, times[k]);
+    }
     table_columns(table, sweep->has_slo ? "goodput|attain_%" : "");
     if (sweep->has_bound) {
         sample_bound_columns(table, sweep->has_slo);
@@ -120,7 +126,8 @@ static const char *why_none(const struct sweep *sweep, size_t point) {
     return NULL;
 }
 
-static void add_row(const struct sweep *sweep, size_t point, struct table *table) {
+static void add_row(const struct sweep *sweep, const struct sample_units *units, bool has_offered,
+                    size_t point, struct table *table) {
     const struct sample *sample = &sweep->samples[point];
     const struct sample *base = &sweep->samples[base_of(sweep, point)];
     const json_t *any = sample_any(sample);
@@ -130,20 +137,23 @@ static void add_row(const struct sweep *sweep, size_t point, struct table *table
     if (!has_axis(sweep, AXIS_MODEL)) {
         table_text(table, json_string_value(json_object_get(any, "model")));
     }
-    sample_cell(table, sample, Q_THROUGHPUT, 2);
+    if (has_offered) {
+        table_three(table, sample_offered(sample));
+    }
+    sample_cell(table, units, sample, Q_THROUGHPUT);
     if (samples_know_energy(sweep->samples, sweep->n_points)) {
-        sample_cell(table, sample, Q_ENERGY, 3);
+        sample_cell(table, units, sample, Q_ENERGY);
     }
     if (compares_systems(sweep)) {
         sample_ratio_cell(table, sample, base, Q_THROUGHPUT);
         sample_ratio_cell(table, sample, base, Q_MEAN);
     }
-    sample_cell(table, sample, Q_MEAN, 2);
-    sample_cell(table, sample, Q_P99, 2);
-    sample_cell(table, sample, Q_TTFT, 2);
+    for (size_t k = 0; k < N_TIMES; k++) {
+        sample_cell(table, units, sample, times[k]);
+    }
     if (sweep->has_slo) {
-        sample_cell(table, sample, Q_GOODPUT, 3);
-        sample_cell(table, sample, Q_ATTAINMENT, 1);
+        sample_cell(table, units, sample, Q_GOODPUT);
+        sample_cell(table, units, sample, Q_ATTAINMENT);
     }
     if (sweep->has_bound) {
         sample_bound_cells(table, sample, sweep->has_slo);
@@ -185,16 +195,16 @@ static void print_warnings(const struct sweep *sweep, FILE *out) {
 }
 
 void sweep_print(const struct sweep *sweep, FILE *out) {
-    struct table *table = open_table(sweep);
+    struct sample_units units = sample_units_of(sweep->samples, sweep->n_points);
+    bool has_offered = samples_miss_rates(sweep->samples, sweep->n_points);
+    struct table *table = open_table(sweep, &units);
     for (size_t p = 0; p < sweep->n_points; p++) {
-        add_row(sweep, p, table);
+        add_row(sweep, &units, has_offered, p, table);
     }
     table_print(table, out);
     table_close(table);
     fprintf(out, "\n");
-    if (sweep->n_seeds > 1) {
-        fprintf(out, "±: the mean over %zu seeds lies within with 95 %%\n", sweep->n_seeds);
-    }
+    sample_explain(sweep->samples, sweep->n_points, sweep->n_seeds, out);
     if (sweep->has_bound) {
         sample_bound_explain(sweep->n_seeds, out);
     }

@@ -100,6 +100,24 @@ void table_number(struct table *table, double value, const char *format) {
     add(table, text, isfinite(value) ? json_real(value) : json_null());
 }
 
+int three_decimals(double value) {
+    char text[32];
+    snprintf(text, sizeof text, "%.2e", value); /* rounded, so that 9.996 is 10.0 */
+    const char *e = strchr(text, 'e');
+    int exponent = e != NULL ? atoi(e + 1) : 0;
+    return !isfinite(value) || value == 0 || exponent >= 2 ? 0 : exponent < -12 ? 14 : 2 - exponent;
+}
+
+const char *three_digits(double value, char text[THREE_CHARS]) {
+    snprintf(text, THREE_CHARS, "%.*f", three_decimals(value), value);
+    return text;
+}
+
+void table_three(struct table *table, double value) {
+    char text[THREE_CHARS];
+    table_shown(table, value, isfinite(value) ? three_digits(value, text) : NULL);
+}
+
 static void table_whole(struct table *table, int64_t value) {
     char text[32];
     snprintf(text, sizeof text, "%" PRId64, value);

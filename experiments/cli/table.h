@@ -23,6 +23,12 @@ void table_add(struct table *table, const char *forms, ...);
 /* Append the next cell. */
 void table_text(struct table *table, const char *text);
 void table_number(struct table *table, double value, const char *format);
+/* The same with three significant digits, whole numbers with all of theirs. */
+void table_three(struct table *table, double value);
+/* Returns `text`: "0.0213", "30.1", "1235"; how many of the digits stand behind the point. */
+enum { THREE_CHARS = 48 };
+const char *three_digits(double value, char text[THREE_CHARS]);
+int three_decimals(double value);
 /* A number that people read with its unit: "14.9 GiB". */
 void table_shown(struct table *table, double value, const char *text);
 

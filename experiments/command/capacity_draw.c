@@ -24,7 +24,7 @@ struct sheet {
 /* What a panel shows of a trial: a term's value, then attainment, then goodput. */
 static double value_of(const struct capacities *c, const struct trial *trial, size_t which) {
     double value = which < c->objectives.n    ? trial->values[which]
-                   : which == c->objectives.n ? 100 * trial->attainment
+                   : which == c->objectives.n ? trial->attainment
                                               : trial->goodput_req_s;
     return trial->rate_per_s > 0 && isfinite(value) ? value : none;
 }
@@ -39,9 +39,12 @@ static struct plot_point point_of(const struct capacities *c, size_t config, siz
         values[s] = value_of(c, trial, which);
         rates[s] = trial->rate_per_s > 0 ? trial->rate_per_s : none;
     }
-    struct spread x = spread_of(rates, c->found.n_seeds), y = spread_of(values, c->found.n_seeds);
-    double low = y.low < 0 ? 0 : y.low;
-    return (struct plot_point){x.mean, y.mean, low, y.high, none};
+    bool is_share = which == c->objectives.n;
+    struct spread x = spread_of(rates, c->found.n_seeds);
+    struct spread y = is_share ? spread_of_shares(values, c->found.n_seeds, 0)
+                               : spread_of(values, c->found.n_seeds);
+    double scale = is_share ? 100 : 1, low = y.low < 0 ? 0 : y.low;
+    return (struct plot_point){x.mean, scale * y.mean, scale * low, scale * y.high, none};
 }
 
 static int by_x(const void *a, const void *b) {

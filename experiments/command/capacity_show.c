@@ -58,7 +58,11 @@ static struct spread spread_at_met(const struct capacities *c, size_t config, si
                         ? quantity_at_met(&search->met, which, c->objectives.n)
                         : none;
     }
-    return spread_of(values, c->found.n_seeds);
+    bool is_share = which == c->objectives.n ||
+                    (which < c->objectives.n &&
+                     c->objectives.items[which].statistic == STATISTIC_SHARE);
+    return is_share ? spread_of_shares(values, c->found.n_seeds, 0)
+                    : spread_of(values, c->found.n_seeds);
 }
 
 /* Whether some search knows what its cards drew. */
@@ -200,10 +204,14 @@ static bool has_front(const struct capacities *c) {
 
 static void add_spread(struct table *table, const struct spread *spread, const char *form,
                        double scale, const char *mark) {
-    char text[64] = "-", mean[24], half[24];
+    char text[96] = "-", mean[24], half[24], low[THREE_CHARS], high[THREE_CHARS];
     snprintf(mean, sizeof mean, form, scale * spread->mean);
     snprintf(half, sizeof half, "%.2g", scale * (spread->high - spread->mean));
-    if (isfinite(spread->low)) {
+    if (isfinite(spread->low) && scale == 100) {
+        snprintf(text, sizeof text, "%s (%s to %s)%s", mean,
+                 three_digits(scale * spread->low, low), three_digits(scale * spread->high, high),
+                 mark);
+    } else if (isfinite(spread->low)) {
         snprintf(text, sizeof text, "%s ±%s%s", mean, half, mark);
     } else if (!isnan(spread->mean)) {
         snprintf(text, sizeof text, "%s%s", mean, mark);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/rate.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/ranks/ranks.h"
@@ -164,9 +165,7 @@ static int apply(const struct axis *axis, const char *value, struct asked *asked
         request->workload = value;
         break;
     case AXIS_RATE:
-        if (!num_f64(value, &request->options.rate_per_s) || request->options.rate_per_s <= 0) {
-            status = err_usage(err, "%s: '%s' is not a rate above 0", axis->place, value);
-        }
+        status = rate_read(axis->place, value, &request->options.rate_per_s, err);
         break;
     case AXIS_INPUT:
         status = read_whole(axis, value, 1, 10000000, &whole, err);

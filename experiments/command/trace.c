@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "analysis/rate.h"
 #include "analysis/trace_facts.h"
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
@@ -44,6 +45,7 @@ struct reading {
     char format[32];
     uint64_t n_failed;
     bool has_times;
+    double asked_req_s; /* of a workload; 0: none was */
 };
 
 static int read_trace(const struct options *options, const char *path, uint64_t most,
@@ -80,7 +82,7 @@ static int read_workload(const struct options *options, const char *name, uint64
         return err_usage(err, "--columns and --sort are for files, '%s' is a workload", name);
     }
     int status = options_whole(options, "seed", 0, INT64_MAX, &how.seed, err);
-    status = status != 0 ? status : options_positive(options, "rate", &how.rate_per_s, err);
+    status = status != 0 ? status : rate_read("--rate", options_text(options, "rate"), &how.rate_per_s, err);
     status = status != 0 ? status : workload_open(name, &how, &workload, err);
     if (status != 0) {
         return status;
@@ -89,6 +91,7 @@ static int read_workload(const struct options *options, const char *name, uint64
     status = arrivals_read(workload_source(workload), 0, &out->arrivals, err);
     out->n_failed = workload_counts(workload).n_failed;
     out->has_times = true;
+    out->asked_req_s = workload_rate_per_s(workload);
     workload_close(workload);
     return status;
 }
@@ -169,10 +172,11 @@ static json_t *table_taken(struct table *table) {
 static json_t *info_json(const char *name, const struct reading *reading,
                          const struct trace_facts *facts) {
     return json_pack(
-        "{s:s, s:s, s:I, s:I, s:b, s:f, s:f, s:I, s:I, s:I, s:i, s:I, s:I, s:o, s:o, s:o}", "trace",
+        "{s:s, s:s, s:I, s:I, s:b, s:f, s:f, s:o, s:I, s:I, s:I, s:i, s:I, s:I, s:o, s:o, s:o}", "trace",
         name, "format", reading->format, "requests", (json_int_t)facts->n, "failed",
         (json_int_t)reading->n_failed, "has_times", reading->has_times, "span_s", facts->span_s,
-        "rate_req_s", facts->rate_req_s, "prompt_tokens", (json_int_t)facts->prompt_tokens,
+        "rate_req_s", facts->rate_req_s, "asked_req_s",
+        reading->asked_req_s > 0 ? json_real(reading->asked_req_s) : json_null(), "prompt_tokens", (json_int_t)facts->prompt_tokens,
         "output_tokens", (json_int_t)facts->output_tokens, "shared_prompt_tokens",
         (json_int_t)facts->shared_tokens, "tenants", (int)facts->n_tenants, "sessions",
         (json_int_t)facts->n_sessions, "turns", (json_int_t)facts->n_turns, "distributions",
@@ -197,7 +201,11 @@ static void info_print(const char *name, const struct reading *reading,
     if (!reading->has_times) {
         printf(", lengths alone\n");
     } else {
-        printf(" in %.6g s, %.4g a second\n", facts->span_s, facts->rate_req_s);
+        printf(" in %.6g s, %.4g a second", facts->span_s, facts->rate_req_s);
+        if (!rate_is_met(reading->asked_req_s, facts->rate_req_s)) {
+            printf(" (%.6g asked for)", reading->asked_req_s);
+        }
+        printf("\n");
     }
     printf("%" PRIu64 " prompt tokens, %" PRIu64 " output tokens, %u tenant%s",
            facts->prompt_tokens, facts->output_tokens, facts->n_tenants,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "analysis/rate.h"
 #include "analysis/summary_output.h"
 #include "engine/weights/weights.h"
 #include "experiments/cli/asked.h"
@@ -20,7 +21,7 @@ static int take_options(const json_t *args, struct workload_options *out, struct
     status = status != 0 ? status : job_whole(args, "output_tokens", UINT32_MAX, &output, err);
     out->input_tokens = (uint32_t)input;
     out->output_tokens = (uint32_t)output;
-    return status != 0 ? status : job_number(args, "rate", 1e-9, 1e9, &out->rate_per_s, err);
+    return status != 0 ? status : rate_read("rate", job_text(args, "rate"), &out->rate_per_s, err);
 }
 
 static int take_objective(const json_t *args, struct slo *slo, struct err *err) {

@@ -150,6 +150,7 @@ static void settle(struct composition *c, const struct meter *meter,
     c->priced_ns = meter->priced_ns;
     c->recorded_ns = meter->device_ns;
     summary_finish(&c->summary);
+    compose_name_trace(c, c->summary.offered.rate_req_s);
     settle_facts(c, meter);
     price_energy(c);
     if (is_compared(c)) {

@@ -24,6 +24,9 @@ int compose_check_decode(const struct composition *c, struct err *err);
 /* What is known of a run before it begins. */
 void compose_state_facts(struct composition *c);
 
+/* The workload and its rate: what it was offered, 0 where that is not known yet. */
+void compose_name_trace(struct composition *c, double offered_req_s);
+
 struct compose_figure {
     const char *name;
     enum figure_unit unit;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analysis/identity.h"
+#include "analysis/rate.h"
 #include "experiments/run/compose_impl.h"
 #include "experiments/run/traffic.h"
 #include "sim/base/mem.h"
@@ -311,13 +312,16 @@ static void state_warnings(struct composition *c) {
     }
 }
 
-static void name_trace(struct composition *c, const struct run_request *request) {
-    double rate = workload_rate_per_s(c->workload);
-    if (rate > 0) {
-        snprintf(c->trace, sizeof c->trace, "%s at %.6g req/s", request->workload, rate);
-    } else {
-        snprintf(c->trace, sizeof c->trace, "%s", request->workload);
+void compose_name_trace(struct composition *c, double offered_req_s) {
+    char rate[RATE_CHARS];
+    if (c->workload != NULL) { /* a replay repeats what was recorded */
+        rate_text(c->facts.asked_req_s, offered_req_s, rate);
+        snprintf(c->trace, sizeof c->trace, "%s%s%s", workload_name(c->workload),
+                 rate[0] != '\0' ? " at " : "", rate);
     }
+}
+
+static void name_provenance(struct composition *c, const struct run_request *request) {
     if (c->decode != NULL) {
         snprintf(c->provenance, sizeof c->provenance, "%s, decisions from %s",
                  workload_provenance(c->workload), c->decode_source.name);
@@ -439,10 +443,12 @@ int compose_open(const struct run_request *request, struct composition **out, st
         compose_close(c);
         return status;
     }
-    name_trace(c, request);
+    name_provenance(c, request);
     name_answers(c);
     name_settings(c, request);
     compose_state_facts(c);
+    c->facts.asked_req_s = workload_rate_per_s(c->workload);
+    compose_name_trace(c, 0);
     state_warnings(c);
     if (c->live != NULL) {
         c->facts.host.name = NULL;

@@ -58,6 +58,8 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
                                     .kind = json_string_value(json_object_get(host, "kind")),
                                     .source = json_string_value(json_object_get(host, "source")),
                                     .factor = json_number_value(json_object_get(host, "factor"))};
+    facts->asked_req_s = json_number_value(
+        json_object_get(json_object_get(recorded->summary, "offered"), "asked_req_s"));
     facts->is_drawn = json_is_true(json_object_get(recorded->summary, "is_drawn"));
     struct warnings warnings = caution_read(recorded->summary);
     for (unsigned i = 0; i < warnings.n; i++) {

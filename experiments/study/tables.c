@@ -21,23 +21,35 @@ struct tables {
 
 /* ---- functions ---- */
 
+/* The values of an aggregate; of shares also of how many they are, where that is told. */
+struct gathered {
+    struct series values;
+    double n_of;
+};
+
+static bool is_number(sqlite3_value *value) {
+    int type = sqlite3_value_numeric_type(value);
+    return type == SQLITE_INTEGER || type == SQLITE_FLOAT;
+}
+
 static void gather(sqlite3_context *context, int n, sqlite3_value **values) {
-    struct series *series = sqlite3_aggregate_context(context, sizeof *series);
-    (void)n;
-    if (series == NULL) {
+    struct gathered *gathered = sqlite3_aggregate_context(context, sizeof *gathered);
+    if (gathered == NULL) {
         sqlite3_result_error_nomem(context);
-    } else if (sqlite3_value_numeric_type(values[0]) == SQLITE_INTEGER ||
-               sqlite3_value_numeric_type(values[0]) == SQLITE_FLOAT) {
-        series_push(series, sqlite3_value_double(values[0]));
+    } else if (is_number(values[0])) {
+        series_push(&gathered->values, sqlite3_value_double(values[0]));
+        gathered->n_of += n > 1 && is_number(values[1]) ? sqlite3_value_double(values[1]) : 0;
     }
 }
 
-static double median_of(double *values, size_t n) {
+static double median_of(double *values, size_t n, double n_of) {
+    (void)n_of;
     gsl_sort(values, 1, n);
     return gsl_stats_median_from_sorted_data(values, 1, n);
 }
 
-static double mean_of(double *values, size_t n) {
+static double mean_of(double *values, size_t n, double n_of) {
+    (void)n_of;
     double sum = 0;
     for (size_t i = 0; i < n; i++) {
         sum += values[i];
@@ -45,32 +57,53 @@ static double mean_of(double *values, size_t n) {
     return sum / (double)n;
 }
 
-static double half_of(double *values, size_t n) {
+static double half_of(double *values, size_t n, double n_of) {
+    (void)n_of;
     struct spread spread = spread_of(values, n);
     return spread.high - spread.mean;
 }
 
+static double low_of(double *values, size_t n, double n_of) {
+    (void)n_of;
+    return spread_of(values, n).low;
+}
+
+static double high_of(double *values, size_t n, double n_of) {
+    (void)n_of;
+    return spread_of(values, n).high;
+}
+
+static double share_low_of(double *values, size_t n, double n_of) {
+    return spread_of_shares(values, n, n_of).low;
+}
+
+static double share_high_of(double *values, size_t n, double n_of) {
+    return spread_of_shares(values, n, n_of).high;
+}
+
+static const struct aggregate {
+    const char *name;
+    int n_arguments;
+    double (*of)(double *values, size_t n, double n_of);
+} aggregates[] = {{"median", 1, median_of},
+                  {"mean", 1, mean_of},
+                  {"half", 1, half_of},
+                  {"low", 1, low_of},
+                  {"high", 1, high_of},
+                  {"share_low", 2, share_low_of},
+                  {"share_high", 2, share_high_of}};
+
 /* A result that is NaN is NULL to SQLite. */
-static void answer(sqlite3_context *context, double (*function)(double *values, size_t n)) {
-    struct series *series = sqlite3_aggregate_context(context, 0);
-    if (series != NULL && series->n > 0) {
-        sqlite3_result_double(context, function(series->values, series->n));
+static void answer(sqlite3_context *context) {
+    struct gathered *gathered = sqlite3_aggregate_context(context, 0);
+    const struct aggregate *aggregate = sqlite3_user_data(context);
+    if (gathered != NULL && gathered->values.n > 0) {
+        sqlite3_result_double(context, aggregate->of(gathered->values.values, gathered->values.n,
+                                                     gathered->n_of));
     }
-    if (series != NULL) {
-        free(series->values);
+    if (gathered != NULL) {
+        free(gathered->values.values);
     }
-}
-
-static void answer_median(sqlite3_context *context) {
-    answer(context, median_of);
-}
-
-static void answer_mean(sqlite3_context *context) {
-    answer(context, mean_of);
-}
-
-static void answer_half(sqlite3_context *context) {
-    answer(context, half_of);
 }
 
 static void phi(sqlite3_context *context, int n, sqlite3_value **values) {
@@ -81,14 +114,7 @@ static void phi(sqlite3_context *context, int n, sqlite3_value **values) {
 }
 
 struct tables *tables_open(void) {
-    static const struct {
-        const char *name;
-        void (*one)(sqlite3_context *context, int n, sqlite3_value **values);
-        void (*final)(sqlite3_context *context);
-    } functions[] = {{"median", NULL, answer_median},
-                     {"mean", NULL, answer_mean},
-                     {"half", NULL, answer_half},
-                     {"phi", phi, NULL}};
+    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC;
     struct tables *tables = mem_zeroed(1, sizeof *tables);
     if (sqlite3_open(":memory:", &tables->db) != SQLITE_OK) {
         mem_out(0); /* it has nothing else to fail for */
@@ -97,11 +123,12 @@ struct tables *tables_open(void) {
     sqlite3_db_config(tables->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_db_config(tables->db, SQLITE_DBCONFIG_DQS_DML, 0, NULL); /* a misspelt column is one */
     sqlite3_exec(tables->db, "SELECT * FROM json_each('[]'), json_tree('[]')", NULL, NULL, NULL);
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
-        sqlite3_create_function(tables->db, functions[i].name, 1,
-                                SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, functions[i].one,
-                                functions[i].final != NULL ? gather : NULL, functions[i].final);
+    for (size_t i = 0; i < sizeof aggregates / sizeof aggregates[0]; i++) {
+        const struct aggregate *a = &aggregates[i];
+        sqlite3_create_function(tables->db, a->name, a->n_arguments, flags,
+                                (void *)(uintptr_t)a, NULL, gather, answer);
     }
+    sqlite3_create_function(tables->db, "phi", 1, flags, NULL, phi, NULL, NULL);
     return tables;
 }
 

@@ -1,24 +1,54 @@
 #include "experiments/sweep/sample.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "analysis/field.h"
+#include "analysis/identity.h"
 #include "experiments/cli/cmd.h"
 
 const struct quantity_text quantity_texts[N_QUANTITIES] = {
-    [Q_THROUGHPUT] = {"throughput_tok_s", "tok/s", "throughput_tok_s", NULL, false},
-    [Q_MEAN] = {"latency_s.mean", "mean_s", "latency_s", "mean", true},
-    [Q_P50] = {"latency_s.p50", "p50_s", "latency_s", "p50", true},
-    [Q_P99] = {"latency_s.p99", "p99_s", "latency_s", "p99", true},
-    [Q_TTFT] = {"ttft_s.mean", "ttft_s", "ttft_s", "mean", true},
-    [Q_TPOT] = {"tpot_s.mean", "tpot_s", "tpot_s", "mean", true},
-    [Q_QUEUE] = {"queue_s.mean", "queue_s", "queue_s", "mean", true},
-    [Q_GOODPUT] = {"goodput_req_s", "goodput", "goodput_req_s", NULL, false},
-    [Q_ATTAINMENT] = {"attainment", "attain_%", "attainment", NULL, false},
+    [Q_THROUGHPUT] = {"throughput_tok_s", "tok/s", "throughput_tok_s", NULL, false, OF_NUMBERS},
+    [Q_MEAN] = {"latency_s.mean", "mean", "latency_s", "mean", true, OF_SECONDS},
+    [Q_P50] = {"latency_s.p50", "p50", "latency_s", "p50", true, OF_SECONDS},
+    [Q_P99] = {"latency_s.p99", "p99", "latency_s", "p99", true, OF_SECONDS},
+    [Q_TTFT] = {"ttft_s.mean", "ttft", "ttft_s", "mean", true, OF_SECONDS},
+    [Q_TPOT] = {"tpot_s.mean", "tpot", "tpot_s", "mean", true, OF_SECONDS},
+    [Q_QUEUE] = {"queue_s.mean", "queue", "queue_s", "mean", true, OF_SECONDS},
+    [Q_GOODPUT] = {"goodput_req_s", "goodput", "goodput_req_s", NULL, false, OF_NUMBERS},
+    [Q_ATTAINMENT] = {"attainment", "attain_%", "attainment", NULL, false, OF_SHARES},
     [Q_ENERGY] = {"energy.joules_per_answer_token", "J/token", "energy", "joules_per_answer_token",
-                  false},
+                  false, OF_NUMBERS},
 };
+
+bool sample_is_one(const struct sample *sample) {
+    for (size_t i = 0; i < sample->n; i++) {
+        const json_t *run = sample->runs[i];
+        if (run == NULL || !json_is_false(json_object_get(run, "is_drawn")) ||
+            json_is_string(json_object_get(run, "device"))) {
+            return false;
+        }
+    }
+    return sample->n > 1;
+}
+
+size_t sample_differs(const struct sample *sample, bool of_inputs, char *text, size_t size) {
+    const json_t *first = json_object_get(sample_any(sample), "identity");
+    size_t n = 0;
+    for (size_t i = 0; i < sample->n && json_is_object(first); i++) {
+        const json_t *identity = json_object_get(sample->runs[i], "identity");
+        struct identity_difference d = {.text = ""};
+        if (json_is_object(identity)) {
+            d = identity_compare(first, identity, true);
+        }
+        if ((of_inputs ? d.inputs : d.build) && n++ == 0) {
+            snprintf(text, size, "%s", d.text);
+        }
+    }
+    return n;
+}
 
 const json_t *sample_any(const struct sample *sample) {
     for (size_t i = 0; i < sample->n; i++) {
@@ -39,24 +69,49 @@ static void values_of(const struct sample *sample, enum quantity quantity,
     }
 }
 
+/* Of how many requests the shares of the first `n` runs are. */
+static double requests_of(const struct sample *sample, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *of = sample->requests[i] != NULL ? sample->requests[i] : sample->runs[i];
+        sum += cmd_number(of, "requests", NULL);
+    }
+    return isfinite(sum) ? sum : 0;
+}
+
+static bool has_no_mean(const struct sample *sample) {
+    char text[8];
+    return sample_differs(sample, true, text, sizeof text) > 0;
+}
+
+static const struct spread no_spread = {0, (double)NAN, (double)NAN, (double)NAN};
+
 struct spread sample_spread(const struct sample *sample, enum quantity quantity) {
     double values[SAMPLE_MOST_SEEDS];
+    size_t n = sample_is_one(sample) ? 1 : sample->n;
     values_of(sample, quantity, values);
-    return spread_of(values, sample->n);
+    return has_no_mean(sample)                               ? no_spread
+           : quantity_texts[quantity].unit == OF_SHARES ? spread_of_shares(
+                                                                values, n, requests_of(sample, n))
+                                                          : spread_of(values, n);
 }
 
 static struct spread pairs(const struct sample *ours, const struct sample *base,
                            enum quantity quantity,
                            struct spread (*of)(const double *ours, const double *base, size_t n)) {
     double values[SAMPLE_MOST_SEEDS], bases[SAMPLE_MOST_SEEDS];
+    bool are_one = sample_is_one(ours) && sample_is_one(base);
     values_of(ours, quantity, values);
     values_of(base, quantity, bases);
-    return of(values, bases, ours->n);
+    return has_no_mean(ours) || has_no_mean(base) ? no_spread
+                                                  : of(values, bases, are_one ? 1 : ours->n);
 }
 
 struct spread sample_differences(const struct sample *ours, const struct sample *base,
                                  enum quantity quantity) {
-    return pairs(ours, base, quantity, spread_of_differences);
+    return pairs(ours, base, quantity,
+                 quantity_texts[quantity].unit == OF_SHARES ? spread_of_share_differences
+                                                            : spread_of_differences);
 }
 
 struct spread sample_ratios(const struct sample *over, const struct sample *under,
@@ -109,12 +164,13 @@ void sample_warn_of_ties(const struct sample *ours, const struct sample *base,
                          const char *ours_name, const char *base_name, struct warnings *out) {
     static const enum quantity told[] = {Q_THROUGHPUT, Q_MEAN};
     const bool shown[] = {sample_shows_throughput(ours, base), sample_shows_latency(ours, base)};
+    char title[FIELD_CHARS];
     for (size_t k = 0; k < sizeof told / sizeof told[0]; k++) {
         struct spread spread = sample_differences(ours, base, told[k]);
         if (shown[k] && isfinite(spread.low) && !spread_differs(&spread)) {
             warnings_add(out, WARNING_FEW_SEEDS, (double)ours->n,
                          "%snot distinguishable from %s in %s with %zu seeds", ours_name, base_name,
-                         quantity_texts[told[k]].heading, ours->n);
+                         field_title(quantity_texts[told[k]].name, title), ours->n);
         }
     }
 }
@@ -177,8 +233,27 @@ bool sample_is_of_others(const struct sample *ours, const struct sample *base) {
     return has_others(ours) || has_others(base);
 }
 
+/* What the seeds themselves do to a mean. */
+static void warn_of_seeds(const struct sample *sample, struct warnings *out) {
+    char text[200];
+    size_t n = sample_differs(sample, true, text, sizeof text);
+    bool of_inputs = n > 0;
+    n = of_inputs ? n : sample_differs(sample, false, text, sizeof text);
+    if (n > 0) {
+        warnings_add(out, WARNING_RUNS_DIFFER, (double)n, "%zu of %zu runs differ in more than the "
+                     "seed (%s)%s", n, sample->n, text,
+                     of_inputs ? ": they have no mean" : ", by --any-build");
+    }
+    if (sample_is_one(sample)) {
+        warnings_add(out, WARNING_FEW_SEEDS, 1,
+                     "arrivals, lengths and decisions are as recorded: %zu seeds are one run, "
+                     "without an interval", sample->n);
+    }
+}
+
 struct warnings sample_warnings(const struct sample *sample) {
     struct warnings out = {0};
+    warn_of_seeds(sample, &out);
     for (size_t i = 0; i < sample->n; i++) {
         struct warnings of_run = caution_read(sample->runs[i]);
         for (unsigned w = 0; w < of_run.n; w++) {

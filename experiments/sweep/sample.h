@@ -36,15 +36,24 @@ enum quantity {
 
 struct quantity_text {
     const char *name;        /* in JSON: "latency_s.mean" */
-    const char *heading;     /* of a column */
+    const char *heading;     /* of a column, before the unit of a time */
     const char *key, *inner; /* where a summary has it */
     bool is_of_requests;     /* a mean or percentile of those that were served */
+    enum { OF_NUMBERS, OF_SECONDS, OF_SHARES } unit;
 };
 extern const struct quantity_text quantity_texts[N_QUANTITIES];
+
+/* Whether its runs are one: simulated, from requests and decisions that no seed draws. */
+bool sample_is_one(const struct sample *sample);
+
+/* In how many of its runs builds or contents of files are other than in the first; the first such
+ * difference goes to `text`. Files that differ leave no mean. */
+size_t sample_differs(const struct sample *sample, bool of_inputs, char *text, size_t size);
 
 /* The first run that there is, or NULL. */
 const json_t *sample_any(const struct sample *sample);
 
+/* Mean and interval over the seeds; of runs that are one, that one's value. */
 struct spread sample_spread(const struct sample *sample, enum quantity quantity);
 /* ours - base, and ours over base, seed by seed. */
 struct spread sample_differences(const struct sample *ours, const struct sample *base,

@@ -7,6 +7,7 @@
 const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_SATURATED] = "saturated",
     [WARNING_REJECTED] = "rejected",
+    [WARNING_OBJECTIVE_UNMEASURED] = "objective-unmeasured",
     [WARNING_DECISIONS_ASSUMED] = "decisions-assumed",
     [WARNING_HOST_ASSUMED] = "host-assumed",
     [WARNING_HOST_FOREIGN] = "host-of-another-machine",
@@ -20,6 +21,7 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_ARCHITECTURE_UNKNOWN] = "architecture-unknown",
     [WARNING_SETTING_ASSUMED] = "setting-assumed",
     [WARNING_FEW_SEEDS] = "few-seeds",
+    [WARNING_RUNS_DIFFER] = "runs-differ",
     [WARNING_INCOMPLETE] = "incomplete",
 };
 
