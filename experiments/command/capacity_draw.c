@@ -32,7 +32,8 @@ static double value_of(const struct capacities *c, const struct trial *trial, si
 /* Curves are at the same rates for every seed; the capacity is each seed's own, at their mean. */
 static struct plot_point point_of(const struct capacities *c, size_t config, size_t place,
                                   size_t which) {
-    double values[SAMPLE_MOST_SEEDS], rates[SAMPLE_MOST_SEEDS];
+    double values[SAMPLE_MOST_SEEDS] = {0}, rates[SAMPLE_MOST_SEEDS] = {0};
+    size_t n = capacity_samples(c, config);
     for (size_t s = 0; s < c->found.n_seeds; s++) {
         const struct search *search = &c->found.searches[config * c->found.n_seeds + s];
         const struct trial *trial = place < CAPACITY_CURVE ? &search->curve[place] : &search->met;
@@ -40,9 +41,8 @@ static struct plot_point point_of(const struct capacities *c, size_t config, siz
         rates[s] = trial->rate_per_s > 0 ? trial->rate_per_s : none;
     }
     bool is_share = which == c->objectives.n;
-    struct spread x = spread_of(rates, c->found.n_seeds);
-    struct spread y = is_share ? spread_of_shares(values, c->found.n_seeds, 0)
-                               : spread_of(values, c->found.n_seeds);
+    struct spread x = spread_of(rates, n);
+    struct spread y = is_share ? spread_of_shares(values, n, 0) : spread_of(values, n);
     double scale = is_share ? 100 : 1, low = y.low < 0 ? 0 : y.low;
     return (struct plot_point){x.mean, scale * y.mean, scale * low, scale * y.high, none};
 }
@@ -149,9 +149,11 @@ int capacity_draw(const struct capacities *c, const char *stem, struct err *err)
     sheet.series = mem_zeroed(MOST_PANELS * (n + 1), sizeof *sheet.series);
     sheet.points = mem_zeroed(MOST_PANELS * (n + 1) * sheet.room, sizeof *sheet.points);
     draw_panels(c, &sheet);
-    size_t used = (size_t)snprintf(sheet.note, sizeof sheet.note, "%s, simulated; %zu seed%s",
-                                   c->configs[0].asked.request.workload, c->found.n_seeds,
-                                   c->found.n_seeds > 1 ? "s, 95 % intervals" : "");
+    char spread[SPREAD_NOTE_CHARS];
+    size_t n_samples = capacity_samples(c, 0);
+    size_t used = (size_t)snprintf(sheet.note, sizeof sheet.note, "%s, simulated; %s",
+                                   c->configs[0].asked.request.workload,
+                                   n_samples > 1 ? spread_note(n_samples, spread) : "one run");
     for (size_t i = 0; i < c->objectives.n && used < sizeof sheet.note; i++) {
         used += (size_t)snprintf(sheet.note + used, sizeof sheet.note - used, "%s%s",
                                  i == 0 ? "; objectives: " : ", ", c->objectives.items[i].text);

@@ -42,6 +42,14 @@ static enum capacity_state state_of(const struct capacities *c, size_t config) {
 
 /* ---- over seeds ---- */
 
+size_t capacity_samples(const struct capacities *c, size_t config) {
+    struct sample sample = {.n = c->found.n_seeds};
+    for (size_t s = 0; s < sample.n; s++) {
+        sample.runs[s] = search_at(c, config, s)->summary;
+    }
+    return sample_is_one(&sample) ? 1 : sample.n;
+}
+
 static double quantity_at_met(const struct trial *met, size_t which, size_t n_terms) {
     return which < n_terms        ? met->values[which]
            : which == n_terms     ? met->attainment
@@ -61,8 +69,8 @@ static struct spread spread_at_met(const struct capacities *c, size_t config, si
     bool is_share = which == c->objectives.n ||
                     (which < c->objectives.n &&
                      c->objectives.items[which].statistic == STATISTIC_SHARE);
-    return is_share ? spread_of_shares(values, c->found.n_seeds, 0)
-                    : spread_of(values, c->found.n_seeds);
+    size_t n = capacity_samples(c, config);
+    return is_share ? spread_of_shares(values, n, 0) : spread_of(values, n);
 }
 
 /* Whether some search knows what its cards drew. */
@@ -169,9 +177,10 @@ int capacity_settle(struct capacities *c, struct err *err) {
             ours[s] = search_capacity(search_at(c, i, s));
             base[s] = i == 0 ? ours[s] : base[s];
         }
-        config->capacity = spread_of(ours, n);
-        config->ratio = spread_of_ratios(ours, base, n);
-        config->difference = spread_of_differences(ours, base, n);
+        size_t n_own = capacity_samples(c, i), n_pairs = n_own == 1 ? capacity_samples(c, 0) : n;
+        config->capacity = spread_of(ours, n_own);
+        config->ratio = spread_of_ratios(ours, base, n_pairs);
+        config->difference = spread_of_differences(ours, base, n_pairs);
         config->gpus = search_at(c, i, 0)->gpus;
         config->cost = config->gpus;
         double price = 1;
@@ -385,11 +394,18 @@ static void print_notes(const struct capacities *c, FILE *out) {
             "sustained at most: no scheduler serves more of such requests a second for long "
             "(`unmask bound`); few requests may end before they queue\n",
             c->configs[0].label);
-    if (c->found.n_seeds > 1) {
-        fprintf(out,
-                "±: the mean over %zu seeds lies within with 95 %% (Student's t); ~: not "
-                "distinguishable from %s\n",
-                c->found.n_seeds, c->configs[0].label);
+    size_t n = 1;
+    char note[SPREAD_NOTE_CHARS];
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        size_t n_own = capacity_samples(c, i);
+        n = n_own > n ? n_own : n;
+    }
+    if (n > 1) {
+        fprintf(out, "± and (to): %s; ~: not distinguishable from %s\n", spread_note(n, note),
+                c->configs[0].label);
+    } else if (c->found.n_seeds > 1) {
+        fprintf(out, "no seed draws anything: %zu seeds are one run, without an interval\n",
+                c->found.n_seeds);
     }
     if (has_front(c)) {
         fprintf(out, "front *: nobody costs no more %s and serves no less\n",

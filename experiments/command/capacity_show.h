@@ -30,6 +30,9 @@ struct capacities {
     const char *prices; /* "l40s=0.8,h100=2.5" dollars an hour; NULL: cost is in GPUs */
 };
 
+/* How many runs the seeds of a configuration are: 1 where no seed draws anything. */
+size_t capacity_samples(const struct capacities *c, size_t config);
+
 /* The capacity over seeds, what it costs, and who is on the front: nobody else costs no more and
  * has no less. ERR_USAGE over prices. */
 int capacity_settle(struct capacities *c, struct err *err);

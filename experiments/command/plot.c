@@ -171,8 +171,9 @@ static int print_fields(const struct options *options, struct tables *tables, st
         status = status != 0 ? status : tables_select(tables, query, "fields", &found, err);
         const json_t *row = json_array_get(found, 0), *least = json_object_get(row, "least");
         json_int_t n = json_integer_value(json_object_get(row, "n"));
-        bool is_long = strcmp(key, "config") == 0 || strcmp(key, "setup") == 0 ||
-                       strcmp(key, "warnings") == 0 || strncmp(key, "identity_", 9) == 0;
+        static const char *const others[] = {"config", "setup", "warnings", "row", "sample", "place",
+                                             "has_whole", "is_double", "is_again", "seed_n", NULL};
+        bool is_long = name_find(others, key) >= 0 || strncmp(key, "identity_", 9) == 0;
         const struct field *field = field_find(key);
         if (n > 0 && !is_long && (n > 1 || (field != NULL && json_is_number(least)))) {
             bool is_number = json_is_number(least);
@@ -217,6 +218,9 @@ static int run(const struct options *options, struct err *err) {
         status = status != 0 ? status
                  : writes    ? draw(&study, tables, paths, n_out, err)
                              : show(options, tables, err);
+        if (status == 0 && n_out == 0 && !options_has(options, "json")) {
+            printf("%s\n", study_text(&study, "note", NULL));
+        }
         if (status == 0 && !options_has(options, "json")) {
             study_print_warnings(tables, "chosen", stdout);
         }

@@ -188,8 +188,9 @@ const struct job job_course = {
 
 /* ---- json ---- */
 
-/* The axes of a sweep's point; all but the seed are the setup. */
-static void put_point(const json_t *point, json_t *row) {
+/* The axes of a sweep's point; all but the seed are the setup, with the file, since its other options
+ * are not known, and what the run was made of. */
+static void put_point(const json_t *point, const json_t *summary, json_t *row) {
     char *setup = NULL;
     size_t size;
     const char *key;
@@ -202,6 +203,8 @@ static void put_point(const json_t *point, json_t *row) {
             fprintf(out, "%s = %s\n", key, text != NULL ? text : "");
         }
     }
+    fprintf(out, "file = %s\n", json_string_value(json_object_get(row, "file")));
+    run_fields_put_identity(json_object_get(summary, "identity"), out, row);
     mem_stream_close(out);
     json_object_set_new(row, "setup", json_string(setup));
     free(setup);
@@ -210,7 +213,7 @@ static void put_point(const json_t *point, json_t *row) {
 static void take_summary(struct taking *taking, const json_t *point, json_t *summary) {
     json_t *row = json_copy(taking->row);
     json_object_set_new(row, "run", json_integer((json_int_t)json_array_size(taking->rows) + 1));
-    put_point(point, row);
+    put_point(point, summary, row);
     if (point == NULL) { /* nobody knows which runs differ in the seed alone */
         json_object_set_new(row, "setup", json_sprintf("run %zu", json_array_size(taking->rows)));
     }

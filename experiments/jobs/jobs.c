@@ -54,7 +54,11 @@ const char *job_path(char *path, size_t size, const char *name) {
         snprintf(path, size, "%s", name);
         return path;
     }
-    return data_path(path, size, name);
+    data_path(path, size, name);
+    if (access(path, F_OK) != 0) { /* what is missing is missing where it was said to be */
+        snprintf(path, size, "%s", name);
+    }
+    return path;
 }
 
 const char *job_setting(const char *key) {

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "analysis/field.h"
+#include "analysis/rate.h"
 #include "experiments/study/figure.h"
+#include "experiments/study/plot_sample.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 
@@ -55,6 +57,18 @@ static int read_file(const struct job *job, const char *path, const char *field,
     return status;
 }
 
+/* Columns that queries below name, of runs that lack them. */
+static void put_absent(json_t *row) {
+    static const char *const names[] = {"identity_digest", "device",   "incomplete",
+                                        "completed",       "is_drawn", "row",
+                                        "offered_rate_req_s", "rate",   "requests"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (json_object_get(row, names[i]) == NULL) {
+            json_object_set_new(row, names[i], json_null());
+        }
+    }
+}
+
 static int add_runs(const struct plot_request *request, struct tables *tables, size_t *n,
                     struct err *err) {
     json_t *rows = json_array();
@@ -72,6 +86,9 @@ static int add_runs(const struct plot_request *request, struct tables *tables, s
         status = read_file(is_db ? &job_recorded : &job_json, path, "", 0, rows, err);
     }
     *n = json_array_size(rows);
+    for (size_t i = 0; i < *n; i++) {
+        put_absent(json_array_get(rows, i));
+    }
     status = status != 0 ? status : tables_add(tables, "run", rows, err);
     json_decref(rows);
     return status;
@@ -95,8 +112,7 @@ static int add_parts(const struct plot_request *request, const struct job *job, 
 }
 
 int plot_fill(const struct plot_request *request, struct tables *tables, struct err *err) {
-    char *query = NULL;
-    size_t size, n_runs = 0;
+    size_t n_runs = 0;
     int status = add_runs(request, tables, &n_runs, err);
     if (status != 0) {
         return status;
@@ -104,14 +120,7 @@ int plot_fill(const struct plot_request *request, struct tables *tables, struct 
     if (n_runs == 0) {
         return err_usage(err, "there is no run in '%s'", request->files[0]);
     }
-    FILE *out = mem_stream(&query, &size);
-    fprintf(out,
-            "SELECT *, dense_rank() OVER (PARTITION BY setup ORDER BY seed) - 1 AS seed_n FROM run "
-            "WHERE (%s) ORDER BY rowid",
-            request->where != NULL ? request->where : "1");
-    mem_stream_close(out);
-    status = tables_keep(tables, "chosen", query, "--where", err);
-    free(query);
+    status = plot_choose(request, tables, err);
     if (status == 0 && request->kind == PLOT_OVER_TIME) {
         status = add_parts(request, &job_course, "", n_runs, tables, err);
     }
@@ -204,16 +213,16 @@ static void write_words(FILE *out, const struct plot_list *list) {
         char name[FIELD_CHARS];
         const char *column = list->column[i];
         fprintf(out,
-                "%s CASE typeof(\"%s\") WHEN 'text' THEN \"%s\" WHEN 'null' THEN 'none' ELSE "
+                "%s CASE typeof(\"%s\") WHEN 'text' THEN %s\"%s\" WHEN 'null' THEN 'none' ELSE "
                 "'%s=' || \"%s\" END",
-                i > 0 ? " || ', ' ||" : "", column, column, field_spelled(column, name), column);
+                i > 0 ? " || ', ' ||" : "", column, strcmp(column, "inputs") == 0  ? "'inputs ' || " : strcmp(column, "build") == 0 ? "'build ' || " : "", column, field_spelled(column, name), column);
     }
     fputs(list->n == 0 ? "''" : "", out);
 }
 
 /* The runs that are drawn, with panel and series. */
 static void write_runs(FILE *out, const struct plot_request *request) {
-    fputs("SELECT *, rowid AS place, ", out);
+    fputs("SELECT *, ", out);
     write_words(out, &request->facets);
     fputs(" AS of_panel, ", out);
     write_words(out, &request->by);
@@ -237,34 +246,47 @@ static size_t place_of(const struct plot_request *request, const char *column) {
     return i;
 }
 
-static bool is_single(const char *column) {
-    return strcmp(column, "seed") == 0 || strcmp(column, "run") == 0;
-}
-
-/* The place of seeds together: their own, or the mean of what was measured. */
+/* The place of seeds together: their own, or the mean of what was measured; of a rate that was not
+ * met, what was offered. */
 static void write_place(FILE *out, const char *column) {
+    if (strcmp(column, "rate") == 0) {
+        fprintf(out, "CASE WHEN abs(mean(offered_rate_req_s) - min(rate)) > %g * min(rate) THEN "
+                     "mean(offered_rate_req_s) ELSE min(rate) END", RATE_TOLERANCE);
+        return;
+    }
     fprintf(out, "CASE WHEN min(\"%s\") = max(\"%s\") THEN min(\"%s\") ELSE mean(\"%s\") END%s",
             column, column, column, column, scale_of(column) > 1 ? " / 1073741824.0" : "");
+}
+
+/* The ends of a mean's interval; shares are of so many requests where requests are counted. */
+static void write_interval(FILE *out, const char *column) {
+    static const char *const ends[] = {"low", "high"};
+    bool is_share = strcmp(field_unit(column), "share") == 0;
+    const char *of = strcmp(column, "attainment") == 0 ? "requests" : "NULL";
+    for (size_t i = 0; i < 2; i++) {
+        fprintf(out, "%s%s%s(\"%s\"%s%s) / %.1f AS %s", i > 0 ? ", " : "",
+                is_share ? "share_" : "", ends[i], column, is_share ? ", " : "", is_share ? of : "",
+                scale_of(column), ends[i]);
+    }
 }
 
 static void write_fields(FILE *out, const struct plot_request *request, const char *column) {
     const char *x = request->x.column[0];
     const char *style = request->look != NULL ? request->look : "";
     fputs(
-        "SELECT panel, series, x, y, y - h AS low, y + h AS high, style, setup, place, field FROM "
-        "(SELECT ",
+        "SELECT panel, series, x, y, low, high, style, setup, place, field FROM (SELECT ",
         out);
     write_panel(out, request, column);
     fputs(", of_series AS series, ", out);
     write_place(out, x);
     fprintf(out,
-            " AS x, mean(\"%s\") / %.1f AS y, half(\"%s\") / %.1f AS h, '%s' AS style, setup, "
-            "min(place) AS "
-            "place, %zu AS field FROM shown GROUP BY of_panel, of_series, setup%s%s%s)"
-            " WHERE x IS NOT NULL AND y IS NOT NULL",
-            column, scale_of(column), column, scale_of(column),
+            " AS x, mean(\"%s\") / %.1f AS y, ", column, scale_of(column));
+    write_interval(out, column);
+    fprintf(out,
+            ", '%s' AS style, setup, min(place) AS place, %zu AS field FROM shown GROUP BY of_panel, "
+            "of_series, setup%s%s%s) WHERE x IS NOT NULL AND y IS NOT NULL",
             strcmp(style, "lines") == 0 ? "both" : style, place_of(request, column),
-            is_single(x) ? ", \"" : "", is_single(x) ? x : "", is_single(x) ? "\"" : "");
+            plot_is_single(x) ? ", \"" : "", plot_is_single(x) ? x : "", plot_is_single(x) ? "\"" : "");
 }
 
 /* Shares of all requests of a run, then of all runs of a series. */
@@ -332,17 +354,6 @@ static void write_points(FILE *out, const struct plot_request *request) {
 
 /* ---- what cannot be drawn ---- */
 
-/* The first answer of a query as a text, to be freed. */
-static char *ask_text(struct tables *tables, const char *query) {
-    json_t *rows = NULL;
-    struct err err = {0};
-    tables_select(tables, query, "note", &rows, &err);
-    const char *text = json_string_value(json_object_get(json_array_get(rows, 0), "text"));
-    char *copy = mem_text(text != NULL ? text : "");
-    json_decref(rows);
-    return copy;
-}
-
 /* The name of the first line in which two setups differ. */
 static void find_difference(const char *a, const char *b, char *out, size_t size) {
     size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
@@ -357,7 +368,7 @@ static void find_difference(const char *a, const char *b, char *out, size_t size
 }
 
 static int check_any(const struct plot_request *request, struct tables *tables, struct err *err) {
-    char *any = ask_text(tables, "SELECT 'yes' AS text FROM points WHERE y IS NOT NULL LIMIT 1");
+    char *any = plot_ask_text(tables, "SELECT 'yes' AS text FROM points WHERE y IS NOT NULL LIMIT 1");
     if (any[0] == '\0') {
         err_usage(err, request->kind == PLOT_OVER_TIME
                            ? "no run has steps on record (`run --db FILE --levels steps`)"
@@ -408,46 +419,15 @@ static void put(struct config *config, const char *key, const char *value) {
         .section = mem_text("figure"), .key = mem_text(key), .value = mem_text(value)};
 }
 
-/* Where prices and requests come from, how many seeds, how far drawn decisions are off. */
 static void put_note(const struct plot_request *request, struct tables *tables,
                      struct config *config) {
-    const char *const queries[] = {
-        "SELECT 'profile ' || group_concat(p, ', ') AS text FROM (SELECT DISTINCT gpu || ': ' || "
-        "profile_kind AS p FROM shown)",
-        "SELECT group_concat(t, '; ') AS text FROM (SELECT DISTINCT trace_provenance AS t FROM "
-        "shown)",
-        request->kind == PLOT_OVER_TIME ? "SELECT '' AS text"
-        : request->kind != PLOT_FIELDS
-            ? "SELECT 'requests of ' || max(n) || ' seeds together' AS text FROM (SELECT "
-              "count(DISTINCT seed) AS n FROM shown GROUP BY setup) HAVING max(n) > 1"
-            : "SELECT 'means and 95 % intervals over ' || CASE WHEN min(n) = max(n) THEN '' ELSE "
-              "'up to ' END || max(n) || ' seeds' AS text FROM (SELECT count(DISTINCT seed) AS n "
-              "FROM shown GROUP BY setup) HAVING max(n) > 1",
-        "SELECT count(*) || ' of ' || (SELECT count(*) FROM shown) || ' runs saturated: their "
-        "latencies go by their length' AS text FROM shown WHERE offered_state = 'saturated' HAVING "
-        "count(*) > 0",
-        "SELECT count(*) || ' of ' || (SELECT count(*) FROM shown) || ' runs rejected requests' AS "
-        "text FROM shown WHERE rejected > 0 HAVING count(*) > 0",
-        "SELECT 'decisions are drawn, error ' || group_concat(e, ' or ') AS text FROM (SELECT "
-        "DISTINCT decisions_error AS e FROM shown WHERE decisions_error IS NOT NULL)"};
-    char *note = NULL;
-    size_t size;
-    FILE *out = mem_stream(&note, &size);
-    const char *mark = "";
-    for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++) {
-        char *text = ask_text(tables, queries[i]);
-        if (text[0] != '\0') {
-            fprintf(out, "%s%s", mark, text);
-            mark = "; ";
-        }
-        free(text);
-    }
-    mem_stream_close(out);
+    char *note = plot_note(request, tables);
     put(config, "note", note);
     free(note);
 }
 
-static void put_labels(const struct plot_request *request, struct config *config) {
+static void put_labels(const struct plot_request *request, struct tables *tables,
+                       struct config *config) {
     char label[FIELD_CHARS], title[8 * FIELD_CHARS];
     size_t used = 0;
     for (size_t i = 0; i < request->y.n && used < sizeof title; i++) {
@@ -462,7 +442,8 @@ static void put_labels(const struct plot_request *request, struct config *config
         snprintf(title + used, sizeof title - used, " of requests");
     } else {
         const char *x = request->kind == PLOT_OVER_TIME ? "time_s" : request->x.column[0];
-        put(config, "x_label", axis_label(x, label));
+        bool is_offered = strcmp(x, "rate") == 0 && plot_misses_rates(tables);
+        put(config, "x_label", axis_label(is_offered ? "offered_rate_req_s" : x, label));
         if (request->y.n == 1) {
             put(config, "y_label", axis_label(request->y.column[0], label));
         }
@@ -472,7 +453,7 @@ static void put_labels(const struct plot_request *request, struct config *config
 }
 
 static bool is_over_words(struct tables *tables) {
-    char *text = ask_text(tables, "SELECT 'yes' AS text FROM points WHERE typeof(x) = 'text'");
+    char *text = plot_ask_text(tables, "SELECT 'yes' AS text FROM points WHERE typeof(x) = 'text'");
     bool is = text[0] != '\0';
     free(text);
     return is;
@@ -481,7 +462,7 @@ static bool is_over_words(struct tables *tables) {
 /* How many panels stand side by side. */
 static void put_columns(struct tables *tables, struct config *config) {
     char *text =
-        ask_text(tables, "SELECT CASE WHEN n < 4 THEN n WHEN n = 4 THEN 2 ELSE 3 END || '' AS text "
+        plot_ask_text(tables, "SELECT CASE WHEN n < 4 THEN n WHEN n = 4 THEN 2 ELSE 3 END || '' AS text "
                          "FROM (SELECT count(DISTINCT panel) AS n FROM points)");
     put(config, "columns", text);
     free(text);
@@ -496,7 +477,7 @@ static void put_figure(const struct plot_request *request, struct tables *tables
     put(config, "values", bars ? "on" : "off");
     put(config, "log_x", request->log_x ? "on" : "off");
     put(config, "log_y", request->log_y ? "on" : "off");
-    put_labels(request, config);
+    put_labels(request, tables, config);
     put_columns(tables, config);
     put_note(request, tables, config);
     put(config, "query",
