@@ -242,25 +242,30 @@ static void number_text(double value, const char *unit, char *text, size_t size)
     snprintf(text, size, "%.5g%s%s", value, unit[0] != '\0' ? " " : "", unit);
 }
 
+const char *paper_label(const struct paper_result *result, char *text, size_t size) {
+    const struct paper_row *row = result->row;
+    const char *const parts[] = {row->gpu,    row->model,   row->dataset,
+                                 row->system, row->setting, row->quantity};
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i][0] != '\0' && strcmp(parts[i], "-") != 0 && n < size - 1) {
+            n += (size_t)snprintf(text + n, size - n, "%s%s", n > 0 ? ", " : "", parts[i]);
+        }
+    }
+    if (result->reading[0] != '\0' && n < size - 1) {
+        snprintf(text + n, size - n, " (%s)", result->reading);
+    }
+    return text;
+}
+
 static void fill_cells(const struct paper_result *result, char cells[N_CELLS][CELL_BYTES]) {
     static const char *const verdicts[] = {"not run", "yes", "no"};
     const struct paper_row *row = result->row;
     snprintf(cells[0], CELL_BYTES, "%s", row->source);
-    const char *const parts[] = {row->gpu,    row->model,   row->dataset,
-                                 row->system, row->setting, row->quantity};
-    size_t n = 0;
-    cells[1][0] = '\0';
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        if (parts[i][0] != '\0' && strcmp(parts[i], "-") != 0 && n < CELL_BYTES - 1) {
-            n +=
-                (size_t)snprintf(cells[1] + n, CELL_BYTES - n, "%s%s", n > 0 ? ", " : "", parts[i]);
-        }
-    }
-    if (result->reading[0] != '\0' && n < CELL_BYTES - 1) {
-        snprintf(cells[1] + n, CELL_BYTES - n, " (%s)", result->reading);
-    }
+    paper_label(result, cells[1], CELL_BYTES);
     static const char *const bounds[] = {"", "<= ", ">= "};
-    n = (size_t)snprintf(cells[2], CELL_BYTES, "%s", bounds[row->compare]);
+    size_t n = (size_t)snprintf(cells[2], CELL_BYTES, "%s", bounds[row->compare]);
     number_text(row->value, row->unit, cells[2] + n, CELL_BYTES - n);
     if (isfinite(result->ours)) {
         number_text(result->ours, row->unit, cells[3], CELL_BYTES);

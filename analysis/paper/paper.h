@@ -82,6 +82,9 @@ struct paper_tally {
 };
 struct paper_tally paper_tally(const struct paper_result *results, size_t n);
 
+/* "L40S, OSC, dLLM-Serve, 1.0, throughput", with the reading. Returns `text`. */
+const char *paper_label(const struct paper_result *result, char *text, size_t size);
+
 /* ours / paper; where the unit is % the difference in points ("+3.1 points"); "-" when ours is
  * missing or the paper's number is 0. Returns `text`. */
 const char *paper_ratio_text(const struct paper_result *result, char *text, size_t size);

@@ -11,7 +11,7 @@
 #include "experiments/cli/progress.h"
 #include "experiments/cli/words.h"
 #include "experiments/ranks/ranks.h"
-#include "experiments/study/figure.h"
+#include "experiments/study/changed.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -192,49 +192,73 @@ static int draw(const struct making *making, const struct study *study, struct t
     return status;
 }
 
-/* Print and draw what a study found beside the paper, where there is one, and add it to the score.
- */
-static int show(struct making *making, const struct study *study, struct tables *tables,
-                const struct paper *paper, struct err *err) {
-    struct paper_result *rows = NULL;
-    size_t n = 0;
+/* What is printed of a figure as it is: beside the paper, where there is one. */
+static int show_rows(struct making *making, const struct study *study,
+                     const struct finding_of_study *found, struct err *err) {
     const char *file = study_text(study, "paper", NULL);
-    int status = 0;
-    if (file != NULL) {
-        status = study_compare(study, tables, paper, &making->calibrated, &rows, &n, err);
-        status = status != 0 ? status
-                             : paper_score_add(&making->score, paper_of(&making->papers, file),
-                                               rows, n, err);
+    int status = file == NULL ? 0
+                              : paper_score_add(&making->score, paper_of(&making->papers, file),
+                                                found->rows, found->n, err);
+    if (status == 0 && !making->scores_only && found->n > 0) {
+        paper_print(found->rows, found->n, PAPER_TEXT, stdout);
+    } else if (status == 0 && !making->scores_only && file != NULL) {
+        printf("the paper prints no number of this figure\n");
     }
-    if (status == 0 && !making->scores_only) {
-        printf("%s%s\n", study_text(study, "title", NULL), study->changed);
-        if (n > 0) {
-            paper_print(rows, n, PAPER_TEXT, stdout);
-        } else if (file != NULL) {
-            printf("the paper prints no number of this figure\n");
-        }
-        status = study_is_table(study) ? print_rows(tables, err) : 0;
-        study_print_warnings(tables, study_runs(study), stdout);
-        status =
-            status == 0 && making->out != NULL ? draw(making, study, tables, rows, n, err) : status;
-        printf("\n");
+    return status == 0 && !making->scores_only && study_is_table(study)
+               ? print_rows(found->tables, err)
+               : status;
+}
+
+/* Of a changed one: it, and the figure as it is. */
+static int show_change(const struct study *study, const struct finding_of_study *before,
+                       const struct finding_of_study *found, struct err *err) {
+    struct table *table = NULL;
+    if (study_is_table(study)) {
+        printf("unchanged:\n");
+        int status = print_rows(before->tables, err);
+        printf("changed:\n");
+        return status != 0 ? status : print_rows(found->tables, err);
     }
-    free(rows);
+    int status = changed_table(before, found, &table, err);
+    if (status == 0) {
+        table_print(table, stdout);
+    }
+    table_close(table);
     return status;
 }
 
-static int load_paper(const struct making *making, const struct study *study, struct paper *paper,
-                      struct tables *tables, struct err *err) {
+/* Print and draw what a study found; `before`: without the changes, NULL where there are none. */
+static int show(struct making *making, const struct study *study,
+                const struct finding_of_study *before, const struct finding_of_study *found,
+                struct err *err) {
+    if (!making->scores_only) {
+        printf("%s%s\n", study_text(study, "title", NULL), study->changed);
+        if (before != NULL && study_text(study, "paper", NULL) != NULL) {
+            printf("%s\n", study_printed_note);
+        }
+    }
+    int status = before == NULL        ? show_rows(making, study, found, err)
+                 : making->scores_only ? 0
+                                       : show_change(study, before, found, err);
+    if (status == 0 && !making->scores_only) {
+        study_print_spread(study, found->tables, stdout);
+        study_print_warnings(found->tables, study_runs(study), stdout);
+        status = making->out != NULL ? draw(making, study, found->tables, found->rows,
+                                            before == NULL ? found->n : 0, err)
+                                     : 0;
+        printf("\n");
+    }
+    return status;
+}
+
+static int load_paper(const struct study *study, struct paper *paper, struct err *err) {
     char path[PATH_CHARS], relative[PATH_CHARS / 2];
     const char *file = study_text(study, "paper", NULL);
-    if (file == NULL) {
+    if (file == NULL || paper->n_rows > 0) {
         return 0;
     }
-    bool is_other = making->changes.gpu != NULL || making->changes.model != NULL ||
-                    making->changes.n_sets > 0; /* than what the paper measured */
     snprintf(relative, sizeof relative, "experiments/paper/%s", file);
-    int status = paper_load(data_path(path, sizeof path, relative), paper, err);
-    return status != 0 ? status : study_print(study, paper, is_other, tables, err);
+    return paper_load(data_path(path, sizeof path, relative), paper, err);
 }
 
 /* A title speaks of what the study runs: what is run instead stands behind it. */
@@ -252,34 +276,91 @@ static void say_changes(const struct study_changes *changes, struct study *study
         }
     }
     if (text[0] != '\0') {
-        snprintf(study->changed, sizeof study->changed, " (with %s)", text);
+        snprintf(study->changed, sizeof study->changed, " (changed: %s)", text);
     }
+}
+
+static bool is_changed(const struct study_changes *changes) {
+    return changes->gpu != NULL || changes->model != NULL || changes->host != NULL ||
+           changes->n_sets > 0;
+}
+
+/* Runs a study and puts its numbers next to the paper's. */
+static int find(struct making *making, const struct study *study, struct paper *paper,
+                struct tick *ticks, struct finding_of_study *out, struct err *err) {
+    bool has_paper = study_text(study, "paper", NULL) != NULL;
+    out->tables = tables_open();
+    int status = load_paper(study, paper, err);
+    status = status != 0 || !has_paper ? status : study_print(study, paper, out->tables, err);
+    status = status != 0
+                 ? status
+                 : study_fill(study, making->n_threads, tick, ticks, out->tables, err);
+    status = status != 0 ? status : study_select(study, out->tables, err);
+    status = status != 0 ? status : study_ask(study, out->tables, err);
+    return status != 0 || !has_paper ? status
+                                     : study_compare(study, out->tables, paper, &making->calibrated,
+                                                     &out->rows, &out->n, err);
+}
+
+static void forget(struct finding_of_study *found) {
+    tables_close(found->tables);
+    free(found->rows);
+}
+
+/* With its changes and, where there are any, without. */
+static int find_all(struct making *making, const char *path, const struct study *study,
+                    struct err *err) {
+    struct finding_of_study found = {NULL, NULL, 0}, before = {NULL, NULL, 0};
+    struct study_changes none = {.n_seeds = making->changes.n_seeds};
+    struct paper paper = {0};
+    struct study unchanged = {.n_configs = 0};
+    struct tick ticks = {0};
+    bool is_needed = is_changed(&making->changes) && !making->scores_only;
+    progress_start(&ticks.progress, "points", study->n_places * (is_needed ? 2 : 1));
+    int status = is_needed ? study_open(path, &none, &unchanged, err) : 0;
+    status = status == 0 && is_needed ? find(making, &unchanged, &paper, &ticks, &before, err)
+                                      : status;
+    status = status != 0 ? status : find(making, study, &paper, &ticks, &found, err);
+    progress_end(&ticks.progress);
+    if (status == 0) {
+        status = show(making, study, is_changed(&making->changes) ? &before : NULL, &found, err);
+    }
+    forget(&found);
+    forget(&before);
+    study_close(&unchanged);
+    paper_fini(&paper);
+    return status;
+}
+
+/* Other ranks fill the same tables in the same order, and keep nothing. */
+static int help(const struct making *making, const char *path, const struct study *study,
+                struct err *err) {
+    struct study_changes none = {.n_seeds = making->changes.n_seeds};
+    struct study unchanged = {.n_configs = 0};
+    bool is_needed = is_changed(&making->changes) && !making->scores_only;
+    struct tables *tables = tables_open(), *others = tables_open();
+    int status = is_needed ? study_open(path, &none, &unchanged, err) : 0;
+    status = status == 0 && is_needed
+                 ? study_fill(&unchanged, making->n_threads, NULL, NULL, others, err)
+                 : status;
+    status = status != 0 ? status
+                         : study_fill(study, making->n_threads, NULL, NULL, tables, err);
+    study_close(&unchanged);
+    tables_close(others);
+    tables_close(tables);
+    return status;
 }
 
 /* Draw and compare one figure; of those without a paper there is no score. */
 static int make_figure(const char *path, struct making *making, struct err *err) {
     struct study study;
-    struct paper paper = {0};
-    struct tables *tables = tables_open();
     int status = study_open(path, &making->changes, &study, err);
     say_changes(&making->changes, &study);
-    bool is_needed = !making->scores_only || study_text(&study, "paper", NULL) != NULL;
-    if (status == 0 && is_needed && ranks_is_helper()) {
-        status = study_fill(&study, making->n_threads, NULL, NULL, tables, err);
-    } else if (status == 0 && is_needed) {
-        struct tick ticks = {0};
-        status = load_paper(making, &study, &paper, tables, err);
-        progress_start(&ticks.progress, "points", study.n_places);
-        status =
-            status != 0 ? status : study_fill(&study, making->n_threads, tick, &ticks, tables, err);
-        progress_end(&ticks.progress);
-        status = status != 0 ? status : study_select(&study, tables, err);
-        status = status != 0 ? status : study_ask(&study, tables, err);
-        status = status != 0 ? status : show(making, &study, tables, &paper, err);
+    if (status == 0 && (!making->scores_only || study_text(&study, "paper", NULL) != NULL)) {
+        status = ranks_is_helper() ? help(making, path, &study, err)
+                                   : find_all(making, path, &study, err);
     }
-    paper_fini(&paper);
     study_close(&study);
-    tables_close(tables);
     return status;
 }
 

@@ -16,8 +16,8 @@ static json_t *row_json(const struct paper_row *row, size_t id) {
                      row->quantity, "value", row->value, "unit", row->unit);
 }
 
-int study_print(const struct study *study, const struct paper *paper, bool none,
-                struct tables *tables, struct err *err) {
+int study_print(const struct study *study, const struct paper *paper, struct tables *tables,
+                struct err *err) {
     char query[1024], place[256] = "rows";
     const char *rows = study_text(study, "rows", place);
     json_t *all = json_array();
@@ -27,9 +27,7 @@ int study_print(const struct study *study, const struct paper *paper, bool none,
     int status = tables_add(tables, "paper", all, err);
     json_decref(all);
     snprintf(query, sizeof query, "SELECT * FROM paper WHERE %s ORDER BY id",
-             none           ? "0"
-             : rows != NULL ? rows
-                            : "1");
+             rows != NULL ? rows : "1");
     return status != 0 ? status : tables_keep(tables, "printed", query, place, err);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analysis/plot/plot.h"
+#include "analysis/spread.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -255,6 +256,53 @@ static void describe(const struct study *study, struct tables *tables, struct sh
     json_decref(rows);
 }
 
+const char *const study_printed_note = "printed values are of the unchanged figure";
+
+/* Of how many seeds the error bars are; 0: there are none, or they are of something else. */
+static size_t seeds_of_bars(const struct study *study, struct tables *tables) {
+    char query[256];
+    const char *runs = study_runs(study);
+    json_t *bars = NULL, *seeds = NULL;
+    struct err err = {0};
+    snprintf(query, sizeof query,
+             "SELECT max(n) AS n FROM (SELECT count(DISTINCT seed) AS n FROM \"%s\" GROUP BY point)",
+             runs != NULL ? runs : "");
+    bool has = tables_select(tables, "SELECT 1 FROM drawn WHERE low < high LIMIT 1", "bars", &bars,
+                             &err) == 0 &&
+               json_array_size(bars) > 0 &&
+               tables_select(tables, query, "seeds", &seeds, &err) == 0;
+    double n = has ? number_at(json_array_get(seeds, 0), "n") : 0;
+    json_decref(bars);
+    json_decref(seeds);
+    return n > 1 ? (size_t)n : 0;
+}
+
+void study_print_spread(const struct study *study, struct tables *tables, FILE *out) {
+    char note[SPREAD_NOTE_CHARS];
+    size_t n = seeds_of_bars(study, tables);
+    if (n > 0) {
+        fprintf(out, "error bars: %s\n", spread_note(n, note));
+    }
+}
+
+static void add_note(struct sheet *sheet, const char *before, const char *text) {
+    size_t used = strlen(sheet->provenance);
+    snprintf(sheet->provenance + used, sizeof sheet->provenance - used, "%s%s%s",
+             used > 0 ? "; " : "", before, text);
+}
+
+/* What the bars are, and what the printed values are not. */
+static void describe_marks(const struct study *study, struct tables *tables, struct sheet *sheet) {
+    char note[SPREAD_NOTE_CHARS];
+    size_t n = seeds_of_bars(study, tables);
+    if (n > 0) {
+        add_note(sheet, "error bars: ", spread_note(n, note));
+    }
+    if (study->changed[0] != '\0' && study_text(study, "paper", NULL) != NULL) {
+        add_note(sheet, "", study_printed_note);
+    }
+}
+
 /* How far the processes are from measured decisions that its runs and rollouts draw from. */
 static void describe_decisions(const struct study *study, struct tables *tables,
                                struct sheet *sheet) {
@@ -379,6 +427,7 @@ int study_draw(const struct study *study, struct tables *tables, const char *ste
     }
     sheet.groups = group(sheet.rows);
     describe(study, tables, &sheet);
+    describe_marks(study, tables, &sheet);
     describe_decisions(study, tables, &sheet);
     lay(study, &sheet);
     int status = figure_write(&sheet.figure, stem, formats, err);

@@ -16,10 +16,9 @@
 #include "analysis/paper/paper.h"
 #include "experiments/study/study.h"
 
-/* The tables `paper` and, of the rows that the study compares with, `printed`; with `none` of them.
- */
-int study_print(const struct study *study, const struct paper *paper, bool none,
-                struct tables *tables, struct err *err);
+/* The tables `paper` and, of the rows that the study compares with, `printed`. */
+int study_print(const struct study *study, const struct paper *paper, struct tables *tables,
+                struct err *err);
 
 /* Ask the study's query: the table `drawn`. */
 int study_ask(const struct study *study, struct tables *tables, struct err *err);
@@ -35,6 +34,12 @@ bool study_is_table(const struct study *study);
 int study_compare(const struct study *study, struct tables *tables, const struct paper *paper,
                   const struct config *calibrated, struct paper_result **out, size_t *n,
                   struct err *err);
+
+/* What is said of a changed figure's printed values. */
+extern const char *const study_printed_note;
+
+/* What the error bars of `drawn` are, where they are of several seeds; a line. */
+void study_print_spread(const struct study *study, struct tables *tables, FILE *out);
 
 /* A line for each code of warnings: how many of the runs in the table carry it; and how many have
  * no result. Nothing where `runs` is NULL. */

@@ -42,7 +42,7 @@ struct study {
     size_t n_configs;
     struct study_table *tables;
     size_t n_tables, n_places; /* places: combinations of all of them */
-    char changed[160];         /* " (with gpu=h100)": said behind the title; "": nothing to say */
+    char changed[160];         /* " (changed: gpu=h100)": said behind the title; "": nothing is */
 };
 
 /* Read a study and check it; `path` is opened as it stands. study_close in any case. */

@@ -57,20 +57,27 @@ static double mean_of(double *values, size_t n, double n_of) {
     return sum / (double)n;
 }
 
+/* Seeds that draw nothing give one value again and again, which is one run. */
+static struct spread spread_over(const double *values, size_t n) {
+    struct spread spread = spread_of(values, n);
+    bool are_one = spread.low == spread.high;
+    return are_one ? spread_of(values, 1) : spread;
+}
+
 static double half_of(double *values, size_t n, double n_of) {
     (void)n_of;
-    struct spread spread = spread_of(values, n);
+    struct spread spread = spread_over(values, n);
     return spread.high - spread.mean;
 }
 
 static double low_of(double *values, size_t n, double n_of) {
     (void)n_of;
-    return spread_of(values, n).low;
+    return spread_over(values, n).low;
 }
 
 static double high_of(double *values, size_t n, double n_of) {
     (void)n_of;
-    return spread_of(values, n).high;
+    return spread_over(values, n).high;
 }
 
 static double share_low_of(double *values, size_t n, double n_of) {
