@@ -39,7 +39,8 @@ static void add_rejected(const struct summary *s, struct warnings *out) {
 static void add_unmeasured(const struct summary *s, struct warnings *out) {
     if (s->unspoken != NULL) {
         warnings_add(out, WARNING_OBJECTIVE_UNMEASURED, (double)s->completed,
-                     "no request has a %s, which the objective bounds%s: it is not met", s->unspoken,
+                     "no request has a %s, which the objective bounds%s: it is not met",
+                     s->unspoken,
                      s->unspoken[1] == 'p' ? " (every answer ends with its first block)" : "");
     }
 }

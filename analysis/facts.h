@@ -75,7 +75,7 @@ struct run_facts {
     const char *trace, *trace_provenance;
     struct run_decisions decisions;
     double asked_req_s; /* the rate asked for; 0: none was (analysis/rate.h) */
-    bool is_drawn; /* arrivals, lengths or decisions: another seed gives another run */
+    bool is_drawn;      /* arrivals, lengths or decisions: another seed gives another run */
     /* Where it is known from how far texts go in their outputs: a word of provenance_words, and a
      * source for people; NULL: nobody said. */
     const char *answers_kind, *answers_source;

@@ -80,8 +80,8 @@ static int read_term(const char *term, int64_t tenant, struct objective *out, st
     *out = (struct objective){.tenant = tenant};
     bool has_statistic = read_statistic(statistic, out);
     rest = take_word(has_statistic ? rest : term, "<>", word);
-    int metric = name_find(latency_words, word) >= 0 ? METRIC_LATENCY
-                                                     : name_find(metric_words, word);
+    int metric =
+        name_find(latency_words, word) >= 0 ? METRIC_LATENCY : name_find(metric_words, word);
     if (metric < 0) {
         return err_usage(err, "--slo: '%s' in '%s' is no metric%s; there are %s", word, term,
                          name_hint(word, metric_words, hint), metrics_are);

@@ -31,8 +31,10 @@ int rate_read(const char *place, const char *text, double *out, struct err *err)
         return 0;
     }
     if (is_infinite(text)) {
-        return err_usage(err, "%s: no rate is infinite; for all requests at once: --arrivals "
-                              "all-at-once", place);
+        return err_usage(err,
+                         "%s: no rate is infinite; for all requests at once: --arrivals "
+                         "all-at-once",
+                         place);
     }
     return num_f64(text, out) && *out > 0
                ? 0

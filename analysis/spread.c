@@ -64,8 +64,8 @@ struct spread spread_of_shares(const double *values, size_t n, double n_of) {
     double variance = gsl_stats_variance_m(values, 1, n, p) / (double)n;
     spread.low = spread.high = p;
     if (variance > 0) {
-        wilson(p, p * (1 - p) / variance, gsl_cdf_tdist_Pinv(two_sided, (double)n - 1),
-               &spread.low, &spread.high);
+        wilson(p, p * (1 - p) / variance, gsl_cdf_tdist_Pinv(two_sided, (double)n - 1), &spread.low,
+               &spread.high);
     }
     if (n_of > 0) {
         wilson(p, n_of, gsl_cdf_ugaussian_Pinv(two_sided), &spread.low, &spread.high);

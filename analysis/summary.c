@@ -181,7 +181,7 @@ static struct offered offered_to(const struct summary *s) {
 
 /* A missing figure passes no gate. */
 static const char *unspoken(const struct summary *s) {
-    return s->completed == 0                              ? NULL
+    return s->completed == 0                        ? NULL
            : s->slo.ttfb_ns > 0 && s->ttfb_s.n == 0 ? "ttft"
            : s->slo.tpot_ns > 0 && s->tpot_s.n == 0 ? "tpot"
                                                     : NULL;

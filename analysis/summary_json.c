@@ -332,10 +332,9 @@ int summary_json(const struct summary *summary, const struct run_facts *facts, j
     json_t *object = json_object();
     struct warnings warnings = caution_of(summary, facts);
     if (put_identity(object, facts) | put_requests(object, summary) | put_asked(object, facts) |
-        put_steps(object, summary) |
-        put_quality(object, summary, facts) | put_ranks(object, summary, facts) |
-        put_resources(object, summary, facts) | put(object, "warnings", caution_json(&warnings)) |
-        put_origin(object, facts) |
+        put_steps(object, summary) | put_quality(object, summary, facts) |
+        put_ranks(object, summary, facts) | put_resources(object, summary, facts) |
+        put(object, "warnings", caution_json(&warnings)) | put_origin(object, facts) |
         (facts->bound != NULL && summary_put_bound(object, facts->bound) != 0)) {
         json_decref(object);
         return err_world(err, "the summary cannot be written as JSON: a name is not UTF-8, or a "

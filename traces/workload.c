@@ -181,10 +181,10 @@ static int repeated_span(struct workload *workload, struct arrival_source rows,
     uint64_t n_before = (requests - 1) / one->rows;
     cap_restart(&workload->cap);
     int status = again.rewind(again.state, err);
-    status = status != 0 ? status
-                         : survey_source(rows, requests - n_before * one->rows, &rest, err);
-    *span_ns = (double)n_before * (double)survey_period_ns(one) +
-               (double)(rest.last_ns - rest.first_ns);
+    status =
+        status != 0 ? status : survey_source(rows, requests - n_before * one->rows, &rest, err);
+    *span_ns =
+        (double)n_before * (double)survey_period_ns(one) + (double)(rest.last_ns - rest.first_ns);
     return status;
 }
 
@@ -200,8 +200,7 @@ static int start_replay(struct workload *workload, struct arrival_source rows,
     struct survey survey;
     double span_ns = 0;
     int status = survey_source(rows, (uint64_t)spec->requests, &survey, err);
-    status = status != 0 ? status
-                         : repeated_span(workload, rows, &survey, again, &span_ns, err);
+    status = status != 0 ? status : repeated_span(workload, rows, &survey, again, &span_ns, err);
     status = status != 0 ? status : again.rewind(again.state, err);
     cap_restart(&workload->cap);
     if (status == 0 && spec->rate_per_s != 0 && !(span_ns > 0)) {

@@ -48,7 +48,10 @@ void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format form
                 2 * width, 2 * height);
         break;
     case GNUPLOT_PDF:
-        fprintf(script, "set terminal pdfcairo noenhanced size %.4fin,%.4fin font 'sans-serif,8'\n",
+        /* The SVG's sizes, in pixels, are points at 96 to an inch; without a word it is half. */
+        fprintf(script,
+                "set terminal pdfcairo noenhanced size %.4fin,%.4fin font 'sans-serif,12' "
+                "fontscale 0.75\n",
                 width / 96.0, height / 96.0);
         break;
     }

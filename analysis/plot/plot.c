@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "analysis/plot/gnuplot.h"
+#include "analysis/plot/plot_impl.h"
 
 /* Okabe and Ito, "Color Universal Design" (2008); their black is a grey here, so that markers show
  * on it, and yellow comes last, being faint on white. */
@@ -16,33 +17,7 @@ static const int shapes[] = {7, 5, 9, 11, 15}; /* filled; paper markers are open
 enum {
     N_COLOURS = sizeof colours / sizeof colours[0],
     N_SHAPES = sizeof shapes / sizeof shapes[0],
-    MAX_NAMES = 32, /* different series names in one figure */
     PAPER_SHAPE = 12,
-    /* Strips and margins in pixels of the SVG. */
-    TITLE_PX = 36,
-    LEGEND_ROW_PX = 24,
-    LEFT_PX = 76,
-    RIGHT_PX = 22,
-    TOP_PX = 32,
-    TICS_PX = 34,
-    LABEL_PX = 24,
-    NOTE_ROW_PX = 16,
-    CHARACTER_PX = 7,      /* of the 12-point font, about */
-    NOTE_CHARACTER_PX = 7, /* of the 9-point font in the PNG, where it is widest */
-};
-
-/* Everything drawing needs to know that is not in one panel. */
-struct layout {
-    const struct figure *figure;
-    const char *names[MAX_NAMES]; /* different series names in order of appearance */
-    enum panel_kind kinds[MAX_NAMES];
-    size_t n_names;
-    bool has_paper;
-    int width, height;               /* of the whole figure */
-    int columns, rows;               /* of panels */
-    int panel_width, panel_height;   /* of one cell */
-    int legend_columns, legend_rows; /* 0 rows: no legend */
-    int note_rows;
 };
 
 static size_t name_index(const struct layout *layout, const char *name) {
@@ -181,119 +156,10 @@ static void write_data(FILE *out, const struct panel *panel, size_t p, size_t s)
     fputs("EOD\n", out);
 }
 
-struct range {
-    double min, max;     /* of all finite values */
-    double min_positive; /* infinite when none is positive */
-    bool any;
-};
-
-static void widen(struct range *range, double value) {
-    if (!isfinite(value)) {
-        return;
-    }
-    range->min = range->any && range->min < value ? range->min : value;
-    range->max = range->any && range->max > value ? range->max : value;
-    range->min_positive = value > 0 && value < range->min_positive ? value : range->min_positive;
-    range->any = true;
-}
-
-static struct range y_range(const struct panel *panel) {
-    struct range range = {.min_positive = INFINITY};
-    for (size_t s = 0; s < panel->n_series; s++) {
-        const struct plot_series *series = &panel->series[s];
-        for (size_t i = 0; i < series->n; i++) {
-            const struct plot_point *point = &series->points[i];
-            widen(&range, point->y);
-            widen(&range, point->low);
-            widen(&range, point->high);
-            widen(&range, point->paper);
-        }
-    }
-    for (size_t i = 0; panel->kind == PANEL_STACKED && i < panel->n_categories; i++) {
-        double sum = 0;
-        for (size_t s = 0; s < panel->n_series; s++) {
-            sum += or_zero(panel->series[s].points[i].y);
-        }
-        widen(&range, sum);
-    }
-    if (range.any && panel->y_line != 0) {
-        widen(&range, panel->y_line);
-    }
-    return range;
-}
-
-static struct range x_range(const struct panel *panel) {
-    struct range range = {.min_positive = INFINITY};
-    for (size_t s = 0; s < panel->n_series; s++) {
-        for (size_t i = 0; i < panel->series[s].n; i++) {
-            widen(&range, panel->series[s].points[i].x);
-        }
-    }
-    return range;
-}
-
-/* A distance of 1, 2 or 5 times a power of ten between tics, so that their labels do not touch. */
-static double tic_step(double span, double max, int width_px) {
-    for (int n = 8;; n--) {
-        double power = pow(10, floor(log10(span / n)));
-        double mantissa = span / n / power;
-        double step = power * (mantissa <= 1 ? 1 : mantissa <= 2 ? 2 : mantissa <= 5 ? 5 : 10);
-        double digits = fmax(1, floor(log10(fmax(max, 1))) + 1);
-        digits += step < 1 ? 1 + ceil(-log10(step)) : 0;
-        if (n <= 2 || span / step * (digits + 2) * CHARACTER_PX <= width_px) {
-            return step;
-        }
-    }
-}
-
-/* A little room left and right, but never across zero; tics of logarithmic axes are gnuplot's to
- * choose. */
-static void write_x_range(FILE *out, const struct panel *panel, int width_px) {
-    struct range range = x_range(panel);
-    double span = range.max - range.min;
-    if (panel->log_x || !(span > 0)) {
-        if (range.min > 0 && span > 0) {
-            fprintf(out, "set xrange [%.9g:%.9g]\n", range.min / 1.15, range.max * 1.15);
-        } else {
-            fputs("set xrange [*:*]\n", out);
-        }
-        fputs("set xtics nomirror scale 1 autofreq norotate offset 0,0.3\n", out);
-        return;
-    }
-    double low = range.min - 0.03 * span;
-    low = low < 0 && range.min >= 0 ? 0 : low;
-    double high = range.max + 0.03 * span;
-    fprintf(out, "set xrange [%.9g:%.9g]\n", low, high);
-    fprintf(out, "set xtics nomirror scale 1 %.9g norotate offset 0,0.3\n",
-            tic_step(high - low, fmax(fabs(low), fabs(high)), width_px));
-}
-
-static void write_ranges(FILE *out, const struct panel *panel, const struct range *range) {
-    fprintf(out, "%s logscale x\n", panel->log_x ? "set" : "unset");
-    fprintf(out, "%s logscale y\n", panel->log_y ? "set" : "unset");
-    if (panel->y_max > panel->y_min) {
-        fprintf(out, "set yrange [%.9g:%.9g]\n", panel->y_min, panel->y_max);
-        return;
-    }
-    if (panel->log_y) {
-        double low = pow(10, floor(log10(range->min_positive)));
-        fprintf(out, "set yrange [%.9g:%.9g]\n", low, range->max * (panel->values ? 2.2 : 1.4));
-        return;
-    }
-    double head = panel->values ? 1.14 : 1.06;
-    double low = range->min < 0 ? range->min * head : 0;
-    double high = range->max > 0 ? range->max * head : 0;
-    if (high <= low) {
-        low -= 0.5;
-        high += 0.5;
-    }
-    fprintf(out, "set yrange [%.9g:%.9g]\n", low, high);
-}
-
 static void write_tics(FILE *out, const struct panel *panel, int panel_width, int slant) {
     fputs("set ytics nomirror autofreq norotate offset 0.4,0\n", out);
     if (panel->kind == PANEL_XY) {
-        write_x_range(out, panel, panel_width - LEFT_PX - RIGHT_PX);
+        plot_write_x_range(out, panel, panel_width - LEFT_PX - RIGHT_PX);
         return;
     }
     fprintf(out, "set xrange [-0.6:%g]\n", (double)panel->n_categories - 0.4);
@@ -308,7 +174,9 @@ static void write_tics(FILE *out, const struct panel *panel, int panel_width, in
 }
 
 /* Numbers over the bars, above whatever stands highest there. */
-static void write_values(FILE *out, const struct panel *panel) {
+static void write_values(FILE *out, const struct layout *layout, const struct panel *panel) {
+    const char *turn =
+        layout->turns_values ? "left rotate by 90 offset 0,0.9" : "center offset 0,0.9";
     for (size_t s = 0; s < panel->n_series && panel->kind == PANEL_BARS; s++) {
         const struct plot_series *series = &panel->series[s];
         double width = 0.8 / (double)panel->n_series;
@@ -317,10 +185,10 @@ static void write_values(FILE *out, const struct panel *panel) {
             if (!isfinite(point->y)) {
                 continue;
             }
-            double top = fmax(point->y, fmax(point->high, point->paper)); /* NaN counts nothing */
-            fprintf(out, point->y < 1000 ? "set label '%.3g'" : "set label '%.0f'", point->y);
-            fprintf(out, " at first %.9g, first %.9g center offset 0,0.9 font ',9'\n",
-                    (double)i + ((double)s + 0.5) * width - 0.4, top);
+            char text[32];
+            plot_value_text(point->y, text);
+            fprintf(out, "set label '%s' at first %.9g, first %.9g %s font ',9'\n", text,
+                    (double)i + ((double)s + 0.5) * width - 0.4, plot_top_of(point), turn);
         }
     }
 }
@@ -423,7 +291,7 @@ static void write_panel(FILE *out, const struct layout *layout, size_t p) {
     snprintf(offset, sizeof offset, "0,%.2f", slant > 0 ? -0.4 : 0.2);
     write_label(out, "x", panel->x_label, offset);
     write_label(out, "y", panel->y_label, "0.6,0");
-    struct range range = y_range(panel);
+    struct plot_range range = plot_y_range(panel);
     if (!range.any || (panel->log_y && !isfinite(range.min_positive))) {
         fputs("unset logscale\nset xrange [0:1]\nset yrange [0:1]\nunset xtics\nunset ytics\n"
               "set label 'no data' at graph 0.5, graph 0.5 center tc rgb '#777777'\n"
@@ -431,10 +299,10 @@ static void write_panel(FILE *out, const struct layout *layout, size_t p) {
               out);
         return;
     }
-    write_ranges(out, panel, &range);
+    plot_write_y_range(out, layout, panel, &range);
     write_tics(out, panel, layout->panel_width, slant);
     if (panel->values) {
-        write_values(out, panel);
+        write_values(out, layout, panel);
     }
     write_curves(out, layout, panel, p);
 }
@@ -562,6 +430,11 @@ int figure_write(const struct figure *figure, const char *stem, unsigned formats
     }
     struct layout layout;
     int failed = lay_out(figure, &layout, err);
+    for (size_t p = 0; failed == 0 && p < figure->n_panels; p++) {
+        const struct panel *panel = &figure->panels[p];
+        layout.turns_values = layout.turns_values || (panel->kind == PANEL_BARS && panel->values &&
+                                                      plot_values_touch(&layout, panel));
+    }
     if (failed == 0 && (formats & FIGURE_CSV) != 0) {
         snprintf(path, sizeof path, "%s.csv", stem);
         failed = figure_write_csv(figure, path, err);

@@ -222,8 +222,8 @@ static json_t *names_json(const char *const *names) {
     return array;
 }
 
-/* Half of a 95 % interval of n numbers is this times std / sqrt(n); Student's t. For analysis/spread.h
- * in the page's own words. */
+/* Half of a 95 % interval of n numbers is this times std / sqrt(n); Student's t. For
+ * analysis/spread.h in the page's own words. */
 static json_t *student_json(void) {
     json_t *array = json_pack("[n, n]");
     for (int n = 2; n <= MOST_SEEDS; n++) {

@@ -10,12 +10,13 @@
 /* Adds to `row` what it lacks: `run`; the summary, as `run --json` prints it; `rate`, that which
  * was asked for, else the workload's own; the configuration, a key of [run] or [system] as it
  * stands and one of another section as SECTION.KEY; `build` and `inputs`, short digests of the
- * program and of the contents of all files that it read; and `setup`, the text of all these keys but
- * the seed: runs that are alike in it differ in the seed alone. `row` is the digest of its row, where
- * the database has one. */
+ * program and of the contents of all files that it read; and `setup`, the text of all these keys
+ * but the seed: runs that are alike in it differ in the seed alone. `row` is the digest of its row,
+ * where the database has one. */
 void run_fields_put(const struct stored_run *run, json_t *row);
 
-/* `build` and `inputs` alone, of a summary's identity (NULL: not known), and their lines of a setup.
+/* `build` and `inputs` alone, of a summary's identity (NULL: not known), and their lines of a
+ * setup.
  */
 void run_fields_put_identity(const json_t *identity, FILE *setup, json_t *row);
 

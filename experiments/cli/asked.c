@@ -1,5 +1,5 @@
-#include "analysis/rate.h"
 #include "experiments/cli/asked.h"
+#include "analysis/rate.h"
 
 #include <inttypes.h>
 #include <string.h>

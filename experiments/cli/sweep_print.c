@@ -100,7 +100,8 @@ static struct table *open_table(const struct sweep *sweep, const struct sample_u
         table_column(table, sweep->axes[a].name);
     }
     table_columns(table, has_axis(sweep, AXIS_MODEL) ? "" : "model");
-    table_columns(table, samples_miss_rates(sweep->samples, sweep->n_points) ? "offered req/s" : "");
+    table_columns(table,
+                  samples_miss_rates(sweep->samples, sweep->n_points) ? "offered req/s" : "");
     table_columns(table, "tok/s");
     table_columns(table, samples_know_energy(sweep->samples, sweep->n_points) ? "J/token" : "");
     table_columns(table, compares_systems(sweep) ? "x tok/s|x mean" : "");

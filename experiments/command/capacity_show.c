@@ -66,9 +66,9 @@ static struct spread spread_at_met(const struct capacities *c, size_t config, si
                         ? quantity_at_met(&search->met, which, c->objectives.n)
                         : none;
     }
-    bool is_share = which == c->objectives.n ||
-                    (which < c->objectives.n &&
-                     c->objectives.items[which].statistic == STATISTIC_SHARE);
+    bool is_share =
+        which == c->objectives.n ||
+        (which < c->objectives.n && c->objectives.items[which].statistic == STATISTIC_SHARE);
     size_t n = capacity_samples(c, config);
     return is_share ? spread_of_shares(values, n, 0) : spread_of(values, n);
 }
@@ -217,9 +217,8 @@ static void add_spread(struct table *table, const struct spread *spread, const c
     snprintf(mean, sizeof mean, form, scale * spread->mean);
     snprintf(half, sizeof half, "%.2g", scale * (spread->high - spread->mean));
     if (isfinite(spread->low) && scale == 100) {
-        snprintf(text, sizeof text, "%s (%s to %s)%s", mean,
-                 three_digits(scale * spread->low, low), three_digits(scale * spread->high, high),
-                 mark);
+        snprintf(text, sizeof text, "%s (%s to %s)%s", mean, three_digits(scale * spread->low, low),
+                 three_digits(scale * spread->high, high), mark);
     } else if (isfinite(spread->low)) {
         snprintf(text, sizeof text, "%s ±%s%s", mean, half, mark);
     } else if (!isnan(spread->mean)) {

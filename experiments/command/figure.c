@@ -292,9 +292,8 @@ static int find(struct making *making, const struct study *study, struct paper *
     out->tables = tables_open();
     int status = load_paper(study, paper, err);
     status = status != 0 || !has_paper ? status : study_print(study, paper, out->tables, err);
-    status = status != 0
-                 ? status
-                 : study_fill(study, making->n_threads, tick, ticks, out->tables, err);
+    status =
+        status != 0 ? status : study_fill(study, making->n_threads, tick, ticks, out->tables, err);
     status = status != 0 ? status : study_select(study, out->tables, err);
     status = status != 0 ? status : study_ask(study, out->tables, err);
     return status != 0 || !has_paper ? status
@@ -318,8 +317,8 @@ static int find_all(struct making *making, const char *path, const struct study 
     bool is_needed = is_changed(&making->changes) && !making->scores_only;
     progress_start(&ticks.progress, "points", study->n_places * (is_needed ? 2 : 1));
     int status = is_needed ? study_open(path, &none, &unchanged, err) : 0;
-    status = status == 0 && is_needed ? find(making, &unchanged, &paper, &ticks, &before, err)
-                                      : status;
+    status =
+        status == 0 && is_needed ? find(making, &unchanged, &paper, &ticks, &before, err) : status;
     status = status != 0 ? status : find(making, study, &paper, &ticks, &found, err);
     progress_end(&ticks.progress);
     if (status == 0) {
@@ -343,8 +342,7 @@ static int help(const struct making *making, const char *path, const struct stud
     status = status == 0 && is_needed
                  ? study_fill(&unchanged, making->n_threads, NULL, NULL, others, err)
                  : status;
-    status = status != 0 ? status
-                         : study_fill(study, making->n_threads, NULL, NULL, tables, err);
+    status = status != 0 ? status : study_fill(study, making->n_threads, NULL, NULL, tables, err);
     study_close(&unchanged);
     tables_close(others);
     tables_close(tables);

@@ -171,8 +171,9 @@ static int print_fields(const struct options *options, struct tables *tables, st
         status = status != 0 ? status : tables_select(tables, query, "fields", &found, err);
         const json_t *row = json_array_get(found, 0), *least = json_object_get(row, "least");
         json_int_t n = json_integer_value(json_object_get(row, "n"));
-        static const char *const others[] = {"config", "setup", "warnings", "row", "sample", "place",
-                                             "has_whole", "is_double", "is_again", "seed_n", NULL};
+        static const char *const others[] = {"config",   "setup",  "warnings",  "row",
+                                             "sample",   "place",  "has_whole", "is_double",
+                                             "is_again", "seed_n", NULL};
         bool is_long = name_find(others, key) >= 0 || strncmp(key, "identity_", 9) == 0;
         const struct field *field = field_find(key);
         if (n > 0 && !is_long && (n > 1 || (field != NULL && json_is_number(least)))) {

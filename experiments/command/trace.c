@@ -82,7 +82,8 @@ static int read_workload(const struct options *options, const char *name, uint64
         return err_usage(err, "--columns and --sort are for files, '%s' is a workload", name);
     }
     int status = options_whole(options, "seed", 0, INT64_MAX, &how.seed, err);
-    status = status != 0 ? status : rate_read("--rate", options_text(options, "rate"), &how.rate_per_s, err);
+    status = status != 0 ? status
+                         : rate_read("--rate", options_text(options, "rate"), &how.rate_per_s, err);
     status = status != 0 ? status : workload_open(name, &how, &workload, err);
     if (status != 0) {
         return status;
@@ -172,15 +173,15 @@ static json_t *table_taken(struct table *table) {
 static json_t *info_json(const char *name, const struct reading *reading,
                          const struct trace_facts *facts) {
     return json_pack(
-        "{s:s, s:s, s:I, s:I, s:b, s:f, s:f, s:o, s:I, s:I, s:I, s:i, s:I, s:I, s:o, s:o, s:o}", "trace",
-        name, "format", reading->format, "requests", (json_int_t)facts->n, "failed",
+        "{s:s, s:s, s:I, s:I, s:b, s:f, s:f, s:o, s:I, s:I, s:I, s:i, s:I, s:I, s:o, s:o, s:o}",
+        "trace", name, "format", reading->format, "requests", (json_int_t)facts->n, "failed",
         (json_int_t)reading->n_failed, "has_times", reading->has_times, "span_s", facts->span_s,
         "rate_req_s", facts->rate_req_s, "asked_req_s",
-        reading->asked_req_s > 0 ? json_real(reading->asked_req_s) : json_null(), "prompt_tokens", (json_int_t)facts->prompt_tokens,
-        "output_tokens", (json_int_t)facts->output_tokens, "shared_prompt_tokens",
-        (json_int_t)facts->shared_tokens, "tenants", (int)facts->n_tenants, "sessions",
-        (json_int_t)facts->n_sessions, "turns", (json_int_t)facts->n_turns, "distributions",
-        table_taken(distributions(facts, reading->has_times)), "windows",
+        reading->asked_req_s > 0 ? json_real(reading->asked_req_s) : json_null(), "prompt_tokens",
+        (json_int_t)facts->prompt_tokens, "output_tokens", (json_int_t)facts->output_tokens,
+        "shared_prompt_tokens", (json_int_t)facts->shared_tokens, "tenants", (int)facts->n_tenants,
+        "sessions", (json_int_t)facts->n_sessions, "turns", (json_int_t)facts->n_turns,
+        "distributions", table_taken(distributions(facts, reading->has_times)), "windows",
         table_taken(windows(facts)), "contexts", table_taken(contexts(facts)));
 }
 

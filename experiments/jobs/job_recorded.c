@@ -188,8 +188,8 @@ const struct job job_course = {
 
 /* ---- json ---- */
 
-/* The axes of a sweep's point; all but the seed are the setup, with the file, since its other options
- * are not known, and what the run was made of. */
+/* The axes of a sweep's point; all but the seed are the setup, with the file, since its other
+ * options are not known, and what the run was made of. */
 static void put_point(const json_t *point, const json_t *summary, json_t *row) {
     char *setup = NULL;
     size_t size;

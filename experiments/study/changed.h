@@ -11,8 +11,8 @@ struct finding_of_study {
     size_t n;
 };
 
-/* A line for every printed row: ours unchanged, ours changed, printed; without a printed row one for
- * every point that is drawn. `out` is the caller's to close. ERR_USAGE as tables_select. */
+/* A line for every printed row: ours unchanged, ours changed, printed; without a printed row one
+ * for every point that is drawn. `out` is the caller's to close. ERR_USAGE as tables_select. */
 int changed_table(const struct finding_of_study *before, const struct finding_of_study *now,
                   struct table **out, struct err *err);
 

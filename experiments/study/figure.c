@@ -264,9 +264,10 @@ static size_t seeds_of_bars(const struct study *study, struct tables *tables) {
     const char *runs = study_runs(study);
     json_t *bars = NULL, *seeds = NULL;
     struct err err = {0};
-    snprintf(query, sizeof query,
-             "SELECT max(n) AS n FROM (SELECT count(DISTINCT seed) AS n FROM \"%s\" GROUP BY point)",
-             runs != NULL ? runs : "");
+    snprintf(
+        query, sizeof query,
+        "SELECT max(n) AS n FROM (SELECT count(DISTINCT seed) AS n FROM \"%s\" GROUP BY point)",
+        runs != NULL ? runs : "");
     bool has = tables_select(tables, "SELECT 1 FROM drawn WHERE low < high LIMIT 1", "bars", &bars,
                              &err) == 0 &&
                json_array_size(bars) > 0 &&

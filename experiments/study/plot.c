@@ -59,9 +59,9 @@ static int read_file(const struct job *job, const char *path, const char *field,
 
 /* Columns that queries below name, of runs that lack them. */
 static void put_absent(json_t *row) {
-    static const char *const names[] = {"identity_digest", "device",   "incomplete",
-                                        "completed",       "is_drawn", "row",
-                                        "offered_rate_req_s", "rate",   "requests"};
+    static const char *const names[] = {"identity_digest",    "device",   "incomplete",
+                                        "completed",          "is_drawn", "row",
+                                        "offered_rate_req_s", "rate",     "requests"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (json_object_get(row, names[i]) == NULL) {
             json_object_set_new(row, names[i], json_null());
@@ -215,7 +215,11 @@ static void write_words(FILE *out, const struct plot_list *list) {
         fprintf(out,
                 "%s CASE typeof(\"%s\") WHEN 'text' THEN %s\"%s\" WHEN 'null' THEN 'none' ELSE "
                 "'%s=' || \"%s\" END",
-                i > 0 ? " || ', ' ||" : "", column, strcmp(column, "inputs") == 0  ? "'inputs ' || " : strcmp(column, "build") == 0 ? "'build ' || " : "", column, field_spelled(column, name), column);
+                i > 0 ? " || ', ' ||" : "", column,
+                strcmp(column, "inputs") == 0  ? "'inputs ' || "
+                : strcmp(column, "build") == 0 ? "'build ' || "
+                                               : "",
+                column, field_spelled(column, name), column);
     }
     fputs(list->n == 0 ? "''" : "", out);
 }
@@ -250,8 +254,10 @@ static size_t place_of(const struct plot_request *request, const char *column) {
  * met, what was offered. */
 static void write_place(FILE *out, const char *column) {
     if (strcmp(column, "rate") == 0) {
-        fprintf(out, "CASE WHEN abs(mean(offered_rate_req_s) - min(rate)) > %g * min(rate) THEN "
-                     "mean(offered_rate_req_s) ELSE min(rate) END", RATE_TOLERANCE);
+        fprintf(out,
+                "CASE WHEN abs(mean(offered_rate_req_s) - min(rate)) > %g * min(rate) THEN "
+                "mean(offered_rate_req_s) ELSE min(rate) END",
+                RATE_TOLERANCE);
         return;
     }
     fprintf(out, "CASE WHEN min(\"%s\") = max(\"%s\") THEN min(\"%s\") ELSE mean(\"%s\") END%s",
@@ -264,29 +270,27 @@ static void write_interval(FILE *out, const char *column) {
     bool is_share = strcmp(field_unit(column), "share") == 0;
     const char *of = strcmp(column, "attainment") == 0 ? "requests" : "NULL";
     for (size_t i = 0; i < 2; i++) {
-        fprintf(out, "%s%s%s(\"%s\"%s%s) / %.1f AS %s", i > 0 ? ", " : "",
-                is_share ? "share_" : "", ends[i], column, is_share ? ", " : "", is_share ? of : "",
-                scale_of(column), ends[i]);
+        fprintf(out, "%s%s%s(\"%s\"%s%s) / %.1f AS %s", i > 0 ? ", " : "", is_share ? "share_" : "",
+                ends[i], column, is_share ? ", " : "", is_share ? of : "", scale_of(column),
+                ends[i]);
     }
 }
 
 static void write_fields(FILE *out, const struct plot_request *request, const char *column) {
     const char *x = request->x.column[0];
     const char *style = request->look != NULL ? request->look : "";
-    fputs(
-        "SELECT panel, series, x, y, low, high, style, setup, place, field FROM (SELECT ",
-        out);
+    fputs("SELECT panel, series, x, y, low, high, style, setup, place, field FROM (SELECT ", out);
     write_panel(out, request, column);
     fputs(", of_series AS series, ", out);
     write_place(out, x);
-    fprintf(out,
-            " AS x, mean(\"%s\") / %.1f AS y, ", column, scale_of(column));
+    fprintf(out, " AS x, mean(\"%s\") / %.1f AS y, ", column, scale_of(column));
     write_interval(out, column);
-    fprintf(out,
-            ", '%s' AS style, setup, min(place) AS place, %zu AS field FROM shown GROUP BY of_panel, "
-            "of_series, setup%s%s%s) WHERE x IS NOT NULL AND y IS NOT NULL",
-            strcmp(style, "lines") == 0 ? "both" : style, place_of(request, column),
-            plot_is_single(x) ? ", \"" : "", plot_is_single(x) ? x : "", plot_is_single(x) ? "\"" : "");
+    fprintf(
+        out,
+        ", '%s' AS style, setup, min(place) AS place, %zu AS field FROM shown GROUP BY of_panel, "
+        "of_series, setup%s%s%s) WHERE x IS NOT NULL AND y IS NOT NULL",
+        strcmp(style, "lines") == 0 ? "both" : style, place_of(request, column),
+        plot_is_single(x) ? ", \"" : "", plot_is_single(x) ? x : "", plot_is_single(x) ? "\"" : "");
 }
 
 /* Shares of all requests of a run, then of all runs of a series. */
@@ -368,7 +372,8 @@ static void find_difference(const char *a, const char *b, char *out, size_t size
 }
 
 static int check_any(const struct plot_request *request, struct tables *tables, struct err *err) {
-    char *any = plot_ask_text(tables, "SELECT 'yes' AS text FROM points WHERE y IS NOT NULL LIMIT 1");
+    char *any =
+        plot_ask_text(tables, "SELECT 'yes' AS text FROM points WHERE y IS NOT NULL LIMIT 1");
     if (any[0] == '\0') {
         err_usage(err, request->kind == PLOT_OVER_TIME
                            ? "no run has steps on record (`run --db FILE --levels steps`)"
@@ -461,9 +466,9 @@ static bool is_over_words(struct tables *tables) {
 
 /* How many panels stand side by side. */
 static void put_columns(struct tables *tables, struct config *config) {
-    char *text =
-        plot_ask_text(tables, "SELECT CASE WHEN n < 4 THEN n WHEN n = 4 THEN 2 ELSE 3 END || '' AS text "
-                         "FROM (SELECT count(DISTINCT panel) AS n FROM points)");
+    char *text = plot_ask_text(
+        tables, "SELECT CASE WHEN n < 4 THEN n WHEN n = 4 THEN 2 ELSE 3 END || '' AS text "
+                "FROM (SELECT count(DISTINCT panel) AS n FROM points)");
     put(config, "columns", text);
     free(text);
 }

@@ -115,7 +115,8 @@ static void add_spread(FILE *out, const struct plot_request *request, struct tab
         add_answer(out, tables,
                    "SELECT 'not every point has as many seeds' AS text FROM (SELECT count(DISTINCT "
                    "seed) AS n FROM shown GROUP BY setup) HAVING min(n) < max(n)");
-        fprintf(out, "%spoints and error bars: %s", ftell(out) > 0 ? "; " : "", spread_note(n, note));
+        fprintf(out, "%spoints and error bars: %s", ftell(out) > 0 ? "; " : "",
+                spread_note(n, note));
     } else if (request->kind != PLOT_OVER_TIME && n > 1) {
         fprintf(out, "%srequests of %zu seeds together", ftell(out) > 0 ? "; " : "", n);
     }
@@ -142,18 +143,21 @@ char *plot_note(const struct plot_request *request, struct tables *tables) {
         "count(*) > 0",
         "SELECT count(*) || ' of ' || (SELECT count(*) FROM shown) || ' runs rejected requests' AS "
         "text FROM shown WHERE rejected > 0 HAVING count(*) > 0",
-        "SELECT count(*) || ' runs are on record more than once and count once' AS text FROM sample "
+        "SELECT count(*) || ' runs are on record more than once and count once' AS text FROM "
+        "sample "
         "WHERE is_double HAVING count(*) > 0",
-        "SELECT 'seeds that draw nothing are one run, without an interval' AS text FROM sorted WHERE "
+        "SELECT 'seeds that draw nothing are one run, without an interval' AS text FROM sorted "
+        "WHERE "
         "is_again AND place NOT IN (SELECT place FROM chosen) LIMIT 1",
         "SELECT 'decisions are drawn, error ' || group_concat(e, ' or ') AS text FROM (SELECT "
         "DISTINCT decisions_error AS e FROM shown WHERE decisions_error IS NOT NULL)"};
     char *note = NULL;
     size_t size;
     FILE *out = mem_stream(&note, &size);
-    add_answer(out, tables,
-               "SELECT 'profile ' || group_concat(p, ', ') AS text FROM (SELECT DISTINCT gpu || ': ' "
-               "|| profile_kind AS p FROM shown)");
+    add_answer(
+        out, tables,
+        "SELECT 'profile ' || group_concat(p, ', ') AS text FROM (SELECT DISTINCT gpu || ': ' "
+        "|| profile_kind AS p FROM shown)");
     add_answer(out, tables,
                "SELECT group_concat(t, '; ') AS text FROM (SELECT DISTINCT trace_provenance AS t "
                "FROM shown)");

@@ -14,8 +14,8 @@ int plot_choose(const struct plot_request *request, struct tables *tables, struc
 /* Whether runs of the table `shown` were offered another rate than they were asked for. */
 bool plot_misses_rates(struct tables *tables);
 
-/* Where prices and requests of the table `shown` come from, what its intervals are, which runs count
- * once, how far drawn decisions are off: one line, to be freed by the caller. */
+/* Where prices and requests of the table `shown` come from, what its intervals are, which runs
+ * count once, how far drawn decisions are off: one line, to be freed by the caller. */
 char *plot_note(const struct plot_request *request, struct tables *tables);
 
 /* The column `text` of the first row that a query answers, "" where there is none; to be freed. */

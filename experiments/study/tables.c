@@ -105,8 +105,8 @@ static void answer(sqlite3_context *context) {
     struct gathered *gathered = sqlite3_aggregate_context(context, 0);
     const struct aggregate *aggregate = sqlite3_user_data(context);
     if (gathered != NULL && gathered->values.n > 0) {
-        sqlite3_result_double(context, aggregate->of(gathered->values.values, gathered->values.n,
-                                                     gathered->n_of));
+        sqlite3_result_double(
+            context, aggregate->of(gathered->values.values, gathered->values.n, gathered->n_of));
     }
     if (gathered != NULL) {
         free(gathered->values.values);
@@ -132,8 +132,8 @@ struct tables *tables_open(void) {
     sqlite3_exec(tables->db, "SELECT * FROM json_each('[]'), json_tree('[]')", NULL, NULL, NULL);
     for (size_t i = 0; i < sizeof aggregates / sizeof aggregates[0]; i++) {
         const struct aggregate *a = &aggregates[i];
-        sqlite3_create_function(tables->db, a->name, a->n_arguments, flags,
-                                (void *)(uintptr_t)a, NULL, gather, answer);
+        sqlite3_create_function(tables->db, a->name, a->n_arguments, flags, (void *)(uintptr_t)a,
+                                NULL, gather, answer);
     }
     sqlite3_create_function(tables->db, "phi", 1, flags, NULL, phi, NULL, NULL);
     return tables;

@@ -5,11 +5,11 @@
  * list is kept as JSON text, for json_each and json_extract. Whatever is no letter, digit or
  * underscore in a name becomes an underscore.
  *
- * Beside SQLite's functions there are aggregates: median(x), mean(x), the ends of the 95 % interval of
- * the mean, low(x) and high(x), and half(x), half of it, NULL of one value and of values that are all
- * the same; of shares of 1 share_low(x, n) and share_high(x, n), which stay within 0 and 1 (n: of how
- * many a value is the share, NULL where nobody knows); and phi(x), the upper tail of the standard
- * normal. */
+ * Beside SQLite's functions there are aggregates: median(x), mean(x), the ends of the 95 % interval
+ * of the mean, low(x) and high(x), and half(x), half of it, NULL of one value and of values that
+ * are all the same; of shares of 1 share_low(x, n) and share_high(x, n), which stay within 0 and 1
+ * (n: of how many a value is the share, NULL where nobody knows); and phi(x), the upper tail of the
+ * standard normal. */
 #ifndef UNMASK_EXPERIMENTS_STUDY_TABLES_H
 #define UNMASK_EXPERIMENTS_STUDY_TABLES_H
 

@@ -90,10 +90,10 @@ struct spread sample_spread(const struct sample *sample, enum quantity quantity)
     double values[SAMPLE_MOST_SEEDS];
     size_t n = sample_is_one(sample) ? 1 : sample->n;
     values_of(sample, quantity, values);
-    return has_no_mean(sample)                               ? no_spread
-           : quantity_texts[quantity].unit == OF_SHARES ? spread_of_shares(
-                                                                values, n, requests_of(sample, n))
-                                                          : spread_of(values, n);
+    return has_no_mean(sample) ? no_spread
+           : quantity_texts[quantity].unit == OF_SHARES
+               ? spread_of_shares(values, n, requests_of(sample, n))
+               : spread_of(values, n);
 }
 
 static struct spread pairs(const struct sample *ours, const struct sample *base,
@@ -240,14 +240,16 @@ static void warn_of_seeds(const struct sample *sample, struct warnings *out) {
     bool of_inputs = n > 0;
     n = of_inputs ? n : sample_differs(sample, false, text, sizeof text);
     if (n > 0) {
-        warnings_add(out, WARNING_RUNS_DIFFER, (double)n, "%zu of %zu runs differ in more than the "
-                     "seed (%s)%s", n, sample->n, text,
-                     of_inputs ? ": they have no mean" : ", by --any-build");
+        warnings_add(out, WARNING_RUNS_DIFFER, (double)n,
+                     "%zu of %zu runs differ in more than the "
+                     "seed (%s)%s",
+                     n, sample->n, text, of_inputs ? ": they have no mean" : ", by --any-build");
     }
     if (sample_is_one(sample)) {
         warnings_add(out, WARNING_FEW_SEEDS, 1,
                      "arrivals, lengths and decisions are as recorded: %zu seeds are one run, "
-                     "without an interval", sample->n);
+                     "without an interval",
+                     sample->n);
     }
 }
 
