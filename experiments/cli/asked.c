@@ -1,10 +1,11 @@
 #include "experiments/cli/asked.h"
-#include "analysis/rate.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "analysis/rate.h"
 #include "experiments/ranks/pool.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -280,6 +281,14 @@ static int read_clock(const struct options *options, struct backend_request *out
     return found >= 0 ? 0 : err_usage(err, "--clock: '%s' is neither real nor virtual", clock);
 }
 
+/* Before anything is made of its model, which would be another one's. */
+static int check_weights(const char *weights, struct err *err) {
+    bool is_random = strncmp(weights, "random:", strlen("random:")) == 0;
+    return is_random || access(weights, F_OK) == 0
+               ? 0
+               : err_world(err, "--weights: cannot open '%s': %s", weights, strerror(errno));
+}
+
 int asked_backend(const struct options *options, struct backend_request *out, struct err *err) {
     static const char *const alone[] = {"weights", "library",   "eos",
                                         "outputs", "reference", "clock"};
@@ -303,6 +312,7 @@ int asked_backend(const struct options *options, struct backend_request *out, st
     int status = asked_path(options, "library", &out->library, err);
     if (status == 0 && options_has(options, "weights")) {
         status = asked_path(options, "weights", &out->weights, err);
+        status = status != 0 ? status : check_weights(out->weights, err);
     }
     return status != 0 ? status : read_clock(options, out, err);
 }

@@ -193,15 +193,40 @@ static const char *profile_words(const struct gpu *gpu, char *text, size_t size,
     return kind;
 }
 
+/* "imported; measured for llada-8b, sdar-8b": models with a profile of their own are priced by it.
+ */
+static const char *prices_words(const struct gpu *gpu, char text[512], struct err *err) {
+    const struct model *const *models = model_all(err);
+    char kind[160], path[4096], own[64];
+    const char *of_all = profile_words(gpu, kind, sizeof kind, err);
+    bool is_first = true;
+    snprintf(text, 512, "%s", of_all != NULL ? of_all : "-");
+    for (size_t i = 0; models != NULL && models[i] != NULL; i++) {
+        size_t n = strlen(text);
+        if (gpu_model_profile_path(gpu, models[i]->name, path, sizeof path) == NULL) {
+            continue;
+        }
+        if (is_first) {
+            const char *word = profile_kind_of_file(path, own, sizeof own);
+            snprintf(text + n, 512 - n, "; %s for %s", word != NULL ? word : "its own",
+                     models[i]->name);
+        } else {
+            snprintf(text + n, 512 - n, ", %s", models[i]->name);
+        }
+        is_first = false;
+    }
+    return text;
+}
+
 static void list_gpus(struct listing *out) {
     out->rows = table_open("name|title|memory|TFLOP/s|GB/s|SMs|prices|source");
     const struct gpu *const *gpus = gpu_all(out->err);
     for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
         const struct gpu *gpu = gpus[i];
-        char text[160];
+        char text[512];
         table_add(out->rows, "s s b %.4g %.4g u s s", gpu->name, gpu->title, gpu->memory_bytes,
                   gpu->peak_bf16_flops * 1e-12, gpu->peak_bandwidth * 1e-9, gpu->sms,
-                  profile_words(gpu, text, sizeof text, out->err), gpu->source);
+                  prices_words(gpu, text, out->err), gpu->source);
     }
 }
 

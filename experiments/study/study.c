@@ -1,4 +1,5 @@
 #include "experiments/study/study.h"
+#include "experiments/study/recorded_rows.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -539,8 +540,13 @@ static void take_rows(const struct study *study, struct made *made, struct table
             json_array_extend(rows, made->rows);
             json_decref(made->rows);
         }
+        const struct study_table *table = &study->tables[t];
+        bool is_recorded = table->job == &job_recorded || table->job == &job_json;
+        if (err->kind == ERR_NONE && is_recorded) {
+            recorded_sort(study, table->name, rows, err);
+        }
         if (err->kind == ERR_NONE) {
-            tables_add(tables, study->tables[t].name, rows, err);
+            tables_add(tables, table->name, rows, err);
         }
         json_decref(rows);
     }

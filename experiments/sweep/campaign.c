@@ -378,12 +378,20 @@ int campaign_check_recorded(const struct campaign *campaign, int status, struct 
     return (int)late.kind;
 }
 
-static size_t n_own(const struct campaign *campaign) {
-    size_t n = 0;
+/* "216 runs", or "15 of 216 runs" where the others were not run, as after an interrupt. */
+static void say_runs(const struct campaign *campaign, double wall_s) {
+    size_t n = 0, n_done = 0;
     for (size_t i = 0; i < campaign->n; i++) {
+        bool is_done = campaign->points[i].summary != NULL ||
+                       (campaign->points[i].err.kind != ERR_NONE && !*campaign->stop);
         n += campaign_has(campaign, i);
+        n_done += campaign_has(campaign, i) && is_done;
     }
-    return n;
+    if (n_done < n) {
+        fprintf(stderr, "unmask: %zu of %zu runs in %.3g s\n", n_done, n, wall_s);
+    } else {
+        fprintf(stderr, "unmask: %zu runs in %.3g s\n", n, wall_s);
+    }
 }
 
 int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err) {
@@ -409,7 +417,7 @@ int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err)
     }
     double wall_s = progress_end(&work.progress);
     if (status == 0 && !ranks_is_helper()) {
-        fprintf(stderr, "unmask: %zu runs in %.3g s\n", n_own(campaign), wall_s);
+        say_runs(campaign, wall_s);
     }
     free(work.known);
     free(work.pending);

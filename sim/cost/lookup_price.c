@@ -13,8 +13,10 @@ static void lookup_settle(const struct lookup *l, struct op_price *price) {
     double larger = compute_ns > memory_ns ? compute_ns : memory_ns;
     double moving_ns = price->bytes / l->of->gpu->best_bandwidth * 1e9;
     price->compute_ns = stretched_ns(price->ns, moving_ns);
-    /* A kernel that runs at under a tenth of either roof is bound by its launch. */
-    price->bound = larger < 0.1 * price->ns ? BOUND_LAUNCH
+    /* What ranks exchange goes over links. Another kernel that runs at under a tenth of either roof
+     * is bound by its launch. */
+    price->bound = l->type->family == FAMILY_EXCHANGE ? BOUND_LINK
+                   : larger < 0.1 * price->ns ? BOUND_LAUNCH
                    : compute_ns > memory_ns ? BOUND_COMPUTE
                                             : BOUND_BANDWIDTH;
 }

@@ -6,7 +6,7 @@
 #include "sim/base/mem.h"
 #include "sim/cost/lookup.h"
 
-const char *const op_bound_names[] = {"compute", "bandwidth", "launch"};
+const char *const op_bound_names[] = {"compute", "bandwidth", "launch", "link"};
 const char *const price_match_words[PRICE_MATCH_COUNT] = {"exact", "interpolated", "extrapolated",
                                                           "roofline"};
 

@@ -16,7 +16,7 @@
 #include "sim/model/gpu.h"
 #include "sim/model/routing.h"
 
-enum op_bound { BOUND_COMPUTE, BOUND_BANDWIDTH, BOUND_LAUNCH };
+enum op_bound { BOUND_COMPUTE, BOUND_BANDWIDTH, BOUND_LAUNCH, BOUND_LINK };
 extern const char *const op_bound_names[];
 
 /* One operator's part of a step, all its repetitions together. */

@@ -8,6 +8,7 @@ Options are those of the command line, with _ for -; what a command cannot do is
 program's own sentence. Policies may be written in Python (`Scheduler`, `Decoder`).
 """
 
+import hashlib
 import json
 import numbers
 import os
@@ -16,6 +17,7 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
+import warnings
 import weakref
 
 from unmask._policy import Decoder, Policies, PolicyError, Scheduler
@@ -188,9 +190,36 @@ def sweep(set=None, **options):
     return _flat(rows)
 
 
+def _setup(config, identity):
+    """The digest of what a run was made of but its seed: configuration, contents of files, build."""
+    section, lines = "", []
+    for line in (config or "").splitlines():
+        section = line if line.startswith("[") else section
+        if not (section == "[run]" and line.startswith("seed = ")):
+            lines.append(line)
+    inputs = [(file.get("role"), file.get("sha256")) for file in (identity or {}).get("inputs", [])]
+    build = (identity or {}).get("build", {})
+    made_of = [lines, inputs, build.get("version"), build.get("sources")]
+    return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]
+
+
+def _once(summaries):
+    """Places of the runs that count, one for each identity: a whole run before one that was cut short, of those the
+    longest. What was measured on a device again is another run."""
+    best = {}
+    for place, summary in enumerate(summaries):
+        digest, cut = (summary.get("identity") or {}).get("digest"), summary.get("incomplete") is not None
+        key = digest if digest and (cut or summary.get("device") is None) else place
+        rank = (not cut, summary.get("completed") or 0)
+        if key not in best or rank > best[key][0]:
+            best[key] = (rank, place)
+    return sorted(place for _, place in best.values())
+
+
 def read(db, table="runs"):
     """A database that --db recorded, as a DataFrame: its runs with all fields of their summaries, or another table
-    (requests, steps, events, decisions), codes as words."""
+    (requests, steps, events, decisions), codes as words. A run that is on record more than once counts once. Runs of
+    one `setup` differ in the seed alone: means over seeds are `read(db).groupby("setup")`'s."""
     import pandas
 
     if not os.path.exists(db):
@@ -209,8 +238,14 @@ def read(db, table="runs"):
         raise Error(f"{db} cannot be read as a database: {trouble}") from None
     if table == "runs":
         whole = rows[rows["summary"].notna()]
-        summaries = _flat([json.loads(text) for text in whole["summary"]])
-        return summaries.assign(run=whole["run"].to_numpy()).set_index("run")
+        summaries = [json.loads(text) for text in whole["summary"]]
+        setups = [_setup(config, s.get("identity")) for config, s in zip(whole["config"], summaries)]
+        places = _once(summaries)
+        if len(places) < len(summaries):
+            warnings.warn(f"{len(summaries) - len(places)} runs of {db} are on record more than once and count once")
+        frame = _flat([summaries[i] for i in places])
+        frame = frame.assign(run=whole["run"].to_numpy()[places], setup=[setups[i] for i in places])
+        return frame.set_index("run")
     for column, kind in (("state", "state"), ("reason", "reason"), ("kind", "event")):
         if column in rows and any(key[0] == kind for key in names):
             rows[column] = [names.get((kind, value), value) for value in rows[column]]
