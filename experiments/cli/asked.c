@@ -85,7 +85,7 @@ const struct option workload_options[] = {
     {"workload", "NAME", "a workload (list workloads), an INI or a trace file (default: burst)",
      false},
     {"arrivals", "PROCESS", "replace the arrival process (list arrivals)", false},
-    {"rate", "R", "mean requests per second; a trace is rescaled to it", false},
+    {"rate", "R", "mean requests per second; a trace is rescaled to it, draws come near it", false},
     {"requests", "N", "how many requests", false},
     {"seed", "N", "of all random streams (default: 1)", false},
     {"input-tokens", "N", "every prompt has this length", false},

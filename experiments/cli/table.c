@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,7 +106,8 @@ int three_decimals(double value) {
     snprintf(text, sizeof text, "%.2e", value); /* rounded, so that 9.996 is 10.0 */
     const char *e = strchr(text, 'e');
     int exponent = e != NULL ? atoi(e + 1) : 0;
-    return !isfinite(value) || value == 0 || exponent >= 2 ? 0 : exponent < -12 ? 14 : 2 - exponent;
+    bool is_whole = !isfinite(value) || value == floor(value);
+    return is_whole || exponent >= 2 ? 0 : exponent < -12 ? 14 : 2 - exponent;
 }
 
 const char *three_digits(double value, char text[THREE_CHARS]) {

@@ -113,6 +113,7 @@ class Tables(unittest.TestCase):
             runs = unmask.read(db)
             self.assertEqual(len(runs), 4)
             self.assertIn("latency_s.p99", runs)
+            self.assertEqual(runs["setup"].nunique(), 4)
             requests = unmask.read(db, "requests")
             self.assertEqual(len(requests), 40)
             self.assertEqual(set(requests["state"]), {"done"})
@@ -124,6 +125,20 @@ class Tables(unittest.TestCase):
                 unmask.read(db)
         with self.assertRaises(unmask.Error):
             unmask.read("/nowhere.db")
+
+
+    def test_a_run_on_record_twice_counts_once_and_contents_are_setups(self):
+        with tempfile.TemporaryDirectory() as folder:
+            db, trace = os.path.join(folder, "r.db"), os.path.join(folder, "t.csv")
+            for text in ("100,64", "1000,256"):
+                with open(trace, "w", encoding="utf-8") as file:
+                    file.write(f"arrival_us,input_tokens,output_tokens\n0,{text}\n1000000,100,64\n")
+                for seed in (1, 1, 2):
+                    unmask.run(gpu="l40s", workload=trace, db=db, seed=seed)
+            with self.assertWarnsRegex(UserWarning, "2 runs"):
+                runs = unmask.read(db)
+            self.assertEqual(len(runs), 4)
+            self.assertEqual(runs.groupby("setup").size().tolist(), [2, 2])
 
 
 class Traces(unittest.TestCase):

@@ -10,6 +10,7 @@
 #include "analysis/paper/paper.h"
 #include "analysis/paper/paper_score.h"
 #include "analysis/plot/timeline.h"
+#include "analysis/rate.h"
 #include "analysis/summary.h"
 #include "analysis/summary_output.h"
 #include "analysis/transferred.h"
@@ -152,6 +153,48 @@ TEST(goodput_counts_requests_within_every_bound) {
     summary_fini(&s);
 }
 
+/* A missing figure passes no gate: where no answer goes beyond its first block nobody has a time
+ * per token, and an objective of it is not met, whatever else is. */
+TEST(an_objective_that_no_request_has_a_figure_for_is_not_met) {
+    for (int has = 0; has < 2; has++) {
+        struct summary s;
+        summary_init(&s, &(struct slo){.latency_ns = 20 * second, .tpot_ns = 20 * second});
+        struct request_record records[] = {done(0, 0, 0, 4, 10), done(1, 0, 0, 4, 10)};
+        records[0].first_block_tokens = records[0].answer_tokens;
+        records[1].first_block_tokens = has == 0 ? records[1].answer_tokens : 1;
+        feed(&s, records, 2);
+        summary_finish(&s);
+        ck_assert_uint_eq(s.met_slo, has == 0 ? 0 : 2);
+        ck_assert_double_eq(s.attainment, has == 0 ? 0 : 1);
+        ck_assert(has == 0 ? s.goodput_req_s == 0 : s.goodput_req_s == s.throughput_req_s);
+        struct run_facts facts = run_facts_unknown();
+        struct warnings warnings = caution_of(&s, &facts);
+        ck_assert_uint_eq(warnings.n, has == 0);
+        ck_assert(has == 1 || warnings.items[0].code == WARNING_OBJECTIVE_UNMEASURED);
+        summary_fini(&s);
+    }
+}
+
+TEST(a_rate_is_met_within_half_a_per_cent_or_the_offered_one_is_shown) {
+    char text[RATE_CHARS];
+    ck_assert_str_eq(rate_text(1, 1.004, text), "1 req/s");
+    ck_assert_str_eq(rate_text(1, 0.9448, text), "0.9448 req/s (1 asked for)");
+    ck_assert_str_eq(rate_text(0.5, 0, text), "0.5 req/s"); /* nobody knows what was offered */
+    ck_assert_str_eq(rate_text(0, 0.3, text), "");
+    ck_assert(rate_is_met(2, 2.0099) && rate_is_met(2, 1.9901));
+    ck_assert(!rate_is_met(2, 2.011) && !rate_is_met(2, 1.989));
+    double rate = 0;
+    struct err err = {.kind = ERR_NONE};
+    ck_assert(rate_read("--rate", NULL, &rate, &err) == 0 && rate == 0);
+    ck_assert(rate_read("--rate", "0.25", &rate, &err) == 0 && rate == 0.25);
+    static const char *const bad[] = {"inf", "Infinity", "+INF", "0", "-1", "nan", "fast"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        err = (struct err){.kind = ERR_NONE};
+        ck_assert_int_eq(rate_read("--rate", bad[i], &rate, &err), ERR_USAGE);
+        ck_assert((strstr(err.text, "all-at-once") != NULL) == (i < 3));
+    }
+}
+
 TEST(who_was_rejected_missed_the_objective) {
     struct summary s;
     summary_init(&s, &(struct slo){.latency_ns = 20 * second});
@@ -277,7 +320,7 @@ TEST(warnings_are_of_the_settings_or_of_the_summary) {
                               code == WARNING_PRICES_OTHER_BUILD || code == WARNING_PRICES_DIFFER ||
                               code == WARNING_EXPERTS_BY_CHANCE ||
                               code == WARNING_ANSWERS_ASSUMED || code == WARNING_SETTING_ASSUMED ||
-                              code == WARNING_FEW_SEEDS;
+                              code == WARNING_FEW_SEEDS || code == WARNING_RUNS_DIFFER;
         ck_assert_int_eq(caution_is_of_summary(code), !is_of_settings);
     }
 }

@@ -317,14 +317,27 @@ TEST(a_figure_of_ones_own_is_a_file_with_a_query) {
     ck_assert_ptr_null(strstr(text, "paper"));
     free(text);
     text = PRINTS("figure", figure, "--gpu", "a100-80g,h100", "--set", "cache.retention=0.4");
-    ck_assert_ptr_null(strstr(text, "l40s"));
-    ck_assert_ptr_nonnull(strstr(text, " (with gpu=a100-80g,h100, cache.retention=0.4)\n"));
+    const char *changed = strstr(text, "\nchanged:\n"), *before = strstr(text, "\nunchanged:\n");
+    ck_assert(before != NULL && changed > before); /* it and the figure as it is */
+    ck_assert_ptr_nonnull(strstr(before, "\nl40s  0.25"));
+    ck_assert_ptr_null(strstr(changed, "l40s"));
+    ck_assert_ptr_nonnull(strstr(text, " (changed: gpu=a100-80g,h100, cache.retention=0.4)\n"));
     ck_assert_ptr_nonnull(strstr(text, "\na100-80g  0.4"));
     ck_assert_ptr_nonnull(strstr(text, "\nh100      0.4"));
     free(text);
     struct output none = CLI("figure", "./nowhere.ini");
     ck_assert_int_eq(none.status, 1);
     output_free(&none);
+}
+
+/* The paper's numbers stand beside the figure as it is, whatever was changed. */
+TEST(a_changed_figure_has_both_next_to_what_was_printed) {
+    char *text = PRINTS("figure", "mosaic-fig16", "--gpu", "a100-80g");
+    ck_assert_ptr_nonnull(strstr(text, " (changed: gpu=a100-80g)\nprinted values are of the "
+                                       "unchanged figure\n"));
+    ck_assert_ptr_nonnull(strstr(text, "ours unchanged  ours changed  changed/unchanged  printed"));
+    ck_assert_ptr_null(strstr(text, "prints no number"));
+    free(text);
 }
 
 TEST(a_system_that_does_not_fit_is_a_row_with_the_reason) {

@@ -3,9 +3,13 @@
 #include <math.h>
 
 #include "analysis/spread.h"
+#include "experiments/cli/table.h"
+#include "experiments/sweep/sample.h"
 #include "tests/support/cli.h"
 #include "tests/support/outputs.h"
 
+#define PAIR      "--systems", "dllm-serve,fast-dllm"
+#define FEW       "--requests", "20", "--rate", "1", "--gpu", "rtx4090"
 #define JSON(...) json_parsed(PRINTS(__VA_ARGS__, "--json"))
 
 /* a.b.c of an object. */
@@ -48,6 +52,101 @@ TEST(the_interval_of_one_to_five_is_students) {
     ck_assert(spread.mean == 1 && isnan(spread.low) && isnan(spread.high));
     const double holes[] = {1, NAN};
     ck_assert(isnan(spread_of(holes, 2).mean) && isnan(spread_of(NULL, 0).mean));
+}
+
+/* Wilson's interval of 8 of 10 is 0.4902 to 0.9433 (Newcombe, Statistics in Medicine 17, 1998,
+ * gives 81 of 263 as 0.2553 to 0.3662); where seeds vary as much as independent requests do, that
+ * of shares is of as many requests, with Student's t. */
+TEST(intervals_of_shares_stay_within_0_and_1) {
+    struct spread spread = spread_of_count(81, 263);
+    ck_assert_double_eq_tol(spread.low, 0.2553, 5e-5);
+    ck_assert_double_eq_tol(spread.high, 0.3662, 5e-5);
+    const double all[] = {1, 1, 1}, none[] = {0, 0}, wide[] = {0, 1}, high[] = {1, 0.98, 0.9, 1, 1};
+    spread = spread_of_shares(all, 3, 0);
+    ck_assert(spread.mean == 1 && spread.low == 1 && spread.high == 1);
+    spread = spread_of_shares(all, 3, 60);
+    struct spread count = spread_of_count(60, 60);
+    ck_assert(spread.low == count.low && spread.high == 1 && count.low > 0.9 && count.low < 1);
+    spread = spread_of_shares(none, 2, 40);
+    ck_assert(spread.low == 0 && spread.high > 0 && spread.high < 0.1);
+    spread = spread_of_shares(wide, 2, 0);
+    ck_assert(spread.low > 0 && spread.low < 0.01 && spread.high > 0.99 && spread.high < 1);
+    spread = spread_of_shares(high, 5, 250);
+    ck_assert(spread_of(high, 5).high > 1 && spread.high < 1 && spread.low > 0.8);
+    ck_assert(spread.low < spread.mean && spread.mean < spread.high);
+    ck_assert(isnan(spread_of_shares(high, 1, 50).low));
+    const double percent[] = {98, 100}; /* no shares of 1 */
+    ck_assert(spread_of_shares(percent, 2, 0).high == spread_of(percent, 2).high);
+    ck_assert(spread_of_field("attainment", high, 5, 250).high == spread.high);
+    ck_assert(spread_of_field("latency_s.mean", high, 5, 250).high > 1);
+    const double low[] = {0, 0.02, 0.01, 0, 0};
+    spread = spread_of_share_differences(high, low, 5);
+    ck_assert(spread.low > -1 && spread.high < 1 && spread_differs(&spread));
+    spread = spread_of_share_differences(all, none, 2);
+    ck_assert(spread.mean == 1 && spread.low == 1 && spread.high == 1);
+}
+
+TEST(a_column_has_three_digits_and_the_unit_of_its_largest) {
+    char text[THREE_CHARS];
+    const struct {
+        double value;
+        const char *text;
+    } cases[] = {{0, "0"},        {0.02134, "0.0213"}, {9.996, "10.0"},
+                 {30.14, "30.1"}, {1234.56, "1235"},   {-0.5, "-0.500"},
+                 {99.96, "100"},  {0.9996, "1.00"},    {1e-5, "0.0000100"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ck_assert_str_eq(three_digits(cases[i].value, text), cases[i].text);
+    }
+    char *table = PRINTS("compare", "--gpu", "h100", "--model", "sdar-1.7b", "--systems",
+                         "sdar,lmdeploy", "--rate", "0.1", "--requests", "20", "--input-tokens",
+                         "64", "--output-tokens", "16");
+    ck_assert(strstr(table, " mean_ms ") != NULL && strstr(table, " 0.0 ") == NULL);
+    free(table);
+    table = PRINTS("compare", PAIR, FEW);
+    ck_assert(strstr(table, " mean_s ") != NULL);
+    free(table);
+}
+
+/* Nothing is drawn: three seeds are one run, without an interval, in tables and in JSON. */
+TEST(seeds_that_draw_nothing_are_one_run) {
+    static const char *const systems[] = {"dllm-serve,fast-dllm", "dllm-serve"};
+    for (size_t i = 0; i < 2; i++) {
+        char *text =
+            PRINTS("compare", "--gpu", "l40s", "--workload", "azure", "--rate", "0.4", "--requests",
+                   "30", "--seeds", "3", "--slo-latency", "20s", "--systems", systems[i]);
+        ck_assert_ptr_null(strstr(text, "±"));
+        ck_assert_ptr_nonnull(strstr(text, "3 seeds are one run"));
+        free(text);
+    }
+    json_t *json = JSON("compare", "--gpu", "l40s", "--workload", "azure", "--rate", "0.4",
+                        "--requests", "30", "--seeds", "3", PAIR);
+    ck_assert(isfinite(number(json, "0/spread/latency_s.mean/mean")));
+    ck_assert(json_is_null(at(json, "0/spread/latency_s.mean/low")));
+    ck_assert(json_is_null(at(json, "1/differences/latency_s.mean/low")));
+    ck_assert(json_is_null(at(json, "1/differences/latency_s.mean/differs")));
+    json_decref(json);
+    char *text = PRINTS("compare", PAIR, FEW, "--seeds", "2");
+    ck_assert(strstr(text, "±") != NULL && strstr(text, "take five or more") != NULL);
+    free(text);
+}
+
+/* Two runs of one sample that are of other contents of a file have no mean. */
+TEST(runs_of_other_files_have_no_mean) {
+    json_t *runs[2];
+    for (int i = 0; i < 2; i++) {
+        runs[i] = json_pack("{s:b, s:f, s:{s:{s:s, s:s}, s:[{s:s, s:s, s:s}]}}", "is_drawn", 1,
+                            "throughput_tok_s", 10.0 + i, "identity", "build", "version", "1",
+                            "sources", "a", "inputs", "role", "trace", "path", "t.csv", "sha256",
+                            i == 0 ? "x" : "y");
+    }
+    struct sample sample = {.n = 2, .runs = {runs[0], runs[0]}};
+    ck_assert_double_eq(sample_spread(&sample, Q_THROUGHPUT).mean, 10);
+    sample.runs[1] = runs[1];
+    ck_assert(isnan(sample_spread(&sample, Q_THROUGHPUT).mean));
+    struct warnings warnings = sample_warnings(&sample);
+    ck_assert_int_eq(warnings.items[0].code, WARNING_RUNS_DIFFER);
+    json_decref(runs[0]);
+    json_decref(runs[1]);
 }
 
 TEST(pairs_tell_apart_what_their_own_spread_does_not) {
@@ -259,9 +358,6 @@ static const char *with_power(void) {
     free(text);
     return path;
 }
-
-#define PAIR "--systems", "dllm-serve,fast-dllm"
-#define FEW  "--requests", "20", "--rate", "1", "--gpu", "rtx4090"
 
 TEST(systems_of_two_profiles_of_one_gpu_are_warned_of) {
     static const char code[] =

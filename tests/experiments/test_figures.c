@@ -62,7 +62,7 @@ TEST(a_baseline_that_rejected_requests_is_not_the_best) {
         }
         ck_assert_int_eq(tables_add(made.tables, "run", rows, &err), 0);
         ck_assert_int_eq(paper_load("experiments/paper/dllm_serve.csv", &made.paper, &err), 0);
-        ck_assert_msg(study_print(&made.study, &made.paper, true, made.tables, &err) == 0, "%s",
+        ck_assert_msg(study_print(&made.study, &made.paper, made.tables, &err) == 0, "%s",
                       err.text);
         ck_assert_msg(study_select(&made.study, made.tables, &err) == 0, "%s", err.text);
         ck_assert_double_eq(study_number(&made, "SELECT point FROM best"), all == 1 ? 1 : 2);

@@ -55,6 +55,22 @@ static struct spread printed_p99(const char *path, size_t point) {
     return spread_of(values, 2);
 }
 
+/* The mean of what a point's runs were offered. */
+static double offered(const char *path, size_t point) {
+    json_error_t error;
+    json_t *all = json_load_file(path, 0, &error);
+    const json_t *runs = json_object_get(json_array_get(all, point), "runs");
+    double sum = 0;
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *rates = json_object_get(json_array_get(runs, i), "offered");
+        sum += json_number_value(json_object_get(rates, "rate_req_s"));
+        ck_assert_double_eq(json_number_value(json_object_get(rates, "asked_req_s")),
+                            point % 2 == 0 ? 0.2 : 0.4);
+    }
+    json_decref(all);
+    return sum / 2;
+}
+
 TEST(seeds_are_one_point_with_the_interval_of_their_mean) {
     const char *json, *db = make_runs(&json);
     char *of_db =
@@ -68,7 +84,7 @@ TEST(seeds_are_one_point_with_the_interval_of_their_mean) {
     for (size_t i = 0; i < 4; i++) {
         struct spread spread = printed_p99(json, i);
         ck_assert_str_eq(word(rows, i, "series"), i < 2 ? "dllm-serve" : "sparse-dllm");
-        ck_assert_double_eq_tol(number(rows, i, "x"), i % 2 == 0 ? 0.2 : 0.4, 1e-12);
+        ck_assert_double_eq_tol(number(rows, i, "x"), offered(json, i), 1e-6);
         ck_assert_double_eq_tol(number(rows, i, "y"), spread.mean, 1e-6);
         ck_assert_double_eq_tol(number(rows, i, "low"), spread.low, 1e-6);
         ck_assert_double_eq_tol(number(rows, i, "high"), spread.high, 1e-6);
@@ -131,7 +147,9 @@ TEST(a_distribution_is_of_all_requests) {
 /* Of summaries alone nobody knows which differ in the seed. */
 TEST(summaries_without_a_sweep_are_runs_of_their_own) {
     char *one = PRINTS("run", "--requests", "3", "--json"), *text;
-    ck_assert_int_ge(asprintf(&text, "[%s, %s]", one, one), 0);
+    char *other = PRINTS("run", "--requests", "4", "--json");
+    ck_assert_int_ge(asprintf(&text, "[%s, %s, %s]", one, other, one), 0);
+    free(other); /* one of them is there twice and counts once */
     const char *path = scratch_write("two.json", text);
     REFUSES(2, "runs that differ in 'run' would be one point", "plot", path, "-x", "seed", "-y",
             "tpf");
@@ -140,6 +158,74 @@ TEST(summaries_without_a_sweep_are_runs_of_their_own) {
     json_decref(rows);
     free(one);
     free(text);
+}
+
+/* Copies of a database are no further samples, and shares keep within 0 and 1. */
+TEST(doubles_of_one_identity_count_once) {
+    const char *db = scratch_path("once.db"), *copy = scratch_path("copy.db");
+    const char *file = scratch_write("once.ini", "[sweep]\nsystems = dllm-serve\ngpus = l40s\n"
+                                                 "rates = 0.3\nrequests = 30\n");
+    free(PRINTS("sweep", file, "--seeds", "3", "--db", db, "--slo-latency", "12s"));
+    free(PRINTS("merge", copy, db));
+    char *once = PRINTS("plot", db, "-x", "rate", "-y", "attainment,latency_s.p99", "--json");
+    char *twice =
+        PRINTS("plot", db, copy, "-x", "rate", "-y", "attainment,latency_s.p99", "--json");
+    ck_assert_str_eq(once, twice);
+    free(twice);
+    twice = PRINTS("plot", db, copy, "-x", "rate", "-y", "attainment");
+    ck_assert_ptr_nonnull(strstr(twice, "3 runs are on record more than once and count once"));
+    free(twice);
+    json_t *rows = rows_of(once);
+    ck_assert_uint_eq(json_array_size(rows), 2);
+    double low = number(rows, 0, "low"), high = number(rows, 0, "high");
+    ck_assert(low >= 0 && low < number(rows, 0, "y") && high <= 1 && high > number(rows, 0, "y"));
+    json_decref(rows);
+    const char *page = scratch_path("once.html");
+    free(PRINTS("report", db, "--out", page));
+}
+
+/* One path, two contents: never one point, until they are told apart. */
+TEST(runs_of_other_contents_are_not_averaged) {
+    static const char *const lengths[] = {"100,64", "1000,256"};
+    const char *db = scratch_path("contents.db");
+    for (size_t i = 0; i < 2; i++) {
+        char text[160];
+        snprintf(text, sizeof text, "arrival_us,input_tokens,output_tokens\n0,%s\n1000000,100,64\n",
+                 lengths[i]);
+        const char *trace = scratch_write("contents.csv", text);
+        free(PRINTS("run", "--gpu", "l40s", "--workload", trace, "--db", db, "--seed",
+                    i == 0 ? "1" : "2"));
+    }
+    REFUSES(2, "runs that differ in 'inputs' would be one point: give --by inputs", "plot", db,
+            "-x", "system", "-y", "latency_s.mean");
+    json_t *rows = rows_of(
+        PRINTS("plot", db, "-x", "system", "-y", "latency_s.mean", "--by", "inputs", "--json"));
+    ck_assert_uint_eq(json_array_size(rows), 2);
+    json_decref(rows);
+    char study[512];
+    snprintf(study, sizeof study,
+             "[figure]\ntitle = t\nkind = lines\nquery = SELECT 1 AS x, mean(latency_s_mean) AS y "
+             "FROM recorded\n[recorded]\nfile = %s\n",
+             db);
+    REFUSES(2, "differ in 'inputs'", "figure", scratch_write("contents.ini", study));
+    REFUSES(1, "cannot open 'nosuch.db'", "plot", "nosuch.db");
+}
+
+/* Real arrivals and lengths, nothing drawn: seeds are one run without an interval. */
+TEST(seeds_that_draw_nothing_have_no_interval) {
+    const char *db = scratch_path("real.db");
+    const char *file = scratch_write("real.ini", "[sweep]\nsystems = dllm-serve\ngpus = l40s\n"
+                                                 "workloads = azure\nrates = 0.3\nrequests = 20\n");
+    free(PRINTS("sweep", file, "--seeds", "3", "--db", db));
+    json_t *rows = rows_of(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99", "--json"));
+    ck_assert_uint_eq(json_array_size(rows), 1);
+    ck_assert(isnan(number(rows, 0, "low")) && isfinite(number(rows, 0, "y")));
+    ck_assert_double_eq(number(rows, 0, "x"), 0.3); /* a trace meets its rate */
+    json_decref(rows);
+    rows =
+        rows_of(PRINTS("plot", db, "-x", "rate", "-y", "latency_s.p99", "--by", "seed", "--json"));
+    ck_assert_uint_eq(json_array_size(rows), 3);
+    json_decref(rows);
 }
 
 /* A point each, of every run that is drawn. */

@@ -219,7 +219,7 @@ TEST(a_bad_study_is_refused_with_its_line) {
     study_refuses(FIGURE "[run]\nsystem = a\ngpu = g\nworkload = w\nx = rate\n",
                   "[run] has no key 'rate' for x");
     study_refuses(FIGURE "[run]\nsystem = dllm-serve\ngpu = l40s\nworkload = osc\nrate = -1\n",
-                  "rate: '-1' is not a number from");
+                  "rate: '-1' is not a number above 0");
     study_refuses(FIGURE "[run]\nsystem = nobody\ngpu = l40s\nworkload = osc\nrate = 1\n",
                   "unknown system 'nobody'");
 }

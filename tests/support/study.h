@@ -33,8 +33,7 @@ static inline int study_try(const char *path, const struct study_changes *change
     if (paper != NULL) {
         snprintf(file, sizeof file, "experiments/paper/%s", paper);
         status = paper_load(file, &out->paper, err);
-        status =
-            status != 0 ? status : study_print(&out->study, &out->paper, false, out->tables, err);
+        status = status != 0 ? status : study_print(&out->study, &out->paper, out->tables, err);
     }
     status =
         status != 0 ? status : study_fill(&out->study, n_threads, NULL, NULL, out->tables, err);
