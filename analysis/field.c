@@ -11,7 +11,8 @@ const struct field field_table[] = {
     /* runs */
     {"run", "run", "", "number of the run in its database"},
     {"seed", "seed", "", "of all random streams"},
-    {"rate", "rate", "requests/s", "asked for, or the workload's own; on an axis as offered if not met"},
+    {"rate", "rate", "requests/s",
+     "asked for, or the workload's own; on an axis as offered if not met"},
     {"requests", "requests", "", "that arrived"},
     {"completed", "completed requests", "", "that were served whole"},
     {"rejected", "rejected requests", "", "that were not served"},

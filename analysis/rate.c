@@ -16,7 +16,8 @@ const char *rate_text(double asked_req_s, double offered_req_s, char text[RATE_C
     if (!rate_is_met(asked_req_s, offered_req_s)) {
         snprintf(text, RATE_CHARS, "%.4g req/s (%.6g asked for)", offered_req_s, asked_req_s);
     } else if (asked_req_s > 0) {
-        snprintf(text, RATE_CHARS, "%.6g req/s", asked_req_s);
+        snprintf(text, RATE_CHARS, "%.6g req/s%s", asked_req_s,
+                 offered_req_s > 0 ? "" : " asked for");
     }
     return text;
 }

@@ -235,22 +235,23 @@ const struct command command_plot = {
     .name = "plot",
     .words = "DB|FILE...",
     .doc = "any field of recorded runs over any other, distributions, and what happened over time",
-    .more = "Of databases (`run --db`, `sweep --db`) or of what `sweep --json` and `run --json`\n"
-            "printed (- is standard input). Without -y it prints the fields that there are, with\n"
-            "units; they are called as in `run --json`, and so are keys of the configuration\n"
-            "(rate, cache.retention). Runs that differ in the seed alone are one point: their\n"
-            "mean, with the interval that holds the true mean with 95 %. Others are never\n"
-            "averaged: --by, --facet or --where must tell them apart, also by build or inputs (the\n"
-            "contents of files). A run on record twice counts once, and seeds that draw nothing are\n"
-            "one run. Along x a rate stands at what was offered, where that is more than 0.5 % off\n"
-            "what was asked for. A distribution is of all requests of a run: where some were\n"
-            "rejected it ends below 100 %.\n"
-            "\n"
-            "  unmask plot r.db -x rate -y latency_s.p99 --by system --facet workload --out p.svg\n"
-            "  unmask plot r.db -x prompt_tokens -y ttft_s --each-request --by system --out "
-            "points.svg\n"
-            "  unmask plot r.db --cdf latency_s --by system --where \"rate = 0.4\" --out cdf.pdf\n"
-            "  unmask plot r.db --over-time running,waiting --out time.png",
+    .more =
+        "Of databases (`run --db`, `sweep --db`) or of what `sweep --json` and `run --json`\n"
+        "printed (- is standard input). Without -y it prints the fields that there are, with\n"
+        "units; they are called as in `run --json`, and so are keys of the configuration\n"
+        "(rate, cache.retention). Runs that differ in the seed alone are one point: their\n"
+        "mean, with the interval that holds the true mean with 95 %. Others are never\n"
+        "averaged: --by, --facet or --where must tell them apart, also by build or inputs (the\n"
+        "contents of files). A run on record twice counts once, and seeds that draw nothing are\n"
+        "one run. Along x a rate stands at what was offered, where that is more than 0.5 % off\n"
+        "what was asked for. A distribution is of all requests of a run: where some were\n"
+        "rejected it ends below 100 %.\n"
+        "\n"
+        "  unmask plot r.db -x rate -y latency_s.p99 --by system --facet workload --out p.svg\n"
+        "  unmask plot r.db -x prompt_tokens -y ttft_s --each-request --by system --out "
+        "points.svg\n"
+        "  unmask plot r.db --cdf latency_s --by system --where \"rate = 0.4\" --out cdf.pdf\n"
+        "  unmask plot r.db --over-time running,waiting --out time.png",
     .options = options_of_plot,
     .max_words = PLOT_MOST_FILES,
     .run = run,

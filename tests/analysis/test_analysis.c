@@ -179,7 +179,7 @@ TEST(a_rate_is_met_within_half_a_per_cent_or_the_offered_one_is_shown) {
     char text[RATE_CHARS];
     ck_assert_str_eq(rate_text(1, 1.004, text), "1 req/s");
     ck_assert_str_eq(rate_text(1, 0.9448, text), "0.9448 req/s (1 asked for)");
-    ck_assert_str_eq(rate_text(0.5, 0, text), "0.5 req/s"); /* nobody knows what was offered */
+    ck_assert_str_eq(rate_text(0.5, 0, text), "0.5 req/s asked for");
     ck_assert_str_eq(rate_text(0, 0.3, text), "");
     ck_assert(rate_is_met(2, 2.0099) && rate_is_met(2, 1.9901));
     ck_assert(!rate_is_met(2, 2.011) && !rate_is_met(2, 1.989));
@@ -319,6 +319,7 @@ TEST(warnings_are_of_the_settings_or_of_the_summary) {
         bool is_of_settings = code == WARNING_HOST_ASSUMED || code == WARNING_HOST_FOREIGN ||
                               code == WARNING_PRICES_OTHER_BUILD || code == WARNING_PRICES_DIFFER ||
                               code == WARNING_EXPERTS_BY_CHANCE ||
+                              code == WARNING_ARCHITECTURE_UNKNOWN ||
                               code == WARNING_ANSWERS_ASSUMED || code == WARNING_SETTING_ASSUMED ||
                               code == WARNING_FEW_SEEDS || code == WARNING_RUNS_DIFFER;
         ck_assert_int_eq(caution_is_of_summary(code), !is_of_settings);
