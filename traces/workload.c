@@ -177,7 +177,7 @@ static int repeated_span(struct workload *workload, struct arrival_source rows,
     if (requests <= one->rows || one->rows == 0) {
         return 0;
     }
-    struct survey rest;
+    struct survey rest = {0};
     uint64_t n_before = (requests - 1) / one->rows;
     cap_restart(&workload->cap);
     int status = again.rewind(again.state, err);

@@ -21,6 +21,23 @@ struct sheet {
     size_t n, room;
 };
 
+size_t capacity_samples(const struct capacities *c, size_t config) {
+    struct sample sample = {.n = c->found.n_seeds};
+    for (size_t s = 0; s < sample.n; s++) {
+        sample.runs[s] = c->found.searches[config * sample.n + s].summary;
+    }
+    return sample_is_one(&sample) ? 1 : sample.n;
+}
+
+size_t capacity_most_samples(const struct capacities *c) {
+    size_t most = 1;
+    for (size_t i = 0; i < c->found.n_configs; i++) {
+        size_t n = capacity_samples(c, i);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 /* What a panel shows of a trial: a term's value, then attainment, then goodput. */
 static double value_of(const struct capacities *c, const struct trial *trial, size_t which) {
     double value = which < c->objectives.n    ? trial->values[which]

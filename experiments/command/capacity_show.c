@@ -42,14 +42,6 @@ static enum capacity_state state_of(const struct capacities *c, size_t config) {
 
 /* ---- over seeds ---- */
 
-size_t capacity_samples(const struct capacities *c, size_t config) {
-    struct sample sample = {.n = c->found.n_seeds};
-    for (size_t s = 0; s < sample.n; s++) {
-        sample.runs[s] = search_at(c, config, s)->summary;
-    }
-    return sample_is_one(&sample) ? 1 : sample.n;
-}
-
 static double quantity_at_met(const struct trial *met, size_t which, size_t n_terms) {
     return which < n_terms        ? met->values[which]
            : which == n_terms     ? met->attainment
@@ -393,18 +385,13 @@ static void print_notes(const struct capacities *c, FILE *out) {
             "sustained at most: no scheduler serves more of such requests a second for long "
             "(`unmask bound`); few requests may end before they queue\n",
             c->configs[0].label);
-    size_t n = 1;
+    size_t n = capacity_most_samples(c);
     char note[SPREAD_NOTE_CHARS];
-    for (size_t i = 0; i < c->found.n_configs; i++) {
-        size_t n_own = capacity_samples(c, i);
-        n = n_own > n ? n_own : n;
-    }
     if (n > 1) {
         fprintf(out, "± and (to): %s; ~: not distinguishable from %s\n", spread_note(n, note),
                 c->configs[0].label);
     } else if (c->found.n_seeds > 1) {
-        fprintf(out, "no seed draws anything: %zu seeds are one run, without an interval\n",
-                c->found.n_seeds);
+        fprintf(out, "no seed draws anything: %zu seeds are one run\n", c->found.n_seeds);
     }
     if (has_front(c)) {
         fprintf(out, "front *: nobody costs no more %s and serves no less\n",

@@ -32,6 +32,7 @@ struct capacities {
 
 /* How many runs the seeds of a configuration are: 1 where no seed draws anything. */
 size_t capacity_samples(const struct capacities *c, size_t config);
+size_t capacity_most_samples(const struct capacities *c); /* of any configuration */
 
 /* The capacity over seeds, what it costs, and who is on the front: nobody else costs no more and
  * has no less. ERR_USAGE over prices. */

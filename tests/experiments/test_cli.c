@@ -195,6 +195,7 @@ TEST(a_sweep_that_was_interrupted_keeps_its_whole_runs) {
     ck_assert_msg(strstr(output.err, "1 of 2 points have no result; the first: interrupted") !=
                       NULL,
                   "%s", output.err);
+    ck_assert_ptr_nonnull(strstr(output.err, "unmask: 1 of 2 runs in "));
     ck_assert_int_eq(output.status, 1);
     output_free(&output);
     struct output later = CLI("replay", "--db", db, "--run", "2");
@@ -328,6 +329,25 @@ TEST(a_figure_of_ones_own_is_a_file_with_a_query) {
     struct output none = CLI("figure", "./nowhere.ini");
     ck_assert_int_eq(none.status, 1);
     output_free(&none);
+}
+
+/* What ranks exchange goes over links, each model's own prices are listed, and a folder that is not
+ * there is what is wrong, not another model's size. */
+TEST(sentences_name_what_is_so) {
+    char *text = PRINTS("explain", "--set", "tensor_parallel=4");
+    const char *row = strstr(text, "dense layers/attention all-reduce");
+    ck_assert_ptr_nonnull(row);
+    const char *end = strchr(row, '\n'), *link = strstr(row, "  link  ");
+    ck_assert(link != NULL && link < end);
+    free(text);
+    text = PRINTS("list", "gpus");
+    ck_assert_ptr_nonnull(strstr(text, "imported; measured for "));
+    free(text);
+    struct output missing =
+        CLI("generate", "--backend", "cpu", "--weights", "./nosuch", "--text", "hi");
+    ck_assert_int_eq(missing.status, 1);
+    ck_assert_ptr_nonnull(strstr(missing.err, "--weights: cannot open './nosuch'"));
+    output_free(&missing);
 }
 
 /* The paper's numbers stand beside the figure as it is, whatever was changed. */
