@@ -42,7 +42,7 @@ PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each kills threads browser breaks mutate coverage fuzz FORCE
+.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each kills threads browser breaks settings-test mutate coverage fuzz FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -268,6 +268,11 @@ breaks: ## break the program on purpose, line by line of tests/mutations: every 
 
 MUTATE_SEED ?= 29
 MUTATE_EACH ?= 18
+settings-test: all $(BUILD)/tests/experiments/test_settings ## move every key of every shipped system: the record changes, or a warning comes
+	@sed -n 's/^\[\(.*\)\]$$/\1/p' experiments/systems.ini | \
+	    xargs -P $(or $(JOBS),2) -I{} env UNMASK_SETTINGS={} CK_VERBOSITY=minimal $(BUILD)/tests/experiments/test_settings \
+	    a_key_changes_the_record_or_is_said_to_do_nothing
+
 mutate: ## break the program at random places, MUTATE_EACH of each module; what the tests do not notice is listed
 	@LIBS='$(LIBS)' python3 tests/mutate.py --each $(MUTATE_EACH) --seed $(MUTATE_SEED)
 

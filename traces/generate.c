@@ -108,9 +108,9 @@ struct bursts {
 
 static const struct param bursts_params[] = {
     PARAM("on_ns", PARAM_I64, struct bursts, on_ns, "ns", "10s", 1, 1e15,
-          "length of a burst; the run starts with one"),
+          "length of a burst; the run starts with one [workload.arrivals.burst > 1]"),
     PARAM("off_ns", PARAM_I64, struct bursts, off_ns, "ns", "30s", 0, 1e15,
-          "length of the quiet time between bursts"),
+          "length of the quiet time between bursts [workload.arrivals.burst > 1]"),
     PARAM("burst", PARAM_F64, struct bursts, burst, "1", "3", 1, 1e6,
           "rate within a burst over the mean rate; the quiet rate keeps the mean"),
 };
@@ -356,6 +356,19 @@ int generator_set(struct generator *generator, const char *place, const char *na
     const struct process *process = generator->process;
     return param_set(process->params, process->n_params, generator->state, process->name, place,
                      name, text, err);
+}
+
+const char *generator_text(const struct generator *generator, const char *name, char *text,
+                           size_t size) {
+    const struct process *process = generator->process;
+    const struct param *param = param_find(process->params, process->n_params, name);
+    return param != NULL ? param_text(param, generator->state, text, size) : NULL;
+}
+
+const char *generator_doc(const struct generator *generator, const char *name) {
+    const struct process *process = generator->process;
+    const struct param *param = param_find(process->params, process->n_params, name);
+    return param != NULL ? param->doc : NULL;
 }
 
 int generator_start(struct generator *generator, double rate_per_s, uint64_t seed,

@@ -44,6 +44,11 @@ const struct process *generator_process(const struct generator *generator);
 int generator_set(struct generator *generator, const char *place, const char *name,
                   const char *text, struct err *err);
 
+/* A parameter in force, as text; NULL: there is none of that name. Its doc likewise. */
+const char *generator_text(const struct generator *generator, const char *name, char *text,
+                           size_t size);
+const char *generator_doc(const struct generator *generator, const char *name);
+
 /* Fix rate and seed. `rows` gives ids and lengths; its times are replaced. Once, before the first
  * row is asked for. Of conversations, a turn's prompt is what `rows` says behind all that was said
  * before, and a conversation ends where it would outgrow `context_tokens` (0: never); rows come

@@ -242,6 +242,20 @@ int length_set(struct length *length, const char *place, const char *name, const
                      err);
 }
 
+const char *length_text(const struct length *length, const char *name, char *text, size_t size) {
+    const struct param *param = param_find(length->model->params, length->model->n_params, name);
+    return param != NULL ? param_text(param, length->state, text, size) : NULL;
+}
+
+const char *length_doc(const struct length *length, const char *name) {
+    const struct param *param = param_find(length->model->params, length->model->n_params, name);
+    return param != NULL ? param->doc : NULL;
+}
+
+const char *length_name(const struct length *length) {
+    return length->model->name;
+}
+
 int length_start(struct length *length, uint64_t seed, struct err *err) {
     static const char *const streams[LENGTH_SIDES] = {"input lengths", "output lengths",
                                                       "answer lengths"};

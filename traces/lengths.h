@@ -43,6 +43,11 @@ int length_open(const char *spec, const char *place, enum length_side side, stru
 void length_close(struct length *length); /* NULL is fine */
 int length_set(struct length *length, const char *place, const char *name, const char *text,
                struct err *err);
+/* A parameter in force, as text, and its doc; NULL: there is none of that name. */
+const char *length_text(const struct length *length, const char *name, char *text, size_t size);
+const char *length_doc(const struct length *length, const char *name);
+/* The name of its model. */
+const char *length_name(const struct length *length);
 /* Checks the parameters together and reads what the model reads. Draws come from the seed's stream
  * "input lengths", "output lengths" or "answer lengths". */
 int length_start(struct length *length, uint64_t seed, struct err *err);

@@ -335,6 +335,7 @@ int workload_from_config(const struct config *config, const char *name,
     } else {
         status = workload_read(workload, config, err);
         status = status == 0 ? start(workload, config->path, options, err) : status;
+        workload_keep_stated(workload, config, options);
     }
     return finish(workload, status, out);
 }
@@ -401,6 +402,7 @@ void workload_close(struct workload *workload) {
         resample_close(workload->resample);
         conversations_close(workload->conversations);
         classes_close(workload->classes);
+        workload_drop_stated(workload);
         free(workload->name);
         free(workload->path);
         free(workload->note);

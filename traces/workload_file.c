@@ -7,6 +7,7 @@
 #include "sim/base/names.h"
 #include "sim/base/param.h"
 #include "traces/workload_parts.h"
+#include "traces/workload_reads.h"
 
 enum { MAX_NAMES = 32 };
 
@@ -25,20 +26,26 @@ static const struct param spec_params[] = {
     SPEC("rate", PARAM_F64, "1/s", "0", 1e9, rate_per_s, "mean requests per second"),
     SPEC("context", PARAM_U32, "tokens", "0", UINT32_MAX, context_tokens,
          "prompt and output together; 0: no limit"),
-    SPEC_WORD("over_context", over_words, "drop", over, "what happens to longer requests"),
+    SPEC_WORD("over_context", over_words, "drop", over,
+              "what happens to longer requests [workload.context > 0]"),
     SPEC_WORD("lengths", pair_words, "trace", pairs, "whole pairs from the trace"),
     SPEC_WORD("provenance.arrivals", stated_words, "real", arrivals_provenance,
-              "where the arrival times come from"),
+              "where the arrival times come from [workload.arrivals = trace]"),
     SPEC_WORD("provenance.lengths", stated_words, "real", lengths_provenance,
-              "where the lengths come from"),
+              "where the lengths come from [workload.lengths_drawn = on]"),
     SPEC_WORD("provenance.answers", stated_words, "real", answers_provenance,
-              "where the lengths of answers come from"),
+              "where the lengths of answers come from [workload.answers = said]"),
 };
 enum { N_SPEC_PARAMS = sizeof spec_params / sizeof spec_params[0] };
 
 /* Keys that are no numbers; read before the others. */
 static const char *const text_keys[] = {"arrivals", "trace", "input", "output",
                                         "answer",   "note",  NULL};
+
+const char *workload_spec_doc(const char *key) {
+    const struct param *param = param_find(spec_params, N_SPEC_PARAMS, key);
+    return param != NULL ? param->doc : NULL;
+}
 
 struct workload *workload_new(const char *name) {
     struct workload *workload = mem_zeroed(1, sizeof *workload);

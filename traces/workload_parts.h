@@ -51,6 +51,13 @@ struct workload {
     struct limit limit;
     struct classes *classes;             /* NULL: it is one workload; else the rest is empty */
     struct conversations *conversations; /* NULL: no request follows another */
+    struct stated_key *stated;           /* what the user set, [n_stated] */
+    size_t n_stated, stated_room;
+};
+
+/* A key of a file of one's own, or one that --set says. */
+struct stated_key {
+    char *key, *value, *place;
 };
 
 /* An empty workload with every key at its initial value. */
@@ -58,6 +65,12 @@ struct workload *workload_new(const char *name);
 
 /* Read every key and open what they name: the process, the models, the trace. */
 int workload_read(struct workload *workload, const struct config *config, struct err *err);
+
+/* Keeps what the user said: all keys of a file of one's own, and those that are said in its place;
+ * lengths that the command line fixes are left out. */
+void workload_keep_stated(struct workload *workload, const struct config *config,
+                          const struct workload_options *options);
+void workload_drop_stated(struct workload *workload);
 
 /* Whether a model always draws one length; NULL does not. */
 bool workload_is_fixed(const struct length *length);

@@ -5,11 +5,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "analysis/caution.h"
 #include "analysis/rate.h"
 #include "experiments/ranks/pool.h"
+#include "sim/base/condition.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/model/model_config.h"
+#include "sim/system/system_reads.h"
 
 const struct option system_option[] = {
     {"system", "NAME",
@@ -56,17 +59,19 @@ const struct option backend_options[] = {
      "on cpu and cuda: the token ids that end a text, separated by commas, or none; default: the "
      "checkpoint's eos_token_id (random weights: none)",
      false},
-    {"library", "PATH", "the CUDA back end, libunmask_cuda.so (default: beside the program)",
+    {"library", "PATH",
+     "the CUDA back end, libunmask_cuda.so (default: beside the program) [--backend = cuda]",
      false},
     {NULL, NULL, NULL, false},
 };
 
 const struct option text_options[] = {
-    {"tokenizer", "FOLDER", "whose tokenizer.json turns texts into tokens; default: --weights",
+    {"tokenizer", "FOLDER",
+     "whose tokenizer.json turns texts into tokens; default: --weights [workload.prompts = on]",
      false},
     {"chat", "NAME",
      "the chat template around every prompt: none, llada, ling, chatml, dream, qwen2.5 or qa; "
-     "default: none, and for generate --text that of the folder",
+     "default: none, and for generate --text that of the folder [workload.prompts = on]",
      false},
     {"reference", "FILE",
      "the --outputs file of another run of the same prompts: prints the share of outputs that "
@@ -87,7 +92,7 @@ const struct option workload_options[] = {
     {"arrivals", "PROCESS", "replace the arrival process (list arrivals)", false},
     {"rate", "R", "mean requests per second; a trace is rescaled to it, draws come near it", false},
     {"requests", "N", "how many requests", false},
-    {"seed", "N", "of all random streams (default: 1)", false},
+    {"seed", "N", "of all random streams (default: 1) [run.draws = on or sampling = on]", false},
     {"input-tokens", "N", "every prompt has this length", false},
     {"output-tokens", "N", "every output has this length", false},
     {NULL, NULL, NULL, false},
@@ -96,7 +101,8 @@ const struct option workload_options[] = {
 const struct option objective_options[] = {
     {"slo-latency", "TIME", "objective for goodput, such as 30s", false},
     {"slo-ttft", "TIME", "objective for the first token, which comes with the first block", false},
-    {"slo-tpot", "TIME", "objective for the time per output token behind the first block", false},
+    {"slo-tpot", "TIME",
+     "objective for the time per output token behind the first block [run.tpot = on]", false},
     {NULL, NULL, NULL, false},
 };
 
@@ -385,8 +391,25 @@ static int read_system(const struct options *options, struct asked *asked, struc
     return status != 0 ? status : read_settings(options, asked, err);
 }
 
+/* Options of whose condition only the run can tell whether it holds. */
+static void keep_stated(const struct options *options, struct asked *asked) {
+    struct run_request *request = &asked->request;
+    for (size_t i = 0; i < options->n_given; i++) {
+        const struct given *given = &options->given[i];
+        char text[CONDITION_CHARS];
+        const char *condition = condition_of(given->option->doc, text);
+        if (condition != NULL && condition[0] != '-') {
+            ASSERT(request->n_stated < ASKED_MOST_STATED);
+            asked->stated[request->n_stated++] =
+                (struct stated_option){given->option->name, given->value, given->option->doc};
+        }
+    }
+    request->stated = asked->stated;
+}
+
 int asked_read(const struct options *options, struct asked *asked, struct err *err) {
     int status = read_system(options, asked, err);
+    keep_stated(options, asked);
     return status != 0 ? status : read_workload(options, &asked->request, err);
 }
 
@@ -407,6 +430,14 @@ int asked_read_system(const struct options *options, struct asked *asked, struct
         *out = NULL;
     }
     return status;
+}
+
+void asked_say_unread(const struct system *system, const char *backend) {
+    const struct system_in in = {system, backend};
+    const struct facts facts = {system_in_fact, &in};
+    struct warnings warnings = {0};
+    system_warn_of_unread(system, &facts, &warnings);
+    caution_print(&warnings, NULL, stderr);
 }
 
 int asked_level(const struct options *options, enum store_level *level, struct err *err) {

@@ -6,12 +6,18 @@
 #include "experiments/cli/options.h"
 #include "experiments/run/compose.h"
 
-enum { ASKED_MOST_SETTINGS = 80, ASKED_MOST_SYSTEMS = 64, ASKED_NAME_CHARS = 64 };
+enum {
+    ASKED_MOST_SETTINGS = 80,
+    ASKED_MOST_SYSTEMS = 64,
+    ASKED_NAME_CHARS = 64,
+    ASKED_MOST_STATED = 16
+};
 
 struct asked {
     struct run_request request; /* borrows from this struct and from argv */
     struct setting settings[ASKED_MOST_SETTINGS];
-    char config_path[256]; /* of the checkpoint that --weights names */
+    char config_path[256];                          /* of the checkpoint that --weights names */
+    struct stated_option stated[ASKED_MOST_STATED]; /* those that something reads now and then */
 };
 
 /* Groups of options for the commands that take them. */
@@ -48,6 +54,10 @@ int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t 
  * caller closes it. */
 int asked_read_system(const struct options *options, struct asked *asked, struct system **out,
                       struct err *err);
+
+/* Says on standard error what was set and nothing reads, for commands whose outputs have no
+ * warnings; `backend` as in struct system_in. */
+void asked_say_unread(const struct system *system, const char *backend);
 
 /* --backend, --weights, --eos, --library and --clock; asked_read and asked_read_system read them,
  * too. The CPU back end stands for the GPU "cpu" and computes in four-byte elements unless

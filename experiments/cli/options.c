@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/base/condition.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/utf8.h"
@@ -228,6 +229,27 @@ int options_time(const struct options *options, const char *name, int64_t *out, 
         return err_usage(err, "--%s: '%s' is not a time such as 2.5s or 300ms", name, text);
     }
     *out = (int64_t)ns;
+    return 0;
+}
+
+static const char *option_fact(const void *state, const char *name, char text[FACT_CHARS]) {
+    const char *bare = name + strspn(name, "-");
+    const struct given *given = last(state, bare);
+    (void)text;
+    return given == NULL ? "none" : given->value != NULL ? given->value : "on";
+}
+
+int options_check_read(const struct options *options, struct err *err) {
+    const struct facts facts = {option_fact, options};
+    for (size_t i = 0; i < options->n_given; i++) {
+        const struct option *option = options->given[i].option;
+        char text[CONDITION_CHARS];
+        const char *condition = condition_of(option->doc, text);
+        if (condition != NULL && condition[0] == '-' && !condition_holds(condition, &facts)) {
+            return err_usage(err, "%s%s does nothing here: it is read where %s",
+                             dashes(option->name), option->name, condition);
+        }
+    }
     return 0;
 }
 

@@ -39,6 +39,11 @@ struct options {
 int options_read(const struct option *const *groups, int argc, char *const *argv, size_t max_words,
                  struct options *out, struct err *err);
 
+/* ERR_USAGE where an option that was given does nothing beside the others: its doc ends with a
+ * condition (sim/base/condition.h) over options, `--planner = exact`, of which those that were not
+ * given are `none` and flags `on`. */
+int options_check_read(const struct options *options, struct err *err);
+
 /* The value given for `name`, or NULL; and whether it was given at all. */
 const char *options_text(const struct options *options, const char *name);
 bool options_has(const struct options *options, const char *name);

@@ -58,6 +58,7 @@ static int run(const struct options *options, struct err *err) {
     if (status != 0) {
         return status;
     }
+    asked_say_unread(system, "step");
     status = accuracy_read(path, system, &accuracy, err);
     if (status == 0) {
         if (options_has(options, "json")) {

@@ -11,6 +11,7 @@
 #include "experiments/steps/measured_step.h"
 #include "sim/base/num.h"
 #include "sim/system/system_facts.h"
+#include "sim/system/system_reads.h"
 #include "sim/system/system_step.h"
 
 static const struct option own_options[] = {
@@ -209,6 +210,7 @@ static struct warnings warnings_of(const struct system *system, const struct pri
     struct warnings warnings = {0};
     system_warn_of_host(system, &warnings);
     system_warn_of_settings(system, &warnings);
+    system_warn_of_unread_in_step(system, &warnings);
     caution_add_prices(shares, &warnings);
     return warnings;
 }

@@ -523,6 +523,9 @@ static int run(const struct options *options, struct err *err) {
     int status = asked_read_system(options, &asked, &system, err);
     const struct backend_request *backend = &asked.request.backend;
     status = status != 0 ? status : check_options(options, &asked, &generation, err);
+    if (status == 0) {
+        asked_say_unread(system, backend_names[backend->kind]);
+    }
     status = status != 0 ? status
                          : read_all(options, system, &asked.request.questions, &generation, err);
     status = status != 0

@@ -1,7 +1,9 @@
 /* unmask server: a measured server's requests, simulated and compared. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
@@ -12,7 +14,11 @@
 static const struct option own_options[] = {
     {"measured", "FILE", "the requests and when the server answered them", false},
     {"log", "FILE",
-     "what vLLM logged when it started: the settings below, as far as they are not given", false},
+     "what vLLM or SGLang logged when it started: its arguments, as far as they are not given",
+     false},
+    {"anyway", NULL,
+     "print errors though the log says that weights, types or speculation differ [--log != none]",
+     false},
     {"max-num-seqs", "N", "vLLM's own: requests at once (max_requests); default: the system's",
      false},
     {"max-num-batched-tokens", "N",
@@ -31,35 +37,127 @@ static const struct option *const options_of_server[] = {
     own_options, system_option, device_options, policy_options, json_options, NULL,
 };
 
-/* The server's own arguments, under its own names; an option counts before the log. A pool that is
- * given is all of the KV cache. */
-static int read_engine(const struct options *options, const struct start_log *log,
-                       struct asked *asked, struct err *err) {
-    const struct {
-        const char *option, *key, *logged;
-    } named[] = {
-        {"max-num-seqs", "max_requests", log->max_num_seqs},
-        {"max-num-batched-tokens", "max_batched_tokens", log->max_num_batched_tokens},
-        {"gpu-memory-utilization", "memory_utilization", log->gpu_memory_utilization},
-        {"block-size", "page_tokens", log->block_size},
-    };
-    int status = 0;
-    for (size_t i = 0; status == 0 && i < sizeof named / sizeof named[0]; i++) {
-        const char *given = options_text(options, named[i].option);
-        const char *value = given != NULL ? given : named[i].logged;
-        char place[64];
-        snprintf(place, sizeof place, "%s%s", given != NULL ? "--" : "the log's ", named[i].option);
-        status = value[0] != '\0' ? asked_set(asked, named[i].key, value, place, err) : 0;
+/* The server's own arguments under its own names, and the keys that they set. */
+static const struct {
+    const char *option, *key;
+} own_arguments[] = {
+    {"max-num-seqs", "max_requests"},
+    {"max-num-batched-tokens", "max_batched_tokens"},
+    {"gpu-memory-utilization", "memory_utilization"},
+    {"block-size", "page_tokens"},
+};
+
+static bool is_set(const struct asked *asked, const char *key) {
+    for (uint32_t i = 0; i < asked->request.n_settings; i++) {
+        if (strcmp(asked->settings[i].key, key) == 0) {
+            return true;
+        }
     }
-    uint64_t blocks = log->gpu_blocks;
-    status = status != 0 ? status
-                         : options_whole(options, "num-gpu-blocks", 2, UINT32_MAX, &blocks, err);
-    if (status == 0 && blocks > 1) {
-        char pages[24];
-        snprintf(pages, sizeof pages, "%" PRIu64, blocks - 1);
-        status = asked_set(asked, "pool_pages", pages, "--num-gpu-blocks", err);
+    return false;
+}
+
+/* What the log says, where neither an option nor --set says it. */
+static int take_log(const struct start_log *log, struct asked *asked, struct err *err) {
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < log->n; i++) {
+        const struct log_argument *a = &log->arguments[i];
+        if (a->use == LOG_TAKEN && start_log_taken(log, a->key) == a && !is_set(asked, a->key)) {
+            char place[96];
+            snprintf(place, sizeof place, "the log's %s", a->name);
+            status = asked_set(asked, a->key, a->set, place, err);
+        }
     }
     return status;
+}
+
+static const char *value_of(const struct asked *asked, const char *key) {
+    for (uint32_t i = 0; i < asked->request.n_settings; i++) {
+        if (strcmp(asked->settings[i].key, key) == 0) {
+            return asked->settings[i].value;
+        }
+    }
+    return "0";
+}
+
+/* A pool that is given is all of the KV cache, but for the page that vLLM keeps. */
+static int take_pool(const struct options *options, const struct start_log *log,
+                     struct asked *asked, struct err *err) {
+    uint64_t block_tokens = strtoull(value_of(asked, "page_tokens"), NULL, 10);
+    uint64_t pages = start_log_pages(log, block_tokens);
+    bool is_given = options_has(options, "num-gpu-blocks");
+    int status = options_whole(options, "num-gpu-blocks", 2, UINT32_MAX, &pages, err);
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, pages - (is_given || !log->is_sglang));
+    if (status == 0 && pages > 1 && !is_set(asked, "page_tokens") && log->is_sglang) {
+        status = asked_set(asked, "page_tokens", "1", "the log's page_size", err);
+    }
+    return status == 0 && pages > 1 && !is_set(asked, "pool_pages")
+               ? asked_set(asked, "pool_pages", text,
+                           is_given ? "--num-gpu-blocks" : "the log's KV cache", err)
+               : status;
+}
+
+static int read_engine(const struct options *options, const struct start_log *log,
+                       struct asked *asked, struct err *err) {
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < sizeof own_arguments / sizeof own_arguments[0]; i++) {
+        const char *value = options_text(options, own_arguments[i].option);
+        char place[64];
+        snprintf(place, sizeof place, "--%s", own_arguments[i].option);
+        status = value != NULL ? asked_set(asked, own_arguments[i].key, value, place, err) : 0;
+    }
+    status = status != 0 ? status : take_log(log, asked, err);
+    return status != 0 ? status : take_pool(options, log, asked, err);
+}
+
+/* Errors would be another server's where weights, types or speculation differ. */
+static int check_log(const struct options *options, const struct start_log *log, struct err *err) {
+    char differs[640];
+    start_log_list(log, LOG_DIFFERS, differs, sizeof differs);
+    if (differs[0] == '\0' || options_has(options, "anyway")) {
+        return 0;
+    }
+    if (!options_has(options, "json")) {
+        start_log_print(log, stdout);
+    }
+    return err_usage(err,
+                     "%s: the server ran with %s, which is not simulated: errors would be those of "
+                     "another server (--anyway prints them)",
+                     options_text(options, "log"), differs);
+}
+
+static int simulate(const struct start_log *log, struct server *server, struct asked *asked,
+                    struct err *err) {
+    char differs[640];
+    int status = server_run(server, &asked->request, err);
+    start_log_list(log, LOG_DIFFERS, differs, sizeof differs);
+    if (status != 0 && compose_says_no_memory(err) && differs[0] != '\0') {
+        size_t used = strlen(err->text);
+        snprintf(err->text + used, sizeof err->text - used, "; the server ran with %.400s",
+                 differs);
+    } else if (status == 0 && differs[0] != '\0') {
+        warnings_add(&server->run->facts.warnings, WARNING_SETTING_ASSUMED, (double)NAN,
+                     "the server ran with %.200s, which is not simulated: errors are of both",
+                     differs);
+    }
+    return status;
+}
+
+static int print(const struct options *options, const struct start_log *log,
+                 const struct server *server, struct err *err) {
+    bool has_log = options_has(options, "log");
+    if (options_has(options, "json")) {
+        json_t *object = server_json(server);
+        if (has_log) {
+            json_object_set_new(object, "log", start_log_json(log));
+        }
+        return cmd_print_json(object, err);
+    }
+    server_print(server, stdout);
+    if (has_log) {
+        start_log_print(log, stdout);
+    }
+    return 0;
 }
 
 static int run(const struct options *options, struct err *err) {
@@ -68,26 +166,25 @@ static int run(const struct options *options, struct err *err) {
         return err_usage(err, "server needs --measured FILE");
     }
     struct asked asked;
-    struct start_log log = {0};
+    struct start_log *log = mem_zeroed(1, sizeof *log);
     struct server *server = mem_unwritten(1, sizeof *server);
     int status = server_read(path, path, server, err);
     status = status != 0 ? status : asked_read(options, &asked, err);
     status = status != 0 ? status : asked_systems_file(options, &asked, err);
     if (status == 0 && options_has(options, "log")) {
-        status = start_log_read(options_text(options, "log"), &log, err);
+        status = start_log_read(options_text(options, "log"), log, err);
+        status = status != 0 ? status : check_log(options, log, err);
     }
-    status = status != 0 ? status : read_engine(options, &log, &asked, err);
+    status = status != 0 ? status : read_engine(options, log, &asked, err);
     if (status == 0) {
-        asked.request.system = options_has(options, "system") ? asked.request.system : "vllm-ar";
-        status = server_run(server, &asked.request, err);
+        const char *serving = log->decodes_blocks ? "sglang" : "vllm-ar";
+        asked.request.system = options_has(options, "system") ? asked.request.system : serving;
+        status = simulate(log, server, &asked, err);
     }
-    if (status == 0 && options_has(options, "json")) {
-        status = cmd_print_json(server_json(server), err);
-    } else if (status == 0) {
-        server_print(server, stdout);
-    }
+    status = status != 0 ? status : print(options, log, server, err);
     server_fini(server);
     free(server);
+    free(log);
     return status;
 }
 
@@ -100,8 +197,8 @@ const struct command command_server = {
         "last_token_us in any order, all times in microseconds from one moment; prefix_tokens\n"
         "(how much of the prompt an earlier prompt began with) and scheduled_us are optional.\n"
         "Both sides count alike: TTFT from the arrival, TPOT without the first token. A server's\n"
-        "limits decide its TTFT: give the arguments that it was started with, or its log. A "
-        "warning says so\n"
+        "limits decide its TTFT: give the arguments that it was started with, or its log, of\n"
+        "which it prints what was taken, not taken, differs and is unknown. A warning says so\n"
         "where the requests that it had at once contradict those assumed. Default system: "
         "vllm-ar.\n"
         "A study with a [server] draws it (experiments/studies/vllm).",

@@ -10,8 +10,10 @@
 #include "sim/policy/registry.h"
 #include "sim/system/host.h"
 #include "sim/system/settings.h"
+#include "sim/system/system_reads.h"
 #include "traces/generate.h"
 #include "traces/lengths.h"
+#include "traces/workload_reads.h"
 
 static const char *dashes(const struct option *option) {
     return option->name[1] == '\0' ? "-" : "--";
@@ -26,6 +28,19 @@ static void cell(const char *text, FILE *out) {
             fputc('\\', out);
         }
         fputc(*text, out);
+    }
+}
+
+/* A doc without its condition, and that one's words. */
+static void doc_cell(const char *doc, const char *before, const char *after, FILE *out) {
+    char meaning[1024], text[CONDITION_CHARS];
+    const char *condition = condition_of(doc, text);
+    snprintf(meaning, sizeof meaning, "%.*s", (int)condition_doc_length(doc), doc);
+    cell(meaning, out);
+    if (condition != NULL) {
+        fprintf(out, "%s", before);
+        cell(condition, out);
+        fprintf(out, "%s", after);
     }
 }
 
@@ -61,7 +76,7 @@ void manual_commands(FILE *out) {
             for (const struct option *o = c->options[g]; o->name != NULL; o++) {
                 fprintf(out, "| `%s%s%s%s` | ", dashes(o), o->name, o->value != NULL ? " " : "",
                         o->value != NULL ? o->value : "");
-                cell(o->doc, out);
+                doc_cell(o->doc, " (read where ", ")", out);
                 fprintf(out, " |\n");
             }
         }
@@ -70,7 +85,8 @@ void manual_commands(FILE *out) {
 
 static void key_heading(const char *title, const char *about, FILE *out) {
     fprintf(out,
-            "\n## %s\n\n%s\n\n| key | unit | values | initial | meaning |\n|---|---|---|---|---|\n",
+            "\n## %s\n\n%s\n\n| key | unit | values | initial | meaning | read where "
+            "|\n|---|---|---|---|---|---|\n",
             title, about);
 }
 
@@ -90,8 +106,43 @@ static void keys(const char *of, const char *prefix, const struct param *params,
         }
         fprintf(out, " | %s | %s%s", p->initial != NULL ? p->initial : "must be given", of,
                 of[0] != '\0' ? ": " : "");
-        cell(p->doc, out);
+        doc_cell(p->doc, " | ", "", out);
+        fprintf(out, condition_doc_length(p->doc) == strlen(p->doc) ? " | |\n" : " |\n");
+    }
+}
+
+/* What conditions speak of beside keys. */
+static void facts(FILE *out) {
+    fprintf(out,
+            "\n## Facts\n\nWhat conditions speak of beside keys. `asked.KEY` is a key as it "
+            "was set, before 0 became a number.\n\n| fact | says |\n|---|---|\n"
+            "| `backend` | sim, cpu or cuda; step: explain and plan; lmax: plan lmax |\n"
+            "| `serves` | on: requests are served (sim, cpu, cuda) |\n"
+            "| `priced` | on: all but lmax |\n"
+            "| `run.draws` | on: another seed gives another run |\n"
+            "| `played` | on: decisions are those of a decode trace (`--decode`) |\n"
+            "| `run.answers` | on: workload, decode trace or checkpoint say where texts end |\n"
+            "| `run.tpot` | on: some request has tokens behind its first block |\n");
+    for (size_t i = 0; system_fact_doc(i) != NULL; i++) {
+        fprintf(out, "| `%s` | ", system_fact_doc(i)->name);
+        cell(system_fact_doc(i)->doc, out);
         fprintf(out, " |\n");
+    }
+    for (size_t i = 0; workload_fact_docs[i].name != NULL; i++) {
+        fprintf(out, "| `%s` | ", workload_fact_docs[i].name);
+        cell(workload_fact_docs[i].doc, out);
+        fprintf(out, " |\n");
+    }
+}
+
+/* What is named: "scheduler", and where it is read. */
+static void choosers(FILE *out) {
+    key_heading("Parts", "Keys that choose what a system is put together from.", out);
+    for (size_t i = 0; system_part_at(i) != NULL; i++) {
+        fprintf(out, "| `%s` | 1 | a name | | ", system_part_at(i));
+        doc_cell(system_part_doc(system_part_at(i)), " | ", "", out);
+        const char *doc = system_part_doc(system_part_at(i));
+        fprintf(out, condition_doc_length(doc) == strlen(doc) ? " | |\n" : " |\n");
     }
 }
 
@@ -106,13 +157,21 @@ static void policy_keys(enum policy_kind kind, const char *title, const char *ab
 }
 
 void manual_keys(FILE *out) {
-    fprintf(out, "# Keys\n\nMade by `make reference` from the program's own tables. All but those "
-                 "of a model's and a GPU's own file are set with `--set KEY=VALUE` or in a "
-                 "section of a systems file; `model.KEY` changes one value of a model. Sizes and "
-                 "times take a unit (`1.5GiB`, `30ms`).\n");
+    fprintf(out,
+            "# Keys\n\nMade by `make reference` from the program's own tables. All but those "
+            "of a model's and a GPU's own file are set with `--set KEY=VALUE` or in a "
+            "section of a systems file; `model.KEY` changes one value of a model. Sizes and "
+            "times take a unit (`1.5GiB`, `30ms`).\n\n"
+            "*Read where* says what has to hold for a key to do anything: a condition over other "
+            "keys as they are resolved, and over [facts](#facts). Parameters of schedulers, "
+            "decoders and routers are read where `serves = on` as well, decoders' where "
+            "`played = off`, hosts' as the key `host`. Nothing stands there for what is always "
+            "read. A key that was set and that "
+            "nothing reads is a warning, `setting-unused` ([output.md](output.md)).\n");
     key_heading("Systems", "Of every system, in `experiments/systems.ini` or a file of your own.",
                 out);
     keys("", "", system_params, system_n_params, out);
+    choosers(out);
     policy_keys(POLICY_SCHEDULER, "Schedulers", "Key `scheduler` names one.", out);
     policy_keys(POLICY_CACHE, "Cache policies", "Key `cache` names one.", out);
     policy_keys(POLICY_DECODER, "Decoders", "Key `decoder` names one.", out);
@@ -138,6 +197,7 @@ void manual_keys(FILE *out) {
     keys("", "", model_params, model_n_params, out);
     key_heading("GPUs", "Section `[gpu]` of a file of `sim/model/gpus`.", out);
     keys("", "", gpu_params, gpu_n_params, out);
+    facts(out);
 }
 
 /* ---- roff ---- */

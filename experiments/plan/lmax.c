@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/caution.h"
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
@@ -12,6 +13,7 @@
 #include "sim/base/num.h"
 #include "sim/memory/stream.h"
 #include "sim/system/lmax.h"
+#include "sim/system/system_reads.h"
 
 static const struct option own_options[] = {
     {"system", "NAME", "a configuration of policies (list systems; default: mosaic)", false},
@@ -24,14 +26,14 @@ static const struct option own_options[] = {
     {"memory", "BYTES", "the device has this much, such as 24GiB (default: the GPU's own)", false},
     {"prompt-share", "R", "what the prompt is of the canvas (default: 0.5)", false},
     {"share-of", "WORD", "what R is a share of: canvas or output (default: canvas)", false},
-    {"before", "R,R,...",
-     "with an allocator of PyTorch: canvases that ran before, as shares of this one", false},
-    {"steps", "N",
-     "with an allocator of PyTorch: denoising steps that are played (default: 10, the benchmarks "
-     "of "
-     "Mosaic)",
+    {"before", "R,R,...", "canvases that ran before, as shares of this one [allocator != planned]",
      false},
-    {"multiple-of", "N", "canvases are multiples of N tokens (default: 64)", false},
+    {"steps", "N",
+     "denoising steps that are played (default: 10, the benchmarks of Mosaic) "
+     "[allocator != planned]",
+     false},
+    {"multiple-of", "N", "canvases are multiples of N tokens (default: 64) [--canvas = none]",
+     false},
     {"canvas", "N", "show a canvas of N tokens instead of the longest", false},
     {"breakdown", NULL, "what each part of the step holds, at that canvas and one beyond", false},
     {NULL, NULL, NULL, false},
@@ -47,6 +49,7 @@ struct line {
     struct model model; /* a copy: a system may own its model, and is closed by then */
     const struct gpu *gpu;
     const char *allocator;
+    struct warnings warnings;
     struct lmax lmax;
     struct err err; /* of a system for which no canvas fits */
 };
@@ -143,6 +146,14 @@ static int read_question(const struct options *options, struct question *q, stru
     return status;
 }
 
+static void warn_of_unread(const struct question *q, const struct system *system,
+                           struct line *line) {
+    const struct system_in in = {system, "lmax"};
+    const struct facts facts = {system_in_fact, &in};
+    system_warn_of_unread(system, &facts, &line->warnings);
+    stated_warn(q->asked.stated, q->asked.request.n_stated, &facts, &line->warnings);
+}
+
 static int find(const struct question *q, const char *name, struct line *line, struct err *err) {
     struct system_request wanted = compose_system_request(&q->asked.request);
     wanted.system = name;
@@ -156,6 +167,7 @@ static int find(const struct question *q, const char *name, struct line *line, s
         line->model = *system->model;
         line->gpu = system->gpu;
         line->allocator = step_allocator_words[system->settings.allocator];
+        warn_of_unread(q, system, line);
         status = lmax_find(&request, &line->lmax, err);
     }
     system_close(system);
@@ -305,6 +317,9 @@ static void print_people(const struct question *q) {
             table_close(table);
         }
     }
+    for (size_t i = 0; i < q->n; i++) {
+        caution_print(&q->lines[i].warnings, q->n > 1 ? q->lines[i].name : NULL, stdout);
+    }
 }
 
 static json_t *step_json(const struct step_memory *step) {
@@ -340,6 +355,7 @@ static json_t *line_json(const struct question *q, size_t i) {
         (json_int_t)l->reserve_bytes, "available_bytes", (json_int_t)l->available_bytes, "l_max",
         (json_int_t)l->longest.canvas_tokens, "bound", lmax_bound_names[l->bound], "longest",
         step_json(&l->longest), "beyond", step_json(&l->beyond));
+    json_object_set_new(object, "warnings", caution_json(&line->warnings));
     double over_first = ratio(q, i);
     json_object_set_new(object, "ratio",
                         isfinite(over_first) ? json_real(over_first) : json_null());

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/caution.h"
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
@@ -14,10 +15,14 @@
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
 #include "sim/memory/usage.h"
+#include "sim/system/system_reads.h"
 #include "sim/system/system_step.h"
 
 static const struct option planner_options[] = {
-    {"nodes", "N", "search no more nodes than this for the optimum (planner exact)", false},
+    {"nodes", "N",
+     "search no more nodes than this for the optimum [--planner = exact|all or --instance != none "
+     "and --planner = none]",
+     false},
     {NULL, NULL, NULL, false},
 };
 
@@ -87,6 +92,20 @@ static json_t *peak_json(const struct graph *graph, const struct placement *plac
     }
     json_object_set_new(object, "unused_bytes", json_integer((json_int_t)usage->unused_bytes));
     return object;
+}
+
+/* ---- what was set in vain ---- */
+
+static json_t *warnings_json(const struct system *system) {
+    struct warnings warnings = {0};
+    system_warn_of_unread_in_step(system, &warnings);
+    return caution_json(&warnings);
+}
+
+static void print_warnings(const struct system *system) {
+    struct warnings warnings = {0};
+    system_warn_of_unread_in_step(system, &warnings);
+    caution_print(&warnings, NULL, stdout);
 }
 
 /* ---- the plan ---- */
@@ -252,14 +271,15 @@ static int compare_on_step(const struct options *options, const struct asked_pla
     struct table *table = plan_comparison(outcomes, asked->n_planners, 0);
     if (options_has(options, "json")) {
         status = cmd_print_json(
-            json_pack("{s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:o}", "system",
+            json_pack("{s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "system",
                       system->name, "model", system->model->name, "gpu", system->gpu->name, "step",
                       step->text, "live", ratio_json(&usage), "lower_bound_bytes",
                       (json_int_t)outcomes[0].lower_bound_bytes, "proven_bound_bytes",
                       (json_int_t)plan_best_bound(outcomes, asked->n_planners),
                       "attention_chunk_rows", (json_int_t)chunks.of[CHUNK_ATTENTION],
                       "ffn_chunk_rows", (json_int_t)chunks.of[CHUNK_FFN], "logit_chunk_rows",
-                      (json_int_t)chunks.of[CHUNK_LOGITS], "plans", table_json(table)),
+                      (json_int_t)chunks.of[CHUNK_LOGITS], "plans", table_json(table), "warnings",
+                      warnings_json(system)),
             err);
     } else {
         char bound[32];
@@ -342,17 +362,19 @@ static int show_step(const struct options *options, const struct asked_plan *ask
     struct table *table = tensors(system, &placement);
     if (options_has(options, "json")) {
         status = cmd_print_json(
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:o}",
-                      "system", system->name, "model", system->model->name, "gpu",
-                      system->gpu->name, "planner", outcome.planner, "step", step->text,
-                      "peak_bytes", (json_int_t)placement.peak_bytes, "lower_bound_bytes",
-                      (json_int_t)placement.lower_bound_bytes, "optimal",
-                      placement.peak_bytes == placement.proven_bound_bytes, "attention_chunk_rows",
-                      (json_int_t)placement.chunks.of[CHUNK_ATTENTION], "ffn_chunk_rows",
-                      (json_int_t)placement.chunks.of[CHUNK_FFN], "logit_chunk_rows",
-                      (json_int_t)placement.chunks.of[CHUNK_LOGITS], "live", ratio_json(&usage),
-                      "at_peak", peak_json(&system->graph, &placement, &usage), "budget",
-                      budget_json(system), "tensors", table_json(table)),
+            json_pack(
+                "{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}",
+                "system", system->name, "model", system->model->name, "gpu", system->gpu->name,
+                "planner", outcome.planner, "step", step->text, "peak_bytes",
+                (json_int_t)placement.peak_bytes, "lower_bound_bytes",
+                (json_int_t)placement.lower_bound_bytes, "optimal",
+                placement.peak_bytes == placement.proven_bound_bytes, "attention_chunk_rows",
+                (json_int_t)placement.chunks.of[CHUNK_ATTENTION], "ffn_chunk_rows",
+                (json_int_t)placement.chunks.of[CHUNK_FFN], "logit_chunk_rows",
+                (json_int_t)placement.chunks.of[CHUNK_LOGITS], "live", ratio_json(&usage),
+                "at_peak", peak_json(&system->graph, &placement, &usage), "budget",
+                budget_json(system), "tensors", table_json(table), "warnings",
+                warnings_json(system)),
             err);
     } else {
         print_people(system, step, &placement, &usage, &outcome, table);
@@ -392,6 +414,9 @@ static int run_step(const struct options *options, struct err *err) {
     if (status == 0) {
         status = asked_plan.compares ? compare_on_step(options, &asked_plan, system, &step, err)
                                      : show_step(options, &asked_plan, system, &step, err);
+    }
+    if (status == 0 && !options_has(options, "json")) {
+        print_warnings(system);
     }
     step_fini(&step);
     system_close(system);

@@ -153,6 +153,9 @@ static void settle(struct composition *c, const struct meter *meter,
     compose_name_trace(c, c->summary.offered.rate_req_s);
     settle_facts(c, meter);
     price_energy(c);
+    if (c->workload != NULL) {
+        compose_warn_of_unused(c);
+    }
     if (is_compared(c)) {
         accuracy_finish(&c->accuracy, !c->result.interrupted);
     }

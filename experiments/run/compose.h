@@ -9,6 +9,7 @@
 #include "engine/weights/end_tokens.h"
 #include "experiments/run/questions.h"
 #include "experiments/run/recorded.h"
+#include "experiments/run/stated.h"
 #include "experiments/steps/accuracy.h"
 #include "sim/serve/executor_sim.h"
 #include "sim/serve/loop.h"
@@ -41,6 +42,8 @@ struct run_request {
     const char
         *decode_path; /* a decode trace to play; NULL: decisions are drawn, or the device's */
     bool statistics;  /* the device makes margins and entropies, whoever reads them */
+    const struct stated_option *stated; /* that the user gave, [n_stated] */
+    uint32_t n_stated;
 };
 
 enum {
@@ -58,7 +61,10 @@ struct rejected_list {
 
 struct composition {
     struct system *system;
-    struct workload *workload;       /* NULL in a replay */
+    struct workload *workload;          /* NULL in a replay */
+    const struct stated_option *stated; /* of the request, [n_stated] */
+    uint32_t n_stated;
+    enum backend backend;
     const struct recorded *recorded; /* NULL unless in a replay */
     struct run_facts facts;          /* whole once the run is over */
     char *config;                    /* the resolved configuration as an INI text */

@@ -21,6 +21,9 @@ int compose_open_engine(struct composition *c, const struct backend_request *bac
 /* ERR_USAGE where the system cannot play the decode trace. */
 int compose_check_decode(const struct composition *c, struct err *err);
 
+/* A warning for each setting of the user's that nothing of the run, which is over, has read. */
+void compose_warn_of_unused(struct composition *c);
+
 /* What is known of a run before it begins. */
 void compose_state_facts(struct composition *c);
 

@@ -416,6 +416,9 @@ int compose_open(const struct run_request *request, struct composition **out, st
     struct composition *c = mem_zeroed(1, sizeof *c);
     summary_init(&c->summary, &request->slo);
     c->seed = request->options.seed;
+    c->stated = request->stated;
+    c->n_stated = request->n_stated;
+    c->backend = request->backend.kind;
     size_t size;
     FILE *text = mem_stream(&c->config, &size);
     struct inputs inputs = {0}, *before = inputs_collect(&inputs);

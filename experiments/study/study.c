@@ -289,8 +289,12 @@ static int change(const struct study_changes *changes, struct study *study, stru
             status = set(table, changes->sets[s], err);
         }
     }
-    if (status == 0 && !runs && (changes->host != NULL || changes->n_sets > 0)) {
-        return err_usage(err, "--%s: %s runs no system", changes->host != NULL ? "host" : "set",
+    if (status == 0 && !runs &&
+        (changes->host != NULL || changes->n_sets > 0 || changes->n_seeds > 1)) {
+        return err_usage(err, "--%s: %s runs no system",
+                         changes->host != NULL ? "host"
+                         : changes->n_sets > 0 ? "set"
+                                               : "seeds",
                          study->name);
     }
     return status;

@@ -1,5 +1,6 @@
 #include "sim/base/warning.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,7 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_ANSWERS_ASSUMED] = "answers-assumed",
     [WARNING_ARCHITECTURE_UNKNOWN] = "architecture-unknown",
     [WARNING_SETTING_ASSUMED] = "setting-assumed",
+    [WARNING_SETTING_UNUSED] = "setting-unused",
     [WARNING_FEW_SEEDS] = "few-seeds",
     [WARNING_RUNS_DIFFER] = "runs-differ",
     [WARNING_INCOMPLETE] = "incomplete",
@@ -47,4 +49,29 @@ void warnings_add(struct warnings *warnings, enum warning_code code, double valu
             (warnings->n - place) * sizeof warning);
     warnings->items[place] = warning;
     warnings->n++;
+}
+
+void warnings_add_unused(struct warnings *warnings, const char *key, const char *value,
+                         const char *place, const char *condition) {
+    struct warning *last = NULL;
+    unsigned n = 0;
+    for (unsigned i = 0; i < warnings->n; i++) {
+        if (warnings->items[i].code == WARNING_SETTING_UNUSED) {
+            last = &warnings->items[i];
+            n++;
+        }
+    }
+    if (n < WARNINGS_MOST_UNUSED) {
+        warnings_add(warnings, WARNING_SETTING_UNUSED, (double)NAN,
+                     "%s%s%s%s%s%s does nothing here: it is read where %s", key,
+                     value != NULL ? " = " : "", value != NULL ? value : "",
+                     place != NULL ? " (" : "", place != NULL ? place : "",
+                     place != NULL ? ")" : "", condition);
+    } else if (n == WARNINGS_MOST_UNUSED) {
+        warnings_add(warnings, WARNING_SETTING_UNUSED, (double)NAN,
+                     "nor do these settings do anything here: %s", key);
+    } else {
+        size_t used = strlen(last->text);
+        snprintf(last->text + used, sizeof last->text - used, ", %s", key);
+    }
 }

@@ -20,6 +20,7 @@ enum warning_code {
     WARNING_ANSWERS_ASSUMED,   /* answers are taken to fill the canvas */
     WARNING_ARCHITECTURE_UNKNOWN, /* a model's class is known to no family: its model_type's runs */
     WARNING_SETTING_ASSUMED,      /* a setting that decides a ranking was inferred, not printed */
+    WARNING_SETTING_UNUSED,       /* the user set what nothing reads */
     WARNING_FEW_SEEDS,            /* one seed, or too few to tell the systems apart */
     WARNING_RUNS_DIFFER,          /* of builds or contents of files: no mean is of one system */
     WARNING_INCOMPLETE,           /* the run was cut short */
@@ -45,5 +46,13 @@ struct warnings {
  * WARNINGS_MAX the last is dropped. */
 void warnings_add(struct warnings *warnings, enum warning_code code, double value,
                   const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+enum { WARNINGS_MOST_UNUSED = 6 };
+
+/* That the user set `key` and nothing read it; `condition` says where something would
+ * (condition.h). `value` NULL: it has none; `place`: who said so. Those beyond WARNINGS_MOST_UNUSED
+ * share a warning. */
+void warnings_add_unused(struct warnings *warnings, const char *key, const char *value,
+                         const char *place, const char *condition);
 
 #endif

@@ -24,17 +24,22 @@ struct state {
 static const struct param params[] = {
     EXACT_PARAMS,
     {"alpha", PARAM_F64, 0, "1", "1.5", 0.01, 1e6, NULL, offsetof(struct state, alpha),
-     "tokens kept for each that a step committed on average (1.5 in FOCUS's results)"},
+     "tokens kept for each that a step committed on average (1.5 in FOCUS's results) [cache.choice "
+     "= surge or cache.k = 0]"},
     {"surge", PARAM_WORD, 0, "1", "mean-std", 0, 1, threshold_words, offsetof(struct state, surge),
-     "deltas from which a token is kept: mean + standard deviation (code), or it alone (Eq. 5)"},
+     "deltas from which a token is kept: mean + standard deviation (code), or it alone (Eq. 5); "
+     "deltas that are drawn have a mean of 0 [backend = cpu|cuda and cache.choice = surge]"},
     {"history", PARAM_WORD, 0, "1", "block", 0, 1, history_words, offsetof(struct state, history),
-     "the average is of this block (code), of all blocks (Eq. 17), or moves (the paper's text)"},
+     "the average is of this block (code), of all blocks (Eq. 17), or moves (the paper's text) "
+     "[cache.choice = surge or cache.k = 0]"},
     {"ema_weight", PARAM_F64, 0, "1", "0.5", 0.001, 1, NULL, offsetof(struct state, ema_weight),
-     "of the newest count under history = ema (the paper prints none)"},
+     "of the newest count under history = ema (the paper prints none) [cache.history = ema and "
+     "cache.choice = surge or cache.history = ema and cache.k = 0]"},
     {"choice", PARAM_WORD, 0, "1", "surge", 0, 1, choice_words, offsetof(struct state, choice),
      "what stays: FOCUS's rule, or k positions: the largest deltas, random, smallest, left-most"},
     {"k", PARAM_U32, 0, "tokens", "4", 0, 1024, NULL, offsetof(struct state, k),
-     "kept under another choice than surge (Table 3 has 2, 4, 8); 0: alpha for each committed"},
+     "kept under another choice than surge (Table 3 has 2, 4, 8); 0: alpha for each committed "
+     "[cache.choice != surge]"},
     {"layer", PARAM_U32, 0, "1", "1", 1, 255, NULL, offsetof(struct state, layer),
      "evicts behind its keys and values, by growth from the layer before (1 as released)"},
 };

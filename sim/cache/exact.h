@@ -23,7 +23,7 @@ struct exact_state {
      1024,                                                                                         \
      NULL,                                                                                         \
      offsetof(struct exact_state, ahead_blocks),                                                   \
-     "blocks behind the active one with memory of their own"},                                     \
+     "blocks behind the active one with memory of their own [block_tokens > 1]"},                  \
         {"commit_last",                                                                            \
          PARAM_BOOL,                                                                               \
          0,                                                                                        \
@@ -33,12 +33,13 @@ struct exact_state {
          1,                                                                                        \
          NULL,                                                                                     \
          offsetof(struct exact_state, commit_last),                                                \
-         "the last block, too, is computed to its end before its request is done"},                \
+         "the last block, too, is computed to its end before its request is done [block_tokens > " \
+         "1]"},                                                                                    \
     {                                                                                              \
         "commit_logits", PARAM_BOOL, 0, "1", "on", 0, 1, NULL,                                     \
             offsetof(struct exact_state, commit_logits),                                           \
             "a commit pass goes through the output head whole, though nobody reads more than a "   \
-            "row"                                                                                  \
+            "row [block_tokens > 1]"                                                               \
     }
 
 /* One past the active block. */

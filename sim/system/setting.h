@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { MAX_CALIBRATED = 16, MAX_SETTINGS = 160, MAX_ASSUMED = 8 };
+enum { MAX_CALIBRATED = 16, MAX_SETTINGS = 160, MAX_ASSUMED = 8, SETTING_KEY_CHARS = 64 };
 
 /* A calibrated constant in force, for outputs. */
 struct calibrated {
@@ -17,11 +17,18 @@ struct assumption {
     char key[64], value[192], why[256];
 };
 
+enum said_by {
+    SAID_BY_COMMAND, /* line */
+    SAID_BY_FILE,    /* of one's own systems */
+    SAID_BY_SHIPPED, /* systems, or a default */
+};
+
 /* One KEY = VALUE with the place it came from. */
 struct setting {
-    char key[64], value[192], place[128];
+    char key[SETTING_KEY_CHARS], value[192], place[128];
     char constant[48]; /* the calibrated constant that `value` was; "": none */
     uint32_t layer;    /* written by the system: later layers override earlier ones */
+    uint32_t said;     /* enum said_by */
 };
 
 #endif

@@ -42,12 +42,12 @@ static int check_ranks(const struct system *s, const struct profile *profile, st
 }
 
 /* The model of whose steps by our own engine the GPU has a profile, and whose shape this one has:
- * itself before others, so that SDAR-8B and Qwen3-8B are priced alike. NULL: there is none, another
- * runtime runs, or several GPUs hold the model together. */
+ * itself before others, so that SDAR-8B and Qwen3-8B are priced alike. NULL: there is none, or
+ * several GPUs hold the model together. */
 static const struct model *profiled_model(const struct system *s, char *path, size_t size) {
     struct err ignored = {0};
     const struct model *const *all = model_all(&ignored), *found = NULL;
-    const bool fits = s->settings.tensor_parallel == 1 && s->runtime.engine;
+    const bool fits = s->settings.tensor_parallel == 1;
     char candidate[4096];
     for (size_t i = 0; fits && all != NULL && all[i] != NULL; i++) {
         const bool is_itself = strcmp(all[i]->name, s->model->name) == 0;
@@ -58,6 +58,11 @@ static const struct model *profiled_model(const struct system *s, char *path, si
         }
     }
     return found;
+}
+
+bool system_is_profiled(const struct system *s) {
+    char path[4096];
+    return s->profile_path[0] == '\0' && profiled_model(s, path, sizeof path) != NULL;
 }
 
 /* What the GPU has for all models, behind one of its own of this model: nothing more where that was
@@ -79,7 +84,7 @@ static int resolve_profile(struct system *s, const char *path, struct err *err) 
     const struct profile_peaks peaks = profile_peaks_of(s->gpu);
     char of_model[4096];
     const struct model *profiled =
-        path == NULL ? profiled_model(s, of_model, sizeof of_model) : NULL;
+        path == NULL && s->runtime.engine ? profiled_model(s, of_model, sizeof of_model) : NULL;
     int status = 0;
     if (path != NULL) {
         if (strlen(path) >= sizeof s->profile_path) {
@@ -394,7 +399,7 @@ static int open_parts(const struct system_request *request, const struct system_
     }
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof defaults / sizeof defaults[0]; i++) {
-        struct setting setting = {.place = "default"};
+        struct setting setting = {.place = "default", .said = SAID_BY_SHIPPED};
         snprintf(setting.key, sizeof setting.key, "%s", defaults[i][0]);
         snprintf(setting.value, sizeof setting.value, "%s", defaults[i][1]);
         status = system_remember(s, &setting, err);

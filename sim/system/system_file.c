@@ -150,8 +150,8 @@ void system_warn_of_settings(const struct system *s, struct warnings *warnings) 
 }
 
 static int take_entry(struct system *s, const struct config *config, const struct config *constants,
-                      const struct config_entry *entry, struct err *err) {
-    struct setting setting = {.constant = ""};
+                      const struct config_entry *entry, enum said_by said, struct err *err) {
+    struct setting setting = {.said = said};
     config_place(config, entry, setting.place, sizeof setting.place);
     snprintf(setting.value, sizeof setting.value, "%s", entry->value);
     const char *at = strchr(entry->key, '@');
@@ -169,11 +169,11 @@ static int take_entry(struct system *s, const struct config *config, const struc
 
 static int take_entries(struct system *s, const struct config *config,
                         const struct config *constants, const char *name, bool of_gpu,
-                        struct err *err) {
+                        enum said_by said, struct err *err) {
     const struct config_entry *entry = NULL;
     while ((entry = config_next(config, name, NULL, entry)) != NULL) {
         if (name_find(file_words, entry->key) < 0 && (strchr(entry->key, '@') != NULL) == of_gpu) {
-            int status = take_entry(s, config, constants, entry, err);
+            int status = take_entry(s, config, constants, entry, said, err);
             if (status != 0) {
                 return status;
             }
@@ -202,8 +202,9 @@ static int take_section(struct system *s, const struct system_files *files, cons
         }
     }
     s->layer++;
-    int status = take_entries(s, config, &files->constants, name, false, err);
-    return status != 0 ? status : take_entries(s, config, &files->constants, name, true, err);
+    const enum said_by said = config == &files->shipped ? SAID_BY_SHIPPED : SAID_BY_FILE;
+    int status = take_entries(s, config, &files->constants, name, false, said, err);
+    return status != 0 ? status : take_entries(s, config, &files->constants, name, true, said, err);
 }
 
 /* The nearest `model` along the chain of bases, or NULL. */

@@ -38,6 +38,9 @@ struct setting *system_applied(const struct system *s, const char *key);
 /* Whether its runtime is the engine's own, and not a model of another program. */
 bool system_runs_on_ours(const struct system *s);
 
+/* Whether the GPU has a profile of the model's shape alone, which prices our own runtime. */
+bool system_is_profiled(const struct system *s);
+
 /* Apply what is remembered; one key of the system itself. */
 int system_apply(struct system *s, struct err *err);
 int system_set_plain(struct system *s, const struct setting *setting, struct err *err);

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "experiments/server/server.h"
-#include "experiments/server/start_log.h"
 #include "sim/cost/lookup.h"
 #include "sim/memory/freed.h"
 #include "tests/support/cli.h"
@@ -119,21 +118,6 @@ TEST(the_log_of_a_server_s_start_gives_its_arguments) {
     json_decref(logged);
     REFUSES(1, "found no max_num_seqs, max_num_batched_tokens", "server", "--measured", PRO_6000,
             "--log", scratch_write("empty.log", "INFO my_max_num_seqs=3 max_num_seqs is large\n"));
-}
-
-TEST(pages_are_counted_from_what_either_engine_logs) {
-    struct start_log log;
-    struct err err = {0};
-    const char *path =
-        scratch_write("v1.log", "block_size=32\nGPU KV cache size: 494,784 tokens\n");
-    ck_assert_int_eq(start_log_read(path, &log, &err), 0);
-    ck_assert_uint_eq(log.gpu_blocks, 494784 / 32);
-    path = scratch_write("v1.log", "INFO GPU KV cache size: 1,600 tokens\n");
-    ck_assert_int_eq(start_log_read(path, &log, &err), 0);
-    ck_assert_uint_eq(log.gpu_blocks, 100);
-    path = scratch_write("v0.log", "# GPU blocks: 2588, # CPU blocks: 0\n");
-    ck_assert_int_eq(start_log_read(path, &log, &err), 0);
-    ck_assert_uint_eq(log.gpu_blocks, 2588);
 }
 
 TEST(limits_that_the_server_cannot_have_had_are_warned_of) {
