@@ -37,6 +37,13 @@ static int read_options(const struct options *options, struct limits *l, struct 
     status = status != 0 ? status : asked_read(options, &l->asked, err);
     status = status != 0 ? status : asked_systems_file(options, &l->asked, err);
     l->runs = !options_has(options, "no-run");
+    const struct slo *slo = &l->asked.request.slo;
+    if (status == 0 && !l->runs && (slo->ttfb_ns > 0 || slo->tpot_ns > 0)) {
+        return err_usage(err,
+                         "--slo-%s does nothing here: bounds are of --slo-latency, runs of all "
+                         "objectives, and --no-run leaves these out",
+                         slo->ttfb_ns > 0 ? "ttft" : "tpot");
+    }
     return status != 0 ? status : asked_system_names(text, l->names, &l->n, err);
 }
 

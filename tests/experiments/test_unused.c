@@ -51,6 +51,7 @@ TEST(conditions_are_terms_joined_by_and_and_or) {
         {"a = two and b.c = 2 or big > 1", true, true},
         {"a = two and b.c = 2 or big < 1", true, false},
         {"a = one or a = two and big < 1", true, true},
+        {"a = one or a = two or big < 1", true, true},
         {"a = one and", false, false},
         {"a = one but b.c = 2", false, false},
         {"a is one", false, false},
@@ -306,6 +307,10 @@ TEST(options_that_nothing_reads_are_warned_of_or_refused) {
             "cpu", "--library", "x.so");
     REFUSES(2, "--multiple-of does nothing here: it is read where --canvas = none", "plan", "lmax",
             "--canvas", "640", "--multiple-of", "64");
+    REFUSES(2, "--slo-tpot does nothing here: --no-run leaves runs out", "bound", "--requests", "6",
+            "--no-run", "--slo-tpot", "1s");
+    REFUSES(2, "--price: no configuration is of a 'h100'", "capacity", "--slo", "p99 latency<30s",
+            "--requests", "6", "--no-curve", "--price", "l40s=1,h100=3");
     REFUSES(2, "--seeds: mosaic-fig10 runs no system", "figure", "mosaic-fig10", "--seeds", "2");
 }
 
