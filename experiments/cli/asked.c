@@ -101,8 +101,7 @@ const struct option workload_options[] = {
 const struct option objective_options[] = {
     {"slo-latency", "TIME", "objective for goodput, such as 30s", false},
     {"slo-ttft", "TIME", "objective for the first token, which comes with the first block", false},
-    {"slo-tpot", "TIME",
-     "objective for the time per output token behind the first block [run.tpot = on]", false},
+    {"slo-tpot", "TIME", "objective for the time per output token behind the first block", false},
     {NULL, NULL, NULL, false},
 };
 

@@ -121,8 +121,7 @@ static void facts(FILE *out) {
             "| `priced` | on: all but lmax |\n"
             "| `run.draws` | on: another seed gives another run |\n"
             "| `played` | on: decisions are those of a decode trace (`--decode`) |\n"
-            "| `run.answers` | on: workload, decode trace or checkpoint say where texts end |\n"
-            "| `run.tpot` | on: some request has tokens behind its first block |\n");
+            "| `run.answers` | on: workload, decode trace or checkpoint say where texts end |\n");
     for (size_t i = 0; system_fact_doc(i) != NULL; i++) {
         fprintf(out, "| `%s` | ", system_fact_doc(i)->name);
         cell(system_fact_doc(i)->doc, out);

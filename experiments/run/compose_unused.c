@@ -18,8 +18,7 @@ static const char *run_fact(const void *state, const char *name, char text[FACT_
     const struct {
         const char *name;
         bool is_on;
-    } own[] = {{"run.tpot", c->summary.tpot.n > 0},
-               {"run.draws", c->facts.is_drawn},
+    } own[] = {{"run.draws", c->facts.is_drawn},
                {"run.answers", says_answers(c)},
                {"draws", c->facts.decisions.drawn},
                {"played", c->decode != NULL}};

@@ -80,8 +80,8 @@ TEST(a_doc_ends_with_its_condition_or_has_none) {
 
 /* ---- every condition of the program's tables ---- */
 
-static const char *const served_facts[] = {"backend",  "serves",      "priced",    "played",
-                                           "run.tpot", "run.answers", "run.draws", NULL};
+static const char *const served_facts[] = {"backend",     "serves",    "priced", "played",
+                                           "run.answers", "run.draws", NULL};
 
 static bool is_param(const struct param *table, size_t n, const char *name, const char *prefix) {
     const char *rest = name_behind(name, prefix);
@@ -294,8 +294,6 @@ TEST(a_workload_s_keys_are_warned_of) {
 }
 
 TEST(options_that_nothing_reads_are_warned_of_or_refused) {
-    SAYS_UNUSED("--slo-tpot = 1s", "--slo-tpot", "1s", "--output-tokens", "16");
-    SAYS_UNUSED("", "--slo-tpot", "1s", "--output-tokens", "100");
     SAYS_UNUSED("--seed = 3", "--seed", "3", "--arrivals", "all-at-once", "--input-tokens", "9",
                 "--output-tokens", "9");
     SAYS_UNUSED("", "--seed", "3");
