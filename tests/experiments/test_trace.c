@@ -55,20 +55,23 @@ TEST(every_written_format_is_read_again) {
     json_decref(facts);
     CONVERTS(plain, path);
     static const struct {
-        const char *name, *text;
+        const char *name, *text, *again;
     } formats[] = {
-        {"vidur", "arrived_at,num_prefill_tokens,num_decode_tokens\n0,374,44\n0.00150025,396,109\n"
-                  "4.541877,879,55\n"},
-        {"mooncake", "{\"timestamp\": 0, \"input_length\": 374, \"output_length\": 44}\n"
-                     "{\"timestamp\": 1.50025, \"input_length\": 396, \"output_length\": 109}\n"
-                     "{\"timestamp\": 4541.877, \"input_length\": 879, \"output_length\": 55}\n"},
+        {"vidur",
+         "arrived_at,num_prefill_tokens,num_decode_tokens\n0,374,44\n0.00150025,396,109\n"
+         "4.541877,879,55\n",
+         "arrival_us,input_tokens,output_tokens\n0,374,44\n1500.25,396,109\n4541877,879,55\n"},
+        /* In whole milliseconds, as the format has them. */
+        {"mooncake",
+         "{\"timestamp\": 0, \"input_length\": 374, \"output_length\": 44}\n"
+         "{\"timestamp\": 2, \"input_length\": 396, \"output_length\": 109}\n"
+         "{\"timestamp\": 4542, \"input_length\": 879, \"output_length\": 55}\n",
+         "arrival_us,input_tokens,output_tokens\n0,374,44\n2000,396,109\n4542000,879,55\n"},
     };
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         CONVERTS(formats[i].text, path, "--to", formats[i].name);
         const char *other = scratch_write("other", formats[i].text);
-        CONVERTS("arrival_us,input_tokens,output_tokens\n0,374,44\n1500.25,396,109\n"
-                 "4541877,879,55\n",
-                 other);
+        CONVERTS(formats[i].again, other);
     }
     CONVERTS("input_tokens,output_tokens,answer_tokens\n374,44,40\n396,109,109\n879,55,2\n", path,
              "--to", "plain-lengths");

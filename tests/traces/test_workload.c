@@ -62,9 +62,9 @@ TEST(every_shipped_workload_gives_what_it_promises) {
         const char *name, *provenance;
         uint64_t requests;
     } shipped[] = {
-        {"azure", "real arrivals, real lengths", 2000},
+        {"azure", "real arrivals (rescaled), real lengths", 2000},
         {"burst", "generated arrivals, real inputs, fixed outputs", 2000},
-        {"burst-replay", "real arrivals, real inputs, fixed outputs", 2000},
+        {"burst-replay", "real arrivals (rescaled), real inputs, fixed outputs", 2000},
         {"crux-o", "generated arrivals, estimated inputs, fixed outputs", 800},
         {"gsm8k", "generated arrivals, estimated inputs, fixed outputs", 1319},
         {"humaneval", "generated arrivals, estimated inputs, fixed outputs", 164},
@@ -73,7 +73,7 @@ TEST(every_shipped_workload_gives_what_it_promises) {
         {"livecodebench-v6", "generated arrivals, estimated inputs, fixed outputs", 1055},
         {"math", "generated arrivals, assumed lengths", 2000},
         {"mbpp", "generated arrivals, estimated inputs, fixed outputs", 500},
-        {"mooncake-capped", "synthetic arrivals, synthetic lengths", 1000},
+        {"mooncake-capped", "synthetic arrivals (rescaled), synthetic lengths", 1000},
         {"osc", "generated arrivals, assumed inputs, fixed outputs", 2000},
         {"sharegpt", "generated arrivals, real lengths", 2000},
         {"sharegpt-first-turn", "generated arrivals, real lengths", 2000},
@@ -194,7 +194,7 @@ TEST(a_bare_trace_is_a_workload) {
         .seed = 1, .rate_per_s = 2, .requests = 1149, .output_tokens = 256, .context_tokens = 4096};
     workload = open_workload(path, &options);
     ck_assert_str_eq(workload_provenance(workload),
-                     "traced arrivals, traced inputs, fixed outputs");
+                     "traced arrivals (rescaled), traced inputs, fixed outputs");
     sums = drain(workload);
     ck_assert_uint_eq(sums.rows, 1149);
     ck_assert_uint_le(sums.max_total, 4096);
