@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/input/csv.h"
 
 enum {
@@ -52,7 +53,7 @@ static int read_buffer(struct reader *r, struct packing_buffer *buffer, struct e
         return csv_bad(csv, COLUMN_ID, "a name of the buffer's own", err);
     }
     if (csv_whole(csv, COLUMN_LOWER, 0, INT64_MAX, &buffer->first_time, err) != 0 ||
-        csv_whole(csv, COLUMN_UPPER, 0, INT64_MAX, &upper, err) != 0 ||
+        csv_whole(csv, COLUMN_UPPER, 0, INT64_MAX - r->has_end, &upper, err) != 0 ||
         csv_whole(csv, COLUMN_SIZE, 1, PACKING_MAX_BYTES, &buffer->bytes, err) != 0 ||
         (csv->position[COLUMN_ALIGNMENT] >= 0 &&
          csv_whole(csv, COLUMN_ALIGNMENT, 1, PACKING_MAX_BYTES, &buffer->align_bytes, err) != 0)) {
@@ -125,7 +126,7 @@ static int check_ids(const struct reader *r, struct err *err) {
 /* One name of each column that must be there. */
 static int read_header(struct reader *r, struct err *err) {
     struct csv *csv = &r->csv;
-    int status = csv_first(csv, column_names, (1u << N_COLUMNS) - 1, true, err);
+    int status = csv_first(csv, column_names, (1u << N_COLUMNS) - 1, false, err);
     for (size_t i = 0; status == 0 && i < sizeof other_names / sizeof other_names[0]; i++) {
         int other = other_names[i][0], column = other_names[i][1];
         if (csv->position[other] >= 0 && csv->position[column] >= 0) {
@@ -140,6 +141,12 @@ static int read_header(struct reader *r, struct err *err) {
         status = csv->position[c] >= 0
                      ? 0
                      : err_world(err, "%s:1: no column '%s'", csv->line.path, column_names[c]);
+    }
+    for (int i = 0; status == 0 && i < csv->n_fields; i++) {
+        status = name_find(column_names, csv->fields[i]) >= 0
+                     ? 0
+                     : err_world(err, "%s:1: unknown column '%.64s'", csv->line.path,
+                                 csv->fields[i]);
     }
     r->has_end = csv->position[COLUMN_END] >= 0;
     r->instance->has_hints = csv->position[COLUMN_HINT] >= 0;

@@ -96,10 +96,13 @@ json_t *json_at(const json_t *object, const char *path) {
 /* The shortest of the usual ways to write a double that reads as the same. */
 static void write_real(double real, char space[40]) {
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(space, 40, "%.*g", digits, real);
+        snprintf(space, 36, "%.*g", digits, real);
         if (strtod(space, NULL) == real) {
-            return;
+            break;
         }
+    }
+    if (strpbrk(space, ".en") == NULL) {
+        strcat(space, ".0"); /* it was written as no whole number */
     }
 }
 

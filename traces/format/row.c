@@ -56,10 +56,20 @@ static bool is_numeral(const struct reading *r, const struct value *value) {
     return value->kind == VALUE_NUMBER || (value->kind == VALUE_TEXT && r->record->object == NULL);
 }
 
+/* Tables in which some rows lack a number write the others with a point: 12.0 is 12. */
+static size_t whole_length(const struct value *value) {
+    size_t n = value->length;
+    while (n > 0 && value->text[n - 1] == '0') {
+        n--;
+    }
+    bool is_whole = n > 1 && n < value->length && value->text[n - 1] == '.';
+    return is_whole ? n - 1 : value->length;
+}
+
 static int read_count(const struct reading *r, enum column which, uint32_t *out, struct err *err) {
     struct value value = column(r, which);
     *out = 0;
-    return is_numeral(r, &value) && field_u32(value.text, value.length, out)
+    return is_numeral(r, &value) && field_u32(value.text, whole_length(&value), out)
                ? 0
                : bad(r, which, &value, "a whole number below 2^32", err);
 }
@@ -103,6 +113,9 @@ static int read_name(const struct reading *r, enum column which, uint64_t *out, 
     *out = 0;
     if (value.kind == VALUE_NONE || value.kind == VALUE_NULL) {
         return 0;
+    }
+    if (value.kind == VALUE_NUMBER) {
+        value.length = whole_length(&value);
     }
     bool is_whole = value.kind == VALUE_NUMBER && memchr(value.text, '.', value.length) == NULL;
     if (value.kind != VALUE_TEXT && !is_whole) {
@@ -328,7 +341,7 @@ static bool has_no_tokens(const struct reading *r) {
     for (int c = COLUMN_INPUT; c <= COLUMN_OUTPUT; c++) {
         struct value value = column(r, (enum column)c);
         uint32_t n = 0;
-        bool is_count = is_numeral(r, &value) && field_u32(value.text, value.length, &n);
+        bool is_count = is_numeral(r, &value) && field_u32(value.text, whole_length(&value), &n);
         if (value.kind == VALUE_NONE || value.kind == VALUE_NULL || (is_count && n == 0)) {
             return true;
         }

@@ -39,14 +39,14 @@ static const struct {
 };
 enum { N_TELLS = sizeof tells / sizeof tells[0] };
 
-static const char *const good_words[] = {"ok",           "success",   "succeeded", "successful",
-                                         "complete",     "completed", "finished",  "done",
-                                         "completed_ok", "true",      NULL};
+static const char *const good_words[] = {
+    "ok",   "success", "succeeded", "successful", "complete", "completed", "finished",
+    "done", "true",    "yes",       "t",          "y",        NULL};
 static const char *const bad_words[] = {
-    "error",     "err",          "fail",      "failed",    "failure",    "timeout",
-    "timed_out", "timedout",     "timed out", "cancelled", "canceled",   "aborted",
-    "abort",     "rejected",     "dropped",   "expired",   "incomplete", "killed",
-    "throttled", "rate_limited", "false",     "oom",       NULL};
+    "error",      "err",       "fail",      "failed",    "failure", "timeout",      "timed_out",
+    "timedout",   "timed out", "cancelled", "canceled",  "aborted", "abort",        "rejected",
+    "dropped",    "expired",   "killed",    "throttled", "oom",     "rate_limited", "false",
+    "incomplete", "no",        "f",         "n",         NULL};
 
 static bool is_among(const char *const *words, const struct value *value) {
     for (size_t i = 0; words[i] != NULL; i++) {
@@ -98,7 +98,6 @@ static int judge(enum meaning meaning, const struct value *value) {
     return value->kind == VALUE_OTHER    ? -1
            : is_among(good_words, value) ? 1
            : is_among(bad_words, value)  ? 0
-           : meaning == IS_SUCCESS       ? 0
                                          : -1;
 }
 
