@@ -46,6 +46,7 @@
 #include <stdbool.h>
 
 #include "sim/base/arrival.h"
+#include "sim/base/param.h"
 #include "sim/base/provenance.h"
 #include "sim/input/config.h"
 #include "traces/lengths.h"
@@ -64,6 +65,10 @@ struct workload_options {
 };
 
 struct workload;
+
+/* The keys of its file that are numbers or one of several words. */
+extern const struct param workload_params[];
+extern const size_t workload_n_params;
 
 /* A word with a '/' or a '.' is a path; any other names traces/workloads/NAME.ini in the data
  * directory. The workload keeps a trace file open. */

@@ -21,7 +21,7 @@ static const char *const stated_words[] = {"real",    "estimated", "synthetic",
 #define SPEC_WORD(key, words, initial, field, doc)                                                 \
     PARAM_ONE_OF(key, struct spec, field, words, initial, doc)
 
-static const struct param spec_params[] = {
+const struct param workload_params[] = {
     SPEC("requests", PARAM_I64, "1", "0", 1e12, requests, "requests to give; 0: the trace once"),
     SPEC("rate", PARAM_F64, "1/s", "0", 1e9, rate_per_s, "mean requests per second"),
     SPEC("context", PARAM_U32, "tokens", "0", UINT32_MAX, context_tokens,
@@ -40,7 +40,8 @@ static const struct param spec_params[] = {
               "rows of the trace without tokens failed and are left out"),
     SPEC_WORD("sort", switch_words, "off", sort, "the trace's rows stand in any order"),
 };
-enum { N_SPEC_PARAMS = sizeof spec_params / sizeof spec_params[0] };
+enum { N_SPEC_PARAMS = sizeof workload_params / sizeof workload_params[0] };
+const size_t workload_n_params = N_SPEC_PARAMS;
 
 /* Keys that are no numbers; read before the others. */
 static const char *const text_keys[] = {"arrivals", "trace",       "input",   "output",
@@ -63,7 +64,7 @@ struct workload *workload_new(const char *name) {
     workload->note = mem_text("");
     workload->passes_over = mem_text("");
     workload->rounds = 1;
-    param_defaults(spec_params, N_SPEC_PARAMS, &workload->spec);
+    param_defaults(workload_params, N_SPEC_PARAMS, &workload->spec);
     return workload;
 }
 
@@ -77,7 +78,7 @@ static int unknown_key(const struct config *config, const struct config_entry *e
     const char *names[MAX_NAMES + 1] = {NULL};
     size_t n = 0;
     for (size_t i = 0; i < N_SPEC_PARAMS; i++) {
-        names[n++] = spec_params[i].name;
+        names[n++] = workload_params[i].name;
     }
     for (size_t i = 0; text_keys[i] != NULL; i++) {
         names[n++] = text_keys[i];
@@ -126,8 +127,8 @@ static int set_entry(struct workload *workload, const struct config *config,
                                    place, entry->key, sides[i]);
         }
     }
-    if (param_find(spec_params, N_SPEC_PARAMS, entry->key) != NULL) {
-        return param_set(spec_params, N_SPEC_PARAMS, &workload->spec, "workload", place, entry->key,
+    if (param_find(workload_params, N_SPEC_PARAMS, entry->key) != NULL) {
+        return param_set(workload_params, N_SPEC_PARAMS, &workload->spec, "workload", place, entry->key,
                          entry->value, err);
     }
     return name_find(text_keys, entry->key) >= 0 ? 0 : unknown_key(config, entry, err);
