@@ -177,7 +177,8 @@ int json_list_rows(FILE *file, const char *path, const struct prompt_taker *coun
                    const char **name, struct err *err) {
     size_t size;
     struct list list = {.path = path, .counter = counter, .out = mem_stream(out, &size)};
-    int status = 0, c = first_mark(file);
+    int status = 0, c;
+    (void)first_mark(file); /* the bracket that opens the list */
     do {
         c = next_mark(file);
         if (c == '{') {

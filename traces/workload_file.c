@@ -128,8 +128,8 @@ static int set_entry(struct workload *workload, const struct config *config,
         }
     }
     if (param_find(workload_params, N_SPEC_PARAMS, entry->key) != NULL) {
-        return param_set(workload_params, N_SPEC_PARAMS, &workload->spec, "workload", place, entry->key,
-                         entry->value, err);
+        return param_set(workload_params, N_SPEC_PARAMS, &workload->spec, "workload", place,
+                         entry->key, entry->value, err);
     }
     return name_find(text_keys, entry->key) >= 0 ? 0 : unknown_key(config, entry, err);
 }

@@ -102,7 +102,8 @@ static void write_real(double real, char space[40]) {
         }
     }
     if (strpbrk(space, ".en") == NULL) {
-        strcat(space, ".0"); /* it was written as no whole number */
+        size_t used = strlen(space);
+        snprintf(space + used, 40 - used, ".0"); /* it was written as no whole number */
     }
 }
 
