@@ -539,6 +539,10 @@ static int convert(const struct options *options, struct err *err) {
     }
     if (status == 0) {
         print_words(&reading, "unmask: ", stderr);
+        if (reading.n_failed + reading.n_left_out > 0) {
+            fprintf(stderr, "unmask: left out: %" PRIu64 " failed rows, %" PRIu64 " by --where\n",
+                    reading.n_failed, reading.n_left_out);
+        }
         status = write_all(target, &reading, context, options_text(options, "out"), err);
     }
     reading_free(&reading);

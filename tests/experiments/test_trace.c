@@ -496,6 +496,23 @@ TEST(a_repeated_and_a_rescaled_trace_say_so) {
     }
 }
 
+TEST(rows_that_are_left_out_are_counted_in_every_output) {
+    const char *path =
+        scratch_write("failed.csv", "arrival_time_us,input_tokens,output_tokens,status,model\n"
+                                    "0,9,1,ok,a\n1,9,0,timeout,a\n2,8,1,ok,b\n");
+    SAYS("left out: 1 failed rows, 1 by --where", "trace", "convert", path, "--where", "model=a");
+    char *info = PRINTS("trace", "info", path, "--where", "model!=b");
+    ck_assert_ptr_nonnull(
+        strstr(info, "1 requests, 1 failed ones left out, 1 left out by --where"));
+    free(info);
+    json_t *facts = FACTS(path, "--where", "model=a");
+    ck_assert(number(facts, "failed") == 1 && number(facts, "left_out") == 1);
+    json_decref(facts);
+    char *run = PRINTS("run", "--workload", path, "--where", "model=a");
+    ck_assert_ptr_nonnull(strstr(run, "Skipped 1 failed rows"));
+    free(run);
+}
+
 TEST(lengths_alone_say_what_might_be_their_time) {
     const char *when = scratch_write("when.csv", "when,input_tokens,output_tokens\n0,100,20\n");
     REFUSES(2,
