@@ -14,7 +14,7 @@ static const char sharegpt_name[] = "sharegpt";
 /* The next character that is no blank. */
 static int next_mark(FILE *file) {
     int c;
-    while ((c = fgetc(file)) != EOF && strchr(" \t\r\n", c) != NULL) {
+    while ((c = fgetc(file)) > 0 && strchr(" \t\r\n", c) != NULL) {
     }
     return c;
 }

@@ -16,10 +16,10 @@
  * Units of time and of hash ids are those that the format publishes, as far as the rows agree, else
  * what the rows prove (format/survey.h), else they must be asked for: never guessed.
  *
- * Files compressed by gzip or Zstandard are read as what is in them, and what cannot be read twice,
- * such as a pipe, is kept in a file without a name. Files whose rows stand as requests ended
- * (AIPerf, logs, rows with sessions) are held in memory and given in order of arrival; all others
- * are read in constant memory.
+ * Files compressed by gzip or Zstandard are read as what is in them, and JSON lines that cannot be
+ * read twice, from a pipe, are kept in a file without a name; lists and logs must be files. Files
+ * whose rows stand as requests ended (AIPerf, logs, rows with sessions) are held in memory and
+ * given in order of arrival; all others are read in constant memory.
  *
  * Arrival times are rebased: the first row given arrives at 0. A BOM at the start and CR LF line
  * endings are accepted, as is a last line without a newline when it has all its fields. Everything

@@ -15,7 +15,7 @@ struct trace {
     struct format given; /* by --columns, or guessed; without a name: neither */
     struct condition where[MAX_WHERE];
     int n_where;
-    bool any_order, has_turns;
+    bool is_seekable, any_order, has_turns;
     const struct format *format;
     struct layout layout;
     char *buffer; /* the unread bytes are [begin, end) */

@@ -160,8 +160,35 @@ static int open_rows(struct trace *trace, struct err *err) {
         status_places(&first, trace->format->family, &trace->layout);
         status = place_conditions(trace, err);
     }
+    if (status == 0 && !trace->format->family->has_header) {
+        trace->begin = begin;
+        trace->line.number = 0;
+    }
     json_decref(first.object);
     return status;
+}
+
+/* A file that cannot be read twice and has to be: what was read of it and the rest go to a file
+ * without a name. */
+static int keep_file(struct trace *trace, struct err *err) {
+    char bytes[1 << 14];
+    size_t n;
+    FILE *kept = tmpfile();
+    if (kept == NULL) {
+        return err_world(err, "%s cannot be kept to be read twice: %s", trace->path,
+                         strerror(errno));
+    }
+    bool is_whole = fwrite(trace->buffer, 1, trace->end, kept) == trace->end;
+    while (is_whole && (n = fread(bytes, 1, sizeof bytes, trace->file)) > 0) {
+        is_whole = fwrite(bytes, 1, n, kept) == n;
+    }
+    int cause = !is_whole || ferror(trace->file) || fflush(kept) != 0 ? errno : 0;
+    fclose(trace->file);
+    trace->file = kept;
+    setvbuf(kept, NULL, _IONBF, 0);
+    return cause == 0 ? 0
+                      : err_world(err, "%s cannot be kept to be read twice: %s", trace->path,
+                                  strerror(cause));
 }
 
 /* ---- what the whole file says ---- */
@@ -217,8 +244,10 @@ static int learn(struct trace *trace, const struct trace_reading *how, int64_t u
     bool surveys = survey_is_needed(trace->format, layout);
     int status = 0;
     if (surveys) {
-        status = reader_to_first_row(trace, err);
+        status = trace->is_seekable ? 0 : keep_file(trace, err);
+        status = status == 0 ? reader_to_first_row(trace, err) : status;
         status = status == 0 ? survey_rows(trace, &survey, err) : status;
+        status = status == 0 ? reader_to_first_row(trace, err) : status;
     }
     char *found = NULL;
     FILE *notes = mem_stream(&found, &size);
@@ -265,32 +294,14 @@ static int sort_rows(struct trace *trace, struct err *err) {
 
 /* ---- opening ---- */
 
-/* What cannot be read twice is kept in a file that has no name. */
-static int make_seekable(FILE **file, const char *path, struct err *err) {
-    char bytes[1 << 14];
-    size_t n;
-    if (fseek(*file, 0, SEEK_SET) == 0) {
-        return 0;
-    }
-    FILE *kept = tmpfile();
-    if (kept == NULL) {
-        return err_world(err, "%s cannot be kept to be read twice: %s", path, strerror(errno));
-    }
-    while ((n = fread(bytes, 1, sizeof bytes, *file)) > 0 && fwrite(bytes, 1, n, kept) == n) {
-    }
-    int cause = ferror(*file) || ferror(kept) || fflush(kept) != 0 ? errno : 0;
-    fclose(*file);
-    *file = kept;
-    return cause == 0 && fseek(kept, 0, SEEK_SET) == 0
-               ? 0
-               : err_world(err, "%s cannot be kept to be read twice: %s", path, strerror(cause));
-}
-
 /* A decode trace, a server's log and a list in JSON become a table; `trace->lengths` stays NULL for
  * other files. */
 static int take_table(struct trace *trace, const struct trace_reading *how, struct err *err) {
     bool is_given = how->columns != NULL, is_decode = decode_trace_is(trace->path);
     int status = 0;
+    if (!is_decode && !trace->is_seekable) {
+        return 0; /* a pipe, whose begin cannot be looked at before it is read */
+    }
     if (is_decode) {
         status = decode_trace_lengths(trace->path, &trace->lengths, err);
     } else if (json_list_is(trace->file)) {
@@ -302,6 +313,7 @@ static int take_table(struct trace *trace, const struct trace_reading *how, stru
     }
     if (status == 0 && trace->lengths != NULL) {
         fclose(trace->file);
+        trace->is_seekable = true;
         trace->file = mem_given(fmemopen(trace->lengths, strlen(trace->lengths), "rb"));
     }
     return status;
@@ -310,7 +322,10 @@ static int take_table(struct trace *trace, const struct trace_reading *how, stru
 /* The first character that is no blank, nor of a byte order mark. */
 static bool is_json(FILE *file) {
     int c;
-    while ((c = fgetc(file)) != EOF && strchr(" \t\r\n\xef\xbb\xbf", c) != NULL) {
+    if (fseek(file, 0, SEEK_SET) != 0) {
+        return ungetc(fgetc(file), file) == '{'; /* of a pipe one character can be looked at */
+    }
+    while ((c = fgetc(file)) > 0 && strchr(" \t\r\n\xef\xbb\xbf", c) != NULL) {
     }
     clearerr(file);
     return fseek(file, 0, SEEK_SET) == 0 && c == '{';
@@ -328,7 +343,10 @@ static int read_how(struct trace *trace, const struct trace_reading *how, int64_
 static int open_file(struct trace *trace, const struct trace_reading *how, struct err *err) {
     int64_t unit_ns;
     int status = read_how(trace, how, &unit_ns, err);
-    status = status == 0 ? make_seekable(&trace->file, trace->path, err) : status;
+    trace->is_seekable = fseek(trace->file, 0, SEEK_SET) == 0;
+    if (!trace->is_seekable) {
+        setvbuf(trace->file, NULL, _IONBF, 0); /* before anything is read */
+    }
     status = status == 0 ? take_table(trace, how, err) : status;
     if (status == 0 && how->columns != NULL) {
         status = format_from_columns(how->columns, is_json(trace->file), how->time_unit != NULL,
@@ -345,7 +363,6 @@ static int open_file(struct trace *trace, const struct trace_reading *how, struc
     if (status == 0 && trace->format->family->take == NULL) {
         status = learn(trace, how, unit_ns, err);
     }
-    status = status == 0 ? reader_to_first_row(trace, err) : status;
     if (status != 0 || trace->format->family->take != NULL) {
         return status;
     }

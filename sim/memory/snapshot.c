@@ -7,11 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "sim/base/mem.h"
 #include "sim/input/unpack.h"
 
+/* Of a file that can be read twice; else EOF. */
 static int first_byte(const char *path) {
+    struct stat facts;
+    if (stat(path, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+        return EOF;
+    }
     FILE *file = unpack_open(path);
     int c = file != NULL ? fgetc(file) : EOF;
     if (file != NULL) {

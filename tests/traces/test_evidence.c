@@ -207,6 +207,13 @@ TEST(a_size_of_blocks_that_rows_do_not_say_is_asked_for) {
                   ERR_USAGE, "--hash-tokens 512: 4 hash ids for 256 tokens; 64 would fit");
     check_refused(HASHED(900, "[1]") HASHED(64, "[1,2,3]"), &as_it_is, ERR_USAGE,
                   "no one size of a block fits all rows: --hash-tokens");
+    /* Two ids of 33 tokens are blocks of 17 to 32, of 100 tokens of 50 to 99. */
+    check(HASHED(33, "[1,2]") HASHED(33, "[1,3]"), &as_it_is, "0 33 1 0 0; 0 33 1 32 0");
+    check_refused(HASHED(100, "[1,2]"), &(const struct trace_reading){.hash_tokens = 100},
+                  ERR_USAGE, "--hash-tokens 100: 2 hash ids for 100 tokens; 64 would fit");
+    /* What was seen counts only as far as all before it was. */
+    check(HASHED(40, "[1,2,3]") HASHED(40, "[1,9,3]") HASHED(40, "[8,2,3]"), &as_it_is,
+          "0 40 1 0 0; 0 40 1 16 0; 0 40 1 0 0");
     /* Ids that are texts, or beyond 64 bits, and lists in a CSV file. */
     check("{\"timestamp\":0,\"input_length\":30,\"output_length\":1,\"hash_ids\":[\"a\",\"b\"]}\n"
           "{\"timestamp\":1,\"input_length\":30,\"output_length\":1,\"hash_ids\":[\"a\","
@@ -505,6 +512,12 @@ TEST(names_say_what_columns_are_and_that_is_said) {
           &as_it_is, "0 9 1 0 0; 3000000 8 1 0 0");
     check("time,prompt_tokens,completion_tokens\n1700000000.25,9,1\n1700000003.25,8,1\n", &as_it_is,
           "0 9 1 0 0; 3000000 8 1 0 0");
+    check_refused("time,prompt_tokens,completion_tokens\n5,9,1\n1700000003.25,8,1\n", &as_it_is,
+                  ERR_USAGE, "nothing says the unit of 'time': --time-unit");
+    check(
+        "{\"detail\":{\"prompt_tokens\":3},\"ts_s\":0,\"prompt_tokens\":9,\"completion_tokens\":1,"
+        "\"more\":{\"prompt_tokens\":4}}\n",
+        &as_it_is, "0 9 1 0 0"); /* the one that stands least deep */
     const char *open = "arrival_time,input_tokens,output_tokens\n0,9,1\n1.5,8,1\n";
     check_refused(open, &as_it_is, ERR_USAGE,
                   "nothing says the unit of 'arrival_time': --time-unit --columns "
@@ -614,9 +627,9 @@ TEST(chats_and_batches_are_prompts) {
     trace_close(trace);
 }
 
-TEST(a_pipe_is_read_as_a_file_is) {
+static void check_pipe(const char *text, const struct trace_reading *how) {
     const char *pipe = scratch_path("pipe");
-    char *text = hashed_rows(64, false, 2, 40), *whole = read_text(text, &as_it_is);
+    char *whole = read_text(text, how);
     const char *file = scratch_path("trace");
     ck_assert_int_eq(mkfifo(pipe, 0600), 0);
     pid_t writer = fork();
@@ -625,11 +638,24 @@ TEST(a_pipe_is_read_as_a_file_is) {
         snprintf(command, sizeof command, "cat '%s' > '%s'", file, pipe);
         _exit(system(command) != 0);
     }
-    char *through = read_file(pipe, &as_it_is, NULL);
+    char *through = read_file(pipe, how, NULL);
     ck_assert_str_eq(through, whole);
     waitpid(writer, NULL, 0);
     free(through);
     free(whole);
+    unlink(pipe);
+}
+
+TEST(a_pipe_is_read_as_a_file_is) {
+    char *text = hashed_rows(64, false, 2, 40);
+    const struct trace_reading own = {
+        .columns = "time=timestamp:s,input=input_length,output=output_length,hashes=hash_ids"};
+    check_pipe(text, &as_it_is);
+    check_pipe(text, &own);
+    check_pipe("arrival_us,input_tokens,output_tokens\n0,9,1\n5,8,1\n", &as_it_is);
+    check_pipe("t,p,c\n0,9,1\n5,8,1\n",
+               &(const struct trace_reading){.columns = "time=t:s,input=p,output=c"});
+    check_pipe("{\"ids\": [1, 2]}\n{\"ids\": [1, 2, 3]}\n", &as_it_is);
     free(text);
 }
 
