@@ -356,8 +356,9 @@ static int open_file(struct trace *trace, const struct trace_reading *how, struc
         return status;
     }
     inputs_note("trace", trace->path);
-    /* Our own buffer is the only one. */
-    setvbuf(trace->file, NULL, _IONBF, 0);
+    if (trace->is_seekable) {
+        setvbuf(trace->file, NULL, _IONBF, 0); /* our own buffer is the only one */
+    }
     trace->layout.skips_failed = how->skip_failed;
     status = open_rows(trace, err);
     if (status == 0 && trace->format->family->take == NULL) {
