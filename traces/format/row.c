@@ -16,20 +16,18 @@ struct reading {
     const struct record *record;
 };
 
-static struct value look_up(const struct reading *r, const struct place *place) {
-    struct value value = {.kind = VALUE_NONE};
-    r->format->family->look_up(r->record, place, &value);
-    return value;
+/* A value's text may be its own: it is filled where it stays. */
+static void look_up(const struct reading *r, const struct place *place, struct value *out) {
+    *out = (struct value){.kind = VALUE_NONE};
+    r->format->family->look_up(r->record, place, out);
 }
 
-static struct value column(const struct reading *r, enum column which) {
-    struct value value = {.kind = VALUE_NONE};
-    const struct place *place = &r->layout->at[which];
-    if (place->name != NULL) {
-        r->format->family->look_up(r->record, place, &value);
-        r->layout->had |= value.kind != VALUE_NONE ? 1u << which : 0;
+static void column(const struct reading *r, enum column which, struct value *out) {
+    *out = (struct value){.kind = VALUE_NONE};
+    if (r->layout->at[which].name != NULL) {
+        look_up(r, &r->layout->at[which], out);
+        r->layout->had |= out->kind != VALUE_NONE ? 1u << which : 0;
     }
-    return value;
 }
 
 /* The value as it is written, for a sentence. */
@@ -67,7 +65,8 @@ static size_t whole_length(const struct value *value) {
 }
 
 static int read_count(const struct reading *r, enum column which, uint32_t *out, struct err *err) {
-    struct value value = column(r, which);
+    struct value value;
+    column(r, which, &value);
     *out = 0;
     return is_numeral(r, &value) && field_u32(value.text, whole_length(&value), out)
                ? 0
@@ -77,7 +76,8 @@ static int read_count(const struct reading *r, enum column which, uint32_t *out,
 /* Those that a file may lack, and JSON lines one by one; of an answer 0 is no count. */
 static int read_optional(const struct reading *r, enum column which, uint32_t *out,
                          struct err *err) {
-    struct value value = column(r, which);
+    struct value value;
+    column(r, which, &value);
     *out = 0;
     bool is_missing =
         value.kind == VALUE_NONE || (value.kind == VALUE_NULL && r->record->object != NULL);
@@ -86,7 +86,8 @@ static int read_optional(const struct reading *r, enum column which, uint32_t *o
 
 static int read_time(const struct reading *r, enum column which, int64_t unit_ns, int64_t *out,
                      struct err *err) {
-    struct value value = column(r, which);
+    struct value value;
+    column(r, which, &value);
     if (unit_ns == UNIT_DATE) {
         return (value.kind == VALUE_TEXT || value.kind == VALUE_NUMBER) &&
                        field_date_ns(value.text, value.length, out)
@@ -109,7 +110,8 @@ uint64_t format_session(const char *text, size_t length) {
 
 /* 0 where the row names none. */
 static int read_name(const struct reading *r, enum column which, uint64_t *out, struct err *err) {
-    struct value value = column(r, which);
+    struct value value;
+    column(r, which, &value);
     *out = 0;
     if (value.kind == VALUE_NONE || value.kind == VALUE_NULL) {
         return 0;
@@ -145,7 +147,8 @@ static int read_session(const struct reading *r, struct trace_row *row, struct e
         *known_add(&r->layout->roots, own, &is_new) = (int64_t)row->session;
     }
     row->think_ns = -1;
-    struct value think = column(r, COLUMN_THINK);
+    struct value think;
+    column(r, COLUMN_THINK, &think);
     return think.kind == VALUE_NONE || think.kind == VALUE_NULL
                ? 0
                : read_time(r, COLUMN_THINK, r->layout->think_unit_ns, &row->think_ns, err);
@@ -159,7 +162,8 @@ static int read_arrival(const struct reading *r, struct trace_row *row, struct e
         row->time_ns = 0;
         return 0;
     }
-    struct value time = column(r, COLUMN_TIME);
+    struct value time;
+    column(r, COLUMN_TIME, &time);
     bool is_missing = time.kind == VALUE_NONE || time.kind == VALUE_NULL;
     const int64_t *before = row->session != 0 ? known_find(&layout->sessions, row->session) : NULL;
     if (is_missing && before != NULL) {
@@ -257,7 +261,8 @@ static int read_tenant(const struct reading *r, struct trace_row *row, struct er
     if (!layout->named_tenants) {
         return read_optional(r, COLUMN_TENANT, &row->tenant, err);
     }
-    struct value value = column(r, COLUMN_TENANT);
+    struct value value;
+    column(r, COLUMN_TENANT, &value);
     if (value.kind != VALUE_TEXT && value.kind != VALUE_NUMBER && value.kind != VALUE_NULL &&
         value.kind != VALUE_NONE) {
         return bad(r, COLUMN_TENANT, &value, "a text or a whole number", err);
@@ -288,7 +293,8 @@ static bool equals(const struct value *value, const char *text) {
 static bool is_wanted(const struct reading *r) {
     const struct layout *layout = r->layout;
     for (int i = 0; i < layout->n_where; i++) {
-        struct value value = look_up(r, &layout->where[i]);
+        struct value value;
+        look_up(r, &layout->where[i], &value);
         if (equals(&value, layout->conditions[i].value) == layout->conditions[i].is_not) {
             return false;
         }
@@ -298,7 +304,8 @@ static bool is_wanted(const struct reading *r) {
 
 static int check_musts(const struct reading *r, struct err *err) {
     for (int i = 0; i < MAX_MUSTS && r->format->musts[i].column != NULL; i++) {
-        struct value value = look_up(r, &r->layout->musts[i]);
+        struct value value;
+        look_up(r, &r->layout->musts[i], &value);
         if (!equals(&value, r->format->musts[i].value)) {
             return field_bad(r->record->line, value.text, value.length, r->format->musts[i].column,
                              r->format->musts[i].value, err);
@@ -339,7 +346,8 @@ static int check_tokens(const struct reading *r, struct trace_row *row, struct e
 /* With --skip-failed: no tokens, or no count of them. */
 static bool has_no_tokens(const struct reading *r) {
     for (int c = COLUMN_INPUT; c <= COLUMN_OUTPUT; c++) {
-        struct value value = column(r, (enum column)c);
+        struct value value;
+        column(r, (enum column)c, &value);
         uint32_t n = 0;
         bool is_count = is_numeral(r, &value) && field_u32(value.text, whole_length(&value), &n);
         if (value.kind == VALUE_NONE || value.kind == VALUE_NULL || (is_count && n == 0)) {
@@ -372,7 +380,9 @@ int row_read(const struct format *format, struct layout *layout, const struct re
     if (status != 0 || row->left_out || row->failed) {
         return status;
     }
-    bool has_answer = column(&r, COLUMN_ANSWER).kind > VALUE_NULL ||
+    struct value answer;
+    column(&r, COLUMN_ANSWER, &answer);
+    bool has_answer = answer.kind > VALUE_NULL ||
                       (record->object == NULL && layout->at[COLUMN_ANSWER].position >= 0);
     if ((status = check_musts(&r, err)) != 0 || (status = read_session(&r, row, err)) != 0 ||
         (status = read_arrival(&r, row, err)) != 0 ||
