@@ -1,39 +1,38 @@
-/* A trace reader: the rows of a file as a source of arrivals, in constant memory.
+/* A trace reader: the rows of a file as a source of arrivals.
  *
- * The format is recognised by the first line, never by the file's name:
- *   plain          arrival_us,input_tokens,output_tokens[,tenant][,prefix_tokens][,answer_tokens]
- *                  [,session][,think_us]
- *   plain-lengths  input_tokens,output_tokens[,answer_tokens]
- *   burstgpt       Timestamp,...,Request tokens,Response tokens,... (seconds)
- *   azure          TIMESTAMP,ContextTokens,GeneratedTokens (dates; 2023 and 2024)
- *   vidur          arrived_at,num_prefill_tokens,num_decode_tokens (seconds)
- *   vidur-lengths  num_prefill_tokens,num_decode_tokens,...
- *   splitwise-sim  request_id,request_type,application_id,arrival_timestamp,batch_size,
- *                  prompt_size,token_size (seconds; type 2 and batch size 1 only)
- *   mooncake       JSON lines: timestamp (ms), input_length, output_length, hash_ids, ...: of the
- *                  512 tokens that each of these stands for those are a shared prefix that an
- *                  earlier row had, too
- *   llmservingsim  JSON lines: input_toks, output_toks, arrival_time_ns, ...
- *   prompts        JSON lines of traces/prompts.h, which all arrive at once
+ * The format is recognised by the first line, never by the file's name; traces/format/formats.c has
+ * the table of names and units, docs/reference/formats.md says it for people. Besides:
  *   serving-bench, sglang-log, vllm-log   what benchmarks and servers write (server_log.h)
+ *   sharegpt, json-list                   lists in JSON (json_list.h)
  *   a decode trace (decode_trace.h), of which the requests' lengths are read; they arrive at once
- * CSV columns may stand in any order and further ones are ignored. answer_tokens, from 1 to the
- * output's, is where the text ends among the output positions; arrivals of a file without it do not
- * say (0). Rows with the same session are turns of a conversation, in the order of the file;
- * think_us is the time from the end of the turn before (conversations.h).
+ *   csv, json-lines                       none of these, but columns or keys whose names say what
+ *                                         they are (format/guess.c); trace_notes says which
+ * CSV columns may stand in any order; what is not read is named (trace_unread). answer_tokens, from
+ * 1 to the output's, is where the text ends among the output positions; arrivals of a file without
+ * it do not say (0). Rows with the same session are turns of a conversation, in the order of the
+ * file; the time to think is from the end of the turn before (conversations.h), and a later turn
+ * needs no time of arrival.
  *
- * Files compressed by gzip or Zstandard are read as what is in them.
+ * Units of time and of hash ids are those that the format publishes, as far as the rows agree, else
+ * what the rows prove (format/survey.h), else they must be asked for: never guessed.
+ *
+ * Files compressed by gzip or Zstandard are read as what is in them, and JSON lines that cannot be
+ * read twice, from a pipe, are kept in a file without a name; lists and logs must be files. Files
+ * whose rows stand as requests ended (AIPerf, logs, rows with sessions) are held in memory and
+ * given in order of arrival; all others are read in constant memory.
  *
  * Arrival times are rebased: the first row given arrives at 0. A BOM at the start and CR LF line
  * endings are accepted, as is a last line without a newline when it has all its fields. Everything
  * else that is not as it must be ends the reading with one sentence "path:line: found X, expected
  * Y": a cut-off line, an empty line, NUL bytes, a time before the previous row's, numbers negative,
- * not finite or too large, counts of zero tokens, a file without requests. In BurstGPT a row with 0
- * response tokens is a failed request: skipped and counted. */
+ * not finite or too large, counts of zero tokens, a file without requests. Rows that say that they
+ * failed (BurstGPT's with 0 response tokens; a status, where the format has one) are skipped and
+ * counted. */
 #ifndef UNMASK_TRACES_READER_H
 #define UNMASK_TRACES_READER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "sim/base/arrival.h"
 #include "traces/prompts.h"
@@ -47,14 +46,19 @@ struct trace;
 int trace_open(const char *path, struct trace **out, struct err *err);
 void trace_close(struct trace *trace); /* NULL is fine */
 
-/* How a file is read that is of no known format. */
+/* How a file is to be read. */
 struct trace_reading {
-    /* "time=NAME:UNIT,input=NAME,output=NAME", and answer, tenant, prefix, session and
-     * think=NAME:UNIT: what the columns of a CSV file, or the keys of JSON lines, are called. UNIT
-     * is ns, us, ms, s or date; without time all rows arrive at once. NULL: the format is
-     * recognised. */
+    /* "time=NAME:UNIT,input=NAME,output=NAME", and answer, tenant, prefix, session, parent, hashes
+     * and think=NAME:UNIT: what the columns of a CSV file, or the keys of JSON lines, are called;
+     * "a.b" is b in a. UNIT is ns, us, ms, s or date; without time all rows arrive at once. NULL:
+     * the format is recognised. */
     const char *columns;
-    bool any_order; /* rows need not be in order of arrival, which may then be below 0 */
+    const char *time_unit; /* s, ms, us, ns or date; NULL: as format and rows say */
+    const char *where;     /* "status=ok,model!=x": which rows count; NULL: all */
+    uint32_t hash_tokens;  /* what a hash id stands for; 0: as format and rows say */
+    bool skip_failed;      /* rows without tokens, or that say so by a status, failed */
+    bool sorts; /* rows need not be in order of arrival: they are held in memory and sorted */
+    struct prompt_taker counter; /* counts the tokens of a list of conversations */
 };
 int trace_open_as(const char *path, const struct trace_reading *how, struct trace **out,
                   struct err *err);
@@ -62,7 +66,7 @@ int trace_open_as(const char *path, const struct trace_reading *how, struct trac
 /* The rows; ids count them from 0. The source borrows the trace and has no `completed`. */
 struct arrival_source trace_source(struct trace *trace);
 
-/* Back to the first row. Fails on what cannot be read twice, such as a pipe. */
+/* Back to the first row. */
 int trace_rewind(struct trace *trace, struct err *err);
 
 /* Who counts the tokens of prompts; before their first row. */
@@ -81,7 +85,19 @@ bool trace_has_answers(const struct trace *trace);
 /* Whether its rows are turns of conversations (conversations.h). */
 bool trace_has_sessions(const struct trace *trace);
 
-/* Failed requests passed over since the first row. */
+/* Failed requests passed over since the first row, and rows left out by `where`. */
 uint64_t trace_skipped(const struct trace *trace);
+uint64_t trace_left_out(const struct trace *trace);
+
+/* What was found out rather than told, in sentences that end with "; "; "" where there is nothing.
+ */
+const char *trace_notes(const struct trace *trace);
+
+/* How one of these would be read as the time, where the rows have none: "; WHEN is not read;
+ * --columns time=WHEN:UNIT,... reads it", or "". Returns `text`. */
+const char *trace_hint_of_time(const struct trace *trace, char *text, size_t size);
+
+/* The columns or keys of the file that nobody reads. */
+const char *const *trace_unread(const struct trace *trace, size_t *n);
 
 #endif

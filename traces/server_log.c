@@ -9,6 +9,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/input/field.h"
+#include "traces/format/format.h"
 #include "traces/server_rows.h"
 
 enum { HEAD_BYTES = 64 << 10 };
@@ -23,9 +24,6 @@ const char *server_log_is(FILE *file) {
     } signs[] = {{"\"input_lens\"", bench_name}, {"server_args=ServerArgs(", log_name},
                  {finish_text, log_name},        {finish_json, log_name},
                  {"Receive: obj=", log_name},    {"\"request.received\"", log_name}};
-    if (fseek(file, 0, SEEK_SET) != 0) { /* a pipe, which cannot be read twice */
-        return NULL;
-    }
     char *head = mem_unwritten(HEAD_BYTES + 1, 1);
     size_t n = fread(head, 1, HEAD_BYTES, file);
     const char *name = NULL;
@@ -54,9 +52,28 @@ static bool read_count(const json_t *list, size_t i, uint32_t *out) {
     return json_is_integer(value) && whole >= 0 && whole <= UINT32_MAX;
 }
 
+/* The whole of a file that is one object. */
+static json_t *read_object(FILE *file, json_error_t *trouble) {
+    char *text, bytes[1 << 14];
+    size_t size, n;
+    FILE *whole = mem_stream(&text, &size);
+    while ((n = fread(bytes, 1, sizeof bytes, file)) > 0) {
+        fwrite(bytes, 1, n, whole);
+    }
+    mem_stream_close(whole);
+    json_t *object = json_lenient(text, size, JSON_DISABLE_EOF_CHECK, trouble);
+    /* Behind it nothing may stand. */
+    size_t end = object != NULL ? (size_t)trouble->position : size;
+    if (object != NULL && strspn(text + end, " \r\n\t") != size - end) {
+        trouble->position = -1;
+    }
+    free(text);
+    return object;
+}
+
 static int read_bench(FILE *file, const char *path, struct server_rows *rows, struct err *err) {
     json_error_t trouble;
-    json_t *object = json_loadf(file, JSON_DISABLE_EOF_CHECK, &trouble);
+    json_t *object = read_object(file, &trouble);
     json_t *inputs = json_object_get(object, "input_lens");
     json_t *outputs = json_object_get(object, "output_lens");
     json_t *starts = json_object_get(object, "start_times");
@@ -88,15 +105,11 @@ static int read_bench(FILE *file, const char *path, struct server_rows *rows, st
         row->start_ns = status == 0 ? llround(start_s * 1e9) : 0;
     }
     json_decref(object);
-    if (status == 0) {
-        int c;
-        while ((c = fgetc(file)) != EOF && strchr(" \r\n\t", c) != NULL) {
-        }
-        status = c == EOF ? 0
-                          : err_world(err,
-                                      "%s: found several results, expected those of one benchmark "
-                                      "(one line of the file)",
-                                      path);
+    if (status == 0 && trouble.position < 0) {
+        status = err_world(err,
+                           "%s: found several results, expected those of one benchmark (one line "
+                           "of the file)",
+                           path);
     }
     return status;
 }
@@ -198,11 +211,15 @@ static int by_start(const void *a, const void *b) {
                                       : (x->place > y->place) - (x->place < y->place);
 }
 
-int server_log_rows(FILE *file, const char *path, const char *name, char **out, struct err *err) {
+int server_log_rows(FILE *file, const char *path, const char *name, char **out, char **notes,
+                    struct err *err) {
     struct server_rows rows = {0};
+    size_t notes_size;
+    FILE *said = mem_stream(notes, &notes_size);
     int status = name == bench_name  ? read_bench(file, path, &rows, err)
-                 : name == vllm_name ? vllm_log_read(file, path, &rows, err)
+                 : name == vllm_name ? vllm_log_read(file, path, &rows, said, err)
                                      : read_log(file, path, &rows, err);
+    mem_stream_close(said);
     if (ferror(file)) {
         *err = (struct err){0};
         status = err_world(err, "%s: %s", path,

@@ -10,7 +10,9 @@
  *   vllm-log       vLLM's log with --enable-log-requests and --enable-log-outputs, at level DEBUG
  *                  where prompts stand in lines of that level, and without --max-log-len, which
  *                  would cut their lists: of a request the time of the line that received it
- *                  (whole seconds) and how many prompt_token_ids and output_token_ids it had
+ *                  (whole seconds) and how many prompt_token_ids and output_token_ids it had. Its
+ *                  times have no year: a year has a 29th of February where the log has one, and a
+ *                  time that goes back by half a year is the next year's
  *
  * They are read whole and given as a CSV table in order of arrival. */
 #ifndef UNMASK_TRACES_SERVER_LOG_H
@@ -20,12 +22,15 @@
 
 #include "sim/base/err.h"
 
-/* The name of the format that the begin of a file shows, or NULL, also of a pipe. The stream is
+/* The name of the format that the begin of a file shows, or NULL. The stream is
  * rewound. */
 const char *server_log_is(FILE *file);
 
-/* "start_ns,input,output", or without the first column where nobody knows when;
- * malloc'd. Failed requests have 0 output tokens. ERR_WORLD in one sentence. */
-int server_log_rows(FILE *file, const char *path, const char *name, char **out, struct err *err);
+/* "start_ns,input,output", or without the first column where nobody knows when; in `*notes` what
+ * was taken for granted. Both malloc'd. Failed requests have 0 output tokens. ERR_WORLD in one
+ * sentence.
+ */
+int server_log_rows(FILE *file, const char *path, const char *name, char **out, char **notes,
+                    struct err *err);
 
 #endif

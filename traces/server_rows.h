@@ -26,7 +26,9 @@ struct server_row *server_rows_add(struct server_rows *rows);
 /* Whether a text has a line of vLLM's log about a request. */
 bool vllm_log_is(const char *text);
 
-/* vLLM's log (server_log.h). ERR_WORLD. */
-int vllm_log_read(FILE *file, const char *path, struct server_rows *rows, struct err *err);
+/* vLLM's log (server_log.h); what it takes for granted of the calendar goes to `notes`. ERR_WORLD.
+ */
+int vllm_log_read(FILE *file, const char *path, struct server_rows *rows, FILE *notes,
+                  struct err *err);
 
 #endif

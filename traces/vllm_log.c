@@ -2,6 +2,7 @@
  * came and lines with the tokens that it got. */
 #include <inttypes.h>
 #include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,72 @@
 static const char received[] = "Received request ", details[] = "Request ",
                   generated[] = "Generated response ", ids_of_prompt[] = "prompt_token_ids: [",
                   ids_of_output[] = "output_token_ids: [";
+
+/* Times without a year are kept as if every month had 31 days until the whole log is read: only
+ * then is it known which years had a 29th of February. */
+static const int64_t day_ns = INT64_C(86400000000000);
+enum { DAYS_OF_MONTH = 31, DAYS_OF_YEAR = 12 * DAYS_OF_MONTH };
+
+/* ---- years ---- */
+
+/* The years of a log, as far as its lines tell. */
+struct years {
+    int64_t last_ns; /* of the line before; -1: none */
+    int64_t year;    /* counted from that of the first line */
+    uint64_t leap;   /* a bit for each year that has a 29th of February */
+    bool passes_february, passes_new_year;
+};
+enum { MOST_YEARS = 60 };
+
+/* A line's time with its year: a time half a year before the last is the next year's. */
+static int64_t with_year(struct years *years, int64_t ns) {
+    static const int64_t half_year_ns = DAYS_OF_YEAR / 2 * INT64_C(86400000000000);
+    int64_t february_ns = (DAYS_OF_MONTH + 28) * day_ns; /* the 29th */
+    int64_t year = years->year;
+    if (years->last_ns >= 0 && ns < years->last_ns - half_year_ns && year + 1 < MOST_YEARS) {
+        year = ++years->year;
+        years->passes_new_year = true;
+        years->last_ns = ns;
+    } else if (years->last_ns >= 0 && ns > years->last_ns + half_year_ns && year > 0) {
+        year--; /* a line of the old year after the first of the new one */
+    } else {
+        years->passes_february =
+            years->passes_february ||
+            (years->last_ns >= 0 && years->last_ns < february_ns && ns >= february_ns + 2 * day_ns);
+        years->last_ns = ns;
+    }
+    if (ns >= february_ns && ns < february_ns + day_ns) {
+        years->leap |= UINT64_C(1) << year;
+    }
+    return year * DAYS_OF_YEAR * day_ns + ns;
+}
+
+/* From months of 31 days to those of the calendar. */
+static int64_t calendar_ns(const struct years *years, int64_t ns) {
+    static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
+    int64_t day = ns / day_ns, year = day / DAYS_OF_YEAR,
+            month = day % DAYS_OF_YEAR / DAYS_OF_MONTH;
+    int64_t days = before[month] + day % DAYS_OF_MONTH;
+    for (int64_t y = 0; y <= year; y++) {
+        bool is_leap = (years->leap >> y & 1) != 0;
+        days += (y < year ? 365 : 0) + (is_leap && (y < year || month > 1));
+    }
+    return days * day_ns + ns % day_ns;
+}
+
+/* What was taken for granted, where it matters. */
+static void say_years(const struct years *years, FILE *notes) {
+    if (years->passes_february || years->passes_new_year) {
+        fprintf(notes, "its times have no year: %s%s%s; ",
+                years->passes_new_year ? "one that goes back by half a year is the next year's"
+                                       : "",
+                years->passes_new_year && years->passes_february ? ", and " : "",
+                !years->passes_february ? ""
+                : years->leap != 0      ? "a leap year is one with a 29th of February in the log"
+                                        : "a year without a 29th of February in the log is no "
+                                          "leap year");
+    }
+}
 
 /* A request under way; its row is rows->items[row]. */
 struct logged {
@@ -26,6 +93,7 @@ struct log {
     void *tree; /* of tsearch, by id */
     const char *path;
     uint64_t number; /* of the line */
+    struct years years;
 };
 
 /* ---- lines ---- */
@@ -36,13 +104,17 @@ static bool read_time(const char *line, int64_t *out) {
     static const char *const levels[] = {"INFO ", "DEBUG ", NULL};
     for (size_t i = 0; levels[i] != NULL; i++) {
         const char *at = strstr(line, levels[i]);
-        char date[32];
-        if (at == NULL) {
+        at = at != NULL ? at + strlen(levels[i]) : NULL;
+        char date[48];
+        int64_t ns, month = 0, day = 0;
+        if (at == NULL || sscanf(at, "%2" SCNd64 "-%2" SCNd64, &month, &day) != 2) {
             continue;
         }
-        /* A leap year, so that every day is one. */
-        int n = snprintf(date, sizeof date, "2024-%.14s", at + strlen(levels[i]));
-        if (n == 19 && field_date_ns(date, (size_t)n, out)) {
+        /* A leap year, so that every day is one; January, so that what follows is the time. */
+        size_t length = 14 + strspn(at + 14, ".,0123456789");
+        int n = snprintf(date, sizeof date, "2024-%.*s", (int)length, at);
+        if (n > 0 && (size_t)n < sizeof date && field_date_ns(date, (size_t)n, &ns)) {
+            *out = ((month - 1) * DAYS_OF_MONTH + day - 1) * day_ns + ns % day_ns;
             return true;
         }
     }
@@ -141,11 +213,15 @@ static int take_input(struct log *log, struct server_rows *rows, const char *lin
                       bool comes, struct err *err) {
     struct logged *request = find_or_add(log, rows, id);
     uint32_t tokens = 0;
-    if (comes && !read_time(line, &rows->items[request->row].start_ns)) {
+    int64_t ns = 0;
+    if (comes && !read_time(line, &ns)) {
         return err_world(err,
                          "%s:%" PRIu64 ": found a request without its time, expected INFO "
                          "08-13 12:34:56 before it",
                          log->path, log->number);
+    }
+    if (comes) {
+        rows->items[request->row].start_ns = with_year(&log->years, ns);
     }
     request->has_come = request->has_come || comes;
     if (count_ids(line, ids_of_prompt, &tokens)) {
@@ -214,8 +290,9 @@ static void keep(void *item) {
     (void)item;
 }
 
-int vllm_log_read(FILE *file, const char *path, struct server_rows *rows, struct err *err) {
-    struct log log = {.path = path};
+int vllm_log_read(FILE *file, const char *path, struct server_rows *rows, FILE *notes,
+                  struct err *err) {
+    struct log log = {.path = path, .years = {.last_ns = -1}};
     char *line = NULL;
     size_t room = 0;
     ssize_t length;
@@ -233,6 +310,10 @@ int vllm_log_read(FILE *file, const char *path, struct server_rows *rows, struct
         mem_out(0); /* the one other reason for which getline ends */
     }
     status = status == 0 && !ferror(file) ? check(&log, rows, err) : status;
+    for (size_t i = 0; i < rows->n; i++) {
+        rows->items[i].start_ns = calendar_ns(&log.years, rows->items[i].start_ns);
+    }
+    say_years(&log.years, notes);
     tdestroy(log.tree, keep);
     for (size_t i = 0; i < log.n; i++) {
         free(log.items[i]->id);

@@ -93,10 +93,14 @@ static int check_spec(const struct workload *workload, const char *path, struct 
                          workload->length[LENGTH_INPUT] == NULL ? "input" : "output");
     }
     if (replays && !trace_has_times(workload->trace)) {
-        return err_usage(err, "%s: found only lengths, expected arrival times to replay",
-                         trace_path(workload->trace));
+        char hint[320];
+        return err_usage(err,
+                         "%s: found only lengths, expected arrival times to replay (--arrivals, or "
+                         "a workload's arrivals, draws some)%s",
+                         trace_path(workload->trace),
+                         trace_hint_of_time(workload->trace, hint, sizeof hint));
     }
-    if (!replays && spec->requests == 0) {
+    if (!replays && spec->requests == 0 && spec->pairs != PAIRS_TRACE) {
         return err_usage(err, "%s: found no 'requests', expected how many to generate", path);
     }
     bool lengths_unstated = spec->lengths_provenance == STATED_UNSTATED &&
@@ -213,7 +217,8 @@ static int start_replay(struct workload *workload, struct arrival_source rows,
         uint64_t n = (uint64_t)spec->requests > 0 ? (uint64_t)spec->requests : survey.rows;
         workload->replay.factor = (double)(n - 1) * 1e9 / span_ns / spec->rate_per_s;
     }
-    if ((uint64_t)spec->requests > survey.rows) {
+    if ((uint64_t)spec->requests > survey.rows && survey.rows > 0) {
+        workload->rounds = (double)spec->requests / (double)survey.rows;
         workload->replay.again = again;
         workload->replay.period_ns = survey_period_ns(&survey);
     }
@@ -233,10 +238,29 @@ static int start_lengths(struct workload *workload, uint64_t seed, struct err *e
     return status;
 }
 
+/* Of generated arrivals on the trace's rows: how often they are gone through, once where nobody
+ * says how many requests there are. */
+static int count_rounds(struct workload *workload, struct err *err) {
+    struct survey survey;
+    uint64_t asked = (uint64_t)workload->spec.requests;
+    struct arrival_source rows = shape_rows(workload, trace_source(workload->trace));
+    int status = survey_source(rows, asked, &survey, err);
+    status = status == 0 ? rewind_rows(workload, err) : status;
+    if (status == 0 && asked == 0) {
+        workload->spec.requests = (int64_t)survey.rows;
+    } else if (status == 0 && survey.rows > 0) {
+        workload->rounds = (double)asked / (double)survey.rows;
+    }
+    return status;
+}
+
 /* Arrivals of a process on rows of models, of drawn pairs, or of the trace over and over. */
 static int start_generated(struct workload *workload, uint64_t seed, struct arrival_source *out,
                            struct err *err) {
     struct arrival_source rows = {0};
+    if (workload->spec.pairs == PAIRS_TRACE && count_rounds(workload, err) != 0) {
+        return err_status(err);
+    }
     if (workload->spec.pairs == PAIRS_RESAMPLE) {
         rows = resample_source(workload->resample);
     } else if (workload->spec.pairs == PAIRS_TRACE) {
@@ -298,9 +322,9 @@ static int start(struct workload *workload, const char *path,
         status = start_lengths(workload, options->seed, err);
     }
     if (status == 0) {
-        workload_state(workload);
         status = generates ? start_generated(workload, options->seed, &source, err)
                            : start_replayed(workload, &source, err);
+        workload_state(workload);
     }
     if (status == 0 && has_turns(workload)) {
         status = conversations_open(source, (uint64_t)workload->spec.requests,
@@ -406,6 +430,7 @@ void workload_close(struct workload *workload) {
         free(workload->name);
         free(workload->path);
         free(workload->note);
+        free(workload->passes_over);
         free(workload);
     }
 }

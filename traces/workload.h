@@ -5,7 +5,14 @@
  *   arrivals = poisson           a process of generate.h, or "trace"
  *   arrivals.cv = 2              its parameters
  *   rate = 1.0                   mean requests per second; a trace is rescaled to it
- *   trace = ../samples/x.csv     relative to the INI file
+ *   trace = ../samples/x.csv     relative to the INI file; how it is read (traces/reader.h):
+ *   columns = time=ts:s,...      what its columns or keys are called
+ *   time_unit = s                of its times: s, ms, us, ns or date
+ *   hash_tokens = 64             how many tokens each of its hash ids stands for
+ *   where = status=ok            which of its rows count
+ *   skip_failed = on             rows without tokens failed and are left out
+ *   sort = on                    its rows need not be in order of arrival
+ *   passes_over = Model, x       columns that nobody reads and that need not be named
  *   lengths = trace              whole pairs: the trace's rows in order, or "resample": drawn
  *   input = lognormal            a model of lengths.h for the prompts, in place of the pairs'
  *   input.mean = 380             its parameters; `output` likewise
@@ -39,6 +46,7 @@
 #include <stdbool.h>
 
 #include "sim/base/arrival.h"
+#include "sim/base/param.h"
 #include "sim/base/provenance.h"
 #include "sim/input/config.h"
 #include "traces/lengths.h"
@@ -57,6 +65,10 @@ struct workload_options {
 };
 
 struct workload;
+
+/* The keys of its file that are numbers or one of several words. */
+extern const struct param workload_params[];
+extern const size_t workload_n_params;
 
 /* A word with a '/' or a '.' is a path; any other names traces/workloads/NAME.ini in the data
  * directory. The workload keeps a trace file open. */
@@ -102,6 +114,17 @@ struct provenance workload_answers(const struct workload *workload);
 
 /* False where nobody says how long answers are, so that they are taken to fill their outputs. */
 bool workload_says_answers(const struct workload *workload);
+
+/* In how many rounds its trace's rows are gone through: above 1 they are repeated. */
+double workload_rounds(const struct workload *workload);
+
+/* What was found out of its trace rather than told, in sentences; "" where there is nothing.
+ * Returns `text`. */
+const char *workload_notes(const struct workload *workload, char *text, size_t size);
+
+/* Columns or keys of its trace that nobody reads, "a, b and 3 more", without those that it passes
+ * over; how many in `*n`. Returns `text`. */
+const char *workload_unread(const struct workload *workload, char *text, size_t size, size_t *n);
 
 /* Requests dropped and prompts truncated so far, and failed trace rows passed over. */
 struct workload_counts {

@@ -13,6 +13,7 @@ enum { MAX_NAMES = 32 };
 
 static const char *const pair_words[] = {"trace", "resample", NULL};
 static const char *const over_words[] = {"drop", "truncate", NULL};
+static const char *const switch_words[] = {"off", "on", NULL};
 static const char *const stated_words[] = {"real",    "estimated", "synthetic",
                                            "assumed", "traced",    NULL};
 
@@ -21,7 +22,7 @@ static const char *const stated_words[] = {"real",    "estimated", "synthetic",
 #define SPEC_WORD(key, words, initial, field, doc)                                                 \
     PARAM_ONE_OF(key, struct spec, field, words, initial, doc)
 
-static const struct param spec_params[] = {
+const struct param workload_params[] = {
     SPEC("requests", PARAM_I64, "1", "0", 1e12, requests, "requests to give; 0: the trace once"),
     SPEC("rate", PARAM_F64, "1/s", "0", 1e9, rate_per_s, "mean requests per second"),
     SPEC("context", PARAM_U32, "tokens", "0", UINT32_MAX, context_tokens,
@@ -35,12 +36,29 @@ static const struct param spec_params[] = {
               "where the lengths come from [workload.lengths_drawn = on]"),
     SPEC_WORD("provenance.answers", stated_words, "real", answers_provenance,
               "where the lengths of answers come from [workload.answers = said]"),
+    SPEC("hash_tokens", PARAM_U32, "tokens", "0", UINT32_MAX, hash_tokens,
+         "what a hash id of the trace stands for; 0: as its rows say"),
+    SPEC_WORD("skip_failed", switch_words, "off", skip_failed,
+              "rows of the trace without tokens failed and are left out"),
+    SPEC_WORD("sort", switch_words, "off", sort, "the trace's rows stand in any order"),
 };
-enum { N_SPEC_PARAMS = sizeof spec_params / sizeof spec_params[0] };
+enum { N_SPEC_PARAMS = sizeof workload_params / sizeof workload_params[0] };
+const size_t workload_n_params = N_SPEC_PARAMS;
 
 /* Keys that are no numbers; read before the others. */
-static const char *const text_keys[] = {"arrivals", "trace", "input", "output",
-                                        "answer",   "note",  NULL};
+static const char *const text_keys[] = {"arrivals", "trace",       "input",   "output",
+                                        "answer",   "note",        "columns", "time_unit",
+                                        "where",    "passes_over", NULL};
+
+/* How a trace is read. */
+static const char *const reading_keys[] = {"columns",     "time_unit", "where", "hash_tokens",
+                                           "skip_failed", "sort",      NULL};
+
+/* The value of a key of texts; NULL: the file does not say. */
+static const char *text_of(const struct config *config, const char *key) {
+    const struct config_entry *entry = config_find(config, "workload", key);
+    return entry != NULL ? entry->value : NULL;
+}
 
 const char *workload_spec_doc(const char *key) {
     const struct param *param = param_find(spec_params, N_SPEC_PARAMS, key);
@@ -51,7 +69,9 @@ struct workload *workload_new(const char *name) {
     struct workload *workload = mem_zeroed(1, sizeof *workload);
     workload->name = mem_text(name);
     workload->note = mem_text("");
-    param_defaults(spec_params, N_SPEC_PARAMS, &workload->spec);
+    workload->passes_over = mem_text("");
+    workload->rounds = 1;
+    param_defaults(workload_params, N_SPEC_PARAMS, &workload->spec);
     return workload;
 }
 
@@ -65,7 +85,7 @@ static int unknown_key(const struct config *config, const struct config_entry *e
     const char *names[MAX_NAMES + 1] = {NULL};
     size_t n = 0;
     for (size_t i = 0; i < N_SPEC_PARAMS; i++) {
-        names[n++] = spec_params[i].name;
+        names[n++] = workload_params[i].name;
     }
     for (size_t i = 0; text_keys[i] != NULL; i++) {
         names[n++] = text_keys[i];
@@ -114,9 +134,9 @@ static int set_entry(struct workload *workload, const struct config *config,
                                    place, entry->key, sides[i]);
         }
     }
-    if (param_find(spec_params, N_SPEC_PARAMS, entry->key) != NULL) {
-        return param_set(spec_params, N_SPEC_PARAMS, &workload->spec, "workload", place, entry->key,
-                         entry->value, err);
+    if (param_find(workload_params, N_SPEC_PARAMS, entry->key) != NULL) {
+        return param_set(workload_params, N_SPEC_PARAMS, &workload->spec, "workload", place,
+                         entry->key, entry->value, err);
     }
     return name_find(text_keys, entry->key) >= 0 ? 0 : unknown_key(config, entry, err);
 }
@@ -155,7 +175,14 @@ static int open_trace(struct workload *workload, const struct config *config, co
     if (n < 0 || (size_t)n >= sizeof joined) {
         return err_usage(err, "%s: the trace's path is too long", config->path);
     }
-    return trace_open(joined, &workload->trace, err);
+    const struct spec *spec = &workload->spec;
+    struct trace_reading how = {.columns = text_of(config, "columns"),
+                                .time_unit = text_of(config, "time_unit"),
+                                .where = text_of(config, "where"),
+                                .hash_tokens = spec->hash_tokens,
+                                .skip_failed = spec->skip_failed != 0,
+                                .sorts = spec->sort != 0};
+    return trace_open_as(joined, &how, &workload->trace, err);
 }
 
 static int open_length(struct workload *workload, const struct config *config,
@@ -187,6 +214,14 @@ int workload_read(struct workload *workload, const struct config *config, struct
     for (size_t i = 0; i < config->n_entries && status == 0; i++) {
         status = set_entry(workload, config, &config->entries[i], err);
     }
+    for (size_t i = 0; status == 0 && trace == NULL && reading_keys[i] != NULL; i++) {
+        const struct config_entry *entry = config_find(config, "workload", reading_keys[i]);
+        char place[MAX_PATH_CHARS + 32];
+        status = entry == NULL
+                     ? 0
+                     : err_usage(err, "%s: found %s, which says how a trace is read, but no trace",
+                                 config_place(config, entry, place, sizeof place), entry->key);
+    }
     if (status == 0 && trace != NULL) {
         status = open_trace(workload, config, trace->value, err);
     }
@@ -197,6 +232,10 @@ int workload_read(struct workload *workload, const struct config *config, struct
     if (note != NULL) {
         free(workload->note);
         workload->note = mem_text(note->value);
+    }
+    if (text_of(config, "passes_over") != NULL) {
+        free(workload->passes_over);
+        workload->passes_over = mem_text(text_of(config, "passes_over"));
     }
     struct spec *spec = &workload->spec;
     if (config_find(config, "workload", "lengths") == NULL) {

@@ -32,6 +32,8 @@ struct spec {
     uint32_t context_tokens;
     uint32_t over, pairs, arrivals_provenance, lengths_provenance; /* of the enums above */
     uint32_t answers_provenance;
+    uint32_t hash_tokens;       /* of the trace, where its rows do not say */
+    uint32_t skip_failed, sort; /* of the trace: 0 or 1 */
 };
 
 struct workload {
@@ -51,6 +53,8 @@ struct workload {
     struct limit limit;
     struct classes *classes;             /* NULL: it is one workload; else the rest is empty */
     struct conversations *conversations; /* NULL: no request follows another */
+    double rounds;                       /* in which the trace's rows are gone through */
+    char *passes_over;                   /* columns that need not be named; "" */
     struct stated_key *stated;           /* what the user set, [n_stated] */
     size_t n_stated, stated_room;
 };

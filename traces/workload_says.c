@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "traces/workload_parts.h"
 
 /* Appends to the text that `size` bytes hold, shortening where it must. */
@@ -36,12 +37,15 @@ static void state_provenance(struct workload *workload) {
     const char *arrivals = workload->generator != NULL
                                ? "generated"
                                : workload_provenance_word(spec->arrivals_provenance);
+    char *text = workload->provenance;
+    size_t size = sizeof workload->provenance;
+    bool is_rescaled = workload->generator == NULL && spec->rate_per_s > 0;
+    text[0] = '\0';
+    append(text, size, "%s arrivals%s, ", arrivals, is_rescaled ? " (rescaled)" : "");
     if (strcmp(words[0], words[1]) == 0) {
-        snprintf(workload->provenance, sizeof workload->provenance, "%s arrivals, %s lengths",
-                 arrivals, words[0]);
+        append(text, size, "%s lengths", words[0]);
     } else {
-        snprintf(workload->provenance, sizeof workload->provenance,
-                 "%s arrivals, %s inputs, %s outputs", arrivals, words[0], words[1]);
+        append(text, size, "%s inputs, %s outputs", words[0], words[1]);
     }
 }
 
@@ -136,6 +140,81 @@ void workload_state_classes(struct workload *workload, const struct config *conf
         add_words(workload->answers_source, sizeof workload->answers_source, part->answers_source);
     }
     workload->limit.n = is_bounded ? workload->limit.n : 0;
+}
+
+/* ---- its trace ---- */
+
+double workload_rounds(const struct workload *workload) {
+    const struct workload *part;
+    double most = workload->rounds;
+    for (uint32_t i = 0; workload->classes != NULL; i++) {
+        if ((part = classes_at(workload->classes, i)) == NULL) {
+            break;
+        }
+        most = part->rounds > most ? part->rounds : most;
+    }
+    return most;
+}
+
+/* The workloads that it is made of: its classes, else itself. NULL behind the last. */
+static const struct workload *part_at(const struct workload *workload, uint32_t i) {
+    return workload->classes != NULL ? classes_at(workload->classes, i) : i == 0 ? workload : NULL;
+}
+
+const char *workload_notes(const struct workload *workload, char *text, size_t size) {
+    const struct workload *part;
+    text[0] = '\0';
+    for (uint32_t i = 0; (part = part_at(workload, i)) != NULL; i++) {
+        if (part->trace != NULL && trace_notes(part->trace)[0] != '\0') {
+            append(text, size, "%s: %s", trace_path(part->trace), trace_notes(part->trace));
+        }
+    }
+    size_t length = strlen(text);
+    if (length >= 2 && strcmp(text + length - 2, "; ") == 0) {
+        text[length - 2] = '\0';
+    }
+    return text;
+}
+
+/* Whether "a, b" has a name. */
+static bool lists(const char *list, const char *name) {
+    const char *word;
+    size_t length;
+    for (const char *rest = list; name_next(&rest, ",", &word, &length);) {
+        for (; length > 0 && word[0] == ' '; word++) {
+            length--;
+        }
+        for (; length > 0 && word[length - 1] == ' '; length--) {
+        }
+        if (strlen(name) == length && memcmp(name, word, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *workload_unread(const struct workload *workload, char *text, size_t size, size_t *n) {
+    const struct workload *part;
+    size_t n_shown = 0;
+    *n = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; (part = part_at(workload, i)) != NULL; i++) {
+        size_t n_names = 0;
+        const char *const *names = part->trace != NULL ? trace_unread(part->trace, &n_names) : NULL;
+        for (size_t k = 0; k < n_names; k++) {
+            if (lists(part->passes_over, names[k])) {
+                continue;
+            }
+            ++*n;
+            if (strlen(text) + strlen(names[k]) + 16 < size) {
+                append(text, size, "%s%s", n_shown++ > 0 ? ", " : "", names[k]);
+            }
+        }
+    }
+    if (*n > n_shown) {
+        append(text, size, " and %zu more", *n - n_shown);
+    }
+    return text;
 }
 
 /* ---- numbers and words ---- */

@@ -95,6 +95,13 @@ const struct option workload_options[] = {
     {"seed", "N", "of all random streams (default: 1) [run.draws = on or sampling = on]", false},
     {"input-tokens", "N", "every prompt has this length", false},
     {"output-tokens", "N", "every output has this length", false},
+    {"columns", "time=NAME:UNIT,...",
+     "what the columns of a trace file are called (trace convert --help)", false},
+    {"time-unit", "UNIT", "of a trace's times: s, ms, us, ns or date; default: as its format says",
+     false},
+    {"hash-tokens", "N", "what a trace's hash ids stand for; default: as its rows say", false},
+    {"where", "NAME=VALUE,...", "which rows of a trace count; != for those that do not", false},
+    {"skip-failed", NULL, "leave out rows of a trace that failed or have no tokens", false},
     {NULL, NULL, NULL, false},
 };
 
@@ -190,6 +197,20 @@ static int read_settings(const struct options *options, struct asked *asked, str
     if (arrivals != NULL &&
         asked_set(asked, "workload.arrivals", arrivals, "--arrivals", err) != 0) {
         return (int)err->kind;
+    }
+    static const char *const readings[][2] = {{"columns", "workload.columns"},
+                                              {"time-unit", "workload.time_unit"},
+                                              {"hash-tokens", "workload.hash_tokens"},
+                                              {"where", "workload.where"},
+                                              {"skip-failed", "workload.skip_failed"}};
+    for (size_t i = 0; i < sizeof readings / sizeof readings[0]; i++) {
+        const char *value = options_text(options, readings[i][0]);
+        char place[32];
+        snprintf(place, sizeof place, "--%s", readings[i][0]);
+        value = options_has(options, readings[i][0]) && value == NULL ? "on" : value;
+        if (value != NULL && asked_set(asked, readings[i][1], value, place, err) != 0) {
+            return (int)err->kind;
+        }
     }
     const char *sets[OPTIONS_MOST_GIVEN];
     size_t n_sets = options_values(options, "set", sets);

@@ -33,6 +33,18 @@ static void print_version(void) {
            is_known && build.is_dirty ? " with changes" : "", build.sources, data_dir());
 }
 
+/* The commands whose first word this is and that have a second one; how many there are. */
+static size_t print_verbs(const char *word, const char *head, FILE *out) {
+    size_t n = 0, length = strlen(word);
+    for (size_t i = 0; commands[i] != NULL; i++) {
+        const char *name = commands[i]->name;
+        if (strncmp(name, word, length) == 0 && name[length] == ' ') {
+            fprintf(out, "%s  %-18s%s\n", n++ == 0 ? head : "", name, commands[i]->doc);
+        }
+    }
+    return n;
+}
+
 static void print_help(const struct command *command) {
     printf("usage: unmask %s%s%s [OPTION...]\n\n%s\n", command->name,
            command->words[0] != '\0' ? " " : "", command->words, command->doc);
@@ -42,6 +54,23 @@ static void print_help(const struct command *command) {
     printf("\n");
     options_help(command->options, stdout);
     printf("  %-24s  %s\n", "--help", "print this");
+    print_verbs(command->name, "\nIts verbs, each with a --help of its own:\n", stdout);
+}
+
+/* `unmask trace --help`, of a word that is a command only with another one behind it. */
+static bool print_help_of_group(int argc, char *const *argv) {
+    bool is_asked = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    if (!is_asked) {
+        return false;
+    }
+    for (size_t i = 0; commands[i] != NULL; i++) {
+        if (strcmp(commands[i]->name, argv[0]) == 0) {
+            return false;
+        }
+    }
+    char head[96];
+    snprintf(head, sizeof head, "usage: unmask %.32s VERB [OPTION...]\n\n", argv[0]);
+    return print_verbs(argv[0], head, stdout) > 0;
 }
 
 static bool wants_help(int argc, char *const *argv) {
@@ -99,6 +128,9 @@ static const struct command *find_command(int argc, char *const *argv, struct er
 }
 
 static int run_command(int argc, char *const *argv, struct err *err) {
+    if (print_help_of_group(argc, argv)) {
+        return 0;
+    }
     const struct command *command = find_command(argc, argv, err);
     if (command == NULL) {
         return (int)err->kind;

@@ -1,20 +1,21 @@
 /* unmask trace info and convert: what a trace is like, and the same rows in another format. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "analysis/rate.h"
 #include "analysis/trace_facts.h"
+#include "engine/weights/tokenizer.h"
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/output.h"
 #include "sim/input/inputs.h"
 #include "traces/reader.h"
 
 static const struct option info_options[] = {
-    {"columns", "time=NAME:UNIT,...", "what the columns of the file are called (below)", false},
-    {"sort", NULL, "the file's rows need not be in order of arrival", false},
     {"context", "TOKENS", "what does not fit into this context, beside the usual ones", false},
     {NULL, NULL, NULL, false},
 };
@@ -22,9 +23,20 @@ static const struct option info_options[] = {
 static const struct option convert_options[] = {
     {"to", "FORMAT", "plain, plain-lengths, vidur or mooncake (default: plain)", false},
     {"out", "FILE", "where the rows go (default: standard output)", false},
-    {"columns", "time=NAME:UNIT,...", "what the columns of the file are called (below)", false},
-    {"sort", NULL, "the file's rows need not be in order of arrival", false},
     {"context", "TOKENS", "leave out rows that do not fit into this context", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option reading_options[] = {
+    {"columns", "time=NAME:UNIT,...", "what the columns of the file are called (below)", false},
+    {"time-unit", "UNIT", "of the file's times: s, ms, us, ns or date; default: as it says", false},
+    {"hash-tokens", "N", "tokens that each of its hash ids stands for; default: as its rows say",
+     false},
+    {"where", "NAME=VALUE,...", "which of its rows count; != for those that do not", false},
+    {"skip-failed", NULL, "leave out rows that failed or have no tokens", false},
+    {"sort", NULL, "the file's rows need not be in order of arrival", false},
+    {"tokenizer", "FOLDER", "whose tokenizer.json counts the tokens of texts (prompts, ShareGPT)",
+     false},
     {NULL, NULL, NULL, false},
 };
 
@@ -35,42 +47,112 @@ static const struct option generating_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const groups_of_info[] = {info_options, generating_options,
-                                                      json_options, NULL};
-static const struct option *const groups_of_convert[] = {convert_options, generating_options, NULL};
+static const struct option *const groups_of_info[] = {info_options, reading_options,
+                                                      generating_options, json_options, NULL};
+static const struct option *const groups_of_convert[] = {convert_options, reading_options,
+                                                         generating_options, NULL};
 
 /* Rows and where they come from. */
 struct reading {
     struct arrivals arrivals;
     char format[32];
-    uint64_t n_failed;
+    uint64_t n_failed, n_left_out;
     bool has_times;
     double asked_req_s; /* of a workload; 0: none was */
+    char hint[320]; /* how a column might be read as the time, where it has none */
+    char *notes;    /* what was found out of the file, in sentences; "" */
+    char **unread;  /* columns or keys that nobody reads */
+    size_t n_unread;
 };
 
-static int read_trace(const struct options *options, const char *path, uint64_t most,
-                      struct reading *out, struct err *err) {
-    struct trace *trace;
-    bool sorts = options_has(options, "sort");
-    struct trace_reading how = {.columns = options_text(options, "columns"), .any_order = sorts};
+static void reading_free(struct reading *reading) {
+    arrivals_free(&reading->arrivals);
+    free(reading->notes);
+    for (size_t i = 0; i < reading->n_unread; i++) {
+        free(reading->unread[i]);
+    }
+    free(reading->unread);
+}
+
+/* ---- texts ---- */
+
+static int count_tokens(void *state, const struct prompt *prompt, uint32_t *tokens,
+                        struct err *err) {
+    struct tokenizer *tokenizer = state;
+    struct token_ids ids = {0};
+    int status = prompt->text != NULL
+                     ? tokenizer_encode(tokenizer, prompt->text, prompt->text_bytes, &ids, err)
+                     : 0;
+    *tokens = prompt->text != NULL ? (uint32_t)ids.n : prompt->n_ids;
+    free(ids.ids);
+    return status;
+}
+
+/* ---- files ---- */
+
+static int read_how(const struct options *options, struct trace_reading *how, struct err *err) {
+    uint64_t hash_tokens = 0;
+    *how = (struct trace_reading){.columns = options_text(options, "columns"),
+                                  .time_unit = options_text(options, "time-unit"),
+                                  .where = options_text(options, "where"),
+                                  .skip_failed = options_has(options, "skip-failed"),
+                                  .sorts = options_has(options, "sort")};
+    int status = options_whole(options, "hash-tokens", 1, UINT32_MAX, &hash_tokens, err);
+    how->hash_tokens = (uint32_t)hash_tokens;
+    return status;
+}
+
+static void keep_words(const struct trace *trace, struct reading *out) {
+    const char *const *unread = trace_unread(trace, &out->n_unread);
+    out->notes = mem_text(trace_notes(trace));
+    size_t length = strlen(out->notes);
+    if (length >= 2) {
+        out->notes[length - 2] = '\0'; /* the last one's "; " */
+    }
+    out->unread = mem_zeroed(out->n_unread + 1, sizeof *out->unread);
+    for (size_t i = 0; i < out->n_unread; i++) {
+        out->unread[i] = mem_text(unread[i]);
+    }
+}
+
+static int read_opened(struct trace *trace, const struct trace_reading *how, const char *path,
+                       uint64_t most, struct reading *out, struct err *err) {
     int status = 0;
-    if (options_has(options, "rate") || options_has(options, "seed")) {
-        return err_usage(err, "--rate and --seed are a workload's; `run --rate` rescales a trace");
-    }
-    if (trace_open_as(path, &how, &trace, err) != 0) {
-        return err_status(err);
-    }
-    if (trace_has_prompts(trace)) {
+    if (trace_has_prompts(trace) && how->counter.take == NULL) {
         status = err_usage(err,
                            "%s has prompts, which have no lengths before a tokenizer counts "
-                           "them (`unmask run --tokenizer`)",
+                           "them (--tokenizer FOLDER)",
                            path);
     }
+    trace_set_taker(trace, &how->counter);
     status = status != 0 ? status : arrivals_read(trace_source(trace), most, &out->arrivals, err);
     snprintf(out->format, sizeof out->format, "%s", trace_format(trace));
     out->n_failed = trace_skipped(trace);
+    out->n_left_out = trace_left_out(trace);
     out->has_times = trace_has_times(trace);
+    keep_words(trace, out);
+    trace_hint_of_time(trace, out->hint, sizeof out->hint);
+    return status;
+}
+
+static int read_trace(const struct options *options, const char *path, uint64_t most,
+                      struct reading *out, struct err *err) {
+    struct trace *trace = NULL;
+    struct trace_reading how;
+    struct tokenizer *tokenizer = NULL;
+    const char *folder = options_text(options, "tokenizer");
+    if (options_has(options, "rate") || options_has(options, "seed")) {
+        return err_usage(err, "--rate and --seed are a workload's; `run --rate` rescales a trace");
+    }
+    int status = read_how(options, &how, err);
+    status = status == 0 && folder != NULL ? tokenizer_open(folder, &tokenizer, err) : status;
+    if (tokenizer != NULL) {
+        how.counter = (struct prompt_taker){.state = tokenizer, .take = count_tokens};
+    }
+    status = status == 0 ? trace_open_as(path, &how, &trace, err) : status;
+    status = status == 0 ? read_opened(trace, &how, path, most, out, err) : status;
     trace_close(trace);
+    tokenizer_close(tokenizer);
     return status;
 }
 
@@ -78,8 +160,13 @@ static int read_workload(const struct options *options, const char *name, uint64
                          struct reading *out, struct err *err) {
     struct workload_options how = {.seed = 1, .requests = most};
     struct workload *workload;
-    if (options_has(options, "columns") || options_has(options, "sort")) {
-        return err_usage(err, "--columns and --sort are for files, '%s' is a workload", name);
+    for (size_t i = 0; reading_options[i].name != NULL; i++) {
+        if (options_has(options, reading_options[i].name)) {
+            return err_usage(err,
+                             "--%s, as --columns and --sort, are for files, '%s' is a workload, "
+                             "whose file says it",
+                             reading_options[i].name, name);
+        }
     }
     int status = options_whole(options, "seed", 0, INT64_MAX, &how.seed, err);
     status = status != 0 ? status
@@ -88,11 +175,13 @@ static int read_workload(const struct options *options, const char *name, uint64
     if (status != 0) {
         return status;
     }
+    char notes[1024];
     snprintf(out->format, sizeof out->format, "workload");
     status = arrivals_read(workload_source(workload), 0, &out->arrivals, err);
     out->n_failed = workload_counts(workload).n_failed;
     out->has_times = true;
     out->asked_req_s = workload_rate_per_s(workload);
+    out->notes = mem_text(workload_notes(workload, notes, sizeof notes));
     workload_close(workload);
     return status;
 }
@@ -172,8 +261,14 @@ static json_t *table_taken(struct table *table) {
 
 static json_t *info_json(const char *name, const struct reading *reading,
                          const struct trace_facts *facts) {
+    json_t *unread = json_array();
+    for (size_t i = 0; i < reading->n_unread; i++) {
+        json_array_append_new(unread, json_string(reading->unread[i]));
+    }
     return json_pack(
-        "{s:s, s:s, s:I, s:I, s:b, s:f, s:f, s:o, s:I, s:I, s:I, s:i, s:I, s:I, s:o, s:o, s:o}",
+        "{s:o, s:s, s:I, s:s, s:s, s:I, s:I, s:b, s:f, s:f, s:o, s:I, s:I, s:I, s:i, s:I, s:I, "
+        "s:o, s:o, s:o}",
+        "unread", unread, "notes", reading->notes, "left_out", (json_int_t)reading->n_left_out,
         "trace", name, "format", reading->format, "requests", (json_int_t)facts->n, "failed",
         (json_int_t)reading->n_failed, "has_times", reading->has_times, "span_s", facts->span_s,
         "rate_req_s", facts->rate_req_s, "asked_req_s",
@@ -193,11 +288,25 @@ static void print_table(struct table *table, bool has_rows) {
     table_close(table);
 }
 
+/* What was found out of a file, and what of it nobody reads. */
+static void print_words(const struct reading *reading, const char *before, FILE *out) {
+    if (reading->notes[0] != '\0') {
+        fprintf(out, "%s%s\n", before, reading->notes);
+    }
+    for (size_t i = 0; i < reading->n_unread; i++) {
+        fprintf(out, "%s%s", i == 0 ? before : ", ", i == 0 ? "columns not read: " : "");
+        fprintf(out, "%s%s", reading->unread[i], i + 1 == reading->n_unread ? "\n" : "");
+    }
+}
+
 static void info_print(const char *name, const struct reading *reading,
                        const struct trace_facts *facts) {
     printf("%s: %s, %zu requests", name, reading->format, facts->n);
     if (reading->n_failed > 0) {
         printf(", %" PRIu64 " failed ones left out", reading->n_failed);
+    }
+    if (reading->n_left_out > 0) {
+        printf(", %" PRIu64 " left out by --where", reading->n_left_out);
     }
     if (!reading->has_times) {
         printf(", lengths alone\n");
@@ -221,6 +330,7 @@ static void info_print(const char *name, const struct reading *reading,
                "before to end\n",
                facts->n_sessions, (double)facts->n_turns / (double)facts->n_sessions);
     }
+    print_words(reading, "", stdout);
     print_table(distributions(facts, reading->has_times), true);
     bool has_windows = facts->windows[0].mean > 0;
     print_table(windows(facts), has_windows);
@@ -244,7 +354,7 @@ static int info(const struct options *options, struct err *err) {
             info_print(options->words[0], &reading, &facts);
         }
     }
-    arrivals_free(&reading.arrivals);
+    reading_free(&reading);
     return status;
 }
 
@@ -303,12 +413,13 @@ static void write_plain(FILE *out, const struct arrival *row, const struct besid
 }
 
 static void head_lengths(FILE *out, const struct beside *has) {
-    fprintf(out, "input_tokens,output_tokens%s\n", has->answer ? ",answer_tokens" : "");
+    fprintf(out, "input_tokens,output_tokens%s%s\n", has->answer ? ",answer_tokens" : "",
+            has->session ? ",session" : "");
 }
 
 static void write_lengths(FILE *out, const struct arrival *row, const struct beside *has) {
     fprintf(out, "%" PRIu32 ",%" PRIu32, row->prompt_tokens, row->output_tokens);
-    write_beside(out, row, &(const struct beside){.answer = has->answer});
+    write_beside(out, row, &(const struct beside){.answer = has->answer, .session = has->session});
 }
 
 static void head_vidur(FILE *out, const struct beside *has) {
@@ -326,10 +437,11 @@ static void head_mooncake(FILE *out, const struct beside *has) {
     (void)out, (void)has;
 }
 
+/* The format has whole milliseconds: with fractions readers cannot know that they are none of
+ * seconds. */
 static void write_mooncake(FILE *out, const struct arrival *row, const struct beside *has) {
     (void)has;
-    fprintf(out, "{\"timestamp\": ");
-    write_time(out, row->arrival_ns, 1000000);
+    fprintf(out, "{\"timestamp\": %" PRId64, (row->arrival_ns + 500000) / 1000000);
     fprintf(out, ", \"input_length\": %" PRIu32 ", \"output_length\": %" PRIu32 "}\n",
             row->prompt_tokens, row->output_tokens);
 }
@@ -391,7 +503,9 @@ static uint64_t write_rows(const struct target *target, const struct arrivals *a
             n_over++;
         }
     }
-    bool loses = !target->has_beside && (has.tenant || has.prefix || has.session);
+    bool keeps_sessions = target->row == write_lengths;
+    bool loses =
+        !target->has_beside && (has.tenant || has.prefix || (has.session && !keeps_sessions));
     fprintf(stderr, "unmask: %" PRIu64 " rows as %s%s", (uint64_t)arrivals->n - n_over,
             target->name, loses ? ", which has no tenants, prefixes and sessions" : "");
     if (n_over > 0) {
@@ -429,25 +543,39 @@ static int convert(const struct options *options, struct err *err) {
     int status = read_context(options, &context, err);
     status = status != 0 ? status : read_rows(options, &reading, err);
     if (status == 0 && target->has_times && !reading.has_times) {
-        status = err_usage(err, "%s has lengths alone, and %s wants times; --to plain-lengths",
-                           options->words[0], target->name);
+        status = err_usage(err, "%s has lengths alone, and %s wants times; --to plain-lengths%s",
+                           options->words[0], target->name, reading.hint);
     }
     if (status == 0) {
+        print_words(&reading, "unmask: ", stderr);
+        if (reading.n_failed + reading.n_left_out > 0) {
+            fprintf(stderr, "unmask: left out: %" PRIu64 " failed rows, %" PRIu64 " by --where\n",
+                    reading.n_failed, reading.n_left_out);
+        }
         status = write_all(target, &reading, context, options_text(options, "out"), err);
     }
-    arrivals_free(&reading.arrivals);
+    reading_free(&reading);
     return status;
 }
 
 #define COLUMNS_TEXT                                                                               \
-    "Formats are recognised by their first lines (traces/reader.h), gzip and Zstandard by their\n" \
-    "first bytes; results of vLLM's and SGLang's benchmarks and SGLang's request logs are read,\n" \
-    "too. Other CSV files and JSON lines are told by --columns:\n"                                 \
-    "  --columns time=ts:s,input=prompt_tokens,output=completion_tokens\n"                         \
-    "with the units ns, us, ms, s and date, and where the file has them tenant, prefix (tokens\n"  \
-    "that an earlier prompt began with, too), answer, session (of which conversation it is a\n"    \
-    "turn) and think=NAME:UNIT (from the end of the turn before). Without time it has lengths\n"   \
-    "alone."
+    "Formats are recognised by their first lines (docs/reference/formats.md lists them), gzip "    \
+    "and\n"                                                                                        \
+    "Zstandard by their first bytes; results and logs of vLLM, SGLang and AIPerf are read, too. "  \
+    "CSV\n"                                                                                        \
+    "files and JSON lines of other tools are read where the names of their columns say what "      \
+    "they\n"                                                                                       \
+    "are, which is said, else by --columns:\n"                                                     \
+    "  --columns time=ts:s,input=usage.prompt_tokens,output=usage.completion_tokens\n"             \
+    "with the units ns, us, ms, s and date, a.b for b within a, and where the file has them "      \
+    "tenant,\n"                                                                                    \
+    "prefix (tokens that an earlier prompt began with, too), answer, session (of which "           \
+    "conversation\n"                                                                               \
+    "it is a turn), parent (which row was the turn before), think=NAME:UNIT (from the end of "     \
+    "the\n"                                                                                        \
+    "turn before) and hashes (ids of the prompt's blocks). Without time it has lengths alone. "    \
+    "What\n"                                                                                       \
+    "is not read is named."
 
 const struct command command_trace_info = {
     .name = "trace info",

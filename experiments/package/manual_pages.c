@@ -13,6 +13,7 @@
 #include "sim/system/system_reads.h"
 #include "traces/generate.h"
 #include "traces/lengths.h"
+#include "traces/workload.h"
 #include "traces/workload_reads.h"
 
 static const char *dashes(const struct option *option) {
@@ -179,6 +180,12 @@ void manual_keys(FILE *out) {
     keys("", "runtime.", runtime_params, runtime_n_params, out);
     key_heading("Hosts", "Key `host` names one of `experiments/hosts`, or a file.", out);
     keys("", "host.", host_params, host_n_params, out);
+    key_heading("Workloads",
+                "Of a workload's file (`traces/workload.h`), which has names and texts besides: "
+                "`arrivals`, `trace`, `input`, `output`, `answer`, `note`; and of how its trace is "
+                "read `columns`, `time_unit`, `where`, `passes_over`.",
+                out);
+    keys("", "workload.", workload_params, workload_n_params, out);
     key_heading("Arrivals", "Of a workload, which names the process as `arrivals`.", out);
     for (size_t i = 0; process_at(i) != NULL; i++) {
         const struct process *p = process_at(i);

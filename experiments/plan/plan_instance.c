@@ -17,7 +17,8 @@ struct instance_plan {
     const char *path;
     struct instance instance;
     struct plan_outcome outcomes[PLAN_MOST_PLANNERS];
-    struct plan plan; /* the last one */
+    struct plan plan;         /* the last one */
+    int64_t given_peak_bytes; /* of the file's own solution; 0: it has none */
 };
 
 /* A step's options say nothing of a file: refuse them. */
@@ -88,6 +89,39 @@ static int plan_instance(const struct asked_plan *asked, struct instance_plan *p
     return 0;
 }
 
+/* The solution that stands in the file: whether it is one, and where it ends. */
+static int check_given(struct instance_plan *p, struct err *err) {
+    const struct packing *packing = &p->instance.packing;
+    struct plan given = {.offset_bytes = p->instance.offset_bytes};
+    struct err why = {0};
+    if (given.offset_bytes == NULL) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < packing->n_buffers; i++) {
+        int64_t end = given.offset_bytes[i] + packing->buffers[i].bytes;
+        given.peak_bytes = end > given.peak_bytes ? end : given.peak_bytes;
+    }
+    p->given_peak_bytes = given.peak_bytes;
+    return plan_verify(packing, &given, &why) == 0
+               ? 0
+               : err_world(err, "%s: the offsets in the file are no solution: %s", p->path,
+                           why.text);
+}
+
+static void print_given(const struct options *options, const struct instance_plan *p) {
+    int64_t ours = p->outcomes[0].peak_bytes;
+    if (p->instance.has_hints || p->instance.has_gaps) {
+        fprintf(stderr, "unmask: passed over: %s%s%s\n", p->instance.has_hints ? "hint" : "",
+                p->instance.has_hints && p->instance.has_gaps ? ", " : "",
+                p->instance.has_gaps ? "gaps (buffers keep their space in them)" : "");
+    }
+    if (p->given_peak_bytes > 0 && !options_has(options, "json")) {
+        printf("the file's own solution is one: peak %" PRId64 ", %s%" PRId64 "%s\n",
+               p->given_peak_bytes, p->given_peak_bytes == ours ? "equal to ours (" : "ours ", ours,
+               p->given_peak_bytes == ours ? ")" : "");
+    }
+}
+
 static struct table *buffers(const struct instance_plan *p) {
     struct table *table = table_open("buffer|offset|bytes|lower|upper");
     for (uint32_t i = 0; i < p->instance.packing.n_buffers; i++) {
@@ -112,6 +146,10 @@ static int print_instance_json(const struct asked_plan *asked, const struct inst
         json_object_set_new(object, "peak_bytes", json_integer((json_int_t)o->peak_bytes));
         json_object_set_new(object, "optimal", json_boolean(o->peak_bytes == bound));
         json_object_set_new(object, "nodes", json_integer((json_int_t)o->n_nodes));
+    }
+    if (object != NULL && p->given_peak_bytes > 0) {
+        json_object_set_new(object, "given_peak_bytes",
+                            json_integer((json_int_t)p->given_peak_bytes));
     }
     if (object != NULL && asked->request.capacity_bytes > 0) {
         json_object_set_new(object, "capacity_bytes",
@@ -197,6 +235,7 @@ static int show_instance(const struct options *options, const struct asked_plan 
         print_instance_people(asked, p, table);
     }
     table_close(table);
+    print_given(options, p);
     if (status == 0) {
         status = draw_instance(options, asked, p, err);
     }
@@ -217,6 +256,11 @@ int plan_instance_run(const struct options *options, struct err *err) {
     status = status == 0 ? read_capacity(options, &asked.request.capacity_bytes, err) : status;
     status = status == 0 ? instance_read(p.path, &p.instance, err) : status;
     if (status != 0) {
+        return status;
+    }
+    status = check_given(&p, err);
+    if (status != 0) {
+        instance_fini(&p.instance);
         return status;
     }
     p.plan.offset_bytes = mem_zeroed(p.instance.packing.n_buffers, sizeof *p.plan.offset_bytes);

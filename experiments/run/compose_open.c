@@ -297,6 +297,25 @@ void compose_state_facts(struct composition *c) {
     facts->n_constants = system->n_calibrated;
 }
 
+/* What of a trace is other than its file says, or not in the run at all. */
+static void warn_of_trace(struct composition *c) {
+    char text[WARNING_CHARS];
+    size_t n;
+    double rounds = workload_rounds(c->workload);
+    if (workload_notes(c->workload, text, sizeof text)[0] != '\0') {
+        warnings_add(&c->facts.warnings, WARNING_TRACE_ASSUMED, (double)NAN, "%s", text);
+    }
+    workload_unread(c->workload, text, sizeof text - 64, &n);
+    if (n > 0) {
+        warnings_add(&c->facts.warnings, WARNING_COLUMNS_UNREAD, (double)n,
+                     "columns of the trace that are not read: %s", text);
+    }
+    if (rounds > 1) {
+        warnings_add(&c->facts.warnings, WARNING_REPEATED, rounds,
+                     "the trace's rows are gone through %.3g times to make the requests", rounds);
+    }
+}
+
 /* What else is known before the run; the summary adds to it (analysis/caution.h). A device that
  * executes the run has its own host and decides itself. */
 static void state_warnings(struct composition *c) {
@@ -305,6 +324,7 @@ static void state_warnings(struct composition *c) {
         system_warn_of_host(c->system, &c->facts.warnings);
     }
     system_warn_of_settings(c->system, &c->facts.warnings);
+    warn_of_trace(c);
     if (!c->says_answers) {
         warnings_add(&c->facts.warnings, WARNING_ANSWERS_ASSUMED, (double)NAN,
                      "answers are %s (workload.answer, or a trace's answer_tokens)",

@@ -19,6 +19,9 @@ enum warning_code {
                                   fewer */
     WARNING_ANSWERS_ASSUMED,   /* answers are taken to fill the canvas */
     WARNING_ARCHITECTURE_UNKNOWN, /* a model's class is known to no family: its model_type's runs */
+    WARNING_TRACE_ASSUMED,        /* what a trace means was found out from its rows or names */
+    WARNING_COLUMNS_UNREAD,       /* the trace has columns or keys that nobody reads */
+    WARNING_REPEATED,             /* the trace's rows are gone through more than once */
     WARNING_SETTING_ASSUMED,      /* a setting that decides a ranking was inferred, not printed */
     WARNING_SETTING_UNUSED,       /* the user set what nothing reads */
     WARNING_FEW_SEEDS,            /* one seed, or too few to tell the systems apart */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "sim/base/num.h"
 
@@ -176,54 +177,167 @@ static int64_t days_in_month(int64_t year, int64_t month) {
     return days[month - 1] + (month == 2 && leaps);
 }
 
-/* The time zone behind the seconds: nothing, 'Z', or "+hh:mm". */
-static bool take_zone(const char **cursor, const char *end, int64_t *offset_s) {
-    *offset_s = 0;
-    if (*cursor == end || take_char(cursor, end, "Z")) {
-        return *cursor == end;
+/* "12:34" or "1234", or "12" alone: hours and minutes of an offset. */
+static bool take_offset(const char **cursor, const char *end, int64_t *offset_s) {
+    int64_t sign = **cursor == '-' ? -1 : 1, hours, minutes = 0;
+    (*cursor)++;
+    if (!take_digits(cursor, end, 2, &hours)) {
+        return false;
     }
-    int64_t sign = **cursor == '-' ? -1 : 1, hours, minutes;
-    if (!take_char(cursor, end, "+-") || !take_digits(cursor, end, 2, &hours) ||
-        !take_char(cursor, end, ":") || !take_digits(cursor, end, 2, &minutes) || hours > 14 ||
-        minutes > 59) {
+    bool has_colon = take_char(cursor, end, ":");
+    bool has_more = *cursor < end && is_digit(**cursor);
+    if ((has_colon || has_more) && !take_digits(cursor, end, 2, &minutes)) {
         return false;
     }
     *offset_s = sign * (hours * 3600 + minutes * 60);
+    return hours <= 14 && minutes <= 59;
+}
+
+/* A word without regard to case. */
+static bool take_word(const char **cursor, const char *end, const char *word) {
+    size_t n = strlen(word);
+    if ((size_t)(end - *cursor) < n || strncasecmp(*cursor, word, n) != 0) {
+        return false;
+    }
+    *cursor += n;
+    return true;
+}
+
+static bool take_utc(const char **cursor, const char *end) {
+    static const char *const words[] = {"UTC", "GMT", "UT", "Z"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (take_word(cursor, end, words[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The time zone behind the seconds: nothing, UTC by one of its names, or an offset, which Go
+ * follows by a name. What Java ("[Europe/Paris]") and Go (" m=+0.5") add is passed over. */
+static bool take_zone(const char **cursor, const char *end, int64_t *offset_s) {
+    *offset_s = 0;
+    if (take_char(cursor, end, " ") && *cursor == end) {
+        return false;
+    }
+    bool is_utc = take_utc(cursor, end);
+    bool has_offset = *cursor < end && (**cursor == '+' || **cursor == '-');
+    if (has_offset && !take_offset(cursor, end, offset_s)) {
+        return false;
+    }
+    if (has_offset && !is_utc && take_word(cursor, end, " UTC")) {
+        is_utc = true;
+    }
+    if ((is_utc || has_offset) && (take_char(cursor, end, "[") || take_word(cursor, end, " m="))) {
+        *cursor = end;
+    }
     return *cursor == end;
+}
+
+/* Of the calendar and the clock. */
+struct civil {
+    int64_t year, month, day, hour, minute, second, fraction_ns;
+};
+
+static bool take_month_name(const char **cursor, const char *end, int64_t *month) {
+    static const char names[12][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    for (int i = 0; i < 12; i++) {
+        if (take_word(cursor, end, names[i])) {
+            *month = i + 1;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "2023-11-16", "2023/11/16" or "20231116"; "16/Nov/2023" of web servers and "Thu, 16 Nov 2023" of
+ * HTTP and mail. Numbers alone begin with the year. */
+static bool take_day(const char **cursor, const char *end, struct civil *t) {
+    const char *begin = *cursor;
+    const char *comma = memchr(begin, ',', (size_t)(end - begin < 5 ? end - begin : 5));
+    if (comma != NULL) { /* the day of the week says nothing new */
+        *cursor = comma + 1;
+        (void)take_char(cursor, end, " ");
+    }
+    const char *day = *cursor;
+    if (take_digits(cursor, end, 2, &t->day) && take_char(cursor, end, "/- ") &&
+        take_month_name(cursor, end, &t->month) && take_char(cursor, end, "/- ") &&
+        take_digits(cursor, end, 4, &t->year)) {
+        return true;
+    }
+    *cursor = day;
+    if (comma != NULL || !take_digits(cursor, end, 4, &t->year)) {
+        return false;
+    }
+    char mark = *cursor < end ? **cursor : '\0';
+    bool has_mark = take_char(cursor, end, "-/");
+    return take_digits(cursor, end, 2, &t->month) &&
+           (!has_mark || take_char(cursor, end, (char[]){mark, '\0'})) &&
+           take_digits(cursor, end, 2, &t->day);
+}
+
+/* "18:15:46.68", a comma for the point; "181546"; without seconds these are 0. */
+static bool take_clock(const char **cursor, const char *end, struct civil *t) {
+    if (!take_digits(cursor, end, 2, &t->hour)) {
+        return false;
+    }
+    bool has_mark = take_char(cursor, end, ":");
+    if (!take_digits(cursor, end, 2, &t->minute)) {
+        return false;
+    }
+    if (has_mark ? !take_char(cursor, end, ":") : *cursor == end || !is_digit(**cursor)) {
+        return has_mark;
+    }
+    if (!take_digits(cursor, end, 2, &t->second)) {
+        return false;
+    }
+    if (!take_char(cursor, end, ".,")) {
+        return true;
+    }
+    const char *digits = *cursor;
+    while (*cursor < end && is_digit(**cursor)) {
+        (*cursor)++;
+    }
+    return *cursor > digits &&
+           read_fraction_ns(digits, (size_t)(*cursor - digits), ns_per_s, &t->fraction_ns);
+}
+
+/* Up to 2100, so that the sum fits. */
+static bool is_civil(const struct civil *t) {
+    return t->year >= 1970 && t->year <= 2100 && t->month >= 1 && t->month <= 12 && t->day >= 1 &&
+           t->day <= days_in_month(t->year, t->month) && t->hour <= 23 && t->minute <= 59 &&
+           t->second <= 59;
+}
+
+bool field_epoch_ns(const char *text, size_t length, int64_t *out) {
+    static const struct {
+        size_t digits;
+        int64_t unit_ns;
+    } units[] = {{10, 1000000000}, {13, 1000000}, {16, 1000}, {19, 1}};
+    size_t n = 0;
+    while (n < length && is_digit(text[n])) {
+        n++;
+    }
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (n == units[i].digits && text[0] != '0' && (n == length || text[n] == '.')) {
+            return field_time_ns(text, length, units[i].unit_ns, out);
+        }
+    }
+    return false;
 }
 
 bool field_date_ns(const char *text, size_t length, int64_t *out) {
     const char *cursor = text, *end = text + length;
-    int64_t year, month, day, hour, minute, second, fraction_ns = 0, offset_s;
-    if (!take_digits(&cursor, end, 4, &year) || !take_char(&cursor, end, "-") ||
-        !take_digits(&cursor, end, 2, &month) || !take_char(&cursor, end, "-") ||
-        !take_digits(&cursor, end, 2, &day) || !take_char(&cursor, end, " T") ||
-        !take_digits(&cursor, end, 2, &hour) || !take_char(&cursor, end, ":") ||
-        !take_digits(&cursor, end, 2, &minute) || !take_char(&cursor, end, ":") ||
-        !take_digits(&cursor, end, 2, &second)) {
-        return false;
+    struct civil t = {0};
+    int64_t offset_s;
+    if (!take_day(&cursor, end, &t) || !take_char(&cursor, end, " Tt:_") ||
+        !take_clock(&cursor, end, &t) || !is_civil(&t) || !take_zone(&cursor, end, &offset_s)) {
+        return field_epoch_ns(text, length, out);
     }
-    /* Up to 2100, so that the sum fits. */
-    if (year < 1970 || year > 2100 || month < 1 || month > 12 || day < 1 ||
-        day > days_in_month(year, month) || hour > 23 || minute > 59 || second > 59) {
-        return false;
-    }
-    if (take_char(&cursor, end, ".")) {
-        const char *digits = cursor;
-        while (cursor < end && is_digit(*cursor)) {
-            cursor++;
-        }
-        if (cursor == digits ||
-            !read_fraction_ns(digits, (size_t)(cursor - digits), ns_per_s, &fraction_ns)) {
-            return false;
-        }
-    }
-    if (!take_zone(&cursor, end, &offset_s)) {
-        return false;
-    }
-    int64_t seconds =
-        days_from_civil(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - offset_s;
-    *out = seconds * ns_per_s + fraction_ns;
+    int64_t seconds = days_from_civil(t.year, t.month, t.day) * 86400 + t.hour * 3600 +
+                      t.minute * 60 + t.second - offset_s;
+    *out = seconds * ns_per_s + t.fraction_ns;
     return true;
 }
 

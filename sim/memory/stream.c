@@ -8,6 +8,8 @@
 #include "sim/base/names.h"
 #include "sim/base/param.h"
 #include "sim/input/csv.h"
+#include "sim/input/inputs.h"
+#include "sim/memory/snapshot.h"
 
 void stream_init(struct stream *stream) {
     *stream = (struct stream){0};
@@ -188,6 +190,10 @@ static int take_lines(struct reading *reading, struct err *err) {
 
 int stream_read(const char *path, struct stream *stream, struct err *err) {
     struct reading reading = {.stream = stream};
+    if (snapshot_is(path)) {
+        inputs_note("stream", path);
+        return snapshot_read(path, stream, err);
+    }
     int status = csv_open(&reading.csv, path, "stream", err);
     reading.csv.is_open_end = true;
     status = status == 0 ? take_lines(&reading, err) : status;

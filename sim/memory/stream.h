@@ -16,7 +16,7 @@
  *   reserved_bytes, allocated_bytes, inactive_bytes, segments   after the event
  *
  * The first three are required, the others may be missing; what is not known stays empty. A stream
- * is of one CUDA stream. */
+ * is of one CUDA stream. PyTorch's memory snapshot is read as well (sim/memory/snapshot.h). */
 #ifndef UNMASK_SIM_MEMORY_STREAM_H
 #define UNMASK_SIM_MEMORY_STREAM_H
 

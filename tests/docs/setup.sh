@@ -18,3 +18,4 @@ requests = 40
 rate = 0.2, 0.4
 END
 head -3 experiments/train/prompts/easy.jsonl >few.jsonl
+printf '{"ts":"2026-01-02T03:04:05Z","usage":{"prompt_tokens":100,"completion_tokens":256}}\n' >gateway.jsonl

@@ -55,20 +55,23 @@ TEST(every_written_format_is_read_again) {
     json_decref(facts);
     CONVERTS(plain, path);
     static const struct {
-        const char *name, *text;
+        const char *name, *text, *again;
     } formats[] = {
-        {"vidur", "arrived_at,num_prefill_tokens,num_decode_tokens\n0,374,44\n0.00150025,396,109\n"
-                  "4.541877,879,55\n"},
-        {"mooncake", "{\"timestamp\": 0, \"input_length\": 374, \"output_length\": 44}\n"
-                     "{\"timestamp\": 1.50025, \"input_length\": 396, \"output_length\": 109}\n"
-                     "{\"timestamp\": 4541.877, \"input_length\": 879, \"output_length\": 55}\n"},
+        {"vidur",
+         "arrived_at,num_prefill_tokens,num_decode_tokens\n0,374,44\n0.00150025,396,109\n"
+         "4.541877,879,55\n",
+         "arrival_us,input_tokens,output_tokens\n0,374,44\n1500.25,396,109\n4541877,879,55\n"},
+        /* In whole milliseconds, as the format has them. */
+        {"mooncake",
+         "{\"timestamp\": 0, \"input_length\": 374, \"output_length\": 44}\n"
+         "{\"timestamp\": 2, \"input_length\": 396, \"output_length\": 109}\n"
+         "{\"timestamp\": 4542, \"input_length\": 879, \"output_length\": 55}\n",
+         "arrival_us,input_tokens,output_tokens\n0,374,44\n2000,396,109\n4542000,879,55\n"},
     };
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         CONVERTS(formats[i].text, path, "--to", formats[i].name);
         const char *other = scratch_write("other", formats[i].text);
-        CONVERTS("arrival_us,input_tokens,output_tokens\n0,374,44\n1500.25,396,109\n"
-                 "4541877,879,55\n",
-                 other);
+        CONVERTS(formats[i].again, other);
     }
     CONVERTS("input_tokens,output_tokens,answer_tokens\n374,44,40\n396,109,109\n879,55,2\n", path,
              "--to", "plain-lengths");
@@ -393,6 +396,175 @@ TEST(facts_are_those_of_the_rows) {
     ck_assert_double_eq_tol(number(row_of(json, "windows", "window_s", "1"), "dispersion"), 1,
                             0.15);
     json_decref(json);
+}
+
+static char *said_by(const char *const *words) {
+    struct output output = cli_run(&(const struct child){0}, words);
+    ck_assert_msg(output.status == 0, "%s", output.err);
+    free(output.out);
+    return output.err;
+}
+#define SAYS(sentence, ...)                                                                        \
+    do {                                                                                           \
+        char *said = said_by((const char *const[]){__VA_ARGS__, NULL});                            \
+        ASSERT_SAYS(said, sentence);                                                               \
+        free(said);                                                                                \
+    } while (0)
+
+/* The warning of a run with this code; NULL: there is none. The caller releases the run. */
+static const json_t *warning_of(const json_t *run, const char *code) {
+    size_t i;
+    json_t *warning;
+    json_array_foreach(json_object_get(run, "warnings"), i, warning) {
+        if (strcmp(json_string_value(json_object_get(warning, "code")), code) == 0) {
+            return warning;
+        }
+    }
+    return NULL;
+}
+
+TEST(what_is_not_read_is_named_in_every_output) {
+    const char *path =
+        scratch_write("images.csv", "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n"
+                                    "2025-01-01 00:00:00.0000000,4,1000,20\n"
+                                    "2025-01-01 00:00:01.0000000,0,200,30\n");
+    char *info = PRINTS("trace", "info", path);
+    ck_assert_ptr_nonnull(strstr(info, "columns not read: NumImages\n"));
+    free(info);
+    json_t *facts = FACTS(path);
+    ck_assert_str_eq(json_string_value(json_array_get(json_object_get(facts, "unread"), 0)),
+                     "NumImages");
+    json_decref(facts);
+    SAYS("columns not read: NumImages", "trace", "convert", path);
+    json_t *run = json_parsed(PRINTS("run", "--workload", path, "--json"));
+    const json_t *warning = warning_of(run, "columns-unread");
+    ck_assert_ptr_nonnull(warning);
+    ck_assert_double_eq(number(warning, "value"), 1);
+    ck_assert_ptr_nonnull(strstr(json_string_value(json_object_get(warning, "text")), "NumImages"));
+    json_decref(run);
+    run = json_parsed(PRINTS("run", "--workload", "burst-replay", "--requests", "5", "--json"));
+    ck_assert_ptr_null(warning_of(run, "columns-unread")); /* its file passes them over */
+    json_decref(run);
+}
+
+/* A run of the trace is a run of what convert makes of it, and says what was taken for granted. */
+TEST(units_and_blocks_are_the_same_in_every_command) {
+    const char *path = scratch_write(
+        "replay.jsonl",
+        "{\"timestamp\":0.0,\"input_length\":256,\"output_length\":8,\"hash_ids\":[7,8,9,10]}\n"
+        "{\"timestamp\":2.5,\"input_length\":256,\"output_length\":8,\"hash_ids\":[7,11,12,13]}\n");
+    static const char rows[] =
+        "arrival_us,input_tokens,output_tokens,prefix_tokens\n0,256,8,0\n2500000,256,8,64\n";
+    REFUSES(2, "replay.jsonl:1: 0.0 in timestamp --time-unit s or ms", "trace", "convert", path);
+    REFUSES(2, "replay.jsonl:1: 0.0 in timestamp --time-unit s or ms", "run", "--workload", path);
+    REFUSES(2, "--hash-tokens 512: 4 hash ids for 256 tokens; 64 would fit", "run", "--workload",
+            path, "--time-unit", "s", "--hash-tokens", "512");
+    CONVERTS(rows, path, "--time-unit", "s");
+    CONVERTS(rows, path, "--time-unit", "s", "--hash-tokens", "64");
+    SAYS("a hash id stands for 64 tokens", "trace", "convert", path, "--time-unit", "s");
+    json_t *run =
+        json_parsed(PRINTS("run", "--workload", path, "--time-unit", "s", "--system", "vllm-ar",
+                           "--gpu", "h100", "--set", "prefix_caching=on", "--json"));
+    json_t *same =
+        json_parsed(PRINTS("run", "--workload", scratch_write("plain.csv", rows), "--system",
+                           "vllm-ar", "--gpu", "h100", "--set", "prefix_caching=on", "--json"));
+    ck_assert_ptr_nonnull(warning_of(run, "trace-assumed"));
+    ck_assert_ptr_null(warning_of(same, "trace-assumed"));
+    ck_assert_double_eq(number(run, "tokens_processed"), number(same, "tokens_processed"));
+    ck_assert(json_equal(json_object_get(run, "latency_s"), json_object_get(same, "latency_s")));
+    json_decref(run);
+    json_decref(same);
+}
+
+TEST(a_repeated_and_a_rescaled_trace_say_so) {
+    const char *path = scratch_write("two.csv", "arrival_us,input_tokens,output_tokens\n"
+                                                "0,64,8\n1000000,64,8\n");
+    static const struct {
+        const char *requests, *rate;
+        double rounds; /* 0: no warning */
+    } cases[] = {{"2", NULL, 0}, {"10", NULL, 5}, {"3", "2", 1.5}, {"2", "2", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *run =
+            json_parsed(PRINTS("run", "--workload", path, "--requests", cases[i].requests, "--json",
+                               cases[i].rate != NULL ? "--rate" : NULL, cases[i].rate));
+        const json_t *warning = warning_of(run, "repeated");
+        ck_assert((warning != NULL) == (cases[i].rounds > 0));
+        ck_assert(warning == NULL || number(warning, "value") == cases[i].rounds);
+        const char *says = json_string_value(json_object_get(run, "trace_provenance"));
+        ck_assert((strstr(says, "rescaled") != NULL) == (cases[i].rate != NULL));
+        json_decref(run);
+    }
+}
+
+TEST(rows_that_are_left_out_are_counted_in_every_output) {
+    const char *path =
+        scratch_write("failed.csv", "arrival_time_us,input_tokens,output_tokens,status,model\n"
+                                    "0,9,1,ok,a\n1,9,0,timeout,a\n2,8,1,ok,b\n");
+    SAYS("left out: 1 failed rows, 1 by --where", "trace", "convert", path, "--where", "model=a");
+    char *info = PRINTS("trace", "info", path, "--where", "model!=b");
+    ck_assert_ptr_nonnull(
+        strstr(info, "1 requests, 1 failed ones left out, 1 left out by --where"));
+    free(info);
+    json_t *facts = FACTS(path, "--where", "model=a");
+    ck_assert(number(facts, "failed") == 1 && number(facts, "left_out") == 1);
+    json_decref(facts);
+    char *run = PRINTS("run", "--workload", path, "--where", "model=a");
+    ck_assert_ptr_nonnull(strstr(run, "Skipped 1 failed rows"));
+    free(run);
+}
+
+TEST(lengths_alone_say_what_might_be_their_time) {
+    const char *when = scratch_write("when.csv", "when,input_tokens,output_tokens\n0,100,20\n");
+    REFUSES(2,
+            "found only lengths; 'when' is not read: --columns "
+            "time=when:UNIT,input=input_tokens,output=output_tokens",
+            "run", "--workload", when);
+    REFUSES(2, "has lengths alone, and plain wants times; 'when' is not read: --columns", "trace",
+            "convert", when);
+    const char *named = scratch_write("named.csv", "timestamp_s,input_tokens,output_tokens\n"
+                                                   "0.0,100,20\n1.5,80,30\n");
+    CONVERTS("arrival_us,input_tokens,output_tokens\n0,100,20\n1500000,80,30\n", named);
+    SAYS("--columns time=timestamp_s:s,input=input_tokens,output=output_tokens", "trace", "convert",
+         named);
+    const char *offline = scratch_write(
+        "offline.jsonl", "{\"request_id\":0,\"input_length\":100,\"output_length\":20}\n"
+                         "{\"request_id\":1,\"input_length\":80,\"output_length\":30}\n");
+    json_t *run =
+        json_parsed(PRINTS("run", "--workload", offline, "--arrivals", "all-at-once", "--json"));
+    ck_assert_double_eq(number(run, "requests"), 2);
+    json_decref(run);
+}
+
+TEST(texts_have_the_lengths_that_a_tokenizer_counts) {
+    const char *talks = scratch_write(
+        "talks.json",
+        "[{\"conversations\":[{\"from\":\"human\",\"value\":\"hello there\"},{\"from\":"
+        "\"gpt\",\"value\":\"Hi\"}]}]");
+    REFUSES(2, "ShareGPT's JSON --tokenizer", "trace", "info", talks);
+    char *text = PRINTS("trace", "convert", talks, "--to", "plain-lengths", "--tokenizer",
+                        "experiments/train/models/sdar-2m");
+    unsigned input = 0, output = 0;
+    ck_assert_int_eq(sscanf(text, "input_tokens,output_tokens\n%u,%u\n", &input, &output), 2);
+    ck_assert(input >= 2 && input <= 11 && output >= 1 && output <= 2);
+    free(text);
+    json_t *facts =
+        FACTS(scratch_write("batch.jsonl",
+                            "{\"custom_id\":\"a\",\"body\":{\"messages\":[{\"role\":\"user\","
+                            "\"content\":\"hello there\"}],\"max_tokens\":9}}\n"),
+              "--tokenizer", "experiments/train/models/sdar-2m");
+    ck_assert_double_eq(number(facts, "prompt_tokens"), input);
+    ck_assert_double_eq(number(facts, "output_tokens"), 9);
+    json_decref(facts);
+}
+
+TEST(the_help_of_a_group_lists_its_verbs) {
+    char *text = PRINTS("trace", "--help");
+    ck_assert(strstr(text, "trace info ") != NULL && strstr(text, "trace convert ") != NULL);
+    free(text);
+    text = PRINTS("plan", "--help");
+    ck_assert(strstr(text, "plan lmax ") != NULL && strstr(text, "plan latency ") != NULL &&
+              strstr(text, "plan allocator ") != NULL && strstr(text, "--instance") != NULL);
+    free(text);
 }
 
 TEST(what_makes_no_sense_is_refused) {

@@ -661,6 +661,58 @@ TEST(malformed_streams_are_refused_with_one_sentence) {
     }
 }
 
+/* PyTorch's snapshot of the same requests is the same stream. */
+TEST(a_memory_snapshot_is_a_stream) {
+    const char *json = scratch_write(
+        "snapshot.json",
+        "{\"segments\":[],\"device_traces\":[[],[{\"action\":\"free_completed\",\"addr\":9,"
+        "\"size\":8,"
+        "\"stream\":0},{\"action\":\"segment_alloc\",\"addr\":1,\"size\":2097152,\"stream\":0},"
+        "{\"action\":\"alloc\",\"addr\":1,\"size\":512,\"stream\":0,\"frames\":[]},"
+        "{\"action\":\"alloc\",\"addr\":513,\"size\":4096,\"stream\":0},"
+        "{\"action\":\"free_requested\",\"addr\":1,\"size\":512,\"stream\":0},"
+        "{\"action\":\"free_completed\",\"addr\":1,\"size\":512,\"stream\":0},"
+        "{\"action\":\"oom\",\"size\":999999,\"stream\":0},"
+        "{\"action\":\"alloc\",\"addr\":1,\"size\":256,\"stream\":0}]]}");
+    const char *csv = scratch_write(
+        "stream.csv", "event,id,bytes\nalloc,0,512\nalloc,1,4096\nfree,0,\noom,2,999999\n"
+                      "alloc,3,256\n");
+    struct stream a, b;
+    struct err err = {0};
+    stream_init(&a);
+    stream_init(&b);
+    ck_assert_msg(stream_read(json, &a, &err) == 0, "%s", err.text);
+    ck_assert_msg(stream_read(csv, &b, &err) == 0, "%s", err.text);
+    ck_assert(a.n_events == b.n_events && a.n_ids == b.n_ids);
+    for (size_t i = 0; i < a.n_events; i++) {
+        ck_assert(a.events[i].kind == b.events[i].kind && a.events[i].id == b.events[i].id);
+        ck_assert(a.events[i].kind == STREAM_FREE || a.events[i].bytes == b.events[i].bytes);
+    }
+    ck_assert_ptr_nonnull(strstr(a.source, "1 frees"));
+    stream_fini(&a);
+    stream_fini(&b);
+    static const char *const bad[][2] = {
+        {"{\"segments\":[]}", "no events in 'device_traces'"},
+        {"{\"device_traces\":[[{\"action\":\"alloc\",\"addr\":1,\"size\":5,\"stream\":0},{"
+         "\"action\":"
+         "\"alloc\",\"addr\":9,\"size\":5,\"stream\":7}]]}",
+         "event 1 of device_traces: a second CUDA stream"},
+        {"{\"device_traces\":[[{\"action\":\"alloc\",\"addr\":1,\"size\":5}],[{\"action\":"
+         "\"alloc\"}]]}",
+         "several devices have traces"},
+        {"{\"device_traces\":[[{\"action\":\"alloc\",\"addr\":1,\"size\":0}]]}", "event 0: 'size'"},
+        {"{\"device_traces\":", "no JSON"},
+        {"\x80\x04x", "is a pickle; as JSON it is read: python3 -c"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct err why = {0};
+        stream_init(&a);
+        ck_assert_int_eq(stream_read(scratch_write("bad.json", bad[i][0]), &a, &why), ERR_WORLD);
+        ASSERT_SAYS(why.text, bad[i][1]);
+        stream_fini(&a);
+    }
+}
+
 TEST(a_missing_file_is_told) {
     struct stream stream;
     struct err err = {0};

@@ -446,6 +446,62 @@ TEST(columns_may_stand_in_any_order_and_lines_end_in_crlf) {
     unlink(path);
 }
 
+/* The same buffers in the columns of MiniMalloc's versions. */
+TEST(older_newer_and_solved_instances_are_read) {
+    static const char *const texts[] = {
+        "id,lower,upper,size\na,0,3,4\nb,3,9,5\n",
+        "buffer,start,end,size\na,0,2,4\nb,3,8,5\n",
+        "buffer_id,begin,end,size\na,0,2,4\nb,3,8,5\n",
+        "id,start,upper,size\na,0,3,4\nb,3,9,5\n",
+        "id,lower,upper,size,alignment,hint\na,0,3,4,1,-1\nb,3,9,5,1,0\n",
+        "id,lower,upper,size,gaps,offset\na,0,3,4,1-2@0:1 2-3,0\nb,3,9,5,,7\n",
+    };
+    char path[] = "/tmp/unmask-instance-XXXXXX";
+    ck_assert_int_ge(mkstemp(path), 0);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct instance instance;
+        struct err err = {0};
+        write_text(path, texts[i], strlen(texts[i]));
+        ck_assert_msg(instance_read(path, &instance, &err) == 0, "%s", err.text);
+        const struct packing_buffer *a = instance.packing.buffers, *b = a + 1;
+        ck_assert(a->first_time == 0 && a->last_time == 2 && a->bytes == 4);
+        ck_assert(b->first_time == 3 && b->last_time == 8 && b->bytes == 5);
+        ck_assert(instance.has_hints == (i == 4) && instance.has_gaps == (i == 5));
+        ck_assert((instance.offset_bytes != NULL) == (i == 5));
+        ck_assert(i != 5 || (instance.offset_bytes[0] == 0 && instance.offset_bytes[1] == 7));
+        instance_fini(&instance);
+    }
+    static const char *const bad[][2] = {
+        {"id,buffer,lower,upper,size\n", ":1: both 'buffer' and another column for 'id'"},
+        {"id,lower,upper,end,size\n", ":1: both 'end' and another column for 'upper'"},
+        {"id,start,end,size\na,3,2,4\n", ":2: end is before start"},
+        {"id,lower,upper,size,offset\na,0,2,4,-1\n", ":2: found '-1' in offset"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct instance instance;
+        struct err err = {0};
+        write_text(path, bad[i][0], strlen(bad[i][0]));
+        ck_assert_int_eq(instance_read(path, &instance, &err), ERR_WORLD);
+        ck_assert_msg(strstr(err.text, bad[i][1]) != NULL, "%s", err.text);
+    }
+    unlink(path);
+}
+
+TEST(the_solution_in_a_file_is_checked_and_its_peak_compared) {
+    const char *good = scratch_write(
+        "good.csv", "id,lower,upper,size,offset,hint\nb1,0,10,4,0,-1\nb2,3,7,4,6,-1\n");
+    struct output output = CLI("plan", "--instance", good);
+    ck_assert_ptr_nonnull(strstr(output.out, "solution is one: peak 10, ours 8"));
+    ck_assert_ptr_nonnull(strstr(output.err, "passed over: hint"));
+    output_free(&output);
+    char *text = PRINTS("plan", "--instance", good, "--json");
+    ck_assert_ptr_nonnull(strstr(text, "\"given_peak_bytes\": 10"));
+    free(text);
+    REFUSES(1, "bad.csv: the offsets in the file are no solution: 0 and 1 overlap", "plan",
+            "--instance",
+            scratch_write("bad.csv", "id,lower,upper,size,offset\nb1,0,10,4,0\nb2,3,7,4,2\n"));
+}
+
 #define EXAMPLE "tests/golden/instances/input.12.csv"
 
 TEST(plan_shows_a_file_and_says_when_it_does_not_fit) {

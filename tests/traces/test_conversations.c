@@ -152,6 +152,56 @@ static const struct served *turn_before(const struct service *service, const str
     return before != NULL && before->row.session == turn->row.session ? before : NULL;
 }
 
+/* Relations that hold of any trace of conversations, however often it is gone through. */
+TEST(conversations_of_another_round_are_others) {
+    put_file("talk.csv", "arrival_us,input_tokens,output_tokens,session,think_us\n"
+                         "0,10,5,a,\n1000000,20,5,a,4000000\n1500000,10,5,b,\n");
+    for (uint64_t rounds = 1; rounds <= 10; rounds += 3) {
+        const struct workload_options options = {.seed = 1, .requests = 3 * rounds};
+        struct err err = {0};
+        struct workload *workload;
+        ck_assert_int_eq(workload_open(scratch_path("talk.csv"), &options, &workload, &err), 0);
+        ck_assert_double_eq(workload_rounds(workload), (double)rounds);
+        struct service service = serve(workload_source(workload), 2 * S);
+        ck_assert_uint_eq(service.n, 3 * rounds);
+        size_t n_sessions = 0;
+        for (size_t i = 0; i < service.n; i++) {
+            size_t n_turns = 0, n_before = 0;
+            for (size_t k = 0; k < service.n; k++) {
+                bool is_same = service.items[k].row.session == service.items[i].row.session;
+                n_turns += is_same;
+                n_before += is_same && k < i;
+            }
+            n_sessions += n_before == 0;
+            ck_assert_uint_le(n_turns, 2); /* as in the file */
+        }
+        ck_assert_uint_eq(n_sessions, 2 * rounds);
+        free(service.items);
+        workload_close(workload);
+    }
+}
+
+/* What a row says of its prefix counts, from one token on; where it says nothing, all that was said
+ * before is shared. */
+TEST(a_turn_has_the_prefix_that_its_row_names) {
+    for (unsigned prefix = 0; prefix < 20; prefix += prefix < 3 ? 1 : 8) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "arrival_us,input_tokens,output_tokens,prefix_tokens,session\n0,10,5,0,a\n"
+                 "1000000,30,5,%u,a\n",
+                 prefix);
+        put_file("prefix.csv", text);
+        const struct workload_options options = {.seed = 1};
+        struct err err = {0};
+        struct workload *workload;
+        ck_assert_int_eq(workload_open(scratch_path("prefix.csv"), &options, &workload, &err), 0);
+        struct service service = serve(workload_source(workload), S);
+        ck_assert_uint_eq(find(&service, 1)->row.prefix_tokens, prefix > 0 ? prefix : 15);
+        free(service.items);
+        workload_close(workload);
+    }
+}
+
 TEST(drawn_conversations_are_what_their_parameters_say) {
     struct workload *workload = opened(TALKS);
     struct service service = serve(workload_source(workload), S);
@@ -165,6 +215,7 @@ TEST(drawn_conversations_are_what_their_parameters_say) {
         ck_assert(turn->row.prompt_tokens >= old + 10 && turn->row.prompt_tokens <= old + 90);
         said += turn->row.prompt_tokens - old;
         if (before == NULL) {
+            ck_assert_int_eq(turn->row.think_ns, 0); /* nothing was said to think about */
             n_first++;
         } else {
             ck_assert_int_eq(turn->row.arrival_ns, before->end_ns + turn->row.think_ns);
@@ -239,6 +290,31 @@ TEST(classes_are_their_workloads_at_once) {
     ck_assert_uint_eq(n[0], 801); /* 2 to 0.5 */
     ck_assert_uint_eq(n[1], 200);
     free(service.items);
+    workload_close(workload);
+}
+
+/* Two classes of one file are two streams of the same kind, not one stream twice. */
+TEST(equal_classes_draw_their_own_arrivals_and_lengths) {
+    put_file("one.ini",
+             "[workload]\nrequests = 300\narrivals = poisson\nrate = 1\ninput = uniform\n"
+             "input.min = 10\ninput.max = 4000\noutput = fixed\noutput.tokens = 3\n"
+             "provenance.lengths = synthetic\n");
+    struct workload *workload = opened("[workload]\nclasses = one.ini, one.ini, one.ini\n");
+    struct arrival_source source = workload_source(workload);
+    struct arrival row, before = {.arrival_ns = -1};
+    struct err err = {0};
+    uint32_t n_of[3] = {0}, n_alike = 0, n_in_turn = 0, n = 0;
+    while (source.next(source.state, &row, &err) == SOURCE_ROW) {
+        ck_assert_uint_lt(row.tenant, 3);
+        n_of[row.tenant]++;
+        n_alike += row.arrival_ns == before.arrival_ns || row.prompt_tokens == before.prompt_tokens;
+        n_in_turn += n > 0 && row.tenant == (before.tenant + 1) % 3;
+        before = row;
+        n++;
+    }
+    ck_assert(n_of[0] == 300 && n_of[1] == 300 && n_of[2] == 300);
+    ck_assert_uint_lt(n_alike, 10);
+    ck_assert(n_in_turn > 200 && n_in_turn < 400); /* of 899: any class comes next alike */
     workload_close(workload);
 }
 

@@ -6,6 +6,7 @@
 
 #include "sim/input/config.h"
 #include "tests/support/says.h"
+#include "tests/support/scratch.h"
 #include "tests/support/suite.h"
 #include "traces/workload.h"
 
@@ -62,9 +63,9 @@ TEST(every_shipped_workload_gives_what_it_promises) {
         const char *name, *provenance;
         uint64_t requests;
     } shipped[] = {
-        {"azure", "real arrivals, real lengths", 2000},
+        {"azure", "real arrivals (rescaled), real lengths", 2000},
         {"burst", "generated arrivals, real inputs, fixed outputs", 2000},
-        {"burst-replay", "real arrivals, real inputs, fixed outputs", 2000},
+        {"burst-replay", "real arrivals (rescaled), real inputs, fixed outputs", 2000},
         {"crux-o", "generated arrivals, estimated inputs, fixed outputs", 800},
         {"gsm8k", "generated arrivals, estimated inputs, fixed outputs", 1319},
         {"humaneval", "generated arrivals, estimated inputs, fixed outputs", 164},
@@ -73,7 +74,7 @@ TEST(every_shipped_workload_gives_what_it_promises) {
         {"livecodebench-v6", "generated arrivals, estimated inputs, fixed outputs", 1055},
         {"math", "generated arrivals, assumed lengths", 2000},
         {"mbpp", "generated arrivals, estimated inputs, fixed outputs", 500},
-        {"mooncake-capped", "synthetic arrivals, synthetic lengths", 1000},
+        {"mooncake-capped", "synthetic arrivals (rescaled), synthetic lengths", 1000},
         {"osc", "generated arrivals, assumed inputs, fixed outputs", 2000},
         {"sharegpt", "generated arrivals, real lengths", 2000},
         {"sharegpt-first-turn", "generated arrivals, real lengths", 2000},
@@ -210,7 +211,7 @@ TEST(a_bare_trace_is_a_workload) {
         .seed = 1, .rate_per_s = 2, .requests = 1149, .output_tokens = 256, .context_tokens = 4096};
     workload = open_workload(path, &options);
     ck_assert_str_eq(workload_provenance(workload),
-                     "traced arrivals, traced inputs, fixed outputs");
+                     "traced arrivals (rescaled), traced inputs, fixed outputs");
     sums = drain(workload);
     ck_assert_uint_eq(sums.rows, 1149);
     ck_assert_uint_le(sums.max_total, 4096);
@@ -413,6 +414,117 @@ TEST(answers_are_lengths_of_their_own) {
     check_refused(
         "[workload]\nrequests = 5\narrivals = all-at-once\ninput = fixed\noutput = share\n",
         X ":5: 'share' is a model of answers, not of outputs");
+}
+
+/* Another seed matters exactly where the requests of another seed are others. */
+TEST(a_workload_says_that_it_draws_where_another_seed_gives_other_requests) {
+#define REPLAYED                                                                                   \
+    "[workload]\narrivals = trace\ntrace = ../samples/azure_conv_2023_first2000.csv\n"             \
+    "lengths = trace\nprovenance.arrivals = real\nprovenance.lengths = real\n"                     \
+    "provenance.answers = assumed\n"
+    static const char *const texts[] = {
+        REPLAYED,
+        REPLAYED "answer = output\n",
+        REPLAYED "answer = share\nanswer.share = 0.5\n",
+        REPLAYED "answer = fixed\nanswer.tokens = 5\n",
+        REPLAYED "answer = uniform\nanswer.min = 1\nanswer.max = 900\n",
+        REPLAYED "output = uniform\noutput.min = 1\noutput.max = 900\n",
+        REPLAYED "input = uniform\ninput.min = 1\ninput.max = 900\n",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct err err = {0};
+        struct arrival rows[2][50];
+        bool draws = false;
+        for (uint64_t seed = 1; seed <= 2; seed++) {
+            const struct workload_options options = {.seed = seed};
+            struct workload *workload = parse(texts[i], &options, &err);
+            ck_assert_msg(workload != NULL, "%s", err.text);
+            struct arrival_source source = workload_source(workload);
+            for (int r = 0; r < 50; r++) {
+                ck_assert_int_eq(source.next(source.state, &rows[seed - 1][r], &err), SOURCE_ROW);
+            }
+            draws = workload_draws(workload);
+            workload_close(workload);
+        }
+        bool differ = false;
+        for (int r = 0; r < 50; r++) {
+            const struct arrival *a = &rows[0][r], *b = &rows[1][r];
+            differ = differ || a->arrival_ns != b->arrival_ns ||
+                     a->prompt_tokens != b->prompt_tokens || a->output_tokens != b->output_tokens ||
+                     a->answer_tokens != b->answer_tokens;
+        }
+        ck_assert_msg(draws == differ, "%s", texts[i]);
+    }
+}
+
+/* Of a file of lengths, its rows are the requests; more go through it again, and that is said. */
+TEST(lengths_are_as_many_requests_as_rows_and_rounds_are_counted) {
+#define LENGTHS_AT_ONCE                                                                            \
+    "[workload]\narrivals = all-at-once\ntrace = ../samples/azure_conv_2023_first2000.csv\n"       \
+    "lengths = trace\nprovenance.lengths = real\n"
+    static const struct {
+        const char *more;
+        uint64_t requests;
+        double rounds;
+    } cases[] = {{"", 2000, 1},
+                 {"requests = 500\n", 500, 1},
+                 {"requests = 2000\n", 2000, 1},
+                 {"requests = 5000\n", 5000, 2.5},
+                 {"context = 100\n", 36, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        struct err err = {0};
+        struct arrival row;
+        uint64_t n = 0;
+        snprintf(text, sizeof text, "%s%s", LENGTHS_AT_ONCE, cases[i].more);
+        struct workload *workload = parse(text, &plain_options, &err);
+        ck_assert_msg(workload != NULL, "%s", err.text);
+        struct arrival_source source = workload_source(workload);
+        while (source.next(source.state, &row, &err) == SOURCE_ROW) {
+            n++;
+        }
+        ck_assert_uint_eq(n, workload_requests(workload));
+        ck_assert(cases[i].more[0] == 'c' ? n < 2000 && n > 0 : n == cases[i].requests);
+        ck_assert_double_eq(workload_rounds(workload), cases[i].rounds);
+        workload_close(workload);
+    }
+}
+
+/* What a workload's file says of its trace is what the command line would say. */
+TEST(a_workload_says_how_its_trace_is_read) {
+    const char *path = scratch_write("own.csv", "when,who,in,out,ok\n1,x,9,4,yes\n0,y,8,3,yes\n"
+                                                "2,y,7,0,no\n3,z,6,0,yes\n");
+    char text[1024], names[256], notes[256];
+    size_t n_unread;
+    struct err err = {0};
+    struct arrival row;
+    snprintf(text, sizeof text,
+             "[workload]\narrivals = trace\nlengths = trace\nprovenance.arrivals = real\n"
+             "provenance.lengths = real\ntrace = %s\ncolumns = time=when,input=in,output=out\n"
+             "time_unit = ms\nwhere = ok=yes\nskip_failed = on\nsort = on\n",
+             path);
+    struct workload *workload = parse(text, &plain_options, &err);
+    ck_assert_msg(workload != NULL, "%s", err.text);
+    struct arrival_source source = workload_source(workload);
+    static const uint32_t prompts[] = {8, 9};
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(source.next(source.state, &row, &err) == SOURCE_ROW, "%s", err.text);
+        ck_assert(row.prompt_tokens == prompts[i] && row.arrival_ns == i * 1000000);
+    }
+    ck_assert_int_eq(source.next(source.state, &row, &err), SOURCE_END);
+    ck_assert_uint_eq(workload_counts(workload).n_failed, 1);
+    ck_assert_str_eq(workload_unread(workload, names, sizeof names, &n_unread), "who");
+    ck_assert_str_eq(workload_notes(workload, notes, sizeof notes), "");
+    workload_close(workload);
+    strcat(text, "passes_over = x, who\n");
+    workload = parse(text, &plain_options, &err);
+    ck_assert_str_eq(workload_unread(workload, names, sizeof names, &n_unread), "");
+    ck_assert_uint_eq(n_unread, 0);
+    workload_close(workload);
+    check_refused(
+        "[workload]\nrequests = 1\narrivals = all-at-once\ninput = fixed\noutput = fixed\n"
+        "time_unit = s\n",
+        "time_unit says how a trace is read, but no trace");
 }
 
 TEST(a_repeated_trace_repeats_the_lengths_drawn_for_it) {

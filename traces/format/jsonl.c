@@ -1,7 +1,5 @@
-/* JSON lines: one object a line, the same keys in every line; further keys are ignored. */
+/* JSON lines: one object a line. A name may be a path into it. */
 #include <inttypes.h>
-#include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,169 +7,159 @@
 #include "sim/base/mem.h"
 #include "traces/format/format.h"
 
-static bool jsonl_opens(const struct format *format, const struct line *first,
-                        struct layout *layout) {
+/* ---- JSON as tools write it ---- */
+
+/* Marks a text as what stood bare in the file; JSON texts of tools do not begin with it. */
+static const char bare_mark = '\x01';
+
+/* How long the bare word at `text` is that no JSON has, else 0: a number that is none, or a whole
+ * number that 64 bits do not hold. */
+static size_t bare_word(const char *text, size_t length) {
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        size_t n = strlen(words[i]);
+        if (n <= length && memcmp(text, words[i], n) == 0) {
+            return n;
+        }
+    }
+    size_t sign = length > 0 && text[0] == '-', n = sign;
+    while (n < length && text[n] >= '0' && text[n] <= '9') {
+        n++;
+    }
+    bool is_whole = n == length || strchr(".eE", text[n]) == NULL;
+    return n - sign > 18 && n - sign <= 40 && is_whole ? n : 0;
+}
+
+/* The text with each such word as a JSON text of its own. */
+static char *with_texts(const char *text, size_t length, size_t *size) {
+    char *out;
+    FILE *file = mem_stream(&out, size);
+    bool is_text = false, follows_value = false;
+    for (size_t i = 0; i < length; i++) {
+        size_t n = is_text || follows_value ? 0 : bare_word(text + i, length - i);
+        if (n > 0) {
+            fprintf(file, "\"\\u%04x%.*s\"", (unsigned)bare_mark, (int)n, text + i);
+            i += n - 1;
+            follows_value = true;
+            continue;
+        }
+        fputc(text[i], file);
+        if (is_text && text[i] == '\\' && i + 1 < length) {
+            fputc(text[++i], file);
+        } else if (text[i] == '"') {
+            is_text = !is_text;
+        }
+        follows_value = !is_text && strchr("[,: \t\r\n", text[i]) == NULL;
+    }
+    mem_stream_close(file);
+    return out;
+}
+
+json_t *json_lenient(const char *text, size_t length, size_t flags, json_error_t *error) {
+    json_t *json = json_loadb(text, length, flags, error);
+    if (json != NULL) {
+        return json;
+    }
+    json_error_t ignored;
+    size_t size;
+    char *other = with_texts(text, length, &size);
+    json = json_loadb(other, size, flags, &ignored);
+    /* Where it ends, counted from the text's end. */
+    error->position =
+        json != NULL ? (int)(length - (size - (size_t)ignored.position)) : error->position;
+    free(other);
+    return json;
+}
+
+/* ---- names ---- */
+
+json_t *json_at(const json_t *object, const char *path) {
+    json_t *found = json_object_get(object, path);
+    if (found != NULL) {
+        return found;
+    }
+    for (const char *dot = strchr(path, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
+        char *key = mem_copied(path, (size_t)(dot - path));
+        json_t *inner = json_is_array(object) ? json_array_get(object, (size_t)atoi(key))
+                                              : json_object_get(object, key);
+        free(key);
+        found = inner != NULL ? json_at(inner, dot + 1) : NULL;
+        if (found != NULL) {
+            return found;
+        }
+    }
+    return json_is_array(object) && path[strspn(path, "0123456789")] == '\0' && *path != '\0'
+               ? json_array_get(object, (size_t)atoi(path))
+               : NULL;
+}
+
+/* The shortest of the usual ways to write a double that reads as the same. */
+static void write_real(double real, char space[40]) {
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(space, 36, "%.*g", digits, real);
+        if (strtod(space, NULL) == real) {
+            break;
+        }
+    }
+    if (strpbrk(space, ".en") == NULL) {
+        size_t used = strlen(space);
+        snprintf(space + used, 40 - used, ".0"); /* it was written as no whole number */
+    }
+}
+
+void json_value(json_t *json, struct value *out) {
+    out->json = json;
+    out->text = out->space;
+    out->length = 0;
+    out->kind = VALUE_OTHER;
+    if (json == NULL || json_is_null(json)) {
+        out->kind = json == NULL ? VALUE_NONE : VALUE_NULL;
+    } else if (json_is_string(json)) {
+        const char *text = json_string_value(json);
+        bool is_bare = text[0] == bare_mark;
+        out->text = text + is_bare;
+        out->length = json_string_length(json) - is_bare;
+        bool is_number = is_bare && strspn(out->text, "-0123456789") == out->length;
+        out->kind = !is_bare ? VALUE_TEXT : is_number ? VALUE_NUMBER : VALUE_OTHER;
+    } else if (json_is_boolean(json)) {
+        out->kind = VALUE_BOOL;
+        out->text = json_is_true(json) ? "true" : "false";
+        out->length = strlen(out->text);
+    } else if (json_is_number(json)) {
+        out->kind = VALUE_NUMBER;
+        if (json_is_integer(json)) {
+            snprintf(out->space, sizeof out->space, "%" JSON_INTEGER_FORMAT,
+                     json_integer_value(json));
+        } else {
+            write_real(json_real_value(json), out->space);
+        }
+        out->length = strlen(out->space);
+    }
+}
+
+/* ---- rows ---- */
+
+static int jsonl_take_apart(const struct layout *layout, const struct line *line,
+                            struct record *record, struct err *err) {
     (void)layout;
-    json_t *object = json_loadb(first->text, first->length, JSON_REJECT_DUPLICATES, NULL);
-    bool opens = json_is_object(object);
-    for (int i = 0; i < N_NAMED_COLUMNS && opens; i++) {
-        opens = format->columns[i] == NULL || (i >= COLUMN_TENANT && !format->needs_all) ||
-                json_object_get(object, format->columns[i]) != NULL;
-    }
-    json_decref(object);
-    return opens;
-}
-
-/* The value as it would be written, for a sentence. */
-static int bad_value(const struct line *line, const json_t *value, const char *key,
-                     const char *expected, struct err *err) {
-    if (value == NULL) {
-        return err_world(err, "%s:%" PRIu64 ": found an object without '%s', expected %s",
-                         line->path, line->number, key, expected);
-    }
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    const char *shown = text != NULL ? text : "";
-    int status = field_bad(line, shown, strlen(shown), key, expected, err);
-    free(text);
-    return status;
-}
-
-static int read_count(const struct line *line, const json_t *object, const char *key, uint32_t *out,
-                      struct err *err) {
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
-        json_integer_value(value) > UINT32_MAX) {
-        return bad_value(line, value, key, "a whole number below 2^32", err);
-    }
-    *out = (uint32_t)json_integer_value(value);
-    return 0;
-}
-
-static int read_time(const struct line *line, const json_t *object, const char *key,
-                     int64_t unit_ns, int64_t *out, struct err *err) {
-    const json_t *value = json_object_get(object, key);
-    if (unit_ns == 0) {
-        const char *date = json_string_value(value);
-        return date != NULL && field_date_ns(date, strlen(date), out)
-                   ? 0
-                   : bad_value(line, value, key, "a date and time such as 2023-11-16 18:15:46.68",
-                               err);
-    }
-    if (json_is_integer(value) && json_integer_value(value) >= 0 &&
-        json_integer_value(value) <= FIELD_MAX_NS / unit_ns) {
-        *out = json_integer_value(value) * unit_ns;
+    json_error_t reason;
+    *record = (struct record){
+        .line = line,
+        .object = json_lenient(line->text, line->length, JSON_REJECT_DUPLICATES, &reason)};
+    if (json_is_object(record->object)) {
         return 0;
     }
-    double ns = json_is_real(value) ? json_real_value(value) * (double)unit_ns : -1;
-    if (!(ns >= 0 && ns <= (double)FIELD_MAX_NS)) {
-        return bad_value(line, value, key, "a time from 0 to 146 years", err);
-    }
-    *out = llround(ns);
-    return 0;
+    char quoted[64];
+    json_decref(record->object);
+    record->object = NULL;
+    return err_world(err, "%s:%" PRIu64 ": found '%s'%s, expected a JSON object", line->path,
+                     line->number, field_quote(line->text, line->length, quoted, sizeof quoted),
+                     line->finished ? "" : " in an unfinished last line");
 }
 
-/* Whether an id was there before; from now on it is. */
-static bool was_seen(struct seen *seen, uint64_t id) {
-    if (2 * seen->n >= seen->room) {
-        struct seen larger = {.room = 2 * seen->room + 1024};
-        larger.ids = mem_zeroed(larger.room, sizeof *larger.ids);
-        for (size_t i = 0; i < seen->room; i++) {
-            if (seen->ids[i] != 0) {
-                (void)was_seen(&larger, seen->ids[i] - 1);
-            }
-        }
-        free(seen->ids);
-        *seen = larger;
-    }
-    ASSERT(seen->room > 0);
-    size_t at = (size_t)(id * UINT64_C(0x9E3779B97F4A7C15) >> 20) % seen->room;
-    while (seen->ids[at] != 0 && seen->ids[at] != id + 1) {
-        at = (at + 1) % seen->room;
-    }
-    bool was = seen->ids[at] != 0;
-    seen->n += !was;
-    seen->ids[at] = id + 1;
-    return was;
+static void jsonl_look_up(const struct record *record, const struct place *place,
+                          struct value *out) {
+    json_value(json_at(record->object, place->name), out);
 }
 
-/* Each id stands for a block of the prompt and all before it: those at the front that an earlier
- * row had are a prefix that both begin with. */
-static int read_hashes(const struct line *line, const json_t *object, uint32_t hash_tokens,
-                       struct seen *seen, struct trace_row *row, struct err *err) {
-    const json_t *ids = json_object_get(object, "hash_ids");
-    bool is_shared = true;
-    uint64_t shared = 0;
-    for (size_t i = 0; i < json_array_size(ids); i++) {
-        const json_t *id = json_array_get(ids, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0) {
-            return bad_value(line, id, "hash_ids", "whole numbers from 0", err);
-        }
-        is_shared = was_seen(seen, (uint64_t)json_integer_value(id)) && is_shared;
-        shared += is_shared ? hash_tokens : 0;
-    }
-    if (ids != NULL && !json_is_array(ids)) {
-        return bad_value(line, ids, "hash_ids", "a list of whole numbers", err);
-    }
-    row->prefix_tokens = shared < row->input_tokens ? (uint32_t)shared : row->input_tokens;
-    return 0;
-}
-
-/* A session is a text or a whole number; null and a missing key are none. */
-static int read_session(const struct format *format, const struct line *line, const json_t *object,
-                        struct trace_row *row, struct err *err) {
-    const char *session = format->columns[COLUMN_SESSION], *think = format->columns[COLUMN_THINK];
-    const json_t *value = session != NULL ? json_object_get(object, session) : NULL;
-    row->session = 0;
-    row->think_ns = -1;
-    if (json_is_string(value)) {
-        row->session = format_session(json_string_value(value), json_string_length(value));
-    } else if (json_is_integer(value)) {
-        char text[32];
-        int n = snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-        row->session = format_session(text, (size_t)n);
-    } else if (value != NULL && !json_is_null(value)) {
-        return bad_value(line, value, session, "a text or a whole number", err);
-    }
-    value = think != NULL ? json_object_get(object, think) : NULL;
-    return value == NULL || json_is_null(value)
-               ? 0
-               : read_time(line, object, think, format->think_unit_ns, &row->think_ns, err);
-}
-
-static int jsonl_parse(const struct format *format, const struct layout *layout,
-                       const struct line *line, struct trace_row *row, struct err *err) {
-    json_error_t reason;
-    json_t *object = json_loadb(line->text, line->length, JSON_REJECT_DUPLICATES, &reason);
-    if (!json_is_object(object)) {
-        char quoted[64];
-        json_decref(object);
-        return err_world(err, "%s:%" PRIu64 ": found '%s'%s, expected a JSON object", line->path,
-                         line->number, field_quote(line->text, line->length, quoted, sizeof quoted),
-                         line->finished ? "" : " in an unfinished last line");
-    }
-    uint32_t *const counts[N_COUNTS] = {
-        [COLUMN_INPUT] = &row->input_tokens,   [COLUMN_OUTPUT] = &row->output_tokens,
-        [COLUMN_TENANT] = &row->tenant,        [COLUMN_PREFIX] = &row->prefix_tokens,
-        [COLUMN_ANSWER] = &row->answer_tokens,
-    };
-    const char *time = format->columns[COLUMN_TIME];
-    int status =
-        time != NULL ? read_time(line, object, time, format->unit_ns, &row->time_ns, err) : 0;
-    status = status == 0 ? read_session(format, line, object, row, err) : status;
-    for (int c = COLUMN_INPUT; status == 0 && c < N_COUNTS; c++) {
-        *counts[c] = 0;
-        if (format->columns[c] != NULL) {
-            status = read_count(line, object, format->columns[c], counts[c], err);
-        }
-    }
-    status = status == 0 && format->hash_tokens > 0
-                 ? read_hashes(line, object, format->hash_tokens, layout->seen, row, err)
-                 : status;
-    status = status == 0
-                 ? format_check_parts(line, row, format->columns[COLUMN_ANSWER] != NULL, err)
-                 : status;
-    json_decref(object);
-    return status != 0 ? status : format_check_tokens(format, line, row, err);
-}
-
-const struct family family_jsonl = {.opens = jsonl_opens, .parse = jsonl_parse};
+const struct family family_jsonl = {.take_apart = jsonl_take_apart, .look_up = jsonl_look_up};

@@ -12,12 +12,10 @@
 enum { NAME_CHARS = 32 };
 
 /* By the words, so that a first line that is broken is told as one. */
-static bool prompts_opens(const struct format *format, const struct line *first,
-                          struct layout *layout) {
-    (void)format, (void)layout;
-    static const char *const words[] = {"\"prompt\"", "\"ids\""};
-    for (size_t i = 0; i < 2; i++) {
-        if (first->text[0] == '{' &&
+static bool prompts_opens(const struct line *first) {
+    static const char *const words[] = {"\"prompt\"", "\"ids\"", "\"messages\""};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (first->length > 0 && first->text[0] == '{' &&
             memmem(first->text, first->length, words[i], strlen(words[i])) != NULL) {
             return true;
         }
@@ -61,9 +59,18 @@ static int read_ids(const json_t *list, struct prompt *prompt, int32_t **ids, st
     return 0;
 }
 
+/* The first key that a row has of those by which tools say how much may be generated. */
 static int read_output(const json_t *object, const struct prompt *prompt, uint32_t *tokens,
                        struct err *err) {
-    const json_t *value = json_object_get(object, "output_tokens");
+    static const char *const keys[] = {"output_tokens",         "output_length",
+                                       "max_completion_tokens", "max_tokens",
+                                       "max_output_tokens",     "body.max_completion_tokens",
+                                       "body.max_tokens",       "body.max_output_tokens"};
+    const json_t *value = NULL;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && value == NULL; i++) {
+        value = json_at(object, keys[i]);
+        value = json_is_null(value) ? NULL : value;
+    }
     json_int_t n = value != NULL ? json_integer_value(value) : PROMPT_OUTPUT_TOKENS;
     *tokens = (uint32_t)n;
     return n >= 1 && n <= INT32_MAX
@@ -71,9 +78,57 @@ static int read_output(const json_t *object, const struct prompt *prompt, uint32
                : bad(prompt, "another value of 'output_tokens'", "a whole number from 1 on", err);
 }
 
-static int read_content(const json_t *object, struct prompt *prompt, int32_t **ids,
+/* What a message says: a text, or the texts of its parts. False: something else is in it. */
+static bool write_message(const json_t *message, FILE *out) {
+    const json_t *content = json_object_get(message, "content"), *part;
+    size_t i;
+    if (json_is_string(content)) {
+        fprintf(out, "%s\n", json_string_value(content));
+        return true;
+    }
+    json_array_foreach((json_t *)content, i, part) {
+        const char *text = json_string_value(json_object_get(part, "text"));
+        if (text == NULL) {
+            return false;
+        }
+        fprintf(out, "%s\n", text);
+    }
+    return json_is_array(content) || content == NULL || json_is_null(content);
+}
+
+/* The messages of a chat as one text, a line each. */
+static int read_messages(const json_t *messages, struct prompt *prompt, char **text,
+                         struct err *err) {
+    const json_t *message;
+    size_t i;
+    bool is_text = json_array_size(messages) > 0;
+    FILE *out = mem_stream(text, &prompt->text_bytes);
+    json_array_foreach((json_t *)messages, i, message) {
+        is_text = is_text && write_message(message, out);
+    }
+    mem_stream_close(out);
+    prompt->text_bytes -= prompt->text_bytes > 0; /* the last line's end */
+    (*text)[prompt->text_bytes] = '\0';
+    prompt->text = *text;
+    return is_text && prompt->text_bytes > 0
+               ? 0
+               : bad(prompt, "something else than texts in 'messages'", "messages with a content",
+                     err);
+}
+
+/* Of a file of batches what is asked stands in the body. */
+static const json_t *asked(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return value != NULL ? value : json_object_get(json_object_get(object, "body"), key);
+}
+
+static int read_content(const json_t *object, struct prompt *prompt, int32_t **ids, char **said,
                         struct err *err) {
-    const json_t *text = json_object_get(object, "prompt"), *list = json_object_get(object, "ids");
+    const json_t *text = asked(object, "prompt"), *list = asked(object, "ids"),
+                 *messages = asked(object, "messages");
+    if (text == NULL && list == NULL && messages != NULL) {
+        return read_messages(messages, prompt, said, err);
+    }
     if ((text != NULL) == (list != NULL)) {
         return bad(prompt, text != NULL ? "both 'prompt' and 'ids'" : "neither 'prompt' nor 'ids'",
                    "one of them", err);
@@ -91,17 +146,19 @@ static int prompts_take(const struct line *line, const struct prompt_taker *take
     json_error_t reason = {0};
     char id[NAME_CHARS], answer[NAME_CHARS];
     struct prompt prompt = {.number = line->number - 1, .path = line->path, .line = line->number};
-    json_t *object = json_loadb(line->text, line->length, JSON_REJECT_DUPLICATES, &reason);
+    json_t *object = json_lenient(line->text, line->length, JSON_REJECT_DUPLICATES, &reason);
     if (!json_is_object(object)) {
         json_decref(object);
         return bad(&prompt, object == NULL ? reason.text : "no object", "a JSON object", err);
     }
-    prompt.id = word_of(object, "id", id);
+    const char *name = json_object_get(object, "id") != NULL ? "id" : "custom_id";
+    prompt.id = word_of(object, name, id);
     prompt.task = json_string_value(json_object_get(object, "task"));
     prompt.answer = word_of(object, "answer", answer);
     int32_t *ids = NULL;
+    char *said = NULL;
     *row = (struct trace_row){.prompt = line->number};
-    int status = read_content(object, &prompt, &ids, err);
+    int status = read_content(object, &prompt, &ids, &said, err);
     status = status == 0 ? read_output(object, &prompt, &row->output_tokens, err) : status;
     if (status == 0 && taker->take == NULL) {
         row->input_tokens = prompt.n_ids;
@@ -111,6 +168,7 @@ static int prompts_take(const struct line *line, const struct prompt_taker *take
         status = taker->take(taker->state, &prompt, &row->input_tokens, err);
     }
     free(ids);
+    free(said);
     json_decref(object);
     return status;
 }

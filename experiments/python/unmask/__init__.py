@@ -260,27 +260,39 @@ class Trace:
 
     @classmethod
     def from_df(cls, df, time="arrival_s", input="input_tokens", output="output_tokens", unit="s", tenant=None,
-                prefix=None, answer=None):
+                prefix=None, answer=None, session=None, think=None):
         """Requests from the columns of a DataFrame. `time` may be None (lengths alone), numbers in `unit` (s, ms, us,
-        ns) or time stamps; `tenant`, `prefix` and `answer` name columns that are optional."""
+        ns), time stamps or texts of dates; `tenant` (numbers or names), `prefix` and `answer` name columns that are
+        optional, and so do `session` (of which conversation a row is a turn) and `think` (in `unit`, from the end of
+        the turn before; missing: not said). Files have options of their own, which every command takes:
+        `run(workload="x.jsonl", time_unit="s", hash_tokens=64, where="status=ok", skip_failed=True)`."""
         import pandas
 
         wanted = [("input_tokens", input), ("output_tokens", output), ("tenant", tenant), ("prefix_tokens", prefix),
                   ("answer_tokens", answer)]
-        missing = [name for name in [time, *(name for _, name in wanted)] if name is not None and name not in df]
+        missing = [name for name in [time, session, think, *(name for _, name in wanted)]
+                   if name is not None and name not in df]
         if missing:
             raise UsageError(f"the DataFrame has no column '{missing[0]}'; it has {', '.join(map(str, df.columns))}")
         table = pandas.DataFrame()
         if time is not None:
             table["arrival_us"] = cls._microseconds(df[time], time, unit)
         for name, column in wanted:
-            if column is not None:
+            if column is not None and name == "tenant" and not pandas.api.types.is_numeric_dtype(df[column]):
+                table[name] = df[column].astype(str).to_numpy()
+            elif column is not None:
                 values = pandas.to_numeric(df[column], errors="coerce")
                 bad = values.isna() | (values < 0) | (values != values.round())
                 if bad.any():
                     raise UsageError(f"row {df.index[bad][0]}: '{column}' is {df[column][bad].iloc[0]}, not a number "
                                      "of tokens")
                 table[name] = values.astype("int64").to_numpy()
+        if session is not None:
+            table["session"] = df[session].where(df[session].notna(), "").astype(str).to_numpy()
+        if think is not None:
+            known = df[think].notna()
+            table["think_us"] = ""
+            table.loc[known.to_numpy(), "think_us"] = cls._microseconds(df[think][known], think, unit).astype(str)
         if time is not None:
             table = table.sort_values("arrival_us", kind="stable")
         folder = tempfile.mkdtemp(prefix="unmask-")
@@ -295,6 +307,10 @@ class Trace:
 
         if unit not in ("s", "ms", "us", "ns"):
             raise UsageError(f"unit '{unit}' is none of s, ms, us, ns")
+        is_text = not (pandas.api.types.is_numeric_dtype(times) or pandas.api.types.is_datetime64_any_dtype(times))
+        if is_text and times.map(lambda time: isinstance(time, str)).all():
+            numbers = pandas.to_numeric(times, errors="coerce")
+            times = pandas.to_datetime(times, utc=True, errors="coerce", format="mixed") if numbers.isna().any() else numbers
         if pandas.api.types.is_datetime64_any_dtype(times):
             seconds = (times - times.min()).dt.total_seconds()
         else:
