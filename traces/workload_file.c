@@ -61,7 +61,7 @@ static const char *text_of(const struct config *config, const char *key) {
 }
 
 const char *workload_spec_doc(const char *key) {
-    const struct param *param = param_find(spec_params, N_SPEC_PARAMS, key);
+    const struct param *param = param_find(workload_params, N_SPEC_PARAMS, key);
     return param != NULL ? param->doc : NULL;
 }
 
