@@ -15,6 +15,8 @@ enum {
 
 struct asked {
     struct run_request request; /* borrows from this struct and from argv */
+    bool asks_one_source; /* --price-source one: of all that is compared (experiments/run/prices.h)
+                           */
     struct setting settings[ASKED_MOST_SETTINGS];
     char config_path[256];                          /* of the checkpoint that --weights names */
     struct stated_option stated[ASKED_MOST_STATED]; /* those that something reads now and then */
