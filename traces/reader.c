@@ -22,7 +22,7 @@ enum { US = 1000, MS = 1000000, S = 1000000000 };
 
 static const struct format formats[] = {
     {FORMAT("plain", csv, US, "arrival_us", "input_tokens", "output_tokens", "tenant",
-            "prefix_tokens", "answer_tokens", "session", "think_us"),
+            "prefix_tokens", "answer_tokens", "session", "think_us", "prefix_group"),
      .think_unit_ns = US},
     {FORMAT("burstgpt", csv, S, "Timestamp", "Request tokens", "Response tokens"),
      .zero_output_is_failure = true},
@@ -363,6 +363,9 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
                             .tenant = row.tenant,
                             .prefix_tokens = row.prefix_tokens,
                             .session = row.session,
+                            .shares = row.shares,
+                            .leaves = row.leaves,
+                            .prefix_group = row.prefix_group,
                             .think_ns = row.think_ns};
     return SOURCE_ROW;
 }

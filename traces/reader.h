@@ -2,7 +2,7 @@
  *
  * The format is recognised by the first line, never by the file's name:
  *   plain          arrival_us,input_tokens,output_tokens[,tenant][,prefix_tokens][,answer_tokens]
- *                  [,session][,think_us]
+ *                  [,session][,think_us][,prefix_group]
  *   plain-lengths  input_tokens,output_tokens[,answer_tokens]
  *   burstgpt       Timestamp,...,Request tokens,Response tokens,... (seconds)
  *   azure          TIMESTAMP,ContextTokens,GeneratedTokens (dates; 2023 and 2024)
@@ -20,7 +20,8 @@
  * CSV columns may stand in any order and further ones are ignored. answer_tokens, from 1 to the
  * output's, is where the text ends among the output positions; arrivals of a file without it do not
  * say (0). Rows with the same session are turns of a conversation, in the order of the file;
- * think_us is the time from the end of the turn before (conversations.h).
+ * think_us is the time from the end of the turn before (conversations.h). prefix_tokens are those
+ * of the prompt with which an earlier one of the same prefix_group began, or else of the tenant.
  *
  * Files compressed by gzip or Zstandard are read as what is in them.
  *
@@ -49,8 +50,8 @@ void trace_close(struct trace *trace); /* NULL is fine */
 
 /* How a file is read that is of no known format. */
 struct trace_reading {
-    /* "time=NAME:UNIT,input=NAME,output=NAME", and answer, tenant, prefix, session and
-     * think=NAME:UNIT: what the columns of a CSV file, or the keys of JSON lines, are called. UNIT
+    /* "time=NAME:UNIT,input=NAME,output=NAME", and answer, tenant, prefix, session,
+     * group and think=NAME:UNIT: what the columns of a CSV file, or the keys of JSON lines, are called. UNIT
      * is ns, us, ms, s or date; without time all rows arrive at once. NULL: the format is
      * recognised. */
     const char *columns;

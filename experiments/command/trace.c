@@ -243,13 +243,14 @@ static int info(const struct options *options, struct err *err) {
 
 /* Which columns of the plain format the rows have besides times and lengths. */
 struct beside {
-    bool tenant, prefix, answer, session, think;
+    bool tenant, prefix, answer, session, think, group;
 };
 
 static void head_plain(FILE *out, const struct beside *has) {
-    fprintf(out, "arrival_us,input_tokens,output_tokens%s%s%s%s%s\n", has->tenant ? ",tenant" : "",
-            has->prefix ? ",prefix_tokens" : "", has->answer ? ",answer_tokens" : "",
-            has->session ? ",session" : "", has->think ? ",think_us" : "");
+    fprintf(out, "arrival_us,input_tokens,output_tokens%s%s%s%s%s%s\n",
+            has->tenant ? ",tenant" : "", has->prefix ? ",prefix_tokens" : "",
+            has->answer ? ",answer_tokens" : "", has->session ? ",session" : "",
+            has->think ? ",think_us" : "", has->group ? ",prefix_group" : "");
 }
 
 /* A time in units of `unit_ns`, with as many decimals as it needs. */
@@ -282,6 +283,12 @@ static void write_beside(FILE *out, const struct arrival *row, const struct besi
         fputc(',', out);
         if (row->think_ns >= 0) {
             write_time(out, row->think_ns, 1000);
+        }
+    }
+    if (has->group) {
+        fputc(',', out);
+        if (row->prefix_group != 0) {
+            fprintf(out, "%" PRIu64, row->prefix_group);
         }
     }
     fputc('\n', out);
@@ -364,6 +371,7 @@ static struct beside look_beside(const struct arrivals *arrivals) {
         has.prefix = has.prefix || row->prefix_tokens != 0;
         has.answer = has.answer || row->answer_tokens != 0;
         has.session = has.session || row->session != 0;
+        has.group = has.group || row->prefix_group != 0;
         has.think = has.think || (row->session != 0 && row->think_ns >= 0);
     }
     return has;
@@ -437,8 +445,8 @@ static int convert(const struct options *options, struct err *err) {
     "  --columns time=ts:s,input=prompt_tokens,output=completion_tokens\n"                         \
     "with the units ns, us, ms, s and date, and where the file has them tenant, prefix (tokens\n"  \
     "that an earlier prompt began with, too), answer, session (of which conversation it is a\n"    \
-    "turn) and think=NAME:UNIT (from the end of the turn before). Without time it has lengths\n"   \
-    "alone."
+    "turn), think=NAME:UNIT (from the end of the turn before) and group (whose prompts begin\n"    \
+    "alike; without it those of a tenant do). Without time it has lengths alone."
 
 const struct command command_trace_info = {
     .name = "trace info",

@@ -151,8 +151,45 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
     return steps;
 }
 
+/* What the scheduler takes of a prefill; what it computes can be found from now on. */
+static void take_part(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                      uint32_t chunk_tokens) {
+    const struct request *request = &life->requests[slot];
+    bool prefills = request->span.phase == PHASE_PREFILL;
+    if (prefills && chunk_tokens > 0 && chunk_tokens < request->span.queries) {
+        lifecycle_chunk(life, replica, slot, chunk_tokens);
+    }
+    if (prefills) {
+        sharing_written(life, replica, slot, request->cached_tokens + request->span.queries);
+    }
+}
+
+/* Admits, one by one: under prefix caching each finds what those before it compute in this step.
+ * Who no longer finds what it did when the scheduler chose, and so does not fit, stays in the queue
+ * with all after it. */
+static int admit_listed(struct lifecycle *life, struct replica *replica, struct batch *batch,
+                        struct err *err) {
+    for (uint32_t i = batch->n - batch->n_admitted; i < batch->n; i++) {
+        uint32_t slot = batch->selected[i], *chunk = &batch->chunk_tokens[i];
+        bool fits;
+        int status = sharing_admit(life, replica, slot, *chunk, &fits, err);
+        if (status == 0 && !fits) {
+            memset(chunk, 0, (batch->n - i) * sizeof *chunk);
+            batch->n_admitted -= batch->n - i;
+            batch->n = i;
+            return 0;
+        }
+        status = status != 0 ? status : lifecycle_admit(life, replica, slot, err);
+        if (status != 0) {
+            return status;
+        }
+        take_part(life, replica, slot, *chunk);
+    }
+    return 0;
+}
+
 /* Preempts, lets those listed grow, cuts prefills to what the scheduler takes of them, admits. */
-static int carry_out(struct loop *loop, struct replica *replica, const struct batch *batch,
+static int carry_out(struct loop *loop, struct replica *replica, struct batch *batch,
                      struct err *err) {
     struct lifecycle *life = &loop->life;
     int status = 0;
@@ -164,15 +201,10 @@ static int carry_out(struct loop *loop, struct replica *replica, const struct ba
     for (uint32_t i = 0; status == 0 && replica->growth_bytes > 0 && i < n_listed; i++) {
         status = lifecycle_grow(life, replica, listed[i], err);
     }
-    for (uint32_t i = batch->n - batch->n_admitted; status == 0 && i < batch->n; i++) {
-        status = lifecycle_admit(life, replica, batch->selected[i], err);
+    for (uint32_t i = 0; status == 0 && i < batch->n - batch->n_admitted; i++) {
+        take_part(life, replica, batch->selected[i], batch->chunk_tokens[i]);
     }
-    for (uint32_t i = 0; status == 0 && i < batch->n; i++) {
-        if (batch->chunk_tokens[i] > 0) {
-            lifecycle_chunk(life, replica, batch->selected[i], batch->chunk_tokens[i]);
-        }
-    }
-    return status;
+    return status != 0 ? status : admit_listed(life, replica, batch, err);
 }
 
 static void evict(void *state, uint32_t slot, const float *delta) {
@@ -234,10 +266,12 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
     return status;
 }
 
+/* `*is_empty`: nothing was submitted, as no one stayed in the batch. */
 static int submit_batch(struct loop *loop, struct replica *replica, uint32_t index,
-                        const struct batch *batch, struct err *err) {
+                        struct batch *batch, bool *is_empty, struct err *err) {
     int status = carry_out(loop, replica, batch, err);
-    if (status != 0) {
+    *is_empty = batch->n == 0 && !batch->all_running;
+    if (status != 0 || *is_empty) {
         return status;
     }
     leave_waiting(loop, replica, batch);
@@ -310,7 +344,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         }
         replica->loops_left = 0;
     }
-    int status = lifecycle_recall(&loop->life, replica, err);
+    int status = sharing_refresh(&loop->life, replica, err);
     if (status != 0) {
         return status;
     }
@@ -357,9 +391,12 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
     }
     replica->wake_ns = INT64_MAX;
     replica->n_postponed = 0;
-    status = submit_batch(loop, replica, index, &batch, err);
+    bool is_empty;
+    status = submit_batch(loop, replica, index, &batch, &is_empty, err);
     memset(replica->chunk_tokens, 0, batch.n * sizeof *replica->chunk_tokens);
-    return status;
+    /* Only where somebody was preempted on whose pages an admission counted: one runs less. */
+    ASSERT(status != 0 || !is_empty || batch.n_preempted > 0);
+    return status == 0 && is_empty ? schedule_replica(loop, index, err) : status;
 }
 
 /* Those that are due, the lower ones first: a bit stays while its replica is idle and has work. */

@@ -270,6 +270,9 @@ TEST(shared_prefixes_are_played) {
     free(text);
     free(PRINTS("replay", "--db", db, "--run", "1"));
     change(db, "ALTER TABLE requests DROP COLUMN prefix_tokens;"
+               "ALTER TABLE requests DROP COLUMN shared_tokens;"
+               "ALTER TABLE requests DROP COLUMN shared_with;"
+               "ALTER TABLE requests DROP COLUMN session;"
                "ALTER TABLE runs DROP COLUMN incomplete;"
                "ALTER TABLE runs DROP COLUMN rows_sha256;"
                "ALTER TABLE runs DROP COLUMN sha256;"

@@ -9,7 +9,7 @@
 
 /* By enum column. */
 static const char *const column_words[] = {"time",   "input",   "output", "tenant", "prefix",
-                                           "answer", "session", "think",  NULL};
+                                           "answer", "session", "think",  "group",  NULL};
 
 static const struct {
     const char *word;
@@ -42,7 +42,7 @@ static int read_column(const char *text, size_t length, struct format *out, stru
     if (equals == NULL || column < 0 || n + 1 == length) {
         return err_usage(err,
                          "--columns: '%.*s' is not COLUMN=NAME with time, input, output, "
-                         "answer, tenant, prefix, session or think%s",
+                         "answer, tenant, prefix, session, think or group%s",
                          (int)length, text, column < 0 ? name_hint(word, column_words, hint) : "");
     }
     if (out->columns[column] != NULL) {

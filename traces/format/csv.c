@@ -66,16 +66,22 @@ static int read_count(const struct format *format, const struct layout *layout,
                      "a whole number below 2^32", err);
 }
 
-/* A session is any text; an empty one is none, an empty time to think not said. */
+/* A session or a group is any text; an empty one is none, an empty time to think not said. */
+static uint64_t read_name(const struct layout *layout, const struct fields *fields,
+                          enum column column) {
+    int at = layout->position[column];
+    return at >= 0 && fields->at[at].length > 0
+               ? format_session(fields->at[at].text, fields->at[at].length)
+               : 0;
+}
+
 static int read_session(const struct format *format, const struct layout *layout,
                         const struct line *line, const struct fields *fields, struct trace_row *row,
                         struct err *err) {
-    int session = layout->position[COLUMN_SESSION], think = layout->position[COLUMN_THINK];
-    row->session = 0;
+    int think = layout->position[COLUMN_THINK];
+    row->session = read_name(layout, fields, COLUMN_SESSION);
+    row->prefix_group = read_name(layout, fields, COLUMN_GROUP);
     row->think_ns = -1;
-    if (session >= 0 && fields->at[session].length > 0) {
-        row->session = format_session(fields->at[session].text, fields->at[session].length);
-    }
     if (think < 0 || fields->at[think].length == 0 ||
         field_time_ns(fields->at[think].text, fields->at[think].length, format->think_unit_ns,
                       &row->think_ns)) {

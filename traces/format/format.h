@@ -21,6 +21,7 @@ enum column {
     N_COUNTS, /* those from the input on are counts, the others not */
     COLUMN_SESSION = N_COUNTS,
     COLUMN_THINK,
+    COLUMN_GROUP,
     N_NAMED_COLUMNS,
 };
 
@@ -32,13 +33,17 @@ struct trace_row {
     uint32_t answer_tokens; /* 0 where the file has no such column */
     uint64_t prompt;        /* as an arrival's */
     uint64_t session;       /* likewise */
+    uint64_t shares, leaves, prefix_group;
     int64_t think_ns;
     bool failed; /* a failed request, to be skipped and counted */
 };
 
-/* Prefixes that were seen: a set of their ids. */
+/* Prefixes that were seen, and in which line first. */
+struct seen_id {
+    uint64_t id, line; /* line 0: a free place */
+};
 struct seen {
-    uint64_t *ids; /* a hash table of `room` places, 0: free */
+    struct seen_id *ids; /* a hash table of `room` places */
     size_t n, room;
 };
 
@@ -88,7 +93,7 @@ void format_forget(struct format *format);
  * prompt; token counts are at least 1, or the request failed. */
 int format_check_parts(const struct line *line, const struct trace_row *row, bool has_answer,
                        struct err *err);
-/* The session that a text of a file names, never 0. */
+/* The session or group that a text of a file names, never 0. */
 uint64_t format_session(const char *text, size_t length);
 int format_check_tokens(const struct format *format, const struct line *line, struct trace_row *row,
                         struct err *err);

@@ -70,14 +70,14 @@ static int read_time(const struct line *line, const json_t *object, const char *
     return 0;
 }
 
-/* Whether an id was there before; from now on it is. */
-static bool was_seen(struct seen *seen, uint64_t id) {
+/* The line in which an id was first: this one, where it was not there before. */
+static uint64_t first_line(struct seen *seen, uint64_t id, uint64_t line) {
     if (2 * seen->n >= seen->room) {
         struct seen larger = {.room = 2 * seen->room + 1024};
         larger.ids = mem_zeroed(larger.room, sizeof *larger.ids);
         for (size_t i = 0; i < seen->room; i++) {
-            if (seen->ids[i] != 0) {
-                (void)was_seen(&larger, seen->ids[i] - 1);
+            if (seen->ids[i].line != 0) {
+                (void)first_line(&larger, seen->ids[i].id, seen->ids[i].line);
             }
         }
         free(seen->ids);
@@ -85,29 +85,39 @@ static bool was_seen(struct seen *seen, uint64_t id) {
     }
     ASSERT(seen->room > 0);
     size_t at = (size_t)(id * UINT64_C(0x9E3779B97F4A7C15) >> 20) % seen->room;
-    while (seen->ids[at] != 0 && seen->ids[at] != id + 1) {
+    while (seen->ids[at].line != 0 && seen->ids[at].id != id) {
         at = (at + 1) % seen->room;
     }
-    bool was = seen->ids[at] != 0;
-    seen->n += !was;
-    seen->ids[at] = id + 1;
-    return was;
+    if (seen->ids[at].line == 0) {
+        seen->n++;
+        seen->ids[at] = (struct seen_id){id, line};
+    }
+    return seen->ids[at].line;
+}
+
+static uint64_t name_line(uint64_t line) {
+    return (line * UINT64_C(0xBF58476D1CE4E5B9)) | 1;
 }
 
 /* Each id stands for a block of the prompt and all before it: those at the front that an earlier
- * row had are a prefix that both begin with. */
+ * row had are a prefix that both begin with, and the row is named that had the last of them first.
+ */
 static int read_hashes(const struct line *line, const json_t *object, uint32_t hash_tokens,
                        struct seen *seen, struct trace_row *row, struct err *err) {
     const json_t *ids = json_object_get(object, "hash_ids");
     bool is_shared = true;
     uint64_t shared = 0;
+    row->shares = row->leaves = 0;
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *id = json_array_get(ids, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0) {
             return bad_value(line, id, "hash_ids", "whole numbers from 0", err);
         }
-        is_shared = was_seen(seen, (uint64_t)json_integer_value(id)) && is_shared;
+        uint64_t first = first_line(seen, (uint64_t)json_integer_value(id), line->number);
+        is_shared = is_shared && first != line->number;
         shared += is_shared ? hash_tokens : 0;
+        row->shares = is_shared ? name_line(first) : row->shares;
+        row->leaves = name_line(line->number);
     }
     if (ids != NULL && !json_is_array(ids)) {
         return bad_value(line, ids, "hash_ids", "a list of whole numbers", err);
@@ -116,23 +126,32 @@ static int read_hashes(const struct line *line, const json_t *object, uint32_t h
     return 0;
 }
 
-/* A session is a text or a whole number; null and a missing key are none. */
-static int read_session(const struct format *format, const struct line *line, const json_t *object,
-                        struct trace_row *row, struct err *err) {
-    const char *session = format->columns[COLUMN_SESSION], *think = format->columns[COLUMN_THINK];
-    const json_t *value = session != NULL ? json_object_get(object, session) : NULL;
-    row->session = 0;
-    row->think_ns = -1;
+/* The name of a session or a group is a text or a whole number; null and a missing key are none. */
+static int read_name(const struct line *line, const json_t *object, const char *key, uint64_t *name,
+                     struct err *err) {
+    const json_t *value = key != NULL ? json_object_get(object, key) : NULL;
+    *name = 0;
     if (json_is_string(value)) {
-        row->session = format_session(json_string_value(value), json_string_length(value));
+        *name = format_session(json_string_value(value), json_string_length(value));
     } else if (json_is_integer(value)) {
         char text[32];
         int n = snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-        row->session = format_session(text, (size_t)n);
+        *name = format_session(text, (size_t)n);
     } else if (value != NULL && !json_is_null(value)) {
-        return bad_value(line, value, session, "a text or a whole number", err);
+        return bad_value(line, value, key, "a text or a whole number", err);
     }
-    value = think != NULL ? json_object_get(object, think) : NULL;
+    return 0;
+}
+
+static int read_session(const struct format *format, const struct line *line, const json_t *object,
+                        struct trace_row *row, struct err *err) {
+    const char *think = format->columns[COLUMN_THINK];
+    row->think_ns = -1;
+    if (read_name(line, object, format->columns[COLUMN_SESSION], &row->session, err) != 0 ||
+        read_name(line, object, format->columns[COLUMN_GROUP], &row->prefix_group, err) != 0) {
+        return err_status(err);
+    }
+    const json_t *value = think != NULL ? json_object_get(object, think) : NULL;
     return value == NULL || json_is_null(value)
                ? 0
                : read_time(line, object, think, format->think_unit_ns, &row->think_ns, err);
