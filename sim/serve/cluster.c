@@ -88,9 +88,8 @@ uint32_t cluster_route(struct lifecycle *life, uint32_t slot, uint32_t home) {
     if (home < life->n_replicas) {
         life->views[home].shared_tokens = sharing_look(life, home, slot);
     }
-    const uint32_t chosen =
-        life->system->router->route(life->router_state, &life->requests[slot], life->views,
-                                    life->n_replicas);
+    const uint32_t chosen = life->system->router->route(life->router_state, &life->requests[slot],
+                                                        life->views, life->n_replicas);
     if (home < life->n_replicas) {
         life->views[home].shared_tokens = 0;
     }

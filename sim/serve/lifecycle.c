@@ -207,7 +207,9 @@ int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t sl
     const struct executor *executor = &life->asked->executor;
     int status =
         executor->admit != NULL ? executor->admit(executor->state, index, slot, request, err) : 0;
-    return status != 0 ? status : report_event(life, EVENT_ADMIT, request->id, index, 0, err);
+    return status != 0
+               ? status
+               : report_event(life, EVENT_ADMIT, request->id, index, request->cached_tokens, err);
 }
 
 /* ---- progress ---- */

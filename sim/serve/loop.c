@@ -164,15 +164,31 @@ static void take_part(struct lifecycle *life, struct replica *replica, uint32_t 
     }
 }
 
+/* Of the tokens that a step may have, those that the batch leaves. */
+static int64_t spare_tokens(const struct lifecycle *life, const struct replica *replica,
+                            const struct batch *batch) {
+    int64_t spare = life->system->settings.max_batched_tokens;
+    spare -= batch->all_running ? replica->sym[SYM_TOKENS] : 0;
+    for (uint32_t i = 0; i < batch->n; i++) {
+        const struct span *span = &life->requests[batch->selected[i]].span;
+        spare -= batch->chunk_tokens[i] > 0 ? batch->chunk_tokens[i] : span->queries;
+    }
+    for (uint32_t i = 0; i < batch->n_idle; i++) {
+        spare -= life->requests[batch->idle[i]].span.queries;
+    }
+    return spare;
+}
+
 /* Admits, one by one: under prefix caching each finds what those before it compute in this step.
  * Who no longer finds what it did when the scheduler chose, and so does not fit, stays in the queue
  * with all after it. */
 static int admit_listed(struct lifecycle *life, struct replica *replica, struct batch *batch,
                         struct err *err) {
+    int64_t spare = batch->n_admitted > 0 ? spare_tokens(life, replica, batch) : 0;
     for (uint32_t i = batch->n - batch->n_admitted; i < batch->n; i++) {
         uint32_t slot = batch->selected[i], *chunk = &batch->chunk_tokens[i];
         bool fits;
-        int status = sharing_admit(life, replica, slot, *chunk, &fits, err);
+        int status = sharing_admit(life, replica, slot, *chunk, &spare, &fits, err);
         if (status == 0 && !fits) {
             memset(chunk, 0, (batch->n - i) * sizeof *chunk);
             batch->n_admitted -= batch->n - i;

@@ -97,7 +97,8 @@ struct event_record {
     uint64_t request;
     uint32_t kind; /* enum event_kind */
     uint32_t replica;
-    uint32_t detail; /* REJECT: the reason; BLOCK_DONE: the block; else 0 */
+    uint32_t detail; /* REJECT: the reason; BLOCK_DONE: the block; ADMIT: leading tokens whose keys
+                        and values it found; else 0 */
 };
 
 /* Each function returns 0, or an err kind with `err` filled: the run then stops and reports it. */

@@ -253,19 +253,21 @@ static uint32_t pages_missing(const struct lifecycle *life, uint32_t slot, uint3
 }
 
 int sharing_admit(struct lifecycle *life, struct replica *replica, uint32_t slot, uint32_t tokens,
-                  bool *fits, struct err *err) {
+                  int64_t *spare_tokens, bool *fits, struct err *err) {
     *fits = true;
     if (!sharing_has_pages(life)) {
         return 0;
     }
     const struct request *request = &life->requests[slot];
     const struct shared *shared = of(life, slot);
-    uint32_t planned = tokens > 0 ? tokens : request->span.queries;
+    int64_t planned = tokens > 0 ? tokens : request->span.queries;
     int status = shared->waits ? match_anew(life, slot, err) : 0;
     uint32_t missing = pages_missing(life, slot, shared->found_pages);
-    *fits = (request->span.queries <= planned ||
-             (tokens > 0 && request->span.phase == PHASE_PREFILL)) &&
+    bool is_cut = tokens > 0 && request->span.phase == PHASE_PREFILL;
+    int64_t more = is_cut || request->span.queries <= planned ? 0 : request->span.queries - planned;
+    *fits = more <= *spare_tokens &&
             missing + shared->found_pages - shared->lent_pages <= page_cache_free(&replica->pages);
+    *spare_tokens -= *fits ? more : 0;
     return status;
 }
 

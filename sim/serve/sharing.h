@@ -67,9 +67,10 @@ int sharing_wait(struct lifecycle *life, uint32_t slot, struct err *err);
 int sharing_refresh(struct lifecycle *life, struct replica *replica, struct err *err);
 
 /* Match a request anew that is about to be admitted, in a step of which it takes `tokens` (0: its
- * span). `fits`: it computes no more tokens and takes no more memory than there are. */
+ * span). `fits`: it takes no more memory than there is, and no more tokens than the scheduler gave
+ * it and `*spare_tokens` of the step, which are then fewer. */
 int sharing_admit(struct lifecycle *life, struct replica *replica, uint32_t slot, uint32_t tokens,
-                  bool *fits, struct err *err);
+                  int64_t *spare_tokens, bool *fits, struct err *err);
 
 /* It takes the memory of its next step, kv_bytes, as there is. */
 void sharing_take(struct lifecycle *life, struct replica *replica, uint32_t slot);

@@ -104,10 +104,10 @@ const struct param system_params[] = {
          "each step is put together while the one before it runs, without the arrivals since and "
          "the "
          "room that it frees"),
-    FLAG(prefix_caching, "off",
-         "simulated, autoregressive models: a trace's prefix_tokens are never computed again, nor "
-         "what "
-         "is left of a preempted request when it comes back"),
+    FLAG(
+        prefix_caching, "off",
+        "simulated, exact keys and values: what prompts share is computed once while it is cached, "
+        "whole pages, of block-causal models whole blocks; a preempted request finds what is left"),
     FLAG(beyond_positions, "off",
          "allow contexts beyond the model's positions, to study memory and time"),
     KEY("temperature", PARAM_F64, temperature, "1", "1", 0.01, 100,
