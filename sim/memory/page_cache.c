@@ -99,12 +99,15 @@ static uint32_t hand_out(struct page_cache *cache) {
 
 static void join(struct page_cache *cache, struct page_holder *holder, uint32_t id, uint32_t page) {
     struct page *item = &cache->items[page];
-    if (item->n_holders == 1) {
-        cache->watch.alone(cache->watch.state, item->holders, -1);
+    const struct page_watch *watch = &cache->watch;
+    bool is_first = item->n_holders == 0;
+    if (!is_first && watch->since(watch->state, item->charged) > holder->since) {
+        watch->charge(watch->state, item->charged, -1);
+        is_first = true;
     }
-    item->holders = item->n_holders == 0 ? id : item->holders ^ id;
+    item->charged = is_first ? id : item->charged;
+    holder->n_charged += is_first;
     item->n_holders++;
-    holder->n_alone += item->n_holders == 1;
     cache->n_held += item->n_holders == 1;
     if (item->n_holders == 1 && item->content != PAGE_NONE) {
         cache->watch.content(cache->watch.state, cache->watch.replica, item->content, 0);
@@ -115,11 +118,12 @@ static void leave(struct page_cache *cache, struct page_holder *holder, uint32_t
                   bool is_first) {
     struct page *item = &cache->items[page];
     ASSERT(item->n_holders > 0);
-    holder->n_alone -= item->n_holders == 1;
+    const struct page_watch *watch = &cache->watch;
     item->n_holders--;
-    item->holders ^= id;
-    if (item->n_holders == 1) {
-        cache->watch.alone(cache->watch.state, item->holders, 1);
+    holder->n_charged -= item->charged == id;
+    if (item->n_holders > 0 && item->charged == id) {
+        item->charged = watch->heir(watch->state, watch->replica, item, id);
+        watch->charge(watch->state, item->charged, 1);
     }
     if (item->n_holders > 0) {
         return;

@@ -8,6 +8,10 @@
  * KVCacheManager.free and BlockPool; SGLang's radix cache evicts the least recently used leaf,
  * which is the same page). A page that is held is never handed out.
  *
+ * Each page that is held is charged to the holder that holds pages for longest. If they give theirs
+ * back in the reverse order of that, as schedulers do who preempt the one admitted last, what each
+ * gives back is what it was charged with.
+ *
  * The pages of a holder are first those that can be found, in order from its canvas's start, then
  * its own, which nobody else can find yet. A found page has the same page before it in every canvas
  * (contents.h), which is why one link is enough for all of its holders. */
@@ -24,23 +28,27 @@ struct page {
     uint32_t before;          /* of a found page: the one before it in its holders' canvases */
     uint32_t prev, next;      /* among its holder's own pages, or among the free ones */
     uint32_t n_holders;
-    uint32_t holders; /* the exclusive or of their ids: the id where there is one */
+    uint32_t charged; /* the one of them that holds pages for longest */
     uint32_t bucket_next;
 };
 
 struct page_holder {
     uint32_t n_found, last_found;
     uint32_t n_own, first_own, last_own;
-    uint32_t n_alone; /* of all its pages, those that nobody else holds */
+    uint32_t n_charged; /* of all its pages, those that no one has held who holds pages for longer */
+    uint64_t since;     /* when it began to hold pages, by the caller's count; no two alike */
 };
 
 /* Who is told of what changes; the functions may not change pages themselves. */
 struct page_watch {
     void *state;
     uint32_t replica;
-    /* One page more (-1), or fewer (1), of `holder` is held by others, too, through no doing of its
-     * own. */
-    void (*alone)(void *state, uint32_t holder, int by);
+    /* `holder` is charged with a page more or less, through no doing of its own. */
+    void (*charge)(void *state, uint32_t holder, int by);
+    /* Of the holders of a found page but for `leaver`, the one that holds pages for longest. */
+    uint32_t (*heir)(void *state, uint32_t replica, const struct page *page, uint32_t leaver);
+    /* When a holder began to hold pages. */
+    uint64_t (*since)(void *state, uint32_t holder);
     /* A page of this content can be found that could not be, or the reverse (by 1, -1); or it is
      * held or free now, and was not (0). */
     void (*content)(void *state, uint32_t replica, uint32_t content, int by);

@@ -204,19 +204,45 @@ static int admit_listed(struct lifecycle *life, struct replica *replica, struct 
     return 0;
 }
 
+/* A running request takes no part: under prefix caching, pages of who was preempted for it may be
+ * held by others yet, where that was not the one admitted last. */
+static void drop_listed(struct batch *batch, uint32_t at) {
+    size_t behind = --batch->n - at;
+    memmove(batch->selected + at, batch->selected + at + 1, behind * sizeof *batch->selected);
+    memmove(batch->chunk_tokens + at, batch->chunk_tokens + at + 1,
+            behind * sizeof *batch->chunk_tokens);
+    batch->chunk_tokens[batch->n] = 0;
+}
+
+/* Those listed, or all that run, take the memory of their next step. */
+static int grow_listed(struct lifecycle *life, struct replica *replica, struct batch *batch,
+                       struct err *err) {
+    uint32_t i = 0;
+    while (replica->growth_bytes > 0 &&
+           i < (batch->all_running ? replica->n_running : batch->n - batch->n_admitted)) {
+        uint32_t slot = batch->all_running ? replica->running[i] : batch->selected[i];
+        if (batch->n_preempted > 0 && !sharing_can_grow(life, replica, slot)) {
+            drop_listed(batch, i);
+            continue;
+        }
+        int status = lifecycle_grow(life, replica, slot, err);
+        if (status != 0) {
+            return status;
+        }
+        i++;
+    }
+    return 0;
+}
+
 /* Preempts, lets those listed grow, cuts prefills to what the scheduler takes of them, admits. */
 static int carry_out(struct loop *loop, struct replica *replica, struct batch *batch,
                      struct err *err) {
     struct lifecycle *life = &loop->life;
     int status = 0;
-    uint32_t n_listed = batch->all_running ? replica->n_running : batch->n - batch->n_admitted;
-    const uint32_t *listed = batch->all_running ? replica->running : batch->selected;
     for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
         status = lifecycle_preempt(life, replica, batch->preempted[i], err);
     }
-    for (uint32_t i = 0; status == 0 && replica->growth_bytes > 0 && i < n_listed; i++) {
-        status = lifecycle_grow(life, replica, listed[i], err);
-    }
+    status = status != 0 ? status : grow_listed(life, replica, batch, err);
     for (uint32_t i = 0; status == 0 && i < batch->n - batch->n_admitted; i++) {
         take_part(life, replica, batch->selected[i], batch->chunk_tokens[i]);
     }

@@ -26,11 +26,33 @@ static void set_lent(struct lifecycle *life, uint32_t slot, uint32_t lent, bool 
     shared->lent_pages = lent;
 }
 
-static void alone_changed(void *state, uint32_t slot, int by) {
+static void charge_changed(void *state, uint32_t slot, int by) {
     struct lifecycle *life = state;
     struct shared *shared = of(life, slot);
-    shared->holder.n_alone += (uint32_t)by;
+    shared->holder.n_charged += (uint32_t)by;
     set_lent(life, slot, shared->lent_pages - (uint32_t)by, true);
+}
+
+static uint64_t held_since(void *state, uint32_t slot) {
+    const struct lifecycle *life = state;
+    return of(life, slot)->holder.since;
+}
+
+/* Running requests stand in order of admission. */
+static uint32_t find_heir(void *state, uint32_t index, const struct page *page, uint32_t leaver) {
+    const struct lifecycle *life = state;
+    const struct replica *replica = &life->replicas[index];
+    uint32_t end = (page->number + 1) * life->sharing.page_tokens, until, i = 0;
+    for (; i < replica->n_running; i++) {
+        uint32_t slot = replica->running[i];
+        const struct shared *shared = of(life, slot);
+        if (slot != leaver && shared->holder.n_found > page->number &&
+            contents_at(&life->sharing.contents, shared->content, end, &until) == page->content) {
+            break;
+        }
+    }
+    ASSERT(i < replica->n_running);
+    return replica->running[i];
 }
 
 static void content_changed(void *state, uint32_t replica, uint32_t content, int by) {
@@ -81,7 +103,8 @@ void sharing_fini(struct lifecycle *life) {
 
 void sharing_init_replica(struct lifecycle *life, uint32_t replica) {
     if (sharing_has_pages(life)) {
-        const struct page_watch watch = {life, replica, alone_changed, content_changed};
+        const struct page_watch watch = {life,      replica,    charge_changed,
+                                         find_heir, held_since, content_changed};
         int64_t n = life->system->budget.pool_bytes / life->sharing.page_bytes;
         ASSERT(n >= 0 && n < UINT32_MAX / 4);
         page_cache_init(&life->replicas[replica].pages, (uint32_t)n, &watch);
@@ -271,6 +294,12 @@ int sharing_admit(struct lifecycle *life, struct replica *replica, uint32_t slot
     return status;
 }
 
+bool sharing_can_grow(const struct lifecycle *life, const struct replica *replica, uint32_t slot) {
+    return !sharing_has_pages(life) ||
+           pages_missing(life, slot, holder_pages(&of(life, slot)->holder)) <=
+               page_cache_free(&replica->pages);
+}
+
 /* The pages matched, then what is left of its own, of which no one else can make use. */
 static void hold_found(struct lifecycle *life, struct replica *replica, uint32_t slot) {
     const struct sharing *sharing = &life->sharing;
@@ -294,11 +323,12 @@ void sharing_take(struct lifecycle *life, struct replica *replica, uint32_t slot
     struct page_holder *holder = &shared->holder;
     if (holder_pages(holder) == 0) {
         count_waiter(life, slot, false);
+        holder->since = ++life->sharing.n_admitted;
         hold_found(life, replica, slot);
     }
     page_cache_take(&replica->pages, holder, slot, pages_missing(life, slot, holder_pages(holder)));
-    shared->lent_pages = holder_pages(holder) - holder->n_alone;
-    request->kv_bytes = request->kv_held_bytes = holder->n_alone * life->sharing.page_bytes;
+    shared->lent_pages = holder_pages(holder) - holder->n_charged;
+    request->kv_bytes = request->kv_held_bytes = holder->n_charged * life->sharing.page_bytes;
     replica->kv_used_bytes = replica->pages.n_held * life->sharing.page_bytes;
 }
 
@@ -312,7 +342,7 @@ static void publish(struct lifecycle *life, struct replica *replica, uint32_t sl
         uint32_t at = contents_at(&sharing->contents, shared->content, end, &until);
         page_cache_publish(&replica->pages, holder, slot, at);
     }
-    set_lent(life, slot, holder_pages(holder) - holder->n_alone, true);
+    set_lent(life, slot, holder_pages(holder) - holder->n_charged, true);
     replica->kv_used_bytes = replica->pages.n_held * sharing->page_bytes;
 }
 

@@ -13,9 +13,10 @@
  * values were written are found. Where logits are shifted the last block before the active one is
  * computed again, as it decides on the first position.
  *
- * A page that several hold is in the pool once. Of a request, kv_bytes and kv_held_bytes are then
- * what it takes by itself: what its admission costs, and what at least comes back when it gives its
- * memory back. */
+ * A page that several hold is in the pool once, and is charged to the one admitted first: kv_bytes
+ * and kv_held_bytes of a request are without the pages that it has of those admitted before it. They
+ * are what its admission costs, and what comes back if it is preempted after all that were admitted
+ * after it. */
 #ifndef UNMASK_SIM_SERVE_SHARING_H
 #define UNMASK_SIM_SERVE_SHARING_H
 
@@ -34,6 +35,7 @@ struct sharing {
     int64_t page_bytes;
     struct contents contents;
     uint64_t n_changes; /* of pages while somebody waited for their content */
+    uint64_t n_admitted;
 };
 
 /* Of one request, by slot. */
@@ -41,7 +43,8 @@ struct shared {
     uint32_t content;
     bool waits;           /* is matched anew when pages of its content change */
     uint32_t found_pages; /* while it waits: those matched, */
-    uint32_t lent_pages;  /* of them or, while it runs, of all its pages, those that others hold */
+    uint32_t lent_pages;  /* of them or, while it runs, of all its pages, those that are charged to
+                             others */
     uint64_t matched;     /* `n_changes` at that time */
     struct page_holder holder;
 };
@@ -72,6 +75,9 @@ int sharing_refresh(struct lifecycle *life, struct replica *replica, struct err 
 int sharing_admit(struct lifecycle *life, struct replica *replica, uint32_t slot, uint32_t tokens,
                   int64_t *spare_tokens, bool *fits, struct err *err);
 
+/* Whether there is the memory that a running request's next step takes. */
+bool sharing_can_grow(const struct lifecycle *life, const struct replica *replica, uint32_t slot);
+
 /* It takes the memory of its next step, kv_bytes, as there is. */
 void sharing_take(struct lifecycle *life, struct replica *replica, uint32_t slot);
 
@@ -88,7 +94,7 @@ void sharing_leave(struct lifecycle *life, uint32_t slot);
 /* Its leading tokens whose keys and values are final. */
 uint32_t sharing_exact(const struct request *request);
 
-/* Bytes of its pages that others hold, too. */
+/* Bytes of its pages that are charged to others. */
 int64_t sharing_lent_bytes(const struct lifecycle *life, uint32_t slot);
 
 /* At the end of a run nobody holds or waits for anything, and every page is in one place. */
