@@ -167,6 +167,9 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
 static int64_t take_memory(struct lifecycle *life, struct replica *replica,
                            struct request *request) {
     int64_t growth = request->kv_bytes - request->kv_held_bytes;
+    if (growth == 0 && request->kv_held_bytes > 0) {
+        return 0;
+    }
     replica->growth_bytes -= growth;
     if (sharing_has_pages(life)) {
         sharing_take(life, replica, (uint32_t)(request - life->requests));

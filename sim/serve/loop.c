@@ -5,6 +5,7 @@
 
 #include "sim/cache/blocks.h"
 #include "sim/serve/audit.h"
+#include "sim/serve/carry_out.h"
 #include "sim/serve/cluster.h"
 #include "sim/serve/fit.h"
 #include "sim/serve/lifecycle.h"
@@ -151,104 +152,6 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
     return steps;
 }
 
-/* What the scheduler takes of a prefill; what it computes can be found from now on. */
-static void take_part(struct lifecycle *life, struct replica *replica, uint32_t slot,
-                      uint32_t chunk_tokens) {
-    const struct request *request = &life->requests[slot];
-    bool prefills = request->span.phase == PHASE_PREFILL;
-    if (prefills && chunk_tokens > 0 && chunk_tokens < request->span.queries) {
-        lifecycle_chunk(life, replica, slot, chunk_tokens);
-    }
-    if (prefills) {
-        sharing_written(life, replica, slot, request->cached_tokens + request->span.queries);
-    }
-}
-
-/* Of the tokens that a step may have, those that the batch leaves. */
-static int64_t spare_tokens(const struct lifecycle *life, const struct replica *replica,
-                            const struct batch *batch) {
-    int64_t spare = life->system->settings.max_batched_tokens;
-    spare -= batch->all_running ? replica->sym[SYM_TOKENS] : 0;
-    for (uint32_t i = 0; i < batch->n; i++) {
-        const struct span *span = &life->requests[batch->selected[i]].span;
-        spare -= batch->chunk_tokens[i] > 0 ? batch->chunk_tokens[i] : span->queries;
-    }
-    for (uint32_t i = 0; i < batch->n_idle; i++) {
-        spare -= life->requests[batch->idle[i]].span.queries;
-    }
-    return spare;
-}
-
-/* Admits, one by one: under prefix caching each finds what those before it compute in this step.
- * Who no longer finds what it did when the scheduler chose, and so does not fit, stays in the queue
- * with all after it. */
-static int admit_listed(struct lifecycle *life, struct replica *replica, struct batch *batch,
-                        struct err *err) {
-    int64_t spare = batch->n_admitted > 0 ? spare_tokens(life, replica, batch) : 0;
-    for (uint32_t i = batch->n - batch->n_admitted; i < batch->n; i++) {
-        uint32_t slot = batch->selected[i], *chunk = &batch->chunk_tokens[i];
-        bool fits;
-        int status = sharing_admit(life, replica, slot, *chunk, &spare, &fits, err);
-        if (status == 0 && !fits) {
-            memset(chunk, 0, (batch->n - i) * sizeof *chunk);
-            batch->n_admitted -= batch->n - i;
-            batch->n = i;
-            return 0;
-        }
-        status = status != 0 ? status : lifecycle_admit(life, replica, slot, err);
-        if (status != 0) {
-            return status;
-        }
-        take_part(life, replica, slot, *chunk);
-    }
-    return 0;
-}
-
-/* A running request takes no part: under prefix caching, pages of who was preempted for it may be
- * held by others yet, where that was not the one admitted last. */
-static void drop_listed(struct batch *batch, uint32_t at) {
-    size_t behind = --batch->n - at;
-    memmove(batch->selected + at, batch->selected + at + 1, behind * sizeof *batch->selected);
-    memmove(batch->chunk_tokens + at, batch->chunk_tokens + at + 1,
-            behind * sizeof *batch->chunk_tokens);
-    batch->chunk_tokens[batch->n] = 0;
-}
-
-/* Those listed, or all that run, take the memory of their next step. */
-static int grow_listed(struct lifecycle *life, struct replica *replica, struct batch *batch,
-                       struct err *err) {
-    uint32_t i = 0;
-    while (replica->growth_bytes > 0 &&
-           i < (batch->all_running ? replica->n_running : batch->n - batch->n_admitted)) {
-        uint32_t slot = batch->all_running ? replica->running[i] : batch->selected[i];
-        if (batch->n_preempted > 0 && !sharing_can_grow(life, replica, slot)) {
-            drop_listed(batch, i);
-            continue;
-        }
-        int status = lifecycle_grow(life, replica, slot, err);
-        if (status != 0) {
-            return status;
-        }
-        i++;
-    }
-    return 0;
-}
-
-/* Preempts, lets those listed grow, cuts prefills to what the scheduler takes of them, admits. */
-static int carry_out(struct loop *loop, struct replica *replica, struct batch *batch,
-                     struct err *err) {
-    struct lifecycle *life = &loop->life;
-    int status = 0;
-    for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
-        status = lifecycle_preempt(life, replica, batch->preempted[i], err);
-    }
-    status = status != 0 ? status : grow_listed(life, replica, batch, err);
-    for (uint32_t i = 0; status == 0 && i < batch->n - batch->n_admitted; i++) {
-        take_part(life, replica, batch->selected[i], batch->chunk_tokens[i]);
-    }
-    return status != 0 ? status : admit_listed(life, replica, batch, err);
-}
-
 static void evict(void *state, uint32_t slot, const float *delta) {
     struct lifecycle *life = state;
     positions_evict(&life->positions, slot, &life->requests[slot], delta);
@@ -311,7 +214,7 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
 /* `*is_empty`: nothing was submitted, as no one stayed in the batch. */
 static int submit_batch(struct loop *loop, struct replica *replica, uint32_t index,
                         struct batch *batch, bool *is_empty, struct err *err) {
-    int status = carry_out(loop, replica, batch, err);
+    int status = carry_out(&loop->life, replica, batch, err);
     *is_empty = batch->n == 0 && !batch->all_running;
     if (status != 0 || *is_empty) {
         return status;

@@ -275,41 +275,25 @@ static uint32_t pages_missing(const struct lifecycle *life, uint32_t slot, uint3
     return needs > has ? (uint32_t)needs - has : 0;
 }
 
-int sharing_admit(struct lifecycle *life, struct replica *replica, uint32_t slot, uint32_t tokens,
-                  int64_t *spare_tokens, bool *fits, struct err *err) {
-    *fits = true;
-    if (!sharing_has_pages(life)) {
-        return 0;
-    }
-    const struct request *request = &life->requests[slot];
-    const struct shared *shared = of(life, slot);
-    int64_t planned = tokens > 0 ? tokens : request->span.queries;
-    int status = shared->waits ? match_anew(life, slot, err) : 0;
-    uint32_t missing = pages_missing(life, slot, shared->found_pages);
-    bool is_cut = tokens > 0 && request->span.phase == PHASE_PREFILL;
-    int64_t more = is_cut || request->span.queries <= planned ? 0 : request->span.queries - planned;
-    *fits = more <= *spare_tokens &&
-            missing + shared->found_pages - shared->lent_pages <= page_cache_free(&replica->pages);
-    *spare_tokens -= *fits ? more : 0;
-    return status;
-}
-
-bool sharing_can_grow(const struct lifecycle *life, const struct replica *replica, uint32_t slot) {
-    return !sharing_has_pages(life) ||
-           pages_missing(life, slot, holder_pages(&of(life, slot)->holder)) <=
-               page_cache_free(&replica->pages);
+/* The page that comes next in its canvas, if that can be found; PAGE_NONE otherwise. */
+static uint32_t next_page(const struct lifecycle *life, const struct replica *replica,
+                          const struct shared *shared) {
+    uint32_t number = shared->holder.n_found, until;
+    uint32_t end = (number + 1) * life->sharing.page_tokens;
+    uint32_t at = contents_at(&life->sharing.contents, shared->content, end, &until);
+    return page_cache_find(&replica->pages, at, number);
 }
 
 /* The pages matched, then what is left of its own, of which no one else can make use. */
-static void hold_found(struct lifecycle *life, struct replica *replica, uint32_t slot) {
-    const struct sharing *sharing = &life->sharing;
+void sharing_hold(struct lifecycle *life, struct replica *replica, uint32_t slot) {
     struct shared *shared = of(life, slot);
-    for (uint32_t i = 0; i < shared->found_pages; i++) {
-        uint32_t until;
-        uint32_t end = (i + 1) * sharing->page_tokens;
-        uint32_t at = contents_at(&sharing->contents, shared->content, end, &until);
-        page_cache_hold(&replica->pages, &shared->holder, slot,
-                        page_cache_find(&replica->pages, at, i));
+    if (!sharing_has_pages(life)) {
+        return;
+    }
+    count_waiter(life, slot, false);
+    shared->holder.since = ++life->sharing.n_admitted;
+    while (shared->holder.n_found < shared->found_pages) {
+        page_cache_hold(&replica->pages, &shared->holder, slot, next_page(life, replica, shared));
     }
     bool reclaims = life->requests[slot].preemptions > 0;
     while (reclaims && pages_missing(life, slot, holder_pages(&shared->holder)) > 0) {
@@ -317,15 +301,45 @@ static void hold_found(struct lifecycle *life, struct replica *replica, uint32_t
     }
 }
 
+int sharing_unhold(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                   struct err *err) {
+    struct shared *shared = of(life, slot);
+    page_cache_release(&replica->pages, &shared->holder, slot, shared->content);
+    return sharing_wait(life, slot, err);
+}
+
+int sharing_admit(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct shared *shared = of(life, slot);
+    struct page_holder *holder = &shared->holder;
+    const struct sharing *sharing = &life->sharing;
+    if (!sharing_has_pages(life) || holder->n_own > 0) {
+        return 0;
+    }
+    struct match match = match_pages(life, life->tracked[slot].replica, slot);
+    if (match.tokens <= request->cached_tokens) {
+        return 0;
+    }
+    while (holder->n_found < match.tokens / sharing->page_tokens) {
+        page_cache_hold(&replica->pages, holder, slot, next_page(life, replica, shared));
+    }
+    request->cached_tokens = match.tokens;
+    return plan_step(life, request, &life->tracked[slot], err);
+}
+
+bool sharing_fits(const struct lifecycle *life, const struct replica *replica, uint32_t slot,
+                  uint32_t *pages) {
+    if (!sharing_has_pages(life)) {
+        return true;
+    }
+    *pages += pages_missing(life, slot, holder_pages(&of(life, slot)->holder));
+    return *pages <= page_cache_free(&replica->pages);
+}
+
 void sharing_take(struct lifecycle *life, struct replica *replica, uint32_t slot) {
     struct request *request = &life->requests[slot];
     struct shared *shared = of(life, slot);
     struct page_holder *holder = &shared->holder;
-    if (holder_pages(holder) == 0) {
-        count_waiter(life, slot, false);
-        holder->since = ++life->sharing.n_admitted;
-        hold_found(life, replica, slot);
-    }
     page_cache_take(&replica->pages, holder, slot, pages_missing(life, slot, holder_pages(holder)));
     shared->lent_pages = holder_pages(holder) - holder->n_charged;
     request->kv_bytes = request->kv_held_bytes = holder->n_charged * life->sharing.page_bytes;
@@ -349,13 +363,15 @@ static void publish(struct lifecycle *life, struct replica *replica, uint32_t sl
 void sharing_written(struct lifecycle *life, struct replica *replica, uint32_t slot,
                      uint32_t tokens) {
     const struct shared *shared = of(life, slot);
-    if (!sharing_has_pages(life)) {
+    if (!sharing_has_pages(life) ||
+        (shared->holder.n_found + 1) * life->sharing.page_tokens > tokens) {
         return;
     }
-    const struct contents *contents = &life->sharing.contents;
-    bool matters = contents_is_known(contents, shared->content) ||
-                   contents->items[shared->content].parent != CONTENT_NONE;
-    if (matters && (shared->holder.n_found + 1) * life->sharing.page_tokens <= tokens) {
+    /* What no one can come to share need not be found: its own, if no name leads there. */
+    uint32_t begin = life->tracked[slot].shared_tokens;
+    bool is_known = contents_is_known(&life->sharing.contents, shared->content);
+    tokens = is_known || tokens < begin ? tokens : begin;
+    if ((shared->holder.n_found + 1) * life->sharing.page_tokens <= tokens) {
         publish(life, replica, slot, tokens);
     }
 }

@@ -14,9 +14,9 @@
  * computed again, as it decides on the first position.
  *
  * A page that several hold is in the pool once, and is charged to the one admitted first: kv_bytes
- * and kv_held_bytes of a request are without the pages that it has of those admitted before it. They
- * are what its admission costs, and what comes back if it is preempted after all that were admitted
- * after it. */
+ * and kv_held_bytes of a request are without the pages that it has of those admitted before it.
+ * They are what its admission costs, and what comes back if it is preempted after all that were
+ * admitted after it. */
 #ifndef UNMASK_SIM_SERVE_SHARING_H
 #define UNMASK_SIM_SERVE_SHARING_H
 
@@ -69,14 +69,18 @@ int sharing_wait(struct lifecycle *life, uint32_t slot, struct err *err);
 /* Match all requests anew that wait at a replica and of whose content pages came or went. */
 int sharing_refresh(struct lifecycle *life, struct replica *replica, struct err *err);
 
-/* Match a request anew that is about to be admitted, in a step of which it takes `tokens` (0: its
- * span). `fits`: it takes no more memory than there is, and no more tokens than the scheduler gave
- * it and `*spare_tokens` of the step, which are then fewer. */
-int sharing_admit(struct lifecycle *life, struct replica *replica, uint32_t slot, uint32_t tokens,
-                  int64_t *spare_tokens, bool *fits, struct err *err);
+/* A request that is chosen to be admitted holds what it found when it was matched last, before
+ * anything is handed out. sharing_unhold: it waits on. */
+void sharing_hold(struct lifecycle *life, struct replica *replica, uint32_t slot);
+int sharing_unhold(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err);
 
-/* Whether there is the memory that a running request's next step takes. */
-bool sharing_can_grow(const struct lifecycle *life, const struct replica *replica, uint32_t slot);
+/* It is admitted: holds what can be found by now besides. */
+int sharing_admit(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err);
+
+/* Whether `pages` free ones are left besides those that the request's next step takes, which
+ * `pages` is then more by. */
+bool sharing_fits(const struct lifecycle *life, const struct replica *replica, uint32_t slot,
+                  uint32_t *pages);
 
 /* It takes the memory of its next step, kv_bytes, as there is. */
 void sharing_take(struct lifecycle *life, struct replica *replica, uint32_t slot);
