@@ -11,7 +11,7 @@ static const struct sharer {
     const char *settings[4];
 } sharers[] = {
     {"vllm-ar", NULL, 16, 16, 1, {NULL}},
-    {"ar", NULL, 64, 64, 1, {NULL}},
+    {"ar", NULL, 64, 64, 1, {"scheduler.admits_after_preemption=on", NULL}},
     {"sdar", NULL, 4, 4, 0, {NULL}},
     {"sdar", NULL, 32, 32, 0, {"block_tokens=32", NULL}},
     {"sdar", NULL, 32, 16, 0, {"block_tokens=32", "page_tokens=16", NULL}},
@@ -171,6 +171,74 @@ TEST_EACH(nothing_is_found_that_no_one_computed, N_SHARERS) {
     }
     ck_assert_uint_gt(found, 500);
     ck_assert_uint_gt(preemptions, 0);
+}
+
+/* Preempts whomever, not the one admitted last, and counts on what that one held: what others hold
+ * yet does not come back. */
+static void schedule_rudely(void *state, const struct schedule_view *view, struct batch *batch) {
+    struct rng *rng = state;
+    int64_t tokens = view->max_batched_tokens, bytes = view->kv_free_bytes;
+    uint32_t spared = view->n_running > 0 ? (uint32_t)(rng_next(rng) % view->n_running) : 0;
+    for (uint32_t i = 0; i < view->n_running && view->n_running > 1; i++) {
+        const struct request *request = &view->requests[view->running[i]];
+        if (i != spared && rng_next(rng) % 8 == 0) {
+            batch->preempted[batch->n_preempted++] = view->running[i];
+            bytes += request->kv_held_bytes;
+        }
+    }
+    for (uint32_t i = 0; i < view->n_running + view->n_waiting; i++) {
+        bool admits = i >= view->n_running;
+        uint32_t at = admits ? i - view->n_running : (i + spared) % view->n_running, p = 0;
+        uint32_t slot = admits ? view->waiting[at] : view->running[at];
+        const struct request *request = &view->requests[slot];
+        while (p < batch->n_preempted && batch->preempted[p] != slot) {
+            p++;
+        }
+        int64_t growth = request->kv_bytes - request->kv_held_bytes;
+        uint32_t queries = request->span.queries;
+        bool is_left = p == batch->n_preempted;
+        bool has_place = !admits || view->n_running + batch->n_admitted < view->max_requests;
+        if (is_left && has_place && queries <= tokens && growth <= bytes) {
+            batch->selected[batch->n++] = slot;
+            batch->n_admitted += admits;
+            tokens -= queries;
+            bytes -= growth;
+        }
+    }
+    batch->n_preempted = batch->n > 0 ? batch->n_preempted : 0;
+}
+
+/* A running one that lacks memory waits for others; alone it always has it. */
+TEST_EACH(whoever_is_preempted_pages_that_others_hold_stay, N_SHARERS) {
+    static struct known known;
+    uint64_t preemptions = 0;
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        draw_known(&known, seed + 200, MOST_ARRIVALS, INT64_C(3000000));
+        struct keeper keeper = {0};
+        struct system *system = open_sharer(_i, true, "pool_pages=300", "max_requests=24");
+        struct rng rng = rng_stream(seed, "rude");
+        const struct scheduler rude = {.policy = {.abi = POLICY_ABI,
+                                                  .kind = POLICY_SCHEDULER,
+                                                  .size = sizeof(struct scheduler),
+                                                  .state_bytes = sizeof rng,
+                                                  .name = "rude"},
+                                       .grows = 1,
+                                       .schedule = schedule_rudely};
+        const struct scheduler *before = system->scheduler;
+        void *state = system->scheduler_state;
+        system->scheduler = &rude;
+        system->scheduler_state = &rng;
+        struct loop_result result = serve(system, known.arrivals, known.n, &keeper);
+        ck_assert_uint_eq(result.completed + result.rejected, known.n);
+        for (size_t k = 0; k < keeper.n_requests; k++) {
+            preemptions += keeper.requests[k].preemptions;
+        }
+        system->scheduler = before;
+        system->scheduler_state = state;
+        keeper_fini(&keeper);
+        system_close(system);
+    }
+    ck_assert_uint_gt(preemptions, 20);
 }
 
 /* ---- who shares nothing ---- */
