@@ -78,6 +78,9 @@ const struct field field_table[] = {
      "in blocks that "
      "nobody reads"},
     {"wasted_tokens_after_end", "tokens behind the end of text", "tokens", "in such blocks"},
+    {"prefix_tokens", "shared prompt tokens", "tokens", "that another's canvas begins with"},
+    {"prefix_hit_tokens", "prompt tokens found", "tokens", "of shared ones, not computed again"},
+    {"prefix_hits", "prefix hits", "requests", "that found any"},
     {"wasted_request_steps", "unrolled request steps too many", "", "whose block was done"},
     {"wasted_tokens", "unrolled tokens too many", "tokens", "of these steps"},
     /* requests */

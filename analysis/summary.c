@@ -70,6 +70,9 @@ static void add_completed(struct summary *summary, const struct request_record *
     summary->answer_tokens += record->answer_tokens;
     summary->steps_after_end += record->steps_after_end;
     summary->tokens_after_end += record->tokens_after_end;
+    summary->prefix_tokens += record->shared_tokens;
+    summary->prefix_hit_tokens += record->prefix_tokens;
+    summary->prefix_hits += record->prefix_tokens > 0;
     summary->prompt_tokens += record->prompt_tokens;
     if (record->finished_ns > summary->last_finish_ns) {
         summary->last_finish_ns = record->finished_ns;

@@ -19,6 +19,9 @@
  * - redundancy: tokens_processed over all steps / tokens_committed
  * - block_redundancy: where keys and values are exact, positions of blocks that ran behind any
  *   eviction, commit passes included and prefills not, / tokens_committed (FOCUS, Table 5)
+ * - prefix_tokens: prompt tokens that an earlier request's prompt or output begins with;
+ *   prefix_hit_tokens: those of them whose keys and values a request found when it was first
+ *   admitted, whole pages or blocks, and did not compute
  * - tpf: tokens_committed / request_steps, tokens per forward pass of a request
  * - goodput: completed requests within every bound of the service-level objective / makespan
  * - attainment: the same requests / all that arrived; who was rejected missed the objective
@@ -56,6 +59,9 @@ struct summary {
     uint64_t rejected_by_reason[REJECT_REASON_COUNT];
     uint64_t tokens_committed, answer_tokens, prompt_tokens;
     uint64_t steps_after_end, tokens_after_end; /* of completed requests */
+    /* Under prefix caching, of completed requests: prompt tokens with which another's canvas began,
+     * those of them that were found, and in how many requests. */
+    uint64_t prefix_tokens, prefix_hit_tokens, prefix_hits;
     int64_t first_arrival_ns, last_finish_ns;   /* -1: none yet */
     int64_t last_arrival_ns;                    /* of any request */
     struct series latency_s, ttfb_s, queue_s, tpot_s;

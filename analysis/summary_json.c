@@ -166,6 +166,11 @@ static int put_steps(json_t *o, const struct summary *s) {
             put(o, "wasted_request_steps", json_integer((json_int_t)s->wasted_request_steps)) |
             put(o, "wasted_tokens", json_integer((json_int_t)s->wasted_tokens));
     }
+    if (s->prefix_tokens > 0) {
+        failed |= put(o, "prefix_tokens", json_integer((json_int_t)s->prefix_tokens)) |
+                  put(o, "prefix_hit_tokens", json_integer((json_int_t)s->prefix_hit_tokens)) |
+                  put(o, "prefix_hits", json_integer((json_int_t)s->prefix_hits));
+    }
     return failed | put(o, "steps", json_integer((json_int_t)s->steps)) |
            put(o, "steps_by_phase", phases) |
            put(o, "submissions", json_integer((json_int_t)s->submissions)) |

@@ -155,6 +155,12 @@ static void print_work(const struct summary *s, FILE *out) {
             "tokens       %" PRIu64 " processed, %" PRIu64
             " committed: redundancy %.4g, %.4g per forward pass\n",
             s->tokens_processed, s->tokens_committed, s->redundancy, s->tpf);
+    if (s->prefix_tokens > 0) {
+        fprintf(out,
+                "prefixes     %" PRIu64 " of %" PRIu64 " shared prompt tokens found, by %" PRIu64
+                " requests\n",
+                s->prefix_hit_tokens, s->prefix_tokens, s->prefix_hits);
+    }
     if (s->answer_tokens < s->tokens_committed) {
         fprintf(
             out,

@@ -222,6 +222,16 @@ static enum source_reply hold_row(struct part *part, struct err *err) {
     return reply;
 }
 
+#define CLASS_STRIDE UINT64_C(0x9E3779B97F4A7C15)
+
+/* Each class has its own conversations, and shares no prompts with another. */
+static void rename_own(struct arrival *row, uint64_t by) {
+    uint64_t *const names[] = {&row->session, &row->shares, &row->leaves, &row->prefix_group};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        *names[i] += *names[i] != 0 ? by : 0;
+    }
+}
+
 static enum source_reply give_first(void *state, struct arrival *out, struct err *err) {
     struct classes *classes = state;
     uint32_t first = classes->n;
@@ -247,7 +257,7 @@ static enum source_reply give_first(void *state, struct arrival *out, struct err
     *out = part->held[--part->n_held];
     out->id = classes->follows ? out->id * classes->n + first : classes->n_given++;
     out->tenant = first;
-    out->session += out->session != 0 ? first * UINT64_C(0x9E3779B97F4A7C15) : 0;
+    rename_own(out, first * CLASS_STRIDE);
     return SOURCE_ROW;
 }
 
@@ -261,6 +271,7 @@ static void take_back(void *state, const struct arrival *row) {
     struct classes *classes = state;
     struct part *part = &classes->parts[row->id % classes->n];
     struct arrival own = *row;
+    rename_own(&own, -(row->id % classes->n) * CLASS_STRIDE);
     own.id /= classes->n;
     if (part->source.back != NULL) {
         return_row(part, &own);

@@ -74,6 +74,13 @@ static uint32_t shared_with(const struct arrival *before, const struct arrival *
     return whole < turn->prompt_tokens ? (uint32_t)whole : turn->prefix_tokens;
 }
 
+/* Under which a row's prompt and output can be shared by the next turn. */
+static uint64_t name_turn(uint64_t session, size_t row) {
+    uint64_t mixed =
+        (session ^ (row + 1) * UINT64_C(0xBF58476D1CE4E5B9)) * UINT64_C(0x9E3779B97F4A7C15);
+    return (mixed ^ mixed >> 29) | 1;
+}
+
 /* Puts each row behind the one of its session before it, and those without one on the heap. */
 static void link_turns(struct conversations *s) {
     struct turn *turns = mem_unwritten(s->n, sizeof *turns);
@@ -86,6 +93,8 @@ static void link_turns(struct conversations *s) {
     for (size_t i = 0; i < s->n; i++) {
         struct arrival *row = &s->rows[turns[i].row];
         s->next[turns[i].row] = none;
+        row->leaves = row->session != 0 && row->leaves == 0 ? name_turn(row->session, turns[i].row)
+                                                            : row->leaves;
         if (row->session == 0 || i == 0 || turns[i - 1].session != row->session) {
             push(s, (struct ready){row->arrival_ns, turns[i].row});
             continue;
@@ -94,6 +103,7 @@ static void link_turns(struct conversations *s) {
         s->n_behind++;
         row->prefix_tokens = row->prefix_tokens > 0 ? row->prefix_tokens
                                                     : shared_with(&s->rows[turns[i - 1].row], row);
+        row->shares = row->shares != 0 ? row->shares : s->rows[turns[i - 1].row].leaves;
     }
     free(turns);
 }

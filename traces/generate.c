@@ -423,6 +423,7 @@ static enum source_reply give_turn(void *state, struct arrival *out, struct err 
     out->arrival_ns = generator->last_ns;
     out->think_ns = generator->think_ns;
     out->prefix_tokens = 0;
+    out->shares = out->leaves = 0;
     generator->goes_on = process->again(generator->state, &generator->rng, &generator->think_ns);
     return SOURCE_ROW;
 }

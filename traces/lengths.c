@@ -322,6 +322,7 @@ static enum source_reply give_drawn(void *state, struct arrival *out, struct err
     if (length[LENGTH_INPUT] != NULL) {
         out->prompt_tokens = length_draw(length[LENGTH_INPUT]);
         out->prefix_tokens = 0;
+        out->shares = out->leaves = 0;
     }
     /* What the row says of its answer, as long as its output is the row's own. */
     uint32_t said = out->answer_tokens;

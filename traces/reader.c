@@ -260,6 +260,9 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
                             .tenant = row.tenant,
                             .prefix_tokens = row.prefix_tokens,
                             .session = row.session,
+                            .shares = row.shares,
+                            .leaves = row.leaves,
+                            .prefix_group = row.prefix_group,
                             .think_ns = row.think_ns};
     return SOURCE_ROW;
 }

@@ -11,7 +11,8 @@
  * 1 to the output's, is where the text ends among the output positions; arrivals of a file without
  * it do not say (0). Rows with the same session are turns of a conversation, in the order of the
  * file; the time to think is from the end of the turn before (conversations.h), and a later turn
- * needs no time of arrival.
+ * needs no time of arrival. prefix_tokens are those of the prompt with which an earlier one of the
+ * same prefix_group began, or else of the tenant.
  *
  * Units of time and of hash ids are those that the format publishes, as far as the rows agree, else
  * what the rows prove (format/survey.h), else they must be asked for: never guessed.
@@ -48,10 +49,10 @@ void trace_close(struct trace *trace); /* NULL is fine */
 
 /* How a file is to be read. */
 struct trace_reading {
-    /* "time=NAME:UNIT,input=NAME,output=NAME", and answer, tenant, prefix, session, parent, hashes
-     * and think=NAME:UNIT: what the columns of a CSV file, or the keys of JSON lines, are called;
-     * "a.b" is b in a. UNIT is ns, us, ms, s or date; without time all rows arrive at once. NULL:
-     * the format is recognised. */
+    /* "time=NAME:UNIT,input=NAME,output=NAME", and answer, tenant, prefix, session, parent, hashes,
+     * group and think=NAME:UNIT: what the columns of a CSV file, or the keys of JSON lines, are
+     * called; "a.b" is b in a. UNIT is ns, us, ms, s or date; without time all rows arrive at once.
+     * NULL: the format is recognised. */
     const char *columns;
     const char *time_unit; /* s, ms, us, ns or date; NULL: as format and rows say */
     const char *where;     /* "status=ok,model!=x": which rows count; NULL: all */

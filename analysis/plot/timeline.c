@@ -26,6 +26,7 @@ static const char tail[] = "\n]}\n";
 struct track {
     enum { TRACK_NONE, TRACK_QUEUED, TRACK_RUNNING, TRACK_PREEMPTED, TRACK_LEFT } stay;
     uint32_t block;
+    uint32_t found_tokens;     /* when it was admitted, of what prompts share */
     uint32_t passes;           /* like ones that follow one another; 0: none, or those that reuse */
     uint8_t phase;             /* of these */
     bool ends_block;           /* with the step that is reported next */
@@ -279,8 +280,13 @@ static void move(struct timeline *timeline, uint64_t request, struct track *trac
     static const char *const names[] = {
         [TRACK_QUEUED] = "queued", [TRACK_RUNNING] = "running", [TRACK_PREEMPTED] = "preempted"};
     if (track->stay != TRACK_NONE && track->stay != TRACK_LEFT && now_ns > track->stay_ns) {
-        put_slice(timeline, request, names[track->stay], track->stay_ns, now_ns, "", err);
+        char args[64] = "";
+        if (track->found_tokens > 0) {
+            snprintf(args, sizeof args, "\"found_tokens\":%" PRIu32, track->found_tokens);
+        }
+        put_slice(timeline, request, names[track->stay], track->stay_ns, now_ns, args, err);
     }
+    track->found_tokens = 0;
     track->stay = stay;
     track->stay_ns = track->block_ns = now_ns;
 }
@@ -325,6 +331,7 @@ static int on_request_event(struct timeline *timeline, const struct event_record
         break;
     case EVENT_ADMIT:
         move(timeline, r->request, track, TRACK_RUNNING, r->time_ns, err);
+        track->found_tokens = r->detail;
         break;
     case EVENT_BLOCK_DONE:
         track->block = r->detail;

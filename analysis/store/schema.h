@@ -1,9 +1,10 @@
-/* The tables of a results database, as SQL; `unmask` schema number 5.
+/* The tables of a results database, as SQL; `unmask` schema number 6.
  *
  * Schema 1 had no `identity`, schema 2 did not know where texts end, schema 3 did not know which
  * positions a step kept and committed, schema 4 had no checksums and did not know which prefixes
- * requests shared (prefix_tokens NULL). They are read as they are, and changed to 5 when something
- * is recorded.
+ * requests found (prefix_tokens NULL), schema 5 not what they shared with whom (shared_tokens,
+ * shared_with and session NULL). They are read as they are, and changed to 6 when something is
+ * recorded.
  *
  * Rows of a run are clustered by (run, number), so that recording appends and reading scans.
  * Integers in blobs are LEB128 varints. A step's batch is kept once in `members` as long as it does
@@ -27,7 +28,7 @@
 
 enum {
     SCHEMA_APPLICATION_ID = 0x756e6d6b, /* "unmk" */
-    SCHEMA_VERSION = 5,
+    SCHEMA_VERSION = 6,
 };
 
 static const char schema_sql[] =
@@ -44,7 +45,7 @@ static const char schema_sql[] =
     " state INTEGER, reason INTEGER, steps INTEGER, refresh_steps INTEGER, preemptions INTEGER,"
     " first_block_tokens INTEGER, tokens_processed INTEGER, answer_tokens INTEGER,"
     " committed_tokens INTEGER, steps_after_end INTEGER, tokens_after_end INTEGER,"
-    " prefix_tokens INTEGER,"
+    " prefix_tokens INTEGER, shared_tokens INTEGER, shared_with INTEGER, session INTEGER,"
     " PRIMARY KEY(run, number)) WITHOUT ROWID;"
     "CREATE TABLE members(run INTEGER NOT NULL, number INTEGER NOT NULL, batch BLOB NOT NULL,"
     " PRIMARY KEY(run, number)) WITHOUT ROWID;"
@@ -80,7 +81,7 @@ static const struct {
            " steps_after_end=0, tokens_after_end=0;",
            "CREATE TEMP VIEW requests AS SELECT *, output_tokens AS answer_tokens,"
            " output_tokens AS committed_tokens, 0 AS steps_after_end, 0 AS tokens_after_end,"
-           " NULL AS prefix_tokens"
+           " NULL AS prefix_tokens, NULL AS shared_tokens, NULL AS shared_with, NULL AS session"
            " FROM main.requests;"},
     /* Then steps had counts alone. */
     [3] = {"ALTER TABLE steps ADD COLUMN positions BLOB;",
@@ -92,8 +93,14 @@ static const struct {
            "ALTER TABLE requests ADD COLUMN prefix_tokens INTEGER;"
            "UPDATE runs SET incomplete=CASE WHEN json_valid(summary)"
            " THEN json_extract(summary,'$.incomplete') END;",
-           "CREATE TEMP VIEW IF NOT EXISTS requests AS SELECT *, NULL AS prefix_tokens"
-           " FROM main.requests;"},
+           "CREATE TEMP VIEW IF NOT EXISTS requests AS SELECT *, NULL AS prefix_tokens,"
+           " NULL AS shared_tokens, NULL AS shared_with, NULL AS session FROM main.requests;"},
+    /* Then what was shared was always found. */
+    [5] = {"ALTER TABLE requests ADD COLUMN shared_tokens INTEGER;"
+           "ALTER TABLE requests ADD COLUMN shared_with INTEGER;"
+           "ALTER TABLE requests ADD COLUMN session INTEGER;",
+           "CREATE TEMP VIEW IF NOT EXISTS requests AS SELECT *, NULL AS shared_tokens,"
+           " NULL AS shared_with, NULL AS session FROM main.requests;"},
 };
 
 #endif

@@ -57,7 +57,10 @@ struct store {
     X(committed_tokens, committed_tokens)                                                          \
     X(steps_after_end, steps_after_end)                                                            \
     X(tokens_after_end, tokens_after_end)                                                          \
-    X(prefix_tokens, prefix_tokens)
+    X(prefix_tokens, prefix_tokens)                                                                \
+    X(shared_tokens, shared_tokens)                                                                \
+    X(shared_with, shared_with)                                                                    \
+    X(session, session)
 #define STEP_COLUMNS(X)                                                                            \
     X(idx, index)                                                                                  \
     X(replica, replica)                                                                            \

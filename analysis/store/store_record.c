@@ -72,6 +72,7 @@ static int record_arrival(void *state, const struct arrival *arrival, struct err
                                                                ? arrival->answer_tokens
                                                                : arrival->output_tokens,
                                           .prefix_tokens = arrival->prefix_tokens,
+                                          .session = arrival->session,
                                           .arrival_ns = arrival->arrival_ns,
                                           .admitted_ns = -1,
                                           .first_block_ns = -1,

@@ -59,9 +59,9 @@ struct reading {
     uint64_t n_failed, n_left_out;
     bool has_times;
     double asked_req_s; /* of a workload; 0: none was */
-    char hint[320]; /* how a column might be read as the time, where it has none */
-    char *notes;    /* what was found out of the file, in sentences; "" */
-    char **unread;  /* columns or keys that nobody reads */
+    char hint[320];     /* how a column might be read as the time, where it has none */
+    char *notes;        /* what was found out of the file, in sentences; "" */
+    char **unread;      /* columns or keys that nobody reads */
     size_t n_unread;
 };
 
@@ -362,13 +362,14 @@ static int info(const struct options *options, struct err *err) {
 
 /* Which columns of the plain format the rows have besides times and lengths. */
 struct beside {
-    bool tenant, prefix, answer, session, think;
+    bool tenant, prefix, answer, session, think, group;
 };
 
 static void head_plain(FILE *out, const struct beside *has) {
-    fprintf(out, "arrival_us,input_tokens,output_tokens%s%s%s%s%s\n", has->tenant ? ",tenant" : "",
-            has->prefix ? ",prefix_tokens" : "", has->answer ? ",answer_tokens" : "",
-            has->session ? ",session" : "", has->think ? ",think_us" : "");
+    fprintf(out, "arrival_us,input_tokens,output_tokens%s%s%s%s%s%s\n",
+            has->tenant ? ",tenant" : "", has->prefix ? ",prefix_tokens" : "",
+            has->answer ? ",answer_tokens" : "", has->session ? ",session" : "",
+            has->think ? ",think_us" : "", has->group ? ",prefix_group" : "");
 }
 
 /* A time in units of `unit_ns`, with as many decimals as it needs. */
@@ -401,6 +402,12 @@ static void write_beside(FILE *out, const struct arrival *row, const struct besi
         fputc(',', out);
         if (row->think_ns >= 0) {
             write_time(out, row->think_ns, 1000);
+        }
+    }
+    if (has->group) {
+        fputc(',', out);
+        if (row->prefix_group != 0) {
+            fprintf(out, "%" PRIu64, row->prefix_group);
         }
     }
     fputc('\n', out);
@@ -485,6 +492,7 @@ static struct beside look_beside(const struct arrivals *arrivals) {
         has.prefix = has.prefix || row->prefix_tokens != 0;
         has.answer = has.answer || row->answer_tokens != 0;
         has.session = has.session || row->session != 0;
+        has.group = has.group || row->prefix_group != 0;
         has.think = has.think || (row->session != 0 && row->think_ns >= 0);
     }
     return has;
@@ -573,9 +581,9 @@ static int convert(const struct options *options, struct err *err) {
     "conversation\n"                                                                               \
     "it is a turn), parent (which row was the turn before), think=NAME:UNIT (from the end of "     \
     "the\n"                                                                                        \
-    "turn before) and hashes (ids of the prompt's blocks). Without time it has lengths alone. "    \
-    "What\n"                                                                                       \
-    "is not read is named."
+    "turn before), hashes (ids of the prompt's blocks) and group (whose prompts begin alike; "     \
+    "without\n"                                                                                    \
+    "it those of a tenant do). Without time it has lengths alone. What is not read is named."
 
 const struct command command_trace_info = {
     .name = "trace info",

@@ -195,7 +195,7 @@ static int check_prefixes(const struct composition *c, const struct backend_requ
                          "prefix_caching=off)",
                          recorded->run, c->system->name);
     }
-    return recorded->knows_prefixes
+    return !recorded->lacks_prefixes
                ? 0
                : err_world(err,
                            "run %" PRId64 " cannot be played again: %s caches prefixes, and an "

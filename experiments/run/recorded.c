@@ -58,7 +58,9 @@ static int on_request(void *state, const struct request_record *record, struct e
                          " is damaged: its lengths or its arrival are impossible",
                          record->id, recorded->run);
     }
-    recorded->knows_prefixes = record->prefix_tokens <= UINT32_MAX;
+    /* Where nobody found anything, an older unmask need not say what was to be found. */
+    bool knows = record->shared_tokens <= UINT32_MAX, finds = record->prefix_tokens > 0;
+    recorded->lacks_prefixes = recorded->lacks_prefixes || (!knows && finds);
     if (recorded->n_arrivals == loading->room_arrivals) {
         loading->room_arrivals = 2 * loading->room_arrivals + 256;
         recorded->arrivals =
@@ -71,7 +73,10 @@ static int on_request(void *state, const struct request_record *record, struct e
                          .output_tokens = record->output_tokens,
                          .answer_tokens = record->answer_tokens,
                          .tenant = record->tenant,
-                         .prefix_tokens = (uint32_t)record->prefix_tokens};
+                         .prefix_tokens = knows ? (uint32_t)record->shared_tokens : 0,
+                         .session = knows ? record->session : 0,
+                         .shares = knows ? record->shared_with : 0,
+                         .leaves = record->id + 1};
     return 0;
 }
 

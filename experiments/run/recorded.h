@@ -17,7 +17,7 @@ struct recorded {
     json_t *summary;                          /* the object that the run printed */
     const char *incomplete; /* its word on why it was cut short; NULL: it is whole */
     bool unrolls;           /* it could start steps without looking at the one before */
-    bool knows_prefixes;    /* which requests shared: not of an older unmask */
+    bool lacks_prefixes;    /* an older unmask did not say which ones requests shared */
     uint64_t seed;
     struct config config; /* the resolved configuration it ran with */
     bool allows_plugins;  /* the caller's word, default false: those that the run loaded may be */

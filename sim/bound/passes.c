@@ -111,6 +111,7 @@ int passes_list(const struct passes_request *request, struct passes *out, struct
     const struct loop_request loop = {.system = system,
                                       .executor = {.state = &lister,
                                                    .shares_prefixes = true,
+                                                   .assumes_prefixes = true,
                                                    .submit = submit,
                                                    .wait = wait_next,
                                                    .estimate_ns = estimate_ns},

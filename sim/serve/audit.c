@@ -15,16 +15,6 @@ static void audit_slots(struct lifecycle *life) {
     }
 }
 
-/* Every page of the pool is either never used or freed, and nobody holds one. */
-static void audit_freed(const struct lifecycle *life, const struct freed *freed) {
-    int64_t bytes = 0;
-    for (uint32_t i = freed->begin; i < freed->end; i++) {
-        ASSERT(freed->items[i].owner == FREED_BY_NOBODY);
-        bytes += freed->items[i].bytes;
-    }
-    ASSERT(bytes == life->system->budget.pool_bytes);
-}
-
 /* No request waits or runs, and all sums over such requests are zero. */
 static void audit_idle(const struct replica *replica) {
     ASSERT(replica->n_running == 0 && replica->n_waiting == 0 && !replica->busy);
@@ -44,9 +34,7 @@ void audit_run(struct lifecycle *life) {
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         const struct replica *replica = &life->replicas[i];
         ASSERT(replica->kv_used_bytes == 0 && replica->outstanding_tokens == 0);
-        if (life->shares_prefixes) {
-            audit_freed(life, &replica->freed);
-        }
+        sharing_audit(life, replica);
         /* An interrupted run may leave sums, and its last batch in flight. */
         if (!result->interrupted) {
             audit_idle(replica);

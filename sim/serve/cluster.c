@@ -76,7 +76,7 @@ void cluster_settle(struct lifecycle *life, uint64_t session, uint32_t replica) 
     *home = (struct home){session, replica};
 }
 
-uint32_t cluster_route(struct lifecycle *life, const struct request *request, uint32_t home) {
+uint32_t cluster_route(struct lifecycle *life, uint32_t slot, uint32_t home) {
     if (life->n_replicas == 1) {
         return 0;
     }
@@ -86,10 +86,10 @@ uint32_t cluster_route(struct lifecycle *life, const struct request *request, ui
         }
     }
     if (home < life->n_replicas) {
-        life->views[home].shared_tokens = request->cached_tokens;
+        life->views[home].shared_tokens = sharing_look(life, home, slot);
     }
-    const uint32_t chosen =
-        life->system->router->route(life->router_state, request, life->views, life->n_replicas);
+    const uint32_t chosen = life->system->router->route(life->router_state, &life->requests[slot],
+                                                        life->views, life->n_replicas);
     if (home < life->n_replicas) {
         life->views[home].shared_tokens = 0;
     }

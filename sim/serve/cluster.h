@@ -27,7 +27,7 @@ void cluster_settle(struct lifecycle *life, uint64_t session, uint32_t replica);
 
 /* Where a request goes, by the router's word, which may be no replica's index. Only `home` has what
  * its conversation left. */
-uint32_t cluster_route(struct lifecycle *life, const struct request *request, uint32_t home);
+uint32_t cluster_route(struct lifecycle *life, uint32_t slot, uint32_t home);
 
 /* A request was queued: steps in flight end for it where the scheduler wants to be asked. */
 void cluster_queued(struct lifecycle *life, uint32_t index);

@@ -77,40 +77,16 @@ static void waiting_return(struct lifecycle *life, struct replica *replica, uint
     replica->n_waiting++;
 }
 
-/* Whole pages of the prompt whose keys and values an earlier request left, but for one token at
- * least, which decides on the first output. Evicted pages are not followed. A back end that holds
- * real rows computes them all. */
-static uint32_t shared_prefix(const struct lifecycle *life, const struct arrival *arrival) {
-    uint32_t page_tokens = life->system->settings.page_tokens;
-    uint32_t most = arrival->prompt_tokens - 1;
-    uint32_t shared = arrival->prefix_tokens < most ? arrival->prefix_tokens : most;
-    return life->shares_prefixes ? shared / page_tokens * page_tokens : 0;
-}
-
-/* The request's conversation left its keys and values elsewhere. */
-static int lose_prefix(struct lifecycle *life, uint32_t slot, struct err *err) {
-    struct request *request = &life->requests[slot];
-    struct tracked *tracked = &life->tracked[slot];
-    request->cached_tokens = tracked->prefix_tokens = 0;
-    return plan_step(life, request, tracked, err);
-}
-
 /* A request that fits is queued where the router says. */
 static int enqueue(struct lifecycle *life, uint32_t slot, uint64_t session, struct err *err) {
     struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
     const uint32_t home = cluster_home(life, session);
-    tracked->replica = cluster_route(life, request, home);
+    tracked->replica = cluster_route(life, slot, home);
     if (tracked->replica >= life->n_replicas) {
         return plan_broken_promise(life, &life->system->router->policy, "router",
                                    "the index of a replica", tracked->replica, 0,
                                    (int64_t)life->n_replicas - 1, err);
-    }
-    if (home < life->n_replicas && home != tracked->replica && request->cached_tokens > 0) {
-        int status = lose_prefix(life, slot, err);
-        if (status != 0) {
-            return status;
-        }
     }
     cluster_settle(life, session, tracked->replica);
     struct replica *replica = &life->replicas[tracked->replica];
@@ -120,7 +96,7 @@ static int enqueue(struct lifecycle *life, uint32_t slot, uint64_t session, stru
     replica->wake_ns = INT64_MAX;
     waiting_push(life, replica, slot);
     cluster_queued(life, tracked->replica);
-    return 0;
+    return sharing_wait(life, slot, err);
 }
 
 int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, struct err *err) {
@@ -151,14 +127,14 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
         .causal = system_causality(system->model),
         .tenant = arrival->tenant,
         .shifted = system->model->shifted_logits && system->model->mask == MASK_BLOCK_CAUSAL,
-        .cached_tokens = shared_prefix(life, arrival),
         .state = REQUEST_PENDING,
     };
     struct tracked *tracked = &life->tracked[slot];
     *tracked = (struct tracked){.tenant = arrival->tenant,
                                 .admitted_ns = -1,
                                 .first_block_ns = -1,
-                                .prefix_tokens = request->cached_tokens};
+                                .session = arrival->session};
+    sharing_arrive(life, slot, arrival);
     text_end_open(life, slot, arrival);
     if (life->has_positions) {
         positions_start(&life->positions, slot, text_end_drawn(life, slot));
@@ -171,6 +147,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     }
     enum reject_reason reason = fit_alone(life, slot);
     if (reason != REJECT_NONE) {
+        sharing_leave(life, slot);
         return reject_arrival(life, arrival, 0, reason, err);
     }
     /* A trace has no passes of requests that were rejected. */
@@ -190,14 +167,16 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
 static int64_t take_memory(struct lifecycle *life, struct replica *replica,
                            struct request *request) {
     int64_t growth = request->kv_bytes - request->kv_held_bytes;
-    replica->kv_used_bytes += growth;
-    replica->growth_bytes -= growth;
-    if (life->shares_prefixes) {
-        uint32_t slot = (uint32_t)(request - life->requests);
-        int64_t left = request->kv_held_bytes == 0 ? freed_reclaim(&replica->freed, slot) : 0;
-        freed_take(&replica->freed, growth - left);
+    if (growth == 0 && request->kv_held_bytes > 0) {
+        return 0;
     }
-    request->kv_held_bytes = request->kv_bytes;
+    replica->growth_bytes -= growth;
+    if (sharing_has_pages(life)) {
+        sharing_take(life, replica, (uint32_t)(request - life->requests));
+    } else {
+        replica->kv_used_bytes += growth;
+        request->kv_held_bytes = request->kv_bytes;
+    }
     ASSERT(replica->kv_used_bytes <= life->system->budget.pool_bytes);
     if (replica->kv_used_bytes > life->result->kv_peak_bytes) {
         life->result->kv_peak_bytes = replica->kv_used_bytes;
@@ -220,7 +199,10 @@ int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t sl
     struct request *request = &life->requests[slot];
     bool is_first = life->tracked[slot].admitted_ns < 0;
     request_move(request, REQUEST_RUNNING);
-    life->tracked[slot].admitted_ns = is_first ? life->now_ns : life->tracked[slot].admitted_ns;
+    if (is_first) {
+        life->tracked[slot].admitted_ns = life->now_ns;
+        life->tracked[slot].prefix_tokens = request->cached_tokens;
+    }
     replica->running[replica->n_running++] = slot;
     sums_add(replica, request, 1);
     take_memory(life, replica, request);
@@ -228,7 +210,9 @@ int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t sl
     const struct executor *executor = &life->asked->executor;
     int status =
         executor->admit != NULL ? executor->admit(executor->state, index, slot, request, err) : 0;
-    return status != 0 ? status : report_event(life, EVENT_ADMIT, request->id, index, 0, err);
+    return status != 0
+               ? status
+               : report_event(life, EVENT_ADMIT, request->id, index, request->cached_tokens, err);
 }
 
 /* ---- progress ---- */
@@ -247,18 +231,24 @@ static void settle_tracked(struct tracked *tracked, const struct request *reques
     tracked->steps_planned = request->steps_to_change;
 }
 
+static void give_memory(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                        bool returns) {
+    struct request *request = &life->requests[slot];
+    if (sharing_has_pages(life)) {
+        sharing_release(life, replica, slot, returns);
+    } else {
+        replica->kv_used_bytes -= request->kv_held_bytes;
+    }
+}
+
 static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot,
                   enum request_state state, enum reject_reason reason, struct err *err) {
     struct request *request = &life->requests[slot];
     const struct tracked *tracked = &life->tracked[slot];
     bool held = request->state == REQUEST_RUNNING;
-    if (life->shares_prefixes) {
-        int64_t left = held ? request->kv_held_bytes : freed_reclaim(&replica->freed, slot);
-        freed_add(&replica->freed, FREED_BY_NOBODY, left);
-    }
     request_move(request, state);
     if (held) {
-        replica->kv_used_bytes -= request->kv_held_bytes;
+        give_memory(life, replica, slot, false);
         if (life->asked->executor.release != NULL) {
             life->asked->executor.release(life->asked->executor.state, tracked->replica, slot);
         }
@@ -271,6 +261,9 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
         .prompt_tokens = request->prompt_tokens,
         .output_tokens = request->output_tokens,
         .prefix_tokens = tracked->prefix_tokens,
+        .shared_tokens = tracked->shared_tokens,
+        .shared_with = tracked->shared_with,
+        .session = tracked->session,
         .answer_tokens = tracked->answer_tokens,
         .committed_tokens = request->committed_tokens,
         .arrival_ns = request->arrival_ns,
@@ -287,6 +280,7 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
         .tokens_after_end = tracked->tokens_after_end,
         .steps_after_end = tracked->steps_after_end,
     };
+    sharing_leave(life, slot);
     life->free_slots[life->n_free++] = slot;
     *(state == REQUEST_DONE ? &life->result->completed : &life->result->rejected) += 1;
     int status = report_event(life, state == REQUEST_DONE ? EVENT_FINISH : EVENT_REJECT,
@@ -428,6 +422,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
     sums_add(replica, request, -1);
     if (request->span.exact) {
         blocks_cache(request);
+        sharing_written(life, replica, slot, sharing_exact(request));
     }
     if (was_done) {
         status = unroll_pass(life, replica, slot, err);
@@ -479,13 +474,9 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
     settle_tracked(tracked, request);
     sums_add(replica, request, -1);
     request_move(request, REQUEST_PREEMPTED);
-    replica->kv_used_bytes -= request->kv_held_bytes;
-    if (life->shares_prefixes) {
-        freed_add(&replica->freed, slot, request->kv_held_bytes);
-        tracked->left_tokens = request->cached_tokens;
-    }
+    give_memory(life, replica, slot, true);
     request->kv_held_bytes = 0;
-    request->cached_tokens = tracked->prefix_tokens;
+    request->cached_tokens = 0;
     request->uncached_in_block = request->block_length;
     request->passes_in_block = 0;
     request->preemptions++;
@@ -499,31 +490,9 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
     drop_departed(life, replica);
     waiting_return(life, replica, slot);
     int status = plan_step(life, request, tracked, err);
+    status = status != 0 ? status : sharing_wait(life, slot, err);
     return status != 0 ? status
                        : report_event(life, EVENT_PREEMPT, request->id, tracked->replica, 0, err);
-}
-
-int lifecycle_recall(struct lifecycle *life, struct replica *replica, struct err *err) {
-    const struct budget *budget = &life->system->budget;
-    const uint32_t *waiting = replica->waiting + replica->head;
-    int status = 0;
-    for (uint32_t i = 0; life->shares_prefixes && status == 0 && i < replica->n_waiting; i++) {
-        struct request *request = &life->requests[waiting[i]];
-        struct tracked *tracked = &life->tracked[waiting[i]];
-        if (request->state != REQUEST_PREEMPTED) {
-            break;
-        }
-        int64_t rows = freed_left(&replica->freed, waiting[i]) / budget->unit_bytes;
-        rows *= budget->unit_rows;
-        uint32_t left = rows < tracked->left_tokens ? (uint32_t)rows : tracked->left_tokens;
-        left = left / budget->unit_rows * budget->unit_rows;
-        uint32_t cached = left > tracked->prefix_tokens ? left : tracked->prefix_tokens;
-        if (cached != request->cached_tokens) {
-            request->cached_tokens = cached;
-            status = plan_step(life, request, tracked, err);
-        }
-    }
-    return status;
 }
 
 /* Counts so many steps of every member. Returns for how many the present plan ends with them: their

@@ -7,9 +7,9 @@
 
 #include "sim/check/ward.h"
 #include "sim/decode/recall.h"
-#include "sim/memory/freed.h"
 #include "sim/serve/loop.h"
 #include "sim/serve/positions.h"
+#include "sim/serve/sharing.h"
 
 /* What the loop knows of a request and policies need not. */
 struct tracked {
@@ -20,9 +20,11 @@ struct tracked {
     uint32_t answer_tokens, steps_after_end; /* see text_end.h */
     uint32_t steps_planned;                  /* steps_to_change when the present span was planned */
     uint32_t span_holds; /* steps for which the span does not depend on what they commit */
-    /* Leading tokens whose keys and values an earlier request left, and the request itself when it
-     * was preempted. */
-    uint32_t prefix_tokens, left_tokens;
+    /* Leading tokens that it shares and with whom, as arrivals name it; what it found of them when
+     * it was first admitted. */
+    uint32_t shared_tokens, prefix_tokens;
+    uint64_t shared_with, session;
+    struct shared shared; /* under prefix caching */
     uint64_t listed;      /* the last scheduling decision that listed the request */
     struct recall recall; /* when decisions come from a decode trace */
 };
@@ -64,7 +66,8 @@ struct replica {
      * ended, and what requests that ended with it held. */
     int64_t last_start_ns, last_end_ns, freed_bytes;
     uint32_t n_freed;
-    struct freed freed;  /* under prefix caching */
+    struct page_cache pages;  /* under prefix caching */
+    bool pages_changed;  /* those that somebody waits for */
     uint32_t loops_left; /* steps of the same batch before the scheduler is asked again */
     /* Of unrolled steps: how many follow the one being accounted for, and what that one computed
      * and discarded. */
@@ -102,8 +105,7 @@ struct lifecycle {
     bool checks_rows; /* the cache policy is not one of the built-in ones */
     bool wants_events, wants_requests, wants_steps;
     uint64_t n_decisions; /* of schedulers, so far */
-    bool shares_prefixes; /* the system caches prefixes, the model is autoregressive, the executor
-                             knows how */
+    struct sharing sharing;
 };
 
 /* Allocate for `asked`. lifecycle_fini releases it. */
@@ -130,10 +132,6 @@ void lifecycle_chunk(struct lifecycle *life, struct replica *replica, uint32_t s
  * stays. */
 int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot,
                       struct err *err);
-
-/* Under prefix caching: plan the preempted requests at the head of the queue anew by what is left
- * of their keys and values. */
-int lifecycle_recall(struct lifecycle *life, struct replica *replica, struct err *err);
 
 /* `steps` steps of the replica's batch are done: every member moves on; finished ones leave.
  * `known`: what each member committed in the last of them, NULL when nobody but the loop knows. */

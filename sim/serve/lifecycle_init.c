@@ -40,9 +40,6 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
                                                    ? mem_zeroed((size_t)n * stride, sizeof(float))
                                                    : NULL};
     }
-    if (life->shares_prefixes) {
-        freed_init(&replica->freed, n, asked->system->budget.pool_bytes);
-    }
     replica->sym[SYM_ONE] = 1;
     replica->wake_ns = INT64_MAX;
 }
@@ -70,9 +67,6 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
         .n_free = n,
         .n_replicas = settings->replicas,
         .checks_rows = !policy_is_built_in(&asked->system->cache->policy),
-        .shares_prefixes = settings->prefix_caching && asked->executor.shares_prefixes &&
-                           asked->system->rows.kind == ROW_EXACT &&
-                           system_causality(asked->system->model) == SEES_TOKENS,
         .widest_fitting_canvas = asked->system->budget.shares_pool ? 0 : INT64_MAX,
     };
     for (uint32_t i = 0; i < asked->n_sinks; i++) {
@@ -96,8 +90,10 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
     life->router_state = mem_zeroed(1, router->state_bytes + 1);
     memcpy(life->router_state, asked->system->router_state, router->state_bytes);
     cluster_init(life);
+    sharing_init(life);
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         replica_init(life, i);
+        sharing_init_replica(life, i);
     }
 }
 
@@ -105,7 +101,7 @@ void lifecycle_fini(struct lifecycle *life) {
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         struct replica *replica = &life->replicas[i];
         free(replica->scheduler_state);
-        freed_fini(&replica->freed);
+        sharing_fini_replica(replica);
         free(replica->selected);
         free(replica->chunk_tokens);
         free(replica->preempted);
@@ -122,6 +118,7 @@ void lifecycle_fini(struct lifecycle *life) {
         free(replica->positions.entropy);
     }
     free(life->replicas);
+    sharing_fini(life);
     lent_close(&life->lent);
     free(life->tracked);
     free(life->free_slots);

@@ -5,6 +5,7 @@
 
 #include "sim/cache/blocks.h"
 #include "sim/serve/audit.h"
+#include "sim/serve/carry_out.h"
 #include "sim/serve/cluster.h"
 #include "sim/serve/fit.h"
 #include "sim/serve/lifecycle.h"
@@ -151,30 +152,6 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
     return steps;
 }
 
-/* Preempts, lets those listed grow, cuts prefills to what the scheduler takes of them, admits. */
-static int carry_out(struct loop *loop, struct replica *replica, const struct batch *batch,
-                     struct err *err) {
-    struct lifecycle *life = &loop->life;
-    int status = 0;
-    uint32_t n_listed = batch->all_running ? replica->n_running : batch->n - batch->n_admitted;
-    const uint32_t *listed = batch->all_running ? replica->running : batch->selected;
-    for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
-        status = lifecycle_preempt(life, replica, batch->preempted[i], err);
-    }
-    for (uint32_t i = 0; status == 0 && replica->growth_bytes > 0 && i < n_listed; i++) {
-        status = lifecycle_grow(life, replica, listed[i], err);
-    }
-    for (uint32_t i = batch->n - batch->n_admitted; status == 0 && i < batch->n; i++) {
-        status = lifecycle_admit(life, replica, batch->selected[i], err);
-    }
-    for (uint32_t i = 0; status == 0 && i < batch->n; i++) {
-        if (batch->chunk_tokens[i] > 0) {
-            lifecycle_chunk(life, replica, batch->selected[i], batch->chunk_tokens[i]);
-        }
-    }
-    return status;
-}
-
 static void evict(void *state, uint32_t slot, const float *delta) {
     struct lifecycle *life = state;
     positions_evict(&life->positions, slot, &life->requests[slot], delta);
@@ -234,10 +211,12 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
     return status;
 }
 
+/* `*is_empty`: nothing was submitted, as no one stayed in the batch. */
 static int submit_batch(struct loop *loop, struct replica *replica, uint32_t index,
-                        const struct batch *batch, struct err *err) {
-    int status = carry_out(loop, replica, batch, err);
-    if (status != 0) {
+                        struct batch *batch, bool *is_empty, struct err *err) {
+    int status = carry_out(&loop->life, replica, batch, err);
+    *is_empty = batch->n == 0 && !batch->all_running;
+    if (status != 0 || *is_empty) {
         return status;
     }
     leave_waiting(loop, replica, batch);
@@ -310,7 +289,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         }
         replica->loops_left = 0;
     }
-    int status = lifecycle_recall(&loop->life, replica, err);
+    int status = sharing_refresh(&loop->life, replica, err);
     if (status != 0) {
         return status;
     }
@@ -357,9 +336,12 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
     }
     replica->wake_ns = INT64_MAX;
     replica->n_postponed = 0;
-    status = submit_batch(loop, replica, index, &batch, err);
+    bool is_empty;
+    status = submit_batch(loop, replica, index, &batch, &is_empty, err);
     memset(replica->chunk_tokens, 0, batch.n * sizeof *replica->chunk_tokens);
-    return status;
+    /* Only where somebody was preempted on whose pages an admission counted: one runs less. */
+    ASSERT(status != 0 || !is_empty || batch.n_preempted > 0);
+    return status == 0 && is_empty ? schedule_replica(loop, index, err) : status;
 }
 
 /* Those that are due, the lower ones first: a bit stays while its replica is idle and has work. */

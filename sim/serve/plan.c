@@ -29,14 +29,16 @@ void plan_block(struct lifecycle *life, uint32_t slot, uint32_t block) {
 void plan_memory(const struct lifecycle *life, struct request *request) {
     const struct system *system = life->system;
     request->kv_rows = cache_most_held(system->cache, system->cache_state, request);
-    request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
+    request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows) -
+                        sharing_lent_bytes(life, (uint32_t)(request - life->requests));
 }
 
 /* Where the scheduler sees to growth, a request holds what the policy's last answer needs. */
 static void grow_memory(const struct lifecycle *life, struct request *request) {
     if (request->span.exact && life->system->scheduler->grows) {
         request->kv_rows = request->rows.held;
-        request->kv_bytes = budget_request_bytes(&life->system->budget, request->kv_rows);
+        request->kv_bytes = budget_request_bytes(&life->system->budget, request->kv_rows) -
+                            sharing_lent_bytes(life, (uint32_t)(request - life->requests));
     }
 }
 

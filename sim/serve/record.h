@@ -39,7 +39,10 @@ struct request_record {
     uint32_t answer_tokens; /* of the output, up to and including the end of text; all of it where
                                nobody knows of an end */
     uint32_t committed_tokens; /* of the output: fewer where the system stops early */
-    uint64_t prefix_tokens;    /* of the prompt, whose keys and values an earlier request left */
+    uint64_t prefix_tokens;    /* of the prompt, whose keys and values it found at first */
+    /* Of the prompt, those with which another's canvas begins, too, and whose: that request's id + 1,
+     * or what no request left; its conversation. 0: none. */
+    uint64_t shared_tokens, shared_with, session;
     uint64_t tokens_processed; /* query tokens over all its steps */
     /* Of blocks that lie behind the end of text, which nobody reads: steps and query tokens. */
     uint64_t steps_after_end, tokens_after_end;
@@ -94,7 +97,8 @@ struct event_record {
     uint64_t request;
     uint32_t kind; /* enum event_kind */
     uint32_t replica;
-    uint32_t detail; /* REJECT: the reason; BLOCK_DONE: the block; else 0 */
+    uint32_t detail; /* REJECT: the reason; BLOCK_DONE: the block; ADMIT: leading tokens whose keys
+                        and values it found; else 0 */
 };
 
 /* Each function returns 0, or an err kind with `err` filled: the run then stops and reports it. */

@@ -55,7 +55,8 @@ const struct param system_params[] = {
         "nothing is; as many as there are: by chance"),
     CHOICE("expert_router", expert_router, expert_router_words, "trained",
            "whose choice of experts is priced, whatever prices come from: the trained router's "
-           "(experts_hit), or random weights', as live runs without a checkpoint have [model.experts > "
+           "(experts_hit), or random weights', as live runs without a checkpoint have "
+           "[model.experts > "
            "0]"),
     KEY("evict_wait_ns", PARAM_F64, evict_wait_ns, "ns", "0", 0, 1e9,
         "what a step in which FOCUS evicts waits for the host's choice [evicts = on]"),
@@ -134,10 +135,9 @@ const struct param system_params[] = {
          "the "
          "room that it frees [serves = on and scheduler != static]"),
     FLAG(prefix_caching, "off",
-         "a trace's prefix_tokens are never computed again, nor "
-         "what "
-         "is left of a preempted request when it comes back [backend = sim and model.attention = "
-         "autoregressive]"),
+         "what prompts share is computed once while it is cached, whole pages, of block-causal "
+         "models whole blocks; a preempted request finds what is left [backend = sim and serves = "
+         "on and rows = exact]"),
     FLAG(beyond_positions, "off",
          "allow contexts beyond the model's positions, to study memory and time [context_tokens > "
          "model.max_positions]"),

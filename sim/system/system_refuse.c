@@ -54,6 +54,18 @@ static int check_mask(const struct system *s, struct err *err) {
     return 0;
 }
 
+/* What a bidirectional model keeps of a prompt depends on what is asked behind it. */
+static int check_prefixes(const struct system *s, struct err *err) {
+    if (!s->settings.prefix_caching || s->rows.kind == ROW_EXACT) {
+        return 0;
+    }
+    return err_usage(
+        err,
+        "prefix_caching is of exact keys and values, which block-causal and "
+        "autoregressive models have, and %s is bidirectional: set prefix_caching = off",
+        s->model->title);
+}
+
 static int check_rows(const struct system *s, struct err *err) {
     const struct settings *settings = &s->settings;
     const char *cache = s->cache->policy.name;
@@ -164,8 +176,8 @@ static int check_sample_scope(const struct system *s, struct err *err) {
 
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask,      check_rows,        check_credit,
-        check_drawing,  check_smoothing, check_sample_scope};
+        check_settings, check_mask,    check_prefixes,  check_rows,
+        check_credit,   check_drawing, check_smoothing, check_sample_scope};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

@@ -270,6 +270,9 @@ TEST(shared_prefixes_are_played) {
     free(text);
     free(PRINTS("replay", "--db", db, "--run", "1"));
     change(db, "ALTER TABLE requests DROP COLUMN prefix_tokens;"
+               "ALTER TABLE requests DROP COLUMN shared_tokens;"
+               "ALTER TABLE requests DROP COLUMN shared_with;"
+               "ALTER TABLE requests DROP COLUMN session;"
                "ALTER TABLE runs DROP COLUMN incomplete;"
                "ALTER TABLE runs DROP COLUMN rows_sha256;"
                "ALTER TABLE runs DROP COLUMN sha256;"
@@ -278,6 +281,67 @@ TEST(shared_prefixes_are_played) {
             "unmask: run 1 cannot be played again: vllm-ar caches prefixes, and an older unmask "
             "did not record what requests shared",
             "replay", "--db", db, "--run", "1");
+}
+
+static int64_t integer_of(const char *text, const char *key) {
+    json_t *summary = json_loads(text, 0, NULL);
+    ck_assert_ptr_nonnull(summary);
+    int64_t value = json_integer_value(json_object_get(summary, key));
+    json_decref(summary);
+    return value;
+}
+
+/* Turns, named groups and hash ids, of block diffusion and token by token, where pages are taken
+ * from one another and on replicas that each have their own. */
+TEST(blocks_that_requests_share_are_played) {
+    char turns[8192] = "arrival_us,input_tokens,output_tokens,prefix_tokens,session,prefix_group\n";
+    for (int i = 0; i < 90; i++) {
+        size_t used = strlen(turns);
+        snprintf(turns + used, sizeof turns - used, "%d,%d,%d,%d,%s%.0d,%s\n", 4000 * i,
+                 150 + 40 * (i / 9), 30 + i, i % 3 == 0 && i < 9 ? 140 : 0, i % 9 > 0 ? "s" : "",
+                 i % 9, i % 2 == 0 ? "even" : "odd");
+    }
+    char hashes[16384] = "";
+    for (int i = 0; i < 60; i++) {
+        size_t used = strlen(hashes);
+        snprintf(hashes + used, sizeof hashes - used,
+                 "{\"timestamp\": %d, \"input_length\": 1300, \"output_length\": 40, "
+                 "\"hash_ids\": [%d, %d, %d]}\n",
+                 5 * i, i % 2, 10 + i % 4, 100 + i);
+    }
+    char *workloads[] = {strdup(scratch_write("turns.csv", turns)),
+                         strdup(scratch_write("hashes.jsonl", hashes))};
+    static const char *const systems[][4] = {
+        {"sdar", "sdar-8b", "pool_pages=60", "2"},
+        {"sglang", "llada2-mini", "pool_pages=90", "1"},
+        {"sdar", "fast-dllm-v2-7b", "router=prefix-aware", "3"},
+        {"vllm-ar", "llama-3.1-8b", "pool_pages=250", "2"}};
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t w = 0; w < 2; w++) {
+            char name[32];
+            snprintf(name, sizeof name, "shared-%zu-%zu.db", i, w);
+            const char *db = scratch_path(name);
+            char *text = PRINTS("run", "--system", systems[i][0], "--model", systems[i][1], "--gpu",
+                                "h100", "--workload", workloads[w], "--set", systems[i][2], "--set",
+                                "prefix_caching=on", "--replicas", systems[i][3], "--db", db,
+                                "--levels", "steps", "--json");
+            ck_assert_int_gt(integer_of(text, "prefix_hit_tokens"), 0);
+            ck_assert_int_ge(integer_of(text, "prefix_tokens"),
+                             integer_of(text, "prefix_hit_tokens"));
+            ck_assert_int_gt(integer_of(text, "prefix_hits"), 0);
+            free(text);
+            free(PRINTS("replay", "--db", db, "--run", "1"));
+        }
+    }
+    free(workloads[0]);
+    free(workloads[1]);
+    REFUSES(2,
+            "sdar caches prefixes, which is simulated alone: the engine has no rows that requests "
+            "share (--set prefix_caching=off)",
+            "run", "--backend", "cpu", "--system", "sdar", "--model", "sdar-tiny", "--set",
+            "prefix_caching=on");
+    REFUSES(2, "LLaDA-8B Base/Instruct/1.5 is bidirectional: set prefix_caching = off", "run",
+            "--system", "dllm-serve", "--set", "prefix_caching=on");
 }
 
 /* Single queries among the rows of FlashAttention-2 are priced by the length of each, which a

@@ -4,7 +4,6 @@
 
 #include "experiments/server/server.h"
 #include "sim/cost/lookup.h"
-#include "sim/memory/freed.h"
 #include "tests/support/cli.h"
 #include "tests/support/rig.h"
 
@@ -484,51 +483,6 @@ TEST(only_a_batch_that_fills_the_device_has_stragglers) {
         ck_assert_double_eq(lookup_varlen_single_ns(profile, &shape, &sums, 1e5, &match), 1e5);
     }
     profile_close(profile);
-}
-
-/* Against a list of single pages, each with its owner. */
-TEST(freed_pages_are_handed_out_oldest_first) {
-    enum { OWNERS = 8, PAGES = 200, TURNS = 20000 };
-    uint32_t list[PAGES], n = PAGES;
-    struct freed freed;
-    struct rng rng = rng_stream(7, "freed");
-    int64_t held[OWNERS] = {0};
-    bool is_freed[OWNERS] = {false};
-    freed_init(&freed, OWNERS, PAGES);
-    for (uint32_t i = 0; i < PAGES; i++) {
-        list[i] = FREED_BY_NOBODY;
-    }
-    for (int turn = 0; turn < TURNS; turn++) {
-        uint32_t owner = (uint32_t)(rng_next(&rng) % OWNERS);
-        int64_t amount = (int64_t)(rng_next(&rng) % 40);
-        if (is_freed[owner] && rng_next(&rng) % 2 == 0) {
-            uint32_t kept = 0;
-            int64_t left = 0;
-            for (uint32_t i = 0; i < n; i++) {
-                left += list[i] == owner;
-                list[kept] = list[i];
-                kept += list[i] != owner;
-            }
-            n = kept;
-            ck_assert_int_eq(freed_left(&freed, owner), left);
-            ck_assert_int_eq(freed_reclaim(&freed, owner), left);
-            held[owner] = left;
-            is_freed[owner] = false;
-        } else if (!is_freed[owner] && held[owner] > 0 && rng_next(&rng) % 3 == 0) {
-            bool returns = rng_next(&rng) % 2 == 0;
-            freed_add(&freed, returns ? owner : FREED_BY_NOBODY, held[owner]);
-            for (; held[owner] > 0; held[owner]--) {
-                list[n++] = returns ? owner : FREED_BY_NOBODY;
-            }
-            is_freed[owner] = returns;
-        } else if (!is_freed[owner] && amount <= n) {
-            freed_take(&freed, amount);
-            memmove(list, list + amount, (n - (size_t)amount) * sizeof *list);
-            n -= (uint32_t)amount;
-            held[owner] += amount;
-        }
-    }
-    freed_fini(&freed);
 }
 
 SUITE("server")

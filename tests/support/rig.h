@@ -12,10 +12,10 @@
 #include "sim/serve/loop.h"
 #include "tests/support/suite.h"
 
-/* Open a system of the shipped file with settings "key=value" (NULL-ended); fails the test when
- * that is not possible. */
-static inline struct system *rig_system(const char *name, const char *gpu, bool roofline,
-                                        const char *const *settings) {
+/* Open a system of the shipped file with settings "key=value" (NULL-ended) and another model than
+ * its own (NULL: that one); fails the test when that is not possible. */
+static inline struct system *rig_system_of(const char *name, const char *model, const char *gpu,
+                                           bool roofline, const char *const *settings) {
     static struct setting overrides[32];
     uint32_t n = 0;
     for (; settings != NULL && settings[n] != NULL; n++) {
@@ -26,12 +26,21 @@ static inline struct system *rig_system(const char *name, const char *gpu, bool 
         snprintf(overrides[n].value, sizeof overrides[n].value, "%s", equals + 1);
         snprintf(overrides[n].place, sizeof overrides[n].place, "test");
     }
-    struct system_request request = {
-        .system = name, .gpu = gpu, .overrides = overrides, .n_overrides = n, .roofline = roofline};
+    struct system_request request = {.system = name,
+                                     .model = model,
+                                     .gpu = gpu,
+                                     .overrides = overrides,
+                                     .n_overrides = n,
+                                     .roofline = roofline};
     struct err err = {0};
     struct system *system = NULL;
     ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
     return system;
+}
+
+static inline struct system *rig_system(const char *name, const char *gpu, bool roofline,
+                                        const char *const *settings) {
+    return rig_system_of(name, NULL, gpu, roofline, settings);
 }
 
 struct list_source {

@@ -26,6 +26,7 @@ enum column {
     COLUMN_THINK,
     COLUMN_PARENT, /* of which earlier row's session it is the next turn */
     COLUMN_HASHES, /* a list of ids, each of a block of the prompt and all before it */
+    COLUMN_GROUP,  /* whose prompts begin alike */
     N_NAMED_COLUMNS,
 };
 
@@ -44,6 +45,7 @@ struct trace_row {
     uint32_t answer_tokens; /* 0 where the file has no such column */
     uint64_t prompt;        /* as an arrival's */
     uint64_t session;       /* likewise */
+    uint64_t shares, leaves, prefix_group;
     int64_t think_ns;
     bool failed;   /* a failed request, to be skipped and counted */
     bool left_out; /* by --where */
@@ -129,7 +131,7 @@ struct layout {
     bool skips_failed;     /* asked for */
     bool named_tenants;    /* texts: numbered as they come */
     uint32_t n_tenants;    /* of these */
-    struct known hashes;   /* ids that were seen */
+    struct known hashes;   /* of an id the line in which it was first */
     struct known sessions; /* of each the time of its last turn */
     struct known roots;    /* of a row's own id: its session */
     struct known tenants;
@@ -193,7 +195,7 @@ bool unit_find(const char *word, size_t length, int64_t *unit_ns);
 int conditions_read(const char *text, struct condition out[MAX_WHERE], int *n, struct err *err);
 void conditions_free(struct condition conditions[], int n);
 
-/* The session that a text of a file names, never 0. */
+/* The session or group that a text of a file names, never 0. */
 uint64_t format_session(const char *text, size_t length);
 
 #endif

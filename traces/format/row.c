@@ -140,6 +140,9 @@ static int read_session(const struct reading *r, struct trace_row *row, struct e
         return err_status(err);
     }
     row->session = own;
+    if (read_name(r, COLUMN_GROUP, &row->prefix_group, err) != 0) {
+        return err_status(err);
+    }
     if (r->layout->at[COLUMN_PARENT].name != NULL && own != 0) {
         const int64_t *root = known_find(&r->layout->roots, parent);
         bool is_new;
@@ -229,8 +232,13 @@ static int read_hash(const struct reading *r, const json_t *json, uint64_t *out,
     return bad(r, COLUMN_HASHES, &value, "whole numbers from 0", err);
 }
 
+static uint64_t name_line(uint64_t line) {
+    return (line * UINT64_C(0xBF58476D1CE4E5B9)) | 1;
+}
+
 /* Each id stands for a block of the prompt and all before it: those at the front that an earlier
- * row had are a prefix that both begin with. */
+ * row had are a prefix that both begin with, and the row is named that had the last of them first.
+ */
 static int read_hashes(const struct reading *r, struct trace_row *row, struct err *err) {
     json_t *ids;
     int status = hash_list(r->layout, r->record, r->format->family, &ids, err);
@@ -241,9 +249,13 @@ static int read_hashes(const struct reading *r, struct trace_row *row, struct er
         bool is_new = true;
         status = read_hash(r, json_array_get(ids, i), &id, err);
         if (status == 0) {
-            (void)known_add(&r->layout->hashes, id, &is_new);
-            is_shared = is_shared && !is_new;
+            const uint64_t line = r->record->line->number;
+            int64_t *first = known_add(&r->layout->hashes, id, &is_new);
+            *first = is_new ? (int64_t)line : *first;
+            is_shared = is_shared && *first != (int64_t)line;
             shared += is_shared ? r->layout->hash_tokens : 0;
+            row->shares = is_shared ? name_line((uint64_t)*first) : row->shares;
+            row->leaves = name_line(line);
         }
     }
     if (ids != NULL) {

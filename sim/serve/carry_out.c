@@ -1,0 +1,87 @@
+#include "sim/serve/carry_out.h"
+
+#include <string.h>
+
+/* A request takes no part in the batch, which is listed there. */
+static void drop_listed(struct batch *batch, uint32_t at) {
+    size_t behind = --batch->n - at;
+    memmove(batch->selected + at, batch->selected + at + 1, behind * sizeof *batch->selected);
+    memmove(batch->chunk_tokens + at, batch->chunk_tokens + at + 1,
+            behind * sizeof *batch->chunk_tokens);
+    batch->chunk_tokens[batch->n] = 0;
+}
+
+/* Under prefix caching those who are to be admitted hold what they found before pages are handed
+ * out. Pages of who was preempted may then be held on, and there may be less room than the
+ * scheduler could know: the last ones to be admitted stay in the queue, and running ones sit out a
+ * step. */
+static int hold_listed(struct lifecycle *life, struct replica *replica, struct batch *batch,
+                       struct err *err) {
+    uint32_t pages = 0, first = batch->n - batch->n_admitted;
+    for (uint32_t i = first; i < batch->n; i++) {
+        sharing_hold(life, replica, batch->selected[i]);
+    }
+    if (batch->n_preempted == 0) {
+        return 0;
+    }
+    for (uint32_t i = 0; batch->all_running && i < replica->n_running; i++) {
+        (void)sharing_fits(life, replica, replica->running[i], &pages);
+    }
+    for (uint32_t i = 0; i < batch->n;) {
+        uint32_t before = pages;
+        if (sharing_fits(life, replica, batch->selected[i], &pages)) {
+            i++;
+            continue;
+        }
+        pages = before;
+        uint32_t drops = batch->n_admitted > 0 ? batch->n - 1 : i;
+        if (batch->n_admitted > 0) {
+            batch->n_admitted--;
+            int status = sharing_unhold(life, replica, batch->selected[drops], err);
+            if (status != 0) {
+                return status;
+            }
+        }
+        drop_listed(batch, drops);
+    }
+    return 0;
+}
+
+/* What the scheduler takes of a prefill; what it computes can be found from now on. */
+static void take_part(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                      uint32_t chunk_tokens) {
+    const struct request *request = &life->requests[slot];
+    bool prefills = request->span.phase == PHASE_PREFILL;
+    if (prefills && chunk_tokens > 0 && chunk_tokens < request->span.queries) {
+        lifecycle_chunk(life, replica, slot, chunk_tokens);
+    }
+    if (prefills) {
+        sharing_written(life, replica, slot, request->cached_tokens + request->span.queries);
+    }
+}
+
+/* Those that are admitted find what those before them compute in this step. */
+int carry_out(struct lifecycle *life, struct replica *replica, struct batch *batch,
+              struct err *err) {
+    int status = 0;
+    for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
+        status = lifecycle_preempt(life, replica, batch->preempted[i], err);
+    }
+    status = status != 0 ? status : hold_listed(life, replica, batch, err);
+    uint32_t n_listed = batch->all_running ? replica->n_running : batch->n - batch->n_admitted;
+    const uint32_t *listed = batch->all_running ? replica->running : batch->selected;
+    for (uint32_t i = 0; status == 0 && replica->growth_bytes > 0 && i < n_listed; i++) {
+        status = lifecycle_grow(life, replica, listed[i], err);
+    }
+    for (uint32_t i = 0; status == 0 && i < batch->n; i++) {
+        uint32_t slot = batch->selected[i];
+        if (i >= batch->n - batch->n_admitted) {
+            status = sharing_admit(life, replica, slot, err);
+            status = status != 0 ? status : lifecycle_admit(life, replica, slot, err);
+        }
+        if (status == 0) {
+            take_part(life, replica, slot, batch->chunk_tokens[i]);
+        }
+    }
+    return status;
+}

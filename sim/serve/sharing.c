@@ -1,0 +1,420 @@
+#include "sim/serve/sharing.h"
+
+#include <stdlib.h>
+
+#include "sim/base/mem.h"
+#include "sim/base/num.h"
+#include "sim/serve/lifecycle.h"
+#include "sim/serve/plan.h"
+
+static struct shared *of(const struct lifecycle *life, uint32_t slot) {
+    return &life->tracked[slot].shared;
+}
+
+bool sharing_has_pages(const struct lifecycle *life) {
+    return life->sharing.is_on && !life->sharing.assumes;
+}
+
+/* ---- what others are told ---- */
+
+/* Sums over running requests do not change: what is needed and what is held become less alike. */
+static void set_lent(struct lifecycle *life, uint32_t slot, uint32_t lent, bool holds) {
+    struct shared *shared = of(life, slot);
+    int64_t bytes = ((int64_t)lent - shared->lent_pages) * life->sharing.page_bytes;
+    life->requests[slot].kv_bytes -= bytes;
+    life->requests[slot].kv_held_bytes -= holds ? bytes : 0;
+    shared->lent_pages = lent;
+}
+
+static void charge_changed(void *state, uint32_t slot, int by) {
+    struct lifecycle *life = state;
+    struct shared *shared = of(life, slot);
+    shared->holder.n_charged += (uint32_t)by;
+    set_lent(life, slot, shared->lent_pages - (uint32_t)by, true);
+}
+
+static uint64_t held_since(void *state, uint32_t slot) {
+    const struct lifecycle *life = state;
+    return of(life, slot)->holder.since;
+}
+
+/* Running requests stand in order of admission. */
+static uint32_t find_heir(void *state, uint32_t index, const struct page *page, uint32_t leaver) {
+    const struct lifecycle *life = state;
+    const struct replica *replica = &life->replicas[index];
+    uint32_t end = (page->number + 1) * life->sharing.page_tokens, until, i = 0;
+    for (; i < replica->n_running; i++) {
+        uint32_t slot = replica->running[i];
+        const struct shared *shared = of(life, slot);
+        if (slot != leaver && shared->holder.n_found > page->number &&
+            contents_at(&life->sharing.contents, shared->content, end, &until) == page->content) {
+            break;
+        }
+    }
+    ASSERT(i < replica->n_running);
+    return replica->running[i];
+}
+
+static void content_changed(void *state, uint32_t replica, uint32_t content, int by) {
+    struct lifecycle *life = state;
+    struct contents *contents = &life->sharing.contents;
+    if (contents->items[content].n_waiters > 0) {
+        contents->items[content].changed = ++life->sharing.n_changes;
+        life->replicas[replica].pages_changed = true;
+    }
+    if (by > 0) {
+        contents_use(contents, content);
+    } else if (by < 0) {
+        contents_drop(contents, content);
+    }
+}
+
+/* ---- setting up ---- */
+
+static uint32_t common_divisor(uint32_t a, uint32_t b) {
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
+void sharing_init(struct lifecycle *life) {
+    const struct system *system = life->system;
+    const struct settings *settings = &system->settings;
+    const struct executor *executor = &life->asked->executor;
+    enum causality causal = system_causality(system->model);
+    bool is_on = settings->prefix_caching && executor->shares_prefixes &&
+                 system->rows.kind == ROW_EXACT && causal != SEES_CANVAS;
+    uint32_t unit = causal == SEES_TOKENS ? settings->page_tokens : settings->block_tokens;
+    uint32_t page = common_divisor(settings->page_tokens, unit);
+    life->sharing =
+        (struct sharing){.is_on = is_on,
+                         .assumes = is_on && executor->assumes_prefixes,
+                         .page_tokens = page,
+                         .match_tokens = unit,
+                         .page_bytes = system->budget.unit_bytes / (settings->page_tokens / page)};
+    if (is_on) {
+        contents_init(&life->sharing.contents, 2 * (size_t)life->n_slots + 1024);
+    }
+}
+
+void sharing_fini(struct lifecycle *life) {
+    if (life->sharing.is_on) {
+        contents_fini(&life->sharing.contents);
+    }
+}
+
+void sharing_init_replica(struct lifecycle *life, uint32_t replica) {
+    if (sharing_has_pages(life)) {
+        const struct page_watch watch = {life,      replica,    charge_changed,
+                                         find_heir, held_since, content_changed};
+        int64_t n = life->system->budget.pool_bytes / life->sharing.page_bytes;
+        ASSERT(n >= 0 && n < UINT32_MAX / 4);
+        page_cache_init(&life->replicas[replica].pages, (uint32_t)n, &watch);
+    }
+}
+
+void sharing_fini_replica(struct replica *replica) {
+    page_cache_fini(&replica->pages);
+}
+
+/* ---- matching ---- */
+
+/* Leading tokens that may be found: of a request that never ran those that it shares, of one that
+ * was preempted all that are known, but for what decides on the next position. */
+static uint32_t most_found(const struct lifecycle *life, uint32_t slot) {
+    const struct request *request = &life->requests[slot];
+    bool decides = request->causal == SEES_TOKENS ||
+                   (request->shifted != 0 && request->masked_in_block == request->block_length);
+    uint32_t known = request->block_start - (decides && request->block_start > 0);
+    uint32_t shared = life->tracked[slot].shared_tokens;
+    bool ran = life->tracked[slot].admitted_ns >= 0;
+    return ran || known < shared ? known : shared;
+}
+
+struct match {
+    uint32_t tokens, pages, held; /* of the pages, those that others hold */
+};
+
+static struct match match_pages(const struct lifecycle *life, uint32_t replica, uint32_t slot) {
+    const struct sharing *sharing = &life->sharing;
+    const struct page_cache *pages = &life->replicas[replica].pages;
+    uint32_t n = most_found(life, slot) / sharing->match_tokens *
+                 (sharing->match_tokens / sharing->page_tokens);
+    uint32_t content = of(life, slot)->content, at = CONTENT_NONE, until = 0;
+    struct match match = {0, 0, 0}, whole = match;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t end = (i + 1) * sharing->page_tokens;
+        if (end > until || at == CONTENT_NONE) {
+            at = contents_at(&sharing->contents, content, end, &until);
+        }
+        uint32_t page = page_cache_find(pages, at, i);
+        if (page == PAGE_NONE) {
+            break;
+        }
+        match.pages++;
+        match.held += page_cache_is_held(pages, page);
+        match.tokens = end;
+        whole = end % sharing->match_tokens == 0 ? match : whole;
+    }
+    return whole;
+}
+
+/* All that is shared is found, in memory that is nobody's. */
+static struct match assume(const struct lifecycle *life, uint32_t slot) {
+    const struct sharing *sharing = &life->sharing;
+    uint32_t tokens = most_found(life, slot) / sharing->match_tokens * sharing->match_tokens;
+    uint32_t pages = tokens / sharing->page_tokens;
+    return (struct match){tokens, pages, pages};
+}
+
+static int apply(struct lifecycle *life, uint32_t slot, const struct match *match,
+                 struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct shared *shared = of(life, slot);
+    shared->found_pages = match->pages;
+    shared->matched = life->sharing.n_changes;
+    set_lent(life, slot, match->held, false);
+    if (match->tokens == request->cached_tokens) {
+        return 0;
+    }
+    request->cached_tokens = match->tokens;
+    return plan_step(life, request, &life->tracked[slot], err);
+}
+
+static int match_anew(struct lifecycle *life, uint32_t slot, struct err *err) {
+    if (life->sharing.assumes) {
+        return 0;
+    }
+    struct match match = match_pages(life, life->tracked[slot].replica, slot);
+    return apply(life, slot, &match, err);
+}
+
+uint32_t sharing_look(const struct lifecycle *life, uint32_t replica, uint32_t slot) {
+    if (!life->sharing.is_on) {
+        return 0;
+    }
+    return life->sharing.assumes ? assume(life, slot).tokens
+                                 : match_pages(life, replica, slot).tokens;
+}
+
+/* ---- a request's way ---- */
+
+void sharing_arrive(struct lifecycle *life, uint32_t slot, const struct arrival *arrival) {
+    struct contents *contents = &life->sharing.contents;
+    struct tracked *tracked = &life->tracked[slot];
+    if (!life->sharing.is_on) {
+        return;
+    }
+    tracked->shared = (struct shared){.content = contents_arrive(contents, arrival)};
+    const struct content *content = &contents->items[tracked->shared.content];
+    tracked->shared_tokens = content->shared_tokens;
+    tracked->shared_with =
+        content->parent != CONTENT_NONE ? contents->items[content->parent].id : 0;
+}
+
+/* It, and all that its canvas begins with, has a waiter more or less. */
+static void count_waiter(struct lifecycle *life, uint32_t slot, bool waits) {
+    struct shared *shared = of(life, slot);
+    if (shared->waits != waits) {
+        shared->waits = waits;
+        uint32_t at = shared->content;
+        while (at != CONTENT_NONE) {
+            struct content *content = &life->sharing.contents.items[at];
+            content->n_waiters += waits ? 1 : UINT32_MAX;
+            at = content->parent;
+        }
+    }
+}
+
+int sharing_wait(struct lifecycle *life, uint32_t slot, struct err *err) {
+    if (!life->sharing.is_on) {
+        return 0;
+    }
+    const struct shared *shared = of(life, slot);
+    if (life->sharing.assumes) {
+        struct match match = assume(life, slot);
+        return apply(life, slot, &match, err);
+    }
+    bool ran = life->tracked[slot].admitted_ns >= 0;
+    if (!ran && life->sharing.contents.items[shared->content].parent == CONTENT_NONE) {
+        return 0;
+    }
+    count_waiter(life, slot, true);
+    return match_anew(life, slot, err);
+}
+
+static uint64_t last_change(const struct contents *contents, uint32_t at) {
+    uint64_t last = 0;
+    while (at != CONTENT_NONE) {
+        const struct content *content = &contents->items[at];
+        last = content->changed > last ? content->changed : last;
+        at = content->parent;
+    }
+    return last;
+}
+
+int sharing_refresh(struct lifecycle *life, struct replica *replica, struct err *err) {
+    const uint32_t *waiting = replica->waiting + replica->head;
+    int status = 0;
+    if (!replica->pages_changed) {
+        return 0;
+    }
+    replica->pages_changed = false;
+    for (uint32_t i = 0; status == 0 && i < replica->n_waiting; i++) {
+        const struct shared *shared = of(life, waiting[i]);
+        if (shared->waits &&
+            last_change(&life->sharing.contents, shared->content) > shared->matched) {
+            status = match_anew(life, waiting[i], err);
+        }
+    }
+    return status;
+}
+
+/* Pages that the request's next step needs and it has not. */
+static uint32_t pages_missing(const struct lifecycle *life, uint32_t slot, uint32_t has) {
+    int64_t bytes = budget_request_bytes(&life->system->budget, life->requests[slot].kv_rows);
+    int64_t needs = bytes / life->sharing.page_bytes;
+    return needs > has ? (uint32_t)needs - has : 0;
+}
+
+/* The page that comes next in its canvas, if that can be found; PAGE_NONE otherwise. */
+static uint32_t next_page(const struct lifecycle *life, const struct replica *replica,
+                          const struct shared *shared) {
+    uint32_t number = shared->holder.n_found, until;
+    uint32_t end = (number + 1) * life->sharing.page_tokens;
+    uint32_t at = contents_at(&life->sharing.contents, shared->content, end, &until);
+    return page_cache_find(&replica->pages, at, number);
+}
+
+/* The pages matched, then what is left of its own, of which no one else can make use. */
+void sharing_hold(struct lifecycle *life, struct replica *replica, uint32_t slot) {
+    struct shared *shared = of(life, slot);
+    if (!sharing_has_pages(life)) {
+        return;
+    }
+    count_waiter(life, slot, false);
+    shared->holder.since = ++life->sharing.n_admitted;
+    while (shared->holder.n_found < shared->found_pages) {
+        page_cache_hold(&replica->pages, &shared->holder, slot, next_page(life, replica, shared));
+    }
+    bool reclaims = life->requests[slot].preemptions > 0;
+    while (reclaims && pages_missing(life, slot, holder_pages(&shared->holder)) > 0) {
+        reclaims = page_cache_reclaim(&replica->pages, &shared->holder, slot, shared->content);
+    }
+}
+
+int sharing_unhold(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                   struct err *err) {
+    struct shared *shared = of(life, slot);
+    page_cache_release(&replica->pages, &shared->holder, slot, shared->content);
+    return sharing_wait(life, slot, err);
+}
+
+int sharing_admit(struct lifecycle *life, struct replica *replica, uint32_t slot, struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct shared *shared = of(life, slot);
+    struct page_holder *holder = &shared->holder;
+    const struct sharing *sharing = &life->sharing;
+    if (!sharing_has_pages(life) || holder->n_own > 0) {
+        return 0;
+    }
+    struct match match = match_pages(life, life->tracked[slot].replica, slot);
+    if (match.tokens <= request->cached_tokens) {
+        return 0;
+    }
+    while (holder->n_found < match.tokens / sharing->page_tokens) {
+        page_cache_hold(&replica->pages, holder, slot, next_page(life, replica, shared));
+    }
+    request->cached_tokens = match.tokens;
+    return plan_step(life, request, &life->tracked[slot], err);
+}
+
+bool sharing_fits(const struct lifecycle *life, const struct replica *replica, uint32_t slot,
+                  uint32_t *pages) {
+    if (!sharing_has_pages(life)) {
+        return true;
+    }
+    *pages += pages_missing(life, slot, holder_pages(&of(life, slot)->holder));
+    return *pages <= page_cache_free(&replica->pages);
+}
+
+void sharing_take(struct lifecycle *life, struct replica *replica, uint32_t slot) {
+    struct request *request = &life->requests[slot];
+    struct shared *shared = of(life, slot);
+    struct page_holder *holder = &shared->holder;
+    page_cache_take(&replica->pages, holder, slot, pages_missing(life, slot, holder_pages(holder)));
+    shared->lent_pages = holder_pages(holder) - holder->n_charged;
+    request->kv_bytes = request->kv_held_bytes = holder->n_charged * life->sharing.page_bytes;
+    replica->kv_used_bytes = replica->pages.n_held * life->sharing.page_bytes;
+}
+
+static void publish(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                    uint32_t tokens) {
+    const struct sharing *sharing = &life->sharing;
+    struct shared *shared = of(life, slot);
+    struct page_holder *holder = &shared->holder;
+    while (holder->n_own > 0 && (holder->n_found + 1) * sharing->page_tokens <= tokens) {
+        uint32_t until, end = (holder->n_found + 1) * sharing->page_tokens;
+        uint32_t at = contents_at(&sharing->contents, shared->content, end, &until);
+        page_cache_publish(&replica->pages, holder, slot, at);
+    }
+    set_lent(life, slot, holder_pages(holder) - holder->n_charged, true);
+    replica->kv_used_bytes = replica->pages.n_held * sharing->page_bytes;
+}
+
+void sharing_written(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                     uint32_t tokens) {
+    const struct shared *shared = of(life, slot);
+    if (!sharing_has_pages(life) ||
+        (shared->holder.n_found + 1) * life->sharing.page_tokens > tokens) {
+        return;
+    }
+    /* What no one can come to share need not be found: its own, if no name leads there. */
+    uint32_t begin = life->tracked[slot].shared_tokens;
+    bool is_known = contents_is_known(&life->sharing.contents, shared->content);
+    tokens = is_known || tokens < begin ? tokens : begin;
+    if ((shared->holder.n_found + 1) * life->sharing.page_tokens <= tokens) {
+        publish(life, replica, slot, tokens);
+    }
+}
+
+void sharing_release(struct lifecycle *life, struct replica *replica, uint32_t slot, bool returns) {
+    struct shared *shared = of(life, slot);
+    if (returns) {
+        publish(life, replica, slot, sharing_exact(&life->requests[slot]));
+    }
+    page_cache_release(&replica->pages, &shared->holder, slot,
+                       returns ? shared->content : PAGE_NONE);
+    shared->lent_pages = shared->found_pages = 0;
+    replica->kv_used_bytes = replica->pages.n_held * life->sharing.page_bytes;
+}
+
+void sharing_leave(struct lifecycle *life, uint32_t slot) {
+    if (life->sharing.is_on) {
+        count_waiter(life, slot, false);
+        contents_drop(&life->sharing.contents, of(life, slot)->content);
+    }
+}
+
+uint32_t sharing_exact(const struct request *request) {
+    bool is_whole = request->causal == SEES_BLOCKS && request->uncached_in_block == 0;
+    return is_whole ? request->block_start + request->block_length : request->cached_tokens;
+}
+
+int64_t sharing_lent_bytes(const struct lifecycle *life, uint32_t slot) {
+    return life->sharing.is_on ? of(life, slot)->lent_pages * life->sharing.page_bytes : 0;
+}
+
+void sharing_audit(const struct lifecycle *life, const struct replica *replica) {
+    const struct page_cache *pages = &replica->pages;
+    if (!sharing_has_pages(life)) {
+        return;
+    }
+    uint32_t n = 0;
+    for (uint32_t at = pages->first_free; at != PAGE_NONE; at = pages->items[at].next) {
+        ASSERT(pages->items[at].n_holders == 0);
+        n++;
+    }
+    ASSERT(pages->n_held == 0 && n == pages->n_listed && n == pages->n_handed_out);
+    for (size_t i = 0; i < life->sharing.contents.n; i++) {
+        ASSERT(life->sharing.contents.items[i].n_waiters == 0);
+    }
+}
