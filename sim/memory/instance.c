@@ -143,10 +143,10 @@ static int read_header(struct reader *r, struct err *err) {
                      : err_world(err, "%s:1: no column '%s'", csv->line.path, column_names[c]);
     }
     for (int i = 0; status == 0 && i < csv->n_fields; i++) {
-        status = name_find(column_names, csv->fields[i]) >= 0
-                     ? 0
-                     : err_world(err, "%s:1: unknown column '%.64s'", csv->line.path,
-                                 csv->fields[i]);
+        status =
+            name_find(column_names, csv->fields[i]) >= 0
+                ? 0
+                : err_world(err, "%s:1: unknown column '%.64s'", csv->line.path, csv->fields[i]);
     }
     r->has_end = csv->position[COLUMN_END] >= 0;
     r->instance->has_hints = csv->position[COLUMN_HINT] >= 0;

@@ -143,9 +143,8 @@ static int jsonl_take_apart(const struct layout *layout, const struct line *line
                             struct record *record, struct err *err) {
     (void)layout;
     json_error_t reason;
-    *record = (struct record){
-        .line = line,
-        .object = json_lenient(line->text, line->length, JSON_REJECT_DUPLICATES, &reason)};
+    record->line = line;
+    record->object = json_lenient(line->text, line->length, JSON_REJECT_DUPLICATES, &reason);
     if (json_is_object(record->object)) {
         return 0;
     }

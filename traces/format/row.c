@@ -16,14 +16,22 @@ struct reading {
     const struct record *record;
 };
 
+/* Not the space of a number's text, which every row would clear for nothing. */
+static void clear(struct value *value) {
+    value->kind = VALUE_NONE;
+    value->text = NULL;
+    value->length = 0;
+    value->json = NULL;
+}
+
 /* A value's text may be its own: it is filled where it stays. */
 static void look_up(const struct reading *r, const struct place *place, struct value *out) {
-    *out = (struct value){.kind = VALUE_NONE};
+    clear(out);
     r->format->family->look_up(r->record, place, out);
 }
 
 static void column(const struct reading *r, enum column which, struct value *out) {
-    *out = (struct value){.kind = VALUE_NONE};
+    clear(out);
     if (r->layout->at[which].name != NULL) {
         look_up(r, &r->layout->at[which], out);
         r->layout->had |= out->kind != VALUE_NONE ? 1u << which : 0;
