@@ -42,7 +42,7 @@ PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each kills threads browser breaks settings-test mutate coverage fuzz FORCE
+.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -243,6 +243,9 @@ torture-each: faults plugins ## every command with each kind of fault at its 1st
 KILLS ?= 40
 kills: all ## kill programs while they record, KILLS times, and look at what is left
 	@python3 tests/kills.py $(BUILD)/unmask $(KILLS)
+SATURATION ?=
+saturation: all ## how often the verdict on saturation is right, by system, arrivals and requests (half an hour; SATURATION: options)
+	@tests/saturation.py $(BUILD)/unmask $(SATURATION)
 MPIRUN ?= mpirun --oversubscribe
 bench-ranks: export OMPI_ALLOW_RUN_AS_ROOT := 1
 bench-ranks: export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1

@@ -7,14 +7,25 @@
 /* Smaller shares of the time change no result that is read to a few per cent. */
 static const double least_price_share = 0.05;
 
-static void add_saturated(const struct offered *offered, struct warnings *out) {
-    if (offered->state != OFFERED_SATURATED) {
-        return;
+static void add_offered(const struct offered *offered, struct warnings *out) {
+    char load[96] = "";
+    if (isfinite(offered->load)) {
+        snprintf(load, sizeof load,
+                 ", %.3g to %.3g times what the system serves when requests wait",
+                 offered->load_low, offered->load_high);
     }
-    warnings_add(out, WARNING_SATURATED, offered->served_req_s / offered->rate_req_s,
-                 "offered %.3g requests/s, served %.3g: the queue grew by %.2g requests/s until "
-                 "the last arrival, so latencies say how long the run was",
-                 offered->rate_req_s, offered->served_req_s, offered->growth_req_s);
+    if (offered->state == OFFERED_SATURATED) {
+        warnings_add(
+            out, WARNING_SATURATED, offered->served_req_s / offered->rate_req_s,
+            "offered %.3g requests/s%s; served %.3g: %zu of %zu were left in the system at "
+            "the last arrival, so latencies say how long the run was",
+            offered->rate_req_s, load, offered->served_req_s, offered->n_left, offered->n);
+    } else if (offered->state == OFFERED_UNKNOWN && offered->n > 0) {
+        warnings_add(out, WARNING_SATURATION_UNKNOWN, (double)offered->n,
+                     "%zu requests do not tell whether the system keeps up with %.3g requests/s%s: "
+                     "latencies may say how long the run was; more --requests would tell",
+                     offered->n, offered->rate_req_s, load);
+    }
 }
 
 static void add_rejected(const struct summary *s, struct warnings *out) {
@@ -89,7 +100,7 @@ static void add_decisions(const struct run_decisions *decisions, struct warnings
 struct warnings caution_of(const struct summary *summary, const struct run_facts *facts) {
     struct warnings out = facts->warnings;
     uint64_t n_left_over = summary->rejected_by_reason[REJECT_SHUTDOWN];
-    add_saturated(&summary->offered, &out);
+    add_offered(&summary->offered, &out);
     add_rejected(summary, &out);
     add_unmeasured(summary, &out);
     if (facts->device == NULL) { /* times that were measured rest on no price */
@@ -106,11 +117,11 @@ struct warnings caution_of(const struct summary *summary, const struct run_facts
 }
 
 bool caution_is_of_summary(enum warning_code code) {
-    return code == WARNING_SATURATED || code == WARNING_REJECTED ||
-           code == WARNING_OBJECTIVE_UNMEASURED || code == WARNING_INCOMPLETE ||
-           code == WARNING_DECISIONS_ASSUMED || code == WARNING_PRICES_TRANSFERRED ||
-           code == WARNING_PRICES_ROOFLINE || code == WARNING_COLLECTIVES_ASSUMED ||
-           code == WARNING_PRICES_EXTRAPOLATED;
+    return code == WARNING_SATURATED || code == WARNING_SATURATION_UNKNOWN ||
+           code == WARNING_REJECTED || code == WARNING_OBJECTIVE_UNMEASURED ||
+           code == WARNING_INCOMPLETE || code == WARNING_DECISIONS_ASSUMED ||
+           code == WARNING_PRICES_TRANSFERRED || code == WARNING_PRICES_ROOFLINE ||
+           code == WARNING_COLLECTIVES_ASSUMED || code == WARNING_PRICES_EXTRAPOLATED;
 }
 
 json_t *caution_json(const struct warnings *warnings) {

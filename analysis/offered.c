@@ -6,11 +6,28 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-const char *const offered_words[OFFERED_STATE_COUNT] = {"unknown", "steady", "saturated", "closed"};
+#include "sim/base/mem.h"
 
-enum { LEAST_REQUESTS = 30, LEAST_WINDOWS = 6, MOST_WINDOWS = 20, LEAST_IN_WINDOW = 5 };
-static const double level = 0.99, least_left_behind = 0.02, least_growth = 1.5, least_served = 0.4,
-                    least_served_late = 0.8, at_once = 0.05;
+const char *const offered_words[OFFERED_STATE_COUNT] = {"cannot tell", "steady", "saturated",
+                                                        "closed"};
+
+/* What they mean stands in the header. A quarter: of a half, what a third of the batch serves
+ * passes for capacity where larger batches are slower (dLLM-Serve's, 500 requests). */
+enum { LEAST_REQUESTS = 30, SLICES = 20 };
+static const double level = 0.99, deep_share = 0.25, work_share = 0.95, kept_pace = 0.95,
+                    lost_pace = 0.8, far_behind = 0.4, least_growth = 1.5, at_once = 0.05,
+                    least_excess = 1.05, edges = 15, clear_excess = 1.1;
+
+/* ---- the number in the system over time ---- */
+
+/* Constant from each time to the next. Up to there: for how long many were there, and the time that
+ * all spent there. */
+struct crowd {
+    size_t n, most;
+    double *at_s, *deep_s, *spent_s, *left_s; /* left_s: [n_stays] in order */
+    size_t *n_in;
+    double busy_s;
+};
 
 static int by_arrival(const void *a, const void *b) {
     const struct stay *x = a, *y = b;
@@ -20,144 +37,343 @@ static int by_arrival(const void *a, const void *b) {
     return (x->left_s > y->left_s) - (x->left_s < y->left_s);
 }
 
-static double first_left(const struct stay *stays, size_t n) {
-    double first = INFINITY;
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static bool is_deep(const struct crowd *crowd, size_t i) {
+    return (double)crowd->n_in[i] >= deep_share * (double)crowd->most;
+}
+
+static void crowd_close(struct crowd *crowd) {
+    free(crowd->at_s);
+    free(crowd->deep_s);
+    free(crowd->spent_s);
+    free(crowd->left_s);
+    free(crowd->n_in);
+}
+
+/* `stays` are in order of arrival. Who never left is there until `end_s`. */
+static struct crowd crowd_of(const struct stay *stays, size_t n, double end_s) {
+    struct crowd crowd = {.at_s = mem_unwritten(2 * n, sizeof(double)),
+                          .deep_s = mem_unwritten(2 * n, sizeof(double)),
+                          .spent_s = mem_unwritten(2 * n, sizeof(double)),
+                          .left_s = mem_unwritten(n, sizeof(double)),
+                          .n_in = mem_unwritten(2 * n, sizeof(size_t))};
     for (size_t i = 0; i < n; i++) {
-        first = fmin(first, stays[i].left_s);
+        crowd.left_s[i] = fmin(stays[i].left_s, end_s);
     }
-    return first;
-}
-
-/* When the last of those left that ever did. */
-static double all_left(const struct stay *stays, size_t n) {
-    double last = -INFINITY;
-    for (size_t i = 0; i < n; i++) {
-        last = isfinite(stays[i].left_s) ? fmax(last, stays[i].left_s) : last;
+    qsort(crowd.left_s, n, sizeof *crowd.left_s, by_value);
+    for (size_t came = 0, left = 0; left < n; crowd.n++) {
+        double at_s = crowd.left_s[left];
+        at_s = came < n ? fmin(at_s, stays[came].arrival_s) : at_s;
+        while (came < n && stays[came].arrival_s <= at_s) {
+            came++;
+        }
+        while (left < n && crowd.left_s[left] <= at_s) {
+            left++;
+        }
+        crowd.at_s[crowd.n] = at_s;
+        crowd.n_in[crowd.n] = came - left;
+        crowd.most = came - left > crowd.most ? came - left : crowd.most;
     }
-    return last;
-}
-
-/* Completions per second between the first and the last; 0 of fewer than two. */
-static double completion_rate(const struct stay *stays, size_t n) {
-    double time_s = all_left(stays, n) - first_left(stays, n);
-    size_t n_left = 0;
-    for (size_t i = 0; i < n; i++) {
-        n_left += isfinite(stays[i].left_s);
+    crowd.deep_s[0] = crowd.spent_s[0] = 0;
+    for (size_t i = 1; i < crowd.n; i++) {
+        double time_s = crowd.at_s[i] - crowd.at_s[i - 1];
+        crowd.busy_s += crowd.n_in[i - 1] > 0 ? time_s : 0;
+        crowd.deep_s[i] = crowd.deep_s[i - 1] + (is_deep(&crowd, i - 1) ? time_s : 0);
+        crowd.spent_s[i] = crowd.spent_s[i - 1] + (double)crowd.n_in[i - 1] * time_s;
     }
-    return n_left > 1 && time_s > 0 ? (double)(n_left - 1) / time_s : 0;
+    return crowd;
 }
 
-static size_t window_of(double at_s, double from_s, double to_s, size_t n_windows) {
-    size_t window = (size_t)((at_s - from_s) / (to_s - from_s) * (double)n_windows);
-    return window < n_windows ? window : n_windows - 1;
+/* How many of the sorted values are at most `value`. */
+static size_t count_up_to(const double *values, size_t n, double value) {
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (values[middle] <= value) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
 }
 
-struct flow {
-    double in, out; /* requests */
-    bool grows;
+/* Up to `at_s`: how long many were there, and the time that all spent there. */
+static void crowd_until(const struct crowd *crowd, double at_s, double *deep_s, double *spent_s) {
+    size_t i = count_up_to(crowd->at_s, crowd->n, at_s);
+    i -= i > 0;
+    double time_s = fmax(0, fmin(at_s, crowd->at_s[crowd->n - 1]) - crowd->at_s[i]);
+    *deep_s = crowd->deep_s[i] + (is_deep(crowd, i) ? time_s : 0);
+    *spent_s = crowd->spent_s[i] + (double)crowd->n_in[i] * time_s;
+}
+
+/* ---- the load ---- */
+
+/* Service, in requests, of each slice of the time in which many were there. */
+struct service {
+    double deep_s, slices[SLICES];
 };
 
-/* What arrives less what leaves, in each of so many windows: is its mean above 0? */
-static bool net_is_positive(const struct stay *stays, size_t n, double from_s, double to_s,
-                            size_t n_windows) {
-    double net[MOST_WINDOWS] = {0};
-    for (size_t i = 0; i < n; i++) {
-        const struct stay *stay = &stays[i];
-        if (stay->arrival_s > from_s && stay->arrival_s <= to_s) {
-            net[window_of(stay->arrival_s, from_s, to_s, n_windows)]++;
-        }
-        if (stay->left_s > from_s && stay->left_s <= to_s) {
-            net[window_of(stay->left_s, from_s, to_s, n_windows)]--;
-        }
+static void add_slices(struct service *service, double from_s, double to_s, double per_s) {
+    double slice_s = service->deep_s / SLICES;
+    size_t slice = (size_t)(from_s / slice_s);
+    for (; slice < SLICES && (double)slice * slice_s < to_s; slice++) {
+        double low_s = fmax(from_s, (double)slice * slice_s);
+        double high_s = fmin(to_s, (double)(slice + 1) * slice_s);
+        service->slices[slice] += fmax(0, high_s - low_s) * per_s;
     }
-    double mean = gsl_stats_mean(net, 1, n_windows);
-    double error = gsl_stats_sd_m(net, 1, n_windows, mean) / sqrt((double)n_windows);
-    return mean > error * gsl_cdf_tdist_Pinv(level, (double)n_windows - 1);
 }
 
-/* Many windows tell small excesses from noise; few tell where requests leave batch by batch. */
-static struct flow flow_between(const struct stay *stays, size_t n, double from_s, double to_s) {
-    static const size_t windows[] = {MOST_WINDOWS, 10, LEAST_WINDOWS};
-    struct flow flow = {0};
-    for (size_t i = 0; i < n; i++) {
-        flow.in += stays[i].arrival_s > from_s && stays[i].arrival_s <= to_s;
-        flow.out += stays[i].left_s > from_s && stays[i].left_s <= to_s;
+static struct service service_of(const struct stay *stays, size_t n, const struct crowd *crowd) {
+    struct service service = {.deep_s = crowd->deep_s[crowd->n - 1]};
+    for (size_t i = 0; i < n && service.deep_s > 0; i++) {
+        double time_s = stays[i].left_s - stays[i].admitted_s;
+        if (isfinite(time_s) && time_s > 0) {
+            double from_s, to_s, spent_s;
+            crowd_until(crowd, stays[i].admitted_s, &from_s, &spent_s);
+            crowd_until(crowd, stays[i].left_s, &to_s, &spent_s);
+            add_slices(&service, from_s, to_s, 1 / time_s);
+        }
     }
-    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
-        flow.grows = flow.grows || (flow.in >= (double)(LEAST_IN_WINDOW * windows[i]) &&
-                                    net_is_positive(stays, n, from_s, to_s, windows[i]));
-    }
-    flow.grows = flow.grows && flow.in - flow.out >= least_left_behind * flow.in;
-    return flow;
+    return service;
 }
 
-struct quarter {
+/* The standard error of the mean of correlated values (Newey and West). */
+static double error_of_mean(const double *values, size_t n, double mean) {
+    size_t lag = (size_t)(4 * pow((double)n / 100, 2.0 / 9));
+    double sum = 0;
+    for (size_t k = 0; k <= lag && k < n; k++) {
+        double product = 0;
+        for (size_t i = k; i < n; i++) {
+            product += (values[i] - mean) * (values[i - k] - mean);
+        }
+        sum += (k == 0 ? 1 : 2) * (1 - (double)k / (double)(lag + 1)) * product / (double)n;
+    }
+    return sqrt(fmax(0, sum) / (double)n);
+}
+
+/* An edge of the time in which many were there cuts a request in two: one more or less is no
+ * difference. */
+static void find_load(const struct service *service, size_t n, double time_s,
+                      struct offered *offered) {
+    double mean = gsl_stats_mean(service->slices, 1, SLICES), served = mean * SLICES;
+    if (!(served > 1) || !(time_s > 0)) {
+        return;
+    }
+    double unseen = sqrt(fmax(0, 1 - served / (double)n));
+    double error = unseen * error_of_mean(service->slices, SLICES, mean) / mean;
+    double wide = gsl_cdf_tdist_Pinv(level, SLICES - 1) * hypot(error, unseen / served);
+    double load = (double)(n - 1) / time_s * service->deep_s / served;
+    offered->load = load;
+    offered->load_low = load * fmax(0, 1 - wide);
+    offered->load_high = load * (1 + wide);
+}
+
+/* ---- latencies and pace ---- */
+
+struct part {
     double sum_s;
     size_t n_left, n_stayed;
 };
 
-static struct quarter quarter_of(const struct stay *stays, size_t n) {
-    struct quarter quarter = {0};
-    for (size_t i = 0; i < n; i++) {
-        bool left = isfinite(stays[i].left_s);
-        quarter.sum_s += left ? stays[i].left_s - stays[i].arrival_s : 0;
-        quarter.n_left += left;
-        quarter.n_stayed += !left;
+static void add_stay(struct part *part, const struct stay *stay) {
+    bool left = isfinite(stay->left_s);
+    if (stay->left_s > stay->arrival_s) {
+        part->sum_s += left ? stay->left_s - stay->arrival_s : 0;
+        part->n_left += left;
+        part->n_stayed += !left;
     }
-    return quarter;
+}
+
+static bool is_longer(const struct part *part, const struct part *base, double ratio) {
+    return part->n_stayed > base->n_stayed ||
+           part->sum_s * (double)base->n_left >= ratio * base->sum_s * (double)part->n_left;
 }
 
 /* Over quarters of the requests in the order in which they came. */
 static bool latencies_grew(const struct stay *stays, size_t n) {
-    struct quarter first = quarter_of(stays, n / 4);
-    struct quarter last = quarter_of(stays + (n - n / 4), n / 4);
-    return last.n_stayed > first.n_stayed ||
-           last.sum_s * (double)first.n_left >= least_growth * first.sum_s * (double)last.n_left;
+    struct part first = {0}, last = {0};
+    for (size_t i = 0; i < n / 4; i++) {
+        add_stay(&first, &stays[i]);
+        add_stay(&last, &stays[n - 1 - i]);
+    }
+    return is_longer(&last, &first, least_growth);
 }
 
-/* Of a run that ends before the system has filled: what else tells that it cannot keep up. */
-static bool falls_behind(const struct stay *stays, size_t n, double rate_req_s) {
+/* When the first tenth of the requests, by arrival, have left; before it the system fills. */
+static double filled_at(const struct stay *stays, size_t n) {
+    double filled_s = -INFINITY;
+    for (size_t i = 0; i < (n + 9) / 10; i++) {
+        filled_s = isfinite(stays[i].left_s) ? fmax(filled_s, stays[i].left_s) : filled_s;
+    }
+    return filled_s;
+}
+
+static double rank_z(const double *x, const double *y, size_t n) {
+    double *work = mem_unwritten(2 * n, sizeof *work);
+    double z = n > 2 ? gsl_stats_spearman(x, 1, y, 1, n, work) * sqrt((double)(n - 1)) : 0;
+    free(work);
+    return z;
+}
+
+/* Whether those stay longer who find more there, or have more there meanwhile (Spearman's rank
+ * correlation). Where nobody waits for anybody, a run that is short beside a request's time fills
+ * and empties as if it were overloaded; where requests wait for the batch before them, who comes
+ * late waits less. */
+static bool crowds_delay(const struct stay *stays, size_t n, const struct crowd *crowd) {
+    double *found = mem_unwritten(n, sizeof *found), *met = mem_unwritten(n, sizeof *met);
+    double *time_s = mem_unwritten(n, sizeof *time_s);
+    size_t n_left = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (isfinite(stays[i].left_s) && stays[i].left_s > stays[i].arrival_s) {
+            size_t gone = count_up_to(crowd->left_s, n, stays[i].arrival_s);
+            double before_s, until_s, deep_s;
+            crowd_until(crowd, stays[i].arrival_s, &deep_s, &before_s);
+            crowd_until(crowd, stays[i].left_s, &deep_s, &until_s);
+            time_s[n_left] = stays[i].left_s - stays[i].arrival_s;
+            found[n_left] = (double)i - (double)gone;
+            met[n_left] = (until_s - before_s) / time_s[n_left];
+            n_left++;
+        }
+    }
+    double z = fmax(rank_z(found, time_s, n_left), rank_z(met, time_s, n_left));
+    free(found);
+    free(met);
+    free(time_s);
+    return z >= gsl_cdf_ugaussian_Pinv(level);
+}
+
+/* Completions per second between the first and the last; 0 of fewer than two. */
+static double completion_rate(const struct stay *stays, size_t n) {
+    double first_s = INFINITY, last_s = -INFINITY;
+    size_t n_left = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (isfinite(stays[i].left_s) && stays[i].left_s > stays[i].arrival_s) {
+            first_s = fmin(first_s, stays[i].left_s);
+            last_s = fmax(last_s, stays[i].left_s);
+            n_left++;
+        }
+    }
+    return n_left > 1 && last_s > first_s ? (double)(n_left - 1) / (last_s - first_s) : 0;
+}
+
+/* ---- the verdict ---- */
+
+static enum offered_state judge_pace(const struct stay *stays, size_t n, double rate_req_s) {
     double left_req_s = completion_rate(stays, n);
-    return n >= LEAST_REQUESTS &&
-           (left_req_s < least_served * rate_req_s ||
-            (left_req_s < least_served_late * rate_req_s && latencies_grew(stays, n)));
+    bool grew = latencies_grew(stays, n);
+    if (left_req_s < far_behind * rate_req_s || (left_req_s < lost_pace * rate_req_s && grew)) {
+        return OFFERED_SATURATED;
+    }
+    return left_req_s >= kept_pace * rate_req_s && !grew ? OFFERED_STEADY : OFFERED_UNKNOWN;
 }
 
-/* Nobody had left when the last one arrived. */
-static void judge_whole(const struct stay *stays, size_t n, double waited_s, double time_s,
-                        struct offered *out) {
-    out->served_req_s = completion_rate(stays, n);
-    if (n > 1 && time_s <= at_once * waited_s) {
-        out->state = OFFERED_CLOSED;
-    } else if (n > 1 && falls_behind(stays, n, out->rate_req_s)) {
-        out->state = OFFERED_SATURATED;
-        out->growth_req_s = out->rate_req_s;
+static enum offered_state judge(const struct stay *stays, size_t n, const struct crowd *crowd,
+                                double time_s, struct offered *offered) {
+    double rate_req_s = (double)(n - 1) / time_s;
+    if (n >= LEAST_REQUESTS) {
+        struct service service = service_of(stays, n, crowd);
+        find_load(&service, n, time_s, offered);
+    }
+    if (crowd->busy_s * rate_req_s < work_share * (double)n) {
+        return OFFERED_STEADY;
+    }
+    if (n < LEAST_REQUESTS) {
+        return OFFERED_UNKNOWN;
+    }
+    enum offered_state pace = judge_pace(stays, n, rate_req_s);
+    bool is_above = offered->load_low > 1 && offered->load >= least_excess + edges / (double)n;
+    if (offered->load_high < 1 || (pace == OFFERED_STEADY && !is_above)) {
+        return OFFERED_STEADY;
+    }
+    bool is_clear = pace != OFFERED_STEADY || offered->load >= clear_excess;
+    if (is_above && is_clear && crowds_delay(stays, n, crowd)) {
+        return OFFERED_SATURATED;
+    }
+    return pace == OFFERED_SATURATED ? OFFERED_SATURATED : OFFERED_UNKNOWN;
+}
+
+/* Whether each arrival followed a departure, all after the same time; where one client alone would
+ * look like arrivals at regular times, at once. */
+static bool is_closed_loop(const struct stay *stays, size_t n, const struct crowd *crowd) {
+    static const double same_s = 1e-7;
+    size_t clients = 1;
+    while (clients < n && stays[clients].arrival_s == stays[0].arrival_s) {
+        clients++;
+    }
+    double think_s = clients < n ? stays[clients].arrival_s - crowd->left_s[0] : 0;
+    for (size_t i = clients; i < n; i++) {
+        double time_s = stays[i].arrival_s - crowd->left_s[i - clients];
+        if (time_s < 0 || fabs(time_s - think_s) > same_s) {
+            return false;
+        }
+    }
+    return clients > 1 || think_s <= same_s;
+}
+
+/* What came and left from the time at which the first tenth had left to the last arrival. */
+static void find_flow(const struct stay *stays, size_t n, const struct crowd *crowd, double last_s,
+                      struct offered *offered) {
+    double from_s = crowd->left_s[0], filled_s = fmax(from_s, filled_at(stays, n));
+    from_s = filled_s > (stays[0].arrival_s + last_s) / 2 ? from_s : filled_s;
+    size_t in = 0, out = 0;
+    for (size_t i = 0; i < n; i++) {
+        in += stays[i].arrival_s > from_s && stays[i].arrival_s <= last_s;
+        out += stays[i].left_s > from_s && stays[i].left_s <= last_s &&
+               stays[i].left_s > stays[i].arrival_s;
+    }
+    bool is_known = last_s > from_s;
+    offered->served_req_s = is_known ? (double)out / (last_s - from_s) : completion_rate(stays, n);
+    if (offered->state == OFFERED_SATURATED) {
+        offered->growth_req_s =
+            is_known ? fmax(0, (double)in - (double)out) / (last_s - from_s) : offered->rate_req_s;
     }
 }
 
+/* When the first of those left whom nobody turned away; `end_s` where nobody did. */
+static double first_served(const struct stay *stays, size_t n, double end_s) {
+    double first_s = end_s;
+    for (size_t i = 0; i < n; i++) {
+        first_s = stays[i].left_s > stays[i].arrival_s ? fmin(first_s, stays[i].left_s) : first_s;
+    }
+    return first_s;
+}
+
 struct offered offered_of(struct stay *stays, size_t n, size_t n_arrived, double last_arrival_s) {
-    struct offered offered = {0};
+    struct offered offered = {
+        .n = n, .load = (double)NAN, .load_low = (double)NAN, .load_high = (double)NAN};
     if (n == 0) {
         return offered;
     }
     qsort(stays, n, sizeof *stays, by_arrival);
     double first_s = stays[0].arrival_s, time_s = last_arrival_s - first_s;
+    double end_s = last_arrival_s;
+    for (size_t i = 0; i < n; i++) {
+        end_s = isfinite(stays[i].left_s) ? fmax(end_s, stays[i].left_s) : end_s;
+    }
     offered.rate_req_s = time_s > 0 ? (double)(n_arrived - 1) / time_s : 0;
-    double from_s = first_left(stays, n);
-    if (from_s >= last_arrival_s) {
-        judge_whole(stays, n, from_s - first_s, time_s, &offered);
-        return offered;
+    struct crowd crowd = crowd_of(stays, n, end_s);
+    offered.n_left = n - count_up_to(crowd.left_s, n, last_arrival_s);
+    if (time_s <= at_once * (first_served(stays, n, end_s) - first_s) ||
+        is_closed_loop(stays, n, &crowd)) {
+        offered.state = OFFERED_CLOSED;
+    } else {
+        offered.state = judge(stays, n, &crowd, time_s, &offered);
     }
-    double filled_s = all_left(stays, (n + 9) / 10);
-    bool fills_slowly = filled_s > first_s + time_s / 2;
-    from_s = fills_slowly ? from_s : filled_s;
-    struct flow flow = flow_between(stays, n, from_s, last_arrival_s);
-    offered.served_req_s = flow.out / (last_arrival_s - from_s);
-    if (fills_slowly ? falls_behind(stays, n, offered.rate_req_s) : flow.grows) {
-        offered.state = OFFERED_SATURATED;
-        offered.growth_req_s = (flow.in - flow.out) / (last_arrival_s - from_s);
-    } else if (n >= LEAST_REQUESTS && !fills_slowly) {
-        offered.state = OFFERED_STEADY;
-    }
+    find_flow(stays, n, &crowd, last_arrival_s, &offered);
+    crowd_close(&crowd);
     return offered;
+}
+
+void offered_judge_by_bound(struct offered *offered, double most_req_s) {
+    bool is_open = offered->state == OFFERED_UNKNOWN || offered->state == OFFERED_STEADY;
+    if (is_open && offered->n >= LEAST_REQUESTS && most_req_s > 0 &&
+        offered->rate_req_s > most_req_s) {
+        offered->state = OFFERED_SATURATED;
+        offered->growth_req_s = offered->rate_req_s - most_req_s;
+    }
 }

@@ -32,8 +32,9 @@ void summary_copy(const struct summary *from, struct summary *to) {
     series_copy(&to->ttfb_s);
     series_copy(&to->queue_s);
     series_copy(&to->tpot_s);
-    series_copy(&to->arrival_s);
-    series_copy(&to->waiting_s);
+    series_copy(&to->came_s);
+    series_copy(&to->admitted_s);
+    series_copy(&to->left_s);
 }
 
 void summary_fini(struct summary *summary) {
@@ -41,8 +42,9 @@ void summary_fini(struct summary *summary) {
     free(summary->ttfb_s.values);
     free(summary->queue_s.values);
     free(summary->tpot_s.values);
-    free(summary->arrival_s.values);
-    free(summary->waiting_s.values);
+    free(summary->came_s.values);
+    free(summary->admitted_s.values);
+    free(summary->left_s.values);
     *summary = (struct summary){0};
 }
 
@@ -64,6 +66,19 @@ struct request_times request_times_of(const struct request_record *record) {
     return times;
 }
 
+static void add_stay(struct summary *summary, int64_t arrival_ns, double admitted_s,
+                     double left_s) {
+    double arrival_s = (double)arrival_ns / 1e9;
+    series_push(&summary->came_s, arrival_s);
+    series_push(&summary->admitted_s, fmin(fmax(admitted_s, arrival_s), left_s));
+    series_push(&summary->left_s, left_s);
+}
+
+/* Where nobody knows when a request was admitted it counts as there from its arrival. */
+static double admission_s(const struct request_record *record, double unknown_s) {
+    return record->admitted_ns < 0 ? unknown_s : (double)record->admitted_ns / 1e9;
+}
+
 static void add_completed(struct summary *summary, const struct request_record *record) {
     summary->completed++;
     summary->tokens_committed += record->committed_tokens;
@@ -83,7 +98,8 @@ static void add_completed(struct summary *summary, const struct request_record *
                         (slo->ttfb_ns == 0 || times.ttfb_ns <= slo->ttfb_ns) &&
                         (slo->tpot_ns == 0 || times.tpot_ns <= (double)slo->tpot_ns);
     series_push(&summary->latency_s, (double)times.latency_ns / 1e9);
-    series_push(&summary->arrival_s, (double)record->arrival_ns / 1e9);
+    add_stay(summary, record->arrival_ns, admission_s(record, 0),
+             (double)record->finished_ns / 1e9);
     if (times.queue_ns >= 0) {
         series_push(&summary->queue_s, (double)times.queue_ns / 1e9);
     }
@@ -113,9 +129,11 @@ static int on_request(void *state, const struct request_record *record, struct e
     ASSERT(record->reason < REJECT_REASON_COUNT);
     summary->rejected++;
     summary->rejected_by_reason[record->reason]++;
-    bool was_kept_out = record->reason == REJECT_QUEUE || record->reason == REJECT_SHUTDOWN;
-    if (was_kept_out) {
-        series_push(&summary->waiting_s, (double)record->arrival_ns / 1e9);
+    if (record->reason == REJECT_QUEUE) {
+        add_stay(summary, record->arrival_ns, 0, (double)record->arrival_ns / 1e9);
+    } else if (record->reason == REJECT_SHUTDOWN) {
+        add_stay(summary, record->arrival_ns, admission_s(record, (double)INFINITY),
+                 (double)INFINITY);
     }
     return 0;
 }
@@ -167,15 +185,13 @@ static double over(double a, double b) {
     return b > 0 ? a / b : 0;
 }
 
-/* Before the latencies are sorted. */
 static struct offered offered_to(const struct summary *s) {
-    size_t n = s->arrival_s.n + s->waiting_s.n;
+    size_t n = s->came_s.n;
     struct stay *stays = mem_unwritten(n, sizeof *stays);
     for (size_t i = 0; i < n; i++) {
-        bool left = i < s->arrival_s.n;
-        double arrival_s = left ? s->arrival_s.values[i] : s->waiting_s.values[i - s->arrival_s.n];
-        stays[i] =
-            (struct stay){arrival_s, left ? arrival_s + s->latency_s.values[i] : (double)INFINITY};
+        stays[i] = (struct stay){.arrival_s = s->came_s.values[i],
+                                 .admitted_s = s->admitted_s.values[i],
+                                 .left_s = s->left_s.values[i]};
     }
     struct offered offered = offered_of(stays, n, s->requests, (double)s->last_arrival_ns / 1e9);
     free(stays);

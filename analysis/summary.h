@@ -1,6 +1,6 @@
 /* The summary of a run: what its requests and steps add up to.
  *
- * It is itself a sink, cheap enough to be always on: constant work per step, five doubles kept per
+ * It is itself a sink, cheap enough to be always on: constant work per step, seven doubles kept per
  * finished request. Times are seconds from here on. Definitions:
  *
  * - latency: finish - arrival
@@ -65,8 +65,8 @@ struct summary {
     int64_t first_arrival_ns, last_finish_ns;   /* -1: none yet */
     int64_t last_arrival_ns;                    /* of any request */
     struct series latency_s, ttfb_s, queue_s, tpot_s;
-    struct series arrival_s; /* of completed requests, as latency_s until that is sorted */
-    struct series waiting_s; /* arrivals of requests that a full queue, or the end, kept out */
+    /* Of requests that could be served, as struct stay has them (analysis/offered.h). */
+    struct series came_s, admitted_s, left_s;
 
     /* Written by the sink: steps; a record with repeat k counts k. */
     uint64_t submissions, steps, request_steps, tokens_processed;

@@ -1,5 +1,6 @@
 /* A summary as JSON. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,12 +109,18 @@ static int put_identity(json_t *o, const struct run_facts *facts) {
            put(o, "is_drawn", json_boolean(facts->is_drawn));
 }
 
+static json_t *known_number(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
 static json_t *json_offered(const struct offered *offered) {
     bool known = offered->rate_req_s > 0;
-    return json_pack("{s:o, s:f, s:f, s:s}", "rate_req_s",
+    return json_pack("{s:o, s:f, s:f, s:o, s:o, s:o, s:I, s:s}", "rate_req_s",
                      known ? json_real(offered->rate_req_s) : json_null(), "served_req_s",
-                     offered->served_req_s, "queue_growth_req_s", offered->growth_req_s, "state",
-                     offered_words[offered->state]);
+                     offered->served_req_s, "queue_growth_req_s", offered->growth_req_s, "load",
+                     known_number(offered->load), "load_low", known_number(offered->load_low),
+                     "load_high", known_number(offered->load_high), "left_in_system",
+                     (json_int_t)offered->n_left, "state", offered_words[offered->state]);
 }
 
 static int put_requests(json_t *o, const struct summary *s) {

@@ -38,15 +38,15 @@ size_t capacity_most_samples(const struct capacities *c) {
     return most;
 }
 
-/* What a panel shows of a trial: a term's value, then attainment, then goodput. */
+/* What a panel shows of a trial: a term's value, then attainment, then the rate attained. */
 static double value_of(const struct capacities *c, const struct trial *trial, size_t which) {
     double value = which < c->objectives.n    ? trial->values[which]
                    : which == c->objectives.n ? trial->attainment
-                                              : trial->goodput_req_s;
+                                              : trial->attained_req_s;
     return trial->rate_per_s > 0 && isfinite(value) ? value : none;
 }
 
-/* Curves are at the same rates for every seed; the capacity is each seed's own, at their mean. */
+/* Curves ask for the same rates with every seed; the capacity is each seed's own, at their mean. */
 static struct plot_point point_of(const struct capacities *c, size_t config, size_t place,
                                   size_t which) {
     double values[SAMPLE_MOST_SEEDS] = {0}, rates[SAMPLE_MOST_SEEDS] = {0};
@@ -55,7 +55,7 @@ static struct plot_point point_of(const struct capacities *c, size_t config, siz
         const struct search *search = &c->found.searches[config * c->found.n_seeds + s];
         const struct trial *trial = place < CAPACITY_CURVE ? &search->curve[place] : &search->met;
         values[s] = value_of(c, trial, which);
-        rates[s] = trial->rate_per_s > 0 ? trial->rate_per_s : none;
+        rates[s] = trial->rate_per_s > 0 ? trial->offered_req_s : none;
     }
     bool is_share = which == c->objectives.n;
     struct spread x = spread_of(rates, n);
@@ -150,7 +150,7 @@ static void draw_panels(const struct capacities *c, struct sheet *sheet) {
     }
     if (bounds) {
         draw_over_rate(c, sheet, c->objectives.n, "attainment", "good requests (%)");
-        draw_over_rate(c, sheet, c->objectives.n + 1, "goodput", "good requests/s");
+        draw_over_rate(c, sheet, c->objectives.n + 1, "attained", "good requests/s");
     }
     for (size_t i = 1; i < c->found.n_configs; i++) {
         if (c->configs[i].cost != c->configs[0].cost) {
@@ -175,7 +175,7 @@ int capacity_draw(const struct capacities *c, const char *stem, struct err *err)
         used += (size_t)snprintf(sheet.note + used, sizeof sheet.note - used, "%s%s",
                                  i == 0 ? "; objectives: " : ", ", c->objectives.items[i].text);
     }
-    struct figure figure = {.title = "Rate, latency and goodput",
+    struct figure figure = {.title = "Rate, latency and attainment",
                             .provenance = sheet.note,
                             .panels = sheet.panels,
                             .n_panels = sheet.n,

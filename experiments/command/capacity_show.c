@@ -12,7 +12,6 @@
 #include "experiments/sweep/sample.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/base/output.h"
 
 static const double none = (double)NAN;
 
@@ -46,11 +45,11 @@ static enum capacity_state state_of(const struct capacities *c, size_t config) {
 static double quantity_at_met(const struct trial *met, size_t which, size_t n_terms) {
     return which < n_terms        ? met->values[which]
            : which == n_terms     ? met->attainment
-           : which == n_terms + 1 ? met->goodput_req_s
+           : which == n_terms + 1 ? met->attained_req_s
                                   : met->joules_per_token;
 }
 
-/* Of a term's value, then attainment, goodput and joules for an answer token; at the capacity. */
+/* Of a term's value, then attainment, its rate and joules for an answer token; at the capacity. */
 static struct spread spread_at_met(const struct capacities *c, size_t config, size_t which) {
     double values[SAMPLE_MOST_SEEDS];
     for (size_t s = 0; s < c->found.n_seeds; s++) {
@@ -66,8 +65,7 @@ static struct spread spread_at_met(const struct capacities *c, size_t config, si
     return is_share ? spread_of_shares(values, n, 0) : spread_of(values, n);
 }
 
-/* Whether some search knows what its cards drew. */
-static bool knows_energy(const struct capacities *c) {
+bool capacity_knows_energy(const struct capacities *c) {
     for (size_t i = 0; i < c->found.n_configs * c->found.n_seeds; i++) {
         if (c->found.searches[i].met.joules_per_token > 0) {
             return true;
@@ -124,8 +122,9 @@ static void missed_of(const struct capacities *c, size_t config, char *text, siz
                 add_word(text, size, ", ", c->objectives.items[i].text);
             }
         }
-        if (missed->rate_per_s > 0 && missed->is_saturated) {
-            add_word(text, size, ", ", "saturated");
+        bool is_told = missed->state == OFFERED_STEADY || missed->state == OFFERED_CLOSED;
+        if (missed->rate_per_s > 0 && !is_told) {
+            add_word(text, size, ", ", offered_words[missed->state]);
         }
     }
 }
@@ -244,7 +243,8 @@ static void add_row(struct table *table, const struct capacities *c, size_t i) {
     for (size_t a = 0; a < c->n_axes; a++) {
         table_text(table, config->values[a]);
     }
-    if (state_of(c, i) == CAPACITY_UNBOUNDED) {
+    bool is_unbounded = state_of(c, i) == CAPACITY_UNBOUNDED;
+    if (is_unbounded) {
         table_text(table, "unbounded");
     } else {
         add_spread(table, &config->capacity, "%.3f", 1, all_monotone(c, i) ? "" : "!");
@@ -256,7 +256,7 @@ static void add_row(struct table *table, const struct capacities *c, size_t i) {
         table_number(table, config->cost, "%.2f");
         table_number(table, dollars_per_1000(c, config), "%.2f");
     }
-    for (size_t t = 0; t <= c->objectives.n + (knows_energy(c) ? 2 : 1); t++) {
+    for (size_t t = 0; t <= c->objectives.n + (capacity_knows_energy(c) ? 2 : 1); t++) {
         bool is_share = t == c->objectives.n ||
                         (t < c->objectives.n && c->objectives.items[t].metric == METRIC_GOODPUT);
         struct spread spread = spread_at_met(c, i, t);
@@ -272,6 +272,9 @@ static void add_row(struct table *table, const struct capacities *c, size_t i) {
         table_text(table, config->is_on_front ? "*" : "");
     }
     missed_of(c, i, text, sizeof text);
+    if (is_unbounded) {
+        snprintf(text, sizeof text, "none, even all at once");
+    }
     table_text(table, text[0] != '\0' ? text : NULL);
 }
 
@@ -290,8 +293,8 @@ static struct table *make_table(const struct capacities *c) {
             table_column(table, heading);
         }
     }
-    table_columns(table, "attain_%|goodput");
-    table_columns(table, knows_energy(c) ? "J/token" : "");
+    table_columns(table, "attain_%|attained");
+    table_columns(table, capacity_knows_energy(c) ? "J/token" : "");
     table_columns(table, "limit|queue_%|GPU_%");
     table_columns(table, has_front(c) ? "front" : "");
     table_columns(table, "misses first");
@@ -336,6 +339,14 @@ static struct warnings warnings_of(const struct capacities *c, size_t config) {
         sample_warn_of_one_seed(&out);
     }
     warn_of_prices(c, config, &out);
+    const struct search *first = search_at(c, config, 0);
+    if (search_has_few_requests(first)) {
+        warnings_add(&out, WARNING_FEW_REQUESTS,
+                     (double)first->n_requests / (double)first->n_together,
+                     "%llu requests are few: %llu of them run together when all come at once, so "
+                     "that the run is over before a queue has formed; capacity may be lower",
+                     (unsigned long long)first->n_requests, (unsigned long long)first->n_together);
+    }
     return out;
 }
 
@@ -353,16 +364,18 @@ static void remark_of(const struct capacities *c, size_t config, char *text, siz
                  nothing->missed.is_alone ? ", where requests are served alone" : "");
     } else if (unbounded != NULL) {
         snprintf(text, size,
-                 "meets the objectives even when all requests come at once: more --requests "
-                 "would tell its capacity");
+                 "meets the objectives even when all %llu requests come at once, of which %llu run "
+                 "together: more --requests would tell its capacity",
+                 (unsigned long long)unbounded->n_requests,
+                 (unsigned long long)unbounded->n_together);
     }
     for (size_t s = 0; s < c->found.n_seeds && text[0] == '\0'; s++) {
         const struct search *search = search_at(c, config, s);
         if (!search_is_monotone(search)) {
             snprintf(text, size,
                      "not monotone: seed %llu misses at %.3g req/s and meets again up to %.3g",
-                     (unsigned long long)search->request.options.seed, search->missed.rate_per_s,
-                     search->highest_met_per_s);
+                     (unsigned long long)search->request.options.seed, search->missed.offered_req_s,
+                     search->highest_met_req_s);
         }
     }
 }
@@ -403,13 +416,15 @@ static void print_head(const struct capacities *c, FILE *out) {
 }
 
 static void print_notes(const struct capacities *c, FILE *out) {
-    fprintf(out,
-            "\nreq/s, x: the highest rate met, and over %s; values, attain_%% and goodput (good "
-            "requests a second) at that rate;\nlimit, queue_%% (of the mean latency) and GPU_%% "
-            "(of the steps' time) at the first rate that misses\n"
-            "sustained at most: no scheduler serves more of such requests a second for long "
-            "(`unmask bound`); few requests may end before they queue\n",
-            c->configs[0].label);
+    fprintf(
+        out,
+        "\nreq/s, x: the highest rate met, as its requests came, and over %s; values, attain_%% "
+        "and attained (attain_%% of req/s) at that rate;\nlimit, queue_%% (of the mean latency) "
+        "and GPU_%% (of the steps' time) at the first rate that misses; cannot tell: whether "
+        "the system keeps up with it\n"
+        "sustained at most: no scheduler serves more of such requests a second for long "
+        "(`unmask bound`); no rate above it counts as met\n",
+        c->configs[0].label);
     size_t n = capacity_most_samples(c);
     char note[SPREAD_NOTE_CHARS];
     if (n > 1) {
@@ -453,7 +468,7 @@ void capacity_print(const struct capacities *c, FILE *out) {
     said_print(&said, out);
 }
 
-/* ---- JSON and CSV ---- */
+/* ---- JSON ---- */
 
 static json_t *number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
@@ -471,12 +486,12 @@ static json_t *trial_json(const struct capacities *c, const struct trial *trial)
         }
     }
     json_t *object = json_pack(
-        "{s:f, s:b, s:b, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:s}", "rate_req_s", trial->rate_per_s,
-        "met", trial->is_met, "saturated", trial->is_saturated, "values", values, "attainment",
-        number(trial->attainment), "goodput_req_s", number(trial->goodput_req_s), "served_req_s",
-        trial->served_req_s, "queue_share", number(trial->queue_share), "kv_full_share",
-        number(trial->full_share), "gpu_share", number(trial->gpu_share), "limit",
-        capacity_limit_words[trial->limit]);
+        "{s:f, s:f, s:b, s:s, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:s}", "rate_req_s",
+        trial->rate_per_s, "offered_req_s", trial->offered_req_s, "met", trial->is_met, "state",
+        offered_words[trial->state], "values", values, "attainment", number(trial->attainment),
+        "attained_req_s", number(trial->attained_req_s), "served_req_s", trial->served_req_s,
+        "queue_share", number(trial->queue_share), "kv_full_share", number(trial->full_share),
+        "gpu_share", number(trial->gpu_share), "limit", capacity_limit_words[trial->limit]);
     if (trial->joules_per_token > 0) {
         json_object_set_new(object, "joules_per_answer_token", number(trial->joules_per_token));
     }
@@ -497,7 +512,7 @@ static json_t *search_json(const struct capacities *c, const struct search *sear
         "capacity_req_s", number(search_capacity(search)), "monotone", search_is_monotone(search),
         "highest_met_req_s",
         number(search->state == CAPACITY_FOUND
-                   ? fmax(search->met.rate_per_s, search->highest_met_per_s)
+                   ? fmax(search->met.offered_req_s, search->highest_met_req_s)
                    : none),
         "at_capacity", trial_json(c, &search->met), "first_missed", trial_json(c, &search->missed),
         "curve", curve, "runs", (json_int_t)search->n_runs, "no_result",
@@ -553,73 +568,4 @@ json_t *capacity_json(const struct capacities *c) {
                      c->configs[0].asked.request.workload, "objectives", terms, "within",
                      c->found.tolerance, "seeds", (json_int_t)c->found.n_seeds, "cost_unit",
                      c->prices != NULL ? "USD/h" : "GPUs", "configurations", configs);
-}
-
-static void write_cell(FILE *out, double value) {
-    fputc(',', out);
-    if (isfinite(value)) {
-        fprintf(out, "%.9g", value);
-    }
-}
-
-static void write_rate(const struct capacities *c, size_t i, const struct search *search,
-                       const struct trial *trial, const char *role, FILE *out) {
-    for (size_t a = 0; a < c->n_axes; a++) {
-        output_csv_text(out, c->configs[i].values[a]);
-        fputc(',', out);
-    }
-    fprintf(out, "%llu,%s,%.9g,%d,%d", (unsigned long long)search->request.options.seed, role,
-            trial->rate_per_s, trial->is_met, trial->is_saturated);
-    for (size_t t = 0; t < c->objectives.n; t++) {
-        if (c->objectives.items[t].statistic != STATISTIC_EACH) {
-            write_cell(out, trial->values[t]);
-        }
-    }
-    write_cell(out, trial->attainment);
-    write_cell(out, trial->goodput_req_s);
-    write_cell(out, trial->served_req_s);
-    write_cell(out, trial->queue_share);
-    write_cell(out, trial->full_share);
-    write_cell(out, trial->gpu_share);
-    if (knows_energy(c)) {
-        write_cell(out, trial->joules_per_token);
-    }
-    fprintf(out, ",%s\n", capacity_limit_words[trial->limit]);
-}
-
-int capacity_write_rates(const struct capacities *c, const char *path, struct err *err) {
-    struct output output;
-    if (output_open(path, &output, err) != 0) {
-        return err_status(err);
-    }
-    FILE *out = output.file;
-    for (size_t a = 0; a < c->n_axes; a++) {
-        output_csv_text(out, c->axes[a]);
-        fputc(',', out);
-    }
-    fputs("seed,role,rate_req_s,met,saturated", out);
-    for (size_t t = 0; t < c->objectives.n; t++) {
-        const struct objective *o = &c->objectives.items[t];
-        if (o->statistic != STATISTIC_EACH) {
-            char name[OBJECTIVE_CHARS + 8];
-            snprintf(name, sizeof name, "%s%s", o->name, o->metric == METRIC_GOODPUT ? "" : "_s");
-            fputc(',', out);
-            output_csv_text(out, name);
-        }
-    }
-    fprintf(out,
-            ",attainment,goodput_req_s,served_req_s,queue_share,kv_full_share,gpu_share%s,limit\n",
-            knows_energy(c) ? ",joules_per_answer_token" : "");
-    for (size_t i = 0; i < c->found.n_configs * c->found.n_seeds; i++) {
-        const struct search *search = &c->found.searches[i];
-        const struct trial *ends[] = {&search->met, &search->missed};
-        static const char *const roles[] = {"capacity", "first_missed"};
-        for (size_t k = 0; k < 2 + CAPACITY_CURVE; k++) {
-            const struct trial *trial = k < 2 ? ends[k] : &search->curve[k - 2];
-            if (trial->rate_per_s > 0) {
-                write_rate(c, i / c->found.n_seeds, search, trial, k < 2 ? roles[k] : "curve", out);
-            }
-        }
-    }
-    return output_close(&output, true, err);
 }

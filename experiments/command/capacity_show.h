@@ -38,11 +38,14 @@ size_t capacity_most_samples(const struct capacities *c); /* of any configuratio
  * has no less. ERR_USAGE over prices. */
 int capacity_settle(struct capacities *c, struct err *err);
 
+/* Whether some search knows what its cards drew. */
+bool capacity_knows_energy(const struct capacities *c);
+
 void capacity_print(const struct capacities *c, FILE *out);
 json_t *capacity_json(const struct capacities *c);
 
-/* STEM.svg, .png, .pdf and .csv: the objectives' values, attainment and goodput over the rate, and
- * capacity over cost. */
+/* STEM.svg, .png, .pdf and .csv: the objectives' values, attainment and its rate over the rate
+ * offered, and capacity over cost. */
 int capacity_draw(const struct capacities *c, const char *stem, struct err *err);
 
 /* As CSV, one line for each rate kept: the capacity, the lowest rate missed and those around. */

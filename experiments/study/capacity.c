@@ -18,7 +18,8 @@ const char *const capacity_state_words[] = {"found", "none", "unbounded", "faile
 
 static const double curve_places[CAPACITY_CURVE] = {0.25, 0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2};
 static const double at_once_per_s = 1e6, waits_share = 0.1, idle_share = 0.5;
-enum { MOST_HALVINGS = 30, EXPECTED_RUNS = 11 };
+/* Twice what runs together: the second half waits as long as the first runs. */
+enum { MOST_HALVINGS = 30, EXPECTED_RUNS = 11, FEW_TIMES = 2 };
 
 /* ---- one run ---- */
 
@@ -61,9 +62,14 @@ static enum capacity_limit limit_of(const struct trial *trial) {
 }
 
 static int judge(const struct objectives *objectives, const struct composition *c,
-                 const struct watching *w, struct trial *out, struct err *err) {
+                 const struct watching *w, double bound_per_s, struct trial *out, struct err *err) {
     const struct summary *s = &c->summary;
-    out->is_saturated = s->offered.state == OFFERED_SATURATED;
+    struct offered offered = s->offered;
+    offered_judge_by_bound(&offered, bound_per_s);
+    out->offered_req_s = offered.rate_req_s;
+    out->n_requests = s->requests;
+    out->n_together = (uint64_t)s->replicas * s->max_batch;
+    out->state = offered.state;
     out->is_alone = s->max_batch <= 1 && s->max_waiting == 0;
     for (size_t i = 0; i < objectives->n; i++) {
         const struct objective *o = &objectives->items[i];
@@ -72,11 +78,11 @@ static int judge(const struct objectives *objectives, const struct composition *
             return err_usage(err, "--slo: '%s' speaks of no request of this workload", o->text);
         }
     }
-    out->is_met = !out->is_saturated && objectives_are_met(objectives, out->values);
+    out->is_met = out->state == OFFERED_STEADY && !(out->offered_req_s > bound_per_s) &&
+                  objectives_are_met(objectives, out->values);
     out->attainment = objectives_attainment(objectives, w->served, w->n);
     out->served_req_s = s->throughput_req_s;
-    out->goodput_req_s =
-        s->makespan_s > 0 ? out->attainment * (double)w->n / s->makespan_s : (double)NAN;
+    out->attained_req_s = out->attainment * out->offered_req_s;
     out->queue_share = s->latency.mean > 0 ? s->queue.mean / s->latency.mean : 0;
     out->full_share = w->waiting_ns > 0 ? w->full_ns / w->waiting_ns : 0;
     out->gpu_share = w->gpu_ns > 0 && w->steps_ns > 0 ? w->gpu_ns / w->steps_ns : (double)NAN;
@@ -118,7 +124,8 @@ static int try_rate(const struct capacity *capacity, struct search *search, doub
     if (status == 0 && c->result.interrupted) {
         status = err_world(err, "interrupted");
     }
-    status = status != 0 ? status : judge(capacity->objectives, c, &watching, out, err);
+    status = status != 0 ? status
+                         : judge(capacity->objectives, c, &watching, search->bound_per_s, out, err);
     bool is_best =
         search->summary == NULL ||
         (out->is_met && out->rate_per_s > search->met.rate_per_s &&
@@ -178,7 +185,8 @@ static int bracket(const struct capacity *capacity, struct search *search, doubl
         if (search->met.rate_per_s > 0 && search->missed.rate_per_s > 0) {
             return 0;
         }
-        if (!trial.is_met && trial.is_alone) {
+        bool is_hopeless = trial.is_alone && trial.state != OFFERED_UNKNOWN;
+        if (!trial.is_met && is_hopeless) {
             break;
         }
         rate_per_s = trial.is_met ? 2 * rate_per_s : rate_per_s / 2;
@@ -193,6 +201,8 @@ static int bracket(const struct capacity *capacity, struct search *search, doubl
 static int search_one(const struct capacity *capacity, struct search *search, struct err *err) {
     struct trial trial;
     int status = try_rate(capacity, search, at_once_per_s, &trial, err);
+    search->n_requests = trial.n_requests;
+    search->n_together = trial.n_together;
     bool all_met = status == 0 && objectives_are_met(capacity->objectives, trial.values);
     if (status != 0 || all_met || trial.served_req_s <= 0) {
         search->state = all_met ? CAPACITY_UNBOUNDED : CAPACITY_NONE;
@@ -206,12 +216,12 @@ static int search_one(const struct capacity *capacity, struct search *search, st
 /* What the curve says against the capacity: higher rates that are met, lower ones that are not. */
 static int search_again(const struct capacity *capacity, struct search *search, struct err *err) {
     struct trial below = {0};
-    search->highest_met_per_s = search->met.rate_per_s;
+    search->highest_met_req_s = search->met.offered_req_s;
     for (size_t i = 0; i < CAPACITY_CURVE; i++) {
         const struct trial *trial = &search->curve[i];
         double rate = trial->rate_per_s;
-        if (rate > 0 && trial->is_met && rate > search->highest_met_per_s) {
-            search->highest_met_per_s = rate;
+        if (rate > 0 && trial->is_met && trial->offered_req_s > search->highest_met_req_s) {
+            search->highest_met_req_s = trial->offered_req_s;
         }
         if (rate > 0 && !trial->is_met && rate < search->met.rate_per_s && below.rate_per_s == 0) {
             below = *trial;
@@ -311,9 +321,13 @@ static void take(void *state, size_t index, struct parcel *in) {
 }
 
 double search_capacity(const struct search *search) {
-    return search->state == CAPACITY_FOUND  ? search->met.rate_per_s
+    return search->state == CAPACITY_FOUND  ? search->met.offered_req_s
            : search->state == CAPACITY_NONE ? 0
                                             : (double)NAN;
+}
+
+bool search_has_few_requests(const struct search *search) {
+    return search->n_requests < FEW_TIMES * search->n_together;
 }
 
 static void average(struct finding *finding) {

@@ -1,12 +1,14 @@
 /* Capacity: the highest rate at which a system meets its objectives.
  *
  * Of each configuration and seed the rate is bisected: every rate meets the same requests with the
- * same draws, their arrivals nearer together or further apart. A rate counts as met when every
- * objective is and the run was not saturated (analysis/offered.h): a queue that grows until the
- * last arrival meets a bound only because the workload ends. The search begins at the throughput
- * with which all requests are served when they come at once, doubles or halves it until it has a
- * rate that is met and one that is not, and halves their ratio until they are nearer than the
- * tolerance.
+ * same draws, their arrivals nearer together or further apart. Rates are asked for, and reported as
+ * the run offered them (analysis/offered.h), which a few requests of a random process meet to a few
+ * per cent. A rate counts as met when every objective is, the run was steady (a queue that grows
+ * until the last arrival meets a bound only because the workload ends; and what cannot be told is
+ * not met) and no proof says that no scheduler sustains it (sim/bound/bound.h). The search begins
+ * at the throughput with which all requests are served when they come at once, doubles or halves it
+ * until it has a rate that is met and one that is not, and halves their ratio until they are nearer
+ * than the tolerance.
  *
  * Nothing promises that a system which meets a rate meets all lower ones. Rates between a quarter
  * and twice the mean capacity are tried as well (they are the curve that is drawn); where one below
@@ -33,16 +35,20 @@ extern const char *const capacity_limit_words[];
 
 /* A rate that was tried. */
 struct trial {
-    double rate_per_s; /* 0: was not tried */
-    bool is_met, is_saturated;
-    bool is_alone; /* no request ever met another */
+    double rate_per_s;    /* that was asked for; 0: was not tried */
+    double offered_req_s; /* at which its requests came */
+    bool is_met;
+    enum offered_state state;
+    uint64_t n_requests, n_together; /* of them at most, on all replicas */
+    bool is_alone;                   /* no request ever met another */
     double values[OBJECTIVES_MOST];
-    double attainment;                  /* NaN: nothing bounds a request */
-    double goodput_req_s, served_req_s; /* good, or all completed, over the makespan */
-    double queue_share;                 /* of the mean latency */
-    double full_share;                  /* of the time in which requests waited: no room for one */
-    double gpu_share;                   /* of the time of steps; NaN: not known */
-    double joules_per_token;            /* of an answer; NaN: not known */
+    double attainment;       /* NaN: nothing bounds a request */
+    double attained_req_s;   /* attainment * offered */
+    double served_req_s;     /* all completed, over the makespan */
+    double queue_share;      /* of the mean latency */
+    double full_share;       /* of the time in which requests waited: no room for one */
+    double gpu_share;        /* of the time of steps; NaN: not known */
+    double joules_per_token; /* of an answer; NaN: not known */
     enum capacity_limit limit;
 };
 
@@ -61,7 +67,8 @@ struct search {
     struct trial met, missed; /* the highest rate that counts, and the lowest above it that misses;
                                  rate 0: there is none */
     struct trial curve[CAPACITY_CURVE];
-    double highest_met_per_s; /* above `met` where lower rates miss */
+    double highest_met_req_s; /* offered, above `met` where lower rates miss; 0: there is none */
+    uint64_t n_requests, n_together; /* when all come at once */
     double bound_per_s; /* no scheduler keeps up with a higher rate for long; NaN: not known */
     size_t n_runs;
     json_t *summary; /* of the highest rate that was met, else of the last one tried */
@@ -85,10 +92,14 @@ struct capacity {
 int capacity_find(struct capacity *capacity, unsigned n_threads, struct err *err);
 void capacity_fini(struct capacity *capacity); /* what it made, not the searches */
 
-/* 0 of CAPACITY_NONE, NaN where it is not known. */
+/* The highest rate that was met, as it was offered; 0 of CAPACITY_NONE, NaN where it is not known.
+ */
 double search_capacity(const struct search *search);
 static inline bool search_is_monotone(const struct search *search) {
-    return !(search->highest_met_per_s > search->met.rate_per_s);
+    return !(search->highest_met_req_s > search->met.offered_req_s);
 }
+
+/* Whether all together are hardly more than run at once: the run ends before a queue forms. */
+bool search_has_few_requests(const struct search *search);
 
 #endif

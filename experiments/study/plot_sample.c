@@ -141,6 +141,9 @@ char *plot_note(const struct plot_request *request, struct tables *tables) {
         "SELECT count(*) || ' of ' || (SELECT count(*) FROM shown) || ' runs saturated: their "
         "latencies go by their length' AS text FROM shown WHERE offered_state = 'saturated' HAVING "
         "count(*) > 0",
+        "SELECT 'whether ' || count(*) || ' of ' || (SELECT count(*) FROM shown) || ' runs are "
+        "saturated cannot be told' AS text FROM shown WHERE offered_state IN ('cannot tell', "
+        "'unknown') HAVING count(*) > 0",
         "SELECT count(*) || ' of ' || (SELECT count(*) FROM shown) || ' runs rejected requests' AS "
         "text FROM shown WHERE rejected > 0 HAVING count(*) > 0",
         "SELECT count(*) || ' runs are on record more than once and count once' AS text FROM "

@@ -222,7 +222,13 @@ bool sample_shows_throughput(const struct sample *ours, const struct sample *bas
 }
 
 bool sample_shows_latency(const struct sample *ours, const struct sample *base) {
-    return sample_warns(ours, WARNING_SATURATED) == 0 && sample_warns(base, WARNING_SATURATED) == 0;
+    static const enum warning_code doubts[] = {WARNING_SATURATED, WARNING_SATURATION_UNKNOWN};
+    bool is_doubted = false;
+    for (size_t i = 0; i < sizeof doubts / sizeof doubts[0]; i++) {
+        is_doubted =
+            is_doubted || sample_warns(ours, doubts[i]) > 0 || sample_warns(base, doubts[i]) > 0;
+    }
+    return !is_doubted;
 }
 
 static bool has_others(const struct sample *sample) {

@@ -89,7 +89,7 @@ size_t sample_warns(const struct sample *sample, enum warning_code code);
 /* Whether throughputs can differ: some run of the two was not known to keep up. Below saturation
  * everybody's throughput is the offered rate. */
 bool sample_shows_throughput(const struct sample *ours, const struct sample *base);
-/* Whether latencies are a system's own: no run of the two was saturated. */
+/* Whether latencies are a system's own: no run of the two was saturated, or may have been. */
 bool sample_shows_latency(const struct sample *ours, const struct sample *base);
 /* Whether some run of the two rejected requests, so that they were not measured by the same. */
 bool sample_is_of_others(const struct sample *ours, const struct sample *base);

@@ -7,6 +7,7 @@
 
 const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_SATURATED] = "saturated",
+    [WARNING_SATURATION_UNKNOWN] = "saturation-unknown",
     [WARNING_REJECTED] = "rejected",
     [WARNING_OBJECTIVE_UNMEASURED] = "objective-unmeasured",
     [WARNING_DECISIONS_ASSUMED] = "decisions-assumed",
@@ -28,6 +29,7 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_SETTING_UNUSED] = "setting-unused",
     [WARNING_FEW_SEEDS] = "few-seeds",
     [WARNING_RUNS_DIFFER] = "runs-differ",
+    [WARNING_FEW_REQUESTS] = "few-requests",
     [WARNING_INCOMPLETE] = "incomplete",
 };
 

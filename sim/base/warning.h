@@ -5,6 +5,7 @@
 
 enum warning_code {
     WARNING_SATURATED,            /* offered more than it served: latencies depend on the length */
+    WARNING_SATURATION_UNKNOWN,   /* the run does not tell whether the system keeps up */
     WARNING_REJECTED,             /* requests were rejected: percentiles are of the survivors */
     WARNING_OBJECTIVE_UNMEASURED, /* no request has what an objective bounds: it is not met */
     WARNING_DECISIONS_ASSUMED,    /* the decode process is assumed or fitted to something else */
@@ -26,6 +27,7 @@ enum warning_code {
     WARNING_SETTING_UNUSED,       /* the user set what nothing reads */
     WARNING_FEW_SEEDS,            /* one seed, or too few to tell the systems apart */
     WARNING_RUNS_DIFFER,          /* of builds or contents of files: no mean is of one system */
+    WARNING_FEW_REQUESTS,         /* hardly more than run at once: a run ends before they queue */
     WARNING_INCOMPLETE,           /* the run was cut short */
 };
 enum { WARNING_CODE_COUNT = WARNING_INCOMPLETE + 1, WARNINGS_MAX = 24, WARNING_CHARS = 320 };

@@ -323,7 +323,8 @@ TEST(warnings_are_of_the_settings_or_of_the_summary) {
                               code == WARNING_ANSWERS_ASSUMED || code == WARNING_SETTING_ASSUMED ||
                               code == WARNING_SETTING_UNUSED || code == WARNING_TRACE_ASSUMED ||
                               code == WARNING_COLUMNS_UNREAD || code == WARNING_REPEATED ||
-                              code == WARNING_FEW_SEEDS || code == WARNING_RUNS_DIFFER;
+                              code == WARNING_FEW_SEEDS || code == WARNING_RUNS_DIFFER ||
+                              code == WARNING_FEW_REQUESTS;
         ck_assert_int_eq(caution_is_of_summary(code), !is_of_settings);
     }
 }

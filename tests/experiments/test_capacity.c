@@ -125,25 +125,32 @@ static const json_t *seed_at(const json_t *json, size_t config, size_t seed) {
 }
 
 TEST(what_it_reports_is_what_a_run_at_that_rate_measures) {
-    json_t *json = json_parsed(PRINTS("capacity", SMALL, "--slo", "p99 latency<8s", "--json"));
+    json_t *json = json_parsed(PRINTS("capacity", SMALL, "--slo", "p99 latency<6s", "--json"));
     static const char *const keys[] = {"at_capacity", "first_missed"};
-    double rates[2];
+    double rates[2], offered_rates[2];
     for (int k = 0; k < 2; k++) {
         const json_t *trial = json_object_get(seed_at(json, 0, 0), keys[k]);
         char rate[32];
         rates[k] = number(trial, "rate_req_s");
         snprintf(rate, sizeof rate, "%.9g", rates[k]);
         json_t *run =
-            json_parsed(PRINTS("run", SMALL, "--rate", rate, "--slo-latency", "8s", "--json"));
+            json_parsed(PRINTS("run", SMALL, "--rate", rate, "--slo-latency", "6s", "--json"));
         double p99 = number(json_object_get(run, "latency_s"), "p99");
         ck_assert_double_eq_tol(number(json_object_get(trial, "values"), "p99 latency"), p99, 1e-7);
         ck_assert_double_eq_tol(number(trial, "attainment"), number(run, "attainment"), 1e-8);
-        ck_assert_double_eq_tol(number(trial, "goodput_req_s"), number(run, "goodput_req_s"), 1e-7);
-        ck_assert(k == 0 ? p99 <= 8 : p99 > 8);
+        const json_t *offered = json_object_get(run, "offered");
+        ck_assert_double_eq_tol(number(trial, "offered_req_s"), number(offered, "rate_req_s"),
+                                1e-7);
+        ck_assert_double_eq_tol(number(trial, "attained_req_s"),
+                                number(run, "attainment") * number(offered, "rate_req_s"), 1e-7);
+        ck_assert_str_eq(json_string_value(json_object_get(trial, "state")),
+                         json_string_value(json_object_get(offered, "state")));
+        offered_rates[k] = number(trial, "offered_req_s");
+        ck_assert(k == 0 ? p99 <= 6 : p99 > 6);
         json_decref(run);
     }
     ck_assert(rates[1] > rates[0] && rates[1] <= 1.0101 * rates[0]);
-    ck_assert_double_eq(number(seed_at(json, 0, 0), "capacity_req_s"), rates[0]);
+    ck_assert_double_eq(number(seed_at(json, 0, 0), "capacity_req_s"), offered_rates[0]);
     ck_assert(json_is_true(json_object_get(seed_at(json, 0, 0), "monotone")));
     ck_assert_uint_eq(json_array_size(json_object_get(seed_at(json, 0, 0), "curve")), 8);
     json_decref(json);
@@ -202,6 +209,50 @@ TEST(what_no_rate_and_what_every_rate_meets_is_said) {
     json_decref(json);
 }
 
+static const char *word(const json_t *json, const char *key) {
+    const char *text = json_string_value(json_object_get(json, key));
+    return text != NULL ? text : "";
+}
+
+/* Objectives so loose that saturation alone limits the rate. */
+TEST(no_answer_is_above_what_no_scheduler_sustains_or_not_known_to_be_steady) {
+    static const char *const arrivals[] = {"poisson", "gamma", "bursts"};
+    for (size_t i = 0; i < 3; i++) {
+        json_t *json = json_parsed(PRINTS(
+            "capacity", "--requests", "400", "--arrivals", arrivals[i], "--slo", "p99 latency<600s",
+            "--set", "max_requests=4", "--seeds", "2", "--no-curve", "--json"));
+        double bound = number(config_at(json, 0), "bound_req_s");
+        ck_assert(bound > 0);
+        for (size_t s = 0; s < 2; s++) {
+            const json_t *seed = seed_at(json, 0, s);
+            ck_assert(number(seed, "capacity_req_s") > 0.5 * bound &&
+                      number(seed, "capacity_req_s") <= 1.02 * bound);
+            ck_assert_str_eq(word(json_object_get(seed, "at_capacity"), "state"), "steady");
+            ck_assert(strcmp(word(json_object_get(seed, "first_missed"), "state"), "steady") != 0);
+        }
+        ck_assert(number(json_object_get(config_at(json, 0), "capacity_req_s"), "mean") <= bound);
+        ck_assert_str_ne(word(config_at(json, 0), "misses_first"), "");
+        json_decref(json);
+    }
+}
+
+TEST(requests_too_few_for_the_replicas_are_told) {
+    static const char *const requests[] = {"300", "8000"};
+    for (size_t i = 0; i < 2; i++) {
+        struct output output =
+            CLI("capacity", "--set", "replicas=16", "--set", "max_requests=16", "--requests",
+                requests[i], "--slo", "p95 latency<60s", "--no-curve");
+        bool is_few = i == 0;
+        ck_assert_int_eq(output.status, 0);
+        ck_assert_int_eq(strstr(output.out, "few-requests") != NULL, is_few);
+        output_free(&output);
+    }
+    char *text = PRINTS("capacity", SMALL, "--slo", "p99 latency<9000s", "--no-curve");
+    ASSERT_SAYS(text, "none, even all at once");
+    ASSERT_SAYS(text, "all 150 requests come at once");
+    free(text);
+}
+
 TEST(requests_that_are_rejected_miss_their_percentile) {
     char rows[4096] = "arrival_us,input_tokens,output_tokens\n";
     for (int i = 0; i < 60; i++) {
@@ -251,16 +302,16 @@ TEST(tenants_have_objectives_of_their_own) {
                  1 + i % 2);
     }
     const char *path = scratch_write("tenants.csv", rows);
-    char *loose = PRINTS("capacity", "--workload", path, "--slo", "tenant 1: p95 latency<30s",
+    char *loose = PRINTS("capacity", "--workload", path, "--slo", "tenant 1: p95 latency<6s",
                          "--no-curve", "--json");
-    char *tight = PRINTS("capacity", "--workload", path, "--slo", "tenant 1: p95 latency<30s",
-                         "--slo", "tenant 2: p95 latency<3s", "--no-curve", "--json");
+    char *tight = PRINTS("capacity", "--workload", path, "--slo", "tenant 1: p95 latency<6s",
+                         "--slo", "tenant 2: p95 latency<2s", "--no-curve", "--json");
     json_t *one = json_parsed(loose), *both = json_parsed(tight);
     double most = number(seed_at(one, 0, 0), "capacity_req_s");
     double less = number(seed_at(both, 0, 0), "capacity_req_s");
     ck_assert(less > 0 && less < 0.9 * most);
     ck_assert_str_eq(json_string_value(json_object_get(config_at(both, 0), "misses_first")),
-                     "tenant 2: p95 latency<3s");
+                     "tenant 2: p95 latency<2s");
     json_decref(one);
     json_decref(both);
     REFUSES(2, "'tenant 3: p95 latency<9s' speaks of no request", "capacity", "--workload", path,
@@ -282,7 +333,8 @@ TEST(files_and_table_have_every_configuration) {
     }
     snprintf(path, sizeof path, "%s/capacity-rates.csv", folder);
     char *rates = scratch_read(path);
-    ck_assert(strncmp(rates, "system,seed,role,rate_req_s,met,saturated,p95 latency_s,", 56) == 0);
+    ck_assert(strncmp(rates, "system,seed,role,rate_req_s,offered_req_s,met,state,p95 latency_s,",
+                      66) == 0);
     ck_assert(strstr(rates, "\ndllm-serve,1,capacity,") != NULL &&
               strstr(rates, "\ndllm-serve,1,first_missed,") != NULL);
     free(rates);
