@@ -15,6 +15,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/input/datadir.h"
+#include "sim/model/gpu.h"
 #include "sim/system/system.h"
 #include "sim/system/system_facts.h"
 
@@ -294,7 +295,7 @@ static int make_searches(struct asking *asking, struct err *err) {
     return status;
 }
 
-/* A price of a GPU that no configuration has is a slip of the pen. */
+/* A price list may know more cards than are compared, but no card that there is not. */
 static int check_prices(const struct capacities *c, struct err *err) {
     struct words words = {.n = 0};
     int status = c->prices != NULL ? words_split(c->prices, &words, "--price", err) : 0;
@@ -304,8 +305,7 @@ static int check_prices(const struct capacities *c, struct err *err) {
         for (size_t k = 0; k < c->found.n_configs; k++) {
             is_asked |= strcmp(c->configs[k].asked.request.gpu, words.word[i]) == 0;
         }
-        status =
-            is_asked ? 0 : err_usage(err, "--price: no configuration is of a '%s'", words.word[i]);
+        status = is_asked ? 0 : gpu_check_name(words.word[i], err);
     }
     return status;
 }
