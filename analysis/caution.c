@@ -48,6 +48,7 @@ static void add_unmeasured(const struct summary *s, struct warnings *out) {
 void caution_add_prices(const struct price_shares *shares, struct warnings *out) {
     double transferred = shares->by_kind[PROVENANCE_TRANSFERRED];
     double roofline = shares->by_kind[PROVENANCE_ROOFLINE];
+    double assumed = shares->by_kind[PROVENANCE_ASSUMED];
     double extrapolated = shares->by_match[PROFILE_EXTRAPOLATED];
     if (transferred >= least_price_share) {
         warnings_add(out, WARNING_PRICES_TRANSFERRED, transferred,
@@ -58,6 +59,12 @@ void caution_add_prices(const struct price_shares *shares, struct warnings *out)
         warnings_add(out, WARNING_PRICES_ROOFLINE, roofline,
                      "%.0f %% of the operators' time is priced from the data sheet",
                      100 * roofline);
+    }
+    if (assumed > 0) {
+        warnings_add(out, WARNING_COLLECTIVES_ASSUMED, assumed,
+                     "%.2g %% of the operators' time is what GPUs exchange over a link that nobody "
+                     "measured, by a model of its kind: assumed (unmask list collectives)",
+                     100 * assumed);
     }
     if (extrapolated >= least_price_share) {
         warnings_add(out, WARNING_PRICES_EXTRAPOLATED, extrapolated,
@@ -102,7 +109,8 @@ bool caution_is_of_summary(enum warning_code code) {
     return code == WARNING_SATURATED || code == WARNING_REJECTED ||
            code == WARNING_OBJECTIVE_UNMEASURED || code == WARNING_INCOMPLETE ||
            code == WARNING_DECISIONS_ASSUMED || code == WARNING_PRICES_TRANSFERRED ||
-           code == WARNING_PRICES_ROOFLINE || code == WARNING_PRICES_EXTRAPOLATED;
+           code == WARNING_PRICES_ROOFLINE || code == WARNING_COLLECTIVES_ASSUMED ||
+           code == WARNING_PRICES_EXTRAPOLATED;
 }
 
 json_t *caution_json(const struct warnings *warnings) {

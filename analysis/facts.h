@@ -29,6 +29,12 @@ struct run_figure {
 struct run_prices {
     struct provenance from; /* of the profile, or of the data sheet */
     const char *behind;     /* the kind of what answers for sizes it lacks; NULL: nothing does */
+    /* Whose kernels: "measured" (by unmask), "imported" or "roofline", and their name, or NULL; and
+     * what a block takes by these prices over what it takes by imported ones, and by the data
+     * sheet; NaN where the run has but one of the two. NULL: not said. */
+    const char *of, *kernels;
+    const char *asked; /* whose were asked for: those, or "best" */
+    double over_imported, over_roofline;
 };
 
 /* Whose machine the host times are of; `kind` is a word of provenance_words. */

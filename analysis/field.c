@@ -69,6 +69,8 @@ const struct field field_table[] = {
     {"energy.joules_per_request", "energy per request", "J", "energy over completed requests"},
     {"host.factor", "host factor", "", "host times over those of the reference host"},
     {"price_time_shares", "priced time", "share", "of the operators' simulated time, by kind"},
+    {"prices.over_imported", "prices over imported ones", "", "of one block, where it has both"},
+    {"prices.over_roofline", "prices over the data sheet's", "", "of one block"},
     {"price_lookups", "price look-ups", "", "by how the profile answered"},
     {"steps_by_phase", "steps", "", "by the one phase of all their requests, or mixed"},
     {"rejected_by_reason", "rejected requests", "", "by reason"},

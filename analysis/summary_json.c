@@ -52,9 +52,16 @@ static json_t *times_text(const struct run_facts *facts) {
                                  : json_string("simulated");
 }
 
+static json_t *ratio(double value) {
+    return value > 0 ? json_real(value) : json_null();
+}
+
 static json_t *prices_json(const struct run_prices *prices) {
-    return json_pack("{s:s, s:s?, s:s}", "kind", provenance_words[prices->from.kind], "behind",
-                     prices->behind, "source", prices->from.source);
+    return json_pack("{s:s, s:s?, s:s, s:s?, s:s?, s:s?, s:o, s:o}", "kind",
+                     provenance_words[prices->from.kind], "behind", prices->behind, "source",
+                     prices->from.source, "of", prices->of, "kernels", prices->kernels, "asked",
+                     prices->asked, "over_imported", ratio(prices->over_imported), "over_roofline",
+                     ratio(prices->over_roofline));
 }
 
 static json_t *host_json(const struct run_host *host) {
@@ -212,6 +219,10 @@ json_t *summary_price_shares(const struct price_shares *shares) {
     json_t *by_kind = json_object(), *by_match = json_object();
     for (int kind = 0; kind <= PROVENANCE_ROOFLINE; kind++) {
         put(by_kind, provenance_words[kind], json_real(shares->by_kind[kind]));
+    }
+    if (shares->by_kind[PROVENANCE_ASSUMED] > 0) { /* what GPUs exchange over a link */
+        put(by_kind, provenance_words[PROVENANCE_ASSUMED],
+            json_real(shares->by_kind[PROVENANCE_ASSUMED]));
     }
     for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
         put(by_match, price_match_words[match], json_real(shares->by_match[match]));

@@ -299,36 +299,18 @@ int live_execute(struct live *live, const struct planned_step *planned, uint32_t
     return status;
 }
 
-/* The experts that choices of a step have hit, all together. */
-struct hits {
-    double sum;
-    uint32_t n_choices;
-};
-
-/* hits NULL: nobody asks, and nothing waits. */
+/* hits NULL: nobody asks how many experts are hit, and nothing waits. */
 static int one_by_one(struct live *live, const struct planned_step *planned,
-                      const uint32_t *commits, struct hits *hits, struct err *err) {
+                      const uint32_t *commits, double *hits, struct err *err) {
     struct forward *forward = live->engine->forward;
-    const struct graph *graph = &live->engine->system->graph;
     int status = plan_step(live, planned, commits, err);
     if (status == 0 && commits == NULL) {
         members_decide_nothing(&live->members);
     }
     status = status == 0 ? forward_begin(forward, &live->step, err) : status;
-    if (status == 0 && hits == NULL) {
-        return forward_finish_instances(forward, err);
-    }
-    while (status == 0 && forward_instance(forward) != NULL) {
-        const struct op_instance instance = *forward_instance(forward);
-        status = forward_next(forward, err);
-        if (status == 0 && op_launch_of(&graph->ops[instance.op])->facts & OP_CHOOSES_EXPERTS) {
-            uint32_t hit = 0;
-            status = forward_experts_hit(forward, &instance, &hit, err);
-            hits->sum += hit;
-            hits->n_choices++;
-        }
-    }
-    return status;
+    return status != 0    ? status
+           : hits == NULL ? forward_finish_instances(forward, err)
+                          : forward_finish_counting(forward, hits, err);
 }
 
 int live_operators(struct live *live, const struct planned_step *planned, const uint32_t *commits,
@@ -340,9 +322,7 @@ int live_operators(struct live *live, const struct planned_step *planned, const 
 
 int live_experts(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                  double *hit, struct err *err) {
-    struct hits hits = {0};
-    int status = one_by_one(live, planned, commits, &hits, err);
-    *hit = hits.n_choices > 0 ? hits.sum / hits.n_choices : 0;
+    int status = one_by_one(live, planned, commits, hit, err);
     return status == 0 && commits != NULL ? outcome_read(&live->outcome, true, err) : status;
 }
 

@@ -45,6 +45,7 @@ struct calibration {
     uint64_t n_done, n_total;
     double *references; /* [rounds, groups], as far as they were taken */
     size_t n_references;
+    uint32_t *experts_hit;   /* of each point; 0: of no experts */
     struct profile *profile; /* of the operators */
 };
 
@@ -187,6 +188,15 @@ static int measure_rounds(struct calibration *c, struct err *err) {
     return status;
 }
 
+/* The rows' own: tokens are drawn anew for each point. */
+static int count_experts(struct calibration *c, struct err *err) {
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < c->grid.n; i++) {
+        status = measure_experts_hit(c->measure, &c->grid.points[i], &c->experts_hit[i], err);
+    }
+    return status;
+}
+
 static int measure_operators(struct calibration *c, struct err *err) {
     const struct calibration_request *request = c->request;
     const int64_t exchanged = calibration_most_exchanged(&c->grid);
@@ -198,6 +208,7 @@ static int measure_operators(struct calibration *c, struct err *err) {
     }
     c->report->reference_size = measure_reference_size(c->measure);
     int status = measure_rounds(c, err);
+    status = status == 0 ? count_experts(c, err) : status;
     measure_close(c->measure);
     c->measure = NULL;
     return status;
@@ -300,6 +311,11 @@ static void write_provenance(const struct calibration *c, FILE *file) {
             report->reference_size, report->reference_first_us, report->reference_median_us,
             100 * report->reference_drift);
     calibration_log_summary(c->log, file);
+    if (model_of(c)->experts > 0) {
+        fputs("# experts_hit: counted: of moe rows with router logits drawn at random, of load "
+              "rows in whole steps with these weights, the mean of the layers\n",
+              file);
+    }
     fprintf(file, "# free_bytes_after_weights: %" PRId64 "\n", report->free_bytes);
     fprintf(file, "# kv_pages: %" PRId64 " of %" PRId64 " tokens for %s\n", report->kv_pages,
             report->kv_page_tokens, request->system->name);
@@ -361,7 +377,11 @@ static void write_profile(const struct calibration *c, bool has_steps, FILE *fil
     for (size_t i = 0; i < c->grid.n; i++) {
         double median_us, spread;
         samples_summarise(&c->samples, i, &median_us, &spread);
-        fprintf(file, "%s,%.6g\n", calibration_point_text(&c->grid.points[i], text), median_us);
+        fputs(calibration_point_text(&c->grid.points[i], text), file);
+        if (c->experts_hit[i] > 0) {
+            fprintf(file, ",%" PRIu32, c->experts_hit[i]);
+        }
+        fprintf(file, ",%.6g\n", median_us);
         write_decode(&c->grid.points[i], median_us, file);
     }
 }
@@ -491,6 +511,7 @@ static int calibrate_opened(struct calibration *c, struct err *err) {
     ASSERT(c->grid.n > 0);
     c->references =
         mem_zeroed((size_t)CALIBRATION_MAX_ROUNDS * c->grid.n_groups, sizeof *c->references);
+    c->experts_hit = mem_zeroed(c->grid.n, sizeof *c->experts_hit);
     calibration_steps_list(&c->report->steps, model_of(c), &c->bounds);
     c->n_total = CALIBRATION_MAX_ROUNDS * c->grid.n + c->report->steps.n;
     c->n_done = c->samples.n_found;
@@ -523,5 +544,6 @@ int calibrate(const struct calibration_request *request, struct calibration_repo
     samples_close(&c.samples);
     calibration_grid_close(&c.grid);
     free(c.references);
+    free(c.experts_hit);
     return status;
 }

@@ -44,8 +44,12 @@ static void add_sample(struct operator_samples *samples, const struct step_opera
         samples->list[samples->n++] = *op;
         return;
     }
-    samples->list[i].measured_ns += op->measured_ns;
-    samples->list[i].priced_ns += op->priced_ns;
+    struct step_operator *sum = &samples->list[i];
+    /* Experts are weighed by time, as the factor is. */
+    const double weight = op->priced_ns / (sum->priced_ns + op->priced_ns);
+    sum->experts_hit += weight * (op->experts_hit - sum->experts_hit);
+    sum->measured_ns += op->measured_ns;
+    sum->priced_ns += op->priced_ns;
 }
 
 static double as_factor(double measured_ns, double priced_ns) {
@@ -109,7 +113,7 @@ static void fit_correction(struct calibration_report *report) {
     for (size_t i = 0; i < samples->n; i++) {
         const struct step_operator *s = &samples->list[i];
         bool added = correction_add(&report->correction, s->kind, s->key.text, (double)s->rows,
-                                    as_factor(s->measured_ns, s->priced_ns));
+                                    as_factor(s->measured_ns, s->priced_ns), s->experts_hit);
         ASSERT(added);
     }
     free(samples);

@@ -326,20 +326,6 @@ static void fill_step(struct stage *stage, const struct calibration_step *step) 
         .placement = &stage->placement, .shape = &stage->shape, .parts = stage->parts};
 }
 
-static int time_step(const struct stage *stage, double *wall_ns, double *device_ns,
-                     struct err *err) {
-    const struct steps_request *request = stage->request;
-    const struct step_result result = {.n_committed = stage->n_committed};
-    int64_t start_ns = request->now_ns(request->clock_state);
-    if (forward_submit(stage->forward, &stage->step, err) != 0 ||
-        forward_wait(stage->forward, device_ns, err) != 0 ||
-        forward_result(stage->forward, &result, err) != 0) {
-        return err_status(err);
-    }
-    *wall_ns = (double)(request->now_ns(request->clock_state) - start_ns);
-    return 0;
-}
-
 static int write_canvases(const struct stage *stage, struct err *err) {
     return forward_write_canvas(stage->forward, 0, stage->tokens, stage->filled_tokens, err);
 }
@@ -348,6 +334,24 @@ static int is_stopped(const struct stage *stage, struct err *err) {
     const volatile sig_atomic_t *stop = stage->request->stop;
     return stop != NULL && *stop ? err_world(err, "interrupted while whole steps were measured")
                                  : 0;
+}
+
+/* A run commits positions, which the next one finds masked again. */
+static int time_step(const struct stage *stage, double *wall_ns, double *device_ns,
+                     struct err *err) {
+    const struct steps_request *request = stage->request;
+    const struct step_result result = {.n_committed = stage->n_committed};
+    if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0) {
+        return err_status(err);
+    }
+    int64_t start_ns = request->now_ns(request->clock_state);
+    if (forward_submit(stage->forward, &stage->step, err) != 0 ||
+        forward_wait(stage->forward, device_ns, err) != 0 ||
+        forward_result(stage->forward, &result, err) != 0) {
+        return err_status(err);
+    }
+    *wall_ns = (double)(request->now_ns(request->clock_state) - start_ns);
+    return 0;
 }
 
 static bool rests(const struct stage *stage) {
@@ -375,8 +379,7 @@ static int run_round(struct stage *stage, struct calibration_steps *steps, size_
             continue;
         }
         fill_step(stage, &steps->list[i]);
-        if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
-            time_step(stage, &wall, &device, err) != 0) {
+        if (time_step(stage, &wall, &device, err) != 0) {
             return err_status(err);
         }
         if (wall_ns != NULL) {
@@ -409,8 +412,7 @@ static int measure_busy(const struct stage *stage, struct calibration_step *step
     double host_ns[BUSY_ROUNDS], wall = 0, device = 0;
     const size_t n = calibration_step_is_long(step->device_ns) ? BUSY_ROUNDS_LONG : BUSY_ROUNDS;
     for (size_t round = 0; round < n; round++) {
-        if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
-            time_step(stage, &wall, &device, err) != 0) {
+        if (time_step(stage, &wall, &device, err) != 0) {
             return err_status(err);
         }
         host_ns[round] = fmax(wall - device, 0);
@@ -420,11 +422,15 @@ static int measure_busy(const struct stage *stage, struct calibration_step *step
     return 0;
 }
 
-/* One operator instance after another, and what each operator took. */
-static int time_operators(const struct stage *stage, double ns[GRAPH_MAX_OPS], struct err *err) {
+/* One operator instance after another, and what each operator took; hits: how many experts tokens
+ * went to instead, for which the host waits. */
+static int time_operators(const struct stage *stage, double ns[GRAPH_MAX_OPS], double *hits,
+                          struct err *err) {
     const struct step_result result = {.n_committed = stage->n_committed};
-    if (forward_begin(stage->forward, &stage->step, err) != 0 ||
-        forward_finish_instances(stage->forward, err) != 0 ||
+    if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
+        forward_begin(stage->forward, &stage->step, err) != 0 ||
+        (hits != NULL ? forward_finish_counting(stage->forward, hits, err)
+                      : forward_finish_instances(stage->forward, err)) != 0 ||
         forward_instance_times(stage->forward, ns, err) != 0) {
         return err_status(err);
     }
@@ -451,8 +457,7 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
     step->n_operators = stage->graph.n_ops;
     for (size_t round = 0; round < rounds; round++) {
         double one[GRAPH_MAX_OPS] = {0};
-        if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
-            time_operators(stage, one, err) != 0) {
+        if (time_operators(stage, one, NULL, err) != 0) {
             return err_status(err);
         }
         double all_ns = 0;
@@ -462,28 +467,28 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
         }
         cool(stage->request->device, all_ns);
     }
+    double hits = 0, any_ns[GRAPH_MAX_OPS];
+    if (stage->model->experts > 0 && time_operators(stage, any_ns, &hits, err) != 0) {
+        return err_status(err);
+    }
     for (uint32_t i = 0; i < step->n_operators; i++) {
         const struct op *op = &stage->graph.ops[i];
+        const bool is_of_experts = op_type_of(op)->family == FAMILY_EXPERTS;
         const int64_t rows = rows_of(stage, op);
         step->operators[i] =
             (struct step_operator){.kind = op->kind,
                                    .key = correction_key_of(op_size_of(&stage->graph, op)),
                                    .rows = rows,
-                                   .between_ns = rows > 0 ? ns[i] : 0};
+                                   .between_ns = rows > 0 ? ns[i] : 0,
+                                   .experts_hit = is_of_experts ? hits : 0};
     }
     return 0;
 }
 
-/* ---- holding ---- */
-
-/* A stage whose step is filled in: a run commits positions, which the next finds masked again. */
+/* A stage whose step is filled in. */
 static int run_once(void *state, double *device_ns, struct err *err) {
-    const struct stage *stage = state;
     double wall_ns;
-    return is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
-                   time_step(stage, &wall_ns, device_ns, err) != 0
-               ? err_status(err)
-               : 0;
+    return time_step(state, &wall_ns, device_ns, err);
 }
 
 /* Where the device rests and says what it draws. */
@@ -524,8 +529,7 @@ static int measure_issued(struct stage *stage, struct calibration_steps *steps, 
         }
         fill_step(stage, step);
         for (size_t round = 0; round < ISSUED_ROUNDS; round++) {
-            if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
-                time_step(stage, &wall_ns, &ns[round], err) != 0) {
+            if (time_step(stage, &wall_ns, &ns[round], err) != 0) {
                 return err_status(err);
             }
             cool(stage->request->device, ns[round]);

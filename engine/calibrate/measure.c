@@ -195,6 +195,23 @@ static int prepare(struct measure *m, const struct calibration_point *point, boo
     return check(m, table->finish(device_of(m)), err);
 }
 
+int measure_experts_hit(struct measure *m, const struct calibration_point *point, uint32_t *out,
+                        struct err *err) {
+    *out = 0;
+    if (point->op != PROFILE_MOE) {
+        return 0;
+    }
+    if (prepare(m, point, true, err) != 0) {
+        return err_status(err);
+    }
+    const struct op *chooses = &graph_of(m)->ops[first_of(m)];
+    return check(m,
+                 op_count_experts(m->device,
+                                  m->room.workspace + m->placement.offset_bytes[chooses->out[2]],
+                                  chooses->experts, out),
+                 err);
+}
+
 /* One copy of the point's launches, its part of the pool its own as far as the pool reaches. */
 static int launch_copy(struct measure *m, int copy) {
     const struct calibration_point *point = m->point;

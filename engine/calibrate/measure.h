@@ -36,6 +36,11 @@ int measure_renew(struct measure *measure, struct err *err);
 int measure_point(struct measure *measure, const struct calibration_point *point, double target_ns,
                   double *us, struct err *err);
 
+/* Experts that the tokens hit of a point whose operator reads which were chosen; 0: of any other.
+ * They are drawn alike each time. */
+int measure_experts_hit(struct measure *measure, const struct calibration_point *point,
+                        uint32_t *out, struct err *err);
+
 /* A product whose time says how fast the device is just now: 8192 cubed on a GPU, 256 on a CPU. */
 int64_t measure_reference_size(const struct measure *measure);
 int measure_reference(struct measure *measure, double target_ns, double *us, struct err *err);

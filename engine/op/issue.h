@@ -58,4 +58,10 @@ struct candidates {
 };
 struct candidates issue_candidates(struct issue *issue, int tensor);
 
+/* Experts that tokens went to, by where the operator that chooses them (OP_CHOOSES_EXPERTS) has
+ * written where each expert's tokens begin, its third output: waits for it. A status of the device.
+ */
+int op_count_experts(const struct engine_device *device, const unsigned char *starts_at,
+                     uint32_t experts, uint32_t *out);
+
 #endif

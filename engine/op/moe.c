@@ -36,6 +36,19 @@ static int launch_moe_choose(const struct launch *l) {
     return status == DEVICE_OK ? l->table->moe_sort(l->device, &sort) : status;
 }
 
+int op_count_experts(const struct engine_device *device, const unsigned char *starts_at,
+                     uint32_t experts, uint32_t *out) {
+    int32_t starts[MOE_MAX_EXPERTS + 1] = {0};
+    ASSERT(experts <= MOE_MAX_EXPERTS);
+    int status = device->table->download(device->device, starts, starts_at,
+                                         (experts + 1) * (int64_t)sizeof *starts);
+    *out = 0;
+    for (uint32_t e = 0; e < experts; e++) {
+        *out += starts[e + 1] > starts[e];
+    }
+    return status;
+}
+
 static int launch_moe_gate_up(const struct launch *l) {
     const struct call_moe_gate_up call = {
         .x = rows_at(l, l->op->in[0]),

@@ -111,7 +111,11 @@ int forward_next(struct forward *forward, struct err *err);
 int forward_finish_instances(struct forward *forward, struct err *err);
 int forward_instance_times(struct forward *forward, double *ns, struct err *err);
 
-/* How many different experts a instance's tokens went to, where its operator chooses experts
+/* finish_instances, and how many different experts tokens went to, the mean of the instances that
+ * choose some; 0 where none does. */
+int forward_finish_counting(struct forward *forward, double *experts_hit, struct err *err);
+
+/* How many different experts an instance's tokens went to, where its operator chooses experts
  * (OP_MOE_CHOOSE) and no instance was issued after it; waits for it. */
 int forward_experts_hit(struct forward *forward, const struct op_instance *instance, uint32_t *out,
                         struct err *err);

@@ -118,14 +118,27 @@ int forward_instance_times(struct forward *forward, double *ns, struct err *err)
 int forward_experts_hit(struct forward *forward, const struct op_instance *instance, uint32_t *out,
                         struct err *err) {
     const struct op *op = &forward->program.graph->ops[instance->op];
-    int32_t starts[MOE_MAX_EXPERTS + 1] = {0};
-    ASSERT(op_launch_of(op)->facts & OP_CHOOSES_EXPERTS && op->experts <= MOE_MAX_EXPERTS);
-    int status = forward_download(
-        forward, starts, forward->room.workspace + forward->placement.offset_bytes[op->out[2]],
-        (op->experts + 1) * (int64_t)sizeof *starts);
-    *out = 0;
-    for (uint32_t e = 0; e < op->experts; e++) {
-        *out += starts[e + 1] > starts[e];
-    }
+    ASSERT(op_launch_of(op)->facts & OP_CHOOSES_EXPERTS);
+    int status = op_count_experts(
+        forward->device, forward->room.workspace + forward->placement.offset_bytes[op->out[2]],
+        op->experts, out);
     return forward_device_err(forward, status, "reading which experts were chosen", err);
+}
+
+int forward_finish_counting(struct forward *forward, double *experts_hit, struct err *err) {
+    double sum = 0, n = 0;
+    int status = 0;
+    while (status == 0 && forward_instance(forward) != NULL) {
+        const struct op_instance instance = *forward_instance(forward);
+        const struct op *op = &forward->program.graph->ops[instance.op];
+        uint32_t hit = 0;
+        status = forward_next(forward, err);
+        if (status == 0 && op_launch_of(op)->facts & OP_CHOOSES_EXPERTS) {
+            status = forward_experts_hit(forward, &instance, &hit, err);
+            sum += hit;
+            n++;
+        }
+    }
+    *experts_hit = n > 0 ? sum / n : 0;
+    return status;
 }

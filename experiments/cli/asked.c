@@ -31,6 +31,10 @@ const struct option device_options[] = {
      "model, else its own for all (list profiles)",
      false},
     {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
+    {"price-source", "SOURCE",
+     "whose prices: measured by unmask, imported from others, or one: a source that all of what is "
+     "compared has (default: the best of each)",
+     false},
     {NULL, NULL, NULL, false},
 };
 
@@ -260,6 +264,30 @@ int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t 
     return 0;
 }
 
+/* Roofline has an option of its own. */
+static int read_price_source(const struct options *options, struct asked *asked, struct err *err) {
+    static const char *const words[] = {"best", "measured", "imported", "one", NULL};
+    static const enum price_source of[] = {PRICES_BEST, PRICES_MEASURED, PRICES_IMPORTED,
+                                           PRICES_BEST};
+    struct run_request *request = &asked->request;
+    const char *text = options_text(options, "price-source");
+    if (text == NULL) {
+        return 0;
+    }
+    const int found = name_find(words, text);
+    if (found < 0) {
+        return err_usage(err, "--price-source: '%s' is neither best, measured, imported nor one",
+                         text);
+    }
+    if (found > 0 && (request->roofline || request->profile_path != NULL)) {
+        return err_usage(err, "--price-source and --%s exclude each other",
+                         request->roofline ? "roofline" : "profile");
+    }
+    request->price_source = of[found];
+    asked->asks_one_source = strcmp(text, "one") == 0;
+    return 0;
+}
+
 /* --profile, which asked_read takes too; a usage error with --roofline. */
 static int asked_profile(const struct options *options, struct asked *asked, struct err *err) {
     struct run_request *request = &asked->request;
@@ -267,7 +295,7 @@ static int asked_profile(const struct options *options, struct asked *asked, str
     if (status == 0 && request->roofline && request->profile_path != NULL) {
         return err_usage(err, "--profile and --roofline exclude each other");
     }
-    return status;
+    return status != 0 ? status : read_price_source(options, asked, err);
 }
 
 static int read_clock(const struct options *options, struct backend_request *out, struct err *err) {

@@ -10,6 +10,8 @@ enum { ASKED_MOST_SETTINGS = 80, ASKED_MOST_SYSTEMS = 64, ASKED_NAME_CHARS = 64 
 
 struct asked {
     struct run_request request; /* borrows from this struct and from argv */
+    bool asks_one_source; /* --price-source one: of all that is compared (experiments/run/prices.h)
+                           */
     struct setting settings[ASKED_MOST_SETTINGS];
     char config_path[256]; /* of the checkpoint that --weights names */
 };

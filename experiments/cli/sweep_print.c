@@ -6,6 +6,7 @@
 #include "analysis/caution.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/sample_table.h"
+#include "experiments/run/prices.h"
 #include "experiments/sweep/sweep.h"
 #include "sim/base/mem.h"
 
@@ -48,7 +49,35 @@ static bool compares_systems(const struct sweep *sweep) {
     return false;
 }
 
+/* "h800 llada2-mini": the point's values. */
+static const char *point_name(const struct sweep *sweep, size_t point, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t a = 0; a < sweep->n_axes && used < size; a++) {
+        used += (size_t)snprintf(text + used, size - used, "%s%.40s", a > 0 ? " " : "",
+                                 sweep_value(sweep, point, a));
+    }
+    return text;
+}
+
+/* Beside the first point that has a run. */
+static void warn_of_prices(struct sweep *sweep) {
+    char ours[96], first[96];
+    size_t base = 0;
+    bool has_warned = false;
+    while (base < sweep->n_points && sample_any(&sweep->samples[base]) == NULL) {
+        base++;
+    }
+    for (size_t p = base + 1; !has_warned && p < sweep->n_points; p++) {
+        has_warned =
+            prices_warn(sample_any(&sweep->samples[p]), point_name(sweep, p, ours, sizeof ours),
+                        sample_any(&sweep->samples[base]),
+                        point_name(sweep, base, first, sizeof first), &sweep->of_prices[p]);
+    }
+}
+
 void sweep_settle(struct sweep *sweep) {
+    sweep->of_prices = mem_zeroed(sweep->n_points + 1, sizeof *sweep->of_prices);
     sweep->samples = mem_zeroed(sweep->n_points + 1, sizeof *sweep->samples);
     for (size_t p = 0; p < sweep->n_points; p++) {
         sweep->samples[p].n = sweep->n_seeds;
@@ -56,6 +85,7 @@ void sweep_settle(struct sweep *sweep) {
             sweep->samples[p].runs[seed] = sweep->runs[p * sweep->n_seeds + seed].summary;
         }
     }
+    warn_of_prices(sweep);
 }
 
 /* Columns of the runs themselves, and of each point beside its base. */
@@ -75,6 +105,11 @@ static struct warnings warnings_of(const struct sweep *sweep, size_t point) {
         warnings_add(&warnings, WARNING_REJECTED, cmd_number(sample_any(base), "rejected", NULL),
                      "ratios are to the first system, which rejected requests: they may compare "
                      "different requests");
+    }
+    const struct warnings *more = &sweep->of_prices[point];
+    for (unsigned i = 0; i < more->n; i++) {
+        warnings_add(&warnings, more->items[i].code, more->items[i].value, "%s",
+                     more->items[i].text);
     }
     return warnings;
 }

@@ -10,6 +10,7 @@
 #include "experiments/cli/words.h"
 #include "experiments/command/capacity_show.h"
 #include "experiments/ranks/ranks.h"
+#include "experiments/run/prices.h"
 #include "experiments/sweep/sample.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
@@ -266,6 +267,10 @@ static int read_numbers(const struct options *options, struct capacities *c, str
     return status != 0 ? status : objectives_check(&c->objectives, err);
 }
 
+static struct run_request *request_of(void *state, size_t i) {
+    return &((struct capacity *)state)->searches[i].request;
+}
+
 static int make_searches(struct asking *asking, struct err *err) {
     struct capacities *c = asking->out;
     size_t n = c->found.n_configs, n_seeds = c->found.n_seeds;
@@ -279,6 +284,9 @@ static int make_searches(struct asking *asking, struct err *err) {
             search->request = c->configs[i].asked.request;
             search->request.options.seed += seed;
         }
+    }
+    if (status == 0 && n > 0 && c->configs[0].asked.asks_one_source) {
+        prices_take_one(request_of, &c->found, n * n_seeds);
     }
     for (size_t a = 0; a < asking->n_axes; a++) {
         c->axes[c->n_axes++] = asking->axes[a].name;

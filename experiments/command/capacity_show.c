@@ -300,8 +300,6 @@ static struct table *make_table(const struct capacities *c) {
     return table;
 }
 
-/* ---- what is said beside it ---- */
-
 static struct warnings warnings_of(const struct capacities *c, size_t config) {
     struct sample sample = {.n = c->found.n_seeds};
     for (size_t s = 0; s < c->found.n_seeds; s++) {
@@ -311,6 +309,7 @@ static struct warnings warnings_of(const struct capacities *c, size_t config) {
     if (c->found.n_seeds == 1) {
         sample_warn_of_one_seed(&out);
     }
+    capacity_warn_of_prices(c, config, &out);
     return out;
 }
 

@@ -38,6 +38,10 @@ size_t capacity_most_samples(const struct capacities *c); /* of any configuratio
  * has no less. ERR_USAGE over prices. */
 int capacity_settle(struct capacities *c, struct err *err);
 
+/* Warns at the first configuration whose prices are of another source than those of the first one
+ * that ran. */
+void capacity_warn_of_prices(const struct capacities *c, size_t config, struct warnings *out);
+
 void capacity_print(const struct capacities *c, FILE *out);
 json_t *capacity_json(const struct capacities *c);
 

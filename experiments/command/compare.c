@@ -4,6 +4,7 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/ranks/ranks.h"
+#include "experiments/run/prices.h"
 #include "experiments/sweep/comparison.h"
 #include "sim/base/mem.h"
 
@@ -63,6 +64,10 @@ static void make_points(struct comparison *c) {
     }
 }
 
+static struct run_request *request_of(void *state, size_t i) {
+    return &((struct comparison *)state)->points[i].request;
+}
+
 static int compare(const struct options *options, struct comparison *c, struct err *err) {
     unsigned n_threads;
     struct campaign campaign = {.db = options_text(options, "db"),
@@ -76,6 +81,9 @@ static int compare(const struct options *options, struct comparison *c, struct e
         return status;
     }
     make_points(c);
+    if (c->asked.asks_one_source) {
+        prices_take_one(request_of, c, c->n * c->n_seeds);
+    }
     campaign.points = c->points;
     campaign.n = c->n * c->n_seeds;
     status = campaign_run(&campaign, n_threads, err);

@@ -209,6 +209,7 @@ static struct warnings warnings_of(const struct system *system, const struct pri
     struct warnings warnings = {0};
     system_warn_of_host(system, &warnings);
     system_warn_of_settings(system, &warnings);
+    system_warn_of_experts(system, &warnings);
     caution_add_prices(shares, &warnings);
     return warnings;
 }

@@ -6,6 +6,7 @@
 #include "analysis/field.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
+#include "experiments/study/collectives.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/cost/runtime.h"
@@ -363,6 +364,10 @@ static void list_fields(struct listing *out) {
     }
 }
 
+static void list_collectives(struct listing *out) {
+    out->rows = collectives_table(out->err);
+}
+
 static const struct section {
     const char *name;
     void (*list)(struct listing *out);
@@ -386,6 +391,7 @@ static const struct section {
     {"experiments", list_experiments, 0},
     {"hosts", list_hosts, 0},
     {"fields", list_fields, 0},
+    {"collectives", list_collectives, 0},
 };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
@@ -459,7 +465,8 @@ const struct command command_list = {
     .doc = "everything that can be named, and with WHAT its parameters too",
     .more =
         "WHAT: systems schedulers caches decoders routers planners runtimes models gpus profiles\n"
-        "workloads arrivals confidences lengths traces experiments hosts fields",
+        "workloads arrivals confidences lengths traces experiments hosts fields\n"
+        "collectives",
     .options = options_of_list,
     .max_words = 1,
     .run = run,

@@ -6,6 +6,7 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/ranks/ranks.h"
+#include "experiments/run/prices.h"
 #include "experiments/sweep/sweep.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
@@ -30,6 +31,10 @@ static const struct option sweep_price_options[] = {
     {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
     {"profile", "FILE",
      "price by this profile, measured on the sweep's one GPU; default: each GPU's (list profiles)",
+     false},
+    {"price-source", "SOURCE",
+     "whose prices: measured by unmask, imported from others, or one: a source that all points "
+     "have (default: the best of each)",
      false},
     {"host", "NAME", "the host of every system (list hosts); default: each its own", false},
     {NULL, NULL, NULL, false},
@@ -236,6 +241,10 @@ static int make_points(const struct options *options, struct sweep *sweep, struc
     return status;
 }
 
+static struct run_request *request_of(void *state, size_t i) {
+    return &((struct sweep *)state)->runs[i].request;
+}
+
 static size_t n_runs(const struct sweep *sweep) {
     return sweep->n_points * sweep->n_seeds;
 }
@@ -346,6 +355,9 @@ static int run_sweep(const struct options *options, struct sweep *sweep, struct 
     if (status != 0) {
         return status;
     }
+    if (sweep->n_points > 0 && sweep->asked[0].asks_one_source) {
+        prices_take_one(request_of, sweep, n_runs(sweep));
+    }
     sweep->has_bound = campaign.bounds;
     campaign.points = sweep->runs;
     campaign.n = n_runs(sweep);
@@ -374,6 +386,7 @@ static int run(const struct options *options, struct err *err) {
     }
     free(sweep.runs);
     free(sweep.samples);
+    free(sweep.of_prices);
     free(sweep.asked);
     return status;
 }

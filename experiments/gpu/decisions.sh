@@ -43,7 +43,7 @@ one() {
     [[ $1 == ${RUNS:-*} ]] || return
     name=$part-$1 model=${MODEL:-$2}
     shift 2
-    common=("$@" --model "$model" --gpu "$gpu" --workload azure --json)
+    common=("$@" --model "$model" --gpu "$gpu" --workload azure --set expert_router=random --json)
     # What random weights are sure of no process says: thresholds are simulated with the decisions
     # of a live run of their own, for writing them takes the host 0.06 ms a step (H200, 2026-11-25).
     decode=$out/$name-decode.db

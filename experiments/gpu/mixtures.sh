@@ -27,7 +27,7 @@ one() {
     "$unmask" calibrate "${cuda[@]}" --model "$1" --gpu "$gpu" --minutes "$minutes" --out "$profile" --json \
         >"$out/$1-calibrate.json" || failed=1
     echo "$1 calibrated in $(($(date +%s) - began)) s"
-    common=(--system "$2" --model "$1" --gpu "$gpu" --profile "$profile" --set block_tokens="$3")
+    common=(--system "$2" --model "$1" --gpu "$gpu" --profile "$profile" --set block_tokens="$3" --set expert_router=random)
     for n in 1 32; do
         "$unmask" explain "${common[@]}" "${cuda[@]}" --reuse "$n" --json >"$out/$1-explain-$n.json" || failed=1
     done

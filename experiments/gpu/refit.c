@@ -78,6 +78,7 @@ static void read_operators(const json_t *from, const struct graph *graph,
         to->rows = (int64_t)real(one, "rows");
         const json_t *between = json_object_get(one, "between_ns");
         to->between_ns = between != NULL ? json_number_value(between) : real(one, "measured_ns");
+        to->experts_hit = json_number_value(json_object_get(one, "experts_hit"));
     }
     if (next != json_array_size(list)) {
         fprintf(stderr, "operator %zu is not one of the graph's\n", next);
@@ -185,7 +186,7 @@ static struct calibration_report *load_report(const char *path, const struct sys
 struct seen {
     enum op_kind kind;
     const char *key;
-    double rows, factor, ns;
+    double rows, factor, ns, hits;
 };
 
 static int by_operator(const void *a, const void *b) {
@@ -207,8 +208,9 @@ static double difference(const struct calibration_report *report) {
         for (uint32_t op = 0; counts && op < step->n_operators; op++) {
             const struct step_operator *one = &step->operators[op];
             if (one->measured_ns > 0 && one->priced_ns > 0) {
-                seen[n++] = (struct seen){one->kind, one->key.text, (double)one->rows,
-                                          one->measured_ns / one->priced_ns, one->measured_ns};
+                seen[n++] = (struct seen){one->kind,         one->key.text,
+                                          (double)one->rows, one->measured_ns / one->priced_ns,
+                                          one->measured_ns,  0};
             }
         }
     }
@@ -345,15 +347,19 @@ static char *pooled_rows(const struct card *cards, size_t n_cards) {
 static struct correction pooled_correction(const struct card *cards, size_t n_cards) {
     static struct seen points[CORRECTION_MAX_CURVES * CORRECTION_MAX_POINTS * MOST_CARDS];
     size_t n = 0;
-    double values[MOST_CARDS] = {0};
+    double values[MOST_CARDS] = {0}, hits[MOST_CARDS] = {0};
     for (size_t c = 0; c < n_cards; c++) {
         const struct correction *its = &cards[c].report->correction;
         values[c] = its->all;
         for (uint32_t i = 0; i < its->n_curves; i++) {
             const struct correction_curve *curve = &its->curves[i];
             for (uint32_t p = 0; p < curve->n_points; p++) {
-                points[n++] = (struct seen){curve->kind, curve->key.text, curve->points[p].rows,
-                                            curve->points[p].factor, 0};
+                points[n++] = (struct seen){curve->kind,
+                                            curve->key.text,
+                                            curve->points[p].rows,
+                                            curve->points[p].factor,
+                                            0,
+                                            curve->points[p].hits};
             }
         }
     }
@@ -362,9 +368,10 @@ static struct correction pooled_correction(const struct card *cards, size_t n_ca
     for (size_t first = 0, last; first < n; first = last) {
         for (last = first; last < n && by_operator(&points[first], &points[last]) == 0; last++) {
             values[last - first] = points[last].factor;
+            hits[last - first] = points[last].hits;
         }
         if (!correction_add(&out, points[first].kind, points[first].key, points[first].rows,
-                            median(values, last - first))) {
+                            median(values, last - first), median(hits, last - first))) {
             fprintf(stderr, "no room for %s\n", points[first].key);
             exit(1);
         }

@@ -51,7 +51,7 @@ prepare() {
     local system block
     read -r system block <<<"$(line_up "$1")"
     name="$1-tp$2"
-    common=(--system "$system" --model "$1" --gpu "$gpu" --set block_tokens="$block"
+    common=(--system "$system" --model "$1" --gpu "$gpu" --set expert_router=random --set block_tokens="$block"
         --set tensor_parallel="$2")
     if [ "$3" = experts ]; then
         name="$1-ep$2"

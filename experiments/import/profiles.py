@@ -20,7 +20,7 @@ COLUMNS = """\
 # columns: gemm,m,n,k,time_us
 # columns: attention_causal,batch,q,kv,heads,kv_heads,head_dim,time_us
 # columns: attention_decode,batch,q,kv,heads,kv_heads,head_dim,time_us
-# columns: moe,tokens,hidden,expert_ffn,top_k,experts,time_us
+# columns: moe,tokens,hidden,expert_ffn,top_k,experts,hit,time_us
 # columns: elementwise,bytes,time_us
 # columns: all_reduce,gpus,bytes,time_us
 # columns: all_gather,gpus,bytes,time_us
@@ -72,6 +72,21 @@ def us(text, scale):
     return "%.6g" % (float(text) * scale)
 
 
+def experts_hit(tokens, top_k, experts, alpha=1.01):
+    """Experts with a token under the collector's power law (power_law_logits_v3): each expert draws a
+    weight from x^-alpha between the bounds below, the weights are scaled to all pairs and rounded,
+    and pairs that are left over go to the experts that have fewest. The draws are taken at even
+    quantiles: within 2 of the mean of 40 random draws."""
+    pairs, a = tokens * top_k, 1 - alpha
+    low, high = (1, 0.8 * tokens) if pairs > experts else (0.01, 2)
+    low, high = low ** a, high ** a
+    weights = [(low + (high - low) * (i + 0.5) / experts) ** (1 / a) for i in range(experts)]
+    total = sum(weights)
+    counts = [int(w / total * pairs + 0.5) for w in weights]
+    left = max(0, pairs - sum(min(c, tokens) for c in counts))
+    return experts - max(0, counts.count(0) - left)
+
+
 def from_aiconfigurator(folder, name, ungated):
     """Rows as (operator, sizes..., microseconds); the source's latencies are milliseconds."""
     out = []
@@ -97,8 +112,9 @@ def from_aiconfigurator(folder, name, ungated):
         if (int(r["topk"]), int(r["num_experts"])) in ungated:
             continue
         if r["distribution"] == "power_law_1.01" and r["moe_ep_size"] == "1" and inter % tp == 0:
-            out.append(("moe", int(r["num_tokens"]), int(r["hidden_size"]), inter // tp,
-                        int(r["topk"]), int(r["num_experts"]), us(r["latency_ms"], 1e3)))
+            tokens, top_k, experts = (int(r[c]) for c in ("num_tokens", "topk", "num_experts"))
+            out.append(("moe", tokens, int(r["hidden_size"]), inter // tp, top_k, experts,
+                        experts_hit(tokens, top_k, experts), us(r["latency_ms"], 1e3)))
     for r in rows_of(folder, name + "_nccl_bf16.csv.gz"):
         out.append((r["op_name"], int(r["num_gpus"]), 2 * int(r["message_size"]),
                     us(r["latency"], 1e3)))
@@ -166,6 +182,8 @@ def main():
             "# software: " + software,
             "# weights_in_turn: gemm 6, moe 1, attention_decode 1",
             "# expert_routing: power_law 1.01",
+            "# experts_hit: by the collector's power law, computed (experts_hit in "
+            "experiments/import/profiles.py); nobody counted",
             "# Transformation (experiments/import/profiles.py): milliseconds to microseconds; "
             "message elements to bytes; decode kv = isl + step; expert_ffn = inter_size / tp.",
             "# Dropped: products with n or k below 512; attention with fewer than 4 query heads; "

@@ -7,6 +7,7 @@
 
 #include "analysis/summary.h"
 #include "engine/weights/end_tokens.h"
+#include "engine/weights/weights.h"
 #include "experiments/run/questions.h"
 #include "experiments/run/recorded.h"
 #include "experiments/steps/accuracy.h"
@@ -31,6 +32,7 @@ struct run_request {
     const char *systems_path; /* NULL: the shipped file */
     const char *profile_path; /* NULL: the GPU's own */
     bool roofline;
+    enum price_source price_source;
     const char *workload;
     struct workload_options options;
     const struct setting *settings; /* keys of the system; "workload.KEY" those of the workload */
@@ -78,6 +80,7 @@ struct composition {
     struct live *live;
     char device[COMPOSE_DEVICE_CHARS]; /* the engine's; what facts.device points to */
     bool emulates;                     /* it stands in for the system's GPU */
+    char kernels[64];                  /* whose prices they are */
     char collectives[512];             /* where the prices of what ranks exchange come from */
     char incomplete[1024];             /* why a live run was cut short; "": it is whole */
     struct run_figure figures[ENGINE_FIGURES];
@@ -95,6 +98,11 @@ struct composition {
     struct accuracy accuracy;      /* of a replay whose steps were measured; else without steps */
 };
 
+/* Whether a device executes it with random weights, whose router chooses as it was measured. */
+static inline bool backend_has_random_weights(const struct backend_request *backend) {
+    return backend->kind != BACKEND_SIM && weights_seed(backend->weights) != NULL;
+}
+
 /* The system that a run asks for, its workload and that one's settings aside. */
 static inline struct system_request compose_system_request(const struct run_request *request) {
     return (struct system_request){.system = request->system,
@@ -104,7 +112,9 @@ static inline struct system_request compose_system_request(const struct run_requ
                                    .profile_path = request->profile_path,
                                    .overrides = request->settings,
                                    .n_overrides = request->n_settings,
+                                   .random_weights = backend_has_random_weights(&request->backend),
                                    .roofline = request->roofline,
+                                   .price_source = request->price_source,
                                    .statistics = request->statistics};
 }
 

@@ -38,6 +38,9 @@ void compose_write_run(const struct run_request *request, const struct decode_tr
     const struct backend_request *backend = &request->backend;
     fprintf(out, "[run]\nsystem = %s\ngpu = %s\nroofline = %s\nbackend = %s\n", request->system,
             request->gpu, request->roofline ? "on" : "off", backend_names[backend->kind]);
+    if (request->price_source != PRICES_BEST) {
+        fprintf(out, "price_source = %s\n", price_source_words[request->price_source]);
+    }
     if (backend->kind != BACKEND_SIM) {
         fprintf(out, "weights = %s\nclock = %s\n", backend->weights,
                 backend->skips_idle ? "virtual" : "real");

@@ -217,20 +217,6 @@ static void warn_of_kernels(struct composition *c) {
     }
 }
 
-/* Rows of our own engine's random weights, where it is known what the trained router hits. */
-static void warn_of_experts(struct composition *c) {
-    const struct system *system = c->system;
-    const struct model *model = system->whole;
-    const double block = model->block_tokens, hits = model->block_experts_hit;
-    if (hits > 0 && isnan(cost_experts_hit(system->cost, block))) {
-        warnings_add(&c->facts.warnings, WARNING_EXPERTS_BY_CHANCE, hits,
-                     "experts are priced as random weights choose them, %.0f of %" PRIu32
-                     " for a block; the trained router hits %g (%s): --set experts_hit=%g",
-                     model_experts_hit(model->experts, model->experts_active, block),
-                     model->experts, hits, model->block_experts_hit_source, hits);
-    }
-}
-
 static void state_decisions(struct composition *c) {
     const struct system *system = c->system;
     struct run_decisions *decisions = &c->facts.decisions;
@@ -260,7 +246,13 @@ void compose_state_facts(struct composition *c) {
     facts->gpu = system->gpu->name;
     facts->profile = system->profile_name;
     facts->profile_kind = system_profile_kind(system);
-    facts->prices = (struct run_prices){.from = system_prices(system)};
+    facts->prices =
+        (struct run_prices){.from = system_prices(system),
+                            .of = price_source_words[system_price_source(system)],
+                            .kernels = system_price_kernels(system, c->kernels, sizeof c->kernels),
+                            .asked = price_source_words[system->price_source],
+                            .over_imported = system_price_ratio(system, PRICES_IMPORTED),
+                            .over_roofline = system_price_ratio(system, PRICES_ROOFLINE)};
     if (system->behind != NULL && cost_ops_behind(system->cost) > 0) {
         facts->prices.behind = provenance_words[profile_kind(system->behind)];
     }
@@ -460,7 +452,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
         c->meters_energy = !request->backend.skips_idle;
         warn_of_kernels(c);
     } else {
-        warn_of_experts(c);
+        system_warn_of_experts(c->system, &c->facts.warnings);
     }
     *out = c;
     return 0;

@@ -8,6 +8,7 @@
 #include "analysis/quality.h"
 #include "experiments/run/compose_impl.h"
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/check/plugin.h"
 
@@ -20,6 +21,14 @@ static int64_t recorded_ns(const struct recorded *recorded, const char *key) {
     uint64_t ns = 0;
     const char *text = recorded_text(recorded, key);
     return text != NULL && num_u64(text, INT64_MAX, &ns) ? (int64_t)ns : 0;
+}
+
+/* With what weights a live run was made whose record is older than expert_router. */
+static struct backend_request backend_then(const struct recorded *recorded) {
+    const char *weights = json_string_value(json_object_get(recorded->summary, "weights"));
+    const bool was_live = !recorded->is_simulated && weights != NULL;
+    return (struct backend_request){.kind = was_live ? BACKEND_CUDA : BACKEND_SIM,
+                                    .weights = weights};
 }
 
 static uint32_t recorded_settings(const struct recorded *recorded, struct setting *out) {
@@ -208,6 +217,9 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
                                   .slo = {recorded_ns(recorded, "slo_latency"),
                                           recorded_ns(recorded, "slo_ttfb"),
                                           recorded_ns(recorded, "slo_tpot")}};
+    const char *source = recorded_text(recorded, "price_source");
+    const int found = source != NULL ? name_find(price_source_words, source) : PRICES_BEST;
+    request.price_source = found >= 0 ? (enum price_source)found : PRICES_BEST;
     if (request.system == NULL || request.gpu == NULL) {
         return err_world(err, "%s names no system or no GPU", recorded->config.path);
     }
@@ -217,6 +229,7 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     c->recorded = recorded;
     c->seed = recorded->seed;
     request.settings = settings;
+    request.backend = backend_then(recorded);
     request.n_settings = recorded_settings(recorded, settings);
     struct inputs inputs = {0}, *before = inputs_collect(&inputs);
     const struct plugin_gate gate = {recorded, may_load}, *open = plugin_ask(&gate);

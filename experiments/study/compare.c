@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/caution.h"
+#include "experiments/run/prices.h"
 #include "experiments/study/figure.h"
 #include "sim/base/mem.h"
 #include "sim/base/warning.h"
@@ -125,6 +127,41 @@ static json_int_t count(struct tables *tables, const char *query) {
     return n;
 }
 
+/* Beside the first run, once. */
+static void print_prices_warning(struct tables *tables, const char *runs, FILE *out) {
+    char query[512], ours[128], first[128];
+    json_t *rows = NULL, *row;
+    struct err err = {0};
+    struct warnings warnings = {0};
+    size_t i;
+    snprintf(
+        query, sizeof query,
+        "SELECT DISTINCT gpu, model, system, profile, prices_kind AS kind, prices_of AS \"of\", "
+        "prices_kernels AS kernels, prices_asked AS asked, prices_over_imported AS over_imported, "
+        "prices_over_roofline AS over_roofline FROM \"%s\" WHERE prices_of IS NOT NULL",
+        runs);
+    if (tables_select(tables, query, "prices", &rows, &err) != 0) {
+        return; /* runs of an older program do not say */
+    }
+    json_array_foreach(rows, i, row) {
+        json_t *base = json_array_get(rows, 0);
+        json_object_set_new(row, "prices", json_copy(row));
+        const json_t *const at[] = {row, base};
+        char *const names[] = {ours, first};
+        for (int side = 0; side < 2; side++) {
+            snprintf(names[side], sizeof ours, "%s, %s on %s",
+                     json_string_value(json_object_get(at[side], "system")),
+                     json_string_value(json_object_get(at[side], "model")),
+                     json_string_value(json_object_get(at[side], "gpu")));
+        }
+        if (prices_warn(row, ours, base, first, &warnings)) {
+            break;
+        }
+    }
+    caution_print(&warnings, NULL, out);
+    json_decref(rows);
+}
+
 void study_print_warnings(struct tables *tables, const char *runs, FILE *out) {
     char query[512];
     if (runs == NULL) {
@@ -142,6 +179,7 @@ void study_print_warnings(struct tables *tables, const char *runs, FILE *out) {
                     (long long)n_warned, (long long)n);
         }
     }
+    print_prices_warning(tables, runs, out);
     snprintf(query, sizeof query, "SELECT count(*) AS n FROM \"%s\" WHERE no_result <> ''", runs);
     json_int_t n_none = count(tables, query);
     if (n_none > 0) {

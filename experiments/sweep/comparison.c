@@ -7,6 +7,7 @@
 #include "analysis/caution.h"
 #include "analysis/summary_output.h"
 #include "experiments/cli/cmd.h"
+#include "experiments/run/prices.h"
 #include "sim/base/mem.h"
 
 static struct campaign_point *point_at(const struct comparison *c, size_t system, size_t seed) {
@@ -118,21 +119,6 @@ static void warn_of_base(const struct comparison *c, size_t i, struct warnings *
     }
 }
 
-/* On one GPU our own runtime may be priced by the GPU's profile of the model, GPU/MODEL, and others
- * by its profile for all. */
-static void warn_of_profiles(const struct comparison *c, size_t i, struct warnings *out) {
-    const json_t *ours = sample_any(&c->samples[i]), *base = sample_any(&c->samples[0]);
-    const char *profile = cmd_text(ours, "profile"), *of_base = cmd_text(base, "profile");
-    const char *gpu = cmd_text(ours, "gpu");
-    const bool are_of_one = strcmp(gpu, cmd_text(base, "gpu")) == 0;
-    if (are_of_one && (strcmp(profile, gpu) == 0) != (strcmp(of_base, gpu) == 0)) {
-        warnings_add(out, WARNING_PRICES_DIFFER, (double)NAN,
-                     "%s is priced by profile %s, %s by %s: some of the difference may be theirs "
-                     "(--profile prices both alike)",
-                     c->names[i], profile, c->names[0], of_base);
-    }
-}
-
 void comparison_settle(struct comparison *c) {
     for (size_t i = 0; i < c->n; i++) {
         struct sample *sample = &c->samples[i];
@@ -142,7 +128,7 @@ void comparison_settle(struct comparison *c) {
             sample->requests[seed] = c->same != NULL ? c->same[i * c->n_seeds + seed] : NULL;
         }
     }
-    bool is_drawn = any_is_drawn(c);
+    bool is_drawn = any_is_drawn(c), has_warned = false;
     for (size_t i = 0; i < c->n; i++) {
         c->warnings[i] = sample_warnings(&c->samples[i]);
         if (sample_any(&c->samples[i]) == NULL || c->n < 2) {
@@ -156,9 +142,9 @@ void comparison_settle(struct comparison *c) {
             snprintf(ours, sizeof ours, "%s is ", c->names[i]);
             sample_warn_of_ties(&c->samples[i], &c->samples[0], ours, c->names[0], &c->warnings[i]);
             warn_of_base(c, i, &c->warnings[i]);
-            if (sample_any(&c->samples[0]) != NULL) {
-                warn_of_profiles(c, i, &c->warnings[i]);
-            }
+            has_warned =
+                has_warned || prices_warn(sample_any(&c->samples[i]), c->names[i],
+                                          sample_any(&c->samples[0]), c->names[0], &c->warnings[i]);
         }
     }
 }

@@ -39,6 +39,7 @@ struct sweep {
     struct campaign_point *runs; /* [n_points][n_seeds] */
     struct asked *asked;         /* one a point: its settings */
     struct sample *samples;      /* one a point, by sweep_settle */
+    struct warnings *of_prices;  /* the same: one of them says that sources of prices differ */
     bool has_slo, has_bound;
 };
 

@@ -13,6 +13,7 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_HOST_FOREIGN] = "host-of-another-machine",
     [WARNING_PRICES_TRANSFERRED] = "prices-transferred",
     [WARNING_PRICES_ROOFLINE] = "prices-roofline",
+    [WARNING_COLLECTIVES_ASSUMED] = "collectives-assumed",
     [WARNING_PRICES_EXTRAPOLATED] = "prices-extrapolated",
     [WARNING_PRICES_OTHER_BUILD] = "prices-of-other-kernels",
     [WARNING_PRICES_DIFFER] = "prices-differ",

@@ -12,12 +12,12 @@ enum warning_code {
     WARNING_HOST_FOREIGN,         /* a published system keeps its paper's host on another GPU */
     WARNING_PRICES_TRANSFERRED,   /* a share of the time is priced by another GPU's measurements */
     WARNING_PRICES_ROOFLINE,      /* a share of the time is priced from data sheets */
+    WARNING_COLLECTIVES_ASSUMED,  /* what GPUs exchange goes by a model of the link */
     WARNING_PRICES_EXTRAPOLATED,  /* a share of the time lies outside what was measured */
     WARNING_PRICES_OTHER_BUILD,   /* the device's kernels are not those that were measured */
-    WARNING_PRICES_DIFFER,     /* systems of a comparison are priced by profiles of two makings */
-    WARNING_EXPERTS_BY_CHANCE, /* a mixture's rows are of random weights, its trained router hits
-                                  fewer */
-    WARNING_ANSWERS_ASSUMED,   /* answers are taken to fill the canvas */
+    WARNING_PRICES_DIFFER,        /* what is compared is priced by several sources */
+    WARNING_EXPERTS_BY_CHANCE,    /* a mixture is priced for as many experts as chance hits */
+    WARNING_ANSWERS_ASSUMED,      /* answers are taken to fill the canvas */
     WARNING_ARCHITECTURE_UNKNOWN, /* a model's class is known to no family: its model_type's runs */
     WARNING_SETTING_ASSUMED,      /* a setting that decides a ranking was inferred, not printed */
     WARNING_FEW_SEEDS,            /* one seed, or too few to tell the systems apart */

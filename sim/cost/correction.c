@@ -27,25 +27,48 @@ static double tiled(enum op_kind kind, double rows) {
     return is_tiled ? ceil(rows / TILE_ROWS) * TILE_ROWS : rows;
 }
 
-double correction_factor(const struct correction *correction, int curve, double rows) {
+/* The points around so many rows, twice the same one beyond them; false: there are none. */
+static bool around(const struct correction *correction, int curve, double rows,
+                   const struct correction_point *out[2]) {
     if (curve < 0) {
-        return correction->all > 0 ? correction->all : 1;
+        return false;
     }
     const struct correction_point *points = correction->curves[curve].points;
-    rows = tiled(correction->curves[curve].kind, rows);
     uint32_t n = correction->curves[curve].n_points, above = 0;
     while (above < n && points[above].rows < rows) {
         above++;
     }
+    out[0] = &points[above > 0 ? above - 1 : 0];
+    out[1] = &points[above < n ? above : n - 1];
     if (above == 0 || above == n) {
-        return points[above == 0 ? 0 : n - 1].factor;
+        out[0] = out[1];
     }
-    const struct correction_point *a = &points[above - 1], *b = &points[above];
-    return a->factor + (b->factor - a->factor) * (rows - a->rows) / (b->rows - a->rows);
+    return true;
+}
+
+double correction_factor(const struct correction *correction, int curve, double rows) {
+    const struct correction_point *at[2];
+    rows = curve < 0 ? rows : tiled(correction->curves[curve].kind, rows);
+    if (!around(correction, curve, rows, at)) {
+        return correction->all > 0 ? correction->all : 1;
+    }
+    const struct correction_point *a = at[0], *b = at[1];
+    return a == b ? a->factor
+                  : a->factor + (b->factor - a->factor) * (rows - a->rows) / (b->rows - a->rows);
+}
+
+double correction_hits(const struct correction *correction, int curve, double rows) {
+    const struct correction_point *at[2];
+    if (!around(correction, curve, rows, at) || at[0]->hits <= 0 || at[1]->hits <= 0) {
+        return 0;
+    }
+    const struct correction_point *a = at[0], *b = at[1];
+    return a == b ? a->hits
+                  : a->hits + (b->hits - a->hits) * (rows - a->rows) / (b->rows - a->rows);
 }
 
 bool correction_add(struct correction *correction, enum op_kind kind, const char *key, double rows,
-                    double factor) {
+                    double factor, double hits) {
     int i = correction_find(correction, kind, key);
     if (i < 0 && correction->n_curves < CORRECTION_MAX_CURVES &&
         strlen(key) < CORRECTION_KEY_CHARS) {
@@ -59,7 +82,7 @@ bool correction_add(struct correction *correction, enum op_kind kind, const char
         (curve->n_points > 0 && rows <= curve->points[curve->n_points - 1].rows)) {
         return false;
     }
-    curve->points[curve->n_points++] = (struct correction_point){rows, factor};
+    curve->points[curve->n_points++] = (struct correction_point){rows, factor, hits};
     return true;
 }
 
@@ -70,8 +93,12 @@ void correction_write(const struct correction *correction, FILE *file) {
     for (uint32_t i = 0; i < correction->n_curves; i++) {
         const struct correction_curve *curve = &correction->curves[i];
         for (uint32_t p = 0; p < curve->n_points; p++) {
-            fprintf(file, "load,%s,%s,%.0f,%.5g\n", op_kind_names[curve->kind], curve->key.text,
+            fprintf(file, "load,%s,%s,%.0f,%.5g", op_kind_names[curve->kind], curve->key.text,
                     curve->points[p].rows, curve->points[p].factor);
+            if (curve->points[p].hits > 0) {
+                fprintf(file, ",%.6g", curve->points[p].hits);
+            }
+            putc('\n', file);
         }
     }
 }

@@ -7,8 +7,10 @@
  * without any have the factor of all. Without
  * corrections every factor is 1.
  *
- * In a profile they are the rows `load,FACTOR` and `load,KIND,NxK,ROWS,FACTOR`. Files written
- * before 2026-11-22 have the operator's display name instead of its size and are read as they are.
+ * In a profile they are the rows `load,FACTOR` and `load,KIND,NxK,ROWS,FACTOR[,HIT]`: HIT is how
+ * many experts a layer's tokens hit in those steps, where the rows' own tokens hit others. Files
+ * written before 2026-11-22 have the operator's display name instead of its size and are read as
+ * they are.
  */
 #ifndef UNMASK_SIM_COST_CORRECTION_H
 #define UNMASK_SIM_COST_CORRECTION_H
@@ -29,6 +31,7 @@ struct correction_key correction_key_of(struct op_size size);
 
 struct correction_point {
     double rows, factor;
+    double hits; /* experts that the steps hit, of an operator of experts; 0: nobody counted */
 };
 
 struct correction_curve {
@@ -54,10 +57,13 @@ int correction_find(const struct correction *correction, enum op_kind kind, cons
 /* Of one execution over so many rows; `curve` as correction_find has it. */
 double correction_factor(const struct correction *correction, int curve, double rows);
 
+/* Experts that the steps hit whose time the factor has; 0: nobody counted them. */
+double correction_hits(const struct correction *correction, int curve, double rows);
+
 /* An operator's next point; false unless its rows are more than those before, its key is short
  * enough and there is room. */
 bool correction_add(struct correction *correction, enum op_kind kind, const char *key, double rows,
-                    double factor);
+                    double factor, double hits);
 
 /* As rows of a profile. */
 void correction_write(const struct correction *correction, FILE *file);

@@ -45,6 +45,9 @@ int lookup_require(const struct profile *profile, const struct op *op, struct er
 void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const struct op *op,
                  const struct profile *profile, bool is_behind);
 
+/* Whether a link is priced that nobody has measured: by the model of its kind (sim/cost/link.h). */
+bool lookup_is_assumed(const struct lookup *lookup);
+
 /* Experts of a layer that so many tokens hit, as the price goes by; NAN where it goes by those of
  * the measured rows. */
 double lookup_experts_hit(const struct lookup *lookup, double n_tokens);

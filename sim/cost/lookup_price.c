@@ -2,21 +2,27 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/cost/link.h"
 #include "sim/cost/lookup.h"
 #include "sim/cost/roofline.h"
 #include "sim/model/ranks.h"
 
-/* The bound that the price's work comes closest to. */
+bool lookup_is_assumed(const struct lookup *l) {
+    return l->type->family == FAMILY_EXCHANGE && !l->has_own;
+}
+
+/* The bound that the price's work comes closest to; price_exchange says that of exchanges. */
 static void lookup_settle(const struct lookup *l, struct op_price *price) {
     double compute_ns = price->flops / l->of->gpu->peak_bf16_flops * 1e9;
     double memory_ns = price->bytes / l->of->gpu->peak_bandwidth * 1e9;
     double larger = compute_ns > memory_ns ? compute_ns : memory_ns;
     double moving_ns = price->bytes / l->of->gpu->best_bandwidth * 1e9;
     price->compute_ns = stretched_ns(price->ns, moving_ns);
-    /* What ranks exchange goes over links. Another kernel that runs at under a tenth of either roof
-     * is bound by its launch. */
-    price->bound = l->type->family == FAMILY_EXCHANGE ? BOUND_LINK
-                   : larger < 0.1 * price->ns ? BOUND_LAUNCH
+    if (l->type->family == FAMILY_EXCHANGE) {
+        return;
+    }
+    /* A kernel that runs at under a tenth of either roof is bound by its launch. */
+    price->bound = larger < 0.1 * price->ns ? BOUND_LAUNCH
                    : compute_ns > memory_ns ? BOUND_COMPUTE
                                             : BOUND_BANDWIDTH;
 }
@@ -37,6 +43,12 @@ static void correct(const struct lookup *l, int64_t rows, struct op_price *price
     if (l->profile != NULL) {
         price->ns *= correction_factor(profile_correction(l->profile), l->correction, (double)rows);
     }
+}
+
+static struct moe_shape moe_shape_of(const struct lookup *l) {
+    const struct model *model = l->of->graph->model;
+    return (struct moe_shape){model->hidden, model->expert_ffn, l->op->experts_active,
+                              l->op->experts};
 }
 
 /* ---- rows ---- */
@@ -102,25 +114,38 @@ static void price_product(const struct lookup *l, int64_t m, const struct op_wor
     }
 }
 
-/* Rows and in-step corrections of our own hold the experts that our router hit, fewer than chance
- * has (45.9 of 64 at 64 tokens of LLaDA-MoE): they go by no other number unless one is asked for.
+/* Rows of our own were measured with random weights, and their in-step corrections hold the experts
+ * that such a router hit in whole steps, fewer than chance has (45.9 of 64 at 64 tokens of
+ * LLaDA-MoE): where weights are random they are right as they stand. */
+static bool is_as_measured(const struct lookup *l) {
+    return l->type->family == FAMILY_EXPERTS && l->of->routing->is_random && l->is_ours;
+}
+
+/* Where the run's tokens hit other experts than those of the rows, the price is for the run's. The
+ * correction is of steps that hit experts of their own number: rows of as many are what it is of.
  */
-static bool knows_its_hits(const struct lookup *l) {
-    return l->type->family == FAMILY_EXPERTS && !l->of->routing->is_given && l->is_ours;
+static void correct_hits(const struct lookup *l, int64_t rows, struct op_price *price) {
+    if (l->type->family != FAMILY_EXPERTS || l->profile == NULL || is_as_measured(l)) {
+        return;
+    }
+    double in_steps = correction_hits(profile_correction(l->profile), l->correction, (double)rows);
+    if (in_steps > 0) {
+        enum profile_match match;
+        price->ns *= profile_moe(l->profile, moe_shape_of(l), rows, 0, &match) /
+                     profile_moe(l->profile, moe_shape_of(l), rows, in_steps, &match);
+    }
 }
 
 /* Which hits are priced and which bytes are counted go by the same number, and joules were measured
  * with chance's: our router, whose weights are random, hits little fewer. */
 static double hits_of(const struct lookup *l, double n_tokens) {
-    static const struct expert_routing chance = {.exponent = 1};
-    const struct expert_routing *routing = knows_its_hits(l) ? &chance : l->of->routing;
     return l->type->family == FAMILY_EXPERTS
-               ? routing_hits(routing, l->op->experts, l->op->experts_active, n_tokens)
+               ? routing_hits(l->of->routing, l->op->experts, l->op->experts_active, n_tokens)
                : 0;
 }
 
 double lookup_experts_hit(const struct lookup *lookup, double n_tokens) {
-    return knows_its_hits(lookup) ? (double)NAN : hits_of(lookup, n_tokens);
+    return is_as_measured(lookup) ? (double)NAN : hits_of(lookup, n_tokens);
 }
 
 /* Gate-up and down are measured together; two thirds of their weights are gate and up. */
@@ -133,10 +158,8 @@ static void price_experts(const struct lookup *l, int64_t m, const struct op_wor
     }
     enum profile_match match;
     bool is_down = !l->type->activates && l->op->k == (int64_t)model->expert_ffn;
-    struct moe_shape shape = {model->hidden, model->expert_ffn, l->op->experts_active,
-                              l->op->experts};
-    double hits = knows_its_hits(l) ? 0 : hits_of(l, (double)m);
-    double both = profile_moe(l->profile, shape, m, hits, &match);
+    double hits = is_as_measured(l) ? 0 : hits_of(l, (double)m);
+    double both = profile_moe(l->profile, moe_shape_of(l), m, hits, &match);
     price->match = match;
     price->ns = both * (is_down ? 1.0 / 3 : 2.0 / 3);
 }
@@ -179,13 +202,15 @@ static void price_exchange(const struct lookup *l, int64_t rows, const struct op
     bool reduces = l->type->table == PROFILE_ALL_REDUCE;
     int held = reduces ? l->op->out[0] : l->op->in[0];
     int64_t bytes = rows * graph->tensors[held].bytes.per;
+    const struct link_time time = link_time(l->of->gpu, ranks, (double)bytes, reduces);
     if (l->has_own) {
         enum profile_match match;
         price->ns = profile_collective(l->profile, l->type->table, ranks, bytes, &match);
         price->match = match;
     } else {
-        price->ns = link_ns(l->of->gpu, ranks, (double)bytes, reduces);
+        price->ns = time.latency_ns + time.transfer_ns;
     }
+    price->bound = 2 * time.latency_ns > price->ns ? BOUND_LATENCY : BOUND_LINK;
 }
 
 typedef void price_fn(const struct lookup *lookup, int64_t rows, const struct op_work *work,
@@ -210,7 +235,8 @@ void lookup_price_rows(const struct lookup *l, int64_t rows, struct op_price *pr
     price->bytes = op_work_bytes(&work);
     price_by_family[l->type->family](l, rows, &work, price);
     correct(l, rows, price);
-    if (!knows_its_hits(l)) {
+    correct_hits(l, rows, price);
+    if (!is_as_measured(l)) {
         raise_to_floor(l, &work, price);
     }
     lookup_settle(l, price);

@@ -6,7 +6,7 @@
 #include "sim/base/mem.h"
 #include "sim/cost/lookup.h"
 
-const char *const op_bound_names[] = {"compute", "bandwidth", "launch", "link"};
+const char *const op_bound_names[] = {"compute", "bandwidth", "launch", "latency", "link"};
 const char *const price_match_words[PRICE_MATCH_COUNT] = {"exact", "interpolated", "extrapolated",
                                                           "roofline"};
 
@@ -20,7 +20,7 @@ struct known_price {
     double compute_ns, flops_j, bytes_j;
     struct chunk_rows chunks;
     uint16_t lookups[PRICE_MATCH_COUNT];
-    float match_ns[PRICE_MATCH_COUNT], behind_ns; /* for shares alone: floats will do */
+    float match_ns[PRICE_MATCH_COUNT], behind_ns, link_ns; /* for shares alone: floats will do */
 };
 
 /* A step's host time and launches by what is in it, all layers together. */
@@ -112,7 +112,9 @@ static void price_op(const struct lookup *lookup, const struct step_shape *shape
     } else {
         price_chunks(lookup, rows, chunk, repeat, sum);
     }
-    sum->kind = sum->match == PRICE_ROOFLINE ? PROVENANCE_ROOFLINE : lookup->kind;
+    sum->kind = lookup_is_assumed(lookup)      ? PROVENANCE_ASSUMED
+                : sum->match == PRICE_ROOFLINE ? PROVENANCE_ROOFLINE
+                                               : lookup->kind;
 }
 
 /* What one operator waits for the host. The calibrated wait is that of steps that were issued: a
@@ -126,7 +128,7 @@ static double wait_ns(const struct lookup *lookup, const struct step_shape *shap
 }
 
 static void known_add(const struct cost_model *cost, struct known_price *known,
-                      const struct op_price *price, bool is_behind) {
+                      const struct op_price *price, const struct lookup *lookup) {
     known->ns += price->ns;
     if (cost->power != NULL) {
         known->compute_ns += price->compute_ns;
@@ -135,7 +137,8 @@ static void known_add(const struct cost_model *cost, struct known_price *known,
     }
     known->lookups[price->match]++;
     known->match_ns[price->match] += (float)price->ns;
-    known->behind_ns += is_behind && price->match != PRICE_ROOFLINE ? (float)price->ns : 0;
+    known->behind_ns += lookup->is_behind && price->match != PRICE_ROOFLINE ? (float)price->ns : 0;
+    known->link_ns += lookup_is_assumed(lookup) ? (float)price->ns : 0;
 }
 
 /* The sum over the operators that depend on `symbol` alone, when it has this value. */
@@ -149,7 +152,7 @@ static struct known_price price_symbol(const struct cost_model *cost, enum symbo
         if (!op_is_attention(op) && op->rows == symbol && !cost->lookups[i].is_absent) {
             struct op_price price;
             price_op(&cost->lookups[i], &shape, chunks, &price);
-            known_add(cost, &known, &price, cost->lookups[i].is_behind);
+            known_add(cost, &known, &price, &cost->lookups[i]);
         }
     }
     return known;
@@ -252,7 +255,7 @@ static struct chunk_rows effective(const struct cost_model *cost, enum symbol sy
 void cost_price(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows asked,
                 struct step_price *out) {
     memset(out, 0, sizeof *out);
-    double device = 0, head_ns = 0, behind_ns = 0, match_ns[PRICE_MATCH_COUNT] = {0};
+    double device = 0, head_ns = 0, behind_ns = 0, link_ns = 0, match_ns[PRICE_MATCH_COUNT] = {0};
     uint32_t lookups[PRICE_MATCH_COUNT] = {0};
     for (uint32_t i = 0; i < cost->n_used; i++) {
         enum symbol symbol = cost->used[i];
@@ -280,9 +283,10 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
             match_ns[match] += (double)known->match_ns[match];
         }
         behind_ns += (double)known->behind_ns;
+        link_ns += (double)known->link_ns;
     }
     memcpy(out->lookups, lookups, sizeof lookups);
-    out->time = (struct price_time){.behind_ns = behind_ns};
+    out->time = (struct price_time){.behind_ns = behind_ns, .link_ns = link_ns};
     memcpy(out->time.match_ns, match_ns, sizeof match_ns);
     for (uint32_t i = 0; i < cost->n_attention; i++) {
         const struct lookup *lookup = &cost->lookups[cost->attention[i]];
@@ -420,8 +424,8 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
                      const struct graph *graph, bool fills_gaps, struct cost_model **out,
                      struct err *err) {
     struct cost_model *cost = mem_zeroed(1, sizeof *cost);
-    static const struct expert_routing chance = {.exponent = 1};
-    cost->pricing = (struct lookup_shared){gpu, runtime, graph, &chance};
+    static const struct expert_routing random = {.exponent = 1, .is_random = true};
+    cost->pricing = (struct lookup_shared){gpu, runtime, graph, &random};
     cost->profile = profile;
     cost->power =
         profile != NULL && power_is_known(profile_power(profile)) ? profile_power(profile) : NULL;
@@ -484,7 +488,8 @@ struct price_shares cost_shares(const struct cost_model *cost, const struct pric
         shares.by_match[match] = time->match_ns[match] / all_ns;
     }
     double roofline_ns = time->match_ns[PRICE_ROOFLINE];
-    shares.by_kind[PROVENANCE_ROOFLINE] = roofline_ns / all_ns;
+    shares.by_kind[PROVENANCE_ROOFLINE] = (roofline_ns - time->link_ns) / all_ns;
+    shares.by_kind[PROVENANCE_ASSUMED] += time->link_ns / all_ns;
     shares.by_kind[cost->behind_kind] += time->behind_ns / all_ns;
     shares.by_kind[cost->kind] += (all_ns - roofline_ns - time->behind_ns) / all_ns;
     return shares;

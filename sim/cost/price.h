@@ -16,7 +16,8 @@
 #include "sim/model/gpu.h"
 #include "sim/model/routing.h"
 
-enum op_bound { BOUND_COMPUTE, BOUND_BANDWIDTH, BOUND_LAUNCH, BOUND_LINK };
+/* What GPUs exchange is bound by the link or by the latency of meeting over it. */
+enum op_bound { BOUND_COMPUTE, BOUND_BANDWIDTH, BOUND_LAUNCH, BOUND_LATENCY, BOUND_LINK };
 extern const char *const op_bound_names[];
 
 /* One operator's part of a step, all its repetitions together. */
@@ -39,6 +40,7 @@ extern const char *const price_match_words[PRICE_MATCH_COUNT];
 struct price_time {
     double match_ns[PRICE_MATCH_COUNT];
     double behind_ns; /* of it, what the profile behind the first said */
+    double link_ns;   /* of what roofline said, what the model of a link did (sim/cost/link.h) */
 };
 
 struct step_price {
@@ -72,7 +74,7 @@ int cost_open_with_gaps(const struct gpu *gpu, const struct profile *profile,
                         const struct graph *graph, struct cost_model **out, struct err *err);
 void cost_close(struct cost_model *cost);
 
-/* The profile that prices what ranks exchange; NULL: the link's data sheet does (roofline.h), or
+/* The profile that prices what ranks exchange; NULL: the model of their link does (link.h), or
  * there is nothing to exchange. */
 const struct profile *cost_collectives(const struct cost_model *cost);
 
@@ -82,7 +84,8 @@ uint32_t cost_ops_behind(const struct cost_model *cost);
 /* What a sum over steps rests on. */
 struct price_shares cost_shares(const struct cost_model *cost, const struct price_time *time);
 
-/* How tokens choose their experts; by chance until it is said. Borrowed. Before the first price. */
+/* How tokens choose their experts; as random weights do until it is said. Borrowed. Before the
+ * first price. */
 void cost_routes(struct cost_model *cost, const struct expert_routing *routing);
 
 /* Experts of a layer that so many tokens hit, of those that the graph's rank has, as prices go by;

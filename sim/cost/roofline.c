@@ -28,15 +28,6 @@ double stretched_ns(double ns, double moving_ns) {
     return ns > moving_ns ? ns * (1 - pow(moving_ns / ns, OVERLAP)) : 0;
 }
 
-/* The shortest all-reduce of the imported NCCL tables takes 5 us (L40S, H100) to 9 us (A100). */
-static const double meet_ns = 10000;
-
-double link_ns(const struct gpu *gpu, uint32_t ranks, double bytes, bool reduces) {
-    double others = (double)ranks - 1;
-    double sent = reduces ? 2 * bytes * others / ranks : bytes * others;
-    return meet_ns + sent / (LINK_SHARE * gpu->link_bandwidth) * 1e9;
-}
-
 double floor_ns(const struct gpu *gpu, double flops, double bytes) {
     if (gpu->compute_capability == 0) {
         return 0;

@@ -23,12 +23,6 @@ double roofline_gemm_ns(const struct gpu *gpu, int64_t m, int64_t n, int64_t k);
 #define OVERLAP 6.0
 double stretched_ns(double ns, double moving_ns);
 
-/* What `ranks` GPUs of one host take to exchange `bytes` that each of them holds, over the link of
- * the data sheet: all bytes summed on all of them, or each one's gathered. Assumed: 10 us until the
- * last of them has met the others, and a ring at LINK_SHARE of the link. */
-#define LINK_SHARE 0.8
-double link_ns(const struct gpu *gpu, uint32_t ranks, double bytes, bool reduces);
-
 /* The floor: the least time that an operator can take, whatever a table of times says.
  *
  * Tables are timed in loops that find small weights and keys in the L2 cache, and are asked for

@@ -43,8 +43,7 @@ static double cell_roofline_us(const struct profile *donor, const struct profile
         return block_roofline_us(peaks, head_layout_unpack(first), at[BLOCK_BATCH], at[BLOCK_Q],
                                  at[BLOCK_KV]);
     case PROFILE_MOE:
-        return moe_roofline_us(peaks, shape, at[MOE_TOKENS],
-                               moe_row_hits(donor, shape, at[MOE_TOKENS]));
+        return moe_roofline_us(peaks, shape, at[MOE_TOKENS], moe_row_hits(donor, cell));
     default: /* one query a sequence is bound by the KV stream, and so are calls that have some */
         return 0;
     }
@@ -156,10 +155,12 @@ static void note_origin(const struct profile *donor, const struct transfer_side 
     for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
         profile_add_note(target, notes[i].key, notes[i].value);
     }
-    /* Rows of experts are as they were routed. */
-    const char *routing = profile_note(donor, "expert_routing");
-    if (routing != NULL) {
-        profile_add_note(target, "expert_routing", routing);
+    /* Rows are of the donor's kernels, those of experts as they were routed. */
+    static const char *const kept[] = {"software", "expert_routing", "experts_hit"};
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        if (profile_note(donor, kept[i]) != NULL) {
+            profile_add_note(target, kept[i], profile_note(donor, kept[i]));
+        }
     }
 }
 

@@ -24,6 +24,7 @@ struct gpu {
     double l2_bandwidth;    /* bytes/s between the L2 cache and the multiprocessors, estimate */
     const char *link;       /* between the GPUs of one host */
     double link_bandwidth;  /* bytes/s out of one GPU, data sheet */
+    bool link_peers;        /* GPUs reach each other's memory; else through the host's */
     const char *profile;    /* file name beside its own or under kernels/profiles, or NULL */
     const char *donor;      /* the GPU whose profile is transferred here when it has none */
     const char *source;

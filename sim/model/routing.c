@@ -49,14 +49,17 @@ static double spread_of(double experts, double one, double two) {
     return two > one && variance > 0 ? missed * (1 - missed) / variance - 1 : 0;
 }
 
-int routing_make(const struct model *whole, double asked, struct expert_routing *out,
-                 struct err *err) {
+int routing_make(const struct model *whole, double asked, bool has_random_weights,
+                 struct expert_routing *out, struct err *err) {
     double experts = whole->experts, active = whole->experts_active, block = whole->block_tokens;
-    double hits = asked > 0 ? asked : whole->block_experts_hit;
-    *out = (struct expert_routing){.exponent = 1, .block_tokens = block, .is_given = asked > 0};
-    out->provenance = asked > 0  ? provenance_of(PROVENANCE_ASSUMED, "experts_hit")
-                      : hits > 0 ? provenance_of_hits(whole->block_experts_hit_source)
-                                 : provenance_of(PROVENANCE_ASSUMED, "each token's choice random");
+    bool is_random = has_random_weights && asked <= 0;
+    double hits = asked > 0 ? asked : is_random ? 0 : whole->block_experts_hit;
+    *out = (struct expert_routing){.exponent = 1, .block_tokens = block, .is_random = is_random};
+    out->provenance = asked > 0   ? provenance_of(PROVENANCE_ASSUMED, "experts_hit")
+                      : is_random ? provenance_of(PROVENANCE_ASSUMED,
+                                                  "random weights: each token's choice random")
+                      : hits > 0  ? provenance_of_hits(whole->block_experts_hit_source)
+                                  : provenance_of(PROVENANCE_ASSUMED, "each token's choice random");
     if (asked > 0 && (experts == 0 || asked < active)) {
         return err_usage(err, "experts_hit = %g: %s", asked,
                          experts == 0 ? "the model has no experts"

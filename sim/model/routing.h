@@ -24,14 +24,16 @@ struct expert_routing {
     double exponent;     /* 1: chance */
     double block_tokens; /* tokens that choose alike */
     double spread;       /* 0: blocks choose independently */
-    bool is_given;       /* asked for, and not the model's own */
+    bool is_random;      /* as random weights choose: rows that were measured with such weights
+                            hold what those hit, other prices go by chance */
     struct provenance provenance;
 };
 
 /* That of a mixture where `asked` experts are hit by a block: 0: as printed for the model, chance
- * where nothing is; what chance has, or more: chance. ERR_USAGE for fewer than a token's. */
-int routing_make(const struct model *whole, double asked, struct expert_routing *out,
-                 struct err *err);
+ * where nothing is or its weights are random; what chance has, or more: chance. ERR_USAGE for fewer
+ * than a token's. */
+int routing_make(const struct model *whole, double asked, bool has_random_weights,
+                 struct expert_routing *out, struct err *err);
 
 /* Experts hit in a layer, of all of them or of one rank's. */
 double routing_hits(const struct expert_routing *routing, uint32_t experts, uint32_t experts_active,

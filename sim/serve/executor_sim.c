@@ -132,6 +132,7 @@ static void account(struct executor_sim *sim, const struct flight *flight) {
         sim->pricing.time.match_ns[match] += (double)steps * flight->price.time.match_ns[match];
     }
     sim->pricing.time.behind_ns += (double)steps * flight->price.time.behind_ns;
+    sim->pricing.time.link_ns += (double)steps * flight->price.time.link_ns;
     sim->pricing.work_joules += flight->work_joules;
 }
 

@@ -22,6 +22,7 @@ static const char *const chunk_search_words[] = {"none",   "bottleneck", "brute-
                                                  "always", "longest",    NULL};
 static const char *const profile_canvas_words[] = {"context", "workload", NULL};
 static const char *const sample_scope_words[] = {"logits", "output", NULL};
+static const char *const expert_router_words[] = {"trained", "random", NULL};
 static const char *const logit_scope_words[] = {"queries", "generation", "block", "masked", NULL};
 
 const struct param system_params[] = {
@@ -46,6 +47,9 @@ const struct param system_params[] = {
         "experts of a layer that one block's tokens hit; 0: as printed for the model, by chance "
         "where "
         "nothing is; as many as there are: by chance"),
+    CHOICE("expert_router", expert_router, expert_router_words, "trained",
+           "whose choice of experts is priced, whatever prices come from: the trained router's "
+           "(experts_hit), or random weights', as live runs without a checkpoint have"),
     KEY("evict_wait_ns", PARAM_F64, evict_wait_ns, "ns", "0", 0, 1e9,
         "what a step in which FOCUS evicts waits for the host's choice"),
     WHOLE(max_in_system, "1", "131072", 1, 1e8, "requests waiting and running, at most"),

@@ -53,6 +53,12 @@ enum sample_scope {
     SAMPLES_OUTPUT, /* those of the output region */
 };
 
+/* Whose choice of experts is priced. */
+enum expert_router {
+    ROUTER_TRAINED,
+    ROUTER_RANDOM, /* random weights', as live runs without a checkpoint have */
+};
+
 enum profile_canvas {
     PROFILE_CONTEXT,
     PROFILE_WORKLOAD, /* the longest request of the workload, where one is known */
@@ -74,7 +80,8 @@ struct settings {
     uint32_t tensor_parallel; /* GPUs that hold a replica together */
     bool expert_parallel;
     double experts_hit;
-    double evict_wait_ns; /* see struct graph_options */
+    uint32_t expert_router; /* enum expert_router */
+    double evict_wait_ns;   /* see struct graph_options */
     int64_t logit_chunk_rows, reserve_bytes, moe_reserve_bytes;
     double memory_utilization, pool_share;
     /* Steps that the host starts without looking at what they come to (arXiv 2510.08666). */

@@ -8,7 +8,6 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/cost/profile_share.h"
-#include "sim/cost/transfer.h"
 #include "sim/decode/process_file.h"
 #include "sim/model/ranks.h"
 #include "sim/system/lmax.h"
@@ -16,95 +15,6 @@
 #include "sim/system/system_step.h"
 
 /* ---- resolving ---- */
-
-static int transfer_profile(struct system *s, const struct profile **out, struct err *err) {
-    s->donor = gpu_find(s->gpu->donor, err);
-    const struct profile *donor = NULL;
-    int status = s->donor != NULL ? profile_share_shipped(s->donor, &donor, err) : err_status(err);
-    if (status == 0) {
-        struct transfer_side from = transfer_side_of(s->donor), to = transfer_side_of(s->gpu);
-        *out = profile_share_transfer(donor, &from, &to);
-    }
-    profile_give_back(donor);
-    return status;
-}
-
-/* A profile that holds one rank's share of the shapes says of how many. */
-static int check_ranks(const struct system *s, const struct profile *profile, struct err *err) {
-    const char *value = profile_note(profile, "ranks");
-    unsigned long ranks = value != NULL ? strtoul(value, NULL, 10) : 0;
-    return ranks == 0 || ranks == s->settings.tensor_parallel
-               ? 0
-               : err_usage(err,
-                           "%s was calibrated for one of %lu GPUs that hold the model together: "
-                           "set tensor_parallel = %lu, not %" PRIu32,
-                           s->profile_path, ranks, ranks, s->settings.tensor_parallel);
-}
-
-/* The model of whose steps by our own engine the GPU has a profile, and whose shape this one has:
- * itself before others, so that SDAR-8B and Qwen3-8B are priced alike. NULL: there is none, another
- * runtime runs, or several GPUs hold the model together. */
-static const struct model *profiled_model(const struct system *s, char *path, size_t size) {
-    struct err ignored = {0};
-    const struct model *const *all = model_all(&ignored), *found = NULL;
-    const bool fits = s->settings.tensor_parallel == 1 && s->runtime.engine;
-    char candidate[4096];
-    for (size_t i = 0; fits && all != NULL && all[i] != NULL; i++) {
-        const bool is_itself = strcmp(all[i]->name, s->model->name) == 0;
-        if ((found == NULL || is_itself) && model_has_shape_of(s->model, all[i]) &&
-            gpu_model_profile_path(s->gpu, all[i]->name, candidate, sizeof candidate) != NULL) {
-            found = all[i];
-            snprintf(path, size, "%s", candidate);
-        }
-    }
-    return found;
-}
-
-/* What the GPU has for all models, behind one of its own of this model: nothing more where that was
- * calibrated for a single model too and a donor knows others. */
-static int share_for_all(const struct system *s, bool is_behind, const struct profile **out,
-                         struct err *err) {
-    int status = profile_share_shipped(s->gpu, out, err);
-    if (status == 0 && is_behind && s->gpu->donor != NULL && profile_note(*out, "model") != NULL) {
-        profile_give_back(*out);
-        *out = NULL;
-    }
-    return status;
-}
-
-/* The user's profile, else the GPU's of models of this shape; then the GPU's for all models, then
- * one transferred from the donor: behind the first of these that there is stands the next. */
-static int resolve_profile(struct system *s, const char *path, struct err *err) {
-    const struct profile **next = &s->profile;
-    const struct profile_peaks peaks = profile_peaks_of(s->gpu);
-    char of_model[4096];
-    const struct model *profiled =
-        path == NULL ? profiled_model(s, of_model, sizeof of_model) : NULL;
-    int status = 0;
-    if (path != NULL) {
-        if (strlen(path) >= sizeof s->profile_path) {
-            return err_usage(err, "the path of the profile is longer than %zu characters",
-                             sizeof s->profile_path - 1);
-        }
-        snprintf(s->profile_path, sizeof s->profile_path, "%s", path);
-        status = profile_share(path, &peaks, next, err);
-        status = status == 0 ? check_ranks(s, s->profile, err) : status;
-        next = &s->behind;
-    } else if (profiled != NULL) {
-        status = profile_share(of_model, &peaks, next, err);
-        snprintf(s->profile_name, sizeof s->profile_name, "%.90s/%.90s", s->gpu->name,
-                 profiled->name);
-        next = &s->behind;
-    }
-    if (status == 0 && s->gpu->profile != NULL) {
-        status = share_for_all(s, profiled != NULL, next, err);
-        next = *next == NULL ? next : next == &s->profile ? &s->behind : NULL;
-    }
-    if (status == 0 && next != NULL && s->gpu->donor != NULL) {
-        status = transfer_profile(s, next, err);
-    }
-    return status;
-}
 
 static int64_t cache_row_bytes(const struct system *s) {
     int64_t bytes = 0; /* of bf16 */
@@ -332,11 +242,14 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         return status;
     }
     s->row_bytes = cache_row_bytes(s);
-    status = routing_make(s->whole, s->settings.experts_hit, &s->routing, err);
+    if (asked->random_weights && system_applied(s, "expert_router") == NULL) {
+        s->settings.expert_router = ROUTER_RANDOM;
+    }
+    status = routing_make(s->whole, s->settings.experts_hit,
+                          s->settings.expert_router == ROUTER_RANDOM, &s->routing, err);
     snprintf(s->profile_name, sizeof s->profile_name, "%.190s",
              asked->profile_path != NULL ? asked->profile_path : s->gpu->name);
-    status =
-        status == 0 && !asked->roofline ? resolve_profile(s, asked->profile_path, err) : status;
+    status = status == 0 && !asked->roofline ? system_take_prices(s, asked, err) : status;
     if (status == 0) {
         system_take_host_terms(s);
         status = (asked->fills_gaps ? cost_open_with_gaps : cost_open)(

@@ -23,6 +23,13 @@
 #include "sim/system/setting.h"
 #include "sim/system/settings.h"
 
+/* Whose kernels prices are of: the best there is for the system, those that unmask measured, those
+ * that others did and were imported; each on the system's GPU, or scaled from its donor. Or no
+ * kernels': the data sheet. */
+enum price_source { PRICES_BEST, PRICES_MEASURED, PRICES_IMPORTED, PRICES_ROOFLINE };
+enum { PRICE_SOURCES = PRICES_ROOFLINE + 1 };
+extern const char *const price_source_words[PRICE_SOURCES + 1]; /* NULL behind the last */
+
 struct system {
     char name[64];
     const struct model *model;
@@ -64,6 +71,7 @@ struct system {
         *behind;            /* answers for sizes that `profile` has not measured; may be NULL */
     char profile_path[192]; /* of a user's own; "": the GPU's */
     char profile_name[192]; /* that path; GPU/MODEL: the GPU's of this model alone; else the GPU */
+    enum price_source price_source; /* that was asked for */
     bool asks_longest_canvas;
     struct expert_routing routing;
     struct cost_model *cost;
@@ -81,11 +89,14 @@ struct system_request {
     const char *workload;             /* whose decode process is the default; NULL: none */
     const char *systems_path;         /* one's own, beside the shipped ones; NULL: none */
     const char *profile_path;         /* NULL: the GPU's; else measured on the GPU named */
+    enum price_source price_source;   /* whose; ERR_USAGE where there are none such */
     const struct setting *overrides;  /* --set, in order */
     uint32_t n_overrides;
     uint32_t longest_canvas_tokens; /* of the workload's requests; 0: not known */
-    bool roofline;                  /* ignore the GPU's profile */
-    bool statistics; /* the head makes margins and entropies, whether or not the decoder asks */
+    bool
+        random_weights; /* a device runs it with such weights: expert_router = random, unless set */
+    bool roofline;      /* ignore the GPU's profile */
+    bool statistics;    /* the head makes margins and entropies, whether or not the decoder asks */
     bool fills_gaps; /* operators that no profile has rows of are priced by roofline, not refused */
 };
 

@@ -29,6 +29,15 @@ const char *system_profile_source(const struct system *system);
 /* The same as a value: of the profile, whatever stands behind it, or of the data sheet. */
 struct provenance system_prices(const struct system *system);
 
+/* Whose kernels the prices are of, scaled or not, and their name: "unmask", "vLLM 0.24.0"; NULL:
+ * none's, or nobody says. */
+enum price_source system_price_source(const struct system *system);
+const char *system_price_kernels(const struct system *system, char *text, size_t size);
+
+/* What a block of one request takes by the system's prices over what it takes by those of another
+ * source, where the same system has both; else NAN. */
+double system_price_ratio(const struct system *system, enum price_source other);
+
 /* Whose machine the host times are of: name and factor, and as its provenance what stands behind
  * host terms and factor together, the weaker of the two. "profile": the machine that the profile of
  * our own runtime was measured on. */
@@ -39,6 +48,10 @@ void system_warn_of_host(const struct system *system, struct warnings *warnings)
 
 /* One warning for each assumed setting whose value is still the file's. */
 void system_warn_of_settings(const struct system *system, struct warnings *warnings);
+
+/* A mixture whose price goes by chance: nobody counted what its trained router hits, or random
+ * weights' choice is asked for. */
+void system_warn_of_experts(const struct system *system, struct warnings *warnings);
 
 /* Where the prices come from, beyond kind and source, for people: the provenance lines of a user's
  * own profile, and for a transferred profile how far off the like of it was

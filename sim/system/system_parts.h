@@ -93,4 +93,9 @@ void system_keep_places(struct system *system, struct graph_options *options);
 /* ERR_USAGE where model, runtime, policies and settings cannot go together. */
 int system_refuse(const struct system *system, struct err *err);
 
+/* Its profiles: the user's, the GPU's of the model, the GPU's for all models, one transferred from
+ * the donor, those of the source that is asked for: the first of them that there is, and behind it
+ * the next. */
+int system_take_prices(struct system *system, const struct system_request *asked, struct err *err);
+
 #endif

@@ -1,11 +1,13 @@
 /* What a system says of itself: its configuration as text, where its prices come from. */
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
-#include "sim/cost/roofline.h"
+#include "sim/cost/link.h"
 #include "sim/cost/transfer.h"
 #include "sim/decode/block.h"
 #include "sim/system/system_facts.h"
@@ -84,8 +86,12 @@ const char *system_collectives(const struct system *s, char *text, size_t size) 
         snprintf(text, size, "%s: %s", provenance_words[profile_kind(profile)],
                  profile_source(profile));
     } else {
-        snprintf(text, size, "assumed: %s at %g of %g GB/s each way (data sheet)", s->gpu->link,
-                 LINK_SHARE, s->gpu->link_bandwidth * 1e-9);
+        char link[64];
+        snprintf(text, size,
+                 "assumed: a model of %s at %g GB/s each way (data sheet) and %" PRIu32
+                 " GPUs; unmask list collectives shows how far off such are",
+                 link_words(s->gpu, link, sizeof link), s->gpu->link_bandwidth * 1e-9,
+                 s->settings.tensor_parallel);
     }
     return text;
 }
@@ -110,6 +116,27 @@ bool system_draws(const struct system *s) {
 
 struct provenance system_decisions(const struct system *s) {
     return s->process.from;
+}
+
+void system_warn_of_experts(const struct system *s, struct warnings *warnings) {
+    const struct model *m = s->whole;
+    const double counted = m->block_experts_hit;
+    if (m->experts == 0 || s->settings.experts_hit > 0) {
+        return;
+    }
+    const double chance = model_experts_hit(m->experts, m->experts_active, m->block_tokens);
+    if (s->settings.expert_router == ROUTER_TRAINED && counted <= 0) {
+        warnings_add(warnings, WARNING_EXPERTS_BY_CHANCE, chance,
+                     "nobody has counted how many experts %s's trained router hits: priced as if "
+                     "each token chose at random, %.1f of %" PRIu32
+                     " for a block; trained ones that were counted hit fewer (--set experts_hit=N)",
+                     m->name, chance, m->experts);
+    } else if (s->settings.expert_router == ROUTER_RANDOM && counted > 0) {
+        warnings_add(warnings, WARNING_EXPERTS_BY_CHANCE, chance,
+                     "experts are priced as random weights choose them; the trained router hits %g "
+                     "of %" PRIu32 " for a block (%s): --set expert_router=trained",
+                     counted, m->experts, m->block_experts_hit_source);
+    }
 }
 
 static void print_transfer_check(const struct system *s, FILE *out) {

@@ -183,27 +183,229 @@ TEST(a_users_profile_is_transferred_with_its_host_terms) {
     free(text);
 }
 
-/* Transferred, rows of a mixture hold as many experts as our router hit all the same. */
+/* Transferred, rows of a mixture hold as many experts as their tokens hit all the same, and random
+ * weights are priced by those. */
 TEST(a_mixtures_measured_rows_keep_their_experts_on_another_gpu) {
     char *text = PRINTS("profile", "transfer", "--from", "h200", "--to", "h100", "--profile",
                         "kernels/profiles/h200/llada2-mini.csv");
     const char *scaled = scratch_write("mixture.csv", text);
+    ck_assert_ptr_nonnull(strstr(text, "\n# experts_hit: counted by "));
+    ck_assert_ptr_nonnull(strstr(text, "\nmoe,1,2048,512,8,256,8,"));
     free(text);
-    text = PRINTS("explain", "--gpu", "h100", "--model", "llada2-mini", "--profile", scaled);
+    text = PRINTS("explain", "--gpu", "h100", "--model", "llada2-mini", "--profile", scaled,
+                  "--set", "expert_router=random");
     ck_assert_ptr_nonnull(strstr(text, "\nexperts      as many a layer as the measured rows hit"));
+    free(text);
+    text = PRINTS("explain", "--gpu", "h100", "--model", "llada2-mini", "--profile", scaled,
+                  "--reuse", "1");
+    ck_assert_ptr_nonnull(strstr(text, "\nexperts      69.5 of 256 a layer as priced"));
     free(text);
 }
 
-TEST(a_run_says_that_random_weights_hit_more_experts_than_trained_ones) {
+TEST(a_run_says_where_experts_are_priced_by_chance) {
     static const char code[] = "experts-by-chance";
-    char *text = PRINTS("run", "--gpu", "h200", "--model", "llada2-mini", "--requests", "2");
-    ck_assert_ptr_nonnull(strstr(text, code));
-    ck_assert_ptr_nonnull(strstr(text, ": --set experts_hit=69.5\n"));
+    static const struct {
+        const char *model, *setting;
+        bool warns;
+    } cases[] = {{"llada2-mini", "expert_router=trained", false},
+                 {"llada2-mini", "expert_router=random", true},
+                 {"llada2-mini", "experts_hit=69.5", false},
+                 {"llada-moe", "expert_router=trained", true},
+                 {"llada-moe", "expert_router=random", false},
+                 {"llada-moe", "experts_hit=40", false},
+                 {"llada-8b", "expert_router=random", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text = PRINTS("run", "--gpu", "h200", "--model", cases[i].model, "--requests", "2",
+                            "--set", cases[i].setting);
+        ck_assert_msg((strstr(text, code) != NULL) == cases[i].warns, "%s %s", cases[i].model,
+                      cases[i].setting);
+        free(text);
+    }
+}
+
+/* Whether the file has those words: a database holds each run's configuration as a text. */
+static bool holds(const char *path, const char *words) {
+    static char bytes[1 << 22];
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    return memmem(bytes, n, words, strlen(words)) != NULL;
+}
+
+/* A device with random weights is predicted with random weights' choice, and its record says so. */
+TEST(a_live_run_with_random_weights_keeps_their_experts) {
+    const char *live = scratch_path("live.db"), *simulated = scratch_path("simulated.db");
+    char *text =
+        PRINTS("run", "--backend", "cpu", "--model", "llada-moe-tiny", "--requests", "1",
+               "--input-tokens", "32", "--output-tokens", "32", "--db", live, "--levels", "steps");
     free(text);
-    text = PRINTS("run", "--gpu", "h200", "--model", "llada2-mini", "--requests", "2", "--set",
-                  "experts_hit=69.5");
-    ck_assert_ptr_null(strstr(text, code));
+    ck_assert(holds(live, "expert_router = random"));
+    text = PRINTS("replay", "--db", live, "--run", "1");
     free(text);
+    text = PRINTS("run", "--gpu", "h200", "--model", "llada-moe", "--requests", "1", "--db",
+                  simulated);
+    free(text);
+    ck_assert(holds(simulated, "expert_router = trained"));
+    text = PRINTS("explain", "--backend", "cpu", "--model", "llada-moe-tiny", "--reuse", "1",
+                  "--once", "--input-tokens", "32", "--output-tokens", "32");
+    ck_assert_ptr_nonnull(strstr(text, "random weights: each token's choice random"));
+    free(text);
+}
+
+/* ---- collectives ---- */
+
+#define ON_4090 "--gpu", "rtx4090", "--model", "sdar-8b", "--system", "sdar"
+
+TEST(assumed_collectives_are_a_warning_with_their_share) {
+    char *text = PRINTS("run", ON_4090, "--requests", "4", "--set", "tensor_parallel=4", "--json");
+    json_t *run = json_loads(text, 0, NULL), *warning;
+    const json_t *kinds = json_object_get(json_object_get(run, "price_time_shares"), "by_kind");
+    double share = json_number_value(json_object_get(kinds, "assumed")), said = 0;
+    size_t i;
+    json_array_foreach(json_object_get(run, "warnings"), i, warning) {
+        const char *code = json_string_value(json_object_get(warning, "code"));
+        said = strcmp(code, "collectives-assumed") == 0
+                   ? json_number_value(json_object_get(warning, "value"))
+                   : said;
+    }
+    ck_assert_double_gt(share, 0.1);
+    ck_assert_double_eq_tol(said, share, 1e-9);
+    json_decref(run);
+    free(text);
+    text = PRINTS("run", ON_4090, "--requests", "4");
+    ck_assert_ptr_null(strstr(text, "collectives-assumed"));
+    free(text);
+    text = PRINTS("run", "--gpu", "h100", "--model", "sdar-8b", "--system", "sdar", "--requests",
+                  "4", "--set", "tensor_parallel=4");
+    ck_assert_ptr_null(strstr(text, "collectives-assumed"));
+    free(text);
+}
+
+/* Long messages of measured tables, too, are bound by their link, and no exchange by a launch. */
+TEST(what_gpus_exchange_is_bound_by_latency_or_by_the_link) {
+    static const struct {
+        const char *gpu, *requests, *bound;
+    } cases[] = {{"rtx4090", "1", " latency "},
+                 {"rtx4090", "256", " link "},
+                 {"l40s", "256", " link "},
+                 {"h100", "1", " latency "},
+                 {"h100", "256", " link "}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text = PRINTS("explain", "--gpu", cases[i].gpu, "--model", "sdar-8b", "--system",
+                            "sdar", "--set", "tensor_parallel=4", "--reuse", cases[i].requests);
+        const char *line = strstr(text, "attention all-reduce");
+        ck_assert_ptr_nonnull(line);
+        const char *end = strchr(line, '\n'), *bound = strstr(line, cases[i].bound);
+        ck_assert_msg(bound != NULL && bound < end, "%s %s: %.*s", cases[i].gpu, cases[i].requests,
+                      (int)(end - line), line);
+        free(text);
+    }
+}
+
+/* Of public measurements; the page has what the command prints. */
+TEST(the_model_of_links_is_within_half_of_what_was_measured_or_said_not_to_be) {
+    char *text = PRINTS("list", "collectives", "--json");
+    json_t *list = json_loads(text, 0, NULL), *row;
+    const json_t *table = json_object_get(json_object_get(list, "collectives"), "rows");
+    size_t i, n_public = 0;
+    json_array_foreach(table, i, row) {
+        const double off = json_number_value(json_object_get(row, "off"));
+        const char *source = json_string_value(json_object_get(row, "source"));
+        const double gpus = json_number_value(json_object_get(row, "GPUs"));
+        /* A switch of its own, and a host whose GPUs share a way. */
+        const bool is_said = (gpus == 5 && strstr(source, "tinygrad") != NULL) ||
+                             (gpus >= 4 && strstr(source, "l40s") != NULL);
+        ck_assert_msg(is_said || (off < 1.5 && off > 1 / 1.5), "%s: %.2f", source, off);
+        n_public += strchr(source, '#') != NULL;
+    }
+    ck_assert_uint_ge(n_public, 10);
+    json_decref(list);
+    free(text);
+    text = PRINTS("list", "collectives");
+    FILE *file = fopen("docs/collectives.md", "r");
+    static char page[1 << 16];
+    ck_assert_ptr_nonnull(file);
+    page[fread(page, 1, sizeof page - 1, file)] = '\0';
+    fclose(file);
+    ck_assert_msg(strstr(page, text) != NULL, "docs/collectives.md lacks:\n%.300s", text);
+    free(text);
+}
+
+/* ---- one source of prices ---- */
+
+#define MINI "--model", "llada2-mini", "--system", "sglang", "--requests", "4"
+#define BOTH "--slo", "p95 latency<60s", "--no-curve", "--over"
+
+static size_t times(const char *text, const char *words) {
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, words)) != NULL; at++) {
+        n++;
+    }
+    return n;
+}
+
+TEST(prices_of_several_sources_are_warned_of_once_with_their_difference) {
+    static const char *const over[] = {"gpu=h100,h800,h200", "tensor_parallel=1,2", "replicas=1,2"};
+    for (size_t i = 0; i < 2; i++) {
+        char *text = PRINTS("capacity", MINI, BOTH, over[i], "--gpu", "h100");
+        ck_assert_uint_eq(times(text, "prices-differ:"), 1);
+        ck_assert_ptr_nonnull(strstr(text, " % by measured prices, beside imported ones"));
+        free(text);
+        text = PRINTS("capacity", MINI, BOTH, over[i], "--gpu", "h100", "--json");
+        ck_assert_uint_eq(times(text, "\"prices-differ\""), 1);
+        free(text);
+        text = PRINTS("capacity", MINI, BOTH, over[i], "--gpu", "h100", "--price-source", "one");
+        ck_assert_uint_eq(times(text, "prices-differ:"), 0);
+        free(text);
+    }
+    char *text = PRINTS("capacity", MINI, BOTH, over[2], "--gpu", "h100");
+    ck_assert_uint_eq(times(text, "prices-differ:"), 0);
+    free(text);
+}
+
+TEST(a_sweep_and_its_plot_warn_of_sources_of_prices) {
+    static const char grid[] = "[sweep]\nsystems = sglang\nmodels = llada2-mini\n"
+                               "gpus = h100, h800\nrates = 0.2\nrequests = 4\n";
+    const char *file = scratch_write("sources.ini", grid), *db = scratch_path("sources.db");
+    char *text = PRINTS("sweep", file, "--db", db);
+    ck_assert_uint_eq(times(text, "warning      prices-differ: 1 of 2 points"), 1);
+    free(text);
+    text = PRINTS("plot", db, "-x", "gpu", "-y", "latency_s.p99");
+    ck_assert_uint_eq(times(text, "prices-differ:"), 1);
+    free(text);
+    text = PRINTS("sweep", file, "--price-source", "imported");
+    ck_assert_uint_eq(times(text, "prices-differ:"), 0);
+    free(text);
+}
+
+TEST(one_source_prices_all_or_is_refused) {
+    static const struct {
+        const char *gpu, *source, *kind;
+    } cases[] = {{"h100", "best", "measured"},        {"h100", "imported", "imported"},
+                 {"h100", "measured", "measured"},    {"h100", "one", "measured"},
+                 {"h800", "imported", "transferred"}, {"h800", "measured", "transferred"},
+                 {"h200", "imported", "transferred"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text =
+            PRINTS("run", MINI, "--gpu", cases[i].gpu, "--price-source", cases[i].source, "--json");
+        json_t *run = json_loads(text, 0, NULL);
+        const json_t *prices = json_object_get(run, "prices");
+        const char *of = json_string_value(json_object_get(prices, "of"));
+        ck_assert_str_eq(json_string_value(json_object_get(prices, "kind")), cases[i].kind);
+        ck_assert_str_eq(of, strcmp(cases[i].source, "imported") == 0   ? "imported"
+                             : strcmp(cases[i].source, "measured") == 0 ? "measured"
+                                                                        : "measured");
+        json_decref(run);
+        free(text);
+    }
+    REFUSES(2, "there are no measured prices of llada2-mini on l40s", "run", MINI, "--gpu", "l40s",
+            "--price-source", "measured");
+    REFUSES(2, "there are no imported prices of llada2-mini on b200", "run", MINI, "--gpu", "b200",
+            "--price-source", "imported");
+    REFUSES(2, "--price-source: 'all' is neither", "run", MINI, "--price-source", "all");
+    REFUSES(2, "--price-source and --roofline exclude", "run", MINI, "--roofline", "--price-source",
+            "measured");
 }
 
 TEST(transferred_prices_come_with_the_error_of_the_nearest_transfer) {

@@ -300,6 +300,42 @@ TEST(a_mixture_is_priced_by_its_own_rows_with_or_without_choice_and_sum) {
     }
 }
 
+/* Steps whose tokens went to 8 of 16 experts took twice what rows of 16 take: as many experts take
+ * twice what rows of 8 would. With random weights the rows and steps stand as they are. */
+TEST(corrections_of_experts_are_of_what_their_steps_hit) {
+    static const char hit[] = "# kind: measured\n# source: a test\n"
+                              "gemm,1000000,768,256,1\ngemm,1000000,256,256,2\n"
+                              "gemm,1000000,16,256,4\nelementwise,1000000000000,4096\n"
+                              "attention_full,1,512,2,2,128,16\n"
+                              "attention_block,1,32,480,2,2,128,32\n"
+                              "moe,1,256,128,4,16,4,9\nmoe,32,256,128,4,16,16,33\n";
+    static const char load[] = "load,moe-gate-up,256x256,32,2,8\nload,moe-down,256x128,32,2,8\n";
+    double us[2] = {0};
+    for (int random = 0; random < 2; random++) {
+        const char *path = write_profile(hit, load);
+        const struct setting settings[] = {
+            {.key = "runtime", .value = "unmask", .place = "test"},
+            {.key = "expert_router", .value = "random", .place = "test"}};
+        struct system_request request = {.system = "fast-dllm",
+                                         .model = "llada-moe-tiny",
+                                         .gpu = "h200",
+                                         .profile_path = path,
+                                         .overrides = settings,
+                                         .n_overrides = random ? 2 : 1};
+        struct err err = {0};
+        struct system *system = NULL;
+        ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+        remove(path);
+        const struct span span = reuse_span(32, 480);
+        const struct step_shape shape = shape_of(&span, 1);
+        us[random] = op_us(system, &shape, "expert down");
+        system_close(system);
+    }
+    const double layers = 3, launch = 9 - 4 * 6 * 256 * 128 / 4.8e12 * 1e6;
+    ck_assert_double_eq_tol(us[1], layers * 2 * 33 / 3, 1e-6);
+    ck_assert_double_eq_tol(us[0] / us[1], 33 / (launch + (33 - launch) / 2), 0.02);
+}
+
 /* By hand: bytes and FLOPs of the experts' operators, one layer, in bf16. */
 TEST(the_experts_that_are_hit_are_read_once) {
     struct system *system = NULL;

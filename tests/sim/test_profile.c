@@ -313,6 +313,67 @@ TEST(experts_are_priced_by_how_many_are_hit) {
     profile_close(imported);
 }
 
+/* A price is for the experts that are asked for, whatever number the rows say that they hit; files
+ * without that column are as they were. */
+TEST(rows_say_how_many_experts_they_hit) {
+    static const char rows[] = HEAD "# experts_hit: counted\nload,moe-down,2x3,32,1.25,6.5\n"
+                                    "moe,1,1000,1000,1,8,1,16\nmoe,4,1000,1000,1,8,2.5,25\n"
+                                    "moe,8,1000,1000,1,8,4.5,37\n";
+    const struct moe_shape shape = {1000, 1000, 1, 8}, wider = {1000, 1000, 1, 16};
+    struct profile *own = parse(rows);
+    enum profile_match match;
+    ck_assert_double_eq(profile_moe_hits(own, shape, 4), 2.5);
+    ck_assert_double_eq(profile_moe_hits(own, shape, 6), 3.5);
+    ck_assert_double_eq(profile_moe(own, shape, 4, 0, &match), 25e3);
+    ck_assert_double_eq(profile_moe(own, shape, 4, 2.5, &match), 25e3);
+    /* 10 us of launch and 6 an expert: the first row's. */
+    ck_assert_double_eq_tol(profile_moe(own, shape, 8, 6.5, &match), 10e3 + 27e3 * 6.5 / 4.5, 30);
+    ck_assert_double_le(profile_moe_hits(own, shape, 1e6), 8);
+    ck_assert_double_gt(profile_moe_hits(own, wider, 8), 4.5);
+    int curve = correction_find(profile_correction(own), OP_MOE_DOWN, "2x3");
+    ck_assert_double_eq(correction_hits(profile_correction(own), curve, 32), 6.5);
+    char *text = NULL;
+    size_t size;
+    struct err err = {0};
+    FILE *file = open_memstream(&text, &size);
+    ck_assert_int_eq(profile_write(own, file, &err), 0);
+    fclose(file);
+    ck_assert_ptr_nonnull(strstr(text, "\nmoe,4,1000,1000,1,8,2.5,25\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nload,moe-down,2x3,32,1.25,6.5\n"));
+    free(text);
+    profile_close(own);
+    struct profile *some = parse(HEAD "moe,1,1000,1000,1,8,16\nmoe,4,1000,1000,1,8,2.5,19\n");
+    ck_assert_double_eq_tol(profile_moe_hits(some, shape, 1), 1, 1e-12);
+    ck_assert_double_eq(profile_moe_hits(some, shape, 4), 2.5);
+    profile_close(some);
+    static const char *const bad[] = {"moe,1,1000,1000,1,8,9,16\n", "moe,1,1000,1000,1,8,0,16\n",
+                                      "moe,1,1000,1000,1,8,many,16\n", "gemm,1,2,3,4,5\n",
+                                      "load,moe-down,2x3,32,1.25,-1\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct profile *none = NULL;
+        char with[256];
+        snprintf(with, sizeof with, HEAD "%s", bad[i]);
+        ck_assert_msg(profile_parse("test", with, strlen(with), &peaks, &none, &err) == ERR_WORLD,
+                      "%s", bad[i]);
+        err = (struct err){0};
+    }
+}
+
+/* Every shipped row of experts says its number, and where that is from. */
+TEST(shipped_rows_of_experts_say_what_they_hit_and_who_counted) {
+    static const char *const files[] = {"h100", "a100-80g", "l40s"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        struct profile *profile = open_shipped(files[i]);
+        const struct lattice *moe = profile_lattice(profile, PROFILE_MOE);
+        ck_assert_ptr_nonnull(profile_note(profile, "experts_hit"));
+        ck_assert_ptr_nonnull(moe->hits);
+        for (size_t cell = 0; cell < moe->n_cells; cell++) {
+            ck_assert(isnan(moe->time_us[cell]) == isnan(moe->hits[cell]));
+        }
+        profile_close(profile);
+    }
+}
+
 /* Whole waves of tiles of 128 by 128 on 100 multiprocessors, whatever lies between two rows. */
 TEST(products_between_two_widths_take_the_waves_of_the_tile_that_the_others_show) {
     const double wave_us = 1e6 * 2 * 100 * 128 * 128 * 4096 / peaks.flops;

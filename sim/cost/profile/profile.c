@@ -21,7 +21,7 @@ const struct profile_operator profile_operators[PROFILE_OPS] = {
                                   3,
                                   {SIZE_1, SIZE_SINGLE, SIZE_2, LAYOUT}},
     [PROFILE_MOE] = {"moe",
-                     "tokens,hidden,expert_ffn,top_k,experts,time_us",
+                     "tokens,hidden,expert_ffn,top_k,experts[,hit],time_us",
                      2,
                      {SIZE_1, SIZE_HIDDEN, SIZE_EXPERT_FFN, SIZE_TOP_K, SIZE_EXPERTS}},
     [PROFILE_ELEMENTWISE] = {"elementwise", "bytes,time_us", 1, {SIZE_0}},
@@ -256,6 +256,11 @@ double profile_moe(const struct profile *profile, struct moe_shape shape, int64_
                    double hits, enum profile_match *match) {
     ASSERT(profile_has(profile, PROFILE_MOE) && tokens > 0 && shape.top_k <= shape.experts);
     return 1e3 * moe_us(profile, shape, (double)tokens, hits, match);
+}
+
+double profile_moe_hits(const struct profile *profile, struct moe_shape shape, double tokens) {
+    ASSERT(profile_has(profile, PROFILE_MOE) && tokens > 0 && shape.top_k <= shape.experts);
+    return moe_hits(profile, shape, tokens);
 }
 
 double profile_elementwise(const struct profile *profile, int64_t bytes,

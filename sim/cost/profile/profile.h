@@ -183,14 +183,18 @@ double profile_fused(const struct profile *profile, enum profile_op op, int64_t 
                      int64_t k, enum profile_match *match);
 
 /* The gate-up and down products of one mixture layer, of whose experts the tokens hit so many; 0:
- * as many as those of the rows did, which were routed in their own way
- * (sim/cost/profile/profile_moe.c). What was measured elsewhere has the choice of experts and the
- * sum of their outputs in it; ours are passes of their own. */
+ * as many as those of the rows did (profile_moe_hits). What was measured elsewhere has the choice
+ * of experts and the sum of their outputs in it; ours are passes of their own. */
 struct moe_shape {
     int64_t hidden, expert_ffn, top_k, experts;
 };
 double profile_moe(const struct profile *profile, struct moe_shape shape, int64_t tokens,
                    double hits, enum profile_match *match);
+
+/* Experts of such a layer that the rows' tokens hit: as the rows say in their `hit` column, a
+ * straight line between them; in a file without that column as its "expert_routing" line has it,
+ * else by chance. */
+double profile_moe_hits(const struct profile *profile, struct moe_shape shape, double tokens);
 
 /* Rows of an operator that were timed on weights or keys in the L2 cache, and hold what they take
  * from memory instead (sim/cost/profile/profile_cold.c); look-ups of them are extrapolated.

@@ -32,8 +32,7 @@ static double stream_bytes(const struct profile *profile, enum profile_op op, si
     }
     if (op == PROFILE_MOE) {
         struct moe_shape shape = moe_shape_unpack(lattice_value(lattice, cell, MOE_SHAPE));
-        double tokens = (double)lattice_value(lattice, cell, MOE_TOKENS);
-        return 6 * (double)(shape.hidden * shape.expert_ffn) * moe_row_hits(profile, shape, tokens);
+        return 6 * (double)(shape.hidden * shape.expert_ffn) * moe_row_hits(profile, cell);
     }
     struct head_layout layout = head_layout_unpack(lattice_value(lattice, cell, DECODE_LAYOUT));
     return 4 *

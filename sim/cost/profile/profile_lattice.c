@@ -37,6 +37,22 @@ static void build_axis(struct lattice_axis *axis, size_t i_axis, const struct la
     }
 }
 
+static bool any_says_hits(const struct lattice_row *rows, size_t n_rows) {
+    bool found = false;
+    for (size_t i = 0; i < n_rows; i++) {
+        found = found || rows[i].hits > 0;
+    }
+    return found;
+}
+
+static double *cells(size_t n) {
+    double *values = mem_unwritten(n, sizeof *values);
+    for (size_t i = 0; i < n; i++) {
+        values[i] = NAN;
+    }
+    return values;
+}
+
 enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct lattice_row *rows,
                                   size_t n_rows, struct lattice_row equals[2]) {
     *lattice = (struct lattice){.n_axes = n_axes, .n_cells = 1};
@@ -62,16 +78,17 @@ enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct
         lattice->axes[a].stride = stride;
         stride *= lattice->axes[a].n;
     }
-    lattice->time_us = mem_unwritten(lattice->n_cells, sizeof *lattice->time_us);
-    for (size_t i = 0; i < lattice->n_cells; i++) {
-        lattice->time_us[i] = NAN;
-    }
+    lattice->time_us = cells(lattice->n_cells);
+    lattice->hits = any_says_hits(rows, n_rows) ? cells(lattice->n_cells) : NULL;
     for (size_t i = 0; i < n_rows; i++) {
         size_t cell = 0;
         for (size_t a = 0; a < n_axes; a++) {
             cell += (size_t)lattice_index(lattice, a, rows[i].at[a]) * lattice->axes[a].stride;
         }
         lattice->time_us[cell] = rows[i].time_us;
+        if (rows[i].hits > 0) {
+            lattice->hits[cell] = rows[i].hits;
+        }
     }
     return LATTICE_FINE;
 }
@@ -84,6 +101,9 @@ void lattice_copy(struct lattice *out, const struct lattice *from) {
     }
     size_t size = sizeof *from->time_us;
     out->time_us = memcpy(mem_unwritten(from->n_cells, size), from->time_us, from->n_cells * size);
+    if (from->hits != NULL) {
+        out->hits = memcpy(mem_unwritten(from->n_cells, size), from->hits, from->n_cells * size);
+    }
 }
 
 void lattice_fini(struct lattice *lattice) {
@@ -91,6 +111,7 @@ void lattice_fini(struct lattice *lattice) {
         free(lattice->axes[a].values);
     }
     free(lattice->time_us);
+    free(lattice->hits);
     *lattice = (struct lattice){0};
 }
 

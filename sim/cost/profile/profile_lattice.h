@@ -25,6 +25,8 @@ struct lattice {
     struct lattice_axis axes[LATTICE_MAX_AXES]; /* the last one is contiguous */
     size_t n_axes;
     double *time_us; /* n_cells */
+    double *hits;    /* n_cells: experts that a row of a mixture hits, NAN: it does not say; NULL:
+                        none does */
     size_t n_cells;
 };
 
@@ -32,7 +34,8 @@ struct lattice {
 struct lattice_row {
     int64_t at[LATTICE_MAX_AXES];
     double time_us;
-    int line; /* in the file */
+    double hits; /* 0: the row does not say */
+    int line;    /* in the file */
 };
 
 /* The measured neighbours of a value on one line of the lattice; `exact` when cell `lo` is at the

@@ -1,7 +1,8 @@
 /* Products of a mixture's experts.
  *
  * Their time is that of the weights they read, those of the experts that are hit, or of the FLOPs,
- * and a launch. Imported rows were routed by a sampler of their own, which hits other numbers of
+ * and a launch. Rows say how many were hit (their `hit` column), and a price is for the number that
+ * is asked for. Imported rows were routed by a sampler of their own, which hits other numbers of
  * experts than chance does: at 32 tokens and 8 of 256 it hits 129 where chance hits 163. With its
  * number each table streams at one share of the memory's peak, whatever the shape; the same
  * source's rows of balanced routing, which are not among ours, come out within 1 to 5 % of these
@@ -34,7 +35,8 @@ static double power_law_hits(double alpha, int64_t tokens, int64_t top_k, int64_
     return (double)(n - (empty > filled ? empty - filled : 0));
 }
 
-double moe_row_hits(const struct profile *profile, struct moe_shape shape, double tokens) {
+/* What rows hit that do not say it. */
+static double unsaid_hits(const struct profile *profile, struct moe_shape shape, double tokens) {
     double alpha = profile->routing_alpha, whole = floor(tokens);
     if (alpha <= 0) {
         double share = (double)shape.top_k / (double)shape.experts;
@@ -48,6 +50,39 @@ double moe_row_hits(const struct profile *profile, struct moe_shape shape, doubl
                          power_law_hits(alpha, below + 1, shape.top_k, shape.experts));
 }
 
+double moe_row_hits(const struct profile *profile, size_t cell) {
+    const struct lattice *moe = &profile->ops[PROFILE_MOE];
+    return moe->hits != NULL && !isnan(moe->hits[cell])
+               ? moe->hits[cell]
+               : unsaid_hits(profile, moe_shape_unpack(lattice_value(moe, cell, MOE_SHAPE)),
+                             (double)lattice_value(moe, cell, MOE_TOKENS));
+}
+
+/* At so many tokens of a measured shape. Times between rows lie on straight lines, and so do the
+ * weights that were read in them; beyond the rows the last one's ratio to what is not said holds.
+ */
+static double hits_on_rows(const struct profile *profile, size_t i_shape, struct moe_shape has,
+                           double tokens) {
+    const struct lattice *moe = &profile->ops[PROFILE_MOE];
+    size_t base = i_shape * moe->axes[MOE_SHAPE].stride;
+    struct lattice_bracket at = lattice_around(moe, base, MOE_TOKENS, tokens);
+    const int64_t *measured = moe->axes[MOE_TOKENS].values;
+    if (moe->hits == NULL || (at.lo < 0 && at.hi < 0)) {
+        return unsaid_hits(profile, has, tokens);
+    }
+    if (at.exact) {
+        return moe_row_hits(profile, base + (size_t)at.lo);
+    }
+    if (at.lo >= 0 && at.hi >= 0) {
+        return on_line(tokens, (double)measured[at.lo], moe_row_hits(profile, base + (size_t)at.lo),
+                       (double)measured[at.hi], moe_row_hits(profile, base + (size_t)at.hi));
+    }
+    ptrdiff_t end = at.lo >= 0 ? at.lo : at.hi;
+    double ratio = moe_row_hits(profile, base + (size_t)end) /
+                   unsaid_hits(profile, has, (double)measured[end]);
+    return fmin((double)has.experts, ratio * unsaid_hits(profile, has, tokens));
+}
+
 double moe_roofline_us(const struct profile_peaks *peaks, struct moe_shape shape, double tokens,
                        double hits) {
     double weights = 3 * (double)shape.hidden * (double)shape.expert_ffn;
@@ -56,9 +91,10 @@ double moe_roofline_us(const struct profile_peaks *peaks, struct moe_shape shape
     return 1e6 * fmax(flops / peaks->flops, bytes / peaks->bandwidth);
 }
 
-static double row_roofline_us(const struct profile *profile, struct moe_shape shape,
+static double row_roofline_us(const struct profile *profile, size_t i_shape, struct moe_shape shape,
                               double tokens) {
-    return moe_roofline_us(&profile->peaks, shape, tokens, moe_row_hits(profile, shape, tokens));
+    return moe_roofline_us(&profile->peaks, shape, tokens,
+                           hits_on_rows(profile, i_shape, shape, tokens));
 }
 
 void moe_find_launch(struct profile *profile) {
@@ -69,9 +105,11 @@ void moe_find_launch(struct profile *profile) {
             struct moe_shape shape = moe_shape_unpack(lattice_value(moe, cell, MOE_SHAPE));
             double tokens = (double)lattice_value(moe, cell, MOE_TOKENS);
             /* At more tokens the FLOPs hide it. */
-            double beyond = tokens * (double)shape.top_k <= (double)shape.experts
-                                ? moe->time_us[cell] - row_roofline_us(profile, shape, tokens)
-                                : INFINITY;
+            double beyond =
+                tokens * (double)shape.top_k <= (double)shape.experts
+                    ? moe->time_us[cell] - moe_roofline_us(&profile->peaks, shape, tokens,
+                                                           moe_row_hits(profile, cell))
+                    : INFINITY;
             least_us = fmin(least_us, fmax(0, beyond));
         }
     }
@@ -129,8 +167,39 @@ static double on_rows(const struct profile *profile, size_t i_shape, struct moe_
         return NAN;
     }
     double launch_us = fmin(profile->moe_launch_us, time_us[end]);
-    return launch_us + (time_us[end] - launch_us) * row_roofline_us(profile, has, tokens) /
-                           row_roofline_us(profile, has, (double)measured[end]);
+    return launch_us + (time_us[end] - launch_us) * row_roofline_us(profile, i_shape, has, tokens) /
+                           row_roofline_us(profile, i_shape, has, (double)measured[end]);
+}
+
+/* The measured shape that answers, and at how many tokens: where its experts have as many each. */
+struct stand_in {
+    size_t i_shape;
+    struct moe_shape has;
+    bool is_same;
+    double tokens;
+};
+
+static struct stand_in stand_in(const struct profile *profile, struct moe_shape shape,
+                                double tokens) {
+    const struct lattice *moe = &profile->ops[PROFILE_MOE];
+    struct stand_in it = {.i_shape = nearest_shape(moe, shape), .tokens = tokens};
+    it.has = moe_shape_unpack(moe->axes[MOE_SHAPE].values[it.i_shape]);
+    it.is_same = moe_shape_pack(it.has) == moe_shape_pack(shape);
+    if (!it.is_same) {
+        it.tokens = fmax(1, tokens * (double)(shape.top_k * it.has.experts) /
+                                (double)(it.has.top_k * shape.experts));
+    }
+    return it;
+}
+
+double moe_hits(const struct profile *profile, struct moe_shape shape, double tokens) {
+    const struct stand_in it = stand_in(profile, shape, tokens);
+    double row_hits = hits_on_rows(profile, it.i_shape, it.has, it.tokens);
+    if (it.is_same || profile->ops[PROFILE_MOE].hits == NULL) {
+        return it.is_same ? row_hits : unsaid_hits(profile, shape, tokens);
+    }
+    double ratio = row_hits / unsaid_hits(profile, it.has, it.tokens);
+    return fmin((double)shape.experts, ratio * unsaid_hits(profile, shape, tokens));
 }
 
 /* Another shape takes what the nearest one takes beyond a launch where its experts have as many
@@ -138,22 +207,16 @@ static double on_rows(const struct profile *profile, size_t i_shape, struct moe_
  * whole mixtures are predicted within 3 to 5 % so (profile check). */
 double moe_us(const struct profile *profile, struct moe_shape shape, double tokens, double hits,
               enum profile_match *match) {
-    const struct lattice *moe = &profile->ops[PROFILE_MOE];
-    size_t i_shape = nearest_shape(moe, shape);
-    struct moe_shape has = moe_shape_unpack(moe->axes[MOE_SHAPE].values[i_shape]);
-    bool is_same = moe_shape_pack(has) == moe_shape_pack(shape);
-    double like = is_same ? tokens
-                          : fmax(1, tokens * (double)(shape.top_k * has.experts) /
-                                        (double)(has.top_k * shape.experts));
-    double row_us = on_rows(profile, i_shape, has, like, match);
-    double own_hits = moe_row_hits(profile, shape, tokens);
+    const struct stand_in it = stand_in(profile, shape, tokens);
+    double row_us = on_rows(profile, it.i_shape, it.has, it.tokens, match);
+    double own_hits = moe_hits(profile, shape, tokens);
     hits = hits > 0 ? hits : own_hits;
-    if (isnan(row_us) || (is_same && fabs(hits - own_hits) < 0.005 * own_hits)) {
+    if (isnan(row_us) || (it.is_same && fabs(hits - own_hits) < 0.005 * own_hits)) {
         return row_us;
     }
     double launch_us = fmin(profile->moe_launch_us, row_us);
-    double ratio =
-        moe_roofline_us(&profile->peaks, shape, tokens, hits) / row_roofline_us(profile, has, like);
-    *match = is_same ? worse_match(*match, PROFILE_INTERPOLATED) : PROFILE_EXTRAPOLATED;
+    double ratio = moe_roofline_us(&profile->peaks, shape, tokens, hits) /
+                   row_roofline_us(profile, it.i_shape, it.has, it.tokens);
+    *match = it.is_same ? worse_match(*match, PROFILE_INTERPOLATED) : PROFILE_EXTRAPOLATED;
     return launch_us + (row_us - launch_us) * ratio;
 }

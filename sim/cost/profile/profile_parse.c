@@ -115,6 +115,16 @@ static int read_size(const char *path, int line, const char *text, const char *c
     return 0;
 }
 
+/* Experts that a row of a mixture hits: a mean over layers, so no whole number. */
+static int read_hits(const char *path, int line, const char *text, struct lattice_row *row,
+                     struct err *err) {
+    const double experts = (double)moe_shape_unpack(row->at[MOE_SHAPE]).experts;
+    return num_f64(text, &row->hits) && row->hits > 0 && row->hits <= experts
+               ? 0
+               : err_world(err, "%s:%d: hit is '%.40s', expected how many of the %.0f experts",
+                           path, line, text, experts);
+}
+
 static int parse_operator(const char *path, int line, char *const *columns, size_t n,
                           struct rows rows[PROFILE_OPS], struct err *err) {
     const char *names[PROFILE_OPS + 1] = {NULL};
@@ -131,7 +141,8 @@ static int parse_operator(const char *path, int line, char *const *columns, size
     while (shape->sizes[n_sizes] != SIZE_END) {
         n_sizes++;
     }
-    if (n != n_sizes + 2) {
+    const bool says_hits = op == PROFILE_MOE && n == n_sizes + 3;
+    if (n != n_sizes + 2 && !says_hits) {
         return err_world(err, "%s:%d: %s has %zu columns after its name, expected %zu: %s", path,
                          line, shape->name, n - 1, n_sizes + 1, shape->columns);
     }
@@ -149,6 +160,7 @@ static int parse_operator(const char *path, int line, char *const *columns, size
     }
     struct lattice_row row;
     bad = bad ? bad : place_row(path, line, (enum profile_op)op, sizes, &row, err);
+    bad = bad || !says_hits ? bad : read_hits(path, line, columns[n - 2], &row, err);
     if (bad) {
         return bad;
     }
@@ -213,16 +225,22 @@ static int parse_correction(struct profile *profile, int line, char *const *colu
                             struct err *err) {
     const char *path = profile->path;
     double factor;
-    if ((n != 2 && n != 5) || (n == 2 && profile->correction.all > 0)) {
+    double hits = 0;
+    if ((n != 2 && n != 5 && n != 6) || (n == 2 && profile->correction.all > 0)) {
         return err_world(err, "%s:%d: %s", path, line,
-                         n == 2 ? "a second load row for all operators"
-                                : "load has one column after its name, FACTOR, or four, "
-                                  "KIND,SIZE,ROWS,FACTOR");
+                         n == 2
+                             ? "a second load row for all operators"
+                             : "load has one column after its name, FACTOR, or four, "
+                               "KIND,SIZE,ROWS,FACTOR, or five of experts: and how many are hit");
     }
-    if (!num_f64(columns[n - 1], &factor) || factor < LEAST_CORRECTION ||
-        factor > MOST_CORRECTION) {
-        return err_world(err, "%s:%d: load '%.40s' is not a number from %g to %g", path, line,
-                         columns[n - 1], LEAST_CORRECTION, MOST_CORRECTION);
+    const char *text = columns[n == 6 ? 4 : n - 1];
+    if (!num_f64(text, &factor) || factor < LEAST_CORRECTION || factor > MOST_CORRECTION) {
+        return err_world(err, "%s:%d: load '%.40s' is not a number from %g to %g", path, line, text,
+                         LEAST_CORRECTION, MOST_CORRECTION);
+    }
+    if (n == 6 && (!num_f64(columns[5], &hits) || hits <= 0 || hits > 0xffff)) {
+        return err_world(err, "%s:%d: hit is '%.40s', expected a number of experts", path, line,
+                         columns[5]);
     }
     if (n == 2) {
         profile->correction.all = factor;
@@ -235,7 +253,7 @@ static int parse_correction(struct profile *profile, int line, char *const *colu
     int bad = find_word(path, line, "kind of operator", columns[1], kinds, &kind, err);
     bad = bad ? bad : read_size(path, line, columns[3], "KIND,SIZE,ROWS,FACTOR", &rows, err);
     if (bad == 0 && !correction_add(&profile->correction, (enum op_kind)kind, columns[2],
-                                    (double)rows, factor)) {
+                                    (double)rows, factor, hits)) {
         bad = err_world(err,
                         "%s:%d: load of '%.40s': its rows do not rise, or there are over %d of "
                         "them, over %d operators or over %d characters",

@@ -34,6 +34,9 @@ static void write_sizes(const struct lattice *lattice, enum profile_op op, size_
             fprintf(file, ",%" PRId64, of[row->sizes[i]]);
         }
     }
+    if (lattice->hits != NULL && !isnan(lattice->hits[cell])) {
+        fprintf(file, ",%.6g", lattice->hits[cell]);
+    }
 }
 
 int profile_put(const char *text, FILE *file) {
