@@ -422,8 +422,8 @@ static int measure_busy(const struct stage *stage, struct calibration_step *step
     return 0;
 }
 
-/* One operator instance after another, and what each operator took; hits: and how many experts
- * tokens went to, for which the host waits, so that the times mean nothing. */
+/* One operator instance after another, and what each operator took; hits: how many experts tokens
+ * went to instead, for which the host waits. */
 static int time_operators(const struct stage *stage, double ns[GRAPH_MAX_OPS], double *hits,
                           struct err *err) {
     const struct step_result result = {.n_committed = stage->n_committed};
@@ -484,8 +484,6 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
     }
     return 0;
 }
-
-/* ---- holding ---- */
 
 /* A stage whose step is filled in. */
 static int run_once(void *state, double *device_ns, struct err *err) {

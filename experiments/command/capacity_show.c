@@ -304,31 +304,6 @@ static struct table *make_table(const struct capacities *c) {
     return table;
 }
 
-/* ---- what is said beside it ---- */
-
-static const json_t *any_run(const struct capacities *c, size_t config) {
-    const json_t *found = NULL;
-    for (size_t s = 0; found == NULL && s < c->found.n_seeds; s++) {
-        found = search_at(c, config, s)->summary;
-    }
-    return found;
-}
-
-/* At the first configuration whose prices are of another source than those of the first that ran.
- */
-static void warn_of_prices(const struct capacities *c, size_t config, struct warnings *out) {
-    size_t base = 0;
-    bool has_warned = false;
-    struct warnings before = {0};
-    while (base < config && any_run(c, base) == NULL) {
-        base++;
-    }
-    for (size_t i = base + 1; !has_warned && i <= config; i++) {
-        has_warned = prices_warn(any_run(c, i), c->configs[i].label, any_run(c, base),
-                                 c->configs[base].label, i == config ? out : &before);
-    }
-}
-
 static struct warnings warnings_of(const struct capacities *c, size_t config) {
     struct sample sample = {.n = c->found.n_seeds};
     for (size_t s = 0; s < c->found.n_seeds; s++) {
@@ -338,7 +313,7 @@ static struct warnings warnings_of(const struct capacities *c, size_t config) {
     if (c->found.n_seeds == 1) {
         sample_warn_of_one_seed(&out);
     }
-    warn_of_prices(c, config, &out);
+    capacity_warn_of_prices(c, config, &out);
     const struct search *first = search_at(c, config, 0);
     if (search_has_few_requests(first)) {
         warnings_add(&out, WARNING_FEW_REQUESTS,

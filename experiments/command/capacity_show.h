@@ -41,6 +41,10 @@ int capacity_settle(struct capacities *c, struct err *err);
 /* Whether some search knows what its cards drew. */
 bool capacity_knows_energy(const struct capacities *c);
 
+/* Warns at the first configuration whose prices are of another source than those of the first one
+ * that ran. */
+void capacity_warn_of_prices(const struct capacities *c, size_t config, struct warnings *out);
+
 void capacity_print(const struct capacities *c, FILE *out);
 json_t *capacity_json(const struct capacities *c);
 
