@@ -62,8 +62,8 @@ struct summary {
     /* Under prefix caching, of completed requests: prompt tokens with which another's canvas began,
      * those of them that were found, and in how many requests. */
     uint64_t prefix_tokens, prefix_hit_tokens, prefix_hits;
-    int64_t first_arrival_ns, last_finish_ns;   /* -1: none yet */
-    int64_t last_arrival_ns;                    /* of any request */
+    int64_t first_arrival_ns, last_finish_ns; /* -1: none yet */
+    int64_t last_arrival_ns;                  /* of any request */
     struct series latency_s, ttfb_s, queue_s, tpot_s;
     /* Of requests that could be served, as struct stay has them (analysis/offered.h). */
     struct series came_s, admitted_s, left_s;

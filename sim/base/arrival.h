@@ -22,8 +22,8 @@ struct arrival {
     uint32_t prefix_tokens; /* of the prompt, with which an earlier request's prompt began, too */
     uint64_t session;       /* which conversation it is a turn of; 0: of none */
     /* With which (sim/serve/contents.h), by names that the source makes up; 0: none. */
-    uint64_t shares;       /* the first prefix_tokens are those of what a row left under this name */
-    uint64_t leaves;       /* under this name its prompt and output can be shared */
+    uint64_t shares; /* the first prefix_tokens are those of what a row left under this name */
+    uint64_t leaves; /* under this name its prompt and output can be shared */
     uint64_t prefix_group; /* else they are those of an earlier prompt of this group */
     int64_t think_ns; /* from the end of the turn before; -1: the source gives times of arrival */
 };

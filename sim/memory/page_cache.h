@@ -35,8 +35,9 @@ struct page {
 struct page_holder {
     uint32_t n_found, last_found;
     uint32_t n_own, first_own, last_own;
-    uint32_t n_charged; /* of all its pages, those that no one has held who holds pages for longer */
-    uint64_t since;     /* when it began to hold pages, by the caller's count; no two alike */
+    uint32_t
+        n_charged;  /* of all its pages, those that no one has held who holds pages for longer */
+    uint64_t since; /* when it began to hold pages, by the caller's count; no two alike */
 };
 
 /* Who is told of what changes; the functions may not change pages themselves. */

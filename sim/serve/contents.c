@@ -8,6 +8,7 @@
 /* ---- names ---- */
 
 static struct contents_named *find_name(const struct contents_names *names, uint64_t name) {
+    ASSERT(names->room > 0);
     size_t at = (size_t)(name * UINT64_C(0x9E3779B97F4A7C15) >> 20) % names->room;
     while (names->items[at].name != 0 && names->items[at].name != name) {
         at = (at + 1) % names->room;

@@ -59,8 +59,8 @@ struct executor {
                                nothing of it */
     bool unrolls;           /* submissions may be unrolled */
     bool shares_prefixes;   /* rows that an earlier request computed need not be computed again */
-    bool assumes_prefixes; /* all that requests share is taken to be computed, and no one's memory:
-                              what any order of theirs may find, for bounds */
+    bool assumes_prefixes;  /* all that requests share is taken to be computed, and no one's memory:
+                               what any order of theirs may find, for bounds */
     /* A request starts to hold memory on a replica (kv_held_bytes), holds more, or ceases to hold
      * any: one that is preempted then is admitted again with what it committed. All may be NULL. */
     int (*admit)(void *state, uint32_t replica, uint32_t slot, const struct request *request,

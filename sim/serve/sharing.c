@@ -84,6 +84,7 @@ void sharing_init(struct lifecycle *life) {
                  system->rows.kind == ROW_EXACT && causal != SEES_CANVAS;
     uint32_t unit = causal == SEES_TOKENS ? settings->page_tokens : settings->block_tokens;
     uint32_t page = common_divisor(settings->page_tokens, unit);
+    ASSERT(page > 0);
     life->sharing =
         (struct sharing){.is_on = is_on,
                          .assumes = is_on && executor->assumes_prefixes,

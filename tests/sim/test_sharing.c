@@ -71,7 +71,9 @@ static void draw_known(struct known *known, uint64_t seed, size_t n, int64_t gap
             uint32_t most = before->prompt_tokens + before->output_tokens;
             most = most < a->prompt_tokens ? most : a->prompt_tokens;
             a->shares = from + 1;
-            a->prefix_tokens = rng_next(&rng) % 2 == 0 ? most : rig_between(&rng, 1, most);
+            a->prefix_tokens = rng_next(&rng) % 2 == 0
+                                   ? most
+                                   : 1 + (uint32_t)(rng_next(&rng) % (most > 0 ? most : 1));
             memcpy(known->tokens[i], known->tokens[from], a->prefix_tokens * sizeof(uint32_t));
         }
         for (uint32_t t = a->prefix_tokens; t < a->prompt_tokens + a->output_tokens; t++) {
@@ -346,8 +348,8 @@ TEST_EACH(what_all_share_takes_memory_once, N_SHARERS) {
         system = open_sharer(_i, on == 1, NULL, NULL);
         peak[on] = serve(system, arrivals, 8, NULL).kv_peak_bytes;
     }
-    int64_t shared = (1025 - how->decides) / how->match_tokens * how->match_tokens;
-    int64_t shared_bytes = shared * system->budget.unit_bytes / system->budget.unit_rows;
+    uint32_t shared = (1025 - how->decides) / how->match_tokens * how->match_tokens;
+    int64_t shared_bytes = (int64_t)shared * system->budget.unit_bytes / system->budget.unit_rows;
     ck_assert_int_eq(peak[0] - peak[1], 7 * shared_bytes);
     system_close(system);
 }
@@ -386,6 +388,39 @@ TEST(a_turn_finds_the_answer_of_the_turn_before) {
     }
 }
 
+/* Of a prompt that is whole blocks nothing is left to prefill, unless its last block decides on
+ * what comes next. */
+TEST_EACH(a_whole_prompt_is_found_but_for_what_decides_on_the_next_token, N_SHARERS) {
+    const struct sharer *how = &sharers[_i];
+    struct arrival arrivals[2];
+    for (size_t k = 0; k < 2; k++) {
+        arrivals[k] =
+            MAKE(struct arrival, .id = k, .arrival_ns = (int64_t)k * INT64_C(1000000000000),
+                 .prompt_tokens = 320, .output_tokens = 64, .prefix_tokens = 320);
+    }
+    struct keeper keeper = {0};
+    struct system *system = open_sharer(_i, true, NULL, NULL);
+    serve(system, arrivals, 2, &keeper);
+    ck_assert_uint_eq(keeper.requests[1].prefix_tokens, 320 - how->decides * how->match_tokens);
+    keeper_fini(&keeper);
+    system_close(system);
+}
+
+/* A bound counts on it: who shares with no earlier one computes all, also where a later one did
+ * before it. */
+TEST(the_first_of_a_prefix_finds_nothing_in_whatever_order) {
+    const struct arrival arrivals[] = {
+        {.id = 0, .prompt_tokens = 640, .output_tokens = 320, .leaves = 5},
+        {.id = 1, .prompt_tokens = 640, .output_tokens = 32, .prefix_tokens = 640, .shares = 5}};
+    struct keeper keeper = {0};
+    struct system *system = open_sharer(3, true, "scheduler=shortest-left", "max_requests=1");
+    serve(system, arrivals, 2, &keeper);
+    ck_assert_uint_eq(keeper.requests[0].id, 1);
+    ck_assert_uint_eq(keeper.requests[1].prefix_tokens, 0);
+    keeper_fini(&keeper);
+    system_close(system);
+}
+
 /* What was used least recently goes first: the third finds nothing of the first, all of the second.
  */
 TEST(the_least_recently_used_prefix_is_evicted) {
@@ -405,7 +440,7 @@ TEST(the_least_recently_used_prefix_is_evicted) {
     arrivals[2].shares = 1;
     serve(system, arrivals, 3, &keeper);
     /* Nine pages less the six of the second, from the first one's beginning. */
-    ck_assert_uint_eq(keeper.requests[2].prefix_tokens, 3 * 64);
+    ck_assert_uint_eq(keeper.requests[2].prefix_tokens, 192);
     keeper_fini(&keeper);
     system_close(system);
 }
