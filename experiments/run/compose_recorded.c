@@ -80,6 +80,7 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
     const json_t *answers = json_object_get(recorded->summary, "answers");
     facts->answers_kind = json_string_value(json_object_get(answers, "kind"));
     facts->answers_source = json_string_value(json_object_get(answers, "source"));
+    facts->bound = json_object_get(recorded->summary, "bound");
     facts->backend = recorded->backend;
     facts->incomplete = recorded->incomplete;
     facts->device = json_string_value(json_object_get(recorded->summary, "device"));

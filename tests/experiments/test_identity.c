@@ -322,6 +322,8 @@ TEST(a_database_of_schema_1_is_read_and_then_changed) {
                       "ALTER TABLE requests DROP COLUMN shared_tokens;"
                       "ALTER TABLE requests DROP COLUMN shared_with;"
                       "ALTER TABLE requests DROP COLUMN session;"
+                      "ALTER TABLE requests DROP COLUMN follows;"
+                      "ALTER TABLE requests DROP COLUMN place;"
                       "ALTER TABLE steps DROP COLUMN positions;"
                       "ALTER TABLE runs DROP COLUMN incomplete;"
                       "ALTER TABLE runs DROP COLUMN rows_sha256;"
