@@ -418,7 +418,7 @@ int decode_trace_read(const char *path, enum decode_depth depth, struct decode_t
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }
     fclose(file);
-    inputs_note("decode trace", path);
+    const int held = inputs_hold("decode trace", path);
     struct decode_trace *trace = mem_zeroed(1, sizeof *trace);
     *trace = (struct decode_trace){.path = mem_text(path), .digest = UINT64_C(0xcbf29ce484222325)};
     struct input input = {.trace = trace, .depth = depth};
@@ -431,6 +431,8 @@ int decode_trace_read(const char *path, enum decode_depth depth, struct decode_t
             ? read_all(&input, err)
             : cannot_read(&input, err);
     sqlite3_close(input.db);
+    const int replaced = inputs_release(held, path, err);
+    status = status != 0 ? status : replaced;
     if (status != 0) {
         decode_trace_close(trace);
         return status;

@@ -32,7 +32,7 @@ char *text_read(const char *path, const char *role, size_t most, size_t *size, s
         return NULL;
     }
     if (role != NULL) {
-        inputs_note(role, path);
+        inputs_note_open(role, path, fileno(file));
     }
     char *text = NULL;
     size_t room = 0, got = 0;
