@@ -363,10 +363,17 @@ static int put_origin(json_t *o, const struct run_facts *facts) {
                : 0;
 }
 
-/* To six digits, so that recorded numbers have the same one as fresh ones. */
+/* As a number is when it is read back (summary_json_text). */
+static double as_recorded(double number) {
+    char text[32];
+    snprintf(text, sizeof text, "%.9g", number);
+    return strtod(text, NULL);
+}
+
+/* To six digits, of recorded numbers, so that fresh ones have the same. */
 static json_t *quotient(double over, double under) {
     char text[32];
-    snprintf(text, sizeof text, "%.6g", over / under);
+    snprintf(text, sizeof text, "%.6g", as_recorded(over) / as_recorded(under));
     return over > 0 && under > 0 ? json_real(strtod(text, NULL)) : json_null();
 }
 

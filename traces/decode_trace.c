@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/wait.h"
 #include "sim/base/num.h"
 #include "sim/input/field.h"
 #include "sim/input/inputs.h"
@@ -413,7 +414,9 @@ static int read_all(const struct input *input, struct err *err) {
 
 int decode_trace_read(const char *path, enum decode_depth depth, struct decode_trace **out,
                       struct err *err) {
+    const int wait = wait_begin();
     FILE *file = fopen(path, "rb");
+    wait_end(wait);
     if (file == NULL) {
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }

@@ -263,6 +263,12 @@ static int run(const struct options *options, struct err *err) {
     if (status == 0 && compose_is_live(composition)) {
         status = compose_check_memory(composition, err);
     }
+    if (status == 0 && !composition->result.interrupted && composition->summary.completed == 0) {
+        status =
+            err_world(err, "no request was completed: all %" PRIu64 " were rejected (%s says why)",
+                      composition->summary.rejected,
+                      options_has(options, "json") ? "rejected_by_reason" : "the line `rejected`");
+    }
     if (status == 0 && composition->result.interrupted) {
         status = say_interrupted(options, composition, err);
     }
@@ -284,7 +290,8 @@ const struct command command_run = {
         "`cpu` unless --gpu is given, and computes in float32. A decode trace holds what every\n"
         "pass of every request ran and committed. Any run can write one, and a simulated run can\n"
         "take its decisions from one, under any scheduler and on any GPU: requests are matched\n"
-        "by their place in the workload, which must be the same.",
+        "by their place in the workload, which must be the same. A run that completes none of its\n"
+        "requests, because all are rejected, is printed and recorded and ends with status 1.",
     .options = options_of_run,
     .run = run,
 };

@@ -12,6 +12,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/wait.h"
 
 int output_may_replace(const char *path, const char *head, const char *what, struct err *err) {
     struct stat found;
@@ -156,7 +157,9 @@ static int begin(const char *path, bool is_file, struct output *out, int *file, 
         return err_world(err, "cannot write '%s': it is not a file", path);
     }
     if (is_there && !S_ISREG(found.st_mode)) {
+        const int wait = wait_begin();
         *file = open(out->target, O_WRONLY | O_CLOEXEC);
+        wait_end(wait);
         return *file >= 0 ? 0 : cannot_write(path, errno, err);
     }
     if (is_there && access(out->target, W_OK) != 0) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/wait.h"
 #include "sim/cache/cache.h"
 #include "sim/decoder/decoder.h"
 #include "sim/input/inputs.h"
@@ -291,7 +292,9 @@ static int load(const char *path, uint32_t kind, const struct policy **out, stru
         (void)inputs_release(held, path, &ignored);
         return status;
     }
+    const int wait = wait_begin();
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    wait_end(wait);
     if (inputs_release(held, path, err) != 0) {
         return err_status(err);
     }

@@ -11,6 +11,7 @@
 #include <zstd_errors.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/wait.h"
 #include "sim/input/inputs.h"
 
 enum { INPUT_BYTES = 64 << 10 };
@@ -111,7 +112,9 @@ static int close_unpacked(void *cookie) {
 
 FILE *unpack_open(const char *path, const char *role) {
     static const unsigned char gzip[] = {0x1f, 0x8b}, zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
+    const int wait = wait_begin();
     FILE *file = fopen(path, "rb");
+    wait_end(wait);
     unsigned char head[sizeof zstd];
     if (file != NULL && role != NULL) {
         inputs_note_open(role, path, fileno(file));

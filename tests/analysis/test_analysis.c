@@ -319,7 +319,7 @@ TEST(warnings_are_of_the_settings_or_of_the_summary) {
         const enum warning_code code = (enum warning_code)i;
         bool is_of_settings = code == WARNING_HOST_ASSUMED || code == WARNING_HOST_FOREIGN ||
                               code == WARNING_PRICES_OTHER_BUILD || code == WARNING_PRICES_DIFFER ||
-                              code == WARNING_EXPERTS_BY_CHANCE ||
+                              code == WARNING_PROFILE_OF_OTHER || code == WARNING_EXPERTS_BY_CHANCE ||
                               code == WARNING_ARCHITECTURE_UNKNOWN ||
                               code == WARNING_ANSWERS_ASSUMED || code == WARNING_SETTING_ASSUMED ||
                               code == WARNING_SETTING_UNUSED || code == WARNING_TRACE_ASSUMED ||

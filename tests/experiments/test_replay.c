@@ -461,9 +461,13 @@ TEST(a_run_that_rejected_every_request_is_played) {
     for (int i = 0; i < 2; i++) {
         const char *db = scratch_path("rejected.db");
         remove(db);
-        free(PRINTS("run", "--system", "dc-0.9", "--gpu", "b200", "--workload", "sharegpt",
-                    "--requests", "1", "--rate", "0.2", "--seed", "6", "--set", "pool_pages=5",
-                    "--db", db, "--levels", levels[i]));
+        struct output run = CLI("run", "--system", "dc-0.9", "--gpu", "b200", "--workload",
+                                "sharegpt", "--requests", "1", "--rate", "0.2", "--seed", "6",
+                                "--set", "pool_pages=5", "--db", db, "--levels", levels[i]);
+        ck_assert_int_eq(run.status, 1); /* which a script sees */
+        ck_assert_ptr_nonnull(strstr(run.err, "no request was completed: all 1 were rejected"));
+        ck_assert_ptr_nonnull(strstr(run.out, "kv 1"));
+        output_free(&run);
         char *text = PRINTS("replay", "--db", db, "--run", "1");
         ck_assert_ptr_nonnull(strstr(text, "0 submissions played as recorded"));
         free(text);

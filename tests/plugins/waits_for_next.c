@@ -16,9 +16,9 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
             left -= queries;
         }
     }
-    if (view->n_running == 0 && view->next_arrival_ns > view->now_ns &&
-        view->next_arrival_ns < soon_ns) {
-        batch->wake_ns = view->next_arrival_ns;
+    batch->hold = HOLD_CHANGE;
+    if (view->next_arrival_ns > view->now_ns && view->next_arrival_ns < soon_ns) {
+        batch->wake_ns = view->n_running == 0 ? view->next_arrival_ns : batch->wake_ns;
         return;
     }
     for (uint32_t i = 0; i < view->n_waiting && n_running < view->max_requests; i++) {
@@ -32,7 +32,6 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
         batch->n_admitted++;
         n_running++;
     }
-    batch->hold = HOLD_CHANGE;
 }
 
 const struct scheduler unmask_policy = {
