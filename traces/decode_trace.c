@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
-#include "sim/base/wait.h"
 #include "sim/base/num.h"
+#include "sim/base/wait.h"
 #include "sim/input/field.h"
 #include "sim/input/inputs.h"
 

@@ -455,9 +455,8 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
     if (reply == SOURCE_ROW) {
         out->arrival_ns = at_ns;
         out->session = 0; /* whose turn it was when it was logged */
-        out->follows = generator->process->follows != NULL
-                           ? generator->process->follows(generator->state)
-                           : 0;
+        out->follows =
+            generator->process->follows != NULL ? generator->process->follows(generator->state) : 0;
         generator->last_ns = at_ns;
     }
     return reply;

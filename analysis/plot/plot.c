@@ -423,8 +423,8 @@ static int run_script(const struct layout *layout, const struct drawing *drawing
     for (int i = 0; failed == 0 && i < N_FORMATS; i++) {
         if (drawings[i].is_wanted &&
             !gnuplot_is_whole(drawings[i].out.beside, (enum gnuplot_format)i)) {
-            failed = err_world(err, "gnuplot did not write '%s': is the disk full?",
-                               drawings[i].path);
+            failed =
+                err_world(err, "gnuplot did not write '%s': is the disk full?", drawings[i].path);
         }
     }
     return failed;

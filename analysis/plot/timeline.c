@@ -56,9 +56,8 @@ static int write_all(struct timeline *timeline, size_t n, struct err *err) {
     const int file = fileno(timeline->out.file);
     for (size_t at = 0; at < n;) {
         const char *data = timeline->buffer + at;
-        ssize_t done = is_file(timeline)
-                           ? pwrite(file, data, n - at, timeline->written + (off_t)at)
-                           : write(file, data, n - at);
+        ssize_t done = is_file(timeline) ? pwrite(file, data, n - at, timeline->written + (off_t)at)
+                                         : write(file, data, n - at);
         if (done < 0 && errno == EINTR) {
             continue;
         }

@@ -15,16 +15,15 @@
  * members, under cache policies that read them, the entropies of what was committed
  * (analysis/store/position_bytes.h); NULL: only counts.
  * Of a request, `session` is the conversation that it is a turn of, `follows` the id of the one by
- * whose end it became known, and `place`, where some follow, its place in the order of arrival; NULL:
- * there is none. Requests that have left are numbered from 0 in that order. A run of a device that is recorded
- * while it goes on, with its steps, has a row for each request under way as well, of number -1 - id
- * and in state queued, which goes when the request leaves.
- * What the policies decided, admissions, rejections and batches, is the view `decisions`.
- * `identity` is the digest of what a run was made of, whose parts stand in its summary
- * (analysis/identity.h); NULL: it is not known.
- * `incomplete` says why a run was cut short; NULL: it is whole. `rows_sha256` is over the run's
- * rows in the other tables, NULL while it is being recorded, and `sha256` over its row in `runs`,
- * without its number (analysis/store/store_digest.c); NULL: an older unmask recorded it. */
+ * whose end it became known, and `place`, where some follow, its place in the order of arrival;
+ * NULL: there is none. Requests that have left are numbered from 0 in that order. A run of a device
+ * that is recorded while it goes on, with its steps, has a row for each request under way as well,
+ * of number -1 - id and in state queued, which goes when the request leaves. What the policies
+ * decided, admissions, rejections and batches, is the view `decisions`. `identity` is the digest of
+ * what a run was made of, whose parts stand in its summary (analysis/identity.h); NULL: it is not
+ * known. `incomplete` says why a run was cut short; NULL: it is whole. `rows_sha256` is over the
+ * run's rows in the other tables, NULL while it is being recorded, and `sha256` over its row in
+ * `runs`, without its number (analysis/store/store_digest.c); NULL: an older unmask recorded it. */
 #ifndef UNMASK_ANALYSIS_STORE_SCHEMA_H
 #define UNMASK_ANALYSIS_STORE_SCHEMA_H
 

@@ -212,11 +212,11 @@ int store_load_requests(struct store *store, int64_t run,
                                     struct err *err),
                         void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
-    int failed = query_run(
-        store, run,
-        "SELECT run" REQUEST_COLUMNS(COLUMN_NAME) ARRIVAL_COLUMNS(
-            COLUMN_NAME) " FROM requests WHERE run=? ORDER BY number",
-        &stmt, err);
+    int failed =
+        query_run(store, run,
+                  "SELECT run" REQUEST_COLUMNS(COLUMN_NAME)
+                      ARRIVAL_COLUMNS(COLUMN_NAME) " FROM requests WHERE run=? ORDER BY number",
+                  &stmt, err);
     if (failed != 0) {
         return failed;
     }

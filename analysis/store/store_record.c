@@ -41,9 +41,8 @@ static int put_row(struct store *store, sqlite3_stmt *stmt, struct err *err) {
     return failed;
 }
 
-#define COLUMN_VALUE(column, member) (int64_t) r->member,
-#define COLUMN_BIND(column, member, less)                                                          \
-    bind_known(store->put_request, ++place, r->member, less);
+#define COLUMN_VALUE(column, member)      (int64_t) r->member,
+#define COLUMN_BIND(column, member, less) bind_known(store->put_request, ++place, r->member, less);
 
 /* Binds integers from the first place on. */
 static void bind_all(sqlite3_stmt *stmt, const int64_t *values, size_t n) {
@@ -238,9 +237,9 @@ static int prepare_recording(struct store *store, struct err *err) {
         sqlite3_stmt **out;
         const char *sql;
     } statements[] = {
-        {&store->put_request,
-         "INSERT INTO requests(run,number" REQUEST_COLUMNS(COLUMN_NAME) ARRIVAL_COLUMNS(
-             COLUMN_NAME) ") VALUES(?,?" REQUEST_COLUMNS(COLUMN_MARK) ARRIVAL_COLUMNS(COLUMN_MARK) ")"},
+        {&store->put_request, "INSERT INTO requests(run,number" REQUEST_COLUMNS(COLUMN_NAME)
+                                  ARRIVAL_COLUMNS(COLUMN_NAME) ") VALUES(?,?" REQUEST_COLUMNS(
+                                      COLUMN_MARK) ARRIVAL_COLUMNS(COLUMN_MARK) ")"},
         {&store->put_members, "INSERT INTO members VALUES(?,?,?)"},
         {&store->put_step, "INSERT INTO steps(run" STEP_COLUMNS(
                                COLUMN_NAME) ",tokens,members,symbols,positions) "

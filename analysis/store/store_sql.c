@@ -27,7 +27,8 @@ int store_fail(struct store *store, int rc, const char *doing, struct err *err) 
                              doing, store->path);
         }
         if (sqlite3_extended_errcode(store->db) == SQLITE_READONLY_DBMOVED) {
-            return err_world(err, "cannot %s '%s': the file was moved, replaced or removed meanwhile",
+            return err_world(err,
+                             "cannot %s '%s': the file was moved, replaced or removed meanwhile",
                              doing, store->path);
         }
         return access(store->path, W_OK) == 0

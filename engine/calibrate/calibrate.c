@@ -417,9 +417,9 @@ static int write_file(const struct calibration *c, struct err *err) {
     free(text);
     const int lost = output_close(&out, fine, err);
     if (lost != 0 || !fine) {
-        return lost != 0 ? lost
-                         : err_world(err, "cannot write '%s': %s", c->request->path,
-                                     strerror(cause));
+        return lost != 0
+                   ? lost
+                   : err_world(err, "cannot write '%s': %s", c->request->path, strerror(cause));
     }
     unlink(c->samples.path);
     return 0;

@@ -110,9 +110,8 @@ static int look_up_members(void *state, const struct step_record *record, struct
     struct known *known = state;
     (void)err;
     for (uint32_t j = 0; record->request_ids != NULL && j < record->n; j++) {
-        known->lacks_one =
-            known->lacks_one ||
-            bsearch(&record->request_ids[j], known->ids, known->n, sizeof *known->ids, by_id) == NULL;
+        known->lacks_one = known->lacks_one || bsearch(&record->request_ids[j], known->ids,
+                                                       known->n, sizeof *known->ids, by_id) == NULL;
     }
     return 0;
 }

@@ -25,7 +25,7 @@ struct recorded {
     size_t n_arrivals;
     bool follows; /* some arrivals became known by the end of other requests */
     size_t n_steps;
-    bool has_positions; /* of its steps */
+    bool has_positions;  /* of its steps */
     struct store *store; /* borrowed */
 };
 

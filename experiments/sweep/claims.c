@@ -47,7 +47,8 @@ int claims_open(const char *database, struct claims **out, struct err *err) {
     /* The last owner may remove the file between our opening it and our lock. */
     do {
         struct stat opened;
-        claims->file = open(claims->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+        claims->file =
+            open(claims->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
         if (claims->file < 0) {
             int cause = errno;
             err_world(err, "cannot open %s: %s", claims->path, strerror(cause));
@@ -56,7 +57,8 @@ int claims_open(const char *database, struct claims **out, struct err *err) {
         }
         /* Ours are empty, and go when the last one leaves. */
         if (fstat(claims->file, &opened) != 0 || !S_ISREG(opened.st_mode) || opened.st_size != 0) {
-            err_world(err, "%s is not a file of claims on points, which beside %s it would be: move it",
+            err_world(err,
+                      "%s is not a file of claims on points, which beside %s it would be: move it",
                       claims->path, database);
             close(claims->file);
             free(claims);

@@ -20,7 +20,7 @@ enum { OUTPUT_PATH_CHARS = 4096 };
  * memory. */
 struct output {
     FILE *file;
-    const char *path; /* borrowed */
+    const char *path;                                          /* borrowed */
     char target[OUTPUT_PATH_CHARS], beside[OUTPUT_PATH_CHARS]; /* beside "": it is no file */
 };
 

@@ -53,7 +53,7 @@ static void add_expectation(struct builder *b, int logits, int probabilities, in
     const struct model *m = b->m;
     if (probabilities < 0) {
         probabilities = add_logits(b, "probabilities", SYM_LOGIT_ROWS,
-                                         model_logits_bytes_per_row(m, g->element_bytes));
+                                   model_logits_bytes_per_row(m, g->element_bytes));
         graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(logits), LIST(probabilities));
     }
     add_linear(g, "embedding of probabilities", WEIGHT_EMBEDDING, SYM_LOGIT_ROWS, m->hidden,
@@ -78,21 +78,21 @@ static int add_choice(struct builder *b, int logits, int decided) {
     struct op *op;
     if (b->options->samples_output) {
         int slice = add_logits(b, "sampled logits", b->sampled,
-                                     model_logits_bytes_per_row(m, g->element_bytes));
+                               model_logits_bytes_per_row(m, g->element_bytes));
         op = graph_add_op(g, "logits slice", OP_CAST, b->sampled, LIST(logits), LIST(slice));
         add_copy(op, b->options, EAGER_SLICE, vocab);
         sampled = slice;
     }
     if (b->options->copy_bytes > 0) {
         int copy = add_logits(b, "logits copy", b->sampled,
-                                    model_logits_bytes_per_row(m, b->options->copy_bytes));
+                              model_logits_bytes_per_row(m, b->options->copy_bytes));
         op = graph_add_op(g, "logits cast", OP_CAST, b->sampled, LIST(sampled), LIST(copy));
         add_copy(op, b->options, EAGER_CAST_DOUBLE, vocab);
         sampled = copy;
     }
     if (b->options->softmax_bytes > 0) {
         probabilities = add_logits(b, "probabilities", b->sampled,
-                                         model_logits_bytes_per_row(m, b->options->softmax_bytes));
+                                   model_logits_bytes_per_row(m, b->options->softmax_bytes));
         op = graph_add_op(g, "softmax", OP_SOFTMAX, b->sampled, LIST(sampled), LIST(probabilities));
         bool is_double = b->options->softmax_bytes == (int64_t)sizeof(double);
         add_pass(op, b->options,
@@ -132,7 +132,7 @@ static int add_stored_logits(struct builder *b, int normed) {
     int decided = add_candidates(b);
     if (b->options->shift_copy && m->shifted_logits) {
         int shifted = add_logits(b, "shifted logits", SYM_LOGIT_ROWS,
-                                       model_logits_bytes_per_row(m, logits_bytes));
+                                 model_logits_bytes_per_row(m, logits_bytes));
         graph_add_op(g, "logits shift", OP_CAST, SYM_LOGIT_ROWS, LIST(logits), LIST(shifted));
         logits = shifted;
     }

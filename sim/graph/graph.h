@@ -54,9 +54,9 @@ struct tensor {
     bool carried; /* lives across the repetitions of segments */
     bool single;  /* numbers in single precision, whatever the graph's elements: a sum over ranks is
                      of such */
-    bool is_logits; /* logits or a copy of them, outside the loop over their chunks */
-    int loop;     /* whose chunk it holds, instead of all rows; or -1 */
-    int alias;    /* index of the tensor whose memory it takes over, or -1 */
+    bool is_logits;        /* logits or a copy of them, outside the loop over their chunks */
+    int loop;              /* whose chunk it holds, instead of all rows; or -1 */
+    int alias;             /* index of the tensor whose memory it takes over, or -1 */
     int first_op, last_op; /* liveness over the list of operators, inclusive */
 };
 

@@ -99,8 +99,9 @@ static int check_step(const struct executor_replay *replay, const struct replay_
     for (uint32_t i = 0; i < step->n_requests; i++) {
         if (step->request_ids[i] != submission->step.request_ids[i]) {
             return err_world(err,
-                             "the replay diverges at submission %" PRIu64 ": recorded request %" PRIu64
-                             " in place %" PRIu32 ", scheduled request %" PRIu64,
+                             "the replay diverges at submission %" PRIu64
+                             ": recorded request %" PRIu64 " in place %" PRIu32
+                             ", scheduled request %" PRIu64,
                              index, step->request_ids[i], i, submission->step.request_ids[i]);
         }
     }
@@ -209,8 +210,9 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
 
 static int64_t flight_step_ns(const void *state, uint32_t replica) {
     const struct lane *lane = &((const struct executor_replay *)state)->lanes[replica];
-    return lane->n_flight > 0 ? (end_of(lane) - lane->flight.first->start_ns) / lane->flight.first->steps
-                              : 1;
+    return lane->n_flight > 0
+               ? (end_of(lane) - lane->flight.first->start_ns) / lane->flight.first->steps
+               : 1;
 }
 
 /* The record has steps as they were cut. */

@@ -31,8 +31,8 @@ struct replay_record {
     void (*drop)(struct replay_step *step);
     uint64_t n_steps;
     bool has_positions; /* of its steps */
-    bool is_cut;  /* the run went on: a submission behind the last step ends the replay */
-    bool decides; /* a device decided what they kept, so that nothing of it is drawn */
+    bool is_cut;        /* the run went on: a submission behind the last step ends the replay */
+    bool decides;       /* a device decided what they kept, so that nothing of it is drawn */
     bool unrolls, shares_prefixes; /* as struct executor has them */
 };
 

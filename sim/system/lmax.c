@@ -191,7 +191,8 @@ void lmax_step(const struct lmax_request *r, uint32_t canvas_tokens, int64_t ava
     int64_t left = available_bytes - out->cached_bytes;
     if (s->settings.allocator == ALLOCATOR_PLANNED) {
         struct step_shape shape =
-            is_exact ? widest_exact_step(s, out) : full_step(s, canvas_tokens, out->output_tokens, out->output_tokens);
+            is_exact ? widest_exact_step(s, out)
+                     : full_step(s, canvas_tokens, out->output_tokens, out->output_tokens);
         hold_planned(s, &shape, left, out);
     } else {
         hold_asked_for(r, left > 0 ? left : 1, out);

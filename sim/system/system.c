@@ -189,8 +189,8 @@ static void resize(struct system *s, int64_t memory_bytes) {
 static int settle_chunks(struct system *s, const struct system_request *asked, struct err *err) {
     s->chunks = system_chunk_rule(s);
     int status = take_budget(s, err);
-    if (status != 0 && err->code == ERR_NO_ROOM && asked->memory_bytes == 0 && gpu_is_host(s->gpu) &&
-        gpu_machine_bytes() > s->gpu->memory_bytes) {
+    if (status != 0 && err->code == ERR_NO_ROOM && asked->memory_bytes == 0 &&
+        gpu_is_host(s->gpu) && gpu_machine_bytes() > s->gpu->memory_bytes) {
         resize(s, gpu_machine_bytes());
         *err = (struct err){0};
         status = take_budget(s, err);

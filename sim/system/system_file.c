@@ -116,9 +116,8 @@ static int settle_assumptions(struct system *s, struct err *err) {
 /* A profile that was named, calibrated with a model of another shape: its sizes and its host rows
  * are those of that model's steps. */
 static void warn_of_profile(const struct system *s, struct warnings *warnings) {
-    const char *of = s->profile_path[0] != '\0' && s->profile != NULL
-                         ? profile_note(s->profile, "model")
-                         : NULL;
+    const char *of =
+        s->profile_path[0] != '\0' && s->profile != NULL ? profile_note(s->profile, "model") : NULL;
     struct err ignored = {0};
     const struct model *profiled = of != NULL ? model_find(of, &ignored) : NULL;
     if (of != NULL && strcmp(of, s->whole->name) != 0 &&

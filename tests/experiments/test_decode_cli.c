@@ -310,8 +310,8 @@ TEST(an_output_replaces_only_its_own_kind_and_only_when_it_is_whole) {
     REFUSES(2, sentence, "run", "--system", "dc", MANY, "--decode-out", db);
     REFUSES(1, "cannot write '/nowhere/x': No such file or directory", "run", "--system", "dc",
             MANY, "--decode-out", "/nowhere/x");
-    REFUSES(1, "cannot write '/dev/full': it is not a file", "run", "--system",
-            "dc", MANY, "--decode-out", "/dev/full");
+    REFUSES(1, "cannot write '/dev/full': it is not a file", "run", "--system", "dc", MANY,
+            "--decode-out", "/dev/full");
     struct output output;
     /* Cut short, it leaves what was there, and nothing else. */
     output = CLI_AS(&(const struct child){.interrupt_after = 3000000}, "run", "--system", "dc",

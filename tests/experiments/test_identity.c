@@ -138,7 +138,8 @@ TEST(what_cannot_be_digested_is_noted_without_a_digest) {
     (void)inputs_collect(&inputs);
     (void)inputs_hold("trace", loop);
     (void)inputs_hold("trace", scratch_path("nothing.csv"));
-    (void)inputs_hold("trace", "/proc/self/mem"); /* a file that opens, and whose first byte fails */
+    (void)inputs_hold("trace",
+                      "/proc/self/mem"); /* a file that opens, and whose first byte fails */
     (void)inputs_collect(NULL);
     ck_assert_uint_eq(inputs.n, 2);
     for (size_t i = 0; i < inputs.n; i++) {

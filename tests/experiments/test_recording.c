@@ -348,6 +348,30 @@ TEST(a_second_interrupt_ends_the_program_and_removes_what_is_unfinished) {
     free(old);
 }
 
+/* Those that end at once do; those that would end what they do first, once it is clear that a file
+ * does not answer. */
+TEST(one_signal_ends_a_program_whose_file_does_not_answer) {
+    char fifo[512], ini[600];
+    snprintf(fifo, sizeof fifo, "%s", scratch_path("silent.csv"));
+    snprintf(ini, sizeof ini, "[sweep]\nsystems = dllm-serve\nworkloads = %s\n", fifo);
+    snprintf(ini, sizeof ini, "%s", scratch_write("silent.ini", ini));
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    const char *const commands[][6] = {{"sweep", fifo, NULL},
+                                       {"sweep", ini},
+                                       {"compare", "--systems", "dllm-serve", "--workload", fifo},
+                                       {"compare", "--systems", "mine", "--systems-file", fifo},
+                                       {"run", "--workload", fifo},
+                                       {"run", "--timeline", fifo}};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        const struct child child = {.interrupt_after = 300000, .signal = signals[i % 3]};
+        struct output output = cli_run(&child, commands[i]);
+        ck_assert_msg(output.status == 128 + signals[i % 3], "%s %s: status %d, %s", commands[i][0],
+                      commands[i][1], output.status, output.err);
+        output_free(&output);
+    }
+}
+
 /* What stood at the path stays, and nothing lies beside it. */
 static void survives_a_full_disk(const char *path, const char *const *words) {
     struct output whole = cli_run(&(const struct child){0}, words);
@@ -517,8 +541,19 @@ TEST(outputs_that_are_no_files_are_written_as_they_stand) {
 }
 
 /* A lock's file is empty: another's of that name is left alone. */
+TEST(an_interrupted_sweep_counts_the_runs_that_it_made) {
+    const char *study = scratch_write("many.ini", "[sweep]\nsystems = dllm-serve\n"
+                                                  "requests = 200000\n"
+                                                  "rates = 1, 2, 3, 4, 5, 6, 7, 8\n");
+    const struct child child = {.interrupt_after = 400000};
+    struct output output = CLI_AS(&child, "sweep", study, "-j", "1");
+    ck_assert_ptr_nonnull(strstr(output.err, " of 8 runs in "));
+    output_free(&output);
+}
+
 TEST(a_file_where_claims_would_stand_is_left_alone) {
-    const char *study = scratch_write("claims.ini", "[sweep]\nsystems = dllm-serve\nrequests = 3\n");
+    const char *study =
+        scratch_write("claims.ini", "[sweep]\nsystems = dllm-serve\nrequests = 3\n");
     const char *db = scratch_path("claimed.db"), *own = scratch_write("claimed.db-claims", "mine");
     REFUSES(1, "is not a file of claims", "sweep", study, "--db", db);
     char *kept = scratch_read(own);

@@ -436,13 +436,14 @@ TEST(closed_loops_and_conversations_are_played_on_every_router) {
 TEST(a_scheduler_that_reads_the_next_arrival_is_played) {
     const char *plugin = suite_plugin("waits_for_next"), *db = scratch_path("next.db");
     const char *loops = scratch_write("next.ini", "[workload]\nrequests = 60\n"
-                                                  "arrivals = closed-loop\narrivals.clients = 4\n"
-                                                  "arrivals.think_ns = 300ms\ninput = uniform\n"
+                                                  "arrivals = closed-loop\narrivals.clients = 9\n"
+                                                  "arrivals.think_ns = 2s\ninput = uniform\n"
                                                   "input.min = 16\ninput.max = 200\n"
                                                   "output = uniform\noutput.min = 16\n"
                                                   "output.max = 90\n"
                                                   "provenance.lengths = synthetic\n");
-    free(PRINTS("run", "--scheduler", plugin, "--workload", loops, "--db", db, "--levels", "steps"));
+    free(
+        PRINTS("run", "--scheduler", plugin, "--workload", loops, "--db", db, "--levels", "steps"));
     free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin"));
 }
 
@@ -472,6 +473,26 @@ TEST(a_run_that_rejected_every_request_is_played) {
         ck_assert_ptr_nonnull(strstr(text, "0 submissions played as recorded"));
         free(text);
     }
+}
+
+/* The host's CPU has the machine's memory where its own does not do; a replay has what the run had,
+ * whatever the machine. */
+TEST(a_run_on_the_machines_memory_is_played_with_as_much) {
+    const char *db = scratch_path("machine.db");
+    struct output run = CLI("run", "--gpu", "cpu", "--model", "sdar-1.7b", "--set",
+                            "runtime.element_bytes=4", "--requests", "1", "--input-tokens", "16",
+                            "--output-tokens", "16", "--db", db, "--levels", "steps");
+    if (run.status != 0) { /* a small machine, which the sentence is then about */
+        ck_assert_ptr_nonnull(strstr(run.err, "does not fit into the host's CPU"));
+        output_free(&run);
+        return;
+    }
+    output_free(&run);
+    free(PRINTS("replay", "--db", db, "--run", "1"));
+    change(db, "UPDATE runs SET config = substr(config, 1, instr(config, 'gpu_memory = ') - 1)"
+               " || 'gpu_memory = 20401094656', sha256 = NULL");
+    REFUSES(1, "its summary differs from the recorded one, first in 'kv_pool_bytes'", "replay",
+            "--db", db, "--run", "1");
 }
 
 /* A model of single tokens under a policy that evicts: none is, and none is priced so. */

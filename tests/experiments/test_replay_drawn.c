@@ -57,9 +57,10 @@ static void write_class(struct drawing *d, const char *name) {
     static const char *const open_ones[] = {"poisson", "gamma", "bursts", "all-at-once"};
     char text[1024];
     const uint32_t kind = below(d, 5);
-    int n = snprintf(text, sizeof text, "[workload]\nprovenance.lengths = synthetic\nrequests = %u\n"
-                                        "input = uniform\ninput.min = 8\ninput.max = %u\n"
-                                        "output = fixed\noutput.tokens = %u\n",
+    int n = snprintf(text, sizeof text,
+                     "[workload]\nprovenance.lengths = synthetic\nrequests = %u\n"
+                     "input = uniform\ninput.min = 8\ninput.max = %u\n"
+                     "output = fixed\noutput.tokens = %u\n",
                      1 + below(d, 25), 8 + below(d, 300), 8 + below(d, 90));
     if (kind < 2) {
         snprintf(text + n, sizeof text - (size_t)n,

@@ -3,7 +3,7 @@
 #include "sim/scheduler/scheduler.h"
 
 static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
-    const int64_t soon_ns = view->now_ns + 200000000;
+    const int64_t soon_ns = view->now_ns + 3000000000;
     int64_t tokens = view->max_batched_tokens - view->running_tokens, kv = view->kv_free_bytes;
     int64_t left = 0;
     uint32_t n_running = view->n_running;
