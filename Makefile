@@ -198,6 +198,8 @@ lint: ## formatting, cppcheck and clang-tidy
 	@sh .ci/packages $(LINT_PACKAGES)
 	$(say) LINT clang-format
 	$(Q)clang-format --dry-run --Werror $(C_FILES)
+	$(say) LINT "order of effects"
+	$(Q)! grep -nE '\<(put[a-z_]*|[a-z_]*_(set|append)_new)\(.*\) [|]($$| [a-z])' $(filter-out tests/%,$(C_FILES))
 	$(say) LINT cppcheck
 	$(Q)cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
 	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(CPPFLAGS) $(DATA_DIR) \

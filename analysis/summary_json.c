@@ -16,6 +16,21 @@ static int put(json_t *object, const char *key, json_t *value) {
     return json_object_set_new(object, key, value);
 }
 
+/* A key and its value; behind the last a key of NULL. */
+struct member {
+    const char *key;
+    json_t *value;
+};
+
+/* Several, in their order: a chain of calls in one expression would have none. */
+static int put_all(json_t *object, const struct member *members) {
+    int failed = 0;
+    for (; members->key != NULL; members++) {
+        failed |= put(object, members->key, members->value);
+    }
+    return failed;
+}
+
 static json_t *known_share(double share) {
     return share < 0 ? json_null() : json_real(share);
 }
@@ -90,23 +105,29 @@ static json_t *json_answers(const struct run_facts *facts) {
 }
 
 static int put_identity(json_t *o, const struct run_facts *facts) {
-    return put(o, "system", json_string(facts->system)) |
-           put(o, "model", json_string(facts->model)) | put(o, "gpu", json_string(facts->gpu)) |
-           put(o, "profile", json_string(facts->profile)) |
-           put(o, "profile_kind", json_string(facts->profile_kind)) |
-           put(o, "prices", prices_json(&facts->prices)) | put(o, "host", host_json(&facts->host)) |
-           put(o, "backend", json_string(facts->backend)) |
-           put(o, "device", known_text(facts->device)) |
-           put(o, "emulated", facts->device != NULL ? json_boolean(facts->emulated) : json_null()) |
-           put(o, "weights", known_text(facts->weights)) | put(o, "times", times_text(facts)) |
-           put(o, "clock", known_text(facts->clock)) |
-           put(o, "incomplete", known_text(facts->incomplete)) |
-           put(o, "trace", json_string(facts->trace)) |
-           put(o, "trace_provenance", json_string(facts->trace_provenance)) |
-           put(o, "decisions", json_decisions(&facts->decisions)) |
-           put(o, "answers", json_answers(facts)) |
-           put(o, "seed", json_integer((json_int_t)facts->seed)) |
-           put(o, "is_drawn", json_boolean(facts->is_drawn));
+    return put_all(
+        o, (const struct member[]){
+               {"system", json_string(facts->system)},
+               {"model", json_string(facts->model)},
+               {"gpu", json_string(facts->gpu)},
+               {"profile", json_string(facts->profile)},
+               {"profile_kind", json_string(facts->profile_kind)},
+               {"prices", prices_json(&facts->prices)},
+               {"host", host_json(&facts->host)},
+               {"backend", json_string(facts->backend)},
+               {"device", known_text(facts->device)},
+               {"emulated", facts->device != NULL ? json_boolean(facts->emulated) : json_null()},
+               {"weights", known_text(facts->weights)},
+               {"times", times_text(facts)},
+               {"clock", known_text(facts->clock)},
+               {"incomplete", known_text(facts->incomplete)},
+               {"trace", json_string(facts->trace)},
+               {"trace_provenance", json_string(facts->trace_provenance)},
+               {"decisions", json_decisions(&facts->decisions)},
+               {"answers", json_answers(facts)},
+               {"seed", json_integer((json_int_t)facts->seed)},
+               {"is_drawn", json_boolean(facts->is_drawn)},
+               {NULL, NULL}});
 }
 
 static json_t *known_number(double value) {
@@ -131,26 +152,29 @@ static int put_requests(json_t *o, const struct summary *s) {
                       json_integer((json_int_t)s->rejected_by_reason[i]));
     }
     bool slo = slo_is_set(&s->slo);
-    return failed | put(o, "requests", json_integer((json_int_t)s->requests)) |
-           put(o, "completed", json_integer((json_int_t)s->completed)) |
-           put(o, "rejected", json_integer((json_int_t)s->rejected)) |
-           put(o, "rejected_by_reason", reasons) |
-           put(o, "preemptions", json_integer((json_int_t)s->preemptions)) |
-           put(o, "makespan_s", json_real(s->makespan_s)) |
-           put(o, "throughput_tok_s", json_real(s->throughput_tok_s)) |
-           put(o, "throughput_req_s", json_real(s->throughput_req_s)) |
-           put(o, "offered", json_offered(&s->offered)) |
-           put(o, "latency_s", json_distribution(&s->latency)) |
-           put(o, "ttft_s", json_distribution(&s->ttfb)) |
-           put(o, "ttfb_s", json_distribution(&s->ttfb)) |
-           put(o, "queue_s", json_distribution(&s->queue)) |
-           put(o, "tpot_s", json_distribution(&s->tpot)) |
-           put(o, "goodput_req_s", slo ? json_real(s->goodput_req_s) : json_null()) |
-           put(o, "attainment", slo ? json_real(s->attainment) : json_null()) |
-           put(o, "slo",
-               json_pack("{s:o, s:o, s:o, s:o}", "latency_s", json_bound(s->slo.latency_ns),
-                         "ttft_s", json_bound(s->slo.ttfb_ns), "ttfb_s", json_bound(s->slo.ttfb_ns),
-                         "tpot_s", json_bound(s->slo.tpot_ns)));
+    failed |= put_all(
+        o, (const struct member[]){
+               {"requests", json_integer((json_int_t)s->requests)},
+               {"completed", json_integer((json_int_t)s->completed)},
+               {"rejected", json_integer((json_int_t)s->rejected)},
+               {"rejected_by_reason", reasons},
+               {"preemptions", json_integer((json_int_t)s->preemptions)},
+               {"makespan_s", json_real(s->makespan_s)},
+               {"throughput_tok_s", json_real(s->throughput_tok_s)},
+               {"throughput_req_s", json_real(s->throughput_req_s)},
+               {"offered", json_offered(&s->offered)},
+               {"latency_s", json_distribution(&s->latency)},
+               {"ttft_s", json_distribution(&s->ttfb)},
+               {"ttfb_s", json_distribution(&s->ttfb)},
+               {"queue_s", json_distribution(&s->queue)},
+               {"tpot_s", json_distribution(&s->tpot)},
+               {"goodput_req_s", slo ? json_real(s->goodput_req_s) : json_null()},
+               {"attainment", slo ? json_real(s->attainment) : json_null()},
+               {"slo", json_pack("{s:o, s:o, s:o, s:o}", "latency_s", json_bound(s->slo.latency_ns),
+                                 "ttft_s", json_bound(s->slo.ttfb_ns), "ttfb_s",
+                                 json_bound(s->slo.ttfb_ns), "tpot_s", json_bound(s->slo.tpot_ns))},
+               {NULL, NULL}});
+    return failed;
 }
 
 static int put_steps(json_t *o, const struct summary *s) {
@@ -169,33 +193,42 @@ static int put_steps(json_t *o, const struct summary *s) {
             put(phases, order[i].name, json_integer((json_int_t)s->steps_by_phase[order[i].phase]));
     }
     if (s->unrolls) {
-        failed |=
-            put(o, "wasted_request_steps", json_integer((json_int_t)s->wasted_request_steps)) |
-            put(o, "wasted_tokens", json_integer((json_int_t)s->wasted_tokens));
+        failed |= put_all(
+            o, (const struct member[]){
+                   {"wasted_request_steps", json_integer((json_int_t)s->wasted_request_steps)},
+                   {"wasted_tokens", json_integer((json_int_t)s->wasted_tokens)},
+                   {NULL, NULL}});
     }
     if (s->prefix_tokens > 0) {
-        failed |= put(o, "prefix_tokens", json_integer((json_int_t)s->prefix_tokens)) |
-                  put(o, "prefix_hit_tokens", json_integer((json_int_t)s->prefix_hit_tokens)) |
-                  put(o, "prefix_hits", json_integer((json_int_t)s->prefix_hits));
+        failed |=
+            put_all(o, (const struct member[]){
+                           {"prefix_tokens", json_integer((json_int_t)s->prefix_tokens)},
+                           {"prefix_hit_tokens", json_integer((json_int_t)s->prefix_hit_tokens)},
+                           {"prefix_hits", json_integer((json_int_t)s->prefix_hits)},
+                           {NULL, NULL}});
     }
-    return failed | put(o, "steps", json_integer((json_int_t)s->steps)) |
-           put(o, "steps_by_phase", phases) |
-           put(o, "submissions", json_integer((json_int_t)s->submissions)) |
-           put(o, "request_steps", json_integer((json_int_t)s->request_steps)) |
-           put(o, "max_batch", json_integer(s->max_batch)) |
-           put(o, "mean_batch", s->steps > 0 ? json_real(s->mean_batch) : json_null()) |
-           put(o, "max_waiting", json_integer(s->max_waiting)) |
-           put(o, "replicas", json_integer(s->replicas)) |
-           put(o, "tokens_processed", json_integer((json_int_t)s->tokens_processed)) |
-           put(o, "tokens_committed", json_integer((json_int_t)s->tokens_committed)) |
-           put(o, "redundancy", s->tokens_committed > 0 ? json_real(s->redundancy) : json_null()) |
-           put(o, "block_redundancy", known_share(s->block_redundancy)) |
-           put(o, "tpf", s->request_steps > 0 ? json_real(s->tpf) : json_null()) |
-           put(o, "answer_tokens", json_integer((json_int_t)s->answer_tokens)) |
-           put(o, "throughput_answer_tok_s", json_real(s->throughput_answer_tok_s)) |
-           put(o, "tpf_answer", s->request_steps > 0 ? json_real(s->tpf_answer) : json_null()) |
-           put(o, "wasted_request_steps_after_end", json_integer((json_int_t)s->steps_after_end)) |
-           put(o, "wasted_tokens_after_end", json_integer((json_int_t)s->tokens_after_end));
+    failed |= put_all(
+        o, (const struct member[]){
+               {"steps", json_integer((json_int_t)s->steps)},
+               {"steps_by_phase", phases},
+               {"submissions", json_integer((json_int_t)s->submissions)},
+               {"request_steps", json_integer((json_int_t)s->request_steps)},
+               {"max_batch", json_integer(s->max_batch)},
+               {"mean_batch", s->steps > 0 ? json_real(s->mean_batch) : json_null()},
+               {"max_waiting", json_integer(s->max_waiting)},
+               {"replicas", json_integer(s->replicas)},
+               {"tokens_processed", json_integer((json_int_t)s->tokens_processed)},
+               {"tokens_committed", json_integer((json_int_t)s->tokens_committed)},
+               {"redundancy", s->tokens_committed > 0 ? json_real(s->redundancy) : json_null()},
+               {"block_redundancy", known_share(s->block_redundancy)},
+               {"tpf", s->request_steps > 0 ? json_real(s->tpf) : json_null()},
+               {"answer_tokens", json_integer((json_int_t)s->answer_tokens)},
+               {"throughput_answer_tok_s", json_real(s->throughput_answer_tok_s)},
+               {"tpf_answer", s->request_steps > 0 ? json_real(s->tpf_answer) : json_null()},
+               {"wasted_request_steps_after_end", json_integer((json_int_t)s->steps_after_end)},
+               {"wasted_tokens_after_end", json_integer((json_int_t)s->tokens_after_end)},
+               {NULL, NULL}});
+    return failed;
 }
 
 /* Nothing where a replica is one GPU. */
@@ -203,10 +236,12 @@ static int put_ranks(json_t *o, const struct summary *s, const struct run_facts 
     if (facts->tensor_parallel <= 1) {
         return 0;
     }
-    return put(o, "tensor_parallel", json_integer(facts->tensor_parallel)) |
-           put(o, "gpus", json_integer(facts->gpus)) |
-           put(o, "throughput_tok_s_gpu", json_real(s->throughput_tok_s / facts->gpus)) |
-           put(o, "collectives", known_text(facts->collectives));
+    return put_all(o, (const struct member[]){
+                          {"tensor_parallel", json_integer(facts->tensor_parallel)},
+                          {"gpus", json_integer(facts->gpus)},
+                          {"throughput_tok_s_gpu", json_real(s->throughput_tok_s / facts->gpus)},
+                          {"collectives", known_text(facts->collectives)},
+                          {NULL, NULL}});
 }
 
 static json_t *json_figures(const struct run_figure *figures, size_t n, bool with_source) {
@@ -254,14 +289,21 @@ static int put_energy(json_t *o, const struct summary *s, const struct run_facts
         return 0;
     }
     json_t *energy = json_object();
-    return put(energy, "joules", json_real(joules)) |
-           put(energy, "watts", json_real(joules / s->makespan_s)) |
-           put(energy, "joules_per_answer_token",
-               s->answer_tokens > 0 ? json_real(joules / (double)s->answer_tokens) : json_null()) |
-           put(energy, "joules_per_request",
-               s->completed > 0 ? json_real(joules / (double)s->completed) : json_null()) |
-           put(energy, "measured_joules", known_joules(e->measured_j)) |
-           put(energy, "priced_joules", known_joules(e->priced_j)) | put(o, "energy", energy);
+    int failed = 0;
+    failed |= put_all(
+        energy,
+        (const struct member[]){
+            {"joules", json_real(joules)},
+            {"watts", json_real(joules / s->makespan_s)},
+            {"joules_per_answer_token",
+             s->answer_tokens > 0 ? json_real(joules / (double)s->answer_tokens) : json_null()},
+            {"joules_per_request",
+             s->completed > 0 ? json_real(joules / (double)s->completed) : json_null()},
+            {"measured_joules", known_joules(e->measured_j)},
+            {"priced_joules", known_joules(e->priced_j)},
+            {NULL, NULL}});
+    failed |= put(o, "energy", energy);
+    return failed;
 }
 
 /* Nothing where nobody asked. */
@@ -287,24 +329,33 @@ static int put_transferred(json_t *o, const struct summary *s, const struct run_
 }
 
 static int put_resources(json_t *o, const struct summary *s, const struct run_facts *facts) {
-    return put_energy(o, s, facts) | put(o, "gpu_busy", known_share(summary_gpu_busy(s, facts))) |
-           put(o, "mfu", known_share(facts->mfu)) |
-           put(o, "bandwidth_util", known_share(facts->bandwidth_util)) |
-           put(o, "weights_bytes", known_bytes(facts->weights_bytes)) |
-           put(o, "reserve_bytes", known_bytes(facts->reserve_bytes)) |
-           put(o, "kv_pool_bytes", known_bytes(facts->kv_pool_bytes)) |
-           put(o, "kv_peak_bytes", known_bytes(summary_kv_peak(s, facts))) |
-           put(o, "activation_peak_bytes", known_bytes(facts->activation_peak_bytes)) |
-           put(o, "logit_peak_bytes", known_bytes(facts->logit_peak_bytes)) |
-           put(o, "price_lookups",
-               json_pack("{s:I, s:I, s:I, s:I}", "exact", (json_int_t)facts->price_exact,
-                         "interpolated", (json_int_t)facts->price_interpolated, "extrapolated",
-                         (json_int_t)facts->price_extrapolated, "roofline",
-                         (json_int_t)facts->price_roofline)) |
-           put(o, "price_time_shares", summary_price_shares(&facts->price_shares)) |
-           put_transferred(o, s, facts) |
-           put(o, "constants", json_figures(facts->constants, facts->n_constants, true)) |
-           put(o, "engine", json_figures(facts->engine, facts->n_engine, false));
+    int failed = 0;
+    failed |= put_energy(o, s, facts);
+    failed |=
+        put_all(o, (const struct member[]){
+                       {"gpu_busy", known_share(summary_gpu_busy(s, facts))},
+                       {"mfu", known_share(facts->mfu)},
+                       {"bandwidth_util", known_share(facts->bandwidth_util)},
+                       {"weights_bytes", known_bytes(facts->weights_bytes)},
+                       {"reserve_bytes", known_bytes(facts->reserve_bytes)},
+                       {"kv_pool_bytes", known_bytes(facts->kv_pool_bytes)},
+                       {"kv_peak_bytes", known_bytes(summary_kv_peak(s, facts))},
+                       {"activation_peak_bytes", known_bytes(facts->activation_peak_bytes)},
+                       {"logit_peak_bytes", known_bytes(facts->logit_peak_bytes)},
+                       {"price_lookups",
+                        json_pack("{s:I, s:I, s:I, s:I}", "exact", (json_int_t)facts->price_exact,
+                                  "interpolated", (json_int_t)facts->price_interpolated,
+                                  "extrapolated", (json_int_t)facts->price_extrapolated, "roofline",
+                                  (json_int_t)facts->price_roofline)},
+                       {"price_time_shares", summary_price_shares(&facts->price_shares)},
+                       {NULL, NULL}});
+    failed |= put_transferred(o, s, facts);
+    failed |=
+        put_all(o, (const struct member[]){
+                       {"constants", json_figures(facts->constants, facts->n_constants, true)},
+                       {"engine", json_figures(facts->engine, facts->n_engine, false)},
+                       {NULL, NULL}});
+    return failed;
 }
 
 /* The rate asked for, next to the one that was offered. */
@@ -319,26 +370,38 @@ static int put_origin(json_t *o, const struct run_facts *facts) {
                : 0;
 }
 
-/* To six digits, so that recorded numbers have the same one as fresh ones. */
+/* As a number is when it is read back (summary_json_text). */
+static double as_recorded(double number) {
+    char text[32];
+    snprintf(text, sizeof text, "%.9g", number);
+    return strtod(text, NULL);
+}
+
+/* To six digits, of recorded numbers, so that fresh ones have the same. */
 static json_t *quotient(double over, double under) {
     char text[32];
-    snprintf(text, sizeof text, "%.6g", over / under);
+    snprintf(text, sizeof text, "%.6g", as_recorded(over) / as_recorded(under));
     return over > 0 && under > 0 ? json_real(strtod(text, NULL)) : json_null();
 }
 
 int summary_put_bound(json_t *summary, const json_t *bound) {
     json_t *copy = json_deep_copy((json_t *)(uintptr_t)bound);
     const json_t *latency = json_object_get(summary, "latency_s");
-    return put(copy, "throughput_share",
-               quotient(json_number_value(json_object_get(summary, "throughput_tok_s")),
-                        json_number_value(json_object_get(bound, "throughput_tok_s")))) |
-           put(copy, "latency_mean_ratio",
-               quotient(json_number_value(json_object_get(latency, "mean")),
-                        json_number_value(json_object_get(bound, "latency_mean_s")))) |
-           put(copy, "latency_p99_ratio",
-               quotient(json_number_value(json_object_get(latency, "p99")),
-                        json_number_value(json_object_get(bound, "latency_p99_s")))) |
-           put(summary, "bound", copy);
+    int failed = 0;
+    failed |=
+        put_all(copy, (const struct member[]){
+                          {"throughput_share",
+                           quotient(json_number_value(json_object_get(summary, "throughput_tok_s")),
+                                    json_number_value(json_object_get(bound, "throughput_tok_s")))},
+                          {"latency_mean_ratio",
+                           quotient(json_number_value(json_object_get(latency, "mean")),
+                                    json_number_value(json_object_get(bound, "latency_mean_s")))},
+                          {"latency_p99_ratio",
+                           quotient(json_number_value(json_object_get(latency, "p99")),
+                                    json_number_value(json_object_get(bound, "latency_p99_s")))},
+                          {NULL, NULL}});
+    failed |= put(summary, "bound", copy);
+    return failed;
 }
 
 json_t *summary_requests_json(const struct summary *summary) {
@@ -354,11 +417,17 @@ int summary_json(const struct summary *summary, const struct run_facts *facts, j
                  struct err *err) {
     json_t *object = json_object();
     struct warnings warnings = caution_of(summary, facts);
-    if (put_identity(object, facts) | put_requests(object, summary) | put_asked(object, facts) |
-        put_steps(object, summary) | put_quality(object, summary, facts) |
-        put_ranks(object, summary, facts) | put_resources(object, summary, facts) |
-        put(object, "warnings", caution_json(&warnings)) | put_origin(object, facts) |
-        (facts->bound != NULL && summary_put_bound(object, facts->bound) != 0)) {
+    int failed = put_identity(object, facts);
+    failed |= put_requests(object, summary);
+    failed |= put_asked(object, facts);
+    failed |= put_steps(object, summary);
+    failed |= put_quality(object, summary, facts);
+    failed |= put_ranks(object, summary, facts);
+    failed |= put_resources(object, summary, facts);
+    failed |= put(object, "warnings", caution_json(&warnings));
+    failed |= put_origin(object, facts);
+    failed |= facts->bound != NULL ? summary_put_bound(object, facts->bound) : 0;
+    if (failed != 0) {
         json_decref(object);
         return err_world(err, "the summary cannot be written as JSON: a name is not UTF-8, or a "
                               "number is not finite");

@@ -256,6 +256,7 @@ static enum source_reply give_first(void *state, struct arrival *out, struct err
     struct part *part = &classes->parts[first];
     *out = part->held[--part->n_held];
     out->id = classes->follows ? out->id * classes->n + first : classes->n_given++;
+    out->follows = out->follows > 0 ? (out->follows - 1) * classes->n + first + 1 : 0;
     out->tenant = first;
     rename_own(out, first * CLASS_STRIDE);
     return SOURCE_ROW;
@@ -273,6 +274,7 @@ static void take_back(void *state, const struct arrival *row) {
     struct arrival own = *row;
     rename_own(&own, -(row->id % classes->n) * CLASS_STRIDE);
     own.id /= classes->n;
+    own.follows = own.follows > 0 ? (own.follows - 1) / classes->n + 1 : 0;
     if (part->source.back != NULL) {
         return_row(part, &own);
         return;

@@ -180,6 +180,7 @@ static void take_completion(void *state, uint64_t id, int64_t now_ns) {
         at_ns = row->think_ns < max_arrival_ns - now_ns ? now_ns + row->think_ns : max_arrival_ns;
     }
     s->n_behind--;
+    s->rows[next].follows = id + 1;
     push(s, (struct ready){at_ns, next});
 }
 

@@ -92,9 +92,11 @@ int decode_log_open(const char *path, uint32_t block_tokens, struct decode_log *
     struct stat found;
     log->path = mem_text(path);
     int status = 0;
-    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode)) {
+    const bool is_there = stat(path, &found) == 0;
+    const bool is_empty = is_there && S_ISREG(found.st_mode) && found.st_size == 0;
+    if (is_there && !S_ISREG(found.st_mode)) {
         status = err_world(err, "cannot write '%s': not a file, as a decode trace is", path);
-    } else if (!remove_old(path)) {
+    } else if (!is_empty && !remove_old(path)) {
         status = err_world(err, "cannot write '%s': %s", path, strerror(errno));
     } else if (sqlite3_open(path, &log->db) != SQLITE_OK) {
         status = cannot(log, err);

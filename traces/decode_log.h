@@ -6,7 +6,7 @@
 
 struct decode_log;
 
-/* A new file at `path`, in place of whatever stands there. */
+/* A new file at `path`, in place of whatever stands there; an empty file is taken as it is. */
 int decode_log_open(const char *path, uint32_t block_tokens, struct decode_log **out,
                     struct err *err);
 

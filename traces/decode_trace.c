@@ -10,6 +10,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/wait.h"
 #include "sim/input/field.h"
 #include "sim/input/inputs.h"
 
@@ -413,12 +414,14 @@ static int read_all(const struct input *input, struct err *err) {
 
 int decode_trace_read(const char *path, enum decode_depth depth, struct decode_trace **out,
                       struct err *err) {
+    const int wait = wait_begin();
     FILE *file = fopen(path, "rb");
+    wait_end(wait);
     if (file == NULL) {
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }
     fclose(file);
-    inputs_note("decode trace", path);
+    const int held = inputs_hold("decode trace", path);
     struct decode_trace *trace = mem_zeroed(1, sizeof *trace);
     *trace = (struct decode_trace){.path = mem_text(path), .digest = UINT64_C(0xcbf29ce484222325)};
     struct input input = {.trace = trace, .depth = depth};
@@ -431,6 +434,8 @@ int decode_trace_read(const char *path, enum decode_depth depth, struct decode_t
             ? read_all(&input, err)
             : cannot_read(&input, err);
     sqlite3_close(input.db);
+    const int replaced = inputs_release(held, path, err);
+    status = status != 0 ? status : replaced;
     if (status != 0) {
         decode_trace_close(trace);
         return status;

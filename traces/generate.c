@@ -163,11 +163,17 @@ static enum source_reply all_at_once_next(void *state, struct rng *rng, int64_t 
 
 /* ---- closed loop ---- */
 
+struct ready {
+    int64_t at_ns;
+    uint64_t follows; /* as struct arrival has it */
+};
+
 struct closed_loop {
     uint32_t clients;
     int64_t think_ns;
-    int64_t *ready_ns; /* when the idle clients send, a ring of `clients` in rising order */
+    struct ready *ready; /* when the idle clients send, a ring of `clients` in rising order */
     uint32_t head, n_ready;
+    uint64_t follows; /* of the last row */
 };
 
 static const struct param closed_loop_params[] = {
@@ -181,13 +187,13 @@ static int closed_loop_start(void *state, double rate_per_s, struct err *err) {
     (void)rate_per_s;
     (void)err;
     struct closed_loop *loop = state;
-    loop->ready_ns = mem_zeroed(loop->clients, sizeof *loop->ready_ns);
+    loop->ready = mem_zeroed(loop->clients, sizeof *loop->ready);
     loop->n_ready = loop->clients;
     return 0;
 }
 
 static void closed_loop_stop(void *state) {
-    free(((struct closed_loop *)state)->ready_ns);
+    free(((struct closed_loop *)state)->ready);
 }
 
 static enum source_reply closed_loop_next(void *state, struct rng *rng, int64_t *at_ns) {
@@ -196,19 +202,24 @@ static enum source_reply closed_loop_next(void *state, struct rng *rng, int64_t 
     if (loop->n_ready == 0) {
         return SOURCE_WAIT;
     }
-    *at_ns = loop->ready_ns[loop->head];
+    *at_ns = loop->ready[loop->head].at_ns;
+    loop->follows = loop->ready[loop->head].follows;
     loop->head = (loop->head + 1) % loop->clients;
     loop->n_ready--;
     return SOURCE_ROW;
 }
 
 /* Constant think time and a clock that never goes back keep the ring in rising order. */
-static void closed_loop_completed(void *state, int64_t now_ns) {
+static void closed_loop_completed(void *state, uint64_t id, int64_t now_ns) {
     struct closed_loop *loop = state;
     ASSERT(loop->n_ready < loop->clients);
     uint32_t tail = (uint32_t)(((uint64_t)loop->head + loop->n_ready) % loop->clients);
-    loop->ready_ns[tail] = now_ns + loop->think_ns;
+    loop->ready[tail] = (struct ready){now_ns + loop->think_ns, id + 1};
     loop->n_ready++;
+}
+
+static uint64_t closed_loop_follows(const void *state) {
+    return ((const struct closed_loop *)state)->follows;
 }
 
 /* ---- conversations: independent begins, each with turns ---- */
@@ -287,7 +298,8 @@ static const struct process processes[] = {
      .start = closed_loop_start,
      .stop = closed_loop_stop,
      .next = closed_loop_next,
-     .completed = closed_loop_completed},
+     .completed = closed_loop_completed,
+     .follows = closed_loop_follows},
     {.name = "sessions",
      .doc = "conversations that begin independently; a turn follows some time after the one before "
             "it ended, and its prompt begins with all that was said",
@@ -443,15 +455,16 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
     if (reply == SOURCE_ROW) {
         out->arrival_ns = at_ns;
         out->session = 0; /* whose turn it was when it was logged */
+        out->follows =
+            generator->process->follows != NULL ? generator->process->follows(generator->state) : 0;
         generator->last_ns = at_ns;
     }
     return reply;
 }
 
 static void pass_completion(void *state, uint64_t id, int64_t now_ns) {
-    (void)id;
     struct generator *generator = state;
-    generator->process->completed(generator->state, now_ns);
+    generator->process->completed(generator->state, id, now_ns);
 }
 
 struct arrival_source generator_source(struct generator *generator) {

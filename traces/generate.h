@@ -22,7 +22,10 @@ struct process {
     /* `*at_ns` holds the previous arrival (0 before the first) and takes the next. SOURCE_ROW, or
      * SOURCE_WAIT where only a completion can bring the next. */
     enum source_reply (*next)(void *state, struct rng *rng, int64_t *at_ns);
-    void (*completed)(void *state, int64_t now_ns); /* closed loop, else NULL */
+    /* Closed loop, else NULL: request `id` left; and, as struct arrival has it, what the row of the
+     * last `next` follows. */
+    void (*completed)(void *state, uint64_t id, int64_t now_ns);
+    uint64_t (*follows)(const void *state);
     /* Conversations, else NULL: whether a turn follows the last one, and how long after its end. */
     bool (*again)(void *state, struct rng *rng, int64_t *think_ns);
 };

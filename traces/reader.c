@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/wait.h"
 #include "traces/reader_impl.h"
 
 /* Makes room behind `end` and reads on. */
@@ -24,7 +25,9 @@ static int fill(struct trace *trace, struct err *err) {
         trace->room *= 2;
         trace->buffer = mem_resized(trace->buffer, trace->room, 1);
     }
+    const int wait = wait_begin();
     size_t n = fread(trace->buffer + trace->end, 1, trace->room - trace->end, trace->file);
+    wait_end(wait);
     if (n == 0 && ferror(trace->file)) {
         return errno == EBADMSG
                    ? err_world(err,

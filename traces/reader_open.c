@@ -304,6 +304,9 @@ static int take_table(struct trace *trace, const struct trace_reading *how, stru
     }
     if (is_decode) {
         status = decode_trace_lengths(trace->path, &trace->lengths, err);
+        if (status == 0 && !inputs_is_still(fileno(trace->file), trace->path)) {
+            status = err_world(err, "%s: was replaced while it was read", trace->path);
+        }
     } else if (json_list_is(trace->file)) {
         status = json_list_rows(trace->file, trace->path, &how->counter, &trace->lengths,
                                 &trace->log, err);
@@ -355,7 +358,6 @@ static int open_file(struct trace *trace, const struct trace_reading *how, struc
     if (status != 0) {
         return status;
     }
-    inputs_note("trace", trace->path);
     if (trace->is_seekable) {
         setvbuf(trace->file, NULL, _IONBF, 0); /* our own buffer is the only one */
     }
@@ -378,7 +380,7 @@ int trace_open(const char *path, struct trace **out, struct err *err) {
 
 int trace_open_as(const char *path, const struct trace_reading *how, struct trace **out,
                   struct err *err) {
-    FILE *file = unpack_open(path);
+    FILE *file = unpack_open(path, "trace");
     if (file == NULL) {
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }

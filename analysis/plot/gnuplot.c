@@ -26,11 +26,6 @@ void gnuplot_quote(FILE *script, const char *text) {
     fputc('\'', script);
 }
 
-static const char *gnuplot_beside(const char *path, char beside[GNUPLOT_PATH_CHARS]) {
-    snprintf(beside, GNUPLOT_PATH_CHARS, "%s.part", path);
-    return beside;
-}
-
 void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
                         int height) {
     fputs("reset\nset encoding utf8\n", script);
@@ -55,9 +50,8 @@ void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format form
                 width / 96.0, height / 96.0);
         break;
     }
-    char beside[GNUPLOT_PATH_CHARS];
     fputs("set output ", script);
-    gnuplot_quote(script, gnuplot_beside(path, beside));
+    gnuplot_quote(script, path);
     fputc('\n', script);
 }
 
@@ -144,20 +138,17 @@ int gnuplot_run(FILE *script, struct err *err) {
     return failed;
 }
 
-int gnuplot_settle(const char *path, enum gnuplot_format format, bool keeps, struct err *err) {
+bool gnuplot_is_whole(const char *path, enum gnuplot_format format) {
     static const char *const ends[] = {
         [GNUPLOT_SVG] = "</svg>", [GNUPLOT_PNG] = "IEND", [GNUPLOT_PDF] = "%%EOF"};
-    char beside[GNUPLOT_PATH_CHARS], tail[32] = "";
-    FILE *file = fopen(gnuplot_beside(path, beside), "rb");
-    bool is_whole = file != NULL && keeps && fseek(file, 1 - (long)sizeof tail, SEEK_END) == 0;
-    size_t n = is_whole ? fread(tail, 1, sizeof tail - 1, file) : 0;
-    is_whole = is_whole && memmem(tail, n, ends[format], strlen(ends[format])) != NULL;
-    if (file != NULL) {
-        fclose(file);
+    char tail[32] = "";
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return false;
     }
-    if (is_whole && rename(beside, path) == 0) {
-        return 0;
-    }
-    unlink(beside);
-    return keeps ? err_world(err, "gnuplot did not write '%s': is the disk full?", path) : 0;
+    size_t n = fseek(file, 1 - (long)sizeof tail, SEEK_END) == 0
+                   ? fread(tail, 1, sizeof tail - 1, file)
+                   : 0;
+    fclose(file);
+    return memmem(tail, n, ends[format], strlen(ends[format])) != NULL;
 }

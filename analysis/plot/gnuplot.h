@@ -13,10 +13,8 @@ void gnuplot_quote(FILE *script, const char *text);
 
 enum gnuplot_format { GNUPLOT_SVG, GNUPLOT_PNG, GNUPLOT_PDF };
 
-enum { GNUPLOT_PATH_CHARS = 4096 + 16 };
-
-/* The terminal and the file behind it, written beside `path` until gnuplot_settle. Width and height
- * are pixels of an SVG; a PNG has twice as many, a PDF an inch for every 96. */
+/* The terminal and the file behind it. Width and height are pixels of an SVG; a PNG has twice as
+ * many, a PDF an inch for every 96. */
 void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
                         int height);
 
@@ -27,7 +25,7 @@ extern int gnuplot_most_s;
  * stopped, and ends with us. */
 int gnuplot_run(FILE *script, struct err *err);
 
-/* Puts the file in its place where `keeps` and it is whole, an error else; removes it otherwise. */
-int gnuplot_settle(const char *path, enum gnuplot_format format, bool keeps, struct err *err);
+/* Whether what gnuplot wrote is whole: it has no word for a full disk. */
+bool gnuplot_is_whole(const char *path, enum gnuplot_format format);
 
 #endif

@@ -8,6 +8,8 @@
 
 #include "analysis/plot/gnuplot.h"
 #include "analysis/plot/plot_impl.h"
+#include "sim/base/mem.h"
+#include "sim/base/output.h"
 
 /* Okabe and Ito, "Color Universal Design" (2008); their black is a grey here, so that markers show
  * on it, and yellow comes last, being faint on white. */
@@ -381,10 +383,8 @@ static const unsigned flags[] = {
     [GNUPLOT_SVG] = FIGURE_SVG, [GNUPLOT_PNG] = FIGURE_PNG, [GNUPLOT_PDF] = FIGURE_PDF};
 enum { N_FORMATS = sizeof flags / sizeof flags[0] };
 
-static void write_script(FILE *out, const struct layout *layout, const char *stem,
+static void write_script(FILE *out, const struct layout *layout, const char *path,
                          enum gnuplot_format format) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s%s", stem, suffixes[format]);
     gnuplot_set_output(out, path, format, layout->width, layout->height);
     fputs("set multiplot\n", out);
     write_frame(out, layout);
@@ -394,7 +394,15 @@ static void write_script(FILE *out, const struct layout *layout, const char *ste
     fputs("unset multiplot\nunset output\n", out);
 }
 
-static int draw(const struct layout *layout, const char *stem, unsigned formats, struct err *err) {
+/* A figure in one format, where it was asked for. */
+struct drawing {
+    bool is_wanted;
+    char path[OUTPUT_PATH_CHARS];
+    struct output out;
+};
+
+static int run_script(const struct layout *layout, const struct drawing *drawings,
+                      struct err *err) {
     FILE *script = tmpfile();
     if (script == NULL) {
         return err_world(err, "cannot make a temporary file for gnuplot: %s", strerror(errno));
@@ -406,20 +414,41 @@ static int draw(const struct layout *layout, const char *stem, unsigned formats,
         }
     }
     for (int i = 0; i < N_FORMATS; i++) {
-        if ((formats & flags[i]) != 0) {
-            write_script(script, layout, stem, (enum gnuplot_format)i);
+        if (drawings[i].is_wanted) {
+            write_script(script, layout, drawings[i].out.beside, (enum gnuplot_format)i);
         }
     }
     int failed = gnuplot_run(script, err);
     fclose(script);
-    for (int i = 0; i < N_FORMATS; i++) {
+    for (int i = 0; failed == 0 && i < N_FORMATS; i++) {
+        if (drawings[i].is_wanted &&
+            !gnuplot_is_whole(drawings[i].out.beside, (enum gnuplot_format)i)) {
+            failed =
+                err_world(err, "gnuplot did not write '%s': is the disk full?", drawings[i].path);
+        }
+    }
+    return failed;
+}
+
+static int draw(const struct layout *layout, const char *stem, unsigned formats, struct err *err) {
+    struct drawing *drawings = mem_zeroed(N_FORMATS, sizeof *drawings);
+    int failed = 0;
+    for (int i = 0; failed == 0 && i < N_FORMATS; i++) {
+        struct drawing *drawing = &drawings[i];
         if ((formats & flags[i]) != 0) {
-            char path[GNUPLOT_PATH_CHARS - 8];
-            snprintf(path, sizeof path, "%s%s", stem, suffixes[i]);
-            int lost = gnuplot_settle(path, (enum gnuplot_format)i, failed == 0, err);
+            snprintf(drawing->path, sizeof drawing->path, "%s%s", stem, suffixes[i]);
+            failed = output_reserve(drawing->path, &drawing->out, err);
+            drawing->is_wanted = failed == 0;
+        }
+    }
+    failed = failed != 0 ? failed : run_script(layout, drawings, err);
+    for (int i = 0; i < N_FORMATS; i++) {
+        if (drawings[i].is_wanted) {
+            int lost = output_close(&drawings[i].out, failed == 0, err);
             failed = failed != 0 ? failed : lost;
         }
     }
+    free(drawings);
     return failed;
 }
 

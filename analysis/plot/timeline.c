@@ -41,40 +41,44 @@ struct timeline {
     char *path;
     struct output out;
     bool has_failed;
-    off_t written; /* bytes on disk before the tail */
+    off_t written; /* bytes before the tail */
     size_t n;      /* bytes pending */
     uint32_t n_replicas;
     bool first; /* nothing but the header so far */
     char buffer[BUFFER_BYTES];
 };
 
-static int write_all(struct timeline *timeline, const char *data, size_t n, off_t at,
-                     struct err *err) {
-    while (n > 0) {
-        ssize_t done = pwrite(fileno(timeline->out.file), data, n, at);
+static bool is_file(const struct timeline *timeline) {
+    return timeline->out.beside[0] != '\0';
+}
+
+static int write_all(struct timeline *timeline, size_t n, struct err *err) {
+    const int file = fileno(timeline->out.file);
+    for (size_t at = 0; at < n;) {
+        const char *data = timeline->buffer + at;
+        ssize_t done = is_file(timeline) ? pwrite(file, data, n - at, timeline->written + (off_t)at)
+                                         : write(file, data, n - at);
         if (done < 0 && errno == EINTR) {
             continue;
         }
         if (done <= 0) {
+            timeline->has_failed = true;
             return err_world(err, "cannot write the timeline '%s': %s", timeline->path,
                              done < 0 ? strerror(errno) : "nothing was written");
         }
-        data += done;
-        n -= (size_t)done;
-        at += done;
+        at += (size_t)done;
     }
     return 0;
 }
 
-/* Pending entries and the tail go out in one write, over the last tail. */
-static int flush(struct timeline *timeline, struct err *err) {
-    const size_t tail_bytes = sizeof tail - 1;
+/* Pending entries and the tail go out in one write, over the last tail; what is no file, such as a
+ * pipe, gets one tail, at the end. */
+static int flush(struct timeline *timeline, bool is_last, struct err *err) {
+    const size_t tail_bytes = is_last || is_file(timeline) ? sizeof tail - 1 : 0;
     memcpy(timeline->buffer + timeline->n, tail, tail_bytes);
-    int failed =
-        write_all(timeline, timeline->buffer, timeline->n + tail_bytes, timeline->written, err);
+    int failed = write_all(timeline, timeline->n + tail_bytes, err);
     timeline->written += (off_t)timeline->n;
     timeline->n = 0;
-    timeline->has_failed |= failed != 0;
     return failed;
 }
 
@@ -84,7 +88,7 @@ static int put(struct timeline *timeline, struct err *err, const char *format, .
 static int put(struct timeline *timeline, struct err *err, const char *format, ...) {
     int failed = 0;
     if (timeline->n + MAX_ENTRY_BYTES + sizeof tail > BUFFER_BYTES) {
-        failed = flush(timeline, err);
+        failed = flush(timeline, false, err);
     }
     if (!timeline->first) {
         timeline->buffer[timeline->n++] = ',';
@@ -134,7 +138,7 @@ int timeline_open(const char *path, const char *title, struct timeline **out, st
     put(timeline, err,
         "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"%s\"}}", PROCESS,
         name);
-    int failed = flush(timeline, err);
+    int failed = flush(timeline, false, err);
     if (failed != 0) {
         struct err ignored = {0};
         timeline_close(timeline, &ignored);
@@ -423,7 +427,7 @@ int timeline_close(struct timeline *timeline, struct err *err) {
     if (!timeline->has_failed) {
         end_tracks(timeline, err);
     }
-    int failed = timeline->has_failed ? 0 : flush(timeline, err);
+    int failed = timeline->has_failed ? 0 : flush(timeline, true, err);
     int closed = output_close(&timeline->out, !timeline->has_failed, err);
     failed = failed != 0 ? failed : closed;
     free(timeline->tracks);

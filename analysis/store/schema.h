@@ -1,10 +1,10 @@
-/* The tables of a results database, as SQL; `unmask` schema number 6.
+/* The tables of a results database, as SQL; `unmask` schema number 7.
  *
  * Schema 1 had no `identity`, schema 2 did not know where texts end, schema 3 did not know which
  * positions a step kept and committed, schema 4 had no checksums and did not know which prefixes
  * requests found (prefix_tokens NULL), schema 5 not what they shared with whom (shared_tokens,
- * shared_with and session NULL). They are read as they are, and changed to 6 when something is
- * recorded.
+ * shared_with and session NULL), schema 6 not by which request's end an arrival became known. They
+ * are read as they are, and changed to 7 when something is recorded.
  *
  * Rows of a run are clustered by (run, number), so that recording appends and reading scans.
  * Integers in blobs are LEB128 varints. A step's batch is kept once in `members` as long as it does
@@ -14,21 +14,22 @@
  * eviction, then for each that it committed, the lowest bit of a byte first; behind those of all
  * members, under cache policies that read them, the entropies of what was committed
  * (analysis/store/position_bytes.h); NULL: only counts.
- * Requests that have left are numbered from 0 in that order. A run of a device that is recorded
- * while it goes on, with its steps, has a row for each request under way as well, of number -1 - id
- * and in state queued, which goes when the request leaves.
- * What the policies decided, admissions, rejections and batches, is the view `decisions`.
- * `identity` is the digest of what a run was made of, whose parts stand in its summary
- * (analysis/identity.h); NULL: it is not known.
- * `incomplete` says why a run was cut short; NULL: it is whole. `rows_sha256` is over the run's
- * rows in the other tables, NULL while it is being recorded, and `sha256` over its row in `runs`,
- * without its number (analysis/store/store_digest.c); NULL: an older unmask recorded it. */
+ * Of a request, `session` is the conversation that it is a turn of, `follows` the id of the one by
+ * whose end it became known, and `place`, where some follow, its place in the order of arrival;
+ * NULL: there is none. Requests that have left are numbered from 0 in that order. A run of a device
+ * that is recorded while it goes on, with its steps, has a row for each request under way as well,
+ * of number -1 - id and in state queued, which goes when the request leaves. What the policies
+ * decided, admissions, rejections and batches, is the view `decisions`. `identity` is the digest of
+ * what a run was made of, whose parts stand in its summary (analysis/identity.h); NULL: it is not
+ * known. `incomplete` says why a run was cut short; NULL: it is whole. `rows_sha256` is over the
+ * run's rows in the other tables, NULL while it is being recorded, and `sha256` over its row in
+ * `runs`, without its number (analysis/store/store_digest.c); NULL: an older unmask recorded it. */
 #ifndef UNMASK_ANALYSIS_STORE_SCHEMA_H
 #define UNMASK_ANALYSIS_STORE_SCHEMA_H
 
 enum {
     SCHEMA_APPLICATION_ID = 0x756e6d6b, /* "unmk" */
-    SCHEMA_VERSION = 6,
+    SCHEMA_VERSION = 7,
 };
 
 static const char schema_sql[] =
@@ -46,6 +47,7 @@ static const char schema_sql[] =
     " first_block_tokens INTEGER, tokens_processed INTEGER, answer_tokens INTEGER,"
     " committed_tokens INTEGER, steps_after_end INTEGER, tokens_after_end INTEGER,"
     " prefix_tokens INTEGER, shared_tokens INTEGER, shared_with INTEGER, session INTEGER,"
+    " follows INTEGER, place INTEGER,"
     " PRIMARY KEY(run, number)) WITHOUT ROWID;"
     "CREATE TABLE members(run INTEGER NOT NULL, number INTEGER NOT NULL, batch BLOB NOT NULL,"
     " PRIMARY KEY(run, number)) WITHOUT ROWID;"
@@ -81,7 +83,8 @@ static const struct {
            " steps_after_end=0, tokens_after_end=0;",
            "CREATE TEMP VIEW requests AS SELECT *, output_tokens AS answer_tokens,"
            " output_tokens AS committed_tokens, 0 AS steps_after_end, 0 AS tokens_after_end,"
-           " NULL AS prefix_tokens, NULL AS shared_tokens, NULL AS shared_with, NULL AS session"
+           " NULL AS prefix_tokens, NULL AS shared_tokens, NULL AS shared_with, NULL AS session,"
+           " NULL AS follows, NULL AS place"
            " FROM main.requests;"},
     /* Then steps had counts alone. */
     [3] = {"ALTER TABLE steps ADD COLUMN positions BLOB;",
@@ -94,13 +97,20 @@ static const struct {
            "UPDATE runs SET incomplete=CASE WHEN json_valid(summary)"
            " THEN json_extract(summary,'$.incomplete') END;",
            "CREATE TEMP VIEW IF NOT EXISTS requests AS SELECT *, NULL AS prefix_tokens,"
-           " NULL AS shared_tokens, NULL AS shared_with, NULL AS session FROM main.requests;"},
+           " NULL AS shared_tokens, NULL AS shared_with, NULL AS session, NULL AS follows,"
+           " NULL AS place FROM main.requests;"},
     /* Then what was shared was always found. */
     [5] = {"ALTER TABLE requests ADD COLUMN shared_tokens INTEGER;"
            "ALTER TABLE requests ADD COLUMN shared_with INTEGER;"
            "ALTER TABLE requests ADD COLUMN session INTEGER;",
            "CREATE TEMP VIEW IF NOT EXISTS requests AS SELECT *, NULL AS shared_tokens,"
-           " NULL AS shared_with, NULL AS session FROM main.requests;"},
+           " NULL AS shared_with, NULL AS session, NULL AS follows, NULL AS place"
+           " FROM main.requests;"},
+    /* Then arrivals had no order but that of their times. */
+    [6] = {"ALTER TABLE requests ADD COLUMN follows INTEGER;"
+           "ALTER TABLE requests ADD COLUMN place INTEGER;",
+           "CREATE TEMP VIEW IF NOT EXISTS requests AS SELECT *, NULL AS follows, NULL AS place"
+           " FROM main.requests;"},
 };
 
 #endif

@@ -257,6 +257,15 @@ static int check_path(const char *path, enum store_mode mode, struct err *err) {
     if (!exists && (mode == STORE_READ || errno != ENOENT)) {
         return err_world(err, "cannot open '%s': %s", path, strerror(errno));
     }
+    if (!exists) { /* SQLite tries again to read it, and says that there is none */
+        const char *slash = strrchr(path, '/');
+        char folder[4096];
+        snprintf(folder, sizeof folder, "%.*s", slash != NULL ? (int)(slash + 1 - path) : 1,
+                 slash != NULL ? path : ".");
+        if (access(folder, W_OK | X_OK) != 0) {
+            return err_world(err, "cannot open '%s': %s", path, strerror(errno));
+        }
+    }
     if (exists && !S_ISREG(status.st_mode)) {
         return err_world(err, "cannot open '%s': it is not a regular file", path);
     }

@@ -121,6 +121,10 @@ int store_load_requests(struct store *store, int64_t run,
 int store_load_steps(struct store *store, int64_t run,
                      int (*each)(void *state, const struct step_record *record, struct err *err),
                      void *state, struct err *err);
+/* Those from `first` on whose index is under `end`. */
+int store_load_steps_of(struct store *store, int64_t run, int64_t first, int64_t end,
+                        int (*each)(void *state, const struct step_record *record, struct err *err),
+                        void *state, struct err *err);
 int store_load_events(struct store *store, int64_t run,
                       int (*each)(void *state, const struct event_record *record, struct err *err),
                       void *state, struct err *err);

@@ -61,6 +61,8 @@ struct store {
     X(shared_tokens, shared_tokens)                                                                \
     X(shared_with, shared_with)                                                                    \
     X(session, session)
+/* Those that are NULL where the member is 0, and else less than it by the number. */
+#define ARRIVAL_COLUMNS(X) X(follows, follows, 1) X(place, place, 1)
 #define STEP_COLUMNS(X)                                                                            \
     X(idx, index)                                                                                  \
     X(replica, replica)                                                                            \
@@ -79,8 +81,8 @@ struct store {
     X(waiting, n_waiting)
 #define EVENT_COLUMNS(X)                                                                           \
     X(time_ns, time_ns) X(request, request) X(kind, kind) X(replica, replica) X(detail, detail)
-#define COLUMN_NAME(column, member) "," #column
-#define COLUMN_MARK(column, member) ",?"
+#define COLUMN_NAME(column, ...) "," #column
+#define COLUMN_MARK(column, ...) ",?"
 
 /* Turn an SQLite result into one sentence: "cannot <doing> ...". Returns the err kind. */
 int store_fail(struct store *store, int rc, const char *doing, struct err *err);

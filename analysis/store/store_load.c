@@ -201,16 +201,22 @@ static int64_t column_integer(sqlite3_stmt *stmt, int column) {
 
 #define COLUMN_LOAD(column, member)                                                                \
     record.member = (__typeof__(record.member))column_integer(stmt, place++);
+#define COLUMN_LOAD_KNOWN(column, member, more)                                                    \
+    record.member = sqlite3_column_type(stmt, place) != SQLITE_NULL                                \
+                        ? (uint64_t)sqlite3_column_int64(stmt, place) + (more)                     \
+                        : 0;                                                                       \
+    place++;
 
 int store_load_requests(struct store *store, int64_t run,
                         int (*each)(void *state, const struct request_record *record,
                                     struct err *err),
                         void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
-    int failed = query_run(
-        store, run,
-        "SELECT run" REQUEST_COLUMNS(COLUMN_NAME) " FROM requests WHERE run=? ORDER BY number",
-        &stmt, err);
+    int failed =
+        query_run(store, run,
+                  "SELECT run" REQUEST_COLUMNS(COLUMN_NAME)
+                      ARRIVAL_COLUMNS(COLUMN_NAME) " FROM requests WHERE run=? ORDER BY number",
+                  &stmt, err);
     if (failed != 0) {
         return failed;
     }
@@ -219,6 +225,7 @@ int store_load_requests(struct store *store, int64_t run,
         struct request_record record = {0};
         int place = 1;
         REQUEST_COLUMNS(COLUMN_LOAD)
+        ARRIVAL_COLUMNS(COLUMN_LOAD_KNOWN)
         failed = record.reason < REJECT_REASON_COUNT && record.state < REQUEST_STATE_COUNT
                      ? each(state, &record, err)
                      : damaged(store, run, "a request's state or reason is unknown", err);
@@ -301,17 +308,25 @@ static int get_members(struct store *store, int64_t run, sqlite3_stmt *stmt, int
 int store_load_steps(struct store *store, int64_t run,
                      int (*each)(void *state, const struct step_record *record, struct err *err),
                      void *state, struct err *err) {
+    return store_load_steps_of(store, run, INT64_MIN, INT64_MAX, each, state, err);
+}
+
+int store_load_steps_of(struct store *store, int64_t run, int64_t first, int64_t end,
+                        int (*each)(void *state, const struct step_record *record, struct err *err),
+                        void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
     int failed = query_run(
         store, run,
         "SELECT s.run" STEP_COLUMNS(
             COLUMN_NAME) ",symbols,batch,positions"
                          " FROM steps s LEFT JOIN members m ON m.run=s.run AND m.number=s.members"
-                         " WHERE s.run=? ORDER BY s.idx",
+                         " WHERE s.run=? AND s.idx>=? AND s.idx<? ORDER BY s.idx",
         &stmt, err);
     if (failed != 0) {
         return failed;
     }
+    sqlite3_bind_int64(stmt, 2, first);
+    sqlite3_bind_int64(stmt, 3, end);
     struct batch batch = {0};
     int rc;
     while (failed == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {

@@ -41,7 +41,8 @@ static int put_row(struct store *store, sqlite3_stmt *stmt, struct err *err) {
     return failed;
 }
 
-#define COLUMN_VALUE(column, member) (int64_t) r->member,
+#define COLUMN_VALUE(column, member)      (int64_t) r->member,
+#define COLUMN_BIND(column, member, less) bind_known(store->put_request, ++place, r->member, less);
 
 /* Binds integers from the first place on. */
 static void bind_all(sqlite3_stmt *stmt, const int64_t *values, size_t n) {
@@ -50,10 +51,21 @@ static void bind_all(sqlite3_stmt *stmt, const int64_t *values, size_t n) {
     }
 }
 
+/* NULL where the number is 0. */
+static void bind_known(sqlite3_stmt *stmt, int place, uint64_t number, uint64_t less) {
+    if (number == 0) {
+        sqlite3_bind_null(stmt, place);
+    } else {
+        sqlite3_bind_int64(stmt, place, (int64_t)(number - less));
+    }
+}
+
 static int put_request(struct store *store, int64_t number, const struct request_record *r,
                        struct err *err) {
     const int64_t values[] = {store->open.run, number, REQUEST_COLUMNS(COLUMN_VALUE)};
-    bind_all(store->put_request, values, sizeof values / sizeof values[0]);
+    int place = (int)(sizeof values / sizeof values[0]);
+    bind_all(store->put_request, values, (size_t)place);
+    ARRIVAL_COLUMNS(COLUMN_BIND)
     return put_row(store, store->put_request, err);
 }
 
@@ -73,6 +85,8 @@ static int record_arrival(void *state, const struct arrival *arrival, struct err
                                                                : arrival->output_tokens,
                                           .prefix_tokens = arrival->prefix_tokens,
                                           .session = arrival->session,
+                                          .follows = arrival->follows,
+                                          .place = arrival->place,
                                           .arrival_ns = arrival->arrival_ns,
                                           .admitted_ns = -1,
                                           .first_block_ns = -1,
@@ -223,8 +237,9 @@ static int prepare_recording(struct store *store, struct err *err) {
         sqlite3_stmt **out;
         const char *sql;
     } statements[] = {
-        {&store->put_request, "INSERT INTO requests(run,number" REQUEST_COLUMNS(
-                                  COLUMN_NAME) ") VALUES(?,?" REQUEST_COLUMNS(COLUMN_MARK) ")"},
+        {&store->put_request, "INSERT INTO requests(run,number" REQUEST_COLUMNS(COLUMN_NAME)
+                                  ARRIVAL_COLUMNS(COLUMN_NAME) ") VALUES(?,?" REQUEST_COLUMNS(
+                                      COLUMN_MARK) ARRIVAL_COLUMNS(COLUMN_MARK) ")"},
         {&store->put_members, "INSERT INTO members VALUES(?,?,?)"},
         {&store->put_step, "INSERT INTO steps(run" STEP_COLUMNS(
                                COLUMN_NAME) ",tokens,members,symbols,positions) "

@@ -1,6 +1,7 @@
 /* Statements of the store, and what SQLite says of them as a sentence. */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "analysis/store/store_impl.h"
 
@@ -25,7 +26,15 @@ int store_fail(struct store *store, int rc, const char *doing, struct err *err) 
                              "what it left takes the right to write the file",
                              doing, store->path);
         }
-        return err_world(err, "cannot %s '%s': the file is read-only", doing, store->path);
+        if (sqlite3_extended_errcode(store->db) == SQLITE_READONLY_DBMOVED) {
+            return err_world(err,
+                             "cannot %s '%s': the file was moved, replaced or removed meanwhile",
+                             doing, store->path);
+        }
+        return access(store->path, W_OK) == 0
+                   ? err_world(err, "cannot %s '%s': no journal can be made in its folder", doing,
+                               store->path)
+                   : err_world(err, "cannot %s '%s': the file is read-only", doing, store->path);
     case SQLITE_NOTADB:
         return err_world(err, "cannot %s '%s': it is not an SQLite database", doing, store->path);
     case SQLITE_CORRUPT:

@@ -415,9 +415,11 @@ static int write_file(const struct calibration *c, struct err *err) {
     bool fine = profile_put(text, out.file) == 0 && fsync(fileno(out.file)) == 0;
     int cause = errno;
     free(text);
-    if (output_close(&out, fine, err) != 0 || !fine) {
-        err_world(err, "cannot write %s: %s", c->request->path, strerror(cause));
-        return err_status(err);
+    const int lost = output_close(&out, fine, err);
+    if (lost != 0 || !fine) {
+        return lost != 0
+                   ? lost
+                   : err_world(err, "cannot write '%s': %s", c->request->path, strerror(cause));
     }
     unlink(c->samples.path);
     return 0;

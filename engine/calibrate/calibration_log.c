@@ -8,6 +8,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
+#include "sim/base/output.h"
 
 enum { VITALS = 4 };
 
@@ -36,6 +37,11 @@ int calibration_log_open(struct calibration_log **out, const char *profile_path,
     log->start_ns = start_ns;
     for (int i = 0; i < VITALS; i++) {
         log->least[i] = INFINITY;
+    }
+    if (output_may_replace(log->path, CALIBRATION_LOG_HEAD, "the log of a calibration", err) != 0) {
+        free(log);
+        *out = NULL;
+        return err_status(err);
     }
     log->file = fopen(log->path, continues ? "a" : "w");
     if (log->file == NULL) {

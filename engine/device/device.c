@@ -48,12 +48,15 @@ static int load_cuda(const char *library, const struct device_table **out, const
     if (library == NULL) {
         library = find_beside(path, sizeof path) ? path : cuda_library;
     }
+    const int held = inputs_hold("device library", library);
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (inputs_release(held, library, err) != 0) {
+        return err_status(err);
+    }
     if (handle == NULL) {
         return err_world(err, "no cuda device: %s cannot be loaded%s (%s)", library,
                          is_given ? "" : "; `make kernels` builds it", dlerror());
     }
-    inputs_note("device library", library);
     const struct device_table *table = dlsym(handle, DEVICE_CUDA_SYMBOL);
     if (table == NULL) {
         return err_world(err, "no cuda device: %s has no symbol %s", library, DEVICE_CUDA_SYMBOL);

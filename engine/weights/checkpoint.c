@@ -105,8 +105,7 @@ int checkpoint_read_constants(const struct checkpoint_family *f, const char *fol
     if (snprintf(path, sizeof path, "%s/config.json", folder) >= (int)sizeof path) {
         return err_world(err, "%.64s...: the folder's name is too long", folder);
     }
-    int status = model_config_read(path, &config, err);
-    inputs_note("weights", path);
+    int status = model_config_read(path, "weights", &config, err);
     status = status != 0 ? status : model_agree(f->model, &config, path, err);
     if (status != 0) {
         return status;

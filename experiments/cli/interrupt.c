@@ -1,20 +1,44 @@
 #include "experiments/cli/interrupt.h"
 
 #include <stddef.h>
+#include <unistd.h>
 
 #include "sim/base/output.h"
+#include "sim/base/wait.h"
 #include "sim/check/call_watch.h"
 
-static volatile sig_atomic_t is_caught, is_interrupted;
+static volatile sig_atomic_t is_caught, is_interrupted, first_signal;
+static volatile uint64_t n_waits; /* as of the signal, or of the last look since */
+
+static void end_by(int signal_number) {
+    output_abandon();
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+/* Who is asked to end looks at it between two calls. A second later one that has been waiting all
+ * the time will not look. */
+static void on_alarm(int signal_number) {
+    static const char said[] = "unmask: interrupted: a file that was to be read does not answer\n";
+    (void)signal_number;
+    if (wait_is_on(n_waits)) {
+        ssize_t written = write(STDERR_FILENO, said, sizeof said - 1);
+        (void)written;
+        end_by(first_signal);
+    }
+    n_waits = wait_count();
+    alarm(1);
+}
 
 static void on_signal(int signal_number) {
     if (is_caught && !is_interrupted) {
         is_interrupted = 1;
+        first_signal = signal_number;
+        n_waits = wait_count();
+        alarm(1);
         return;
     }
-    output_abandon();
-    signal(signal_number, SIG_DFL);
-    raise(signal_number);
+    end_by(signal_number);
 }
 
 void interrupt_start(void) {
@@ -30,7 +54,10 @@ void interrupt_start(void) {
 }
 
 const volatile sig_atomic_t *interrupt_catch(void) {
+    struct sigaction late = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
     interrupt_start();
+    sigemptyset(&late.sa_mask);
+    sigaction(SIGALRM, &late, NULL);
     is_caught = 1;
     call_watch_interrupt(&is_interrupted);
     return &is_interrupted;

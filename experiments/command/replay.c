@@ -42,13 +42,18 @@ static const char *first_difference(const json_t *object, const json_t *before) 
             return name;
         }
     }
+    json_object_foreach((json_t *)before, name, value) {
+        if (json_object_get(object, name) == NULL) {
+            return name;
+        }
+    }
     return "the order of its keys";
 }
 
 /* Whether what a device decided is not in the record: an older one wrote it. */
 static bool lacks_positions(const struct composition *c) {
     return !c->recorded->is_simulated && rows_leave_out(&c->system->rows) &&
-           c->recorded->n_steps > 0 && c->recorded->steps[0].positions == NULL;
+           c->recorded->n_steps > 0 && !c->recorded->has_positions;
 }
 
 static int compare_summary(const struct composition *c, const json_t *object, struct err *err) {
@@ -265,12 +270,12 @@ static int run(const struct options *options, struct err *err) {
     if (status == 0) {
         status = recorded_load(store, (int64_t)number, &recorded, err);
     }
-    store_close(store);
     if (status == 0) {
         recorded->allows_plugins = options_has(options, "allow-plugin");
         status = play(options, recorded, err);
     }
     recorded_close(recorded);
+    store_close(store);
     return status;
 }
 

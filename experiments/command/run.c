@@ -263,6 +263,12 @@ static int run(const struct options *options, struct err *err) {
     if (status == 0 && compose_is_live(composition)) {
         status = compose_check_memory(composition, err);
     }
+    if (status == 0 && !composition->result.interrupted && composition->summary.completed == 0) {
+        status =
+            err_world(err, "no request was completed: all %" PRIu64 " were rejected (%s says why)",
+                      composition->summary.rejected,
+                      options_has(options, "json") ? "rejected_by_reason" : "the line `rejected`");
+    }
     if (status == 0 && composition->result.interrupted) {
         status = say_interrupted(options, composition, err);
     }
@@ -279,12 +285,13 @@ const struct command command_run = {
         "An interrupted run prints what it has and ends with status 1: a simulated run then\n"
         "records nothing, runs of the back ends cpu and cuda are recorded as incomplete. These\n"
         "two execute every step on a device and measure its times. Where such a run is killed,\n"
-        "its database and the FILE.part of --decode-out hold what was done until about a second\n"
-        "before. The CPU stands for the GPU `cpu` unless --gpu is given, and computes in\n"
-        "float32. A decode trace holds what every pass of every request ran and committed. Any\n"
-        "run can write one, and a simulated run can take its decisions from one, under any\n"
-        "scheduler and on any GPU: requests are matched by their place in the workload, which\n"
-        "must be the same.",
+        "its database and the file FILE.part-... that stands beside that of --decode-out until it\n"
+        "is whole hold what was done until about a second before. The CPU stands for the GPU\n"
+        "`cpu` unless --gpu is given, and computes in float32. A decode trace holds what every\n"
+        "pass of every request ran and committed. Any run can write one, and a simulated run can\n"
+        "take its decisions from one, under any scheduler and on any GPU: requests are matched\n"
+        "by their place in the workload, which must be the same. A run that completes none of its\n"
+        "requests, because all are rejected, is printed and recorded and ends with status 1.",
     .options = options_of_run,
     .run = run,
 };

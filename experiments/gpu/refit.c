@@ -19,6 +19,7 @@
 #include "engine/calibrate/calibration_price.h"
 #include "engine/calibrate/quantile.h"
 #include "sim/base/mem.h"
+#include "sim/base/output.h"
 #include "sim/cost/profile/profile.h"
 #include "sim/graph/builder.h"
 #include "sim/system/system.h"
@@ -545,14 +546,13 @@ int main(int argc, char **argv) {
     struct profile *profile = rows_alone(rows, argv[1], &peaks);
     predict(cards, n_cards, system, profile, &pooled);
     size_t size = 0;
-    FILE *out = mem_stream(&text, &size), *file = fopen(argv[1], "w");
+    FILE *out = mem_stream(&text, &size);
+    struct output file;
     write_profile(cards, n_cards, rows, &pooled, out);
     mem_stream_close(out);
-    if (file == NULL) {
-        perror(argv[1]);
-        return 1;
-    }
+    check(output_open(argv[1], &file, &err), argv[1]);
     const char *behind = strchr(text, '\n') + 1; /* the first line says what the file is */
-    fprintf(file, "%.*s# rows: %zu\n%s", (int)(behind - text), text, count_rows(text), behind);
-    return fclose(file) == 0 ? 0 : 1;
+    fprintf(file.file, "%.*s# rows: %zu\n%s", (int)(behind - text), text, count_rows(text), behind);
+    check(output_close(&file, true, &err), argv[1]);
+    return 0;
 }

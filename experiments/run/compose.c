@@ -196,18 +196,12 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
     uint32_t n_replicas = system->settings.replicas;
     struct executor_sim *sim = executor_sim_open(system, n_replicas);
     struct executor_replay *replay = NULL;
-    struct recorded_reader reader = {c->recorded, 0};
+    struct recorded_reader *reader = NULL;
     struct meter_request request = {.inner = executor_sim_interface(sim), .system = system};
     struct arrival_source source;
     if (c->recorded != NULL) {
-        const struct replay_record record = {
-            .steps = c->recorded->steps,
-            .n_steps = c->recorded->n_steps,
-            .is_cut = c->recorded->incomplete != NULL,
-            .decides = !c->recorded->is_simulated,
-            .unrolls = c->recorded->unrolls,
-            .shares_prefixes = c->recorded->is_simulated,
-        };
+        reader = recorded_reader_open(c->recorded);
+        const struct replay_record record = recorded_steps(reader);
         replay = executor_replay_open(&record, n_replicas);
         request.inner = executor_replay_interface(replay);
         request.pricer = sim;
@@ -215,7 +209,7 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
         request.replay = replay;
         request.rerun = c->live;
         request.accuracy = is_compared(c) ? &c->accuracy : NULL;
-        source = recorded_source(&reader);
+        source = recorded_source(reader);
     } else {
         source = workload_source(c->workload);
     }
@@ -245,6 +239,7 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
     c->is_played_out = replay != NULL && executor_replay_is_over(replay);
     meter_fini(&meter);
     executor_replay_close(replay);
+    recorded_reader_close(reader);
     executor_sim_close(sim);
     return status;
 }

@@ -29,6 +29,7 @@ struct backend_request {
 /* What to run. Texts and lists are borrowed until the composition is closed. */
 struct run_request {
     const char *system, *gpu;
+    int64_t memory_bytes;     /* of the GPU; 0: its own */
     const char *model;        /* NULL: the system's own */
     const char *systems_path; /* NULL: the shipped file */
     const char *profile_path; /* NULL: the GPU's own */
@@ -114,6 +115,7 @@ static inline struct system_request compose_system_request(const struct run_requ
     return (struct system_request){.system = request->system,
                                    .model = request->model,
                                    .gpu = request->gpu,
+                                   .memory_bytes = request->memory_bytes,
                                    .systems_path = request->systems_path,
                                    .profile_path = request->profile_path,
                                    .overrides = request->settings,

@@ -32,6 +32,12 @@ void compose_write_system(const struct system *system, FILE *out) {
     free(text);
 }
 
+void compose_write_memory(const struct system *system, FILE *out) {
+    if (system->gpu == &system->resized) {
+        fprintf(out, "\n[run]\ngpu_memory = %" PRId64 "\n", system->gpu->memory_bytes);
+    }
+}
+
 void compose_write_run(const struct run_request *request, const struct decode_trace *decode,
                        FILE *out) {
     const struct workload_options *options = &request->options;

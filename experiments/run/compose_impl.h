@@ -7,6 +7,9 @@
 
 #include "experiments/run/compose.h"
 
+/* Of a GPU whose memory is not what its file says, how much it has; at the end of the text. */
+void compose_write_memory(const struct system *system, FILE *out);
+
 /* The sections [run] and [system] of the resolved configuration. */
 void compose_write_run(const struct run_request *request, const struct decode_trace *decode,
                        FILE *out);

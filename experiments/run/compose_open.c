@@ -454,6 +454,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
         compose_write_system(c->system, text);
         fprintf(text, "\n[workload]\n");
         status = open_workload(request, c, text, &c->workload, err);
+        compose_write_memory(c->system, text);
     }
     status = status != 0 ? status : read_questions(c, err);
     mem_stream_close(text);

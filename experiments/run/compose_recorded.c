@@ -17,10 +17,10 @@ static const char *recorded_text(const struct recorded *recorded, const char *ke
     return entry != NULL ? entry->value : NULL;
 }
 
-static int64_t recorded_ns(const struct recorded *recorded, const char *key) {
-    uint64_t ns = 0;
+static int64_t recorded_number(const struct recorded *recorded, const char *key) {
+    uint64_t number = 0;
     const char *text = recorded_text(recorded, key);
-    return text != NULL && num_u64(text, INT64_MAX, &ns) ? (int64_t)ns : 0;
+    return text != NULL && num_u64(text, INT64_MAX, &number) ? (int64_t)number : 0;
 }
 
 /* With what weights a live run was made whose record is older than expert_router. */
@@ -80,6 +80,7 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
     const json_t *answers = json_object_get(recorded->summary, "answers");
     facts->answers_kind = json_string_value(json_object_get(answers, "kind"));
     facts->answers_source = json_string_value(json_object_get(answers, "source"));
+    facts->bound = json_object_get(recorded->summary, "bound");
     facts->backend = recorded->backend;
     facts->incomplete = recorded->incomplete;
     facts->device = json_string_value(json_object_get(recorded->summary, "device"));
@@ -209,14 +210,15 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     const char *roofline = recorded_text(recorded, "roofline");
     struct run_request request = {.system = recorded_text(recorded, "system"),
                                   .gpu = recorded_text(recorded, "gpu"),
+                                  .memory_bytes = recorded_number(recorded, "gpu_memory"),
                                   .model = model != NULL ? model->value : NULL,
                                   .systems_path = recorded_text(recorded, "systems"),
                                   .profile_path = recorded_text(recorded, "profile"),
                                   .roofline = roofline != NULL && strcmp(roofline, "on") == 0,
                                   .statistics = recorded_text(recorded, "statistics") != NULL,
-                                  .slo = {recorded_ns(recorded, "slo_latency"),
-                                          recorded_ns(recorded, "slo_ttfb"),
-                                          recorded_ns(recorded, "slo_tpot")}};
+                                  .slo = {recorded_number(recorded, "slo_latency"),
+                                          recorded_number(recorded, "slo_ttfb"),
+                                          recorded_number(recorded, "slo_tpot")}};
     const char *source = recorded_text(recorded, "price_source");
     const int found = source != NULL ? name_find(price_source_words, source) : PRICES_BEST;
     request.price_source = found >= 0 ? (enum price_source)found : PRICES_BEST;

@@ -1,11 +1,9 @@
 #include "experiments/run/decode_out.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
@@ -27,7 +25,8 @@ struct decode_out {
     size_t n_seen, room;
     bool is_kept;
     int64_t saved_ns; /* the last time that it was */
-    char path[4096], beside[4096 + 8];
+    char path[OUTPUT_PATH_CHARS];
+    struct output file;
 };
 
 static bool is_same_file(const char *a, const char *b) {
@@ -92,14 +91,14 @@ int decode_out_open(const char *path, const char *played, const struct system *s
     struct decode_out *made = mem_zeroed(1, sizeof *made);
     made->block_tokens = system->settings.block_tokens;
     snprintf(made->path, sizeof made->path, "%s", path);
-    snprintf(made->beside, sizeof made->beside, "%s.part", path);
-    struct stat found;
-    output_claim(made->beside);
-    status = stat(path, &found) == 0 && !S_ISREG(found.st_mode)
-                 ? err_world(err, "cannot write '%s': not a file, as a decode trace is", path)
-                 : decode_log_open(made->beside, made->block_tokens, &made->log, err);
+    status = output_reserve(made->path, &made->file, err);
+    if (status == 0) {
+        status = decode_log_open(made->file.beside, made->block_tokens, &made->log, err);
+        if (status != 0) {
+            (void)output_close(&made->file, false, err);
+        }
+    }
     if (status != 0) {
-        output_release(made->beside);
         free(made);
         return status;
     }
@@ -232,7 +231,7 @@ int decode_out_keep(struct decode_out *out, const struct decode_about *about, st
     out->is_kept = status == 0;
     if (out->is_kept) {
         out->saved_ns = monotonic_ns();
-        output_release(out->beside);
+        output_keep(&out->file);
     }
     return status;
 }
@@ -241,9 +240,6 @@ static int put(struct decode_out *out, const struct decode_about *about, struct 
     char *lines = text_of(about);
     int status = decode_log_close(out->log, lines, err);
     free(lines);
-    if (status == 0 && rename(out->beside, out->path) != 0) {
-        status = err_world(err, "cannot write '%s': %s", out->path, strerror(errno));
-    }
     return status;
 }
 
@@ -261,11 +257,11 @@ int decode_out_close(struct decode_out *out, const struct decode_about *about, s
         char cause[sizeof err->text];
         snprintf(cause, sizeof cause, "%s", err->text);
         status = err_world(err, "%.400s; what was decoded until shortly before is in '%s'", cause,
-                           out->beside);
-    } else if (about == NULL || status != 0) {
-        unlink(out->beside);
+                           out->file.beside);
+    } else {
+        int lost = output_close(&out->file, about != NULL && status == 0, err);
+        status = status != 0 ? status : lost;
     }
-    output_release(out->beside);
     for (size_t i = 0; i < out->room; i++) {
         decode_positions_fini(&out->seen[i].positions);
     }

@@ -1,5 +1,5 @@
-/* A recorded run, read back whole: its requests as a source of arrivals, its submissions as what a
- * replay executor plays, and what was said of it. */
+/* A recorded run: its requests as a source of arrivals, its submissions as what a replay executor
+ * plays, which are read as they are played, and what was said of it. */
 #ifndef UNMASK_EXPERIMENTS_RUN_RECORDED_H
 #define UNMASK_EXPERIMENTS_RUN_RECORDED_H
 
@@ -21,22 +21,29 @@ struct recorded {
     uint64_t seed;
     struct config config; /* the resolved configuration it ran with */
     bool allows_plugins;  /* the caller's word, default false: those that the run loaded may be */
-    struct arrival *arrivals;
+    struct arrival *arrivals; /* in the order of their arrival */
     size_t n_arrivals;
-    struct replay_step *steps;
+    bool follows; /* some arrivals became known by the end of other requests */
     size_t n_steps;
+    bool has_positions;  /* of its steps */
+    struct store *store; /* borrowed */
 };
 
 /* ERR_USAGE when the store has no such run or it was recorded without its steps; ERR_WORLD when it
- * was cut short and an older unmask did not record who was under way. */
+ * was cut short and an older unmask did not record who was under way. The store stays open for as
+ * long as the run is played. */
 int recorded_load(struct store *store, int64_t run, struct recorded **out, struct err *err);
 void recorded_close(struct recorded *recorded); /* NULL is fine */
 
-/* A place in the arrivals; `source` borrows both. */
-struct recorded_reader {
-    const struct recorded *recorded;
-    size_t next;
-};
+/* A place in the record. */
+struct recorded_reader;
+struct recorded_reader *recorded_reader_open(const struct recorded *recorded);
+void recorded_reader_close(struct recorded_reader *reader); /* NULL is fine */
+
+/* The arrivals: each becomes known when the loop that made the record knew of it. */
 struct arrival_source recorded_source(struct recorded_reader *reader);
+
+/* The steps, for a replay executor. */
+struct replay_record recorded_steps(struct recorded_reader *reader);
 
 #endif

@@ -391,15 +391,15 @@ static json_t *by_kind_json(const struct accuracy *accuracy) {
 json_t *accuracy_json(const struct accuracy *accuracy) {
     const uint32_t n_by_operator = accuracy_by_operator(accuracy, STEP_CLASS_COUNT);
     json_t *object = json_object();
-    int failed = json_object_set_new(object, "totals", rows_of(totals_table(accuracy))) |
-                 json_object_set_new(object, "wall", rows_of(spread_table(accuracy, false))) |
-                 json_object_set_new(object, "device", rows_of(spread_table(accuracy, true))) |
-                 json_object_set_new(object, "within", within_json(accuracy));
+    int failed = json_object_set_new(object, "totals", rows_of(totals_table(accuracy)));
+    failed |= json_object_set_new(object, "wall", rows_of(spread_table(accuracy, false)));
+    failed |= json_object_set_new(object, "device", rows_of(spread_table(accuracy, true)));
+    failed |= json_object_set_new(object, "within", within_json(accuracy));
     if (n_by_operator > 0) {
-        failed |= json_object_set_new(object, "operator_steps", json_integer(n_by_operator)) |
-                  json_object_set_new(object, "operators",
-                                      rows_of(operator_table(accuracy, STEP_CLASS_COUNT))) |
-                  json_object_set_new(object, "operators_by_kind", by_kind_json(accuracy));
+        failed |= json_object_set_new(object, "operator_steps", json_integer(n_by_operator));
+        failed |= json_object_set_new(object, "operators",
+                                      rows_of(operator_table(accuracy, STEP_CLASS_COUNT)));
+        failed |= json_object_set_new(object, "operators_by_kind", by_kind_json(accuracy));
     }
     if (failed) {
         json_decref(object);

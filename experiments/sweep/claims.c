@@ -33,7 +33,7 @@ static bool set_lock(const struct claims *claims, short kind, off_t at, bool wai
 /* Whether the file under the name still is the one that is open. */
 static bool is_there(const struct claims *claims) {
     struct stat named, opened;
-    return stat(claims->path, &named) == 0 && fstat(claims->file, &opened) == 0 &&
+    return lstat(claims->path, &named) == 0 && fstat(claims->file, &opened) == 0 &&
            named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
 }
 
@@ -46,10 +46,21 @@ int claims_open(const char *database, struct claims **out, struct err *err) {
     }
     /* The last owner may remove the file between our opening it and our lock. */
     do {
-        claims->file = open(claims->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        struct stat opened;
+        claims->file =
+            open(claims->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
         if (claims->file < 0) {
             int cause = errno;
             err_world(err, "cannot open %s: %s", claims->path, strerror(cause));
+            free(claims);
+            return (int)err->kind;
+        }
+        /* Ours are empty, and go when the last one leaves. */
+        if (fstat(claims->file, &opened) != 0 || !S_ISREG(opened.st_mode) || opened.st_size != 0) {
+            err_world(err,
+                      "%s is not a file of claims on points, which beside %s it would be: move it",
+                      claims->path, database);
+            close(claims->file);
             free(claims);
             return (int)err->kind;
         }

@@ -26,6 +26,10 @@ struct arrival {
     uint64_t leaves; /* under this name its prompt and output can be shared */
     uint64_t prefix_group; /* else they are those of an earlier prompt of this group */
     int64_t think_ns; /* from the end of the turn before; -1: the source gives times of arrival */
+    uint64_t follows; /* 1 + the id of the request by whose end it became known; 0: of none */
+    /* Written by the loop where arrivals follow from completions: 1 + its place in their order; 0:
+     * they arrive in the order of their times and, at one time, of their ids. */
+    uint64_t place;
 };
 
 enum source_reply {

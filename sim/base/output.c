@@ -1,10 +1,18 @@
 #include "sim/base/output.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "sim/base/mem.h"
+#include "sim/base/num.h"
+#include "sim/base/wait.h"
 
 int output_may_replace(const char *path, const char *head, const char *what, struct err *err) {
     struct stat found;
@@ -31,7 +39,7 @@ int output_may_replace(const char *path, const char *head, const char *what, str
 enum { MOST_UNFINISHED = 64 };
 static _Atomic(const char *) unfinished[MOST_UNFINISHED];
 
-void output_claim(const char *path) {
+static void claim(const char *path) {
     for (int i = 0; i < MOST_UNFINISHED; i++) {
         const char *none = NULL;
         if (atomic_compare_exchange_strong(&unfinished[i], &none, path)) {
@@ -40,9 +48,9 @@ void output_claim(const char *path) {
     }
 }
 
-void output_release(const char *path) {
+void output_keep(const struct output *out) {
     for (int i = 0; i < MOST_UNFINISHED; i++) {
-        const char *same = path;
+        const char *same = out->beside;
         if (atomic_compare_exchange_strong(&unfinished[i], &same, NULL)) {
             return;
         }
@@ -58,35 +66,146 @@ void output_abandon(void) {
     }
 }
 
-int output_open(const char *path, struct output *out, struct err *err) {
-    struct stat found;
-    bool replaces = stat(path, &found) != 0 || S_ISREG(found.st_mode);
-    *out = (struct output){.path = path};
-    if (snprintf(out->beside, sizeof out->beside, "%s%s", path, replaces ? ".part" : "") >=
-        (int)sizeof out->beside) {
-        return err_usage(err, "'%.60s...' is too long for the name of a file", path);
+/* The length of the folder's part of a path, its slash included. */
+static size_t folder_length(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? (size_t)(slash + 1 - path) : 0;
+}
+
+/* The descriptor of ours that a path stands for, such as /dev/stdout and /dev/fd/3; -1: none. It is
+ * written through itself: opened anew, a file would be written from its begin. */
+static int descriptor_of(const char *path) {
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/", "/proc/thread-self/fd/"};
+    if (strcmp(path, "/dev/stdout") == 0 || strcmp(path, "/dev/stderr") == 0) {
+        return strcmp(path, "/dev/stdout") == 0 ? STDOUT_FILENO : STDERR_FILENO;
     }
-    out->file = fopen(out->beside, "w");
-    if (out->file == NULL) {
-        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        const size_t n = strlen(folders[i]);
+        uint64_t number = 0;
+        if (strncmp(path, folders[i], n) == 0 && num_u64(path + n, INT_MAX, &number)) {
+            return (int)number;
+        }
     }
-    if (replaces) {
-        output_claim(out->beside);
+    return -1;
+}
+
+/* Where a path leads: of links the file at their end, which may not be there yet. */
+static int follow_links(const char *path, char target[OUTPUT_PATH_CHARS], struct err *err) {
+    enum { MOST_LINKS = 40 }; /* as Linux has it */
+    char link[OUTPUT_PATH_CHARS];
+    ssize_t n;
+    for (int i = 0; (n = readlink(target, link, sizeof link - 1)) >= 0; i++) {
+        const size_t folder = link[0] == '/' ? 0 : folder_length(target);
+        link[n] = '\0';
+        if (i == MOST_LINKS || folder + (size_t)n >= OUTPUT_PATH_CHARS) {
+            return err_world(err, "cannot write '%s': %s", path, strerror(ELOOP));
+        }
+        memcpy(target + folder, link, (size_t)n + 1);
     }
     return 0;
 }
 
+/* A new file beside the target, that nobody else writes: its descriptor, or -1 with errno. As open
+ * does, it has the mode of the one that it will replace, else the one that umask leaves. */
+static int open_beside(struct output *out, const struct stat *replaced) {
+    enum { MOST_TRIES = 100, MOST_NAME = 200 };
+    const size_t folder = folder_length(out->target);
+    for (int i = 0; i < MOST_TRIES; i++) {
+        uint32_t number = 0;
+        if (getrandom(&number, sizeof number, 0) != sizeof number) {
+            return -1;
+        }
+        int n = snprintf(out->beside, sizeof out->beside, "%.*s%.*s.part-%08" PRIx32, (int)folder,
+                         out->target, MOST_NAME, out->target + folder, number);
+        if (n >= (int)sizeof out->beside) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        int file = open(out->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (file >= 0 && replaced != NULL) {
+            (void)fchmod(file, replaced->st_mode & 0777);
+        }
+        if (file >= 0 || errno != EEXIST) {
+            return file;
+        }
+    }
+    return -1;
+}
+
+static int cannot_write(const char *path, int cause, struct err *err) {
+    return err_world(err, "cannot write '%s': %s", path, strerror(cause));
+}
+
+static int begin(const char *path, bool is_file, struct output *out, int *file, struct err *err) {
+    struct stat found;
+    *out = (struct output){.path = path};
+    if (strlen(path) >= OUTPUT_PATH_CHARS) {
+        return err_usage(err, "'%.60s...' is too long for the name of a file", path);
+    }
+    const int descriptor = descriptor_of(path);
+    if (descriptor >= 0 && !is_file) {
+        fflush(stdout);
+        *file = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+        return *file >= 0 ? 0 : cannot_write(path, errno, err);
+    }
+    snprintf(out->target, sizeof out->target, "%s", path);
+    const bool is_there = stat(path, &found) == 0;
+    if ((!is_there || S_ISREG(found.st_mode)) && follow_links(path, out->target, err) != 0) {
+        return err_status(err);
+    }
+    if (is_there && !S_ISREG(found.st_mode) && is_file) {
+        return err_world(err, "cannot write '%s': it is not a file", path);
+    }
+    if (is_there && !S_ISREG(found.st_mode)) {
+        const int wait = wait_begin();
+        *file = open(out->target, O_WRONLY | O_CLOEXEC);
+        wait_end(wait);
+        return *file >= 0 ? 0 : cannot_write(path, errno, err);
+    }
+    if (is_there && access(out->target, W_OK) != 0) {
+        return cannot_write(path, errno, err);
+    }
+    *file = open_beside(out, is_there ? &found : NULL);
+    if (*file < 0) {
+        const int cause = errno;
+        out->beside[0] = '\0';
+        return is_there ? err_world(err, "cannot write '%s': no file can be made beside it: %s",
+                                    path, strerror(cause))
+                        : cannot_write(path, cause, err);
+    }
+    claim(out->beside);
+    return 0;
+}
+
+int output_open(const char *path, struct output *out, struct err *err) {
+    int file = -1;
+    if (begin(path, false, out, &file, err) != 0) {
+        return err_status(err);
+    }
+    out->file = mem_given(fdopen(file, "w"));
+    return 0;
+}
+
+int output_reserve(const char *path, struct output *out, struct err *err) {
+    int file = -1;
+    if (begin(path, true, out, &file, err) != 0) {
+        return err_status(err);
+    }
+    close(file);
+    return 0;
+}
+
 int output_close(struct output *out, bool keeps, struct err *err) {
-    bool is_beside = strcmp(out->beside, out->path) != 0, failed = ferror(out->file) != 0;
-    failed = fclose(out->file) != 0 || failed;
-    failed = failed || (keeps && is_beside && rename(out->beside, out->path) != 0);
+    const bool is_beside = out->beside[0] != '\0';
+    bool failed = out->file != NULL && ferror(out->file) != 0;
+    failed = (out->file != NULL && fclose(out->file) != 0) || failed;
+    failed = failed || (keeps && is_beside && rename(out->beside, out->target) != 0);
     int cause = errno;
     if (is_beside && (failed || !keeps)) {
-        remove(out->beside);
+        unlink(out->beside);
     }
-    output_release(out->beside);
-    return failed && keeps ? err_world(err, "cannot write '%s': %s", out->path, strerror(cause))
-                           : 0;
+    output_keep(out);
+    return failed && keeps ? cannot_write(out->path, cause, err) : 0;
 }
 
 void output_csv_text(FILE *out, const char *text) {

@@ -12,28 +12,34 @@
  * by mistake is not overwritten. `what` ("a timeline") goes into the sentence. */
 int output_may_replace(const char *path, const char *head, const char *what, struct err *err);
 
-/* A file that is being written: beside its place, as PATH.part, until it is whole. What is no file,
- * such as /dev/stdout, is written as it stands. */
+enum { OUTPUT_PATH_CHARS = 4096 };
+
+/* A file that is being written: beside its place, under a name that no other file has (it begins
+ * with FILE.part-), until it is whole. It replaces what a link leads to, not the link, and keeps
+ * its mode. What is no file, such as /dev/stdout, is written as it stands. Not to be moved in
+ * memory. */
 struct output {
     FILE *file;
-    const char *path; /* borrowed */
-    char beside[4096 + 8];
+    const char *path;                                          /* borrowed */
+    char target[OUTPUT_PATH_CHARS], beside[OUTPUT_PATH_CHARS]; /* beside "": it is no file */
 };
 
 /* Begin it; ERR_WORLD, or ERR_USAGE of a path that is too long. */
 int output_open(const char *path, struct output *out, struct err *err);
 
-/* End it: rename what was written over `path` where `keeps`, else remove it. An error, of which
+/* The same for what others write, such as SQLite and gnuplot: `beside` is empty and there, `file`
+ * is NULL. ERR_WORLD of what is no file. */
+int output_reserve(const char *path, struct output *out, struct err *err);
+
+/* End it: rename what was written over its place where `keeps`, else remove it. An error, of which
  * those of writing are one, leaves what was there. 0 where nothing is kept. */
 int output_close(struct output *out, bool keeps, struct err *err);
 
+/* From now on what is unfinished stays as it is where the program ends. */
+void output_keep(const struct output *out);
+
 /* Removes what is unfinished, of all threads, because the program ends. A handler may call it. */
 void output_abandon(void);
-
-/* The same for a file that is written by others, such as SQLite: from output_claim until
- * output_release it is removed where the program ends. The path is borrowed. */
-void output_claim(const char *path);
-void output_release(const char *path);
 
 /* A text between the tags, or in the quotes, of XML and HTML. */
 void output_xml_text(FILE *out, const char *text);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/wait.h"
 #include "sim/cache/cache.h"
 #include "sim/decoder/decoder.h"
 #include "sim/input/inputs.h"
@@ -284,12 +285,19 @@ static int load(const char *path, uint32_t kind, const struct policy **out, stru
         return err_usage(err, "'%s' names no file: a plug-in's path holds a slash, as in ./%s",
                          path, path);
     }
+    const int held = inputs_hold("plugin", path);
     int status = plugin_may_load(path, err);
     if (status != 0) {
+        struct err ignored = {0};
+        (void)inputs_release(held, path, &ignored);
         return status;
     }
-    inputs_note("plugin", path);
+    const int wait = wait_begin();
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    wait_end(wait);
+    if (inputs_release(held, path, err) != 0) {
+        return err_status(err);
+    }
     if (object == NULL) {
         return err_world(err, "cannot load the plug-in: %s", dlerror());
     }

@@ -7,6 +7,13 @@ int64_t graph_credit_bytes(const struct model *model, const struct graph_options
     return options->credit_matrix ? (int64_t)model->vocab * F32_BYTES : list;
 }
 
+/* Where only some of the rows are sampled, they are in no loop. */
+static int add_logits(struct builder *b, const char *name, enum symbol rows, int64_t per) {
+    int tensor = graph_add_tensor(b->g, name, rows, per);
+    b->g->tensors[tensor].is_logits = b->options->samples_output;
+    return tensor;
+}
+
 /* A token, its confidence, and the statistics of its row where decoders read them. */
 static int64_t candidate_bytes(const struct builder *b) {
     return (b->options->statistics ? 4LL : 2LL) * F32_BYTES;
@@ -45,8 +52,8 @@ static void add_expectation(struct builder *b, int logits, int probabilities, in
     struct graph *g = b->g;
     const struct model *m = b->m;
     if (probabilities < 0) {
-        probabilities = graph_add_tensor(g, "probabilities", SYM_LOGIT_ROWS,
-                                         model_logits_bytes_per_row(m, g->element_bytes));
+        probabilities = add_logits(b, "probabilities", SYM_LOGIT_ROWS,
+                                   model_logits_bytes_per_row(m, g->element_bytes));
         graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(logits), LIST(probabilities));
     }
     add_linear(g, "embedding of probabilities", WEIGHT_EMBEDDING, SYM_LOGIT_ROWS, m->hidden,
@@ -70,22 +77,22 @@ static int add_choice(struct builder *b, int logits, int decided) {
     int sampled = logits, probabilities = -1;
     struct op *op;
     if (b->options->samples_output) {
-        int slice = graph_add_tensor(g, "sampled logits", b->sampled,
-                                     model_logits_bytes_per_row(m, g->element_bytes));
+        int slice = add_logits(b, "sampled logits", b->sampled,
+                               model_logits_bytes_per_row(m, g->element_bytes));
         op = graph_add_op(g, "logits slice", OP_CAST, b->sampled, LIST(logits), LIST(slice));
         add_copy(op, b->options, EAGER_SLICE, vocab);
         sampled = slice;
     }
     if (b->options->copy_bytes > 0) {
-        int copy = graph_add_tensor(g, "logits copy", b->sampled,
-                                    model_logits_bytes_per_row(m, b->options->copy_bytes));
+        int copy = add_logits(b, "logits copy", b->sampled,
+                              model_logits_bytes_per_row(m, b->options->copy_bytes));
         op = graph_add_op(g, "logits cast", OP_CAST, b->sampled, LIST(sampled), LIST(copy));
         add_copy(op, b->options, EAGER_CAST_DOUBLE, vocab);
         sampled = copy;
     }
     if (b->options->softmax_bytes > 0) {
-        probabilities = graph_add_tensor(g, "probabilities", b->sampled,
-                                         model_logits_bytes_per_row(m, b->options->softmax_bytes));
+        probabilities = add_logits(b, "probabilities", b->sampled,
+                                   model_logits_bytes_per_row(m, b->options->softmax_bytes));
         op = graph_add_op(g, "softmax", OP_SOFTMAX, b->sampled, LIST(sampled), LIST(probabilities));
         bool is_double = b->options->softmax_bytes == (int64_t)sizeof(double);
         add_pass(op, b->options,
@@ -117,15 +124,15 @@ static int add_stored_logits(struct builder *b, int normed) {
     graph_begin_loop(g, CHUNK_LOGITS, SYM_LOGIT_ROWS);
     int64_t logits_bytes = b->options->logits_bytes * g->element_bytes / BF16_BYTES;
     int logits =
-        graph_add_tensor(g, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
+        add_logits(b, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
     add_linear(g, "output head", WEIGHT_HEAD, SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
     if (b->options->samples_output) {
         graph_end_loop(g, logits);
     }
     int decided = add_candidates(b);
     if (b->options->shift_copy && m->shifted_logits) {
-        int shifted = graph_add_tensor(g, "shifted logits", SYM_LOGIT_ROWS,
-                                       model_logits_bytes_per_row(m, logits_bytes));
+        int shifted = add_logits(b, "shifted logits", SYM_LOGIT_ROWS,
+                                 model_logits_bytes_per_row(m, logits_bytes));
         graph_add_op(g, "logits shift", OP_CAST, SYM_LOGIT_ROWS, LIST(logits), LIST(shifted));
         logits = shifted;
     }

@@ -54,8 +54,9 @@ struct tensor {
     bool carried; /* lives across the repetitions of segments */
     bool single;  /* numbers in single precision, whatever the graph's elements: a sum over ranks is
                      of such */
-    int loop;     /* whose chunk it holds, instead of all rows; or -1 */
-    int alias;    /* index of the tensor whose memory it takes over, or -1 */
+    bool is_logits;        /* logits or a copy of them, outside the loop over their chunks */
+    int loop;              /* whose chunk it holds, instead of all rows; or -1 */
+    int alias;             /* index of the tensor whose memory it takes over, or -1 */
     int first_op, last_op; /* liveness over the list of operators, inclusive */
 };
 
@@ -136,7 +137,8 @@ int64_t tensor_bytes(const struct graph *graph, int tensor, const struct step_sh
 
 static inline bool tensor_holds_logits(const struct graph *graph, int tensor) {
     int loop = graph->tensors[tensor].loop;
-    return loop >= 0 && graph->loops[loop].kind == CHUNK_LOGITS;
+    return graph->tensors[tensor].is_logits ||
+           (loop >= 0 && graph->loops[loop].kind == CHUNK_LOGITS);
 }
 
 #endif

@@ -17,6 +17,7 @@ struct item {
     char *path;
     struct stat facts;
     struct catalogued *thing;
+    char sha256[SHA256_HEX_CHARS]; /* of what was read */
 };
 
 struct catalogue_items {
@@ -193,7 +194,7 @@ static bool is_same(const struct item *item, const char *path, const struct stat
 }
 
 /* Called with the lock held. */
-static struct catalogued *recall(struct catalogue *c, const char *path, bool is_shipped,
+static const struct item *recall(struct catalogue *c, const char *path, bool is_shipped,
                                  struct err *err) {
     struct stat facts = {0};
     if (c->items == NULL) {
@@ -203,18 +204,20 @@ static struct catalogued *recall(struct catalogue *c, const char *path, bool is_
     bool is_known = stat(path, &facts) == 0;
     for (size_t i = 0; is_known && i < items->n; i++) {
         if (is_same(&items->read[i], path, &facts)) {
-            return items->read[i].thing;
+            return &items->read[i];
         }
     }
-    struct inputs *noted_by = inputs_collect(NULL); /* who finds it notes it, in its own role */
+    struct inputs own = {0}, *noted_by = inputs_collect(&own);
     struct catalogued *thing = read_thing(c, path, is_shipped, err);
     (void)inputs_collect(noted_by);
-    if (thing == NULL) {
-        return NULL;
+    if (thing != NULL) {
+        items->read = mem_grown(items->read, items->n, &items->room, sizeof *items->read);
+        struct item *item = &items->read[items->n++];
+        *item = (struct item){.path = mem_text(path), .facts = facts, .thing = thing};
+        snprintf(item->sha256, sizeof item->sha256, "%s", inputs_digest_of(&own, path));
     }
-    items->read = mem_grown(items->read, items->n, &items->room, sizeof *items->read);
-    items->read[items->n++] = (struct item){mem_text(path), facts, thing};
-    return thing;
+    inputs_fini(&own);
+    return thing != NULL ? &items->read[items->n - 1] : NULL;
 }
 
 static const char *shipped_path(const struct catalogue *c, const char *name, char *path) {
@@ -262,9 +265,14 @@ const void *catalogue_find(struct catalogue *c, const char *name, struct err *er
         shipped_path(c, name, path);
     }
     pthread_mutex_lock(&lock);
-    const struct catalogued *thing = recall(c, path, !is_path, err);
+    const struct item *item = recall(c, path, !is_path, err);
+    const struct catalogued *thing = item != NULL ? item->thing : NULL;
+    char sha256[SHA256_HEX_CHARS];
+    snprintf(sha256, sizeof sha256, "%s", item != NULL ? item->sha256 : "");
     pthread_mutex_unlock(&lock);
-    inputs_note(c->section, path);
+    if (thing != NULL) {
+        inputs_note_digest(c->section, path, sha256); /* who finds it notes it, in its own role */
+    }
     return thing;
 }
 
@@ -277,8 +285,9 @@ static const void **read_all(struct catalogue *c, struct err *err) {
     }
     const void **all = mem_zeroed(n + 1, sizeof *all);
     size_t i = 0;
-    while (i < n && (all[i] = recall(c, shipped_path(c, names[i], path), true, err)) != NULL) {
-        i++;
+    const struct item *item;
+    while (i < n && (item = recall(c, shipped_path(c, names[i], path), true, err)) != NULL) {
+        all[i++] = item->thing;
     }
     if (n == 0 && err->kind == ERR_NONE) {
         err_world(err, "there are no files %s", shipped_path(c, "*", path));

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sim/base/err.h"
 #include "sim/base/mem.h"
 #include "sim/input/datadir.h"
 
@@ -67,13 +66,14 @@ static void keep(const struct stat *facts, const char sha256[SHA256_HEX_CHARS]) 
     pthread_mutex_unlock(&known.lock);
 }
 
-/* False on an error of reading, which the file's reader meets as well. */
+/* From the file's begin; its place stays. False on an error of reading, which the file's reader
+ * meets as well. */
 static bool digest_of(int file, char sha256[SHA256_HEX_CHARS]) {
     unsigned char *bytes = mem_unwritten(READ_BYTES, 1);
     struct sha256 sha;
     sha256_init(&sha);
     ssize_t got;
-    while ((got = read(file, bytes, READ_BYTES)) > 0) {
+    for (off_t at = 0; (got = pread(file, bytes, READ_BYTES, at)) > 0; at += got) {
         sha256_add(&sha, bytes, (size_t)got);
     }
     free(bytes);
@@ -92,28 +92,50 @@ bool inputs_digest(const char *path, char sha256[SHA256_HEX_CHARS]) {
     return is_read;
 }
 
-void inputs_note(const char *role, const char *path) {
+void inputs_note_open(const char *role, const char *path, int file) {
+    struct stat facts;
+    char sha256[SHA256_HEX_CHARS] = "";
     if (collecting == NULL) {
         return;
     }
-    struct stat facts;
-    char sha256[SHA256_HEX_CHARS] = "";
-    bool is_there = stat(path, &facts) == 0;
-    if (!is_there && (errno == ENOENT || errno == ENOTDIR)) {
-        return;
-    }
-    if (is_there && S_ISREG(facts.st_mode) && !recall(&facts, sha256)) {
-        int file = open(path, O_RDONLY | O_CLOEXEC);
-        if (file >= 0 && fstat(file, &facts) == 0 && digest_of(file, sha256)) {
+    if (fstat(file, &facts) == 0 && S_ISREG(facts.st_mode) && !recall(&facts, sha256)) {
+        if (digest_of(file, sha256)) {
             keep(&facts, sha256);
         } else {
             sha256[0] = '\0';
         }
-        if (file >= 0) {
-            close(file);
-        }
     }
     inputs_note_digest(role, path, sha256);
+}
+
+int inputs_hold(const char *role, const char *path) {
+    struct stat facts;
+    const bool is_there = stat(path, &facts) == 0;
+    if (is_there && !S_ISREG(facts.st_mode)) {
+        inputs_note_digest(role, path, "");
+        return -1;
+    }
+    int file = is_there ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    if (file >= 0) {
+        inputs_note_open(role, path, file);
+    } else if (errno != ENOENT && errno != ENOTDIR) {
+        inputs_note_digest(role, path, "");
+    }
+    return file;
+}
+
+bool inputs_is_still(int file, const char *path) {
+    struct stat held, named;
+    return fstat(file, &held) == 0 && stat(path, &named) == 0 && held.st_dev == named.st_dev &&
+           held.st_ino == named.st_ino;
+}
+
+int inputs_release(int file, const char *path, struct err *err) {
+    const bool is_still = file < 0 || inputs_is_still(file, path);
+    if (file >= 0) {
+        close(file);
+    }
+    return is_still ? 0 : err_world(err, "%s: was replaced while it was read", path);
 }
 
 /* Relative to the data folder where the file lies there. */
@@ -148,6 +170,9 @@ void inputs_note_digest(const char *role, const char *path, const char *sha256) 
         at++;
     }
     if (at < inputs->n && compare(&inputs->items[at], role, name) == 0) {
+        if (strcmp(inputs->items[at].sha256, sha256) != 0) {
+            inputs->items[at].sha256[0] = '\0';
+        }
         return;
     }
     inputs->items = mem_grown(inputs->items, inputs->n, &inputs->room, sizeof *inputs->items);
@@ -155,6 +180,15 @@ void inputs_note_digest(const char *role, const char *path, const char *sha256) 
     memmove(input + 1, input, (inputs->n++ - at) * sizeof *input);
     *input = (struct input_file){.role = role, .path = mem_text(name)};
     memcpy(input->sha256, sha256, strlen(sha256) + 1);
+}
+
+const char *inputs_digest_of(const struct inputs *inputs, const char *path) {
+    for (size_t i = 0; i < inputs->n; i++) {
+        if (strcmp(inputs->items[i].path, name_of(path)) == 0) {
+            return inputs->items[i].sha256;
+        }
+    }
+    return "";
 }
 
 void inputs_fini(struct inputs *inputs) {

@@ -1,6 +1,7 @@
 /* The files that a run reads: who opens one notes it here, with the digest of its content.
  *
- * A run is composed on one thread, which collects what is noted between inputs_collect and its
+ * What is digested is what is read: the open file, not what its name leads to a moment later. A
+ * run is composed on one thread, which collects what is noted between inputs_collect and its
  * undoing; readers need not know for whom they read. Nothing is noted, and nothing is digested,
  * where nobody collects. A file that did not change is digested once a process, however many runs
  * read it: it is recognised by device, inode, size and time of change.
@@ -13,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "sim/base/err.h"
 #include "sim/input/sha256.h"
 
 /* `role` is one of a few words, such as "profile" or "trace". The digest is "" where the content
@@ -33,15 +35,30 @@ struct inputs {
  * before, to be handed back. */
 struct inputs *inputs_collect(struct inputs *into);
 
-/* Notes a file that is about to be read; one that is not there is its reader's to report.
- * `role` is not copied. */
-void inputs_note(const char *role, const char *path);
+/* Notes a file that is open, by what it holds, whatever its name leads to by now; it is read from
+ * its begin, and its place stays. A file that is noted again with another content, because it
+ * changed between, has no digest. `role` is not copied. */
+void inputs_note_open(const char *role, const char *path, int file);
+
+/* The same around the reading of a file by others, who open it by its name (SQLite, the dynamic
+ * loader): opens and notes it, and keeps it. A descriptor for inputs_release, or -1: there is no
+ * such file, which is its reader's to report. */
+int inputs_hold(const char *role, const char *path);
+
+/* Ends it: ERR_WORLD where the name leads to another file by now. */
+int inputs_release(int file, const char *path, struct err *err);
+
+/* Whether a name still leads to the file that is open. */
+bool inputs_is_still(int file, const char *path);
 
 /* Notes a file of which only a part is covered: the role says which. */
 void inputs_note_digest(const char *role, const char *path, const char *sha256);
 
 /* The digest of a regular file as it is now; false when it cannot be read. */
 bool inputs_digest(const char *path, char sha256[SHA256_HEX_CHARS]);
+
+/* The digest of a file among those noted, whatever its role; "" where it is not among them. */
+const char *inputs_digest_of(const struct inputs *inputs, const char *path);
 
 void inputs_fini(struct inputs *inputs);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/wait.h"
 #include "sim/input/inputs.h"
 
 static size_t lines_before(const char *text, const char *end) {
@@ -26,13 +27,15 @@ bool text_is_lfs_pointer(const char *path, const void *bytes, size_t n, struct e
 }
 
 char *text_read(const char *path, const char *role, size_t most, size_t *size, struct err *err) {
+    int wait = wait_begin();
     FILE *file = fopen(path, "rb");
+    wait_end(wait);
     if (file == NULL) {
         err_world(err, "cannot open %s: %s", path, strerror(errno));
         return NULL;
     }
     if (role != NULL) {
-        inputs_note(role, path);
+        inputs_note_open(role, path, fileno(file));
     }
     char *text = NULL;
     size_t room = 0, got = 0;
@@ -43,7 +46,9 @@ char *text_read(const char *path, const char *role, size_t most, size_t *size, s
             room = 2 * room + 4096;
             text = mem_resized(text, room, 1);
         }
+        wait = wait_begin();
         got = fread(text + *size, 1, room - *size - 1, file);
+        wait_end(wait);
         nul = memchr(text + *size, '\0', got);
         *size += got;
     } while (got > 0 && nul == NULL && *size <= most);

@@ -11,6 +11,8 @@
 #include <zstd_errors.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/wait.h"
+#include "sim/input/inputs.h"
 
 enum { INPUT_BYTES = 64 << 10 };
 
@@ -108,10 +110,15 @@ static int close_unpacked(void *cookie) {
     return status;
 }
 
-FILE *unpack_open(const char *path) {
+FILE *unpack_open(const char *path, const char *role) {
     static const unsigned char gzip[] = {0x1f, 0x8b}, zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
+    const int wait = wait_begin();
     FILE *file = fopen(path, "rb");
+    wait_end(wait);
     unsigned char head[sizeof zstd];
+    if (file != NULL && role != NULL) {
+        inputs_note_open(role, path, fileno(file));
+    }
     if (file == NULL || fseek(file, 0, SEEK_SET) != 0) {
         return file; /* what cannot be read twice is read as it stands */
     }

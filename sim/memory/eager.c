@@ -318,8 +318,13 @@ static void run_head_product(struct run *run, int index) {
     }
 }
 
+/* A slice of the logits is a view of them; a cast is a copy. */
 static void run_cast(struct run *run, int index) {
-    if (!run->graph->model->shifted_logits) {
+    const struct op *op = &run->graph->ops[index];
+    const struct tensor *tensors = run->graph->tensors;
+    const bool is_view = tensors[op->in[0]].bytes.per == tensors[op->out[0]].bytes.per &&
+                         tensors[op->in[0]].bytes.symbol != tensors[op->out[0]].bytes.symbol;
+    if (!run->graph->model->shifted_logits && !is_view) {
         run_outputs(run, index);
     }
 }

@@ -18,7 +18,7 @@ static int first_byte(const char *path) {
     if (stat(path, &facts) != 0 || !S_ISREG(facts.st_mode)) {
         return EOF;
     }
-    FILE *file = unpack_open(path);
+    FILE *file = unpack_open(path, NULL);
     int c = file != NULL ? fgetc(file) : EOF;
     if (file != NULL) {
         fclose(file);
@@ -187,7 +187,7 @@ int snapshot_read(const char *path, struct stream *stream, struct err *err) {
                          "snapshot.json",
                          path, path);
     }
-    FILE *file = unpack_open(path);
+    FILE *file = unpack_open(path, "stream");
     json_error_t trouble = {0};
     json_t *snapshot = file != NULL ? json_loadf(file, 0, &trouble) : NULL;
     int cause = errno;

@@ -191,7 +191,6 @@ static int take_lines(struct reading *reading, struct err *err) {
 int stream_read(const char *path, struct stream *stream, struct err *err) {
     struct reading reading = {.stream = stream};
     if (snapshot_is(path)) {
-        inputs_note("stream", path);
         return snapshot_read(path, stream, err);
     }
     int status = csv_open(&reading.csv, path, "stream", err);

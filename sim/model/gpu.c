@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "sim/base/names.h"
+#include "sim/base/num.h"
 #include "sim/input/datadir.h"
 #include "sim/model/gpu_names.h"
 
@@ -80,6 +81,35 @@ static const char *file_name(const char *name) {
 
 const struct gpu *gpu_find(const char *name, struct err *err) {
     return catalogue_find(&gpus, file_name(name), err);
+}
+
+bool gpu_is_host(const struct gpu *gpu) {
+    return gpu->compute_capability == 0 && gpu->path == NULL;
+}
+
+/* A limit of the control group, of either version; INT64_MAX: none. */
+static int64_t limit_of(const char *path) {
+    char text[32] = "";
+    uint64_t bytes = 0;
+    FILE *file = fopen(path, "r");
+    if (file != NULL) {
+        if (fgets(text, sizeof text, file) != NULL) {
+            text[strcspn(text, "\n")] = '\0';
+        }
+        fclose(file);
+    }
+    return num_u64(text, INT64_MAX, &bytes) ? (int64_t)bytes : INT64_MAX;
+}
+
+int64_t gpu_machine_bytes(void) {
+    static const char *const limits[] = {"/sys/fs/cgroup/memory.max",
+                                         "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+    int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        const int64_t limit = limit_of(limits[i]);
+        bytes = limit < bytes ? limit : bytes;
+    }
+    return bytes;
 }
 
 int gpu_check_name(const char *name, struct err *err) {

@@ -14,7 +14,7 @@ struct gpu {
     const char *title;
     const char *device; /* as its driver prints it; ways of printing it between commas, or NULL */
     uint32_t sms, compute_capability; /* streaming multiprocessors; 89 = sm_89, 0 = no GPU */
-    int64_t memory_bytes;             /* as nvidia-smi reports it */
+    int64_t memory_bytes;             /* as nvidia-smi reports it; see gpu_is_host */
     int64_t l2_bytes;
     double peak_bf16_flops; /* dense, fp32 accumulation, FLOP/s, data sheet */
     double peak_fp64_flops; /* double precision outside tensor cores, FLOP/s, data sheet */
@@ -45,6 +45,13 @@ static inline double gpu_roof_flops(const struct gpu *gpu) {
  * in small letters or capitals; or of the file at that path. NULL, and a sentence: a name is hinted
  * at only where no other card can be meant, for a card's neighbours by name are other cards. */
 const struct gpu *gpu_find(const char *name, struct err *err);
+
+/* Whether it is the processor that the program runs on: where the memory that its file says does
+ * not suffice, it has the machine's. */
+bool gpu_is_host(const struct gpu *gpu);
+
+/* What the machine has, or what this process may use of it. */
+int64_t gpu_machine_bytes(void);
 
 /* 0 if the data folder has a GPU of that name; else the sentence about the nearest. */
 int gpu_check_name(const char *name, struct err *err);

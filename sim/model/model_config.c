@@ -275,8 +275,8 @@ static int take_all(struct reading *r) {
     return status;
 }
 
-int model_config_read(const char *path, struct model *model, struct err *err) {
-    json_t *root = json_read(path, NULL, JSON_REJECT_DUPLICATES, err);
+int model_config_read(const char *path, const char *role, struct model *model, struct err *err) {
+    json_t *root = json_read(path, role, JSON_REJECT_DUPLICATES, err);
     if (root == NULL) {
         return err_status(err);
     }
@@ -296,7 +296,7 @@ int model_config_read(const char *path, struct model *model, struct err *err) {
 
 int model_config_find(const char *path, void *thing, struct err *err) {
     struct model *model = thing;
-    int status = model_config_read(path, model, err);
+    int status = model_config_read(path, "model", model, err);
     if (status != 0) {
         return status;
     }

@@ -9,7 +9,7 @@
  * be a whole model. ERR_WORLD where it cannot be read, or says what no model of the family is or
  * what the engine does not run. Called with the catalogue's lock held, or by one
  * thread alone. */
-int model_config_read(const char *path, struct model *model, struct err *err);
+int model_config_read(const char *path, const char *role, struct model *model, struct err *err);
 
 /* The same as a whole model. */
 int model_config_find(const char *path, void *model, struct err *err);

@@ -6,10 +6,15 @@
 
 #include "sim/base/mem.h"
 
-/* The steps of one replica, in order; those in flight were started together. */
+/* A list of steps in the order in which they were read. */
+struct steps {
+    struct replay_step *first, *last;
+};
+
+/* The steps of one replica: those in flight, or that were last, and were started together, and
+ * those that were read on the way to another one's. */
 struct lane {
-    size_t next, end; /* of by_replica */
-    const struct replay_step *const *flight;
+    struct steps flight, ahead;
     uint32_t n_flight; /* 0: idle */
     struct planned_step planned;
 };
@@ -18,10 +23,46 @@ struct executor_replay {
     struct replay_record record;
     int64_t now_ns;
     uint32_t n_replicas;
-    const struct replay_step **by_replica, *last;
-    bool is_over; /* the loop submitted more than the cut record has */
+    uint64_t n_submitted; /* steps of the record */
+    int64_t estimate_ns;  /* of a step: what one of the last submission took */
+    bool is_over;         /* the loop submitted more than the cut record has */
     struct lane lanes[];
 };
+
+static void steps_append(struct steps *steps, struct replay_step *step) {
+    step->next = NULL;
+    *(steps->first != NULL ? &steps->last->next : &steps->first) = step;
+    steps->last = step;
+}
+
+static void drop_steps(const struct executor_replay *replay, struct steps *steps) {
+    while (steps->first != NULL) {
+        struct replay_step *step = steps->first;
+        steps->first = step->next;
+        replay->record.drop(step);
+    }
+}
+
+/* The next step of the lane, read if it was not yet; NULL: there is none. On a replica the order of
+ * the ends is that of the starts. */
+static int next_step(struct executor_replay *replay, struct lane *lane, struct replay_step **out,
+                     struct err *err) {
+    while (lane->ahead.first == NULL) {
+        struct replay_step *step = NULL;
+        int status = replay->record.read(replay->record.state, &step, err);
+        if (status != 0 || step == NULL) {
+            *out = NULL;
+            return status;
+        }
+        if (step->replica < replay->n_replicas) {
+            steps_append(&replay->lanes[step->replica].ahead, step);
+        } else {
+            replay->record.drop(step); /* of a replica that does not exist */
+        }
+    }
+    *out = lane->ahead.first;
+    return 0;
+}
 
 /* What the record says of the members' blocks, into the planned step. */
 static void fill_blocks(const struct replay_step *step, const struct planned_step *planned) {
@@ -45,11 +86,11 @@ static void fill_blocks(const struct replay_step *step, const struct planned_ste
  */
 static int check_step(const struct executor_replay *replay, const struct replay_step *step,
                       const struct submission *submission, struct err *err) {
-    size_t index = (size_t)(step - replay->record.steps);
+    const uint64_t index = replay->n_submitted;
     if (step->steps > submission->repeat || step->start_ns < replay->now_ns ||
         step->n_requests != submission->step.n_slots) {
         return err_world(err,
-                         "the replay diverges at submission %zu: recorded replica %" PRIu32
+                         "the replay diverges at submission %" PRIu64 ": recorded replica %" PRIu32
                          " with %" PRIu32 " requests at %" PRId64 " ns, scheduled replica %" PRIu32
                          " with %" PRIu32 " requests at %" PRId64 " ns",
                          index, step->replica, step->n_requests, step->start_ns,
@@ -58,8 +99,9 @@ static int check_step(const struct executor_replay *replay, const struct replay_
     for (uint32_t i = 0; i < step->n_requests; i++) {
         if (step->request_ids[i] != submission->step.request_ids[i]) {
             return err_world(err,
-                             "the replay diverges at submission %zu: recorded request %" PRIu64
-                             " in place %" PRIu32 ", scheduled request %" PRIu64,
+                             "the replay diverges at submission %" PRIu64
+                             ": recorded request %" PRIu64 " in place %" PRIu32
+                             ", scheduled request %" PRIu64,
                              index, step->request_ids[i], i, submission->step.request_ids[i]);
         }
     }
@@ -73,35 +115,46 @@ static int submit(void *state, const struct submission *submission, struct err *
     struct lane *lane = &replay->lanes[submission->replica];
     uint32_t steps = 0, n = 0;
     ASSERT(lane->n_flight == 0);
+    drop_steps(replay, &lane->flight);
     do {
-        if (lane->next + n == lane->end && replay->record.is_cut) {
+        struct replay_step *step;
+        if (next_step(replay, lane, &step, err) != 0) {
+            return err_status(err);
+        }
+        if (step == NULL && replay->record.is_cut) {
             replay->is_over = true;
             return 0;
         }
-        if (lane->next + n == lane->end) {
+        if (step == NULL) {
             return err_world(err,
-                             "the replay diverges: the run goes on after the %zu submissions "
-                             "recorded",
+                             "the replay diverges: the run goes on after the %" PRIu64
+                             " submissions recorded",
                              replay->record.n_steps);
         }
-        const struct replay_step *step = replay->by_replica[lane->next + n++];
-        steps += step->steps;
         if (check_step(replay, step, submission, err) != 0) {
             return err_status(err);
         }
+        lane->ahead.first = step->next;
+        steps_append(&lane->flight, step);
+        steps += step->steps;
+        replay->n_submitted++;
+        n++;
     } while (submission->unrolled && steps < submission->repeat);
-    lane->flight = replay->by_replica + lane->next;
+    const struct replay_step *first = lane->flight.first;
     lane->n_flight = n;
-    lane->next += n;
     lane->planned = submission->step;
-    replay->last = lane->flight[0];
-    fill_blocks(lane->flight[0], &lane->planned);
+    replay->estimate_ns = (first->end_ns - first->start_ns) / first->steps;
+    fill_blocks(first, &lane->planned);
     return 0;
 }
 
 const struct replay_step *executor_replay_step(const struct executor_replay *replay,
                                                uint32_t replica, uint32_t s) {
-    return replay->lanes[replica].flight[s];
+    const struct replay_step *step = replay->lanes[replica].flight.first;
+    for (; s > 0; s--) {
+        step = step->next;
+    }
+    return step;
 }
 
 static int unroll(void *state, uint32_t replica, uint32_t s, struct decided *out, struct err *err) {
@@ -114,7 +167,7 @@ static int unroll(void *state, uint32_t replica, uint32_t s, struct decided *out
 }
 
 static int64_t end_of(const struct lane *lane) {
-    return lane->flight[lane->n_flight - 1]->end_ns;
+    return lane->flight.last->end_ns;
 }
 
 static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
@@ -128,7 +181,7 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
         }
     }
     if (first != NULL && end_of(first) <= until_ns) {
-        const struct replay_step *step = first->flight[0];
+        const struct replay_step *step = first->flight.first;
         replay->now_ns = end_of(first);
         *out = (struct completion){
             .kind = COMPLETION_BATCH,
@@ -157,8 +210,9 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
 
 static int64_t flight_step_ns(const void *state, uint32_t replica) {
     const struct lane *lane = &((const struct executor_replay *)state)->lanes[replica];
-    return lane->n_flight > 0 ? (end_of(lane) - lane->flight[0]->start_ns) / lane->flight[0]->steps
-                              : 1;
+    return lane->n_flight > 0
+               ? (end_of(lane) - lane->flight.first->start_ns) / lane->flight.first->steps
+               : 1;
 }
 
 /* The record has steps as they were cut. */
@@ -175,35 +229,11 @@ bool executor_replay_is_over(const struct executor_replay *replay) {
 /* A record has no durations of steps that did not run: those of the step before stand in. */
 static int64_t estimate_ns(const void *state, uint32_t replica, const struct step_shape *shape,
                            int64_t workspace_bytes, double *joules) {
-    const struct replay_step *last = ((const struct executor_replay *)state)->last;
     (void)replica;
     (void)shape;
     (void)workspace_bytes;
     *joules = 0;
-    return last != NULL ? (last->end_ns - last->start_ns) / last->steps : 1;
-}
-
-/* Sorts the steps by replica; on each they stay in the order of their starts. Steps of replicas
- * that do not exist are left out. */
-static void sort_by_replica(struct executor_replay *replay) {
-    const struct replay_record *record = &replay->record;
-    for (size_t i = 0; i < record->n_steps; i++) {
-        if (record->steps[i].replica < replay->n_replicas) {
-            replay->lanes[record->steps[i].replica].end++;
-        }
-    }
-    size_t n = 0;
-    for (uint32_t i = 0; i < replay->n_replicas; i++) {
-        size_t n_own = replay->lanes[i].end;
-        replay->lanes[i].next = replay->lanes[i].end = n;
-        n += n_own;
-    }
-    for (size_t i = 0; i < record->n_steps; i++) {
-        if (record->steps[i].replica < replay->n_replicas) {
-            struct lane *lane = &replay->lanes[record->steps[i].replica];
-            replay->by_replica[lane->end++] = &record->steps[i];
-        }
-    }
+    return ((const struct executor_replay *)state)->estimate_ns;
 }
 
 struct executor_replay *executor_replay_open(const struct replay_record *record,
@@ -212,14 +242,16 @@ struct executor_replay *executor_replay_open(const struct replay_record *record,
         mem_zeroed(1, sizeof *replay + n_replicas * sizeof(struct lane));
     replay->record = *record;
     replay->n_replicas = n_replicas;
-    replay->by_replica = mem_zeroed(record->n_steps, sizeof(struct replay_step *));
-    sort_by_replica(replay);
+    replay->estimate_ns = 1;
     return replay;
 }
 
 void executor_replay_close(struct executor_replay *replay) {
     if (replay != NULL) {
-        free(replay->by_replica);
+        for (uint32_t i = 0; i < replay->n_replicas; i++) {
+            drop_steps(replay, &replay->lanes[i].flight);
+            drop_steps(replay, &replay->lanes[i].ahead);
+        }
         free(replay);
     }
 }
@@ -229,7 +261,7 @@ struct executor executor_replay_interface(struct executor_replay *replay) {
     return (struct executor){
         .state = replay,
         .wants_members = true,
-        .wants_positions = record->n_steps > 0 && record->steps[0].positions != NULL,
+        .wants_positions = record->has_positions,
         .decides_positions = record->decides,
         .unrolls = record->unrolls,
         .shares_prefixes = record->shares_prefixes,

@@ -1,6 +1,8 @@
 /* The replay executor: plays the step events of a recorded run, so that the loop repeats it.
  *
- * It holds the scheduler to the record: the same replica must submit the same requests. */
+ * It holds the scheduler to the record: the same replica must submit the same requests. It reads
+ * the record as it goes, and holds of it what is in flight and, of several replicas, what ended
+ * while the longest step in flight ran. */
 #ifndef UNMASK_SIM_SERVE_EXECUTOR_REPLAY_H
 #define UNMASK_SIM_SERVE_EXECUTOR_REPLAY_H
 
@@ -9,8 +11,9 @@
 #include "sim/serve/executor.h"
 #include "sim/serve/record.h"
 
-/* One recorded submission, in the order of submission. */
+/* One recorded submission. */
 struct replay_step {
+    struct replay_step *next; /* of the list that it is in */
     uint32_t replica, steps, n_requests;
     int64_t start_ns, end_ns, gpu_ns, host_ns;
     const uint64_t *request_ids; /* n_requests of them */
@@ -19,12 +22,17 @@ struct replay_step {
     const struct step_positions *positions;
 };
 
-/* A record of steps, in the order of their starts, and what its executor did. */
+/* A record of steps and what its executor did. */
 struct replay_record {
-    const struct replay_step *steps; /* borrowed */
-    size_t n_steps;
-    bool is_cut;  /* the run went on: a submission behind the last step ends the replay */
-    bool decides; /* a device decided what they kept, so that nothing of it is drawn */
+    void *state;
+    /* The next step in the order of their ends, or NULL behind the last; 0 or an err kind. What was
+     * read is given to `drop` once it is over. */
+    int (*read)(void *state, struct replay_step **out, struct err *err);
+    void (*drop)(struct replay_step *step);
+    uint64_t n_steps;
+    bool has_positions; /* of its steps */
+    bool is_cut;        /* the run went on: a submission behind the last step ends the replay */
+    bool decides;       /* a device decided what they kept, so that nothing of it is drawn */
     bool unrolls, shares_prefixes; /* as struct executor has them */
 };
 

@@ -35,16 +35,22 @@ static void sums_add(struct replica *replica, const struct request *request, int
 
 /* ---- arrival ---- */
 
-static int reject_arrival(struct lifecycle *life, const struct arrival *arrival, uint32_t replica,
-                          enum reject_reason reason, struct err *err) {
+/* `tracked`: what is known of it, where it was looked at; NULL: it was not. */
+static int reject_arrival(struct lifecycle *life, const struct arrival *arrival,
+                          const struct tracked *tracked, enum reject_reason reason,
+                          struct err *err) {
     struct request_record record = {
         .id = arrival->id,
-        .replica = replica,
         .tenant = arrival->tenant,
         .prompt_tokens = arrival->prompt_tokens,
         .output_tokens = arrival->output_tokens,
         .answer_tokens =
             arrival->answer_tokens > 0 ? arrival->answer_tokens : arrival->output_tokens,
+        .shared_tokens = tracked != NULL ? tracked->shared_tokens : 0,
+        .shared_with = tracked != NULL ? tracked->shared_with : 0,
+        .session = arrival->session,
+        .follows = arrival->follows,
+        .place = arrival->place,
         .arrival_ns = arrival->arrival_ns,
         .admitted_ns = -1,
         .first_block_ns = -1,
@@ -53,7 +59,7 @@ static int reject_arrival(struct lifecycle *life, const struct arrival *arrival,
         .reason = reason,
     };
     life->result->rejected++;
-    int status = report_event(life, EVENT_REJECT, arrival->id, replica, reason, err);
+    int status = report_event(life, EVENT_REJECT, arrival->id, 0, reason, err);
     return status != 0 ? status : report_request(life, &record, err);
 }
 
@@ -108,10 +114,10 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
         return status;
     }
     if ((uint64_t)arrival->prompt_tokens + arrival->output_tokens > settings->context_tokens) {
-        return reject_arrival(life, arrival, 0, REJECT_CONTEXT, err);
+        return reject_arrival(life, arrival, NULL, REJECT_CONTEXT, err);
     }
     if (life->n_free == 0) {
-        return reject_arrival(life, arrival, 0, REJECT_QUEUE, err);
+        return reject_arrival(life, arrival, NULL, REJECT_QUEUE, err);
     }
     uint32_t slot = life->free_slots[life->n_free - 1];
     struct request *request = &life->requests[slot];
@@ -131,6 +137,8 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     };
     struct tracked *tracked = &life->tracked[slot];
     *tracked = (struct tracked){.tenant = arrival->tenant,
+                                .follows = arrival->follows,
+                                .place = arrival->place,
                                 .admitted_ns = -1,
                                 .first_block_ns = -1,
                                 .session = arrival->session};
@@ -148,7 +156,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     enum reject_reason reason = fit_alone(life, slot);
     if (reason != REJECT_NONE) {
         sharing_leave(life, slot);
-        return reject_arrival(life, arrival, 0, reason, err);
+        return reject_arrival(life, arrival, tracked, reason, err);
     }
     /* A trace has no passes of requests that were rejected. */
     if (life->asked->decode != NULL) {
@@ -264,6 +272,8 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
         .shared_tokens = tracked->shared_tokens,
         .shared_with = tracked->shared_with,
         .session = tracked->session,
+        .follows = tracked->follows,
+        .place = tracked->place,
         .answer_tokens = tracked->answer_tokens,
         .committed_tokens = request->committed_tokens,
         .arrival_ns = request->arrival_ns,

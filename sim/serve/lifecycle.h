@@ -23,7 +23,7 @@ struct tracked {
     /* Leading tokens that it shares and with whom, as arrivals name it; what it found of them when
      * it was first admitted. */
     uint32_t shared_tokens, prefix_tokens;
-    uint64_t shared_with, session;
+    uint64_t shared_with, session, follows, place;
     struct shared shared; /* under prefix caching */
     uint64_t listed;      /* the last scheduling decision that listed the request */
     struct recall recall; /* when decisions come from a decode trace */

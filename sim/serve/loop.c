@@ -54,6 +54,7 @@ static int take_arrivals(struct loop *loop, struct err *err) {
     int status = peek_arrival(loop, err);
     while (status == 0 && loop->has_pending && loop->pending.arrival_ns <= loop->life.now_ns) {
         loop->has_pending = false;
+        loop->pending.place = source->completed != NULL ? loop->result->arrived + 1 : 0;
         status = lifecycle_arrive(&loop->life, &loop->pending, err);
         if (status == 0) {
             status = peek_arrival(loop, err);

@@ -58,8 +58,8 @@ void plan_scope(const struct system *system, uint32_t candidates, struct request
         rows_in_block(&request->rows, request),
         request->rows.chooser == CHOSEN_BY_POLICY ? request->masked_in_block : candidates,
         first_pass);
-    bool looks_at_output = system->settings.sample_scope == SAMPLES_OUTPUT;
-    span->sampled_rows = looks_at_output ? smaller(span->logit_rows, request->output_tokens) : 0;
+    span->sampled_rows =
+        system_sampled_rows(&system->settings, span->logit_rows, request->output_tokens);
 }
 
 uint32_t plan_holds(const struct system *system, const struct request *request, uint32_t holds) {

@@ -186,7 +186,9 @@ void positions_settle(const struct request *requests, const uint32_t *slots,
         const struct request *request = &requests[slots[i]];
         struct span span = request->span;
         uint32_t n_kept, reach;
-        if (span.phase == PHASE_PREFILL || span.kept_queries == 0) {
+        /* A single token is never evicted. */
+        if (span.phase == PHASE_PREFILL || span.kept_queries == 0 ||
+            request->causal == SEES_TOKENS) {
             continue;
         }
         shape_add(sym, &span, -1);

@@ -43,6 +43,7 @@ struct request_record {
     /* Of the prompt, those with which another's canvas begins, too, and whose: that request's id +
      * 1, or what no request left; its conversation. 0: none. */
     uint64_t shared_tokens, shared_with, session;
+    uint64_t follows, place;   /* as struct arrival has them */
     uint64_t tokens_processed; /* query tokens over all its steps */
     /* Of blocks that lie behind the end of text, which nobody reads: steps and query tokens. */
     uint64_t steps_after_end, tokens_after_end;

@@ -39,8 +39,10 @@ static uint32_t granule_of(const struct lmax_request *r) {
     return r->granule_tokens > 0 ? r->granule_tokens : LMAX_GRANULE_TOKENS;
 }
 
-/* A step over the whole canvas and one block, with that many outputs masked; the first: all. */
-static struct step_shape full_step(const struct system *s, uint32_t canvas, uint32_t masked) {
+/* A step over the whole canvas and one block of so many outputs, with that many of them masked; the
+ * first: all. */
+static struct step_shape full_step(const struct system *s, uint32_t canvas, uint32_t outputs,
+                                   uint32_t masked) {
     struct span span = {
         .phase = PHASE_REFRESH,
         .queries = canvas,
@@ -49,6 +51,7 @@ static struct step_shape full_step(const struct system *s, uint32_t canvas, uint
         .select_rows = rows_are_chosen(&s->rows) ? canvas : 0,
         .pack_rows = rows_are_chosen(&s->rows) ? canvas : 0,
     };
+    span.sampled_rows = system_sampled_rows(&s->settings, span.logit_rows, outputs);
     struct step_shape shape;
     shape_clear(&shape);
     shape_add(shape.sym, &span, 1);
@@ -115,9 +118,9 @@ static void replay(const struct stream *stream, uint32_t allocator, int64_t limi
 }
 
 /* Whether all steps of a run ask for the same: then two of them say it all. */
-static bool steps_are_equal(const struct system *s, uint32_t canvas_tokens) {
-    struct step_shape more = full_step(s, canvas_tokens, canvas_tokens);
-    struct step_shape fewer = full_step(s, canvas_tokens, 1);
+static bool steps_are_equal(const struct system *s, uint32_t canvas_tokens, uint32_t outputs) {
+    struct step_shape more = full_step(s, canvas_tokens, outputs, canvas_tokens);
+    struct step_shape fewer = full_step(s, canvas_tokens, outputs, 1);
     return eager_ignores_masks(&s->graph) && memcmp(&more, &fewer, sizeof more) == 0;
 }
 
@@ -128,12 +131,12 @@ static void add_steps(const struct lmax_request *r, struct step_memory *step,
     const struct system *s = r->system;
     uint32_t outputs = step->output_tokens, n = r->n_steps > 0 ? r->n_steps : LMAX_STEPS;
     n = n < outputs ? n : outputs;
-    uint32_t n_played = n > 1 && steps_are_equal(s, step->canvas_tokens) ? 2 : n + 1;
+    uint32_t n_played = n > 1 && steps_are_equal(s, step->canvas_tokens, outputs) ? 2 : n + 1;
     struct eager_step *steps = mem_unwritten(n_played, sizeof *steps);
     for (uint32_t i = 0; i < n_played; i++) {
         uint32_t before = i > 0 ? i - 1 : 0, rest = outputs % n;
         uint32_t masked = outputs - before * (outputs / n) - (before < rest ? before : rest);
-        steps[i] = (struct eager_step){.shape = full_step(s, step->canvas_tokens, masked),
+        steps[i] = (struct eager_step){.shape = full_step(s, step->canvas_tokens, outputs, masked),
                                        .masked_rows = masked};
     }
     const struct eager_request request = {.graph = &s->graph,
@@ -188,7 +191,8 @@ void lmax_step(const struct lmax_request *r, uint32_t canvas_tokens, int64_t ava
     int64_t left = available_bytes - out->cached_bytes;
     if (s->settings.allocator == ALLOCATOR_PLANNED) {
         struct step_shape shape =
-            is_exact ? widest_exact_step(s, out) : full_step(s, canvas_tokens, out->output_tokens);
+            is_exact ? widest_exact_step(s, out)
+                     : full_step(s, canvas_tokens, out->output_tokens, out->output_tokens);
         hold_planned(s, &shape, left, out);
     } else {
         hold_asked_for(r, left > 0 ? left : 1, out);

@@ -187,3 +187,9 @@ uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint3
     }
     return scope < rows ? scope : rows;
 }
+
+uint32_t system_sampled_rows(const struct settings *settings, uint32_t logit_rows,
+                             uint32_t output_tokens) {
+    const uint32_t least = logit_rows < output_tokens ? logit_rows : output_tokens;
+    return settings->sample_scope == SAMPLES_OUTPUT ? least : 0;
+}

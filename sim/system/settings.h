@@ -110,4 +110,8 @@ enum causality system_causality(const struct model *model);
 uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,
                            uint32_t block_tokens, uint32_t masked, bool first_pass);
 
+/* Those that are looked at, of so many, as struct span has them. */
+uint32_t system_sampled_rows(const struct settings *settings, uint32_t logit_rows,
+                             uint32_t output_tokens);
+
 #endif

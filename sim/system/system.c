@@ -179,10 +179,22 @@ static int take_budget(struct system *s, struct err *err) {
     return budget_make(&request, &s->budget, err);
 }
 
+static void resize(struct system *s, int64_t memory_bytes) {
+    s->resized = *s->gpu;
+    s->resized.memory_bytes = memory_bytes;
+    s->gpu = &s->resized;
+}
+
 /* Chunks that the longest canvas needs are found under the budget of a system that searches. */
-static int settle_chunks(struct system *s, struct err *err) {
+static int settle_chunks(struct system *s, const struct system_request *asked, struct err *err) {
     s->chunks = system_chunk_rule(s);
     int status = take_budget(s, err);
+    if (status != 0 && err->code == ERR_NO_ROOM && asked->memory_bytes == 0 &&
+        gpu_is_host(s->gpu) && gpu_machine_bytes() > s->gpu->memory_bytes) {
+        resize(s, gpu_machine_bytes());
+        *err = (struct err){0};
+        status = take_budget(s, err);
+    }
     if (status == 0 && s->settings.chunk_search == CHUNK_SEARCH_LONGEST) {
         status = system_chunk_as_longest(s, err);
         status = status == 0 ? take_budget(s, err) : status;
@@ -258,7 +270,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     if (status == 0) {
         cost_routes(s->cost, &s->routing);
     }
-    return status == 0 ? settle_chunks(s, err) : status;
+    return status == 0 ? settle_chunks(s, asked, err) : status;
 }
 
 /* What our own runtime waits where something is evicted is a calibrated constant, which a recorded
@@ -304,6 +316,9 @@ static int open_parts(const struct system_request *request, const struct system_
     s->gpu = gpu_find(request->gpu, err);
     if (s->gpu == NULL) {
         return (int)err->kind;
+    }
+    if (request->memory_bytes > 0) {
+        resize(s, request->memory_bytes);
     }
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof defaults / sizeof defaults[0]; i++) {

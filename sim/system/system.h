@@ -60,6 +60,7 @@ struct system {
     bool hides_shipped; /* one's own section, of the name of a shipped one */
 
     /* Resolved. */
+    struct gpu resized;        /* the GPU with other memory than its file says, where it has that */
     struct model changed;      /* the model with what `model.KEY` sets, where something is set */
     struct model cut;          /* the model with fewer layers (settings.layers), where it is that */
     const struct model *whole; /* what all ranks hold together; `model` is one rank's share */
@@ -93,6 +94,7 @@ struct system_request {
     const struct setting *overrides;  /* --set, in order */
     uint32_t n_overrides;
     uint32_t longest_canvas_tokens; /* of the workload's requests; 0: not known */
+    int64_t memory_bytes;           /* of the GPU; 0: as its file says (gpu_is_host) */
     bool
         random_weights; /* a device runs it with such weights: expert_router = random, unless set */
     bool roofline;      /* ignore the GPU's profile */

@@ -113,8 +113,25 @@ static int settle_assumptions(struct system *s, struct err *err) {
     return 0;
 }
 
+/* A profile that was named, calibrated with a model of another shape: its sizes and its host rows
+ * are those of that model's steps. */
+static void warn_of_profile(const struct system *s, struct warnings *warnings) {
+    const char *of =
+        s->profile_path[0] != '\0' && s->profile != NULL ? profile_note(s->profile, "model") : NULL;
+    struct err ignored = {0};
+    const struct model *profiled = of != NULL ? model_find(of, &ignored) : NULL;
+    if (of != NULL && strcmp(of, s->whole->name) != 0 &&
+        (profiled == NULL || !model_has_shape_of(s->whole, profiled))) {
+        warnings_add(warnings, WARNING_PROFILE_OF_OTHER, (double)NAN,
+                     "%s was calibrated with %s, not with %s: products of other sizes lie between "
+                     "its rows, and its host rows are of that model's steps",
+                     s->profile_path, of, s->whole->name);
+    }
+}
+
 void system_warn_of_settings(const struct system *s, struct warnings *warnings) {
     const struct model *model = s->whole;
+    warn_of_profile(s, warnings);
     if (s->hides_shipped) {
         warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
                      "%s is one's own system, not the shipped one of that name", s->name);

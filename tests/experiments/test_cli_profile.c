@@ -46,6 +46,23 @@ TEST(a_users_profile_is_named_with_its_provenance) {
     free(text);
 }
 
+/* Of another shape: one of the same has the same products. */
+TEST(a_profile_of_another_model_is_said) {
+    static const struct {
+        const char *model;
+        bool is_said;
+    } cases[] = {{"sdar-8b", false}, {"qwen3-8b", false}, {"llada-8b", true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text = PRINTS("run", "--gpu", "h100", "--model", cases[i].model, "--requests", "3",
+                            "--profile", "kernels/profiles/h100/sdar-8b.csv", "--json");
+        ck_assert_int_eq(strstr(text, "profile-of-another-model") != NULL, cases[i].is_said);
+        free(text);
+    }
+    char *text = PRINTS("run", "--gpu", "h100", "--requests", "3", "--json");
+    ck_assert_ptr_null(strstr(text, "profile-of-another-model"));
+    free(text);
+}
+
 TEST(a_recorded_run_is_replayed_on_its_profile) {
     const char *own = own_profile(), *db = scratch_path("own.db");
     char *recorded =

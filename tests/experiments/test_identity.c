@@ -1,5 +1,6 @@
 /* What a run is made of: digests, the files it reads, resuming by them, points that sweeps share.
  */
+#include <fcntl.h>
 #include <jansson.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 #include "sim/input/sha256.h"
 #include "tests/support/cli.h"
 #include "tests/support/outputs.h"
+#include "traces/reader.h"
 
 static const char *digest_of(const char *bytes, size_t size, size_t piece) {
     static char hex[SHA256_HEX_CHARS];
@@ -134,9 +136,10 @@ TEST(what_cannot_be_digested_is_noted_without_a_digest) {
     struct inputs inputs = {0};
     ck_assert_int_eq(symlink(loop, loop), 0);
     (void)inputs_collect(&inputs);
-    inputs_note("trace", loop);
-    inputs_note("trace", scratch_path("nothing.csv"));
-    inputs_note("trace", "/proc/self/mem"); /* a file that opens, and whose first byte fails */
+    (void)inputs_hold("trace", loop);
+    (void)inputs_hold("trace", scratch_path("nothing.csv"));
+    (void)inputs_hold("trace",
+                      "/proc/self/mem"); /* a file that opens, and whose first byte fails */
     (void)inputs_collect(NULL);
     ck_assert_uint_eq(inputs.n, 2);
     for (size_t i = 0; i < inputs.n; i++) {
@@ -145,6 +148,55 @@ TEST(what_cannot_be_digested_is_noted_without_a_digest) {
     json_t *identity = identity_json("", &inputs);
     ck_assert_str_eq(identity_digest(identity), "");
     json_decref(identity);
+    inputs_fini(&inputs);
+}
+
+/* What is noted is the file that is open, not the one that has its name by then; nor is one of two
+ * contents under one name taken for what was read. */
+TEST(a_file_that_is_replaced_while_it_is_read_keeps_no_other_ones_digest) {
+    char was[SHA256_HEX_CHARS];
+    struct inputs inputs = {0};
+    struct err err = {0};
+    const char *path = scratch_write("read.csv", "old"), *other = scratch_write("new.csv", "new");
+    ck_assert(inputs_digest(path, was));
+    int file = open(path, O_RDONLY);
+    (void)inputs_collect(&inputs);
+    int held = inputs_hold("decode trace", path);
+    ck_assert_int_ge(held, 0);
+    ck_assert_int_eq(rename(other, path), 0);
+    inputs_note_open("trace", path, file);
+    ck_assert_int_eq(lseek(file, 0, SEEK_CUR), 0);
+    ck_assert_int_eq(inputs_release(held, path, &err), ERR_WORLD);
+    ck_assert_uint_eq(inputs.n, 2);
+    ck_assert_str_eq(inputs.items[0].sha256, was);
+    ck_assert_str_eq(inputs.items[1].sha256, was);
+    held = inputs_hold("trace", path);
+    ck_assert_int_eq(inputs_release(held, path, &err), 0);
+    ck_assert_str_eq(inputs.items[1].sha256, "");
+    (void)inputs_collect(NULL);
+    close(file);
+    inputs_fini(&inputs);
+}
+
+/* A trace is opened, then its name leads to another file, then the trace is read: the run is of the
+ * first, and says so. */
+TEST(a_run_has_the_digest_of_the_trace_that_it_reads) {
+    char was[SHA256_HEX_CHARS];
+    struct inputs inputs = {0};
+    struct err err = {0};
+    struct arrival row;
+    struct trace *trace = NULL;
+    const char *head = "arrival_us,input_tokens,output_tokens\n0,20,30\n";
+    const char *path = scratch_write("swapped.csv", head);
+    ck_assert(inputs_digest(path, was));
+    (void)inputs_collect(&inputs);
+    ck_assert_int_eq(trace_open(path, &trace, &err), 0);
+    (void)inputs_collect(NULL);
+    ck_assert_int_eq(rename(scratch_write("by.csv", "nothing"), path), 0);
+    struct arrival_source source = trace_source(trace);
+    ck_assert_int_eq(source.next(source.state, &row, &err), SOURCE_ROW);
+    ck_assert_str_eq(inputs.items[0].sha256, was);
+    trace_close(trace);
     inputs_fini(&inputs);
 }
 
@@ -322,6 +374,8 @@ TEST(a_database_of_schema_1_is_read_and_then_changed) {
                       "ALTER TABLE requests DROP COLUMN shared_tokens;"
                       "ALTER TABLE requests DROP COLUMN shared_with;"
                       "ALTER TABLE requests DROP COLUMN session;"
+                      "ALTER TABLE requests DROP COLUMN follows;"
+                      "ALTER TABLE requests DROP COLUMN place;"
                       "ALTER TABLE steps DROP COLUMN positions;"
                       "ALTER TABLE runs DROP COLUMN incomplete;"
                       "ALTER TABLE runs DROP COLUMN rows_sha256;"

@@ -3,9 +3,11 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 
 #include "experiments/run/recorder.h"
 #include "experiments/run/tape.h"
+#include "sim/base/names.h"
 #include "tests/support/cli.h"
 #include "tests/support/outputs.h"
 
@@ -290,15 +292,16 @@ static int64_t n_kept(const char *trace) {
 /* What stood at the trace's own name stays. */
 TEST(a_live_run_that_is_killed_keeps_what_requests_decoded) {
     const char *trace = scratch_path("killed.trace");
-    char part[256], says[64];
+    char *part = NULL, says[64];
     free(PRINTS("run", "--requests", "5", "--decode-out", trace));
     pid_t pid = START("run", "--backend", "cpu", "--clock", "virtual", "--model", "llada-tiny",
                       "--requests", "100000", "--set", "max_requests=2", "--input-tokens", "16",
                       "--output-tokens", "8", "--decode-out", trace);
-    snprintf(part, sizeof part, "%s.part", trace);
-    for (int i = 0; i < 2400 && n_kept(part) < 4; i++) {
+    for (int i = 0; i < 2400 && (part == NULL || n_kept(part) < 4); i++) {
+        part = part != NULL ? part : scratch_unfinished(trace);
         usleep(50000);
     }
+    ck_assert_ptr_nonnull(part);
     ck_assert_int_eq(kill(pid, SIGKILL), 0);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
     ck_assert_int_eq(n_kept(trace), 5);
@@ -309,21 +312,23 @@ TEST(a_live_run_that_is_killed_keeps_what_requests_decoded) {
     ck_assert_msg(strstr(output.out, says) != NULL, "%s", output.out);
     ck_assert_msg(strstr(output.err, "was cut off") != NULL, "%s", output.err);
     output_free(&output);
+    free(part);
 }
 
 /* The first asks a run to end, the second ends it; both wait here until it goes on. */
 TEST(a_second_interrupt_ends_the_program_and_removes_what_is_unfinished) {
     static const int seconds[] = {SIGINT, SIGTERM, SIGHUP};
-    const char *path = scratch_path("second.json"), *part = scratch_path("second.json.part");
+    const char *path = scratch_path("second.json");
     free(PRINTS("run", "--requests", "2", "--timeline", path));
     char *old = scratch_read(path);
     for (size_t i = 0; i < 3; i++) {
         pid_t pid = START("run", "--arrivals", "closed-loop", "--requests", "1000000000",
                           "--timeline", path);
-        for (int j = 0; j < 5000 && access(part, F_OK) != 0; j++) {
+        char *part = NULL;
+        for (int j = 0; j < 5000 && (part = scratch_unfinished(path)) == NULL; j++) {
             usleep(1000);
         }
-        ck_assert_int_eq(access(part, F_OK), 0);
+        ck_assert_ptr_nonnull(part);
         usleep(200000);
         int status;
         ck_assert_int_eq(kill(pid, SIGSTOP), 0);
@@ -335,6 +340,7 @@ TEST(a_second_interrupt_ends_the_program_and_removes_what_is_unfinished) {
         ck_assert(WIFSIGNALED(status));
         ck_assert(WTERMSIG(status) == seconds[i] || WTERMSIG(status) == seconds[(i + 1) % 3]);
         ck_assert_int_ne(access(part, F_OK), 0);
+        free(part);
         char *now = scratch_read(path);
         ck_assert_str_eq(now, old);
         free(now);
@@ -342,9 +348,32 @@ TEST(a_second_interrupt_ends_the_program_and_removes_what_is_unfinished) {
     free(old);
 }
 
+/* Those that end at once do; those that would end what they do first, once it is clear that a file
+ * does not answer. */
+TEST(one_signal_ends_a_program_whose_file_does_not_answer) {
+    char fifo[512], ini[600];
+    snprintf(fifo, sizeof fifo, "%s", scratch_path("silent.csv"));
+    snprintf(ini, sizeof ini, "[sweep]\nsystems = dllm-serve\nworkloads = %s\n", fifo);
+    snprintf(ini, sizeof ini, "%s", scratch_write("silent.ini", ini));
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    const char *const commands[][6] = {{"sweep", fifo, NULL},
+                                       {"sweep", ini},
+                                       {"compare", "--systems", "dllm-serve", "--workload", fifo},
+                                       {"compare", "--systems", "mine", "--systems-file", fifo},
+                                       {"run", "--workload", fifo},
+                                       {"run", "--timeline", fifo}};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        const struct child child = {.interrupt_after = 300000, .signal = signals[i % 3]};
+        struct output output = cli_run(&child, commands[i]);
+        ck_assert_msg(output.status == 128 + signals[i % 3], "%s %s: status %d, %s", commands[i][0],
+                      commands[i][1], output.status, output.err);
+        output_free(&output);
+    }
+}
+
 /* What stood at the path stays, and nothing lies beside it. */
 static void survives_a_full_disk(const char *path, const char *const *words) {
-    char part[512];
     struct output whole = cli_run(&(const struct child){0}, words);
     ck_assert_msg(whole.status == 0, "%s", whole.err);
     output_free(&whole);
@@ -356,8 +385,7 @@ static void survives_a_full_disk(const char *path, const char *const *words) {
                   "%s", output.err);
     char *now = scratch_read(path);
     ck_assert_msg(strcmp(now, old) == 0, "%s", path);
-    snprintf(part, sizeof part, "%s.part", path);
-    ck_assert_msg(access(part, F_OK) != 0, "%s", part);
+    ck_assert_ptr_null(scratch_unfinished(path));
     output_free(&output);
     free(now);
     free(old);
@@ -391,6 +419,146 @@ TEST(a_full_disk_leaves_the_files_that_were_there) {
              scratch_path("plan.svg"));
     SURVIVES(scratch_path("figure.svg"), "figure", ini, "--out", scratch_folder);
     SURVIVES(scratch_path("figure.csv"), "figure", ini, "--out", scratch_folder);
+}
+
+/* Every command that writes a file; the file's name stands in place of FILE. */
+static const char *const writers[][14] = {
+    {"run", "--requests", "20", "--timeline", "FILE"},
+    {"run", "--requests", "20", "--decode-out", "FILE"},
+    {"report", "DB", "--out", "FILE"},
+    {"plan", "latency", "--model", "llada-tiny", "--csv", "FILE"},
+    {"trace", "convert", "traces/samples/burstgpt_head400.csv", "--out", "FILE"},
+    {"plan", "--model", "llada-tiny", "--picture", "FILE.svg"},
+    {"plot", "DB", "-x", "rate", "-y", "latency_s.mean", "--out", "FILE.csv"},
+    {"plot", "DB", "-x", "rate", "-y", "latency_s.mean", "--out", "FILE.svg"},
+    {"replay", "--db", "DB", "--run", "1", "--steps", "FILE"},
+};
+enum { N_WRITERS = sizeof writers / sizeof writers[0] };
+
+static const char *live_record(void) {
+    const char *db = scratch_path("writers.db");
+    if (access(db, F_OK) != 0) {
+        free(PRINTS("run", "--requests", "2", "--backend", "cpu", "--clock", "virtual", "--model",
+                    "llada-tiny", "--input-tokens", "8", "--output-tokens", "8", "--levels",
+                    "steps", "--db", db));
+    }
+    return db;
+}
+
+/* The words of a writer for a file of this name; `path` takes the whole one. */
+static struct output write_file(size_t writer, const char *name, char path[512]) {
+    const char *db = live_record(), *words[15] = {NULL};
+    for (size_t i = 0; i < 14 && writers[writer][i] != NULL; i++) {
+        const char *word = writers[writer][i], *ending = name_behind(word, "FILE");
+        if (ending != NULL) {
+            snprintf(path, 512, "%s%s", scratch_path(name), ending);
+        }
+        words[i] = ending != NULL ? path : strcmp(word, "DB") == 0 ? db : word;
+    }
+    return cli_run(&(const struct child){0}, words);
+}
+
+#define WRITES(writer, name, path)                                                                 \
+    do {                                                                                           \
+        struct output wrote = write_file(writer, name, path);                                      \
+        ck_assert_msg(wrote.status == 0, "%s %s: %s", writers[writer][0], path, wrote.err);        \
+        output_free(&wrote);                                                                       \
+    } while (0)
+
+/* What stands beside a file, as it was called and as others may call theirs, stays as it is; a link
+ * there is not followed, a link in the file's place is, and stays one. */
+TEST(what_stands_beside_an_output_stays_and_links_lead_to_it) {
+    for (size_t i = 0; i < N_WRITERS; i++) {
+        char name[64], path[512], beside[600], real[600];
+        struct stat found;
+        const char *victim = scratch_write("victim", "precious");
+        snprintf(name, sizeof name, "plain-%zu", i);
+        WRITES(i, name, path);
+        snprintf(beside, sizeof beside, "%s.part", path);
+        ck_assert_int_eq(symlink(victim, beside), 0);
+        WRITES(i, name, path);
+        char *kept = scratch_read(victim);
+        ck_assert_str_eq(kept, "precious");
+        free(kept);
+        ck_assert(lstat(path, &found) == 0 && S_ISREG(found.st_mode));
+        ck_assert_int_eq(chmod(path, 0604), 0);
+        snprintf(real, sizeof real, "%s.real", path);
+        ck_assert(rename(path, real) == 0 && symlink(real, path) == 0);
+        WRITES(i, name, path);
+        ck_assert(lstat(path, &found) == 0 && S_ISLNK(found.st_mode));
+        ck_assert(lstat(real, &found) == 0 && S_ISREG(found.st_mode));
+        ck_assert_int_eq(found.st_mode & 0777, 0604);
+        ck_assert_ptr_null(scratch_unfinished(real));
+        ck_assert_ptr_null(scratch_unfinished(path));
+    }
+}
+
+TEST(a_new_output_has_the_mode_that_umask_leaves) {
+    const mode_t before = umask(027);
+    for (size_t i = 0; i < N_WRITERS; i++) {
+        char name[64], path[512];
+        struct stat found;
+        snprintf(name, sizeof name, "mode-%zu", i);
+        WRITES(i, name, path);
+        ck_assert(stat(path, &found) == 0);
+        ck_assert_msg((found.st_mode & 0777) == 0640, "%s: %o", path, found.st_mode & 0777);
+    }
+    umask(before);
+}
+
+/* Both succeed, and what is there is what one of them wrote. */
+TEST(two_programs_with_one_output_leave_a_whole_one) {
+    const char *path = scratch_path("both.json");
+    for (int i = 0; i < 4; i++) {
+        int status = -1;
+        pid_t one = START("run", "--requests", "3000", "--timeline", path);
+        pid_t other = START("run", "--requests", "2000", "--timeline", path);
+        ck_assert(waitpid(one, &status, 0) == one && status == 0);
+        ck_assert(waitpid(other, &status, 0) == other && status == 0);
+        json_t *json = json_load_file(path, 0, NULL);
+        ck_assert_ptr_nonnull(json);
+        json_decref(json);
+        ck_assert_ptr_null(scratch_unfinished(path));
+    }
+}
+
+/* Through the descriptor, so that what else goes there is not written over; and into a FIFO. */
+TEST(outputs_that_are_no_files_are_written_as_they_stand) {
+    char command[1200];
+    const char *program = getenv("UNMASK") != NULL ? getenv("UNMASK") : "build/unmask";
+    const char *fifo = scratch_path("fifo"), *into = scratch_path("into");
+    snprintf(command, sizeof command,
+             "f=%s; i=%s; mkfifo $f && { cat $f >$i & } && %s run --requests 3 --timeline $f "
+             ">/dev/null 2>&1 && wait && tail -c 3 $i | grep -q ']}' && "
+             "%s run --requests 3 --timeline /dev/stdout >$i 2>/dev/null && "
+             "head -c 20 $i | grep -q displayTime && grep -q '^throughput' $i && "
+             "%s run --requests 3 --timeline /dev/stdout 2>/dev/null | grep -q '^throughput'",
+             fifo, into, program, program, program);
+    ck_assert_int_eq(system(command), 0);
+    REFUSES(1, "it is not a file", "run", "--requests", "3", "--decode-out", fifo);
+    REFUSES(1, "Is a directory", "run", "--requests", "3", "--timeline", scratch_folder);
+    REFUSES(1, "No such file or directory", "run", "--requests", "3", "--db", "/nowhere/x.db");
+}
+
+/* A lock's file is empty: another's of that name is left alone. */
+TEST(an_interrupted_sweep_counts_the_runs_that_it_made) {
+    const char *study = scratch_write("many.ini", "[sweep]\nsystems = dllm-serve\n"
+                                                  "requests = 200000\n"
+                                                  "rates = 1, 2, 3, 4, 5, 6, 7, 8\n");
+    const struct child child = {.interrupt_after = 400000};
+    struct output output = CLI_AS(&child, "sweep", study, "-j", "1");
+    ck_assert_ptr_nonnull(strstr(output.err, " of 8 runs in "));
+    output_free(&output);
+}
+
+TEST(a_file_where_claims_would_stand_is_left_alone) {
+    const char *study =
+        scratch_write("claims.ini", "[sweep]\nsystems = dllm-serve\nrequests = 3\n");
+    const char *db = scratch_path("claimed.db"), *own = scratch_write("claimed.db-claims", "mine");
+    REFUSES(1, "is not a file of claims", "sweep", study, "--db", db);
+    char *kept = scratch_read(own);
+    ck_assert_str_eq(kept, "mine");
+    free(kept);
 }
 
 SUITE("recording")

@@ -273,6 +273,8 @@ TEST(shared_prefixes_are_played) {
                "ALTER TABLE requests DROP COLUMN shared_tokens;"
                "ALTER TABLE requests DROP COLUMN shared_with;"
                "ALTER TABLE requests DROP COLUMN session;"
+               "ALTER TABLE requests DROP COLUMN follows;"
+               "ALTER TABLE requests DROP COLUMN place;"
                "ALTER TABLE runs DROP COLUMN incomplete;"
                "ALTER TABLE runs DROP COLUMN rows_sha256;"
                "ALTER TABLE runs DROP COLUMN sha256;"
@@ -401,6 +403,102 @@ TEST(positions_that_no_pass_can_have_run_are_refused) {
                "UPDATE runs SET sha256 = NULL, rows_sha256 = NULL");
     REFUSES(1, "a run of focus has request 0 run or commit other positions", "replay", "--db", db,
             "--run", "1");
+}
+
+/* The order of arrivals that become known by the ends of others is in the record; so is whose turn
+ * each is, which routers go by. */
+TEST(closed_loops_and_conversations_are_played_on_every_router) {
+    static const char *const routers[] = {"round-robin", "least-loaded", "power-of-two",
+                                          "phase-aware", "prefix-aware"};
+    char loops[512], talks[512], all[512], both[2048];
+    snprintf(loops, sizeof loops, "%s",
+             scratch_write("loops.ini", "[workload]\nrequests = 24\narrivals = closed-loop\n"
+                                        "arrivals.clients = 3\ninput = fixed\n"
+                                        "input.tokens = 64\noutput = fixed\noutput.tokens = 64\n"
+                                        "provenance.lengths = synthetic\n"));
+    snprintf(talks, sizeof talks, "%s",
+             scratch_write("talks.ini", "[workload]\nrequests = 40\narrivals = sessions\n"
+                                        "rate = 20\narrivals.think_ns = 200ms\ninput = fixed\n"
+                                        "input.tokens = 64\noutput = fixed\noutput.tokens = 32\n"
+                                        "provenance.lengths = synthetic\n"));
+    snprintf(both, sizeof both, "[workload]\nclasses = %s, %s, %s\n", loops, talks, loops);
+    snprintf(all, sizeof all, "%s", scratch_write("both.ini", both));
+    for (size_t i = 0; i < sizeof routers / sizeof routers[0]; i++) {
+        const char *const workloads[] = {loops, talks, all};
+        for (size_t j = 0; j < 3; j++) {
+            record_and_play(WORDS("run", "--system", "vllm-ar", "--replicas", i == 0 ? "1" : "3",
+                                  "--router", routers[i], "--workload", workloads[j]));
+        }
+    }
+}
+
+/* A scheduler that looks at the next arrival sees it when the recorded run did. */
+TEST(a_scheduler_that_reads_the_next_arrival_is_played) {
+    const char *plugin = suite_plugin("waits_for_next"), *db = scratch_path("next.db");
+    const char *loops = scratch_write("next.ini", "[workload]\nrequests = 60\n"
+                                                  "arrivals = closed-loop\narrivals.clients = 9\n"
+                                                  "arrivals.think_ns = 2s\ninput = uniform\n"
+                                                  "input.min = 16\ninput.max = 200\n"
+                                                  "output = uniform\noutput.min = 16\n"
+                                                  "output.max = 90\n"
+                                                  "provenance.lengths = synthetic\n");
+    free(
+        PRINTS("run", "--scheduler", plugin, "--workload", loops, "--db", db, "--levels", "steps"));
+    free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin"));
+}
+
+TEST(a_run_with_its_bound_is_played) {
+    record_and_play(WORDS("run", "--system", "dllm-serve", "--requests", "3", "--bound"));
+    const char *db = scratch_path("bounds.db");
+    free(PRINTS("compare", "--systems", "dllm-serve,fast-dllm", "--requests", "5", "--bound",
+                "--db", db, "--levels", "steps"));
+    free(PRINTS("replay", "--db", db, "--run", "1"));
+    free(PRINTS("replay", "--db", db, "--run", "2"));
+}
+
+/* It took no steps: there is nothing else to record, at any level. */
+TEST(a_run_that_rejected_every_request_is_played) {
+    const char *const levels[] = {"requests", "steps"};
+    for (int i = 0; i < 2; i++) {
+        const char *db = scratch_path("rejected.db");
+        remove(db);
+        struct output run = CLI("run", "--system", "dc-0.9", "--gpu", "b200", "--workload",
+                                "sharegpt", "--requests", "1", "--rate", "0.2", "--seed", "6",
+                                "--set", "pool_pages=5", "--db", db, "--levels", levels[i]);
+        ck_assert_int_eq(run.status, 1); /* which a script sees */
+        ck_assert_ptr_nonnull(strstr(run.err, "no request was completed: all 1 were rejected"));
+        ck_assert_ptr_nonnull(strstr(run.out, "kv 1"));
+        output_free(&run);
+        char *text = PRINTS("replay", "--db", db, "--run", "1");
+        ck_assert_ptr_nonnull(strstr(text, "0 submissions played as recorded"));
+        free(text);
+    }
+}
+
+/* The host's CPU has the machine's memory where its own does not do; a replay has what the run had,
+ * whatever the machine. */
+TEST(a_run_on_the_machines_memory_is_played_with_as_much) {
+    const char *db = scratch_path("machine.db");
+    struct output run = CLI("run", "--gpu", "cpu", "--model", "sdar-1.7b", "--set",
+                            "runtime.element_bytes=4", "--requests", "1", "--input-tokens", "16",
+                            "--output-tokens", "16", "--db", db, "--levels", "steps");
+    if (run.status != 0) { /* a small machine, which the sentence is then about */
+        ck_assert_ptr_nonnull(strstr(run.err, "does not fit into the host's CPU"));
+        output_free(&run);
+        return;
+    }
+    output_free(&run);
+    free(PRINTS("replay", "--db", db, "--run", "1"));
+    change(db, "UPDATE runs SET config = substr(config, 1, instr(config, 'gpu_memory = ') - 1)"
+               " || 'gpu_memory = 20401094656', sha256 = NULL");
+    REFUSES(1, "its summary differs from the recorded one, first in 'kv_pool_bytes'", "replay",
+            "--db", db, "--run", "1");
+}
+
+/* A model of single tokens under a policy that evicts: none is, and none is priced so. */
+TEST(a_single_token_is_not_evicted_when_it_is_played) {
+    record_and_play(WORDS("run", "--system", "vllm-measured", "--cache", "focus", "--decoder",
+                          "small-blocks", "--gpu", "h100", "--requests", "20", "--rate", "20"));
 }
 
 /* Of what took no time no error is known, in any table. */

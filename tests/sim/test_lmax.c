@@ -588,6 +588,28 @@ TEST(the_command_prints_what_the_search_finds) {
     system_close(system);
 }
 
+/* A slice of the logits is a view of them, what is made of it has its rows alone, and all of it is
+ * counted as logits and their copies. */
+TEST(where_the_outputs_rows_are_sampled_the_others_have_no_copies) {
+    static const char *const shares[] = {"0.1", "0.5", "0.9"};
+    const int64_t row_bytes = INT64_C(2) * 126464;
+    int64_t before = INT64_MAX;
+    for (size_t i = 0; i < 3; i++) {
+        char *text = PRINTS("plan", "lmax", "--gpu", "rtx3090", "--model", "llada-8b", "--system",
+                            "mosaic-torch", "--set", "sample_scope=output", "--canvas", "8192",
+                            "--prompt-share", shares[i], "--json");
+        json_t *object = json_loads(text, 0, NULL), *longest = json_object_get(object, "longest");
+        const int64_t outputs = json_integer_value(json_object_get(longest, "output_tokens"));
+        ck_assert_int_eq(json_integer_value(json_object_get(longest, "logits_bytes")),
+                         (8192 + outputs) * row_bytes);
+        const int64_t bytes = json_integer_value(json_object_get(longest, "workspace_bytes"));
+        ck_assert_int_lt(bytes, before);
+        before = bytes;
+        json_decref(object);
+        free(text);
+    }
+}
+
 TEST(a_canvas_asked_for_is_shown_alone) {
     char *text = PRINTS("plan", "lmax", "--systems", "native,mosaic", "--model", "llada-8b",
                         "--canvas", "12000");

@@ -2,6 +2,7 @@
 #ifndef UNMASK_TESTS_SUPPORT_SCRATCH_H
 #define UNMASK_TESTS_SUPPORT_SCRATCH_H
 
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -58,6 +59,16 @@ static inline char *scratch_rest(FILE *file) {
     } while (got > 0);
     text[size] = '\0';
     return text;
+}
+
+/* A file that is being written beside this one, under its own name, or NULL; to be freed. */
+static inline char *scratch_unfinished(const char *path) {
+    char pattern[1024];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s.part-*", path);
+    char *first = glob(pattern, 0, NULL, &found) == 0 ? strdup(found.gl_pathv[0]) : NULL;
+    globfree(&found);
+    return first;
 }
 
 /* The bytes of a file and a NUL behind them, to be freed. */

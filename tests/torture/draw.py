@@ -79,7 +79,7 @@ def policies(lists, rng, seen):
     kind = next((kinds[word] for word in kinds if word in plugin), "scheduler")
     kind = kind if rng.random() < 0.12 else None
     for option, what, odds in (("scheduler", "schedulers", 0.3), ("cache", "caches", 0.15),
-                               ("decoder", "decoders", 0.3), ("router", "routers", 0.1),
+                               ("decoder", "decoders", 0.3), ("router", "routers", 0.3),
                                ("planner", "planners", 0.2), ("runtime", "runtimes", 0.15),
                                ("host", "hosts", 0.1)):
         names = [name for name in lists.names[what] if what != "caches" or
@@ -91,23 +91,83 @@ def policies(lists, rng, seen):
     return found
 
 
-def trace(rng, folder, is_tiny):
-    """A trace of one's own: lengths of all sizes, gaps of all sizes."""
+def trace(rng, folder, is_tiny, name="trace.csv"):
+    """A trace of one's own: lengths of all sizes, gaps of all sizes; of turns, now and then, and
+    with answers."""
     longest, now, lines = (24 if is_tiny else rng.choice([64, 600, 3000])), 0, []
+    talks, answers = rng.random() < 0.3, rng.random() < 0.3
     for _ in range(rng.randint(1, 8 if is_tiny else 40)):
         now += int(rng.choice([0, rng.expovariate(1e-4), rng.expovariate(1e-6)]))
-        prompt = rng.randint(1, longest)
-        lines.append(f"{now},{prompt},{rng.randint(1, longest)},{rng.randint(0, 3)},"
-                     f"{rng.randint(0, prompt)}\n")
-    with open(os.path.join(folder, "trace.csv"), "w") as file:
-        file.write("arrival_us,input_tokens,output_tokens,tenant,prefix_tokens\n" + "".join(lines))
-    return ["--workload", "trace.csv"]
+        prompt, output = rng.randint(1, longest), rng.randint(1, longest)
+        line = [now, prompt, output, rng.randint(0, 3), rng.randint(0, prompt)]
+        line += [rng.randint(1, output)] if answers else []
+        line += [rng.randint(0, 4), rng.choice([0, 1000, rng.randint(0, 10**7)])] if talks else []
+        lines.append(",".join(str(word) for word in line) + "\n")
+    with open(os.path.join(folder, name), "w") as file:
+        file.write("arrival_us,input_tokens,output_tokens,tenant,prefix_tokens" +
+                   (",answer_tokens" if answers else "") + (",session,think_us" if talks else "") +
+                   "\n" + "".join(lines))
+    return ["--workload", name]
+
+
+def lengths(rng, most):
+    """Lines of a workload's file on its lengths."""
+    lines = []
+    for side in ("input", "output"):
+        model = rng.choice(["fixed", "uniform", "lognormal"])
+        a, b = sorted(rng.randint(1, most) for _ in range(2))
+        lines.append(f"{side} = {model}")
+        lines += {"fixed": [f"{side}.tokens = {b}"],
+                  "uniform": [f"{side}.min = {a}", f"{side}.max = {b}"],
+                  "lognormal": [f"{side}.mean = {b}"]}[model]
+    if rng.random() < 0.3:
+        lines += ["answer = share", "provenance.answers = assumed"]
+    return lines
+
+
+def workload_file(rng, folder, name, is_tiny):
+    """One of any process; times are drawn so that some fall together."""
+    process = rng.choice(["closed-loop", "closed-loop", "sessions", "sessions", "poisson", "gamma",
+                          "bursts", "all-at-once", "trace"])
+    if process == "trace":
+        trace(rng, folder, is_tiny, name + ".csv")
+        lines = [f"trace = {name}.csv", "lengths = trace", "arrivals = trace",
+                 "provenance.arrivals = synthetic"]
+        lines += [f"requests = {rng.randint(1, 60)}"] if rng.random() < 0.3 else []
+    else:
+        lines = [f"arrivals = {process}", f"requests = {rng.randint(1, 6 if is_tiny else 30)}",
+                 *lengths(rng, 16 if is_tiny else rng.choice([32, 300]))]
+        think = rng.choice(["0", "0", "1ms", "300ms", "5s"])
+        lines += {"closed-loop": [f"arrivals.clients = {rng.randint(1, 9)}",
+                                  f"arrivals.think_ns = {think}"],
+                  "sessions": [f"arrivals.turns = {rng.choice([1, 2, 6])}",
+                               f"arrivals.think_ns = {think}"]}.get(process, [])
+        if process not in ("closed-loop", "all-at-once"):
+            lines.append("rate = %.3g" % math.exp(rng.uniform(-1, 5)))
+    with open(os.path.join(folder, name), "w") as file:
+        file.write("\n".join(["[workload]", *lines, "provenance.lengths = synthetic"]) + "\n")
+
+
+def classes(rng, folder, is_tiny):
+    """A workload of one's own, or several as classes of one; equal ones among them."""
+    names = [f"class{i}.ini" for i in range(rng.randint(1, 3))]
+    for name in names:
+        workload_file(rng, folder, name, is_tiny)
+    if len(names) == 1 and rng.random() < 0.5:
+        return ["--workload", "./" + names[0]]
+    with open(os.path.join(folder, "all.ini"), "w") as file:
+        file.write("[workload]\nclasses = " +
+                   ", ".join(rng.choice(names) for _ in range(rng.randint(1, 4))) + "\n")
+    return ["--workload", "./all.ini"]
 
 
 def workload(lists, rng, folder, is_tiny):
     found = ["--seed", str(rng.randint(1, 99))]
-    if rng.random() < 0.3:
+    kind = rng.random()
+    if kind < 0.2:
         found += trace(rng, folder, is_tiny)
+    elif kind < 0.55:
+        found += classes(rng, folder, is_tiny)
     else:
         found += ["--requests", str(rng.randint(1, 6 if is_tiny else 40))]
         if rng.random() < 0.2:
@@ -120,6 +180,18 @@ def workload(lists, rng, folder, is_tiny):
             most = 24 if is_tiny else 700
             found += ["--input-tokens", str(rng.randint(1, most)),
                       "--output-tokens", str(rng.randint(1, most))]
+    return found
+
+
+def extras(rng, is_live):
+    """What changes what a run says, not what it does."""
+    found = []
+    for word in ("--slo-latency", "--slo-ttft", "--slo-tpot"):
+        if rng.random() < 0.15:
+            found += [word, "%.3gs" % math.exp(rng.uniform(-4, 3))]
+    if not is_live:
+        found += ["--bound"] if rng.random() < 0.25 else []
+        found += ["--roofline"] if rng.random() < 0.15 else []
     return found
 
 
@@ -142,10 +214,10 @@ def run(lists, rng, folder):
         args += ["--runtime", "unmask"] if "--runtime" not in own else []
     else:
         args += ["--gpu", rng.choice(lists.names["gpus"])]
-    args += ["--replicas", str(rng.randint(2, 4))] if not is_live and rng.random() < 0.1 else []
+    args += ["--replicas", str(rng.randint(2, 4))] if not is_live and rng.random() < 0.3 else []
     if is_live and rng.random() < 0.15:
         args += ["--set", "tensor_parallel=2"]
-    args += lists.settings(rng, own)
+    args += lists.settings(rng, own) + extras(rng, is_live)
     return args + workload(lists, rng, folder, is_live), is_live
 
 

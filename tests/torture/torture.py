@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random configurations, workloads, plug-ins and faults; whatever comes, the program keeps its word.
 
-    python3 tests/torture/torture.py [--seed S] [--count N] [--seconds T] [--jobs J]
+    python3 tests/torture/torture.py [--seed S] [--count N] [--seconds T] [--jobs J] [--replays]
 
 Seed S, S + 1, ... each draw a run or a sweep (draw.py), run it without a fault, again with one, and
 then look at what is left:
@@ -101,7 +101,8 @@ def look(path):
 
 def with_steps(path):
     db = sqlite3.connect(path, timeout=30)
-    found = db.execute("SELECT run FROM runs WHERE n_steps > 0 AND summary NOT NULL").fetchall()
+    found = db.execute("SELECT run FROM runs WHERE summary NOT NULL AND (n_steps > 0 OR "
+                       "json_extract(summary, '$.submissions') = 0)").fetchall()
     db.close()
     return [run for run, in found]
 
@@ -133,10 +134,11 @@ def replay_all(case):
             raise Failure(f"replay of run {run}: {replay.sentence()}")
 
 
-def torture_run(lists, rng, case, tally):
+def torture_run(lists, rng, case, tally, replays=False):
     args, is_live = draw.run(lists, rng, case.folder)
-    if rng.random() < 0.6:
-        args += ["--db", "r.db", "--levels", rng.choice(["requests", "steps", "steps", "events"])]
+    if replays or rng.random() < 0.6:
+        args += ["--db", "r.db", "--levels", rng.choice(["steps", "events"] if replays else
+                                                        ["requests", "steps", "steps", "events"])]
     if rng.random() < 0.1:
         args += ["--timeline", "t.json"]
     if rng.random() < 0.1:
@@ -147,9 +149,11 @@ def torture_run(lists, rng, case, tally):
     if os.path.exists(case.path):
         look_at_database(case, {}, 1 if whole.status == 0 else None, False)
         before = look(case.path)
-        if whole.status == 0 and rng.random() < 0.7:
+        if whole.status == 0 and (replays or rng.random() < 0.7):
             replay_all(case)
             tally["replayed"] += 1
+    if replays:
+        return
     fault = draw.fault(rng, whole.chances)
     if whole.slow or fault is None or (whole.status != 0 and rng.random() < 0.8):
         return
@@ -195,11 +199,14 @@ def torture_sweep(lists, rng, case, tally):
     look_at_database(case, {}, points if exactly else None, False)
 
 
-def torture(lists, seed, tally):
+def torture(lists, seed, tally, replays):
     """One seed: None, or what went wrong."""
     case, rng = Case(seed), draw.seeded(seed)
     try:
-        (torture_sweep if rng.random() < 0.15 else torture_run)(lists, rng, case, tally)
+        if replays:
+            torture_run(lists, rng, case, tally, True)
+        else:
+            (torture_sweep if rng.random() < 0.15 else torture_run)(lists, rng, case, tally)
     except Failure as failure:
         return "\n        ".join([str(failure), *case.story])
     finally:
@@ -234,6 +241,7 @@ def main():
     parser.add_argument("--count", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--replays", action="store_true", help="record and replay alone, no faults")
     asked = parser.parse_args()
     lists, tally, lock = draw.Lists(), collections.Counter(), threading.Lock()
     end = time.monotonic() + asked.seconds
@@ -253,10 +261,10 @@ def main():
                 state["next"] += 1
             if asked.count and seed >= asked.seed + asked.count:
                 return
-            said(f"make torture SEED={seed} N=1", torture(lists, seed, tally))
+            said(f"make torture SEED={seed} N=1", torture(lists, seed, tally, asked.replays))
 
     with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
-        if asked.count != 1:
+        if asked.count != 1 and not asked.replays:
             for case in [pool.submit(lambda c: said(c[0], repeat(*c[1:])), case) for case in kept()]:
                 case.result()
         for worker in [pool.submit(work) for _ in range(asked.jobs)]:
