@@ -286,22 +286,6 @@ static int make_searches(struct asking *asking, struct err *err) {
     return status;
 }
 
-/* A price of a GPU that no configuration has is a slip of the pen. */
-static int check_prices(const struct capacities *c, struct err *err) {
-    struct words words = {.n = 0};
-    int status = c->prices != NULL ? words_split(c->prices, &words, "--price", err) : 0;
-    for (size_t i = 0; status == 0 && i < words.n; i++) {
-        bool is_asked = false;
-        words.word[i][strcspn(words.word[i], "=")] = '\0';
-        for (size_t k = 0; k < c->found.n_configs; k++) {
-            is_asked |= strcmp(c->configs[k].asked.request.gpu, words.word[i]) == 0;
-        }
-        status =
-            is_asked ? 0 : err_usage(err, "--price: no configuration is of a '%s'", words.word[i]);
-    }
-    return status;
-}
-
 static int write_files(const struct capacities *c, const char *folder, struct err *err) {
     char path[1024];
     if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
@@ -334,7 +318,6 @@ static int find(struct asking *asking, struct err *err) {
     status = status != 0 ? status : asked_threads(options, &n_threads, err);
     status = status != 0 ? status : read_axes(asking, err);
     status = status != 0 ? status : make_searches(asking, err);
-    status = status != 0 ? status : check_prices(c, err);
     if (status != 0) {
         return status;
     }
