@@ -42,7 +42,7 @@ PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation
+.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -151,6 +151,9 @@ test: packages ## install what is missing, build, run every test suite
 	@$(MAKE) --no-print-directory $(TESTS:%=%.run)
 
 plugins: $(PLUGINS)
+
+starvation: $(BUILD)/tests/sim/test_starvation ## serve every load under every scheduler with every cache policy
+	@UNMASK_MATRIX=all CK_DEFAULT_TIMEOUT=600 $<
 
 # Side by side under -j, each suite's words in one piece.
 $(TESTS:%=%.run): %.run: %

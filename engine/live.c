@@ -390,7 +390,7 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
         rest_open(&live->rest, &live->members);
     }
     live->answer_tokens =
-        mem_zeroed(engine->system->settings.max_in_system, sizeof *live->answer_tokens);
+        mem_reserved(engine->system->settings.max_in_system, sizeof *live->answer_tokens);
     live->output_tokens = mem_zeroed(limits->max_positions, sizeof *live->output_tokens);
     *out = live;
     return 0;
@@ -421,7 +421,7 @@ void live_close(struct live *live) {
     rest_close(&live->rest);
     members_close(&live->members);
     sessions_close(&live->sessions);
-    free(live->answer_tokens);
+    mem_released(live->answer_tokens);
     free(live->output_tokens);
     free(live);
 }

@@ -7,8 +7,8 @@
 void pages_open(struct pages *pages, int32_t n, uint32_t n_owners, int32_t most) {
     *pages = (struct pages){.n = n, .n_free = n, .most = most};
     pages->free = mem_zeroed((size_t)n, sizeof *pages->free);
-    pages->tables = mem_zeroed((size_t)n_owners * (size_t)most, sizeof *pages->tables);
-    pages->held = mem_zeroed(n_owners, sizeof *pages->held);
+    pages->tables = mem_reserved((size_t)n_owners * (size_t)most, sizeof *pages->tables);
+    pages->held = mem_reserved(n_owners, sizeof *pages->held);
     for (int32_t i = 0; i < n; i++) {
         pages->free[i] = n - 1 - i;
     }
@@ -16,8 +16,8 @@ void pages_open(struct pages *pages, int32_t n, uint32_t n_owners, int32_t most)
 
 void pages_close(struct pages *pages) {
     free(pages->free);
-    free(pages->tables);
-    free(pages->held);
+    mem_released(pages->tables);
+    mem_released(pages->held);
     *pages = (struct pages){0};
 }
 

@@ -8,11 +8,11 @@
 
 void stores_open(struct stores *stores, int64_t size, uint32_t max_places) {
     *stores = (struct stores){.size = size, .room = max_places};
-    stores->places = mem_zeroed(max_places, sizeof *stores->places);
+    stores->places = mem_reserved(max_places, sizeof *stores->places);
 }
 
 void stores_close(struct stores *stores) {
-    free(stores->places);
+    mem_released(stores->places);
     *stores = (struct stores){0};
 }
 

@@ -24,7 +24,7 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
                                   .draw_seed = rng_stream(seed, "tokens").s[0]};
     uint32_t n_slots = system->settings.max_in_system;
     int64_t unit = unit_bytes(system);
-    sessions->by_slot = mem_zeroed(n_slots, sizeof *sessions->by_slot);
+    sessions->by_slot = mem_reserved(n_slots, sizeof *sessions->by_slot);
     stores_open(&sessions->canvases, limits->canvas_tokens, n_slots);
     stores_open(&sessions->stores, limits->pool_bytes / unit * unit, n_slots);
     if (sessions_are_exact(sessions)) {
@@ -47,7 +47,7 @@ void sessions_close(struct sessions *sessions) {
     stores_close(&sessions->canvases);
     stores_close(&sessions->stores);
     pages_close(&sessions->pages);
-    free(sessions->by_slot);
+    mem_released(sessions->by_slot);
     free(sessions->tokens);
     free(sessions->free_places);
     *sessions = (struct sessions){0};

@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "sim/base/err.h"
@@ -43,6 +44,40 @@ void *mem_given(void *memory) {
 void *mem_zeroed(size_t n, size_t size) {
     size_t bytes = bytes_of(n, size);
     return given_of(calloc(1, bytes), bytes);
+}
+
+/* Before what is reserved: how much of it is mapped, the head included; 0: it is allocated. */
+struct reserved_head {
+    _Alignas(64) size_t mapped_bytes;
+};
+
+void *mem_reserved(size_t n, size_t size) {
+    const size_t least_mapped = 1 << 17, head_bytes = sizeof(struct reserved_head);
+    size_t bytes = bytes_of(n, size);
+    bytes = bytes <= SIZE_MAX - head_bytes ? bytes + head_bytes : SIZE_MAX;
+    if (bytes < least_mapped) {
+        struct reserved_head *head = given_of(calloc(1, bytes), bytes);
+        return head + 1;
+    }
+    struct reserved_head *head = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (head == MAP_FAILED) {
+        mem_out(bytes);
+    }
+    head->mapped_bytes = bytes;
+    return head + 1;
+}
+
+void mem_released(void *reserved) {
+    if (reserved == NULL) {
+        return;
+    }
+    struct reserved_head *head = (struct reserved_head *)reserved - 1;
+    if (head->mapped_bytes > 0) {
+        munmap(head, head->mapped_bytes);
+    } else {
+        free(head);
+    }
 }
 
 void *mem_unwritten(size_t n, size_t size) {

@@ -20,7 +20,12 @@
 /* `n` elements of `size` bytes, all zero, for free(); also for no elements. */
 void *mem_zeroed(size_t n, size_t size);
 
-/* The same without the zeros, for what is written before it is read. */
+/* The same for tables of which nobody knows how much will be used: the system finds memory for what
+ * is touched, as it is touched, and ends the program then if there is none. For mem_released. */
+void *mem_reserved(size_t n, size_t size);
+void mem_released(void *reserved);
+
+/* As mem_zeroed, without the zeros, for what is written before it is read. */
 void *mem_unwritten(size_t n, size_t size);
 
 /* `items` with room for `n` elements of `size` bytes; what is new is unwritten. */

@@ -17,6 +17,7 @@
 #include "sim/base/monotonic.h"
 #include "sim/check/exercise.h"
 #include "sim/check/plugin.h"
+#include "sim/check/statics.h"
 #include "sim/policy/registry.h"
 
 /* Written by the child, read by the parent. */
@@ -26,7 +27,8 @@ struct shared {
     uint32_t kind; /* 0 until the plug-in is loaded */
     char name[PLUGIN_MAX_NAME + 1];
     char doc[256];
-    bool done; /* the child came to its end */
+    uint64_t changed_bytes; /* of its static variables */
+    bool done;              /* the child came to its end */
 };
 
 static const char asked_in[] = "UNMASK_CHECK_PLUGIN"; /* "FD PATH", of the child's environment */
@@ -56,7 +58,13 @@ static _Noreturn void exercise_file(const char *path, struct shared *shared) {
         snprintf(shared->name, sizeof shared->name, "%s", policy->name);
         snprintf(shared->doc, sizeof shared->doc, "%s", policy->doc);
         shared->kind = policy->kind;
+        struct statics statics;
+        statics_of(policy, &statics);
+        void *before = mem_zeroed(1, statics.bytes + 1);
+        statics_keep(&statics, before);
         exercise_policy(&shared->exercise, policy);
+        shared->changed_bytes = statics_changed(&statics, before);
+        free(before);
     }
     shared->done = true;
     _exit(0);
@@ -199,6 +207,13 @@ static void print_report(FILE *report, const char *path, const struct shared *sh
             fprintf(report, "  %-6s %s (%llu checks)\n", broken ? "BROKEN" : "ok",
                     promise_text((enum promise)i), (unsigned long long)n);
         }
+    }
+    bool has_statics = shared->changed_bytes > 0 || statics_in_file(path) == STATICS_SOME;
+    if (has_statics) {
+        fprintf(report,
+                "  note   has static variables, of which %llu bytes changed: every run and replica "
+                "has its own, and threads call it one after the other\n",
+                (unsigned long long)shared->changed_bytes);
     }
     if (err->kind != ERR_NONE) {
         fprintf(report, "  %s\n", err->text);

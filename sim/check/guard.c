@@ -39,6 +39,7 @@ void guard_init(struct guard *guard, const struct policy *inner, void *inner_sta
     case POLICY_SCHEDULER:
         guard->outer.scheduler = *(const struct scheduler *)inner;
         guard->outer.scheduler.schedule = guarded_schedule;
+        scratch->own = mem_zeroed(max_slots + 1, guard->outer.scheduler.request_bytes + MARGIN);
         break;
     case POLICY_CACHE: {
         struct cache_policy *outer = &guard->outer.cache;
@@ -87,6 +88,7 @@ void guard_fini(struct guard *guard) {
         free(scratch->flags[i]);
     }
     free(scratch->state);
+    free(scratch->own);
     free(scratch);
     guard->scratch = NULL;
 }

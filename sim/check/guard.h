@@ -45,7 +45,9 @@ const char *promise_text(enum promise promise);
 bool promise_concerns(enum promise promise, enum policy_kind kind);
 
 enum {
-    GUARD_MAX_POSTPONED = 1000, /* empty batches in a row while something could run */
+    /* Empty batches in a row while something could run. Who paces a queue may ask to be woken every
+     * millisecond for as long as a request takes. */
+    GUARD_MAX_POSTPONED = 100000,
     GUARD_CALLBACK_CHARS = 16,
 };
 

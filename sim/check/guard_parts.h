@@ -27,6 +27,7 @@ struct guard_scratch {
     uint8_t *flags[N_BLOCK_FLAGS];     /* eviction: pending, masked */
     uint8_t *memory[2];                /* the same: what is remembered of a request */
     void *state;                       /* a copy of the inner state */
+    char *own;                         /* a copy of a scheduler's memory of requests */
     const struct schedule_view *view;  /* the caller's, during schedule */
 };
 

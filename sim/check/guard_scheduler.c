@@ -263,11 +263,31 @@ static bool keeps_ends(struct guard *guard, const struct batch *answer, int aski
     return true;
 }
 
+/* A copy of the scheduler's memory of requests, with a margin behind it. */
+static size_t copy_own(const struct guard *guard, const struct schedule_view *view) {
+    size_t bytes = (size_t)view->n_slots * ((const struct scheduler *)guard->inner)->request_bytes;
+    if (bytes > 0) {
+        memcpy(guard->scratch->own, view->own, bytes);
+        memset(guard->scratch->own + bytes, FILL, MARGIN);
+    }
+    return bytes;
+}
+
+static bool keeps_own_end(struct guard *guard, size_t bytes) {
+    size_t end = bytes;
+    while (bytes > 0 && end < bytes + MARGIN && (unsigned char)guard->scratch->own[end] == FILL) {
+        end++;
+    }
+    return guard_keeps(guard, PROMISE_READS, bytes == 0 || end == bytes + MARGIN,
+                       "writes beyond its memory of the last slot");
+}
+
 /* Asks once, into lists[asking]; true when nothing was written where it must not be. */
-static bool ask(struct guard *guard, const struct schedule_view *view, void *state,
+static bool ask(struct guard *guard, const struct schedule_view *view, void *state, void *own,
                 uint32_t capacity, int asking, struct batch *answer) {
     struct schedule_view lent, before;
     lend_view(guard, view, &lent);
+    lent.own = own;
     memcpy(&before, &lent, sizeof before);
     struct batch given = {.capacity = capacity, .wake_ns = INT64_MAX};
     for (int list = 0; list < N_BATCH_LISTS; list++) {
@@ -439,15 +459,18 @@ void guarded_schedule(void *state, const struct schedule_view *view, struct batc
     if (guard->err.kind != ERR_NONE) {
         return;
     }
-    /* The trial runs on a copy of the state, so that asking twice counts once. */
+    /* The trial runs on copies of what it remembers, so that asking twice counts once. */
     struct batch trial, answer;
     memcpy(guard->scratch->state, guard->inner_state, guard->inner->state_bytes);
-    bool kept = ask(guard, view, guard->scratch->state, capacity, 0, &trial) &&
-                keeps_lists(guard, &as, &trial) && keeps_limits(guard, view, &trial) &&
+    size_t own_bytes = copy_own(guard, view);
+    void *own = own_bytes > 0 ? guard->scratch->own : NULL;
+    bool kept = ask(guard, view, guard->scratch->state, own, capacity, 0, &trial) &&
+                keeps_own_end(guard, own_bytes) && keeps_lists(guard, &as, &trial) &&
+                keeps_limits(guard, view, &trial) &&
                 guard_keeps(guard, PROMISE_HOLD, trial.hold <= HOLD_CLOSED,
                             "sets hold to %u, which is no batch_hold", trial.hold) &&
                 keeps_progress(guard, view, &trial) &&
-                ask(guard, view, guard->inner_state, capacity, 1, &answer) &&
+                ask(guard, view, guard->inner_state, view->own, capacity, 1, &answer) &&
                 keeps_lists(guard, &as, &answer) && keeps_decision(guard, &trial, &answer);
     if (kept) {
         copy_lists(&answer, batch);

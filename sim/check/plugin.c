@@ -102,6 +102,23 @@ static int validate_memory(const struct policy *policy, const char *place, struc
     return 0;
 }
 
+static int validate_scheduler(const struct scheduler *scheduler, const char *place,
+                              struct err *err) {
+    if (scheduler->grows > 1) {
+        return err_world(err, "%s: scheduler %s has a flag that is neither 0 nor 1", place,
+                         scheduler->policy.name);
+    }
+    if (scheduler->request_bytes > SCHEDULER_MAX_REQUEST_BYTES ||
+        scheduler->request_bytes % 8 != 0) {
+        return err_world(err,
+                         "%s: scheduler %s asks for %u bytes of memory of a request; expected a "
+                         "multiple of 8 up to %d",
+                         place, scheduler->policy.name, scheduler->request_bytes,
+                         SCHEDULER_MAX_REQUEST_BYTES);
+    }
+    return 0;
+}
+
 static size_t param_bytes(enum param_type type) {
     switch (type) {
     case PARAM_U32:
@@ -229,10 +246,8 @@ int plugin_validate(const struct policy *policy, const char *place, struct err *
     if (status == 0 && policy->kind == POLICY_CACHE) {
         status = validate_memory(policy, place, err);
     }
-    if (status == 0 && policy->kind == POLICY_SCHEDULER &&
-        ((const struct scheduler *)policy)->grows > 1) {
-        status = err_world(err, "%s: scheduler %s has a flag that is neither 0 nor 1", place,
-                           policy->name);
+    if (status == 0 && policy->kind == POLICY_SCHEDULER) {
+        status = validate_scheduler((const struct scheduler *)policy, place, err);
     }
     if (status == 0 && policy->state_bytes > PLUGIN_MAX_STATE_BYTES) {
         status = err_world(err, "%s: %s %s asks for %u bytes of state, at most %d are allowed",

@@ -9,15 +9,21 @@
 #include "sim/base/mem.h"
 #include "sim/check/any_policy.h"
 #include "sim/check/call_watch.h"
+#include "sim/check/statics.h"
 
 struct ward {
     union any_policy outer;
     const struct policy *inner;
     const char *path;
     struct ward *next;
+    /* Its static variables, of which each state has a copy behind it; one thread at a time has them
+     * in place. None: calls of several threads do not meet. */
+    struct statics statics;
+    void *first_statics; /* as they were when the object was loaded */
+    pthread_mutex_t has_statics;
 };
 
-/* Before a plug-in's state, and behind it. */
+/* Before a plug-in's state, and behind it; then come its static variables. */
 struct state_head {
     const struct ward *ward;
     unsigned char fill[48];
@@ -65,13 +71,14 @@ void lent_open(struct lent *lent, size_t bytes, bool is_lent) {
     int file = is_lent ? memfd_create("unmask", MFD_CLOEXEC) : -1;
     void *write = MAP_FAILED, *read = MAP_FAILED;
     if (file >= 0 && ftruncate(file, (off_t)lent->bytes) == 0) {
-        write = mmap(NULL, lent->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-        read = mmap(NULL, lent->bytes, PROT_READ, MAP_SHARED, file, 0);
+        write =
+            mmap(NULL, lent->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+        read = mmap(NULL, lent->bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file, 0);
     }
     if (file >= 0) {
         (void)close(file);
     }
-    lent->write = write != MAP_FAILED ? write : mem_zeroed(bytes + 1, 1);
+    lent->write = write != MAP_FAILED ? write : mem_reserved(bytes + 1, 1);
     lent->is_mapped = write != MAP_FAILED;
     lent->read = lent->is_mapped && read != MAP_FAILED ? read : lent->write;
 }
@@ -83,7 +90,7 @@ void lent_close(struct lent *lent) {
     if (lent->is_mapped) {
         munmap(lent->write, lent->bytes);
     } else {
-        free(lent->write);
+        mem_released(lent->write);
     }
     *lent = (struct lent){0};
 }
@@ -146,7 +153,15 @@ static const void *lend_state(struct lending *l) {
     return bytes <= MOST_COPIED ? lend(l, l->state, bytes, "its state") : l->state;
 }
 
+static char *statics_behind(const struct ward *ward, void *state) {
+    return (char *)state + ward->inner->state_bytes + TAIL_BYTES;
+}
+
 static struct watched_call *enter(const struct lending *l) {
+    if (l->ward->statics.bytes > 0) {
+        pthread_mutex_lock(&((struct ward *)l->ward)->has_statics);
+        statics_place(&l->ward->statics, statics_behind(l->ward, l->state));
+    }
     return call_enter(l->ward->path, l->callback);
 }
 
@@ -155,6 +170,10 @@ static void leave(const struct lending *l, struct watched_call *call) {
                                                    FILL, FILL, FILL, FILL, FILL, FILL, FILL, FILL};
     const struct state_head *head = (const struct state_head *)l->state - 1;
     call_leave(call);
+    if (l->ward->statics.bytes > 0) {
+        statics_keep(&l->ward->statics, statics_behind(l->ward, l->state));
+        pthread_mutex_unlock(&((struct ward *)l->ward)->has_statics);
+    }
     for (unsigned i = 0; i < l->n; i++) {
         if (memcmp(l->loans[i].of, l->loans[i].copy, l->loans[i].bytes) != 0) {
             call_broke(call, l->callback, "it wrote to %s, which it may only read,",
@@ -479,7 +498,14 @@ static struct ward *make(const struct policy *inner, const char *path) {
     memcpy(&ward->outer, inner, inner->size);
     ward->inner = inner;
     ward->path = mem_text(path);
-    ward->outer.policy.state_bytes += sizeof(struct state_head) + TAIL_BYTES;
+    pthread_mutex_init(&ward->has_statics, NULL);
+    if (statics_in_file(path) != STATICS_NONE) {
+        statics_of(inner, &ward->statics);
+        ward->first_statics = mem_zeroed(1, ward->statics.bytes + 1);
+        statics_keep(&ward->statics, ward->first_statics);
+    }
+    ward->outer.policy.state_bytes +=
+        (uint32_t)(sizeof(struct state_head) + TAIL_BYTES + ward->statics.bytes);
     ward->outer.policy.params = inner->n_params > 0 ? moved_params(inner) : NULL;
     switch ((enum policy_kind)inner->kind) {
     case POLICY_SCHEDULER:
@@ -519,16 +545,36 @@ const struct policy *ward_policy(const struct policy *inner, const char *path) {
     return &ward->outer.policy;
 }
 
-void ward_fill_state(const struct policy *policy, void *state) {
+/* NULL: the policy is no plug-in. */
+static const struct ward *ward_of(const struct policy *policy) {
     pthread_mutex_lock(&lock);
     const struct ward *ward = wards;
     while (ward != NULL && &ward->outer.policy != policy) {
         ward = ward->next;
     }
     pthread_mutex_unlock(&lock);
+    return ward;
+}
+
+static void renew_statics(const struct ward *ward, void *own_state) {
+    if (ward->statics.bytes > 0) {
+        memcpy(statics_behind(ward, own_state), ward->first_statics, ward->statics.bytes);
+    }
+}
+
+void ward_fill_state(const struct policy *policy, void *state) {
+    const struct ward *ward = ward_of(policy);
     if (ward != NULL) {
         struct state_head *head = state;
         *head = (struct state_head){.ward = ward, .mark = head_mark};
-        memset((char *)state + policy->state_bytes - TAIL_BYTES, FILL, TAIL_BYTES);
+        memset((char *)(head + 1) + ward->inner->state_bytes, FILL, TAIL_BYTES);
+        renew_statics(ward, head + 1);
+    }
+}
+
+void ward_begin_run(const struct policy *policy, void *state) {
+    const struct ward *ward = ward_of(policy);
+    if (ward != NULL) {
+        renew_statics(ward, (struct state_head *)state + 1);
     }
 }

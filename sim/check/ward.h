@@ -22,6 +22,10 @@ const struct policy *ward_policy(const struct policy *inner, const char *path);
  * plug-in's own state. */
 void ward_fill_state(const struct policy *policy, void *state);
 
+/* A run begins with this state: a plug-in's static variables are as they were when it was loaded,
+ * whatever was asked of it since. */
+void ward_begin_run(const struct policy *policy, void *state);
+
 /* Memory that is written at one address and can only be read at another. */
 struct lent {
     char *write, *read;

@@ -99,7 +99,7 @@ uint32_t concurrency_best(struct concurrency *c, const struct schedule_view *vie
 /* What a step has taken, and what is left. */
 struct taken {
     const struct schedule_view *view;
-    bool is_in[2 * CONCURRENCY_MOST]; /* by candidate */
+    bool is_in[2 * CONCURRENCY_RANKED]; /* by candidate */
     const struct span *spans[CONCURRENCY_MOST];
     uint32_t n, n_admitted;
     int64_t tokens, kv_bytes; /* left */
@@ -224,7 +224,7 @@ void concurrency_list(const struct concurrency *c, const struct schedule_view *v
     struct taken taken = {
         .view = view, .tokens = view->max_batched_tokens, .kv_bytes = view->kv_free_bytes};
     most = most < batch->capacity ? most : batch->capacity;
-    n = n < 2 * CONCURRENCY_MOST ? n : 2 * CONCURRENCY_MOST;
+    n = n < 2 * CONCURRENCY_RANKED ? n : 2 * CONCURRENCY_RANKED;
     /* The first one that may run has its place whatever the others cost; then narrow passes. */
     for (uint32_t i = 0; i < n && taken.n == 0; i++) {
         (void)take(&taken, candidates, i);
@@ -247,30 +247,36 @@ void concurrency_list(const struct concurrency *c, const struct schedule_view *v
     batch->hold = taken.is_put_off ? HOLD_STEP : HOLD_CHANGE;
 }
 
-/* Puts a candidate into its place among the least ones, of which there are at most `most`. */
-static void place(struct candidate *candidates, uint32_t *n, uint32_t most,
-                  struct candidate candidate) {
-    if (*n == most && candidates[most - 1].key <= candidate.key) {
-        return;
+/* Appends those that wait to those that run, in the order of their keys, as long as they count:
+ * none is admitted behind as many as may take part, nor behind the CONCURRENCY_RANKED first ones.
+ */
+static uint32_t merge(const struct order_use *use, const struct candidate *runs, uint32_t n_runs,
+                      uint32_t most, struct candidate *candidates) {
+    struct order_walk walk = {0};
+    struct candidate waits;
+    uint32_t n = 0, r = 0, n_waits = 0;
+    bool any_waits = order_next(use, &walk, &waits);
+    while (r < n_runs || any_waits) {
+        if (!any_waits || (r < n_runs && runs[r].key <= waits.key)) {
+            candidates[n++] = runs[r++];
+        } else {
+            candidates[n++] = waits;
+            n_waits++;
+            any_waits = order_next(use, &walk, &waits);
+        }
+        /* Narrow passes are listed before full ones, and may be admitted from behind them. */
+        bool counts = n_waits < most || use->order->n_narrow > 0;
+        any_waits = any_waits && counts && n < CONCURRENCY_RANKED;
     }
-    uint32_t at = *n < most ? (*n)++ : most - 1;
-    for (; at > 0 && candidates[at - 1].key > candidate.key; at--) {
-        candidates[at] = candidates[at - 1];
-    }
-    candidates[at] = candidate;
+    return n;
 }
 
-void concurrency_schedule(struct concurrency *c, const struct schedule_view *view,
-                          double (*key)(void *state, const struct schedule_view *view,
-                                        uint32_t slot),
-                          void *state, struct batch *batch) {
-    struct candidate candidates[2 * CONCURRENCY_MOST];
-    uint32_t best = concurrency_best(c, view), n = 0;
-    for (uint32_t i = 0; i < view->n_running + view->n_waiting; i++) {
-        bool waits = i >= view->n_running;
-        uint32_t slot = waits ? view->waiting[i - view->n_running] : view->running[i];
-        place(candidates, &n, 2 * CONCURRENCY_MOST,
-              (struct candidate){key(state, view, slot), slot, waits});
-    }
-    concurrency_list(c, view, candidates, n, best, batch);
+void concurrency_schedule(struct concurrency *c, const struct order_use *use, struct batch *batch) {
+    struct candidate runs[CONCURRENCY_RANKED], candidates[2 * CONCURRENCY_RANKED];
+    uint32_t most = concurrency_best(c, use->view);
+    order_sync(use);
+    uint32_t n_runs = order_running(use, runs, CONCURRENCY_RANKED);
+    uint32_t n = merge(use, runs, n_runs, most, candidates);
+    concurrency_list(c, use->view, candidates, n, most, batch);
+    order_admit(use, batch);
 }

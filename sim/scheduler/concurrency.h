@@ -25,9 +25,9 @@
 
 #include <stdbool.h>
 
-#include "sim/scheduler/scheduler.h"
+#include "sim/scheduler/order.h"
 
-enum { CONCURRENCY_TRIED = 22, CONCURRENCY_MOST = 256 };
+enum { CONCURRENCY_TRIED = 22, CONCURRENCY_MOST = 256, CONCURRENCY_RANKED = 512 };
 
 /* A scheduler's own, zeros at first but for its parameter. */
 struct concurrency {
@@ -45,13 +45,6 @@ struct concurrency {
             "narrow passes that may wait for the next step where tokens are cheaper without"       \
     }
 
-/* A request that could take part. */
-struct candidate {
-    double key; /* the least first */
-    uint32_t slot;
-    bool waits; /* and is admitted if it takes part */
-};
-
 /* How many should run, 1 to CONCURRENCY_MOST. Prices anew when another request stands at the head
  * of the queue. */
 uint32_t concurrency_best(struct concurrency *c, const struct schedule_view *view);
@@ -62,13 +55,9 @@ void concurrency_list(const struct concurrency *c, const struct schedule_view *v
                       const struct candidate *candidates, uint32_t n, uint32_t most,
                       struct batch *batch);
 
-/* As many as should run of all that run and wait, in the order of their keys, the earlier one on a
- * tie. A request that runs is paused, with what it holds, for one that waits and has a lower key.
- */
-void concurrency_schedule(struct concurrency *c, const struct schedule_view *view,
-                          double (*key)(void *state, const struct schedule_view *view,
-                                        uint32_t slot),
-                          void *state, struct batch *batch);
+/* As many as should run of all that run and wait, in their order. A request that runs is paused,
+ * with what it holds, for one that waits and has a lower key. */
+void concurrency_schedule(struct concurrency *c, const struct order_use *use, struct batch *batch);
 
 /* Whether the request's next step runs more than its active block. */
 static inline bool is_full_pass(const struct span *span) {

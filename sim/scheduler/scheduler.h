@@ -8,8 +8,10 @@
  *
  * A scheduler that `grows` lets requests start with the memory of their next step alone and sees to
  * the rest: what its batch grows by (kv_bytes - kv_held_bytes of each listed request) and admits
- * fits into what is free and what the requests that it preempts give back. For all others requests
- * hold from the start what they will ever need. */
+ * fits into what is free and what the requests that it preempts give back. It also cuts a prefill
+ * that is wider than a step (chunk_tokens): such requests are rejected under all others, and wait
+ * for ever under a scheduler that grows and does not. For all others requests hold from the start
+ * what they will ever need. */
 #ifndef UNMASK_SIM_SCHEDULER_SCHEDULER_H
 #define UNMASK_SIM_SCHEDULER_SCHEDULER_H
 
@@ -17,6 +19,8 @@
 
 #include "sim/policy/abi.h"
 #include "sim/policy/request.h"
+
+enum { SCHEDULER_MAX_REQUEST_BYTES = 4096 };
 
 /* For how long a batch stands when nobody asks the scheduler again. */
 enum batch_hold {
@@ -101,11 +105,19 @@ struct schedule_view {
     int64_t (*estimate_spans_ns)(const void *estimator, const struct span *const *spans,
                                  uint32_t n);
     const void *estimator;
+
+    /* The scheduler's to write: request_bytes for each of n_slots slots, the slot's request's from
+     * when it arrives, as zeros, until it leaves. NULL where request_bytes is 0. */
+    void *own;
+    uint32_t n_slots; /* the slots that requests of this replica can have */
 };
 
 struct scheduler {
     struct policy policy;
     uint32_t grows; /* 1: requests hold what their next step needs (see above) */
+    /* The scheduler's own memory of each request, in the view; a multiple of 8, at most
+     * SCHEDULER_MAX_REQUEST_BYTES. */
+    uint32_t request_bytes;
     void (*schedule)(void *state, const struct schedule_view *view, struct batch *batch);
 };
 

@@ -1,6 +1,9 @@
 /* Continuous batching with request-level provision: requests join at step borders in arrival order
  * while every one of them is charged its whole canvas for life, as a scheduler made for
- * autoregressive models does; the headroom of reuse steps stays unused. */
+ * autoregressive models does; the headroom of reuse steps stays unused. A request whose canvas
+ * exceeds what a step may have, as under exact caches it can, runs alone. */
+#include <stdbool.h>
+
 #include "sim/scheduler/scheduler.h"
 
 static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
@@ -15,8 +18,10 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
         const struct request *request = &view->requests[view->waiting[i]];
         tokens += request->canvas_tokens;
         kv_bytes += request->kv_bytes;
-        if (view->n_running + batch->n == view->max_requests || tokens > view->max_batched_tokens ||
-            kv_bytes > view->kv_free_bytes) {
+        bool is_alone =
+            view->n_running + batch->n == 0 && request->span.queries <= view->max_batched_tokens;
+        if (view->n_running + batch->n == view->max_requests || kv_bytes > view->kv_free_bytes ||
+            (tokens > view->max_batched_tokens && !is_alone)) {
             batch->hold = HOLD_CLOSED;
             break;
         }

@@ -9,14 +9,13 @@
  * of arrival. So whatever arrives, it is done at most so much later as the requests before it in
  * that order take. */
 #include "sim/scheduler/concurrency.h"
-#include "sim/scheduler/service.h"
 
 enum { TENANTS = 8 }; /* with objectives of their own, from the first on */
 
 struct state {
     int64_t patience_ns, latency_ns[TENANTS];
     struct concurrency concurrency;
-    struct service service;
+    struct order order;
 };
 
 #define OBJECTIVE(name, tenant, initial, doc)                                                      \
@@ -39,26 +38,34 @@ static const struct param params[] = {
     CONCURRENCY_PARAM(offsetof(struct state, concurrency.put_off)),
 };
 
-/* Those out of patience first, by age; then by slack; those that will be late last, by arrival. */
-static double key_of(void *opaque, const struct schedule_view *view, uint32_t slot) {
-    struct state *state = opaque;
-    static const double behind_all = 1e18;
-    const struct request *request = &view->requests[slot];
+/* Whose objective the request has. */
+static uint32_t objective_of(const struct state *state, const struct request *request) {
+    return request->tenant < TENANTS && state->latency_ns[request->tenant] > 0 ? request->tenant
+                                                                               : 0;
+}
+
+/* Of requests with as many steps to take and one objective the earlier one never has more slack. */
+static void place(const void *opaque, const struct request *request, struct ranked *ranked) {
+    ranked->group = ranked->steps * TENANTS + objective_of(opaque, request);
+    ranked->rank = 0;
+}
+
+/* By slack; those that will be late last, by arrival. */
+static double key(const void *opaque, const struct schedule_view *view,
+                  const struct request *request, const struct ranked *ranked, double share) {
+    const struct state *state = opaque;
     int64_t age_ns = view->now_ns - request->arrival_ns;
-    int64_t own_ns = request->tenant < TENANTS ? state->latency_ns[request->tenant] : 0;
-    int64_t latency_ns = own_ns > 0 ? own_ns : state->latency_ns[0];
-    double steps;
-    if (age_ns > state->patience_ns) {
-        return (double)-age_ns;
-    }
-    (void)service_left(&state->service, view, slot, &steps);
+    int64_t latency_ns = state->latency_ns[objective_of(state, request)];
+    double steps = share * ranked->steps;
     double slack_ns = (double)(latency_ns - age_ns) - steps * state->concurrency.step_ns;
-    return slack_ns >= 0 ? slack_ns : behind_all - (double)age_ns;
+    return slack_ns >= 0 ? slack_ns : ORDER_LATE - (double)age_ns;
 }
 
 static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
+    static const struct order_rules rules = {place, key};
     struct state *state = opaque;
-    concurrency_schedule(&state->concurrency, view, key_of, state, batch);
+    const struct order_use use = {&state->order, &rules, state, view, state->patience_ns};
+    concurrency_schedule(&state->concurrency, &use, batch);
 }
 
 const struct scheduler scheduler_least_slack = {
@@ -70,5 +77,6 @@ const struct scheduler scheduler_least_slack = {
                .doc = "least slack to each tenant's latency objective; who will be late waits",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
+    .request_bytes = sizeof(struct ranked),
     .schedule = schedule,
 };

@@ -7,12 +7,11 @@
  * it and before all younger ones, in order of arrival. So whatever arrives, it is done at most so
  * much later as the requests before it in that order take. */
 #include "sim/scheduler/concurrency.h"
-#include "sim/scheduler/service.h"
 
 struct state {
     int64_t patience_ns;
     struct concurrency concurrency;
-    struct service service;
+    struct order order;
 };
 
 static const struct param params[] = {
@@ -21,19 +20,24 @@ static const struct param params[] = {
     CONCURRENCY_PARAM(offsetof(struct state, concurrency.put_off)),
 };
 
-/* Those that are out of patience first, by age: their keys are negative. */
-static double key_of(void *opaque, const struct schedule_view *view, uint32_t slot) {
-    struct state *state = opaque;
-    int64_t arrival_ns = view->requests[slot].arrival_ns;
-    double steps;
-    return view->now_ns - arrival_ns > state->patience_ns
-               ? (double)(arrival_ns - view->now_ns)
-               : service_left(&state->service, view, slot, &steps);
+/* What waits has all of its service to get, whatever happens meanwhile: one group. */
+static void place(const void *state, const struct request *request, struct ranked *ranked) {
+    (void)state, (void)request;
+    ranked->group = 0;
+    ranked->rank = ranked->tokens;
+}
+
+static double key(const void *state, const struct schedule_view *view,
+                  const struct request *request, const struct ranked *ranked, double share) {
+    (void)state, (void)view, (void)request;
+    return share * ranked->tokens;
 }
 
 static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
+    static const struct order_rules rules = {place, key};
     struct state *state = opaque;
-    concurrency_schedule(&state->concurrency, view, key_of, state, batch);
+    const struct order_use use = {&state->order, &rules, state, view, state->patience_ns};
+    concurrency_schedule(&state->concurrency, &use, batch);
 }
 
 const struct scheduler scheduler_shortest_left = {
@@ -45,5 +49,6 @@ const struct scheduler scheduler_shortest_left = {
                .doc = "shortest remaining service first (SRPT); long requests wait, up to patience",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
+    .request_bytes = sizeof(struct ranked),
     .schedule = schedule,
 };

@@ -2,14 +2,13 @@
 
 #include <string.h>
 
-/* Each slot that was used is free exactly once; the unused ones lie below them in their first
- * order. */
+/* Each slot that was taken is free exactly once. */
 static void audit_slots(struct lifecycle *life) {
-    uint32_t *times_free = life->together, n = life->n_used;
-    ASSERT(life->n_free == life->n_slots);
+    uint32_t *times_free = life->together, n = life->n_taken;
+    ASSERT(life->n_free == n);
     memset(times_free, 0, n * sizeof *times_free);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t slot = life->free_slots[life->n_slots - 1 - i];
+        uint32_t slot = life->free_slots[i];
         ASSERT(slot < n && times_free[slot] == 0);
         times_free[slot] = 1;
     }

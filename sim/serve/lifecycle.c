@@ -83,6 +83,17 @@ static void waiting_return(struct lifecycle *life, struct replica *replica, uint
     replica->n_waiting++;
 }
 
+static void take_slot(struct lifecycle *life, uint32_t slot) {
+    if (life->n_free > 0) {
+        life->n_free--;
+    } else {
+        life->n_taken++;
+    }
+    if (life->own_bytes > 0) {
+        memset(life->own + slot * life->own_bytes, 0, life->own_bytes);
+    }
+}
+
 /* A request that fits is queued where the router says. */
 static int enqueue(struct lifecycle *life, uint32_t slot, uint64_t session, struct err *err) {
     struct request *request = &life->requests[slot];
@@ -96,7 +107,7 @@ static int enqueue(struct lifecycle *life, uint32_t slot, uint64_t session, stru
     }
     cluster_settle(life, session, tracked->replica);
     struct replica *replica = &life->replicas[tracked->replica];
-    life->n_free--;
+    take_slot(life, slot);
     request_move(request, REQUEST_QUEUED);
     replica->outstanding_tokens += request->output_tokens;
     replica->wake_ns = INT64_MAX;
@@ -116,10 +127,10 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     if ((uint64_t)arrival->prompt_tokens + arrival->output_tokens > settings->context_tokens) {
         return reject_arrival(life, arrival, NULL, REJECT_CONTEXT, err);
     }
-    if (life->n_free == 0) {
+    if (life->n_free == 0 && life->n_taken == life->n_slots) {
         return reject_arrival(life, arrival, NULL, REJECT_QUEUE, err);
     }
-    uint32_t slot = life->free_slots[life->n_free - 1];
+    uint32_t slot = life->n_free > 0 ? life->free_slots[life->n_free - 1] : life->n_taken;
     struct request *request = &life->requests[slot];
     life->n_used = slot < life->n_used ? life->n_used : slot + 1;
     *request = (struct request){

@@ -84,9 +84,12 @@ struct lifecycle {
     struct lent lent;         /* what schedulers see: requests, and lists of replicas */
     struct request *requests; /* by slot */
     struct tracked *tracked;
-    uint32_t *free_slots;
+    uint32_t *free_slots; /* that were taken and are free again, the last one on top: n_free */
     uint32_t n_free, n_slots;
-    uint32_t n_used; /* the slots before it have held requests, those behind it nothing at all */
+    uint32_t n_taken; /* the slots before it were taken at some time */
+    uint32_t n_used;  /* and those before this one written to, by requests that were rejected */
+    char *own;        /* the scheduler's memory of each slot, own_bytes each */
+    size_t own_bytes;
     struct replica *replicas;
     uint32_t n_replicas;
     int64_t widest_fitting_canvas; /* slabs: the longest canvas known to fit alone */

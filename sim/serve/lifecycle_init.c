@@ -1,4 +1,5 @@
-/* The memory of requests' lifecycles: everything is allocated before the first turn. */
+/* The memory of requests' lifecycles: everything is allocated before the first turn, and taken up
+ * as requests and replicas use it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,27 +18,27 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
     memcpy(replica->scheduler_state, asked->system->scheduler_state, scheduler->state_bytes);
     replica->running = (uint32_t *)(life->requests + n) + 3 * (size_t)n * index;
     replica->waiting = replica->running + n;
-    replica->selected = mem_zeroed(n, sizeof *replica->selected);
-    replica->chunk_tokens = mem_zeroed(n, sizeof *replica->chunk_tokens);
-    replica->preempted = mem_zeroed(n, sizeof *replica->preempted);
-    replica->idle = mem_zeroed(n, sizeof *replica->idle);
-    replica->member_ids = mem_unwritten(n, sizeof *replica->member_ids);
-    replica->member_commits = mem_unwritten(n, sizeof *replica->member_commits);
-    replica->member_passes = mem_unwritten(n, sizeof *replica->member_passes);
-    replica->member_phases = mem_unwritten(n, sizeof *replica->member_phases);
-    replica->spans = mem_unwritten(n, sizeof *replica->spans);
+    replica->selected = mem_reserved(n, sizeof *replica->selected);
+    replica->chunk_tokens = mem_reserved(n, sizeof *replica->chunk_tokens);
+    replica->preempted = mem_reserved(n, sizeof *replica->preempted);
+    replica->idle = mem_reserved(n, sizeof *replica->idle);
+    replica->member_ids = mem_reserved(n, sizeof *replica->member_ids);
+    replica->member_commits = mem_reserved(n, sizeof *replica->member_commits);
+    replica->member_passes = mem_reserved(n, sizeof *replica->member_passes);
+    replica->member_phases = mem_reserved(n, sizeof *replica->member_phases);
+    replica->spans = mem_reserved(n, sizeof *replica->spans);
     if (life->has_positions && asked->executor.wants_positions) {
-        replica->blocks = mem_unwritten(n, sizeof *replica->blocks);
+        replica->blocks = mem_reserved(n, sizeof *replica->blocks);
     }
     if (life->has_positions && asked->records_members) {
         uint32_t stride = asked->system->settings.block_tokens;
         replica->positions =
             (struct step_positions){.stride = stride,
-                                    .lengths = mem_unwritten(n, sizeof(uint32_t)),
-                                    .keep = mem_unwritten((size_t)n * stride, 1),
-                                    .commit = mem_unwritten((size_t)n * stride, 1),
+                                    .lengths = mem_reserved(n, sizeof(uint32_t)),
+                                    .keep = mem_reserved((size_t)n * stride, 1),
+                                    .commit = mem_reserved((size_t)n * stride, 1),
                                     .entropy = asked->system->cache->reads_entropy
-                                                   ? mem_zeroed((size_t)n * stride, sizeof(float))
+                                                   ? mem_reserved((size_t)n * stride, sizeof(float))
                                                    : NULL};
     }
     replica->sym[SYM_ONE] = 1;
@@ -64,7 +65,6 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
         .has_positions = asked->decode == NULL &&
                          (positions_wanted(asked->system) || asked->executor.wants_positions),
         .n_slots = n,
-        .n_free = n,
         .n_replicas = settings->replicas,
         .checks_rows = !policy_is_built_in(&asked->system->cache->policy),
         .widest_fitting_canvas = asked->system->budget.shares_pool ? 0 : INT64_MAX,
@@ -74,13 +74,14 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
         life->wants_requests |= asked->sinks[i].request != NULL;
         life->wants_steps |= asked->sinks[i].step != NULL;
     }
+    ward_begin_run(&life->system->cache->policy, life->system->cache_state);
+    ward_begin_run(&life->system->decoder->policy, life->system->decoder_state);
     lend_lists(life);
-    life->tracked = mem_unwritten(n, sizeof *life->tracked);
-    life->free_slots = mem_unwritten(n, sizeof *life->free_slots);
-    for (uint32_t i = 0; i < n; i++) {
-        life->free_slots[i] = n - 1 - i;
-    }
-    life->together = mem_unwritten(n, sizeof *life->together);
+    life->tracked = mem_reserved(n, sizeof *life->tracked);
+    life->free_slots = mem_reserved(n, sizeof *life->free_slots);
+    life->own_bytes = asked->system->scheduler->request_bytes;
+    life->own = life->own_bytes > 0 ? mem_reserved(n, life->own_bytes) : NULL;
+    life->together = mem_reserved(n, sizeof *life->together);
     if (life->has_positions) {
         positions_init(&life->positions, life->system, rng_stream(asked->seed, "confidences").s[0],
                        n);
@@ -102,29 +103,30 @@ void lifecycle_fini(struct lifecycle *life) {
         struct replica *replica = &life->replicas[i];
         free(replica->scheduler_state);
         sharing_fini_replica(replica);
-        free(replica->selected);
-        free(replica->chunk_tokens);
-        free(replica->preempted);
-        free(replica->idle);
-        free(replica->member_ids);
-        free(replica->member_commits);
-        free(replica->member_passes);
-        free(replica->member_phases);
-        free(replica->spans);
-        free(replica->blocks);
-        free(replica->positions.lengths);
-        free(replica->positions.keep);
-        free(replica->positions.commit);
-        free(replica->positions.entropy);
+        mem_released(replica->selected);
+        mem_released(replica->chunk_tokens);
+        mem_released(replica->preempted);
+        mem_released(replica->idle);
+        mem_released(replica->member_ids);
+        mem_released(replica->member_commits);
+        mem_released(replica->member_passes);
+        mem_released(replica->member_phases);
+        mem_released(replica->spans);
+        mem_released(replica->blocks);
+        mem_released(replica->positions.lengths);
+        mem_released(replica->positions.keep);
+        mem_released(replica->positions.commit);
+        mem_released(replica->positions.entropy);
     }
     free(life->replicas);
     sharing_fini(life);
     lent_close(&life->lent);
-    free(life->tracked);
-    free(life->free_slots);
+    mem_released(life->tracked);
+    mem_released(life->free_slots);
+    mem_released(life->own);
     free(life->router_state);
     cluster_fini(life);
-    free(life->together);
+    mem_released(life->together);
     if (life->has_positions) {
         positions_fini(&life->positions);
     }

@@ -97,7 +97,7 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
            batch->n_admitted * sizeof *slots);
     while (batch->n_admitted > (n_running == 0) &&
            !fit_batch(&loop->life, slots, n_running + batch->n_admitted)) {
-        batch->n--;
+        batch->chunk_tokens[--batch->n] = 0;
         batch->n_admitted--;
     }
 }
@@ -279,6 +279,28 @@ static void look_ahead(const struct loop *loop, const struct replica *replica,
     view->kv_free_bytes -= replica->freed_bytes;
 }
 
+/* The scheduler's batch for such a view, as far as it fits. Where it listed nothing but requests that
+ * were shed, batch->n is 0 and n_admitted is what it was. */
+static int ask(struct loop *loop, uint32_t index, const struct schedule_view *view,
+               struct batch *batch, struct err *err) {
+    struct replica *replica = &loop->life.replicas[index];
+    const struct system *system = loop->asked->system;
+    *batch = (struct batch){.selected = replica->selected,
+                            .capacity = loop->life.n_slots,
+                            .wake_ns = INT64_MAX,
+                            .chunk_tokens = replica->chunk_tokens,
+                            .preempted = replica->preempted,
+                            .idle = replica->idle};
+    system->scheduler->schedule(replica->scheduler_state, view, batch);
+    int status = selection_check(&loop->life, replica, index, view, batch, err);
+    if (status == 0 && system->budget.shares_pool) {
+        uint32_t n_admitted = batch->n_admitted;
+        shed_misfits(loop, replica, batch);
+        batch->n_admitted = batch->n == 0 && !batch->all_running ? n_admitted : batch->n_admitted;
+    }
+    return status;
+}
+
 static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) {
     struct replica *replica = &loop->life.replicas[index];
     const struct system *system = loop->asked->system;
@@ -316,21 +338,19 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         .foresee = selection_foresee,
         .estimate_spans_ns = selection_estimate_spans_ns,
         .estimator = &estimator,
+        .own = loop->life.own,
+        .n_slots = loop->life.n_slots,
     };
     look_ahead(loop, replica, &view);
-    struct batch batch = {.selected = replica->selected,
-                          .capacity = loop->life.n_slots,
-                          .wake_ns = INT64_MAX,
-                          .chunk_tokens = replica->chunk_tokens,
-                          .preempted = replica->preempted,
-                          .idle = replica->idle};
-    system->scheduler->schedule(replica->scheduler_state, &view, &batch);
-    status = selection_check(&loop->life, replica, index, &view, &batch, err);
+    struct batch batch;
+    status = ask(loop, index, &view, &batch, err);
+    if (status == 0 && batch.n == 0 && batch.n_admitted > 0) {
+        /* All that it lists was shed, and what runs holds the memory: one of these it is, then. */
+        view.n_waiting = 0;
+        status = ask(loop, index, &view, &batch, err);
+    }
     if (status != 0) {
         return status;
-    }
-    if (system->budget.shares_pool) {
-        shed_misfits(loop, replica, &batch);
     }
     if (batch.n == 0 && (!batch.all_running || replica->n_running == 0)) {
         return selection_postpone(&loop->life, replica, batch.wake_ns, err);

@@ -14,39 +14,39 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
                     uint32_t n_slots) {
     size_t block = system->settings.block_tokens;
     *p = (struct positions){.system = system, .seed = seed};
-    p->blocks = mem_zeroed(n_slots, sizeof *p->blocks);
-    p->masked = mem_zeroed(n_slots * block, 1);
-    p->uncached = mem_zeroed(n_slots * block, 1);
-    p->run = mem_zeroed(n_slots * block, 1);
-    p->keep = mem_zeroed(n_slots * block, 1);
-    p->commit = mem_zeroed(n_slots * block, 1);
-    p->memory = mem_zeroed(n_slots, system->cache->memory_bytes + 1);
-    p->text_end = mem_zeroed(n_slots, sizeof *p->text_end);
-    p->later = system->rows.recent > 0 ? mem_zeroed(n_slots * block, sizeof *p->later) : NULL;
+    p->blocks = mem_reserved(n_slots, sizeof *p->blocks);
+    p->masked = mem_reserved(n_slots * block, 1);
+    p->uncached = mem_reserved(n_slots * block, 1);
+    p->run = mem_reserved(n_slots * block, 1);
+    p->keep = mem_reserved(n_slots * block, 1);
+    p->commit = mem_reserved(n_slots * block, 1);
+    p->memory = mem_reserved(n_slots, system->cache->memory_bytes + 1);
+    p->text_end = mem_reserved(n_slots, sizeof *p->text_end);
+    p->later = system->rows.recent > 0 ? mem_reserved(n_slots * block, sizeof *p->later) : NULL;
     p->delta = mem_zeroed(block, sizeof(float));
-    p->entropy = system->cache->reads_entropy ? mem_zeroed(n_slots * block, sizeof(float)) : NULL;
+    p->entropy = system->cache->reads_entropy ? mem_reserved(n_slots * block, sizeof(float)) : NULL;
     choice_init(&p->choice, (uint32_t)block);
     if (system->decoder->credit != NULL) {
         struct decoder_credit credit;
         system->decoder->credit(system->decoder_state, &credit);
         p->credit = credit.rule;
-        p->earned = mem_zeroed(2 * (size_t)n_slots * block, sizeof *p->earned);
+        p->earned = mem_reserved(2 * (size_t)n_slots * block, sizeof *p->earned);
     }
 }
 
 void positions_fini(struct positions *p) {
-    free(p->blocks);
-    free(p->masked);
-    free(p->uncached);
-    free(p->later);
-    free(p->run);
-    free(p->keep);
-    free(p->commit);
-    free(p->memory);
-    free(p->text_end);
-    free(p->earned);
+    mem_released(p->blocks);
+    mem_released(p->masked);
+    mem_released(p->uncached);
+    mem_released(p->later);
+    mem_released(p->run);
+    mem_released(p->keep);
+    mem_released(p->commit);
+    mem_released(p->memory);
+    mem_released(p->text_end);
+    mem_released(p->earned);
     free(p->delta);
-    free(p->entropy);
+    mem_released(p->entropy);
     choice_fini(&p->choice);
 }
 

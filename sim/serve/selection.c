@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/check/guard.h"
 #include "sim/scheduler/course.h"
 #include "sim/serve/plan.h"
 
@@ -227,7 +228,7 @@ int64_t selection_estimate_spans_ns(const void *opaque, const struct span *const
 
 int selection_postpone(const struct lifecycle *life, struct replica *replica, int64_t wake_ns,
                        struct err *err) {
-    enum { MOST_POSTPONED = 1000 };
+    enum { MOST_POSTPONED = GUARD_MAX_POSTPONED };
     replica->wake_ns = wake_ns;
     replica->n_postponed = wake_ns != INT64_MAX ? replica->n_postponed + 1 : 0;
     return replica->n_postponed <= MOST_POSTPONED

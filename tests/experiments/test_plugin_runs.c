@@ -157,6 +157,74 @@ TEST(a_plugin_is_checked_once_a_program) {
     ck_assert_str_eq(text, "loaded\nloaded\n");
 }
 
+/* Drops the lines that say which policy it was. */
+static char *without_names(char *text) {
+    static const char *const words[] = {"\"path\"", "\"sha256\"", "digest", "scheduler",
+                                        "identity"};
+    char *to = text;
+    for (char *line = text, *next; *line != '\0'; line = next) {
+        char *end = strchr(line, '\n');
+        next = end != NULL ? end + 1 : line + strlen(line);
+        bool names = false;
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+            const char *at = strstr(line, words[i]);
+            names = names || (at != NULL && at < next);
+        }
+        memmove(to, line, names ? 0 : (size_t)(next - line));
+        to += names ? 0 : next - line;
+    }
+    *to = '\0';
+    return text;
+}
+
+TEST(static_variables_are_kept_as_a_state_is) {
+    static const char *const replicas[] = {"1", "3"};
+    for (int i = 0; i < 2; i++) {
+        char *texts[2];
+        for (int j = 0; j < 2; j++) {
+            texts[j] = without_names(
+                PRINTS("run", "--roofline", "--rate", "2", "--requests", "120", "--replicas",
+                       replicas[i], "--json", "--scheduler",
+                       suite_plugin(j == 0 ? "static_scheduler" : "state_scheduler")));
+        }
+        ck_assert_ptr_nonnull(strstr(texts[0], "makespan"));
+        ck_assert_str_eq(texts[0], texts[1]);
+        free(texts[0]);
+        free(texts[1]);
+    }
+}
+
+/* A sweep over `rates` with the policy in place of its kind's, on two replicas. */
+static char *sweep_static(const char *kind, const char *rates, const char *threads) {
+    char name[64], text[1024];
+    snprintf(name, sizeof name, "static_%s", kind);
+    snprintf(text, sizeof text,
+             "[sweep]\nsystems = dllm-serve\nrates = %s\nrequests = 60\nset.%s = %s\n"
+             "set.replicas = 2\n",
+             rates, kind, suite_plugin(name));
+    scratch_write("static.ini", text);
+    return PRINTS("sweep", scratch_path("static.ini"), "-j", threads, "--json");
+}
+
+TEST(static_variables_are_a_runs_own_on_any_number_of_threads) {
+    static const char *const kinds[] = {"scheduler", "decoder", "router"};
+    for (int i = 0; i < 3; i++) {
+        char *one = sweep_static(kinds[i], "0.5, 1, 2, 4", "1");
+        char *four = sweep_static(kinds[i], "0.5, 1, 2, 4", "4");
+        char *alone = sweep_static(kinds[i], "4", "1");
+        ck_assert_str_eq(one, four);
+        /* Whatever ran before it: the last point of the list is the only one of the other. */
+        const char *last = strstr(alone, "\"makespan_s");
+        char number[128];
+        ck_assert_ptr_nonnull(last);
+        snprintf(number, sizeof number, "%.*s", (int)strcspn(last, "\n"), last);
+        ck_assert_msg(strstr(one, number) != NULL, "%s: %s", kinds[i], number);
+        free(one);
+        free(four);
+        free(alone);
+    }
+}
+
 #ifndef __SANITIZE_ADDRESS__ /* signals come ten times as late there, behind the watchdog */
 TEST(an_interrupt_ends_a_callback_that_hangs) {
     struct output output =

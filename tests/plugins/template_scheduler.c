@@ -11,7 +11,9 @@
  * With block-causal and autoregressive models, too, this one has every request hold from the start
  * what it will ever need, and runs a prompt in one piece. A scheduler that sets `.grows = 1` lets
  * requests start with less, sees to their growth (kv_bytes - kv_held_bytes of those it lists),
- * preempts others for it, and may take prefills in chunks: sim/scheduler/scheduler_chunked.c. */
+ * preempts others for it, and takes prefills in chunks, which it has to where a prompt is longer
+ * than a step may be: sim/scheduler/scheduler_chunked.c. One that sets `.request_bytes` has so much
+ * memory of each request, zeros when it arrives, at view->own: sim/scheduler/order.c. */
 #include "sim/scheduler/scheduler.h"
 
 /* One for each replica: zeroed, then the parameters' initial values are written. */

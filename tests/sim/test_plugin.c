@@ -71,7 +71,7 @@ TEST(a_descriptor_is_refused_with_one_sentence_for_each_fault) {
     struct err err = {0};
     ck_assert_int_eq(plugin_validate(&valid.scheduler.policy, "./x.so", &err), 0);
     REFUSED(p->abi = POLICY_ABI + 1,
-            "./x.so: the plug-in is made for ABI 12, this program has ABI 11");
+            "./x.so: the plug-in is made for ABI 13, this program has ABI 12");
     REFUSED(p->kind = 0, "./x.so: kind 0 is neither scheduler (1), cache (2), decoder (3) nor "
                          "router (4)");
     REFUSED(p->size = 8, "./x.so: the scheduler descriptor says 8 bytes, this program's has 64");
@@ -199,7 +199,7 @@ TEST(a_file_that_is_no_plug_in_is_refused) {
                         "%s: 'unmask_policy' has 8 bytes, which is no descriptor; export the "
                         "struct itself, not a pointer to it");
     assert_file_refused("bad_wrong_abi", POLICY_SCHEDULER, ERR_WORLD,
-                        "%s: the plug-in is made for ABI 12, this program has ABI 11");
+                        "%s: the plug-in is made for ABI 13, this program has ABI 12");
     assert_file_refused("bad_wrong_kind", POLICY_SCHEDULER, ERR_WORLD,
                         "%s: kind 5 is neither scheduler (1), cache (2), decoder (3) nor router "
                         "(4)");
@@ -262,11 +262,15 @@ TEST(check_plugin_names_what_each_bad_sample_does) {
     } bad[] = {
         {"bad_starving", ": scheduler starving selects nothing and names no later time although "
                          "slot 0 could run (call 5)"},
-        {"bad_postponing", ": scheduler postponing starves: it selected nothing 1000 times in a "
-                           "row although slot 0 could run (call 6003)"},
+        {"bad_postponing", ": scheduler postponing starves: it selected nothing 100000 times in a "
+                           "row although slot 0 could run (call 600003)"},
         {"bad_over_selecting", ": scheduler over-selecting takes 2808 query tokens into a step, "
                                "more than max_batched_tokens 2807 (call 11)"},
         {"bad_double_selecting", ": scheduler double-selecting selects slot 0 twice (call 11)"},
+        {"bad_refusing", ": scheduler refusing selects nothing and names no later time although "
+                         "slot 10 could run (call 40777)"},
+        {"bad_crowded", ": scheduler crowded selects nothing and names no later time although slot "
+                        "1 could run (call 31425)"},
         {"bad_view_writing", ": scheduler view-writing writes to requests[0] of the view, which it "
                              "may only read (call 5)"},
         {"bad_forgetful", ": scheduler forgetful decides differently when asked the same again: "
@@ -276,13 +280,13 @@ TEST(check_plugin_names_what_each_bad_sample_does) {
         {"bad_greedy_decoder", ": decoder greedy commits 0 of 7 masked positions (call 3)"},
         {"bad_overgrowing", ": scheduler overgrowing lets running requests grow by 65536 KV bytes "
                             "and admits 0, more than the 0 that are free and 0 given back (call "
-                            "31411)"},
+                            "33791)"},
         {"bad_chunking", ": scheduler chunking takes a chunk of 2 tokens of a step that is no "
-                         "prefill (call 31361)"},
+                         "prefill (call 49427)"},
         {"bad_crashing", " crashed with signal SEGV in callback schedule"},
         {"bad_crashing_load", " crashed with signal ABRT while it was loaded"},
         {"bad_exiting", " ended the process with exit status 3 in callback schedule"},
-        {"bad_wrong_abi", ": the plug-in is made for ABI 12, this program has ABI 11"},
+        {"bad_wrong_abi", ": the plug-in is made for ABI 13, this program has ABI 12"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char text[4096];

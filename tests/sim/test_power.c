@@ -657,6 +657,37 @@ TEST(a_card_draws_less_while_operators_are_issued) {
     ck_assert_double_lt(done[1].joules / (double)taken_ns(&done[1]), 300e-9);
 }
 
+/* A limit that the work meets within so many times what issuing takes, and the step itself, which
+ * take as long: only what lasts shorter lets the clock fall. */
+static bool is_slowed(double work_j, int64_t step_ns, double share) {
+    char more[512];
+    double joules, limit_w = 100 + work_j / ((double)step_ns * (1 + share) * 1e-9);
+    snprintf(more, sizeof more,
+             "power,idle_w,100\npower,limit_w,%.9g\npower,busy_w,200\npower,active_w,150\n"
+             "power,flop_pj,1\npower,byte_pj,50\npower,exponent,1\npower,lag_ms,30\n"
+             "host,refresh,40000,1000,%lld\n",
+             limit_w, (long long)step_ns);
+    struct bench bench = bench_open(more, 1);
+    const struct step_shape shape = shape_of(40, 0, 0, 0);
+    void *state = bench.executor.state;
+    const int64_t rested_ns = bench.executor.estimate_ns(state, 0, &shape, INT64_MAX, &joules);
+    (void)step(&bench, 0, &shape);
+    const int64_t after_ns = bench.executor.estimate_ns(state, 0, &shape, INT64_MAX, &joules);
+    bench_close(&bench);
+    return after_ns > rested_ns;
+}
+
+TEST(what_issuing_takes_counts_whole_in_the_power_of_a_step) {
+    struct bench cool = bench_open(COOL HOST_UNKNOWN, 1);
+    const struct step_shape shape = shape_of(40, 0, 0, 0);
+    const struct completion done = step(&cool, 0, &shape);
+    const int64_t step_ns = taken_ns(&done);
+    const double work_j = done.joules - 100e-9 * (double)step_ns;
+    bench_close(&cool);
+    ck_assert(!is_slowed(work_j, step_ns, 0.8));
+    ck_assert(is_slowed(work_j, step_ns, 1.2));
+}
+
 /* The host has a word in the middle of a step that evicts. DC+ leaves positions out, too, but
  * nothing of it asks the host in the middle of a step. Where something goes the calibrated wait of
  * 475 us has what issuing takes, unless that is measured. */

@@ -10,6 +10,7 @@ from program import PLUGINS, ROOT
 
 BLOCK_SYSTEMS = ("sdar", "lmdeploy", "sglang", "dc", "focus", "fast-dllm-v2", "dinfer-block")
 BLOCK_CACHES = ("exact", "delayed", "neighbour", "focus")
+EXACT_CACHES = (*BLOCK_CACHES, "small-blocks")
 HOWS = {"alloc": ["once", "once", "on", "kill", "int", "term", "hup"],
         "file": ["once", "once", "on", "kill"], "device": ["once", "on", "kill", "int"],
         "io": ["once", "on", "kill", "power", "power", "lie"],
@@ -193,6 +194,40 @@ def extras(rng, is_live):
         found += ["--bound"] if rng.random() < 0.25 else []
         found += ["--roofline"] if rng.random() < 0.15 else []
     return found
+
+
+def overload(lists, rng, folder):
+    """More than is served: a thousand at once, ten times what can be, memory for a few, one long among
+    short ones. What waits is short, so that all of it is served in seconds."""
+    kind = rng.choice(["once", "over", "few", "long"])
+    if kind == "long":
+        with open(os.path.join(folder, "trace.csv"), "w") as file:
+            file.write("arrival_us,input_tokens,output_tokens\n" + "".join(
+                "%d,%d,%d\n" % (i * 20000, *((2000, 300) if i == 5 else (rng.randint(1, 200), 32)))
+                for i in range(300)))
+        return ["--workload", "trace.csv"]
+    words = ["--requests", str({"once": rng.randint(600, 1100), "over": 300, "few": 60}[kind]),
+             "--workload", rng.choice(["burst", "azure", "osc"]), "--output-tokens", str(rng.choice([8, 32, 64])),
+             "--seed", str(rng.randint(1, 99))]
+    words += ["--rate", "%.3g" % rng.uniform(5, 50)] if kind == "over" else ["--arrivals", "all-at-once"]
+    return words + (["--set", "page_tokens=16", "--set", f"pool_pages={rng.randint(150, 500)}"]
+                    if kind == "few" else [])
+
+
+def overloaded(lists, rng, folder):
+    """`unmask run ...` of any scheduler with any cache policy under overload: nothing may starve."""
+    cache = rng.choice(lists.names["caches"])
+    system = "sdar" if cache in EXACT_CACHES else "dllm-serve"
+    scheduler = rng.choice(lists.names["schedulers"])
+    args = ["run", "--json", "--system", system, "--gpu", rng.choice(["l40s", "h200", "rtx4090"]),
+            "--scheduler", scheduler, "--cache", cache]
+    args += ["--set", "kv=slab"] if cache == "dllm-cache" or rng.random() < 0.1 else []
+    args += ["--replicas", "2"] if rng.random() < 0.1 else []
+    args += ["--set", "decides_ahead=on"] if rng.random() < 0.2 else []
+    keys = [p for p in lists.parameters["schedulers"] if p["of"] == scheduler]
+    for parameter in rng.sample(keys, min(len(keys), rng.choice([0, 0, 1, 2]))):
+        args += ["--set", f"{parameter['key']}={lists.value(rng, parameter)}"]
+    return args + overload(lists, rng, folder)
 
 
 def run(lists, rng, folder):

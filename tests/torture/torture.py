@@ -3,7 +3,7 @@
 
     python3 tests/torture/torture.py [--seed S] [--count N] [--seconds T] [--jobs J] [--replays]
 
-Seed S, S + 1, ... each draw a run or a sweep (draw.py), run it without a fault, again with one, and
+Seed S, S + 1, ... each draw a run, one under overload or a sweep (draw.py), run it without a fault, again with one, and
 then look at what is left:
 
     it ended with status 0, 1 or 2, or by the signal that was asked for; with a sentence where it
@@ -176,6 +176,19 @@ def torture_run(lists, rng, case, tally, replays=False):
             replay_all(case)
 
 
+def torture_overload(lists, rng, case, tally):
+    """Nothing starves, whatever waits."""
+    args = draw.overloaded(lists, rng, case.folder)
+    if rng.random() < 0.3:
+        args += ["--db", "r.db", "--levels", "steps"]
+    run = case.run(args, "overloaded")
+    tally[f"overloaded, status {run.status}" if not run.slow else "slow"] += 1
+    if "starves" in run.sentence() or "promise" in run.sentence():
+        raise Failure(f"overloaded: {run.sentence()}")
+    if run.status == 0 and "--db" in args:
+        replay_all(case)
+
+
 def torture_sweep(lists, rng, case, tally):
     args = draw.sweep(lists, rng, case.folder)
     whole = case.run([*args, "--db", "whole.db"], "without a fault")
@@ -206,7 +219,9 @@ def torture(lists, seed, tally, replays):
         if replays:
             torture_run(lists, rng, case, tally, True)
         else:
-            (torture_sweep if rng.random() < 0.15 else torture_run)(lists, rng, case, tally)
+            kind = rng.random()
+            (torture_sweep if kind < 0.15 else torture_overload if kind < 0.25 else torture_run)(
+                lists, rng, case, tally)
     except Failure as failure:
         return "\n        ".join([str(failure), *case.story])
     finally:

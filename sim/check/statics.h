@@ -1,0 +1,36 @@
+/* The static variables of a plug-in: what of its object is written while it is called.
+ *
+ * There is one object for all threads, replicas and runs. A ward (ward.h) keeps the variables with
+ * each state of the policy instead: they are put in place for a call, and kept with that state
+ * afterwards. Thread-local variables stay the thread's. */
+#ifndef UNMASK_SIM_CHECK_STATICS_H
+#define UNMASK_SIM_CHECK_STATICS_H
+
+#include <stddef.h>
+
+enum { STATICS_MOST_RANGES = 4 };
+
+struct statics {
+    struct statics_range {
+        char *at;
+        size_t bytes;
+    } ranges[STATICS_MOST_RANGES]; /* of memory, where variables can be */
+    unsigned n;
+    size_t bytes; /* of all of them */
+};
+
+/* Of the loaded object that `symbol` is in. */
+void statics_of(const void *symbol, struct statics *out);
+
+/* Whether the object file has variables, by its table of symbols, which it may lack. */
+enum statics_found { STATICS_UNKNOWN, STATICS_NONE, STATICS_SOME };
+enum statics_found statics_in_file(const char *path);
+
+/* Copies `bytes` of variables out of their places and back. */
+void statics_keep(const struct statics *statics, void *copy);
+void statics_place(const struct statics *statics, const void *copy);
+
+/* How many of these bytes are others than in the copy. */
+size_t statics_changed(const struct statics *statics, const void *copy);
+
+#endif

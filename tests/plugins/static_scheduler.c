@@ -1,0 +1,57 @@
+/* Keeps in static variables what others keep in their state: at every third moment it admits up to
+ * eight requests, at the others one. It answers the same question the same way. Compiled with
+ * KEEPS_STATE it is the same policy as it should be. */
+#include "sim/scheduler/scheduler.h"
+
+struct state {
+    int64_t last_ns;
+    uint64_t n_moments;
+};
+
+static struct state *kept(struct state *state) {
+#ifdef KEEPS_STATE
+    return state;
+#else
+    static struct state all;
+    (void)state;
+    return &all;
+#endif
+}
+
+static uint64_t count_moment(struct state *state, int64_t now_ns) {
+    state->n_moments += state->last_ns != now_ns;
+    state->last_ns = now_ns;
+    return state->n_moments;
+}
+
+static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    uint32_t most = count_moment(kept(state), view->now_ns) % 3 == 0 ? 8 : 1;
+    int64_t tokens = 0, bytes = 0;
+    for (uint32_t i = 0; i < view->n_running; i++) {
+        const struct request *request = &view->requests[view->running[i]];
+        if (tokens + request->span.queries <= view->max_batched_tokens) {
+            batch->selected[batch->n++] = view->running[i];
+            tokens += request->span.queries;
+        }
+    }
+    for (uint32_t i = 0; i < view->n_waiting && batch->n_admitted < most; i++) {
+        const struct request *request = &view->requests[view->waiting[i]];
+        tokens += request->span.queries;
+        bytes += request->kv_bytes;
+        if (tokens > view->max_batched_tokens || bytes > view->kv_free_bytes ||
+            view->n_running + batch->n_admitted == view->max_requests) {
+            break;
+        }
+        batch->selected[batch->n++] = view->waiting[i];
+        batch->n_admitted++;
+    }
+}
+
+const struct scheduler unmask_policy = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_SCHEDULER,
+               .size = sizeof(struct scheduler),
+               .state_bytes = sizeof(struct state),
+               .name = "counting",
+               .doc = "admits many at every third moment, which it counts"},
+    .schedule = schedule};
