@@ -150,7 +150,7 @@ static int see_event(void *state, const struct event_record *record, struct err 
 static void load_parts(struct store *store, int64_t run) {
     uint64_t sum = 0;
     char *text = NULL;
-    struct err err[6] = {{0}};
+    struct err err[7] = {{0}};
     (void)went_well(store_load_requests(store, run, see_request, &sum, &err[0]), &err[0], NULL);
     (void)went_well(store_load_steps(store, run, see_step, &sum, &err[1]), &err[1], NULL);
     (void)went_well(store_load_events(store, run, see_event, &sum, &err[2]), &err[2], NULL);
@@ -160,11 +160,17 @@ static void load_parts(struct store *store, int64_t run) {
     }
     struct recorded *recorded;
     if (went_well(recorded_load(store, run, &recorded, &err[5]), &err[5], NULL)) {
-        struct recorded_reader reader = {.recorded = recorded};
-        struct arrival_source source = recorded_source(&reader);
+        struct recorded_reader *reader = recorded_reader_open(recorded);
+        struct arrival_source source = recorded_source(reader);
+        struct replay_record steps = recorded_steps(reader);
+        struct replay_step *step;
         struct arrival row;
         while (source.next(source.state, &row, &err[5]) == SOURCE_ROW) {
         }
+        while (steps.read(steps.state, &step, &err[6]) == 0 && step != NULL) {
+            steps.drop(step);
+        }
+        recorded_reader_close(reader);
         recorded_close(recorded);
     }
 }

@@ -3,6 +3,7 @@
 
 #include "sim/serve/executor_replay.h"
 #include "sim/system/system_step.h"
+#include "tests/support/played.h"
 #include "tests/support/rig.h"
 #include "tests/support/says.h"
 
@@ -477,8 +478,8 @@ TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     struct loop_result result =
         rig_run(system, (struct arrival_source){&first, poisson_next, NULL, NULL}, &recorded);
     struct replay_step *steps = steps_of(&recorded);
-    struct replay_record record =
-        MAKE(struct replay_record, .steps = steps, .n_steps = recorded.n_steps);
+    struct played played = {steps, recorded.n_steps, 0};
+    struct replay_record record = played_record(&played);
     struct executor_replay *replay = executor_replay_open(&record, 1);
     struct sink sink = keeper_sink(&repeated);
     struct loop_request request =
@@ -499,6 +500,7 @@ TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     executor_replay_close(replay);
 
     steps[recorded.n_steps / 2].n_requests++;
+    played.next = 0;
     replay = executor_replay_open(&record, 1);
     request.executor = executor_replay_interface(replay);
     struct poisson_source third = {0};
@@ -521,8 +523,8 @@ TEST(a_replay_stands_ties_between_replicas) {
     struct loop_result result =
         run_closed("fast-dllm", "router=round-robin", "skip_ahead=on", &recorded, &system);
     struct replay_step *steps = steps_of(&recorded);
-    struct replay_record record =
-        MAKE(struct replay_record, .steps = steps, .n_steps = recorded.n_steps);
+    struct played played = {steps, recorded.n_steps, 0};
+    struct replay_record record = played_record(&played);
     struct executor_replay *replay = executor_replay_open(&record, 4);
     struct closed_source source = {.n_clients = 20, .n = 120};
     struct sink sink = keeper_sink(&repeated);

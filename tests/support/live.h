@@ -3,6 +3,7 @@
 #define UNMASK_TESTS_SUPPORT_LIVE_H
 
 #include "experiments/steps/meter.h"
+#include "tests/support/played.h"
 #include "tests/support/rig.h"
 #include "traces/decode_log.h"
 
@@ -166,14 +167,17 @@ static inline struct served *serve(const struct serving *serving) {
     live_set_prompt(live, serving->prompt, serving->prompt_state);
     struct executor_sim *sim = executor_sim_open(system, 1);
     struct executor_replay *replay = NULL;
+    struct played played;
     struct meter_request around =
         MAKE(struct meter_request, .inner = live_interface(live), .system = system, .pricer = sim,
              .places_all = true, .accuracy = serving->accuracy);
     if (serving->played != NULL) {
-        replay = executor_replay_open(&MAKE(struct replay_record, .steps = serving->played->steps,
-                                            .n_steps = serving->played->n_steps,
-                                            .decides = serving->played->is_live, .unrolls = true),
-                                      1);
+        played = MAKE(struct played, .steps = (struct replay_step *)serving->played->steps,
+                      .n = serving->played->n_steps);
+        struct replay_record record = played_record(&played);
+        record.decides = serving->played->is_live;
+        record.unrolls = true;
+        replay = executor_replay_open(&record, 1);
         around.inner = executor_replay_interface(replay);
         around.replay = replay;
         around.rerun = live;
