@@ -116,6 +116,7 @@ static int lay_out(const struct figure *figure, struct layout *layout, struct er
         int fit = (layout->width - 20) / (length * CHARACTER_PX + 56);
         fit = fit < 1 ? 1 : fit;
         layout->legend_rows = (n_entries + fit - 1) / fit;
+        ASSERT(layout->legend_rows > 0);
         layout->legend_columns = (n_entries + layout->legend_rows - 1) / layout->legend_rows;
     }
     int note_length = (int)strlen(figure->provenance);

@@ -97,10 +97,10 @@ TEST(an_unknown_name_is_met_with_the_nearest) {
 
 /* By the name that was given, and for what is wrong with it. */
 TEST(files_that_are_not_there_are_named_as_they_were) {
-    REFUSES(1, "cannot open the folder of weights nosuch: No such file or directory", "generate",
+    REFUSES(1, "--weights: cannot open 'nosuch': No such file or directory", "generate",
             "--backend", "cpu", "--weights", "nosuch");
-    REFUSES(1, "cannot open the folder of weights nosuch: No such file or directory", "run",
-            "--backend", "cpu", "--weights", "nosuch");
+    REFUSES(1, "--weights: cannot open 'nosuch': No such file or directory", "run", "--backend",
+            "cpu", "--weights", "nosuch");
     REFUSES(1, "cannot open nosuch.db: No such file or directory", "plot", "nosuch.db", "-x",
             "rate", "-y", "latency_s.mean");
     REFUSES(1, "cannot open nosuch.db: No such file or directory", "plot", "nosuch.db");
