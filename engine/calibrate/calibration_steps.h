@@ -35,8 +35,8 @@ struct step_side {
 struct step_operator {
     enum op_kind kind;
     struct correction_key key;
-    int64_t rows;      /* of one execution; of attention its queries */
-    double between_ns; /* between events, which take time, too */
+    int64_t rows;       /* of one execution; of attention its queries */
+    double between_ns;  /* between events, which take time, too */
     double experts_hit; /* of an operator of experts, the mean of its layers; else 0 */
     /* Written by whoever prices them: how often it runs, what that takes, and what its bytes take
      * to move; then, of the step's time, its part (sim/cost/in_step.h). */
