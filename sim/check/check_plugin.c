@@ -58,7 +58,7 @@ static _Noreturn void exercise_file(const char *path, struct shared *shared) {
         snprintf(shared->name, sizeof shared->name, "%s", policy->name);
         snprintf(shared->doc, sizeof shared->doc, "%s", policy->doc);
         shared->kind = policy->kind;
-        struct statics statics;
+        struct statics statics = {.n = 0};
         statics_of(policy, &statics);
         void *before = mem_zeroed(1, statics.bytes + 1);
         statics_keep(&statics, before);

@@ -311,10 +311,10 @@ uint32_t world_asks_to_end(const struct world *world) {
 
 /* After the last decision: nobody is left behind where there was time for all. */
 static void look_at_end(struct guard *guard, const struct world *world, uint32_t asked) {
-    uint32_t undone = world->n_requests, oldest = world->n_requests;
+    uint32_t undone = 0, oldest = 0;
     for (uint32_t i = world->n_requests; i-- > 0;) {
         bool is_done = world->requests[i].state == REQUEST_DONE;
-        undone -= is_done;
+        undone += !is_done;
         oldest = is_done ? oldest : i;
     }
     (void)guard_keeps(guard, PROMISE_PROGRESS, undone == 0,

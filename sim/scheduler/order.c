@@ -146,7 +146,7 @@ static void put(const struct order_use *use, uint32_t link) {
     struct ranked *ranked = ranked_at(use, link);
     const struct request *request = request_at(use, link);
     ranked->place = ++use->order->n_places;
-    ranked->is_narrow = !is_full_pass(&request->span);
+    ranked->is_narrow = request->span.exact || !is_full_pass(&request->span);
     use->order->n_narrow += ranked->is_narrow;
     if (is_out_of_patience(use, request)) {
         ranked->where = AGED;

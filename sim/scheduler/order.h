@@ -44,7 +44,8 @@ struct ranked {
     uint64_t place;       /* the n-th that came to wait */
     uint32_t left, right, before, after; /* in the tree and the list of those that wait; slot + 1 */
     uint32_t where;                      /* enum order_where */
-    uint32_t is_narrow;                  /* its first step runs no whole canvas or prompt */
+    uint32_t is_narrow; /* its first step may run no whole canvas or prompt, under prefix caching
+                           from some time on */
     /* Room for 2 parts of groups during a call; those of the k-th group stand with slot k. */
     struct order_part parts[2];
 };

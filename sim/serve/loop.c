@@ -279,8 +279,8 @@ static void look_ahead(const struct loop *loop, const struct replica *replica,
     view->kv_free_bytes -= replica->freed_bytes;
 }
 
-/* The scheduler's batch for such a view, as far as it fits. Where it listed nothing but requests that
- * were shed, batch->n is 0 and n_admitted is what it was. */
+/* The scheduler's batch for such a view, as far as it fits. Where it listed nothing but requests
+ * that were shed, batch->n is 0 and n_admitted is what it was. */
 static int ask(struct loop *loop, uint32_t index, const struct schedule_view *view,
                struct batch *batch, struct err *err) {
     struct replica *replica = &loop->life.replicas[index];

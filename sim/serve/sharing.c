@@ -92,7 +92,8 @@ void sharing_init(struct lifecycle *life) {
                          .match_tokens = unit,
                          .page_bytes = system->budget.unit_bytes / (settings->page_tokens / page)};
     if (is_on) {
-        contents_init(&life->sharing.contents, 2 * (size_t)life->n_slots + 1024);
+        const size_t room = 2 * (size_t)life->n_slots + 1024, most = 1 << 20;
+        contents_init(&life->sharing.contents, room < most ? room : most);
     }
 }
 

@@ -1,5 +1,5 @@
-/* Fills the machine before it runs what is in it, and looks at so many requests alone: many that wait
- * and do not fit hide all that run. */
+/* Fills the machine before it runs what is in it, and looks at so many requests alone: many that
+ * wait and do not fit hide all that run. */
 #include "tests/plugins/bad.h"
 
 enum { LOOKED_AT = 256 };
@@ -11,8 +11,7 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
         int waits = i < view->n_waiting;
         uint32_t slot = waits ? view->waiting[i] : view->running[i - view->n_waiting];
         const struct request *request = &view->requests[slot];
-        int fits =
-            request->kv_bytes <= view->kv_free_bytes && view->n_running < view->max_requests;
+        int fits = request->kv_bytes <= view->kv_free_bytes && view->n_running < view->max_requests;
         if (request->span.queries <= view->max_batched_tokens && (!waits || fits)) {
             batch->selected[batch->n++] = slot;
             batch->n_admitted = waits;
