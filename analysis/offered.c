@@ -14,9 +14,9 @@ const char *const offered_words[OFFERED_STATE_COUNT] = {"cannot tell", "steady",
 /* What they mean stands in the header. A quarter: of a half, what a third of the batch serves
  * passes for capacity where larger batches are slower (dLLM-Serve's, 500 requests). */
 enum { LEAST_REQUESTS = 30, SLICES = 20 };
-static const double level = 0.99, deep_share = 0.25, work_share = 0.95, kept_pace = 0.95,
-                    lost_pace = 0.8, far_behind = 0.4, least_growth = 1.5, at_once = 0.05,
-                    least_excess = 1.05, edges = 15, clear_excess = 1.1;
+static const double level = 0.99, deep_share = 0.25, work_share = 0.95, least_pace = 0.95,
+                    least_growth = 1.5, at_once = 0.05, least_excess = 1.05, edges = 15,
+                    clear_excess = 1.1;
 
 /* ---- the number in the system over time ---- */
 
@@ -263,13 +263,9 @@ static double completion_rate(const struct stay *stays, size_t n) {
 
 /* ---- the verdict ---- */
 
-static enum offered_state judge_pace(const struct stay *stays, size_t n, double rate_req_s) {
-    double left_req_s = completion_rate(stays, n);
-    bool grew = latencies_grew(stays, n);
-    if (left_req_s < far_behind * rate_req_s || (left_req_s < lost_pace * rate_req_s && grew)) {
-        return OFFERED_SATURATED;
-    }
-    return left_req_s >= kept_pace * rate_req_s && !grew ? OFFERED_STEADY : OFFERED_UNKNOWN;
+/* Requests left as they came, and latencies did not grow. */
+static bool kept_pace(const struct stay *stays, size_t n, double rate_req_s) {
+    return completion_rate(stays, n) >= least_pace * rate_req_s && !latencies_grew(stays, n);
 }
 
 static enum offered_state judge(const struct stay *stays, size_t n, const struct crowd *crowd,
@@ -285,16 +281,15 @@ static enum offered_state judge(const struct stay *stays, size_t n, const struct
     if (n < LEAST_REQUESTS) {
         return OFFERED_UNKNOWN;
     }
-    enum offered_state pace = judge_pace(stays, n, rate_req_s);
-    bool is_above = offered->load_low > 1 && offered->load >= least_excess + edges / (double)n;
-    if (offered->load_high < 1 || (pace == OFFERED_STEADY && !is_above)) {
+    bool kept = kept_pace(stays, n, rate_req_s);
+    bool is_above = offered->load_low > 1 && offered->load >= least_excess;
+    if (offered->load_high < 1 || (kept && !is_above)) {
         return OFFERED_STEADY;
     }
-    bool is_clear = pace != OFFERED_STEADY || offered->load >= clear_excess;
-    if (is_above && is_clear && crowds_delay(stays, n, crowd)) {
-        return OFFERED_SATURATED;
-    }
-    return pace == OFFERED_SATURATED ? OFFERED_SATURATED : OFFERED_UNKNOWN;
+    bool is_clear = offered->load >= least_excess + edges / (double)n &&
+                    (!kept || offered->load >= clear_excess);
+    return is_above && is_clear && crowds_delay(stays, n, crowd) ? OFFERED_SATURATED
+                                                                 : OFFERED_UNKNOWN;
 }
 
 /* Whether each arrival followed a departure, all after the same time; where one client alone would

@@ -25,11 +25,10 @@
  *    1.05 + 15 / n, as a run of n requests fills and empties once; those stayed longer who
  *    found more requests there, or had more there meanwhile (Spearman's rank correlation, "The
  *    proof and measurement of association between two things", American Journal of Psychology
- *    15, 1904; one-sided at 99 %); and up to 1.1 what follows must not say steady.
- * 3. Pace. Steady, where the load is not that far above 1: requests left, from the first to the
- *    last, at 0.95 or more of the rate at which they came, and latencies did not grow by half
- *    from the first to the last quarter of the arrivals. Saturated: they left at less than 0.4
- *    of it, or at less than 0.8 while latencies grew.
+ *    15, 1904; one-sided at 99 %); and up to 1.1 what follows (3.) must not say steady.
+ * 3. Pace. Steady, unless the load is above 1 with 99 % and at least 1.05: requests left, from
+ *    the first to the last, at 0.95 or more of the rate at which they came, and latencies did
+ *    not grow by half from the first to the last quarter of the arrivals.
  *
  * What is left cannot be told, which is not the same as steady. A rate above what no scheduler
  * can serve proves saturation (offered_judge_by_bound). The constants were chosen by half of

@@ -117,10 +117,11 @@ static void print_table(const struct comparison *c, FILE *out) {
     }
     table_print(table, out);
     table_close(table);
-    fprintf(out,
-            "\nx tok/s, x mean: over %s, higher is better; no throughputs where both are steady, no "
-            "latencies where one is saturated or may be\n",
-            c->names[0]);
+    fprintf(
+        out,
+        "\nx tok/s, x mean: over %s, higher is better; no throughputs where both are steady, no "
+        "latencies where one is saturated or may be\n",
+        c->names[0]);
     if (c->has_bound) {
         sample_bound_explain(c->n_seeds, out);
     }

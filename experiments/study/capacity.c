@@ -78,8 +78,7 @@ static int judge(const struct objectives *objectives, const struct composition *
             return err_usage(err, "--slo: '%s' speaks of no request of this workload", o->text);
         }
     }
-    out->is_met = out->state == OFFERED_STEADY && !(out->offered_req_s > bound_per_s) &&
-                  objectives_are_met(objectives, out->values);
+    out->is_met = out->state == OFFERED_STEADY && objectives_are_met(objectives, out->values);
     out->attainment = objectives_attainment(objectives, w->served, w->n);
     out->served_req_s = s->throughput_req_s;
     out->attained_req_s = out->attainment * out->offered_req_s;

@@ -292,6 +292,45 @@ TEST(the_same_requests_take_away_what_rejections_gain) {
     free(text);
 }
 
+/* Bursts that overload an L40S, in the run of `make demo`. */
+TEST(bursty_overload_is_saturated_and_no_latencies_are_compared) {
+    json_t *json = JSON("compare", "--gpu", "l40s", "--workload", "burst-replay", "--rate", "1",
+                        "--systems", "dllm-serve,fast-dllm");
+    for (size_t s = 0; s < 2; s++) {
+        const json_t *row = json_array_get(json, s);
+        ck_assert(warns(row, "saturated") && !warns(row, "saturation-unknown"));
+        ck_assert_str_eq(json_string_value(at(row, "offered/state")), "saturated");
+        ck_assert(number(row, "offered/load_low") > 1.2);
+    }
+    ck_assert(json_is_null(at(json, "1/latency_ratio")) && number(json, "1/speedup") > 1);
+    json_decref(json);
+}
+
+/* Whether a dozen requests keep up is not told, and neither printed nor compared as if they did. */
+TEST(what_cannot_be_told_is_not_taken_for_steady) {
+#define DOZEN "--gpu", "l40s", "--requests", "12", "--rate", "3"
+    json_t *json = JSON("compare", DOZEN, "--systems", "dllm-serve,fast-dllm");
+    ck_assert_str_eq(json_string_value(at(json, "0/offered/state")), "cannot tell");
+    ck_assert(warns(json_array_get(json, 0), "saturation-unknown"));
+    ck_assert(json_is_null(at(json, "1/latency_ratio")) && json_is_number(at(json, "1/speedup")));
+    json_decref(json);
+    char *text = PRINTS("run", DOZEN);
+    ASSERT_SAYS(text, "saturation-unknown");
+    free(text);
+}
+
+/* Forty requests do not tell it of a rate a little above capacity; the bound proves it. */
+TEST(a_rate_above_the_bound_is_saturated_by_proof) {
+#define NEAR "--gpu", "l40s", "--requests", "40", "--rate", "0.8"
+    json_t *without = JSON("run", NEAR), *with = JSON("run", NEAR, "--bound");
+    double most = number(with, "bound/saturated_req_s");
+    ck_assert(number(with, "offered/rate_req_s") > most);
+    ck_assert_str_eq(json_string_value(at(without, "offered/state")), "cannot tell");
+    ck_assert_str_eq(json_string_value(at(with, "offered/state")), "saturated");
+    json_decref(without);
+    json_decref(with);
+}
+
 TEST(latencies_of_a_saturated_system_are_not_compared) {
     json_t *json =
         JSON("compare", "--systems", "fast-dllm,dllm-serve", "--requests", "400", "--rate", "1.5");
