@@ -30,7 +30,8 @@ struct param {
     double min, max;          /* inclusive */
     const char *const *words; /* PARAM_WORD: the allowed words, NULL-ended */
     size_t offset;            /* of the value in the owner's state */
-    const char *doc;          /* one line */
+    const char *doc;          /* one line; where it ends with a condition in brackets (condition.h),
+                                 the value is read only where that holds */
 };
 
 /* A row of a table: key and where its value lies in the owner's state; the allowed words instead of
