@@ -48,8 +48,8 @@ static int check_ranks(const struct system *s, const struct profile *profile, st
 /* The model of whose steps by our own engine a GPU has a profile, and whose shape this one has:
  * itself before others, so that SDAR-8B and Qwen3-8B are priced alike. NULL: there is none, or
  * several GPUs hold the model together. */
-static const struct model *model_of_profile(const struct system *s, const struct gpu *gpu, char *path,
-                                          size_t size) {
+static const struct model *model_of_profile(const struct system *s, const struct gpu *gpu,
+                                            char *path, size_t size) {
     struct err ignored = {0};
     const struct model *const *all = model_all(&ignored), *found = NULL;
     const bool fits = s->settings.tensor_parallel == 1;

@@ -482,6 +482,7 @@ TEST(a_key_changes_the_record_or_is_said_to_do_nothing) {
     struct err err = {0};
     read_cases();
     ck_assert_msg(system_list(each_system, &tally, &err) == 0, "%s", err.text);
+    ck_assert(getenv("UNMASK_SETTINGS") != NULL || tally.systems > 1);
     printf("%zu systems, %zu pairs in %zu runs: %zu changed, %zu warned, %zu refused, %zu "
            "excepted, %zu faults\n",
            tally.systems, tally.pairs, tally.runs, tally.changed, tally.warned, tally.refused,

@@ -307,8 +307,8 @@ TEST(options_that_nothing_reads_are_warned_of_or_refused) {
             "--canvas", "640", "--multiple-of", "64");
     REFUSES(2, "--slo-tpot does nothing here: --no-run leaves runs out", "bound", "--requests", "6",
             "--no-run", "--slo-tpot", "1s");
-    REFUSES(2, "unknown GPU 'h101'", "capacity", "--slo", "p99 latency<30s",
-            "--requests", "6", "--no-curve", "--price", "l40s=1,h101=3");
+    REFUSES(2, "unknown GPU 'h101'", "capacity", "--slo", "p99 latency<30s", "--requests", "6",
+            "--no-curve", "--price", "l40s=1,h101=3");
     REFUSES(2, "--seeds: mosaic-fig10 runs no system", "figure", "mosaic-fig10", "--seeds", "2");
 }
 
