@@ -66,8 +66,7 @@ const struct param model_params[] = {
           "groups among which experts are divided [model.experts > 0]"),
     COUNT(expert_groups_active, "1", 1, 4096,
           "of which a token's experts are in so many [model.experts > 0]"),
-    FLAG(expert_bias, "a bias is added to the scores for the choice alone [model.experts > 0 and "
-                      "backend = cpu|cuda]"),
+    FLAG(expert_bias, "a bias is added to the scores for the choice alone [model.experts > 0]"),
     FLAG(norm_topk, "the weights of a token's experts are divided by their sum [model.experts > 0 "
                     "and backend = cpu|cuda]"),
     NUMBER(routed_scale, "1", 1e6,
@@ -75,7 +74,7 @@ const struct param model_params[] = {
     NUMBER(block_experts_hit, "0", 4096,
            "experts of a layer that a block hits; 0: not known [model.experts > 0]"),
     NUMBER(two_blocks_experts_hit, "0", 4096,
-           "and that two of different requests hit [model.experts > 0]"),
+           "and that two of different requests hit [model.block_experts_hit > 0]"),
 };
 const size_t model_n_params = sizeof model_params / sizeof model_params[0];
 

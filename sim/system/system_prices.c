@@ -46,13 +46,13 @@ static int check_ranks(const struct system *s, const struct profile *profile, st
 }
 
 /* The model of whose steps by our own engine a GPU has a profile, and whose shape this one has:
- * itself before others, so that SDAR-8B and Qwen3-8B are priced alike. NULL: there is none, another
- * runtime runs, or several GPUs hold the model together. */
-static const struct model *profiled_model(const struct system *s, const struct gpu *gpu, char *path,
-                                          size_t size) {
+ * itself before others, so that SDAR-8B and Qwen3-8B are priced alike. NULL: there is none, or
+ * several GPUs hold the model together. */
+static const struct model *model_of_profile(const struct system *s, const struct gpu *gpu,
+                                            char *path, size_t size) {
     struct err ignored = {0};
     const struct model *const *all = model_all(&ignored), *found = NULL;
-    const bool fits = s->settings.tensor_parallel == 1 && s->runtime.engine;
+    const bool fits = s->settings.tensor_parallel == 1;
     char candidate[4096];
     for (size_t i = 0; fits && all != NULL && all[i] != NULL; i++) {
         const bool is_itself = strcmp(all[i]->name, s->model->name) == 0;
@@ -67,7 +67,13 @@ static const struct model *profiled_model(const struct system *s, const struct g
 
 bool system_is_profiled(const struct system *s) {
     char path[4096];
-    return s->profile_path[0] == '\0' && profiled_model(s, s->gpu, path, sizeof path) != NULL;
+    return s->profile_path[0] == '\0' && model_of_profile(s, s->gpu, path, sizeof path) != NULL;
+}
+
+/* The same, which prices our own runtime alone. */
+static const struct model *profiled_model(const struct system *s, const struct gpu *gpu, char *path,
+                                          size_t size) {
+    return s->runtime.engine ? model_of_profile(s, gpu, path, size) : NULL;
 }
 
 /* The candidates in their order: the first that there is prices, the next stands behind it. */

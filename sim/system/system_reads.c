@@ -147,6 +147,10 @@ static const char *draws_word(const struct system *s) {
     return switch_word(system_draws(s));
 }
 
+static const char *grows_word(const struct system *s) {
+    return switch_word(s->scheduler->grows);
+}
+
 static const char *picks_word(const struct system *s) {
     return switch_word(system_reads_logits(s));
 }
@@ -169,8 +173,8 @@ static const char *steps_word(const struct system *s) {
     uint32_t few, many;
     ask_decoder(s, 4, &few_rule, &few);
     ask_decoder(s, 48, &many_rule, &many);
-    bool decides =
-        s->decoder->choose != NULL || few != many || few_rule.threshold != many_rule.threshold;
+    bool is_own = s->decoder->choose != NULL && !policy_is_built_in(&s->decoder->policy);
+    bool decides = is_own || few != many || few_rule.threshold != many_rule.threshold;
     return switch_word(decides || s->rows.kind == ROW_PATTERN ||
                        strcmp(s->scheduler->policy.name, "knee") == 0);
 }
@@ -209,6 +213,8 @@ static const struct {
     {{"selects", "on: the cache policy chooses rows by scores"}, selects_word},
     {{"evicts", "on: positions leave in the middle of a step (FOCUS)"}, evicts_word},
     {{"draws", "on: what a simulated step commits is drawn from the decode process"}, draws_word},
+    {{"grows", "on: the scheduler lets requests start with the memory of their next step"},
+     grows_word},
     {{"picks", "on: steps have the operator that draws tokens or other confidences"}, picks_word},
     {{"steps", "on: decoder, cache policy or scheduler go by steps_per_block"}, steps_word},
     {{"profiled", "on: the GPU has a profile of models of this shape, which our own runtime takes"},

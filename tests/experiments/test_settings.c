@@ -470,7 +470,8 @@ static bool is_listed(const char *key, const char *name) {
 static int each_system(void *state, const char *name, const char *doc) {
     (void)doc;
     const char *asked = getenv("UNMASK_SETTINGS");
-    if (asked == NULL ? is_listed("cut", name) : fnmatch(asked, name, 0) == 0) {
+    bool is_asked = asked == NULL ? is_listed("cut", name) : fnmatch(asked, name, 0) == 0;
+    if (is_asked && !is_listed("skip", name)) {
         move_system(name, is_listed("models", name), state);
     }
     return 0;
@@ -481,7 +482,7 @@ TEST(a_key_changes_the_record_or_is_said_to_do_nothing) {
     struct err err = {0};
     read_cases();
     ck_assert_msg(system_list(each_system, &tally, &err) == 0, "%s", err.text);
-    ck_assert_uint_gt(tally.systems, 0);
+    ck_assert(getenv("UNMASK_SETTINGS") != NULL || tally.systems > 1);
     printf("%zu systems, %zu pairs in %zu runs: %zu changed, %zu warned, %zu refused, %zu "
            "excepted, %zu faults\n",
            tally.systems, tally.pairs, tally.runs, tally.changed, tally.warned, tally.refused,
