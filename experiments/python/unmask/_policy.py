@@ -239,7 +239,8 @@ class _Watch:
         self._asked = policy
 
     def answered(self):
-        self._asked = None
+        with self._lock:  # nothing is raised here any more
+            self._asked = None
         if self.overdue is not None:
             raise _Overdue
 
@@ -260,9 +261,12 @@ class _Watch:
             naps += 1
             is_late = time.clock_gettime(clock) - since > self.LIMIT_S or naps * self.NAP_S > self.WAIT_LIMIT_S
             if is_late:
-                self._end_policy()
+                with self._lock:
+                    if self._asked is not None and self._n == n:
+                        self._end_policy()
 
     def _end_policy(self):
+        """Again at the next nap, if the policy caught what is raised."""
         self.overdue = self._asked
         _signal(self._child, signal.SIGKILL)
         in_main = self._caller == threading.main_thread().ident
@@ -370,10 +374,22 @@ class Policies:
             raise PolicyError(f"{type(watch.overdue).__name__} did not return within {watch.LIMIT_S} s of its own "
                               f"({watch.WAIT_LIMIT_S} s in all)") from raised
         finally:
+            while not self._close(child, patience_s, listener, watch):
+                pass
+
+    @staticmethod
+    def _close(child, patience_s, listener, watch):
+        """False where what was raised for a policy that took too long came here, where it is not waited for."""
+        try:
             watch.close()
             _end(child, patience_s)
             for end in (child.stdout, child.stderr, *([listener] if listener else [])):
                 end.close()
+        except (_Overdue, KeyboardInterrupt):
+            if watch.overdue is None:
+                raise
+            return False
+        return True
 
     def _serve(self, child, listener, watch):
         heard = {child.stdout: bytearray(), child.stderr: bytearray()}
