@@ -5,6 +5,7 @@
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/libraries.h"
+#include "experiments/cli/parent.h"
 #include "experiments/ranks/ranks.h"
 #include "sim/base/build.h"
 #include "sim/base/names.h"
@@ -166,6 +167,7 @@ int main(int argc, char **argv) {
     struct err err = {0};
     int status;
     libraries_start();
+    parent_follow();
     if (argc < 2) {
         print_usage(stderr);
         libraries_leave(ERR_USAGE);

@@ -13,7 +13,7 @@
 #include "sim/base/num.h"
 #include "sim/input/config.h"
 
-enum { MOST_VALUES = 64, MOST_POINTS = 100000, MOST_REASONS = 8 };
+enum { MOST_POINTS = 100000, MOST_REASONS = 8 };
 
 static const struct option sweep_record_options[] = {
     {"db", "FILE", "record one run a point; points it holds already are not run again", false},
@@ -58,14 +58,16 @@ static const char *const axis_keys[] = {
     "systems",      "models",        "gpus",     "workloads", "rates",
     "input_tokens", "output_tokens", "requests", "seeds",     NULL};
 static int split(const char *text, struct axis *axis, struct err *err) {
-    axis->values = mem_zeroed(MOST_VALUES, sizeof *axis->values);
     const char *word;
-    size_t used;
+    size_t used, room = 0;
     for (const char *rest = text; name_next(&rest, ",", &word, &used);) {
-        if (used == 0 || used >= SWEEP_VALUE_CHARS || axis->n == MOST_VALUES) {
-            return err_usage(err, "%s: expected at most %d values, none of them empty", axis->place,
-                             MOST_VALUES);
+        if (used == 0 || used >= SWEEP_VALUE_CHARS || axis->n == MOST_POINTS) {
+            return err_usage(err,
+                             "%s: expected at most %d values, none of them empty or longer "
+                             "than %d bytes",
+                             axis->place, MOST_POINTS, SWEEP_VALUE_CHARS - 1);
         }
+        axis->values = mem_grown(axis->values, axis->n, &room, sizeof *axis->values);
         snprintf(axis->values[axis->n++], SWEEP_VALUE_CHARS, "%.*s", (int)used, word);
     }
     return 0;

@@ -85,5 +85,5 @@ wheel-test: wheel ## install the wheel into a virtual environment, run its tests
 	$(Q)[ -x $(BUILD)/venv/bin/python ] || python3 -m venv $(BUILD)/venv
 	$(Q)$(BUILD)/venv/bin/pip install -q --disable-pip-version-check --force-reinstall --no-deps $(WHEEL)/unmask-*.whl
 	$(Q)$(BUILD)/venv/bin/pip install -q --disable-pip-version-check 'pandas>=2.0'
-	@cd $(WHEEL) && ../venv/bin/python -I $(CURDIR)/experiments/python/test_unmask.py
+	@cd $(WHEEL) && for suite in $(CURDIR)/experiments/python/test_*.py; do ../venv/bin/python -I $$suite || exit 1; done
 	@cd $(WHEEL) && ../venv/bin/python -I $(CURDIR)/experiments/python/tutorial.py >tutorial.log && echo "tutorial: ran"

@@ -31,7 +31,8 @@ print(unmask.read("results.db", "requests").groupby("run")["steps"].mean().head(
 
 # %%
 found = unmask.capacity(gpu="l40s", systems=["fast-dllm", "dllm-serve"], slo="p99 latency<60s", requests=100, no_curve=True)
-print(pandas.json_normalize(found["systems"] if isinstance(found, dict) and "systems" in found else found).T.head(8))
+table = pandas.json_normalize(found["configurations"])
+print(table[["system", "state", "capacity_req_s.mean"]])
 
 # %% [markdown]
 # ## Requests of your own

@@ -131,6 +131,14 @@ struct watch_mark {
     unsigned ticks;
 };
 
+bool call_is_answered_elsewhere(const char *path) {
+    const char *at = getenv(CALL_ANSWERED_AT);
+    const char *end = at != NULL ? strrchr(at, '/') : NULL;
+    const char *own_end = strrchr(path, '/');
+    return end != NULL && own_end != NULL && end - at == own_end - path &&
+           strncmp(at, path, (size_t)(end - at)) == 0;
+}
+
 static void look_at(const struct watched_call *call, struct watch_mark *mark) {
     bool is_same = call->callback != NULL && call->n == mark->n;
     mark->ticks = is_same ? mark->ticks + 1 : 0;
@@ -138,7 +146,7 @@ static void look_at(const struct watched_call *call, struct watch_mark *mark) {
     if (mark->ticks > 1 && stop_flag != NULL && *stop_flag) {
         end_call(call, " was interrupted in callback ", "");
     }
-    if (mark->ticks > CALL_LIMIT_S * TICKS_S) {
+    if (mark->ticks > CALL_LIMIT_S * TICKS_S && !call_is_answered_elsewhere(call->path)) {
         end_call(call, " did not return from callback ", " within 5 s");
     }
 }

@@ -8,6 +8,7 @@
 #define UNMASK_SIM_CHECK_CALL_WATCH_H
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -28,6 +29,17 @@ void call_watch_interrupt(const volatile sig_atomic_t *stop);
 /* Around a call; `path` is borrowed for as long as the program runs. */
 struct watched_call *call_enter(const char *path, const char *callback);
 void call_leave(struct watched_call *call);
+
+/* A plug-in in the folder of the socket that this variable of the environment names asks a program
+ * at its other end, which counts the time that it takes itself, without that in which it is
+ * stopped: no limit of ours holds for it. */
+#define CALL_ANSWERED_AT "UNMASK_POLICIES"
+bool call_is_answered_elsewhere(const char *path);
+
+/* Such a plug-in is told by this variable that it is exercised before a run, and may end that
+ * process with this status once it has seen enough. */
+#define CALL_IS_TRIAL "UNMASK_TRIAL"
+enum { CALL_TRIAL_ENDED = 86 };
 
 /* It broke a promise: ends the program. */
 _Noreturn void call_broke(const struct watched_call *call, const char *callback, const char *format,

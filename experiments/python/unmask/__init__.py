@@ -10,97 +10,53 @@ program's own sentence. Policies may be written in Python (`Scheduler`, `Decoder
 
 import hashlib
 import json
-import numbers
 import os
 import pathlib
-import shutil
 import sqlite3
 import subprocess
 import tempfile
 import warnings
-import weakref
 
-from unmask._policy import Decoder, Policies, PolicyError, Scheduler
+from unmask import _values
+from unmask._errors import Error, PolicyError, UsageError
+from unmask._policy import HOME, Decoder, Policies, Scheduler
+from unmask._trace import Trace
 
 __all__ = ["run", "compare", "capacity", "bound", "explain", "call", "sweep", "read", "listing", "Trace", "Scheduler",
            "Decoder", "Error", "UsageError", "PolicyError", "program"]
-_HERE = pathlib.Path(__file__).resolve().parent
 
 
-class Error(Exception):
-    """Something in the world is not as it must be: a file, a device, memory (`status` 1)."""
-
-    status = 1
-
-
-class UsageError(Error, ValueError):
-    """The request makes no sense (`status` 2)."""
-
-    status = 2
+def __getattr__(name):
+    if name != "__version__":
+        raise AttributeError(f"module 'unmask' has no attribute '{name}'")
+    said = subprocess.run([program(), "--version"], capture_output=True, text=True, check=True).stdout
+    return said.split()[1]
 
 
 def program():
-    """The path of the program: UNMASK_PROGRAM, else the one that was installed with this module."""
-    return os.environ.get("UNMASK_PROGRAM") or str(_HERE / "bin" / "unmask")
+    """The path of the program: UNMASK_PROGRAM, else the one that was installed with this module, or packed in this clone."""
+    return os.environ.get("UNMASK_PROGRAM") or str(HOME / "bin" / "unmask")
 
 
-def _text(value, policies):
-    if isinstance(value, (Scheduler, Decoder)):
-        return policies.path_of(value)
-    if isinstance(value, Trace):
-        return value.path
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, numbers.Number):
-        return repr(value.item() if hasattr(value, "item") else value)
-    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
-
-
-def _is_list(value):
-    return isinstance(value, (list, tuple, range, set)) or type(value).__module__ in ("numpy", "pandas")
-
-
-def _listed(value):
-    return list(value) if _is_list(value) and not isinstance(value, (str, bytes)) else [value]
-
-
-def _arguments(options, policies):
-    """The words of the command line for keyword arguments."""
-    words = []
-    for name, value in options.items():
-        if value is None or value is False:
-            continue
-        flag = ("-" if len(name) == 1 else "--") + name.rstrip("_").replace("_", "-")
-        if value is True:
-            words.append(flag)
-        elif isinstance(value, dict):
-            for key, inner in value.items():
-                words += [flag, f"{key}={_text(inner, policies)}"]
-        elif name == "slo" and _is_list(value):
-            for inner in value:
-                words += [flag, _text(inner, policies)]
-        else:
-            words += [flag, ",".join(_text(inner, policies) for inner in _listed(value))]
-    return words
-
-
-def _ask(words, policies):
-    try:
-        child, (out, said) = policies.run([program(), *words], lambda child: child.communicate())
-    except OSError as trouble:
-        raise Error(f"{program()} cannot be run: {trouble.strerror}") from None
-    said = said.decode("utf-8", "replace").strip()
-    if child.returncode != 0:
+def _ask(words, policies, options):
+    """The output of a command; what it cannot do is raised with its own sentence."""
+    if options.get("db") is not None:
+        policies.warn()
+    status, out, said = policies.run([program(), *words])
+    if status != 0:
+        said = said.decode("utf-8", "replace").strip()
         sentences = [line[len("unmask: "):] for line in said.splitlines() if line.startswith("unmask: ")]
-        sentence = sentences[-1] if sentences else said or f"unmask ended with status {child.returncode}"
-        raise (UsageError if child.returncode == 2 else Error)(sentence)
+        sentence = sentences[-1] if sentences else said or f"unmask ended with status {status}"
+        raise (UsageError if status == 2 else Error)(sentence)
     return out
 
 
 def call(command, *words, **options):
     """The JSON of any command that has some: `call("plan lmax", system="mosaic", gpu="rtx3090")`."""
     with Policies() as policies:
-        return json.loads(_ask([*command.split(), *map(str, words), *_arguments(options, policies), "--json"], policies))
+        said = [_values.text(word, command, policies) for word in words]
+        asked = [*command.split(), *said, *_values.arguments(options, policies), "--json"]
+        return json.loads(_ask(asked, policies, options))
 
 
 def run(**options):
@@ -138,17 +94,25 @@ def listing(what):
 _AXES = ("systems", "models", "gpus", "workloads", "rates", "input_tokens", "output_tokens", "requests", "seeds")
 
 
-def _sweep_file(axes, settings, policies):
-    lines = ["[sweep]"]
-    for name in _AXES:
-        values = axes.get(name)
-        if name == "seeds" and isinstance(values, int):
-            values = range(1, values + 1)
-        if values is not None:
-            lines.append(f"{name} = {', '.join(_text(value, policies) for value in _listed(values))}")
-    for key, values in (settings or {}).items():
-        lines.append(f"set.{key} = {', '.join(_text(value, policies) for value in _listed(values))}")
-    return "\n".join(lines) + "\n"
+def _axes(options, settings):
+    """The lists of a sweep, taken out of its options, by the keys of its file."""
+    axes = {}
+    for name in list(options):
+        key = name if name in _AXES else name + "s"
+        if key not in _AXES or options[name] is None:
+            continue
+        if key in axes:
+            raise UsageError(f"{key[:-1]}= and {key}= are one list: give one of them")
+        values = options.pop(name)
+        if name == "seeds" and not _values.is_many(values) and "," not in str(values):
+            values = _values.text(values, name, None)
+            if not values.isdigit() or not 1 <= int(values) <= 100000:
+                raise UsageError(f"seeds: '{values}' is not how many seeds; seed= is one, a list is which")
+            values = range(1, int(values) + 1)
+        axes[key] = values
+    axes = {key: axes[key] for key in _AXES if key in axes}
+    axes.update({f"set.{key}": values for key, values in (settings or {}).items()})
+    return axes
 
 
 def _number(text):
@@ -170,24 +134,43 @@ def _flat(summaries):
 def sweep(set=None, **options):
     """Every combination of lists, a row each: a DataFrame whose columns are the lists' names and the fields of
     `run` ("latency_s.p99"). Lists: systems, models, gpus, workloads, rates, input_tokens, output_tokens, requests,
-    seeds (or how many), and `set={"cache.retention": [0.3, 0.5]}`; other options are those of `unmask sweep`, such as
-    `db="results.db"`, which is resumed."""
-    axes = {}
-    for name in list(options):
-        plural = name if name in _AXES else name + "s"
-        if plural in _AXES:
-            axes[plural] = options.pop(name)
+    seeds (or how many; `seed` is that one, as for `run`), and `set={"cache.retention": [0.3, 0.5]}`; whatever can be
+    iterated over is a list. Other options are those of `unmask sweep`, such as `db="results.db"`, which is resumed. A point
+    that does not fit has its reason in the column `no_result` and nothing else."""
+    axes = _axes(options, set)
     with Policies() as policies, tempfile.TemporaryDirectory(prefix="unmask-") as folder:
         path = os.path.join(folder, "sweep.ini")
-        pathlib.Path(path).write_text(_sweep_file(axes, set, policies), encoding="utf-8")
-        points = json.loads(_ask(["sweep", path, *_arguments(options, policies), "--json"], policies))
+        pathlib.Path(path).write_text(_values.sweep_file(axes, policies), encoding="utf-8")
+        points = json.loads(_ask(["sweep", path, *_values.arguments(options, policies), "--json"], policies, options))
     rows = []
     for point in points:
-        if not point.get("summary"):
-            raise Error(f"a point has no result: {point}")
-        row = {key: _number(value) for key, value in point["point"].items()}
-        rows.append({**row, **{key: value for key, value in point["summary"].items() if key not in row}})
+        row = {key: _number(_policy_name(value)) for key, value in point["point"].items()}
+        found = point.get("summary") or {"no_result": point.get("no_result")}
+        rows.append({**row, **{key: value for key, value in found.items() if key not in row}})
     return _flat(rows)
+
+
+def _policy_name(value):
+    """A policy in Python is known by its class and digest, not by its file among the temporary ones."""
+    is_one = isinstance(value, str) and value.endswith(".so") and f"/unmask-policies-{os.getuid()}/" in value
+    return os.path.basename(value)[:-len(".so")] if is_one else value
+
+
+def _varied(configs):
+    """Settings in which runs differ, a dict a run, by the names that a sweep has for them."""
+    settings = []
+    for config in configs:
+        section, found = "", {}
+        for line in (config or "").splitlines():
+            if line.startswith("["):
+                section = line.strip("[]")
+            elif " = " in line:
+                key, _, value = line.partition(" = ")
+                found[key if section in ("run", "system") else f"{section}.{key}"] = _number(_policy_name(value))
+        settings.append(found)
+    names = dict.fromkeys(name for found in settings for name in found)
+    wanted = [name for name in names if len({repr(found.get(name)) for found in settings}) > 1]
+    return [{name: found.get(name) for name in wanted} for found in settings]
 
 
 def _setup(config, identity):
@@ -243,86 +226,13 @@ def read(db, table="runs"):
         places = _once(summaries)
         if len(places) < len(summaries):
             warnings.warn(f"{len(summaries) - len(places)} runs of {db} are on record more than once and count once")
-        frame = _flat([summaries[i] for i in places])
+        varied = _varied(whole["config"])
+        rows = [{**{key: value for key, value in varied[i].items() if key not in summaries[i]}, **summaries[i]}
+                for i in places]
+        frame = _flat(rows)
         frame = frame.assign(run=whole["run"].to_numpy()[places], setup=[setups[i] for i in places])
         return frame.set_index("run")
     for column, kind in (("state", "state"), ("reason", "reason"), ("kind", "event")):
         if column in rows and any(key[0] == kind for key in names):
             rows[column] = [names.get((kind, value), value) for value in rows[column]]
     return rows
-
-
-class Trace:
-    """A trace: a file that any command reads, or one made from a DataFrame."""
-
-    def __init__(self, path):
-        self.path = os.fspath(path)
-
-    @classmethod
-    def from_df(cls, df, time="arrival_s", input="input_tokens", output="output_tokens", unit="s", tenant=None,
-                prefix=None, answer=None, session=None, think=None):
-        """Requests from the columns of a DataFrame. `time` may be None (lengths alone), numbers in `unit` (s, ms, us,
-        ns), time stamps or texts of dates; `tenant` (numbers or names), `prefix` and `answer` name columns that are
-        optional, and so do `session` (of which conversation a row is a turn) and `think` (in `unit`, from the end of
-        the turn before; missing: not said). Files have options of their own, which every command takes:
-        `run(workload="x.jsonl", time_unit="s", hash_tokens=64, where="status=ok", skip_failed=True)`."""
-        import pandas
-
-        wanted = [("input_tokens", input), ("output_tokens", output), ("tenant", tenant), ("prefix_tokens", prefix),
-                  ("answer_tokens", answer)]
-        missing = [name for name in [time, session, think, *(name for _, name in wanted)]
-                   if name is not None and name not in df]
-        if missing:
-            raise UsageError(f"the DataFrame has no column '{missing[0]}'; it has {', '.join(map(str, df.columns))}")
-        table = pandas.DataFrame()
-        if time is not None:
-            table["arrival_us"] = cls._microseconds(df[time], time, unit)
-        for name, column in wanted:
-            if column is not None and name == "tenant" and not pandas.api.types.is_numeric_dtype(df[column]):
-                table[name] = df[column].astype(str).to_numpy()
-            elif column is not None:
-                values = pandas.to_numeric(df[column], errors="coerce")
-                bad = values.isna() | (values < 0) | (values != values.round())
-                if bad.any():
-                    raise UsageError(f"row {df.index[bad][0]}: '{column}' is {df[column][bad].iloc[0]}, not a number "
-                                     "of tokens")
-                table[name] = values.astype("int64").to_numpy()
-        if session is not None:
-            table["session"] = df[session].where(df[session].notna(), "").astype(str).to_numpy()
-        if think is not None:
-            known = df[think].notna()
-            table["think_us"] = ""
-            table.loc[known.to_numpy(), "think_us"] = cls._microseconds(df[think][known], think, unit).astype(str)
-        if time is not None:
-            table = table.sort_values("arrival_us", kind="stable")
-        folder = tempfile.mkdtemp(prefix="unmask-")
-        trace = cls(os.path.join(folder, "trace.csv"))
-        weakref.finalize(trace, shutil.rmtree, folder, ignore_errors=True)
-        table.to_csv(trace.path, index=False)
-        return trace
-
-    @staticmethod
-    def _microseconds(times, name, unit):
-        import pandas
-
-        if unit not in ("s", "ms", "us", "ns"):
-            raise UsageError(f"unit '{unit}' is none of s, ms, us, ns")
-        is_text = not (pandas.api.types.is_numeric_dtype(times) or pandas.api.types.is_datetime64_any_dtype(times))
-        if is_text and times.map(lambda time: isinstance(time, str)).all():
-            numbers = pandas.to_numeric(times, errors="coerce")
-            times = pandas.to_datetime(times, utc=True, errors="coerce", format="mixed") if numbers.isna().any() else numbers
-        if pandas.api.types.is_datetime64_any_dtype(times):
-            seconds = (times - times.min()).dt.total_seconds()
-        else:
-            seconds = pandas.to_numeric(times, errors="coerce") * {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
-        if seconds.isna().any() or (seconds < 0).any():
-            bad = seconds.isna() | (seconds < 0)
-            raise UsageError(f"row {times.index[bad][0]}: '{name}' is {times[bad].iloc[0]}, not a time")
-        return (seconds * 1e6).round().astype("int64").to_numpy()
-
-    def info(self, **options):
-        """Rates, lengths and burstiness: `unmask trace info`."""
-        return call("trace info", self.path, **options)
-
-    def __repr__(self):
-        return f"Trace({self.path!r})"

@@ -1,63 +1,75 @@
 /* A policy that asks a program at the other end of a socket: how policies in Python are run.
  *
- * Compiled twice, as a scheduler and, with SHIM_DECODER, as a decoder. The environment says where
- * the socket is, UNMASK_POLICIES="NAME.so=ADDRESS;..." for what this file is called, an address
- * without a place in the file system. Every process and thread that is asked opens a connection of
- * its own. Where nobody answers any more the call does not return, which the program notices;
- * whoever was to answer ends it before. */
+ * Compiled twice, as a scheduler and, with SHIM_DECODER, as a decoder. UNMASK_POLICIES is the path
+ * of the socket; every process and thread that is asked opens a connection of its own, which begins
+ * with the name of this file, that is of the policy. Where nobody answers any more the program
+ * ends. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "sim/check/call_watch.h"
 #include "sim/decoder/decoder.h"
 #include "sim/scheduler/scheduler.h"
 
 static __thread int connection = -1;
 static __thread pid_t opened_by;
 
+enum { ENOUGH = 2 }; /* of an answer: the trial ends */
+
 __attribute__((noreturn)) static void lost(void) {
-    for (;;) {
-        pause();
-    }
+    _exit(1); /* the program says of whom */
 }
+
+/* A path for sockets has 107 bytes; that of the folder may be longer. */
+static int dial(const char *path) {
+    struct sockaddr_un where = {.sun_family = AF_UNIX};
+    const char *name = strrchr(path, '/');
+    char *folder = name != NULL ? strndup(path, (size_t)(name - path)) : NULL;
+    int at = folder != NULL ? open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    free(folder);
+    if (at < 0 || fd < 0) {
+        lost();
+    }
+    int n = snprintf(where.sun_path, sizeof where.sun_path, "/proc/self/fd/%d%s", at, name);
+    if (n >= (int)sizeof where.sun_path ||
+        connect(fd, (struct sockaddr *)&where, sizeof where) != 0) {
+        lost();
+    }
+    close(at);
+    return fd;
+}
+
+static void tell(const void *bytes, size_t size);
 
 /* After a fork the parent's connection is not ours. */
 static int connected(void) {
     static const char place; /* in this file */
     Dl_info info;
-    const char *all = getenv("UNMASK_POLICIES");
+    const char *path = getenv(CALL_ANSWERED_AT);
     if (connection >= 0 && opened_by == getpid()) {
         return connection;
     }
-    if (all == NULL || dladdr(&place, &info) == 0) {
+    if (path == NULL || dladdr(&place, &info) == 0) {
         lost();
     }
-    const char *base = strrchr(info.dli_fname, '/');
-    base = base != NULL ? base + 1 : info.dli_fname;
-    const char *found = strstr(all, base);
-    if (found == NULL || found[strlen(base)] != '=') {
-        lost();
-    }
-    const char *address = found + strlen(base) + 1;
-    size_t length = strcspn(address, ";");
-    struct sockaddr_un where = {.sun_family = AF_UNIX};
-    if (length >= sizeof where.sun_path) {
-        lost();
-    }
-    memcpy(where.sun_path + 1, address, length);
-    connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
-    if (connection < 0 || connect(connection, (struct sockaddr *)&where, size) != 0) {
-        lost();
-    }
+    connection = dial(path);
     opened_by = getpid();
+    const char *name = strrchr(info.dli_fname, '/');
+    name = name != NULL ? name + 1 : info.dli_fname;
+    const uint32_t hello[2] = {getenv(CALL_IS_TRIAL) != NULL, (uint32_t)strlen(name)};
+    tell(hello, sizeof hello);
+    tell(name, hello[1]);
     return connection;
 }
 
@@ -166,6 +178,9 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
         free(slots);
         tell(&ns, sizeof ns);
     }
+    if (answer.kind == ENOUGH) {
+        _exit(CALL_TRIAL_ENDED);
+    }
     if (answer.n <= batch->capacity) {
         hear(batch->selected, answer.n * sizeof *batch->selected);
         take(&answer, batch);
@@ -196,6 +211,9 @@ static uint32_t choose(const void *state, const struct request *request,
     tell(seen->offset, seen->n * sizeof *seen->offset);
     tell(seen->confidence, seen->n * sizeof *seen->confidence);
     hear(commit, seen->n);
+    if (seen->n > 0 && commit[0] == ENOUGH) {
+        _exit(CALL_TRIAL_ENDED);
+    }
     for (uint32_t i = 0; i < seen->n; i++) {
         n += commit[i];
     }

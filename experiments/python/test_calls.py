@@ -1,0 +1,283 @@
+"""Tests of calls as processes: files and sockets, ends, stops, what is raised: `make wheel-test`."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+
+import unmask
+
+BASE = dict(gpu="l40s", system="dllm-serve", workload="burst", rate=0.3, requests=10)
+
+
+class InOrder(unmask.Scheduler):
+    def schedule(self, view, batch):
+        if not batch.run_all():
+            for request in view.running:
+                batch.run(request)
+        for request in view.waiting:
+            if not batch.admit(request):
+                break
+
+
+class Raises(InOrder):
+    def __init__(self, raised, in_trial=True):
+        self.raised, self.in_trial = raised, in_trial
+
+    def schedule(self, view, batch):
+        if view.is_trial <= self.in_trial:
+            raise self.raised
+        super().schedule(view, batch)
+
+
+class Endless(InOrder):
+    def schedule(self, view, batch):
+        while True:
+            pass
+
+
+def processes():
+    """Processes of the program that were started from here, or by whom we started."""
+    found = []
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{number}/environ", "rb") as file:
+                if MARK in file.read():
+                    with open(f"/proc/{number}/stat", encoding="ascii", errors="replace") as stat:
+                        name, _, rest = stat.read().partition("(")[2].rpartition(")")
+                    if rest.split()[0] != "Z" and not name.startswith("python"):
+                        found.append((int(number), rest.split()[0]))
+        except OSError:
+            pass
+    return found
+
+
+MARK = b"UNMASK_TEST_MARK=" + str(os.getpid()).encode()
+os.environ["UNMASK_TEST_MARK"] = str(os.getpid())
+LONG = dict(gpu="l40s", system="dllm-serve", workload="burst", rate=0.3, requests=100000000)
+
+
+def wait_for(is_so, limit_s=10):
+    until = time.monotonic() + limit_s
+    while not is_so() and time.monotonic() < until:
+        time.sleep(0.02)
+    return is_so()
+
+
+def started(code):
+    """Python with a call under way."""
+    path = os.path.dirname(os.path.dirname(unmask.__file__))
+    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": path},
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert wait_for(processes), child.communicate(timeout=5)
+    return child
+
+
+PLAIN = f"import unmask\nunmask.run(**{LONG!r})"
+BUSY = f"""
+import unmask
+class Busy(unmask.Scheduler):
+    def schedule(self, view, batch):
+        while True: pass
+unmask.run(**{LONG!r}, scheduler=Busy())
+"""
+
+
+class Folders(unittest.TestCase):
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self._folder.cleanup)
+        self.root, before = self._folder.name, tempfile.tempdir
+        self.addCleanup(setattr, tempfile, "tempdir", before)
+        tempfile.tempdir = self.root
+        self.path = os.path.join(self.root, f"unmask-policies-{os.getuid()}")
+
+    def test_nothing_stays(self):
+        for n in range(3):
+            policy = InOrder()
+            policy.n = n
+            unmask.run(**BASE, scheduler=policy)
+        self.assertEqual(os.listdir(self.path), [])
+        self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o700)
+        with self.assertRaises(unmask.PolicyError):
+            unmask.run(**BASE, scheduler=Raises(KeyError("x")))
+        self.assertEqual(os.listdir(self.path), [])
+
+    def test_a_folder_that_others_may_write_to_is_refused(self):
+        os.mkdir(self.path)
+        for mode in (0o777, 0o755, 0o710):
+            os.chmod(self.path, mode)
+            with self.assertRaisesRegex(unmask.Error, f"mode {mode:o}"):
+                unmask.run(**BASE, scheduler=InOrder())
+        os.rmdir(self.path)
+        elsewhere = os.path.join(self.root, "elsewhere")
+        os.mkdir(elsewhere, 0o700)
+        os.symlink(elsewhere, self.path)
+        with self.assertRaisesRegex(unmask.Error, "is not a folder"):
+            unmask.run(**BASE, scheduler=InOrder())
+        self.assertEqual(os.listdir(elsewhere), [])
+        os.unlink(self.path)
+        with open(self.path, "w", encoding="ascii"):
+            pass
+        with self.assertRaisesRegex(unmask.Error, "is not a folder"):
+            unmask.run(**BASE, scheduler=InOrder())
+
+    def test_what_the_killed_left_is_removed_and_what_is_used_is_not(self):
+        os.mkdir(self.path, 0o700)
+        with open(os.path.join(self.path, "Old-0123.so"), "wb") as file:
+            file.write(b"x")
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(os.path.join(self.path, "1-1.sock"))
+        with socket.socket(socket.AF_UNIX) as used:
+            used.bind(os.path.join(self.path, "1-2.sock"))
+            used.listen(1)
+            unmask.run(**BASE, scheduler=InOrder())
+            self.assertEqual(os.listdir(self.path), ["1-2.sock"])
+
+    def test_calls_at_once_with_one_policy(self):
+        results, policy = [], InOrder()
+        threads = [threading.Thread(target=lambda: results.append(unmask.run(**BASE, scheduler=policy)["makespan_s"]))
+                   for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(results, [unmask.run(**BASE)["makespan_s"]] * 4)
+        self.assertEqual(os.listdir(self.path), [])
+
+    def test_a_folder_with_a_long_name(self):
+        tempfile.tempdir = os.path.join(self.root, "x" * 100)
+        os.mkdir(tempfile.tempdir)
+        self.assertEqual(unmask.run(**BASE, scheduler=InOrder())["makespan_s"], unmask.run(**BASE)["makespan_s"])
+
+
+class Ends(unittest.TestCase):
+    def tearDown(self):
+        for number, _ in processes():
+            os.kill(number, signal.SIGKILL)
+
+    def test_the_program_ends_with_python(self):
+        for code, number in ((PLAIN, signal.SIGKILL), (PLAIN, signal.SIGTERM), (PLAIN, signal.SIGHUP), (BUSY, signal.SIGKILL)):
+            child = started(code)
+            child.send_signal(number)
+            child.communicate(timeout=10)
+            self.assertTrue(wait_for(lambda: not processes(), 2), (code, number))
+
+    def test_it_ends_with_a_python_that_was_stopped(self):
+        child = started(PLAIN)
+        child.send_signal(signal.SIGSTOP)
+        self.assertTrue(wait_for(lambda: {state for _, state in processes()} == {"T"}), processes())
+        child.send_signal(signal.SIGKILL)
+        child.communicate(timeout=10)
+        self.assertTrue(wait_for(lambda: not processes(), 2))
+
+    def test_it_is_stopped_and_goes_on_with_python(self):
+        child = started(PLAIN)
+        child.send_signal(signal.SIGSTOP)
+        self.assertTrue(wait_for(lambda: {state for _, state in processes()} == {"T"}), processes())
+        child.send_signal(signal.SIGCONT)
+        self.assertTrue(wait_for(lambda: processes() and "T" not in {state for _, state in processes()}), processes())
+        child.kill()
+        child.communicate(timeout=10)
+
+    def test_ctrl_c_ends_everything(self):
+        for code in (PLAIN, BUSY):
+            child = started(code)
+            time.sleep(0.3)
+            child.send_signal(signal.SIGINT)
+            said, _ = child.communicate(timeout=10)
+            self.assertIn("KeyboardInterrupt", said)
+            self.assertFalse(processes())
+
+    def test_no_thread_is_left(self):
+        before = threading.active_count()
+        unmask.run(**BASE, scheduler=InOrder())
+        with self.assertRaises(unmask.PolicyError):
+            unmask.run(**BASE, scheduler=Raises(KeyError("x")))
+        self.assertEqual(threading.active_count(), before)
+
+
+class Raised(unittest.TestCase):
+    def test_what_a_policy_raises_is_what_the_caller_gets(self):
+        class Own(Exception):
+            def __init__(self, one, two):
+                super().__init__(f"{one} and {two}")
+
+        for raised in (ConnectionError("gone"), ConnectionResetError(104, "reset"), BrokenPipeError("pipe"), TimeoutError("late"),
+                       EOFError(), OSError(5, "io"), StopIteration(), ValueError("v"), Own(1, 2), MemoryError(),
+                       UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"), unmask.Error("inner"), AssertionError()):
+            for in_trial in (True, False):
+                with self.assertRaises(unmask.PolicyError) as caught:
+                    unmask.run(**BASE, scheduler=Raises(raised, in_trial))
+                self.assertIs(caught.exception.__cause__, raised)
+                if not isinstance(raised, MemoryError):  # Python keeps it to itself
+                    self.assertIsInstance(caught.exception, type(raised))
+                self.assertIn(f"Raises raised {type(raised).__name__}", str(caught.exception))
+        for raised in (KeyboardInterrupt(), SystemExit(3)):
+            with self.assertRaises(type(raised)) as caught:
+                unmask.run(**BASE, scheduler=Raises(raised))
+            self.assertIs(caught.exception, raised)
+
+    def test_a_signals_handler_may_raise(self):
+        def late(*_):
+            raise TimeoutError("from a handler")
+
+        before = signal.signal(signal.SIGALRM, late)
+        try:
+            for options in ({}, {"scheduler": Endless()}):
+                signal.setitimer(signal.ITIMER_REAL, 0.5)
+                with self.assertRaisesRegex(TimeoutError, "from a handler"):
+                    unmask.run(**LONG, **options)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+    def test_a_policy_that_does_not_return_is_ended_by_its_own_time(self):
+        from unmask import _policy
+
+        before = _policy._Watch.LIMIT_S
+        _policy._Watch.LIMIT_S = 0.3
+        try:
+            with self.assertRaisesRegex(unmask.PolicyError, "Endless did not return within 0.3 s"):
+                unmask.run(**BASE, scheduler=Endless())
+            caught = []
+
+            def elsewhere():
+                try:
+                    unmask.run(**BASE, scheduler=Endless())
+                except unmask.PolicyError as raised:
+                    caught.append(raised)
+
+            thread = threading.Thread(target=elsewhere)
+            thread.start()
+            thread.join(20)
+            self.assertEqual(len(caught), 1)
+        finally:
+            _policy._Watch.LIMIT_S = before
+
+    def test_the_trial_is_short_and_told_apart(self):
+        class Slow(InOrder):
+            n_trial = n_run = 0
+
+            def schedule(self, view, batch):
+                assert view.is_trial == self.is_trial
+                self.n_trial += view.is_trial
+                self.n_run += not view.is_trial
+                if view.is_trial:
+                    time.sleep(0.05)
+                super().schedule(view, batch)
+
+        slow = Slow()
+        unmask.run(**BASE, scheduler=slow)
+        self.assertLessEqual(slow.n_trial, 7)
+        self.assertGreater(slow.n_trial, 0)
+        self.assertGreater(slow.n_run, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
