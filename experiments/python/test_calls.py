@@ -224,6 +224,21 @@ class Raised(unittest.TestCase):
                 unmask.run(**BASE, scheduler=Raises(raised))
             self.assertIs(caught.exception, raised)
 
+    def test_sentences_name_what_the_caller_knows(self):
+        class Idle(unmask.Scheduler):
+            def schedule(self, view, batch):
+                pass
+
+        with self.assertRaises(unmask.Error) as caught:
+            unmask.run(**BASE, scheduler=Idle())
+        self.assertIn("Idle", str(caught.exception))
+        self.assertNotIn(tempfile.gettempdir(), str(caught.exception))
+        with self.assertRaises(unmask.UsageError) as caught:
+            unmask.sweep(systems="dllm-serve", set={"early_stop": [True]})
+        self.assertNotIn(tempfile.gettempdir(), str(caught.exception))
+        with self.assertRaisesRegex(unmask.UsageError, "version has no JSON"):
+            unmask.call("version")
+
     def test_a_signals_handler_may_raise(self):
         def late(*_):
             raise TimeoutError("from a handler")

@@ -46,7 +46,7 @@ def _ask(words, policies, options):
     if status != 0:
         said = said.decode("utf-8", "replace").strip()
         sentences = [line[len("unmask: "):] for line in said.splitlines() if line.startswith("unmask: ")]
-        sentence = sentences[-1] if sentences else said or f"unmask ended with status {status}"
+        sentence = policies.named(sentences[-1] if sentences else said or f"unmask ended with status {status}")
         raise (UsageError if status == 2 else Error)(sentence)
     return out
 
@@ -56,7 +56,11 @@ def call(command, *words, **options):
     with Policies() as policies:
         said = [_values.text(word, command, policies) for word in words]
         asked = [*command.split(), *said, *_values.arguments(options, policies), "--json"]
-        return json.loads(_ask(asked, policies, options))
+        out = _ask(asked, policies, options)
+    try:
+        return json.loads(out)
+    except ValueError:
+        raise UsageError(f"unmask {command} has no JSON to be returned") from None
 
 
 def run(**options):
@@ -140,6 +144,7 @@ def sweep(set=None, **options):
     axes = _axes(options, set)
     with Policies() as policies, tempfile.TemporaryDirectory(prefix="unmask-") as folder:
         path = os.path.join(folder, "sweep.ini")
+        policies.names[path] = "sweep"
         pathlib.Path(path).write_text(_values.sweep_file(axes, policies), encoding="utf-8")
         points = json.loads(_ask(["sweep", path, *_values.arguments(options, policies), "--json"], policies, options))
     rows = []

@@ -115,7 +115,9 @@ class Scheduler(_Asked):
 
         class ShortestFirst(unmask.Scheduler):
             def schedule(self, view, batch):
-                batch.run_all()
+                if not batch.run_all():
+                    for request in view.running:
+                        batch.run(request)
                 for request in sorted(view.waiting, key=lambda r: r.output_tokens):
                     batch.admit(request)
     """
@@ -314,6 +316,7 @@ class Policies:
 
     def __init__(self):
         self._by_name, self._paths, self._unknown, self._folder, self._trials = {}, {}, [], None, {}
+        self.names = {}  # what the caller knows files of the call as
 
     def __enter__(self):
         return self
@@ -343,7 +346,14 @@ class Policies:
         self._folder.write(name, (HOME / "lib" / policy._shim).read_bytes() + f"{name} {made_of}".encode())
         self._by_name[name] = policy
         self._paths[id(policy)] = os.path.join(self._folder.path, name)
+        self.names[self._paths[id(policy)]] = type(policy).__name__
         return self._paths[id(policy)]
+
+    def named(self, sentence):
+        """A sentence of the program with the names that the caller knows for files that are gone with the call."""
+        for path, name in self.names.items():
+            sentence = re.sub(re.escape(path) + r"(:\d+(?=:))?", lambda _, name=name: name, sentence)
+        return sentence
 
     def warn(self):
         """Says of which policies no database can know whether they are the same again."""
