@@ -1,6 +1,8 @@
-/* Nothing in the serving loop allocates: counted from the first step to the last. */
+/* Nothing in the serving loop allocates, counted from the first step to the last; and memory for
+ * requests and replicas that never come is never used. */
 #include <dlfcn.h>
 #include <stddef.h>
+#include <sys/resource.h>
 
 #include "tests/support/rig.h"
 
@@ -133,6 +135,39 @@ TEST(recalled_decisions_allocate_nothing_either) {
     struct watch watch = watch_decode("dllm-serve", settings, &decode);
     ck_assert_uint_gt(watch.n_steps, 200);
     ck_assert_int_eq(watch.at_last, watch.at_first);
+}
+
+/* Bytes that the process had at most, so far. */
+static int64_t most_resident(void) {
+    struct rusage usage;
+    ck_assert_int_eq(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_maxrss * INT64_C(1024);
+}
+
+TEST(memory_is_taken_as_requests_and_replicas_are_used) {
+    static const char *const settings[][3] = {{NULL},
+                                              {"max_in_system=100000000", NULL},
+                                              {"replicas=1024", NULL},
+                                              {"replicas=1024", "max_in_system=100000000", NULL}};
+    static const char *const names[] = {"dllm-serve", "fast-dllm", "vllm-ar", "sdar"};
+    for (int i = 0; i < 4; i++) {
+        struct loop_result results[4];
+        int64_t before_bytes = 0;
+        for (int j = 0; j < 4; j++) {
+            struct system *system = rig_system(names[i], "l40s", true, settings[j]);
+            struct poisson_source source =
+                MAKE(struct poisson_source, .rng = rng_stream(1, "arrivals"),
+                     .lengths = rng_stream(1, "lengths"), .rate = 5, .n = 20, .prompt_min = 10,
+                     .prompt_max = 300, .output_min = 10, .output_max = 64);
+            results[j] = rig_run(
+                system, MAKE(struct arrival_source, .state = &source, .next = poisson_next), NULL);
+            system_close(system);
+            before_bytes = j == 0 ? most_resident() : before_bytes;
+        }
+        ck_assert_int_lt(most_resident() - before_bytes, 200 * INT64_C(1000000));
+        ck_assert_int_eq(results[0].end_ns, results[1].end_ns);
+        ck_assert_int_eq(results[2].end_ns, results[3].end_ns);
+    }
 }
 
 #endif

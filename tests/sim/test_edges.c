@@ -403,4 +403,16 @@ TEST_EACH(what_is_admitted_in_vain_keeps_its_place_in_the_order, 2) {
     }
 }
 
+/* What waits may come to need less while it waits: pages that others leave are its, too. */
+TEST_EACH(what_prefix_caching_changes_of_a_request_that_waits_is_seen, 4) {
+    static const char *const more[] = {"prefix_caching=on", NULL};
+    static struct arrival arrivals[150];
+    struct rng rng = rng_stream((uint64_t)_i, "prefixes");
+    draw_any(&rng, arrivals, 150, 5000000);
+    for (int i = 0; i < 150; i++) {
+        arrivals[i].prefix_tokens = arrivals[i].prompt_tokens * (uint32_t)(i % 3) / 2;
+    }
+    assert_alike(_i < 2 ? "sdar" : "vllm-ar", more, _i % 2 == 1, 1, arrivals, 150, 0.05);
+}
+
 SUITE("edges")

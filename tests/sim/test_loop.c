@@ -1,6 +1,4 @@
 /* The serving loop: conservation, budgets, hand-made schedules, queueing truth. */
-#include <sys/resource.h>
-
 #include "sim/serve/executor_replay.h"
 #include "sim/system/system_step.h"
 #include "tests/support/played.h"
@@ -688,38 +686,6 @@ TEST(a_delayed_cache_of_a_whole_canvas_runs_decoded_tokens_once_more) {
     ck_assert_uint_eq(result.steps, 64);
     ck_assert_int_eq(result.sym[SYM_TOKENS], tokens);
     system_close(system);
-}
-
-/* Bytes that the process had at most, so far. */
-static int64_t most_resident(void) {
-    struct rusage usage;
-    ck_assert_int_eq(getrusage(RUSAGE_SELF, &usage), 0);
-    return usage.ru_maxrss * INT64_C(1024);
-}
-
-/* Room for all requests and replicas that there may be is taken up by those that come. */
-TEST(memory_is_taken_as_requests_and_replicas_are_used) {
-    static const char *const settings[][3] = {{NULL},
-                                              {"max_in_system=100000000", NULL},
-                                              {"replicas=1024", NULL},
-                                              {"replicas=1024", "max_in_system=100000000", NULL}};
-    static const char *const names[] = {"dllm-serve", "fast-dllm", "vllm-ar"};
-    for (int i = 0; i < 3; i++) {
-        struct loop_result results[4];
-        int64_t before_bytes = 0;
-        for (int j = 0; j < 4; j++) {
-            struct rng rng = rng_stream(5, "memory");
-            struct poisson_source source = random_source(&rng, 7, 20);
-            struct system *system = rig_system(names[i], "l40s", true, settings[j]);
-            results[j] = rig_run(
-                system, (struct arrival_source){.state = &source, .next = poisson_next}, NULL);
-            system_close(system);
-            before_bytes = j == 0 ? most_resident() : before_bytes;
-        }
-        ck_assert_int_lt(most_resident() - before_bytes, 200 * INT64_C(1000000));
-        ck_assert_int_eq(results[0].end_ns, results[1].end_ns);
-        ck_assert_int_eq(results[2].end_ns, results[3].end_ns);
-    }
 }
 
 SUITE("loop")
