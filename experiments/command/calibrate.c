@@ -124,8 +124,12 @@ static int name_gpu(const struct options *options, const struct asked_calibratio
         return find_gpu(facts, gpu, err);
     }
     const struct gpu *found = gpu_find(*gpu, err);
-    if (found == NULL || engine_check_device(facts, found, err) != 0) {
+    struct err other = {0};
+    if (found == NULL) {
         return err_status(err);
+    }
+    if (engine_check_device(facts, found, &other) != 0) {
+        return err_usage(err, "%s: leave --gpu out, or describe the card in a file", other.text);
     }
     *gpu = found->path != NULL ? found->path : found->name;
     return 0;

@@ -567,23 +567,17 @@ static int convert(const struct options *options, struct err *err) {
 }
 
 #define COLUMNS_TEXT                                                                               \
-    "Formats are recognised by their first lines (docs/reference/formats.md lists them), gzip "    \
-    "and\n"                                                                                        \
-    "Zstandard by their first bytes; results and logs of vLLM, SGLang and AIPerf are read, too. "  \
-    "CSV\n"                                                                                        \
-    "files and JSON lines of other tools are read where the names of their columns say what "      \
-    "they\n"                                                                                       \
-    "are, which is said, else by --columns:\n"                                                     \
+    "Formats are recognised by their first lines (docs/reference/formats.md), gzip and\n"          \
+    "Zstandard by their first bytes; results and logs of vLLM, SGLang and AIPerf are read,\n"      \
+    "too. CSV files and JSON lines of other tools are read by the names of their columns,\n"       \
+    "else by --columns:\n"                                                                         \
     "  --columns time=ts:s,input=usage.prompt_tokens,output=usage.completion_tokens\n"             \
-    "with the units ns, us, ms, s and date, a.b for b within a, and where the file has them "      \
-    "tenant,\n"                                                                                    \
-    "prefix (tokens that an earlier prompt began with, too), answer, session (of which "           \
-    "conversation\n"                                                                               \
-    "it is a turn), parent (which row was the turn before), think=NAME:UNIT (from the end of "     \
-    "the\n"                                                                                        \
-    "turn before), hashes (ids of the prompt's blocks) and group (whose prompts begin alike; "     \
-    "without\n"                                                                                    \
-    "it those of a tenant do). Without time it has lengths alone. What is not read is named."
+    "with the units ns, us, ms, s and date, a.b for b within a, and where the file has them\n"     \
+    "tenant, prefix (tokens that an earlier prompt began with, too), answer, session (of\n"        \
+    "which conversation it is a turn), parent (the turn before), think=NAME:UNIT (from the\n"      \
+    "end of the turn before), hashes (ids of the prompt's blocks) and group (whose prompts\n"      \
+    "begin alike; default: those of a tenant). Without time it has lengths alone. What is not\n"   \
+    "read is named."
 
 const struct command command_trace_info = {
     .name = "trace info",

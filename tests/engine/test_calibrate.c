@@ -1049,7 +1049,8 @@ TEST(a_command_that_makes_no_sense_is_refused_in_one_sentence) {
     struct err err = {0};
     ck_assert_int_eq(engine_device_open(BACKEND_CPU, NULL, &cpu, &err), 0);
     snprintf(sentence, sizeof sentence,
-             "the device is '%s', not a h200: leave --gpu out or name what it is", cpu.facts.name);
+             "the device is '%s', not a h200: leave --gpu out, or describe the card in a file",
+             cpu.facts.name);
     engine_device_close(&cpu);
     REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--gpu", "h200", "--out",
             scratch_path("x.csv"));
