@@ -46,10 +46,10 @@ int engine_device_another(const struct engine_device *device, int32_t index,
 int engine_device_err(const struct engine_device *device, int status, const char *what,
                       struct err *err);
 
-/* Whether a device is that card: its driver calls it so (`device` of the GPU's file), and it has the
- * card's multiprocessors, capability, memory and L2 cache. Laptop, Ti and PCIe variants, slices and
- * virtual GPUs are not the card that their names begin with. A file that says no `device` is told
- * by the rest alone. A device without a compute capability is the "cpu" and nothing else. */
+/* Whether a device is that card: its driver calls it so (`device` of the GPU's file), and it has
+ * the card's multiprocessors, capability, memory and L2 cache. Laptop, Ti and PCIe variants, slices
+ * and virtual GPUs are not the card that their names begin with. A file that says no `device` is
+ * told by the rest alone. A device without a compute capability is the "cpu" and nothing else. */
 bool engine_device_is(const struct device_facts *facts, const struct gpu *gpu);
 
 /* The same; ERR_USAGE and what differs, when it is another. */
