@@ -86,7 +86,7 @@ enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct
             cell += (size_t)lattice_index(lattice, a, rows[i].at[a]) * lattice->axes[a].stride;
         }
         lattice->time_us[cell] = rows[i].time_us;
-        if (rows[i].hits > 0) {
+        if (lattice->hits != NULL && rows[i].hits > 0) {
             lattice->hits[cell] = rows[i].hits;
         }
     }
