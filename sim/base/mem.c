@@ -56,7 +56,9 @@ void *mem_reserved(size_t n, size_t size) {
     size_t bytes = bytes_of(n, size);
     bytes = bytes <= SIZE_MAX - head_bytes ? bytes + head_bytes : SIZE_MAX;
     if (bytes < least_mapped) {
-        struct reserved_head *head = given_of(calloc(1, bytes), bytes);
+        const size_t whole = (bytes + head_bytes - 1) / head_bytes * head_bytes;
+        struct reserved_head *head = given_of(aligned_alloc(head_bytes, whole), whole);
+        memset(head, 0, whole);
         return head + 1;
     }
     struct reserved_head *head = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
