@@ -39,8 +39,8 @@ static void mix(uint64_t *digest, const void *bytes, size_t size) {
 
 /* Results alone: names, sources and what the configuration says again are left out. */
 static void mix_numbers(uint64_t *digest, const json_t *value) {
-    static const char *const echoed[] = {"identity", "warnings",    "constants",
-                                         "host",     "submissions", NULL};
+    static const char *const echoed[] = {"identity", "warnings",    "constants", "host",
+                                         "prices",   "submissions", NULL};
     const char *key;
     size_t i;
     json_t *each;
