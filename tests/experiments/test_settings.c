@@ -539,16 +539,18 @@ static void mark_read(struct lines *lines, const struct system *s) {
 
 /* On GPUs that keys hold for, with models and workloads that others are about. */
 static int read_lines(void *state, const char *name, const char *doc) {
-    static const char *const gpus[] = {"l40s", "rtx4090", "h200", "rtx-pro-6000"};
-    static const char *const models[] = {NULL, "llada-moe"};
-    static const char *const workloads[] = {"burst", "sharegpt", "gsm8k"};
-    enum { GPUS = 4, MODELS = 2, WORKLOADS = 3 };
+    static const struct {
+        const char *gpu, *model, *workload;
+    } asked[] = {{"l40s", NULL, "burst"},        {"rtx4090", NULL, "burst"},
+                 {"h200", NULL, "burst"},        {"rtx-pro-6000", NULL, "burst"},
+                 {"l40s", "llada-moe", "burst"}, {"l40s", NULL, "sharegpt"},
+                 {"l40s", NULL, "gsm8k"}};
     (void)doc;
-    for (size_t i = 0; i < (size_t)GPUS * MODELS * WORKLOADS; i++) {
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
         const struct system_request request = {.system = name,
-                                               .gpu = gpus[i % GPUS],
-                                               .model = models[i / GPUS % MODELS],
-                                               .workload = workloads[i / (GPUS * MODELS)],
+                                               .gpu = asked[i].gpu,
+                                               .model = asked[i].model,
+                                               .workload = asked[i].workload,
                                                .longest_canvas_tokens = 1024,
                                                .roofline = true};
         struct err err = {0};
