@@ -143,27 +143,32 @@ static int count(enum server server, enum arrivals arrivals, double rate, size_t
 
 /* ---- verdicts ---- */
 
-/* Many who share one server hardly wait for each other where only the last burst is left. */
-static int least_saturated(enum server server) {
-    return server == SHARED ? SEEDS - 3 : SEEDS - 1;
-}
-
 TEST(every_server_is_steady_at_0_8_and_saturated_at_1_2_and_at_1_7) {
     static const size_t sizes[] = {500, 2000};
     for (int server = 0; server < SERVERS; server++) {
         for (int arrivals = 0; arrivals < ARRIVALS; arrivals++) {
             for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-                int least = least_saturated((enum server)server);
                 ck_assert_msg(
                     count(server, arrivals, 0.8, sizes[i], OFFERED_STEADY) >= SEEDS - 1 &&
                         count(server, arrivals, 0.8, sizes[i], OFFERED_SATURATED) == 0 &&
                         count(server, arrivals, 1.2, sizes[i], OFFERED_STEADY) == 0 &&
-                        count(server, arrivals, 1.2, sizes[i], OFFERED_SATURATED) >= least &&
+                        count(server, arrivals, 1.2, sizes[i], OFFERED_SATURATED) >= SEEDS - 1 &&
                         count(server, arrivals, 1.7, sizes[i], OFFERED_STEADY) == 0 &&
-                        count(server, arrivals, 1.7, sizes[i], OFFERED_SATURATED) >= least,
+                        count(server, arrivals, 1.7, sizes[i], OFFERED_SATURATED) == SEEDS,
                     "server %d, arrivals %d, %zu requests", server, arrivals, sizes[i]);
             }
         }
+    }
+}
+
+/* In two and a half bursts those who find many stay no longer than those whom the rest of the burst
+ * joins. */
+TEST(bursts_into_a_large_batch_are_saturated_by_whom_requests_have_beside_them) {
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct rng rng = rng_stream(seed, "arrivals");
+        arrive(BURSTS, 1.2, 500, &rng);
+        serve_shared(500, 300, 40);
+        ck_assert_int_eq(judge(500).state, OFFERED_SATURATED);
     }
 }
 
@@ -183,9 +188,9 @@ TEST(rates_and_load_are_those_of_the_queue) {
     }
 }
 
-/* Stretches of forty slow requests and of forty quick ones: a correlated rate. */
+/* Stretches of two hundred slow requests and of as many quick ones: a correlated rate. */
 TEST(the_interval_of_the_load_holds_it_where_service_is_correlated) {
-    enum { RUNS = 200, STRETCH = 40, N = 2000 };
+    enum { RUNS = 200, STRETCH = 200, N = 2000 };
     int n_held = 0;
     for (uint64_t seed = 1; seed <= RUNS; seed++) {
         struct rng rng = rng_stream(seed, "arrivals");
@@ -201,7 +206,7 @@ TEST(the_interval_of_the_load_holds_it_where_service_is_correlated) {
         double load = 1.1 * sum_s / N;
         n_held += offered.load_low <= load && load <= offered.load_high;
     }
-    ck_assert_int_ge(n_held, RUNS * 85 / 100);
+    ck_assert_int_ge(n_held, RUNS * 86 / 100);
 }
 
 /* At a load of 1 nothing can be told; an interval of 98 % is wrong one way in a hundred. */
@@ -222,6 +227,13 @@ TEST(a_rate_above_capacity_is_never_steady) {
             ck_assert_msg(n_steady <= 1, "server %d, %zu requests: %d", server, n, n_steady);
         }
     }
+}
+
+/* Four in a hundred too many: nobody is told that latencies are the system's own. */
+TEST(a_queue_that_grows_slowly_is_not_steady) {
+    ck_assert_int_eq(count(ONE_BY_ONE, POISSON, 1.04, 2000, OFFERED_STEADY), 0);
+    ck_assert_int_eq(count(BATCHES, POISSON, 1.04, 2000, OFFERED_STEADY), 0);
+    ck_assert_int_le(count(STEPS, POISSON, 1.04, 2000, OFFERED_STEADY), 1);
 }
 
 TEST(a_rate_far_above_capacity_is_saturated_too) {
@@ -301,6 +313,19 @@ TEST(a_short_run_of_large_batches_is_not_saturated) {
             ck_assert_msg(n_saturated <= 1, "%g, %zu requests: %d", rates[r], n, n_saturated);
         }
     }
+}
+
+/* A batch of 128 in which a request alone stays 80 s: 500 of them come in four full batches' time.
+ */
+TEST(a_run_of_a_few_stays_needs_more_than_a_load_just_above_one) {
+    int n_saturated = 0;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct rng rng = rng_stream(seed, "arrivals");
+        arrive(POISSON, 0.8, 500, &rng);
+        serve_shared(500, 128, 80);
+        n_saturated += judge(500).state == OFFERED_SATURATED;
+    }
+    ck_assert_int_le(n_saturated, 1);
 }
 
 /* Two hundred come at once every 250 s. */
