@@ -5,9 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "analysis/field.h"
 #include "sim/base/mem.h"
 
 static const double two_sided = 0.975; /* 95 % lie within */
@@ -73,9 +71,8 @@ struct spread spread_of_shares(const double *values, size_t n, double n_of) {
     return spread;
 }
 
-struct spread spread_of_field(const char *field, const double *values, size_t n, double n_of) {
-    return strcmp(field_unit(field), "share") == 0 ? spread_of_shares(values, n, n_of)
-                                                   : spread_of(values, n);
+struct spread spread_of_kind(bool is_share, const double *values, size_t n, double n_of) {
+    return is_share ? spread_of_shares(values, n, n_of) : spread_of(values, n);
 }
 
 static double difference(double a, double b) {

@@ -34,8 +34,8 @@ struct spread spread_of_shares(const double *values, size_t n, double n_of);
 /* Of one count, n of `of`: its share with Wilson's interval; NaN of none. */
 struct spread spread_of_count(double n, double of);
 
-/* Of fields of analysis/field.h whose unit is "share" as of shares, of others as of numbers. */
-struct spread spread_of_field(const char *field, const double *values, size_t n, double n_of);
+/* Of a quantity that is a share as of shares, of others as of numbers. */
+struct spread spread_of_kind(bool is_share, const double *values, size_t n, double n_of);
 
 /* Of differences ours - base, in which both have `n` values. */
 struct spread spread_of_differences(const double *ours, const double *base, size_t n);

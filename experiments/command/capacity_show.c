@@ -62,7 +62,7 @@ static struct spread spread_at_met(const struct capacities *c, size_t config, si
         which == c->objectives.n ||
         (which < c->objectives.n && c->objectives.items[which].statistic == STATISTIC_SHARE);
     size_t n = capacity_samples(c, config);
-    return is_share ? spread_of_shares(values, n, 0) : spread_of(values, n);
+    return spread_of_kind(is_share, values, n, 0);
 }
 
 bool capacity_knows_energy(const struct capacities *c) {

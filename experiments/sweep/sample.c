@@ -91,9 +91,8 @@ struct spread sample_spread(const struct sample *sample, enum quantity quantity)
     size_t n = sample_is_one(sample) ? 1 : sample->n;
     values_of(sample, quantity, values);
     return has_no_mean(sample) ? no_spread
-           : quantity_texts[quantity].unit == OF_SHARES
-               ? spread_of_shares(values, n, requests_of(sample, n))
-               : spread_of(values, n);
+                               : spread_of_kind(quantity_texts[quantity].unit == OF_SHARES, values,
+                                                n, requests_of(sample, n));
 }
 
 static struct spread pairs(const struct sample *ours, const struct sample *base,

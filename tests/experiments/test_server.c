@@ -4,7 +4,7 @@
 
 #include "experiments/server/server.h"
 #include "sim/cost/lookup.h"
-#include "tests/support/cli.h"
+#include "tests/support/asked_server.h"
 #include "tests/support/rig.h"
 
 #define PRO_6000 "experiments/reference/vllm_llama31_8b_rtx_pro_6000.csv"
@@ -42,42 +42,6 @@ TEST(a_vllm_server_is_met_within_the_aim) {
     ck_assert_double_lt(fabs(error_of(&server, "throughput")), 0.025);
     server_fini(&server);
 }
-
-/* What the program prints of a server, given the arguments that this was started with. */
-static json_t *asked_for(const char *const *words) {
-    const char *all[CLI_MOST_ARGS] = {"server", "--json", "--measured"};
-    size_t n = 3;
-    for (size_t i = 0; words[i] != NULL; i++) {
-        all[n++] = words[i];
-    }
-    char *text = cli_text(cli_run(&(const struct child){0}, all));
-    json_t *object = json_loads(text, 0, NULL);
-    ck_assert_ptr_nonnull(object);
-    free(text);
-    return object;
-}
-
-static const json_t *only_run(const json_t *object) {
-    return json_array_get(json_object_get(object, "runs"), 0);
-}
-
-static double printed_error(const json_t *object, const char *quantity) {
-    const json_t *numbers = json_object_get(only_run(object), "quantities");
-    return json_number_value(json_object_get(json_object_get(numbers, quantity), "error"));
-}
-
-static bool warns_of_limits(const json_t *object) {
-    size_t i;
-    json_t *warning;
-    json_array_foreach(json_object_get(only_run(object), "warnings"), i, warning) {
-        if (strcmp(json_string_value(json_object_get(warning, "code")), "setting-assumed") == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-#define ASKED(...) asked_for((const char *const[]){__VA_ARGS__, NULL})
 
 /* docs/validation.md, "A real autoregressive server": nothing fitted. */
 TEST(the_documented_commands_give_the_documented_numbers) {

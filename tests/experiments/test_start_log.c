@@ -1,46 +1,9 @@
 /* What a server logged when it started: read as every version prints it, applied, told or refused.
  */
-#include <jansson.h>
-
 #include "experiments/server/start_log.h"
-#include "tests/support/cli.h"
+#include "tests/support/asked_server.h"
 
 static const char PRO_6000[] = "experiments/reference/vllm_llama31_8b_rtx_pro_6000.csv";
-
-static json_t *asked_for(const char *const *words) {
-    const char *all[CLI_MOST_ARGS] = {"server", "--json", "--measured"};
-    size_t n = 3;
-    for (size_t i = 0; words[i] != NULL; i++) {
-        all[n++] = words[i];
-    }
-    char *text = cli_text(cli_run(&(const struct child){0}, all));
-    json_t *object = json_loads(text, 0, NULL);
-    ck_assert_ptr_nonnull(object);
-    free(text);
-    return object;
-}
-
-static const json_t *only_run(const json_t *object) {
-    return json_array_get(json_object_get(object, "runs"), 0);
-}
-
-static double printed_error(const json_t *object, const char *quantity) {
-    const json_t *numbers = json_object_get(only_run(object), "quantities");
-    return json_number_value(json_object_get(json_object_get(numbers, quantity), "error"));
-}
-
-static bool warns_of_limits(const json_t *object) {
-    size_t i;
-    json_t *warning;
-    json_array_foreach(json_object_get(only_run(object), "warnings"), i, warning) {
-        if (strcmp(json_string_value(json_object_get(warning, "code")), "setting-assumed") == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-#define ASKED(...) asked_for((const char *const[]){__VA_ARGS__, NULL})
 
 /* Lines as vLLM 0.9 to 0.25, V0 and SGLang write them, shortened. */
 #define V1_HEAD "(APIServer pid=1) INFO 06-01 09:20:16 [utils.py:278] non-default args: "

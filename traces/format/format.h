@@ -185,8 +185,6 @@ void format_forget(struct format *format);
  * no. `error` is filled where two are equally near. */
 bool format_guess(const struct record *first, const struct layout *layout, struct format *out,
                   struct err *err);
-/* Whether a name is one of a time of arrival; its unit by its end, else UNIT_ASKED. */
-bool name_is_time(const char *name, size_t length, int64_t *unit_ns);
 /* "ns", "us", "ms", "s", "date"; NULL where there is none. */
 const char *unit_word(int64_t unit_ns);
 bool unit_find(const char *word, size_t length, int64_t *unit_ns);

@@ -189,12 +189,6 @@ static int rank_of(const char *const *words, const char *name) {
     return -1;
 }
 
-bool name_is_time(const char *name, size_t length, int64_t *unit_ns) {
-    char word[WORD_CHARS];
-    normalise(name, length, word, unit_ns);
-    return rank_of(time_words, word) >= 0;
-}
-
 /* The best name for a column so far: the one that stands least deep, then first in its list. */
 struct found {
     const char *const *words;
