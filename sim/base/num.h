@@ -25,6 +25,16 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+/* Of a, b >= 0; of 0 and b it is b. */
+static inline int64_t common_divisor(int64_t a, int64_t b) {
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /* The least multiple of `align` > 0 that is not below `offset` >= 0. */
 static inline int64_t align_up(int64_t offset, int64_t align) {
     return align == 1 ? offset : (offset + align - 1) / align * align;

@@ -1,5 +1,7 @@
 #include "sim/planner/planner_order.h"
 
+#include "sim/base/num.h"
+
 void *scratch_take(struct scratch *scratch, size_t count, size_t size) {
     void *piece = scratch->memory == NULL ? NULL : scratch->memory + scratch->taken_bytes;
     scratch->taken_bytes += (count * size + 15) / 16 * 16;
@@ -15,27 +17,17 @@ int64_t offsets_peak(const struct packing *packing, const int64_t *offset_bytes)
     return peak;
 }
 
-/* Greatest common divisor; gcd(0, b) = b. */
-static int64_t gcd(int64_t a, int64_t b) {
-    while (b != 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 int64_t packing_granule(const struct packing *packing) {
     int64_t of_sizes = 0, of_all = 0;
     bool all_divide = true;
     for (uint32_t i = 0; i < packing->n_buffers; i++) {
-        of_sizes = gcd(of_sizes, packing->buffers[i].bytes);
+        of_sizes = common_divisor(of_sizes, packing->buffers[i].bytes);
     }
     of_all = of_sizes;
     for (uint32_t i = 0; i < packing->n_buffers && of_sizes > 0; i++) {
         int64_t align = packing->buffers[i].bytes > 0 ? packing->buffers[i].align_bytes : 1;
         all_divide &= of_sizes % align == 0;
-        of_all = gcd(of_all, align);
+        of_all = common_divisor(of_all, align);
     }
     return all_divide ? of_sizes : of_all;
 }

@@ -71,10 +71,6 @@ static void content_changed(void *state, uint32_t replica, uint32_t content, int
 
 /* ---- setting up ---- */
 
-static uint32_t common_divisor(uint32_t a, uint32_t b) {
-    return b == 0 ? a : common_divisor(b, a % b);
-}
-
 void sharing_init(struct lifecycle *life) {
     const struct system *system = life->system;
     const struct settings *settings = &system->settings;
@@ -83,7 +79,7 @@ void sharing_init(struct lifecycle *life) {
     bool is_on = settings->prefix_caching && executor->shares_prefixes &&
                  system->rows.kind == ROW_EXACT && causal != SEES_CANVAS;
     uint32_t unit = causal == SEES_TOKENS ? settings->page_tokens : settings->block_tokens;
-    uint32_t page = common_divisor(settings->page_tokens, unit);
+    uint32_t page = (uint32_t)common_divisor(settings->page_tokens, unit);
     ASSERT(page > 0);
     life->sharing =
         (struct sharing){.is_on = is_on,
