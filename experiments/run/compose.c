@@ -150,7 +150,7 @@ static void settle(struct composition *c, const struct meter *meter,
     c->priced_ns = meter->priced_ns;
     c->recorded_ns = meter->device_ns;
     summary_finish(&c->summary);
-    const json_t *most = json_object_get(c->bound, "saturated_req_s");
+    const json_t *most = json_object_get(c->facts.bound, "saturated_req_s"); /* a replay's too */
     offered_judge_by_bound(&c->summary.offered, json_number_value(most));
     compose_name_trace(c, c->summary.offered.rate_req_s);
     settle_facts(c, meter);

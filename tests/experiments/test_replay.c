@@ -454,6 +454,9 @@ TEST(a_run_with_its_bound_is_played) {
                 "--db", db, "--levels", "steps"));
     free(PRINTS("replay", "--db", db, "--run", "1"));
     free(PRINTS("replay", "--db", db, "--run", "2"));
+    /* too short to tell, but for the bound */
+    record_and_play(WORDS("run", "--system", "dllm-serve", "--requests", "30", "--rate", "2",
+                          "--bound"));
 }
 
 /* It took no steps: there is nothing else to record, at any level. */
