@@ -116,7 +116,10 @@ def from_aiconfigurator(folder, name, ungated):
             out.append(("moe", tokens, int(r["hidden_size"]), inter // tp, top_k, experts,
                         experts_hit(tokens, top_k, experts), us(r["latency_ms"], 1e3)))
     for r in rows_of(folder, name + "_nccl_bf16.csv.gz"):
-        out.append((r["op_name"], int(r["num_gpus"]), 2 * int(r["message_size"]),
+        # nccl-tests' size of a gathering is that of all parts together (its doc/PERFORMANCE.md).
+        gpus = int(r["num_gpus"])
+        parts = gpus if r["op_name"] == "all_gather" else 1
+        out.append((r["op_name"], gpus, 2 * int(r["message_size"]) // parts,
                     us(r["latency"], 1e3)))
     return out
 
@@ -185,7 +188,7 @@ def main():
             "# experts_hit: by the collector's power law, computed (experts_hit in "
             "experiments/import/profiles.py); nobody counted",
             "# Transformation (experiments/import/profiles.py): milliseconds to microseconds; "
-            "message elements to bytes; decode kv = isl + step; expert_ffn = inter_size / tp.",
+            "message elements to bytes of one GPU (a gathering's size / gpus); decode kv = isl + step; expert_ffn = inter_size / tp.",
             "# Dropped: products with n or k below 512; attention with fewer than 4 query heads; "
             "MoE routings other than power_law_1.01; " +
             ("experts without a gate (Nemotron-H); " if ungated else "") +

@@ -61,7 +61,7 @@ TEST(an_exact_hit_returns_the_row) {
     ck_assert_int_eq(profile_kind(l40s), PROVENANCE_IMPORTED);
     ck_assert_ptr_nonnull(strstr(profile_source(l40s), "aiconfigurator@095f58a"));
     enum profile_match match;
-    ck_assert_double_eq_tol(profile_collective(l40s, PROFILE_ALL_GATHER, 2, 512, &match), 5300,
+    ck_assert_double_eq_tol(profile_collective(l40s, PROFILE_ALL_GATHER, 2, 256, &match), 5300,
                             1e-6);
     ck_assert_int_eq(match, PROFILE_EXACT);
     profile_close(l40s);
@@ -212,6 +212,32 @@ TEST(mixtures_and_collectives_answer_for_sizes_nobody_measured) {
     ck_assert(two > 0 && profile_collective(h100, PROFILE_ALL_REDUCE, 3, 3000000, &match) > two);
     ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
     profile_close(h100);
+}
+
+/* Bytes are one GPU's: tables that give those of all parts together would send beyond the link. */
+TEST(no_collective_of_a_table_sends_faster_than_its_link) {
+    static const char *const gpus[] = {"a100-80g", "h100", "h200", "l40s"};
+    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
+        struct profile *profile = open_shipped(gpus[i]);
+        struct err err = {0};
+        const struct gpu *gpu = gpu_find(gpus[i], &err);
+        ck_assert_ptr_nonnull(gpu);
+        for (int op = PROFILE_ALL_REDUCE; op <= PROFILE_ALL_GATHER; op++) {
+            const struct lattice *rows = &profile->ops[op];
+            ck_assert_uint_gt(rows->n_cells, 0);
+            for (size_t cell = 0; cell < rows->n_cells; cell++) {
+                const double n_gpus = (double)lattice_value(rows, cell, 0);
+                const double bytes = (double)lattice_value(rows, cell, 1);
+                const double sent =
+                    bytes * (n_gpus - 1) * (op == PROFILE_ALL_REDUCE ? 2 / n_gpus : 1);
+                const double us = rows->time_us[cell];
+                ck_assert_msg(isnan(us) || sent / us <= 1e-6 * gpu->link_bandwidth,
+                              "%s %d: %g bytes of %g GPUs in %g us", gpus[i], op, bytes, n_gpus,
+                              us);
+            }
+        }
+        profile_close(profile);
+    }
 }
 
 static struct profile *parse_with_cache(const char *text, int64_t l2_bytes) {
