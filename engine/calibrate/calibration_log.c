@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include <string.h>
 
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
@@ -30,6 +32,29 @@ const char *calibration_log_path(const char *profile_path, char path[CALIBRATION
     return path;
 }
 
+/* Only a log grows or begins anew, and only while it is ours: profiles p and p.csv have one. */
+static int open_file(struct calibration_log *log, bool continues, struct err *err) {
+    char start[sizeof CALIBRATION_LOG_HEAD] = "";
+    if (output_grow(log->path, "calibration", &log->file, err) != 0) {
+        return err_status(err);
+    }
+    const size_t n = fread(start, 1, sizeof start - 1, log->file);
+    if (n > 0 && strcmp(start, CALIBRATION_LOG_HEAD) != 0) {
+        return err_usage(err,
+                         "'%s' exists and is not the log of a calibration: it is not overwritten",
+                         log->path);
+    }
+    if (fseek(log->file, 0, SEEK_END) != 0 ||
+        (!continues && ftruncate(fileno(log->file), 0) != 0)) {
+        return cannot_write(log, err);
+    }
+    if (n == 0 || !continues) {
+        fprintf(log->file,
+                CALIBRATION_LOG_HEAD "sm_clock_mhz,memory_clock_mhz,power_w,temperature_c\n");
+    }
+    return 0;
+}
+
 int calibration_log_open(struct calibration_log **out, const char *profile_path, bool continues,
                          int64_t start_ns, struct err *err) {
     struct calibration_log *log = mem_zeroed(1, sizeof *log);
@@ -38,31 +63,20 @@ int calibration_log_open(struct calibration_log **out, const char *profile_path,
     for (int i = 0; i < VITALS; i++) {
         log->least[i] = INFINITY;
     }
-    if (output_may_replace(log->path, CALIBRATION_LOG_HEAD, "the log of a calibration", err) != 0) {
-        free(log);
-        *out = NULL;
+    *out = NULL;
+    if (open_file(log, continues, err) != 0) {
+        calibration_log_close(log);
         return err_status(err);
-    }
-    log->file = fopen(log->path, continues ? "a" : "w");
-    if (log->file == NULL) {
-        int status = cannot_write(log, err);
-        free(log);
-        *out = NULL;
-        return status;
-    }
-    if (ftell(log->file) == 0) {
-        fprintf(log->file,
-                CALIBRATION_LOG_HEAD "sm_clock_mhz,memory_clock_mhz,power_w,temperature_c\n");
     }
     *out = log;
     return 0;
 }
 
 void calibration_log_close(struct calibration_log *log) {
-    if (log != NULL) {
+    if (log != NULL && log->file != NULL) {
         fclose(log->file);
-        free(log);
     }
+    free(log);
 }
 
 /* Nothing is written where the device does not say. */

@@ -7,11 +7,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/output.h"
 
 #define MARK " #"
 enum { LINE_CHARS = 512, CHECK_DIGITS = 8 };
@@ -76,6 +76,21 @@ static bool take_check(char *line) {
     return end == mark + CHECK_DIGITS && *end == '\0' && check == check_of(line);
 }
 
+static int foreign(const struct calibration_samples *samples, const char *subject,
+                   struct err *err) {
+    return err_usage(err,
+                     "%s holds the samples of something else, not of %s: remove it or choose "
+                     "another --out",
+                     samples->path, subject);
+}
+
+/* Whether the file's first line is ours: all of it, or as much as a power cut left of one. */
+static bool is_ours(const char *line, size_t length, bool is_whole, const char *subject) {
+    char ours[LINE_CHARS];
+    const size_t whole = (size_t)snprintf(ours, sizeof ours, "%s%s", head, subject);
+    return length > 0 && length <= whole && memcmp(line, ours, length) == 0 && (!is_whole || length == whole);
+}
+
 /* Reads what stands there; `end` is where the last whole and sound line ends. */
 static int read_samples(struct calibration_samples *samples, FILE *file, const char *subject,
                         long *end, struct err *err) {
@@ -84,19 +99,16 @@ static int read_samples(struct calibration_samples *samples, FILE *file, const c
     *end = 0;
     for (int number = 1; fgets(line, sizeof line, file) != NULL; number++) {
         size_t length = strlen(line);
-        if (length == 0 || line[length - 1] != '\n') { /* a power cut may leave NULs */
+        const bool is_whole = length > 0 && line[length - 1] == '\n';
+        if (number == 1 && !is_ours(line, length - is_whole, is_whole, subject)) {
+            return foreign(samples, subject, err);
+        }
+        if (!is_whole) { /* a power cut may leave NULs */
             break;
         }
         line[length - 1] = '\0';
-        if (!take_check(line)) {
+        if (number > 1 && !take_check(line)) {
             break;
-        }
-        if (number == 1 &&
-            (strncmp(line, head, strlen(head)) != 0 || strcmp(line + strlen(head), subject) != 0)) {
-            return err_usage(err,
-                             "%s holds the samples of something else, not of %s: remove it or "
-                             "choose another --out",
-                             samples->path, subject);
         }
         if (number > 1 && !take_line(samples, line, &point)) {
             return err_world(err, "%s:%d: this is no sample of the calibration; remove the file",
@@ -109,18 +121,13 @@ static int read_samples(struct calibration_samples *samples, FILE *file, const c
 
 static int open_file(struct calibration_samples *samples, const char *subject, struct err *err) {
     long end = 0;
-    samples->file = fopen(samples->path, "a+");
-    if (samples->file == NULL) {
-        return cannot(samples, "write", err);
-    }
-    if (flock(fileno(samples->file), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        return err_world(err,
-                         "%s is being written by another calibration: two at once would time each "
-                         "other",
-                         samples->path);
+    int status = output_grow(samples->path, "calibration: two at once would time each other",
+                             &samples->file, err);
+    if (status != 0) {
+        return status;
     }
     rewind(samples->file);
-    int status = read_samples(samples, samples->file, subject, &end, err);
+    status = read_samples(samples, samples->file, subject, &end, err);
     if (status != 0) {
         return status;
     }

@@ -60,7 +60,7 @@ static bool has_file(const char *folder, const char *file, char path[PATH_CHARS]
 /* NULL where there is no such file, or it is not read; the caller releases it. */
 static json_t *read_config(const char *folder, const char *file, struct err *err) {
     char path[PATH_CHARS];
-    return has_file(folder, file, path) ? json_read(path, NULL, 0, err) : NULL;
+    return has_file(folder, file, path) ? json_read(path, "tokenizer", 0, err) : NULL;
 }
 
 /* A template stands there as a text, or several do in a list under names: then the default one. */
@@ -121,7 +121,7 @@ int chat_of_folder(const char *folder, const struct chat **out, struct err *err)
     *out = &chat_table[0];
     if (has_file(folder, jinja, path)) {
         size_t size;
-        char *template = text_read(path, NULL, MOST_TEMPLATE_BYTES, &size, err);
+        char *template = text_read(path, "chat template", MOST_TEMPLATE_BYTES, &size, err);
         int status =
             template != NULL ? take_template(folder, jinja, template, out, err) : err_status(err);
         free(template);

@@ -67,7 +67,7 @@ static int read_file(const char *folder, const char *name, const struct model *m
     if (access(path, F_OK) != 0 && errno == ENOENT) {
         return 0;
     }
-    json_t *root = json_read(path, NULL, JSON_REJECT_DUPLICATES, err);
+    json_t *root = json_read(path, "end tokens", JSON_REJECT_DUPLICATES, err);
     if (root == NULL) {
         return err_status(err);
     }

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -192,6 +193,34 @@ int output_reserve(const char *path, struct output *out, struct err *err) {
         return err_status(err);
     }
     close(file);
+    return 0;
+}
+
+int output_grow(const char *path, const char *who, FILE **file, struct err *err) {
+    struct stat held, named = {0};
+    int descriptor = -1;
+    *file = NULL;
+    do { /* again where who had it removed it, done, before it was locked here */
+        if (descriptor >= 0) {
+            close(descriptor);
+        }
+        descriptor = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+                          0666);
+        if (descriptor < 0) {
+            return errno == ELOOP ? err_world(err, "cannot write '%s': it is a link", path)
+                                  : cannot_write(path, errno, err);
+        }
+        if (fstat(descriptor, &held) != 0 || !S_ISREG(held.st_mode)) {
+            close(descriptor);
+            return err_world(err, "cannot write '%s': it is not a file", path);
+        }
+        if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+            close(descriptor);
+            return err_world(err, "'%s' is being written by another %s", path, who);
+        }
+    } while (lstat(path, &named) != 0 || named.st_dev != held.st_dev ||
+             named.st_ino != held.st_ino);
+    *file = mem_given(fdopen(descriptor, "a+"));
     return 0;
 }
 

@@ -41,6 +41,11 @@ void output_keep(const struct output *out);
 /* Removes what is unfinished, of all threads, because the program ends. A handler may call it. */
 void output_abandon(void);
 
+/* A file that grows over several runs of the program, begun where it is not there, to be read and
+ * written at its end through `file`; who has it open has it alone. ERR_WORLD of a link, which may
+ * lead to anything, of what is no file, and while another has it: `who` ("calibration") that is. */
+int output_grow(const char *path, const char *who, FILE **file, struct err *err);
+
 /* A text between the tags, or in the quotes, of XML and HTML. */
 void output_xml_text(FILE *out, const char *text);
 

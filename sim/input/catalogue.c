@@ -17,7 +17,7 @@ struct item {
     char *path;
     struct stat facts;
     struct catalogued *thing;
-    char sha256[SHA256_HEX_CHARS]; /* of what was read */
+    struct inputs read; /* what was: the file, and others that it names, such as a family's */
 };
 
 struct catalogue_items {
@@ -213,10 +213,10 @@ static const struct item *recall(struct catalogue *c, const char *path, bool is_
     if (thing != NULL) {
         items->read = mem_grown(items->read, items->n, &items->room, sizeof *items->read);
         struct item *item = &items->read[items->n++];
-        *item = (struct item){.path = mem_text(path), .facts = facts, .thing = thing};
-        snprintf(item->sha256, sizeof item->sha256, "%s", inputs_digest_of(&own, path));
+        *item = (struct item){mem_text(path), facts, thing, own};
+    } else {
+        inputs_fini(&own);
     }
-    inputs_fini(&own);
     return thing != NULL ? &items->read[items->n - 1] : NULL;
 }
 
@@ -253,6 +253,18 @@ int catalogue_check_name(const struct catalogue *c, const char *name, struct err
     return is_there(shipped_path(c, name, path)) ? 0 : unknown(c, name, err);
 }
 
+/* Who finds a thing notes what was read for it, its own file in the catalogue's role. */
+static void note(const struct catalogue *c, const struct item *item) {
+    const char *own = inputs_digest_of(&item->read, item->path);
+    inputs_note_digest(c->section, item->path, own);
+    for (size_t i = 0; i < item->read.n; i++) {
+        const struct input_file *file = &item->read.items[i];
+        if (file->sha256 != own) {
+            inputs_note_digest(file->role, file->path, file->sha256);
+        }
+    }
+}
+
 const void *catalogue_find(struct catalogue *c, const char *name, struct err *err) {
     char path[PATH_CHARS];
     bool is_path = catalogue_is_path(name);
@@ -267,12 +279,10 @@ const void *catalogue_find(struct catalogue *c, const char *name, struct err *er
     pthread_mutex_lock(&lock);
     const struct item *item = recall(c, path, !is_path, err);
     const struct catalogued *thing = item != NULL ? item->thing : NULL;
-    char sha256[SHA256_HEX_CHARS];
-    snprintf(sha256, sizeof sha256, "%s", item != NULL ? item->sha256 : "");
-    pthread_mutex_unlock(&lock);
-    if (thing != NULL) {
-        inputs_note_digest(c->section, path, sha256); /* who finds it notes it, in its own role */
+    if (item != NULL) {
+        note(c, item);
     }
+    pthread_mutex_unlock(&lock);
     return thing;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "sim/input/datadir.h"
+#include "sim/input/inputs.h"
 
 #define FOLDER "sim/model/families"
 
@@ -64,6 +65,8 @@ const char *family_of_architecture(const char *architecture, char *name, size_t 
     bool is_found = false;
     struct err ignored = {0};
     char path[PATH_CHARS], **names = data_names(FOLDER, &ignored);
+    /* Who asks notes the family that it then opens, not those that it is none of. */
+    struct inputs *noted_by = inputs_collect(NULL);
     for (size_t i = 0; names[i] != NULL && !is_found; i++) {
         struct config config;
         if (config_read(path_of(names[i], path), &config, &ignored) == 0) {
@@ -73,6 +76,7 @@ const char *family_of_architecture(const char *architecture, char *name, size_t 
             config_fini(&config);
         }
     }
+    (void)inputs_collect(noted_by);
     names_free(names);
     return is_found ? name : NULL;
 }

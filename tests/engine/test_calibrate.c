@@ -901,6 +901,41 @@ TEST(a_point_is_the_median_of_its_rounds) {
     calibration_grid_close(&grid);
 }
 
+/* What is not ours stays as it is, whatever its first line looks like, and whatever leads to it. */
+TEST(samples_harm_no_file_of_others) {
+    static const char *const foreign[] = {"a thesis without a line's end", "# notes #1\n", "\n",
+                                          "# a calibration in progress: another\n",
+                                          "# a calibration in progress: a test, but not"};
+    struct calibration_grid grid = grid_of("llada-tiny", 256, true);
+    struct calibration_samples samples;
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        struct err err = {0};
+        ck_assert_msg(samples_of(&samples, &grid, foreign[i], &err) == ERR_USAGE, "%zu", i);
+        char *text = scratch_read(scratch_path("samples.partial"));
+        ck_assert_str_eq(text, foreign[i]);
+        free(text);
+    }
+    struct err err = {0};
+    char *link = strdup(scratch_path("link.partial")), *fifo = strdup(scratch_path("f.partial"));
+    char *target = strdup(scratch_write("empty", "")), *nowhere = strdup(scratch_path("nowhere"));
+    ck_assert_int_eq(symlink(target, link), 0);
+    ck_assert_int_eq(samples_open(&samples, &grid, link, "a test", &err), ERR_WORLD);
+    ck_assert_int_eq(unlink(link) + symlink(nowhere, link) + mkfifo(fifo, 0600), 0);
+    err = (struct err){0};
+    ck_assert_int_eq(samples_open(&samples, &grid, link, "a test", &err), ERR_WORLD);
+    err = (struct err){0};
+    ck_assert_int_eq(samples_open(&samples, &grid, fifo, "a test", &err), ERR_WORLD);
+    char *text = scratch_read(target);
+    ck_assert_str_eq(text, "");
+    ck_assert_int_ne(access(nowhere, F_OK), 0);
+    free(text);
+    free(link);
+    free(fifo);
+    free(target);
+    free(nowhere);
+    calibration_grid_close(&grid);
+}
+
 TEST(a_torn_last_line_is_cut_off) {
     struct calibration_grid grid = grid_of("llada-tiny", 256, true);
     struct calibration_samples samples;
@@ -1057,6 +1092,38 @@ TEST(a_command_that_makes_no_sense_is_refused_in_one_sentence) {
     REFUSES(2, "a calibration of llada-tiny takes 64 to 134217727 tokens, not 63", "calibrate",
             "--backend", "cpu", "--model", "llada-tiny", "--max-tokens", "63", "--out",
             scratch_path("x.csv"));
+}
+
+/* Profiles p and p.csv have one log. */
+TEST(a_log_is_one_calibrations_and_no_link) {
+    struct calibration_log *log, *second;
+    struct err err = {0};
+    char *name = strdup(scratch_path("p")), *csv = strdup(scratch_path("p.csv"));
+    char *link = strdup(scratch_path("q.log.csv"));
+    ck_assert_int_eq(calibration_log_open(&log, name, false, 0, &err), 0);
+    ck_assert_int_eq(calibration_log_open(&second, csv, false, 0, &err), ERR_WORLD);
+    calibration_log_close(log);
+    char *text = scratch_read(scratch_path("p.log.csv"));
+    ck_assert_int_eq(symlink(scratch_path("p.log.csv"), link), 0);
+    err = (struct err){0};
+    ck_assert_int_eq(calibration_log_open(&log, scratch_path("q.csv"), false, 0, &err), ERR_WORLD);
+    char *after = scratch_read(scratch_path("p.log.csv"));
+    ck_assert_str_eq(text, after);
+    /* And it goes on, or begins anew. */
+    err = (struct err){0};
+    for (int continues = 1; continues >= 0; continues--) {
+        scratch_write("p.log.csv", CALIBRATION_LOG_HEAD "x\n1\n");
+        ck_assert_int_eq(calibration_log_open(&log, csv, continues == 1, 0, &err), 0);
+        calibration_log_close(log);
+        free(after);
+        after = scratch_read(scratch_path("p.log.csv"));
+        ck_assert_str_eq(after, continues ? CALIBRATION_LOG_HEAD "x\n1\n" : text);
+    }
+    free(text);
+    free(after);
+    free(name);
+    free(csv);
+    free(link);
 }
 
 /* And calibrated, on a CPU, for exact keys and values. */

@@ -9,6 +9,7 @@
 #include "engine/weights/safetensors.h"
 #include "experiments/sweep/claims.h"
 #include "sim/input/sha256.h"
+#include "sim/model/model.h"
 #include "tests/support/cli.h"
 #include "tests/support/outputs.h"
 #include "traces/reader.h"
@@ -128,7 +129,35 @@ TEST(a_checkpoint_is_noted_with_its_configuration) {
     const char *digest =
         input_of(summary, "weights", "experiments/train/models/llada-2m/config.json");
     ck_assert_uint_eq(strlen(digest), SHA256_HEX_CHARS - 1);
+    digest = input_of(summary, "end tokens",
+                      "experiments/train/models/llada-2m/generation_config.json");
+    ck_assert_uint_eq(strlen(digest), SHA256_HEX_CHARS - 1);
     json_decref(summary);
+}
+
+/* Its family's file and the one that this one is like, however often the model was read before. */
+TEST(a_configuration_is_noted_with_its_families) {
+    const char *config = scratch_write(
+        "config.json",
+        "{\"model_type\":\"qwen3\",\"hidden_size\":1024,\"intermediate_size\":3072,"
+        "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,"
+        "\"num_hidden_layers\":28,\"vocab_size\":151936,\"rope_theta\":1000000,"
+        "\"rms_norm_eps\":1e-6,\"max_position_embeddings\":40960,\"tie_word_embeddings\":true}");
+    struct err err = {0};
+    for (int again = 0; again < 2; again++) {
+        struct inputs inputs = {0};
+        (void)inputs_collect(&inputs);
+        ck_assert_msg(model_find(config, &err) != NULL, "%s", err.text);
+        (void)inputs_collect(NULL);
+        ck_assert_uint_eq(inputs.n, 3);
+        ck_assert_str_eq(inputs.items[0].role, "model");
+        ck_assert_str_eq(inputs.items[1].path, "sim/model/families/llama.ini");
+        ck_assert_str_eq(inputs.items[2].path, "sim/model/families/qwen3.ini");
+        for (size_t i = 0; i < inputs.n; i++) {
+            ck_assert_uint_eq(strlen(inputs.items[i].sha256), SHA256_HEX_CHARS - 1);
+        }
+        inputs_fini(&inputs);
+    }
 }
 
 TEST(what_cannot_be_digested_is_noted_without_a_digest) {
