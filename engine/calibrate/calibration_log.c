@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <string.h>
 
 #include "sim/base/mem.h"
 #include "sim/base/names.h"

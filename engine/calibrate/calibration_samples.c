@@ -88,7 +88,8 @@ static int foreign(const struct calibration_samples *samples, const char *subjec
 static bool is_ours(const char *line, size_t length, bool is_whole, const char *subject) {
     char ours[LINE_CHARS];
     const size_t whole = (size_t)snprintf(ours, sizeof ours, "%s%s", head, subject);
-    return length > 0 && length <= whole && memcmp(line, ours, length) == 0 && (!is_whole || length == whole);
+    return length > 0 && length <= whole && memcmp(line, ours, length) == 0 &&
+           (!is_whole || length == whole);
 }
 
 /* Reads what stands there; `end` is where the last whole and sound line ends. */

@@ -59,7 +59,7 @@ static struct plot_point point_of(const struct capacities *c, size_t config, siz
     }
     bool is_share = which == c->objectives.n;
     struct spread x = spread_of(rates, n);
-    struct spread y = spread_of_kind(is_share, values, n, 0);
+    struct spread y = capacity_spread(c, config, which, values);
     double scale = is_share ? 100 : 1, low = y.low < 0 ? 0 : y.low;
     return (struct plot_point){x.mean, scale * y.mean, scale * low, scale * y.high, none};
 }

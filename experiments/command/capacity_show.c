@@ -49,6 +49,19 @@ static double quantity_at_met(const struct trial *met, size_t which, size_t n_te
                                   : met->joules_per_token;
 }
 
+struct spread capacity_spread(const struct capacities *c, size_t config, size_t which,
+                              const double *values) {
+    const size_t n = capacity_samples(c, config), n_terms = c->objectives.n;
+    const bool is_share =
+        which == n_terms ||
+        (which < n_terms && c->objectives.items[which].statistic == STATISTIC_SHARE);
+    double n_of = 0;
+    for (size_t s = 0; s < n; s++) {
+        n_of += (double)search_at(c, config, s)->n_requests;
+    }
+    return spread_of_kind(is_share, values, n, n_of);
+}
+
 /* Of a term's value, then attainment, its rate and joules for an answer token; at the capacity. */
 static struct spread spread_at_met(const struct capacities *c, size_t config, size_t which) {
     double values[SAMPLE_MOST_SEEDS];
@@ -58,11 +71,7 @@ static struct spread spread_at_met(const struct capacities *c, size_t config, si
                         ? quantity_at_met(&search->met, which, c->objectives.n)
                         : none;
     }
-    bool is_share =
-        which == c->objectives.n ||
-        (which < c->objectives.n && c->objectives.items[which].statistic == STATISTIC_SHARE);
-    size_t n = capacity_samples(c, config);
-    return spread_of_kind(is_share, values, n, 0);
+    return capacity_spread(c, config, which, values);
 }
 
 bool capacity_knows_energy(const struct capacities *c) {

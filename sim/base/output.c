@@ -204,8 +204,8 @@ int output_grow(const char *path, const char *who, FILE **file, struct err *err)
         if (descriptor >= 0) {
             close(descriptor);
         }
-        descriptor = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-                          0666);
+        descriptor =
+            open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
         if (descriptor < 0) {
             return errno == ELOOP ? err_world(err, "cannot write '%s': it is a link", path)
                                   : cannot_write(path, errno, err);

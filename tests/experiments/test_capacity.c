@@ -377,4 +377,12 @@ TEST(arrivals_that_follow_from_ends_have_no_rate_to_search) {
             "p95 ttft<2s");
 }
 
+/* All of 3 seeds' 100 requests met it: Wilson's interval of 300 of 300 begins at 98.7 %. */
+TEST(an_attainment_of_all_requests_has_an_interval_of_their_number) {
+    char *text = PRINTS("capacity", "--gpu", "l40s", "--requests", "100", "--slo",
+                        "p99 latency<60s", "--seeds", "3", "--no-curve");
+    ck_assert_msg(strstr(text, "100.0 (98.7 to 100)") != NULL, "%s", text);
+    free(text);
+}
+
 SUITE("capacity")

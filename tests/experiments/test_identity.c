@@ -129,8 +129,8 @@ TEST(a_checkpoint_is_noted_with_its_configuration) {
     const char *digest =
         input_of(summary, "weights", "experiments/train/models/llada-2m/config.json");
     ck_assert_uint_eq(strlen(digest), SHA256_HEX_CHARS - 1);
-    digest = input_of(summary, "end tokens",
-                      "experiments/train/models/llada-2m/generation_config.json");
+    digest =
+        input_of(summary, "end tokens", "experiments/train/models/llada-2m/generation_config.json");
     ck_assert_uint_eq(strlen(digest), SHA256_HEX_CHARS - 1);
     json_decref(summary);
 }
