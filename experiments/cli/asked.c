@@ -265,6 +265,7 @@ int asked_path(const struct options *options, const char *name, const char **pat
 }
 
 int asked_systems_file(const struct options *options, struct asked *asked, struct err *err) {
+    asked->request.compared = options_text(options, "systems");
     return asked_path(options, "systems-file", &asked->request.systems_path, err);
 }
 

@@ -60,6 +60,7 @@ static const char *const axis_keys[] = {
 static int split(const char *text, struct axis *axis, struct err *err) {
     const char *word;
     size_t used, room = 0;
+    axis->text = mem_text(text);
     for (const char *rest = text; name_next(&rest, ",", &word, &used);) {
         if (used == 0 || used >= SWEEP_VALUE_CHARS || axis->n == MOST_POINTS) {
             return err_usage(err,
@@ -232,6 +233,11 @@ static int make_points(const struct options *options, struct sweep *sweep, struc
     for (size_t p = 0; status == 0 && p < sweep->n_points; p++) {
         status = ask_point(options, sweep, p, err);
         status = status != 0 ? status : asked_systems_file(options, &sweep->asked[p], err);
+        for (size_t a = 0; a < sweep->n_axes; a++) {
+            if (sweep->axes[a].kind == AXIS_SYSTEM) {
+                sweep->asked[p].request.compared = sweep->axes[a].text;
+            }
+        }
         for (size_t seed = 0; seed < sweep->n_seeds; seed++) {
             struct run_request *request = &sweep->runs[p * sweep->n_seeds + seed].request;
             *request = sweep->asked[p].request;
@@ -385,6 +391,7 @@ static int run(const struct options *options, struct err *err) {
     int status = run_sweep(options, &sweep, err);
     for (size_t i = 0; i < SWEEP_MOST_AXES; i++) {
         free(sweep.axes[i].values);
+        free(sweep.axes[i].text);
     }
     free(sweep.runs);
     free(sweep.samples);

@@ -8,16 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/caution.h"
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
+#include "experiments/cli/said.h"
 #include "experiments/cli/table.h"
 #include "experiments/cli/words.h"
+#include "experiments/run/stated.h"
 #include "experiments/steps/first_step.h"
 #include "experiments/steps/measured_step.h"
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
+#include "sim/system/system_reads.h"
 #include "sim/system/system_step.h"
 
 static const struct option own_options[] = {
@@ -49,6 +53,7 @@ struct question {
     uint32_t canvas[WORDS_MOST], count[WORDS_MOST];
     double share[WORDS_MOST];
     uint64_t rounds;
+    struct said said; /* lines of warnings, each once, with the systems it is of */
 };
 
 /* What is known of one step. Times are in ns; NaN: not measured. */
@@ -308,11 +313,29 @@ static int show_canvases(const struct question *q, struct system *system, struct
     return status;
 }
 
-static int show_system(const struct question *q, const char *name, struct table *table, FILE *csv,
+static void warn_of_unread(struct question *q, const char *name, const struct system *system) {
+    const struct system_in in = {system, "step"};
+    const struct facts facts = {system_in_fact, &in};
+    struct warnings warnings = {0};
+    char *text = NULL;
+    size_t size;
+    FILE *memory = mem_stream(&text, &size);
+    system_warn_of_unread(system, &facts, &warnings);
+    stated_warn(q->asked.stated, q->asked.request.n_stated, &facts, &warnings);
+    caution_print(&warnings, NULL, memory);
+    mem_stream_close(memory);
+    said_add(&q->said, name, text);
+    free(text);
+}
+
+static int show_system(struct question *q, const char *name, struct table *table, FILE *csv,
                        struct err *err) {
     struct system *system = NULL;
     struct engine *engine = NULL;
     int status = open_system(q, name, &system, err);
+    if (status == 0) {
+        warn_of_unread(q, name, system);
+    }
     if (status == 0 && q->backend.kind != BACKEND_SIM) {
         const struct engine_request request = {.backend = q->backend.kind,
                                                .library = q->backend.library,
@@ -326,8 +349,7 @@ static int show_system(const struct question *q, const char *name, struct table 
     return status;
 }
 
-static int show_all(const struct options *options, const struct question *q, FILE *csv,
-                    struct err *err) {
+static int show_all(const struct options *options, struct question *q, FILE *csv, struct err *err) {
     struct table *table = table_open(columns);
     int status = 0;
     for (const char *c = columns; csv != NULL && c <= columns + strlen(columns); c++) {
@@ -337,6 +359,7 @@ static int show_all(const struct options *options, const struct question *q, FIL
         status = show_system(q, q->names[i], table, csv, err);
     }
     status = status == 0 ? cmd_print_table(options, table, err) : status;
+    said_print(&q->said, options_has(options, "json") ? stderr : stdout);
     table_close(table);
     return status;
 }

@@ -32,6 +32,7 @@ struct run_request {
     int64_t memory_bytes;     /* of the GPU; 0: its own */
     const char *model;        /* NULL: the system's own */
     const char *systems_path; /* NULL: the shipped file */
+    const char *compared;     /* "A,B": systems that are run with it; NULL: none */
     const char *profile_path; /* NULL: the GPU's own */
     bool roofline;
     enum price_source price_source;
@@ -117,6 +118,7 @@ static inline struct system_request compose_system_request(const struct run_requ
                                    .gpu = request->gpu,
                                    .memory_bytes = request->memory_bytes,
                                    .systems_path = request->systems_path,
+                                   .compared = request->compared,
                                    .profile_path = request->profile_path,
                                    .overrides = request->settings,
                                    .n_overrides = request->n_settings,

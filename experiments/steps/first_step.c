@@ -23,7 +23,7 @@ static uint32_t add_ours(uint32_t longest_tokens, bool all_outputs, bool on_engi
     };
     for (int i = 0; i < MOST_OURS; i++) {
         if (ours[i].holds) {
-            out[n] = (struct setting){.place = "the first step"};
+            out[n] = (struct setting){.place = "the first step", .said = SAID_BY_SHIPPED};
             snprintf(out[n].key, sizeof out[n].key, "%s", ours[i].key);
             snprintf(out[n].value, sizeof out[n].value, "%s", ours[i].value);
             n++;

@@ -31,6 +31,7 @@ struct axis {
     char place[160];
     char (*values)[SWEEP_VALUE_CHARS];
     size_t n;
+    char *text; /* as the file has it */
 };
 
 struct sweep {

@@ -73,7 +73,7 @@ extern const struct param runtime_params[];
 extern const size_t runtime_n_params;
 
 struct runtime_preset {
-    const char *name, *path; /* as struct catalogued has them */
+    const char *name, *path, *unread; /* as struct catalogued has them */
     const char *doc, *source;
     const char *host_kind_word;
     /* What stands behind the host terms, and the model they are of; NULL: of any. */

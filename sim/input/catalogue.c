@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "sim/base/condition.h"
 #include "sim/base/mem.h"
 #include "sim/input/datadir.h"
 #include "sim/input/inputs.h"
@@ -128,6 +129,75 @@ static int check_complete(const struct catalogue *c, const struct config *config
                                        config->path, c->section, missing, c->what);
 }
 
+/* ---- what nothing reads ---- */
+
+struct facts_of {
+    const struct catalogue *c;
+    const char *thing, *backend;
+    bool *asks_others; /* of the run, which is not known here */
+};
+
+static const char *fact_of(const void *state, const char *name, char text[FACT_CHARS]) {
+    const struct facts_of *of = state;
+    const char *key = name_behind(name, of->c->section);
+    const struct param *param =
+        key != NULL && *key == '.' ? param_find(of->c->params, of->c->n_params, key + 1) : NULL;
+    if (param != NULL) {
+        return param_text(param, of->thing + of->c->params_offset, text, FACT_CHARS);
+    }
+    if (strcmp(name, "backend") == 0) {
+        return of->backend;
+    }
+    const char *own = of->c->fact != NULL ? of->c->fact(of->thing, name) : NULL;
+    *of->asks_others |= own == NULL;
+    return own;
+}
+
+/* Whether some run of it would read what a doc's condition speaks of. */
+static bool may_be_read(const struct catalogue *c, const char *thing, const char *condition) {
+    static const char *const backends[] = {"sim", "cpu", "cuda"};
+    bool asks_others = false, holds = false;
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
+        const struct facts_of of = {c, thing, backends[i], &asks_others};
+        const struct facts facts = {fact_of, &of};
+        holds |= condition_holds(condition, &facts);
+    }
+    return holds || asks_others;
+}
+
+static void note_unread(const struct catalogue *c, const struct config *config, char *thing) {
+    char *text = NULL;
+    size_t size;
+    FILE *out = mem_stream(&text, &size);
+    for (size_t i = 0; i < config->n_entries; i++) {
+        const struct config_entry *entry = &config->entries[i];
+        const struct param *param = param_find(c->params, c->n_params, entry->key);
+        char condition[CONDITION_CHARS], place[PATH_CHARS + 16];
+        if (param != NULL && condition_of(param->doc, condition) != NULL &&
+            !may_be_read(c, thing, condition)) {
+            fprintf(out, "%s\t%s\t%s\t%s\n", entry->key, entry->value,
+                    config_place(config, entry, place, sizeof place), condition);
+        }
+    }
+    mem_stream_close(out);
+    ((struct catalogued *)(void *)thing)->unread = size > 0 ? catalogue_keep_text(text) : NULL;
+    free(text);
+}
+
+void catalogue_warn_of_unread(const char *unread, struct warnings *warnings) {
+    char *lines = unread != NULL ? mem_text(unread) : NULL, *rest = NULL;
+    for (char *line = lines != NULL ? strtok_r(lines, "\n", &rest) : NULL; line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        char *word[4], *in_line = NULL;
+        for (int i = 0; i < 4; i++) {
+            word[i] = strtok_r(i == 0 ? line : NULL, "\t", &in_line);
+        }
+        ASSERT(word[3] != NULL);
+        warnings_add_unused(warnings, word[0], word[1], word[2], word[3]);
+    }
+    free(lines);
+}
+
 static int read_ini(const struct catalogue *c, const char *path, char *thing, struct err *err) {
     struct config config;
     int status = config_read(path, &config, err);
@@ -141,6 +211,9 @@ static int read_ini(const struct catalogue *c, const char *path, char *thing, st
     }
     status = catalogue_take(c, &config, thing, err);
     status = status != 0 ? status : check_complete(c, &config, err);
+    if (status == 0 && ((struct catalogued *)(void *)thing)->path != NULL) {
+        note_unread(c, &config, thing);
+    }
     config_fini(&config);
     return status;
 }

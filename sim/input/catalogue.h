@@ -12,12 +12,16 @@
 
 #include "sim/base/names.h"
 #include "sim/base/param.h"
+#include "sim/base/warning.h"
 #include "sim/input/config.h"
 
 /* What every thing begins with. */
 struct catalogued {
     const char *name; /* its file's, without folder and ending */
     const char *path; /* as it was given; NULL: found by its name in the data folder */
+    /* Keys of one's own file that nothing reads of such a thing, whatever runs: lines of "KEY",
+     * "VALUE", "FILE:LINE" and the condition of its doc with tabs between; NULL: none. */
+    const char *unread;
 };
 
 /* A key whose value is text: `const char *` in the thing, NULL where it is optional and not given.
@@ -39,6 +43,8 @@ struct catalogue {
     size_t n_params, params_offset;     /* of what they are laid out in */
     /* What has to hold between values, or follows from them; may be NULL. `place` is the file. */
     int (*settle)(void *thing, const char *place, struct err *err);
+    /* What else conditions of docs may name (sim/base/condition.h); NULL: SECTION.KEY, backend. */
+    const char *(*fact)(const void *thing, const char *name);
     /* Reads a file that is no INI file; NULL where there are none. */
     bool (*is_foreign)(const char *path);
     int (*read_foreign)(const char *path, void *thing, struct err *err);
@@ -46,6 +52,9 @@ struct catalogue {
     const char *(*hint)(const char *word, const char *const *names, char text[NAME_HINT_CHARS]);
     struct catalogue_items *items; /* what was read so far; NULL at first */
 };
+
+/* A warning (setting-unused) for each key that `unread` lists. */
+void catalogue_warn_of_unread(const char *unread, struct warnings *warnings);
 
 /* The thing of that name, or of the file at that path (with a slash or an ending of .ini or .json).
  * NULL, and a sentence with the nearest name, or with the file's line. */

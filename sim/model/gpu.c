@@ -28,7 +28,7 @@ const struct param gpu_params[] = {
     PEAK(link_bandwidth, "bytes/s out of one GPU, data sheet"),
     PARAM("link_peers", PARAM_BOOL, struct gpu, link_peers, "1", "on", 0, 1,
           "GPUs reach each other's memory over the link; off: through the host's, as GeForce cards "
-          "do"),
+          "do [link_kind = PCIe]"),
 };
 const size_t gpu_n_params = sizeof gpu_params / sizeof gpu_params[0];
 
@@ -49,6 +49,13 @@ static int settle(void *thing, const char *place, struct err *err) {
                : err_usage(err, "%s: best_bandwidth is above peak_bandwidth", place);
 }
 
+static const char *fact(const void *thing, const char *name) {
+    const struct gpu *gpu = thing;
+    return strcmp(name, "link_kind") != 0       ? NULL
+           : strncmp(gpu->link, "PCIe", 4) == 0 ? "PCIe"
+                                                : "another";
+}
+
 static struct catalogue gpus = {
     .what = "GPU",
     .section = "gpu",
@@ -59,6 +66,7 @@ static struct catalogue gpus = {
     .params = gpu_params,
     .n_params = sizeof gpu_params / sizeof gpu_params[0],
     .settle = settle,
+    .fact = fact,
     .hint = gpu_hint,
 };
 

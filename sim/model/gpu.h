@@ -10,7 +10,7 @@
 #include "sim/input/catalogue.h"
 
 struct gpu {
-    const char *name, *path; /* as struct catalogued has them */
+    const char *name, *path, *unread; /* as struct catalogued has them */
     const char *title;
     const char *device; /* as its driver prints it; ways of printing it between commas, or NULL */
     uint32_t sms, compute_capability; /* streaming multiprocessors; 89 = sm_89, 0 = no GPU */

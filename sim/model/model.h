@@ -31,7 +31,7 @@ enum { ROUTER_KIND_COUNT = ROUTER_SIGMOID_GROUPED + 1 };
 extern const char *const router_kind_names[ROUTER_KIND_COUNT + 1];
 
 struct model {
-    const char *name, *path; /* as struct catalogued has them */
+    const char *name, *path, *unread; /* as struct catalogued has them */
     const char *title, *source;
     const char *family; /* of sim/model/families; NULL: the engine has no weights */
     /* Of a checkpoint's config.json: which of model_params it states, a bit each, and what its

@@ -328,7 +328,7 @@ static int open_parts(const struct system_request *request, const struct system_
         status = system_remember(s, &setting, err);
     }
     if (status == 0) {
-        status = system_take_section(s, files, request->system, err);
+        status = system_take_section(s, files, request->system, request->compared, err);
     }
     const char *model = request->model != NULL ? request->model : system_file_model(files, s->name);
     if (status == 0) {

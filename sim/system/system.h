@@ -57,7 +57,8 @@ struct system {
     uint32_t n_calibrated;
     struct assumption assumed[MAX_ASSUMED];
     uint32_t n_assumed;
-    bool hides_shipped; /* one's own section, of the name of a shipped one */
+    bool hides_shipped;    /* one's own section, of the name of a shipped one */
+    char unused_file[192]; /* of one's own, of which no system is run; "": none */
 
     /* Resolved. */
     struct gpu resized;        /* the GPU with other memory than its file says, where it has that */
@@ -89,6 +90,7 @@ struct system_request {
     const char *system, *model, *gpu; /* model NULL: the system's own or llada-8b */
     const char *workload;             /* whose decode process is the default; NULL: none */
     const char *systems_path;         /* one's own, beside the shipped ones; NULL: none */
+    const char *compared;             /* "A,B": systems that are run with it; NULL: none */
     const char *profile_path;         /* NULL: the GPU's; else measured on the GPU named */
     enum price_source price_source;   /* whose; ERR_USAGE where there are none such */
     const struct setting *overrides;  /* --set, in order */

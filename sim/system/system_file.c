@@ -243,11 +243,28 @@ const char *system_file_model(const struct system_files *files, const char *name
     return NULL;
 }
 
+static bool has_any_section(const struct config *config, const char *names) {
+    const char *word;
+    size_t length;
+    for (const char *rest = names; rest != NULL && name_next(&rest, ",", &word, &length);) {
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)length, word);
+        if (has_section(config, name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int system_take_section(struct system *s, const struct system_files *files, const char *name,
-                        struct err *err) {
+                        const char *compared, struct err *err) {
     ASSERT(files != NULL);
     int status = take_section(s, files, name, false, 0, err);
     s->hides_shipped = has_section(&files->own, name) && has_section(&files->shipped, name);
+    if (files->own.path != NULL && !has_section(&files->own, name) &&
+        !has_any_section(&files->own, compared)) {
+        snprintf(s->unused_file, sizeof s->unused_file, "%s", files->own.path);
+    }
     return status != 0 ? status : settle_assumptions(s, err);
 }
 

@@ -60,7 +60,7 @@ void system_files_close(struct system_files *files);
 /* The keys of section `name`, its bases' first, remembered in `s`; those for another GPU are left
  * out. */
 int system_take_section(struct system *s, const struct system_files *files, const char *name,
-                        struct err *err);
+                        const char *compared, struct err *err);
 
 /* Replace "$NAME" by the calibrated constant of that name and note that it is in force. */
 int system_expand(struct system *s, const struct config *constants, struct setting *setting,

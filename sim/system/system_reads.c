@@ -105,6 +105,12 @@ const char *system_unread(const struct system *s, const char *key, const struct 
 void system_warn_of_unread(const struct system *s, const struct facts *facts,
                            struct warnings *warnings) {
     const bool serves = condition_holds("serves = on", facts);
+    if (s->unused_file[0] != '\0') {
+        warnings_add_unused(warnings, "--systems-file", s->unused_file, NULL,
+                            "a system of it is asked for");
+    }
+    catalogue_warn_of_unread(s->whole->unread, warnings);
+    catalogue_warn_of_unread(s->gpu->unread, warnings);
     for (uint32_t i = 0; i < s->n_applied; i++) {
         const struct setting *setting = &s->applied[i];
         char text[CONDITION_CHARS];

@@ -312,6 +312,63 @@ TEST(options_that_nothing_reads_are_warned_of_or_refused) {
     REFUSES(2, "--seeds: mosaic-fig10 runs no system", "figure", "mosaic-fig10", "--seeds", "2");
 }
 
+static void says(bool is_said, char *text, const char *words) {
+    ck_assert_msg((strstr(text, words) != NULL) == is_said, "%s in %s", words, text);
+    free(text);
+}
+
+/* A file of systems is used where one of the systems that are compared is in it. */
+TEST(a_systems_file_that_no_system_is_of_is_said) {
+    static const char unused[] = "setting-unused: --systems-file = ";
+    const char *path = scratch_write("own.ini", "[mine]\nbase = fast-dllm\n");
+    const char *sweep =
+        scratch_write("s.ini", "[sweep]\nsystems = dllm-serve, mine\nrequests = 3\n");
+    says(true, PRINTS("run", "--requests", "3", "--systems-file", path), unused);
+    says(false, PRINTS("run", "--requests", "3", "--systems-file", path, "--system", "mine"),
+         unused);
+    says(true, PRINTS("explain", "--systems-file", path), unused);
+    says(true, PRINTS("plan", "--output-tokens", "32", "--systems-file", path), unused);
+    says(true, PRINTS("plan", "lmax", "--systems-file", path), unused);
+    says(true, PRINTS("plan", "latency", "--canvases", "1024", "--systems-file", path), unused);
+    says(true,
+         PRINTS("compare", "--systems", "dllm-serve,fast-dllm", "--requests", "3", "--systems-file",
+                path),
+         unused);
+    says(false,
+         PRINTS("compare", "--systems", "dllm-serve,mine", "--requests", "3", "--systems-file",
+                path),
+         unused);
+    says(false, PRINTS("sweep", sweep, "--json", "--systems-file", path), "setting-unused");
+}
+
+/* Whatever runs: where no run of such a model or card reads a key of its file. */
+TEST(keys_of_models_and_cards_that_nothing_reads_are_said) {
+    static const char shape[] =
+        "[model]\ntitle = t\nsource = s\nfamily = llada\nlayers = 4\n"
+        "hidden = 256\nheads = 2\nkv_heads = 2\nhead_dim = 128\nffn = 512\n"
+        "vocab = 1024\nmax_positions = 4096\nmask_token = 1023\n"
+        "attention = bidirectional\nblock_tokens = 32\nrope_theta = 10000\n";
+    char file[1024];
+    snprintf(file, sizeof file, "%snorm_topk = on\n", shape);
+    const char *model = scratch_write("m.ini", file);
+    says(true, PRINTS("run", "--requests", "3", "--model", model),
+         "setting-unused: norm_topk = on");
+    says(true, PRINTS("plan", "--output-tokens", "32", "--model", model), "m.ini:17) does nothing");
+    says(false, PRINTS("run", "--requests", "3", "--model", model), "rope_theta");
+    says(false, PRINTS("run", "--requests", "3", "--model", scratch_write("m.ini", shape)),
+         "setting-unused");
+    static const char card[] =
+        "[gpu]\ntitle = t\nsource = s\nsms = 132\ncompute_capability = 90\nmemory = 80000000000\n"
+        "l2 = 50000000\npeak_bf16_flops = 989e12\npeak_fp64_flops = 34e12\n"
+        "peak_bandwidth = 3350e9\nbest_bf16_flops = 700e12\nbest_bandwidth = 3000e9\n"
+        "l2_bandwidth = 5000e9\nlink = %s\nlink_bandwidth = 450e9\nlink_peers = off\n";
+    for (int is_pcie = 0; is_pcie < 2; is_pcie++) {
+        snprintf(file, sizeof file, card, is_pcie ? "PCIe 5.0 x16" : "NVLink 4");
+        says(!is_pcie, PRINTS("run", "--requests", "3", "--gpu", scratch_write("g.ini", file)),
+             "setting-unused: link_peers = off");
+    }
+}
+
 /* On the screen, for a system of one's own by its line, of single steps, and in a database. */
 TEST(the_warning_stands_wherever_warnings_do) {
     const char *path = scratch_write(
@@ -329,6 +386,10 @@ TEST(the_warning_stands_wherever_warnings_do) {
     text = PRINTS("plan", "lmax", "--steps", "4", "--set", "early_stop=block");
     ck_assert_ptr_nonnull(strstr(text, "setting-unused: --steps = 4"));
     ck_assert_ptr_nonnull(strstr(text, "setting-unused: early_stop = block"));
+    free(text);
+    text = PRINTS("plan", "latency", "--canvases", "1024", "--set", "router=round-robin");
+    ck_assert_ptr_nonnull(strstr(text, "setting-unused: router = round-robin"));
+    ck_assert_ptr_null(strstr(text, "context_tokens")); /* which the command sets */
     free(text);
     text = PRINTS("compare", "--systems", "dllm-serve,fast-dllm", "--requests", "6", "--set",
                   "router=round-robin");
