@@ -197,12 +197,17 @@ bench-gpu: kernels portable ## measure kernels and engine beside their peers, on
 
 # ---- checking ----
 
+# A call that writes and a lone | behind it or before it, over any lines: C does not say which of
+# its sides comes first.
+WRITES     := \b(?:put[a-z_]*|[a-z_]*_(?:set|append)(?:_new)?|f?printf|fput[cs]|fwrite)
+IN_PARENS  := (\((?:[^()"\x27]|"(?:[^"\\]|\\.)*"|\x27(?:[^\x27\\]|\\.)*\x27|(?-1))*\))
+UNORDERED  := $(WRITES)$(IN_PARENS)(?:\s*[!=<>]=?\s*\w+\)?)?\s*[|](?![|=])|[^|][|]\s*\(?$(WRITES)\(
 lint: ## formatting, cppcheck and clang-tidy
 	@sh .ci/packages $(LINT_PACKAGES)
 	$(say) LINT clang-format
 	$(Q)clang-format --dry-run --Werror $(C_FILES)
 	$(say) LINT "order of effects"
-	$(Q)! grep -nE '\<(put[a-z_]*|[a-z_]*_(set|append)_new)\(.*\) [|]($$| [a-z])' $(filter-out tests/%,$(C_FILES))
+	$(Q)! grep -PzoH '$(UNORDERED)' $(filter-out tests/%,$(C_FILES)) | tr '\0' '\n' | grep .
 	$(say) LINT cppcheck
 	$(Q)cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
 	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(CPPFLAGS) $(DATA_DIR) \
