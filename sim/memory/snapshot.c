@@ -11,6 +11,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/input/unpack.h"
+#include "sim/memory/pickle.h"
 
 /* Of a file that can be read twice; else EOF. */
 static int first_byte(const char *path) {
@@ -180,21 +181,18 @@ static int take_all(struct snapshot *s, const json_t *snapshot, struct err *err)
 
 int snapshot_read(const char *path, struct stream *stream, struct err *err) {
     struct snapshot s = {.path = path, .stream = stream};
-    if (first_byte(path) == pickle_byte) {
-        return err_world(err,
-                         "%s is a pickle; as JSON it is read: python3 -c \"import json, pickle, "
-                         "sys; json.dump(pickle.load(open(sys.argv[1], 'rb')), sys.stdout)\" %s > "
-                         "snapshot.json",
-                         path, path);
-    }
+    const bool is_pickle = first_byte(path) == pickle_byte;
     FILE *file = unpack_open(path, "stream");
     json_error_t trouble = {0};
-    json_t *snapshot = file != NULL ? json_loadf(file, 0, &trouble) : NULL;
     int cause = errno;
+    json_t *snapshot = file == NULL ? NULL
+                       : is_pickle  ? pickle_read(file, path, err)
+                                    : json_loadf(file, 0, &trouble);
     if (file != NULL) {
         fclose(file);
     }
     int status = file == NULL ? err_world(err, "cannot open '%s': %s", path, strerror(cause))
+                 : snapshot == NULL && is_pickle ? err_status(err)
                  : snapshot == NULL
                      ? err_world(err, "%s:%d: found no JSON (%s)", path, trouble.line, trouble.text)
                      : take_all(&s, snapshot, err);

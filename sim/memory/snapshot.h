@@ -1,6 +1,7 @@
 /* PyTorch's memory snapshot (torch.cuda.memory._snapshot) as an allocation stream: its
- * device_traces, in JSON. What was allocated before the trace began is not known: its frees are
- * passed over, and the stream's source says how many. */
+ * device_traces, in JSON or as a pickle (sim/memory/pickle.h), as
+ * torch.cuda.memory._dump_snapshot writes it. What was allocated before the trace began is not
+ * known: its frees are passed over, and the stream's source says how many. */
 #ifndef UNMASK_SIM_MEMORY_SNAPSHOT_H
 #define UNMASK_SIM_MEMORY_SNAPSHOT_H
 
@@ -12,7 +13,7 @@
 bool snapshot_is(const char *path);
 
 /* Into an initialised, empty stream. ERR_WORLD: it is no such snapshot, or of several devices or
- * CUDA streams, of which a stream is one; the sentence says how a pickle becomes JSON. */
+ * CUDA streams, of which a stream is one. */
 int snapshot_read(const char *path, struct stream *stream, struct err *err);
 
 #endif

@@ -661,6 +661,62 @@ TEST(malformed_streams_are_refused_with_one_sentence) {
     }
 }
 
+static void are_equal(const struct stream *a, const struct stream *b) {
+    ck_assert(a->n_events == b->n_events && a->n_ids == b->n_ids);
+    for (size_t i = 0; i < a->n_events; i++) {
+        ck_assert(a->events[i].kind == b->events[i].kind && a->events[i].id == b->events[i].id);
+        ck_assert(a->events[i].kind == STREAM_FREE || a->events[i].bytes == b->events[i].bytes);
+    }
+}
+
+/* As torch.cuda.memory._dump_snapshot writes it; what would execute something does not. */
+TEST(a_pickled_snapshot_is_the_same_stream) {
+    static const char *const pickles[] = {"snapshot-protocol-2", "snapshot-protocol-4"};
+    const char *csv = scratch_write(
+        "stream.csv", "event,id,bytes\nalloc,0,512\nalloc,1,4096\nfree,0,\noom,2,999999\n"
+                      "alloc,3,256\n");
+    struct stream a, b;
+    char path[128];
+    struct err err = {0};
+    stream_init(&b);
+    ck_assert_msg(stream_read(csv, &b, &err) == 0, "%s", err.text);
+    for (size_t i = 0; i < 2; i++) {
+        stream_init(&a);
+        snprintf(path, sizeof path, "tests/golden/allocations/%s.pickle", pickles[i]);
+        ck_assert_msg(stream_read(path, &a, &err) == 0, "%s", err.text);
+        are_equal(&a, &b);
+        ck_assert_ptr_nonnull(strstr(a.source, "1 frees"));
+        stream_fini(&a);
+    }
+    stream_fini(&b);
+    /* Nor is one cut short, at any byte, more than a sentence. */
+    char bytes[4096];
+    FILE *file = fopen(path, "rb");
+    ck_assert_ptr_nonnull(file);
+    const size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    for (size_t n = 1; n < size; n++) {
+        const char *cut = scratch_path("cut.pickle");
+        file = fopen(cut, "wb");
+        fwrite(bytes, 1, n, file);
+        fclose(file);
+        struct err why = {0};
+        stream_init(&a);
+        ck_assert_int_eq(stream_read(cut, &a, &why), ERR_WORLD);
+        stream_fini(&a);
+    }
+    static const char *const bad[][2] = {{"executes", "which is not executed"},
+                                         {"contains-itself", "no events in 'device_traces'"}};
+    for (size_t i = 0; i < 2; i++) {
+        struct err why = {0};
+        stream_init(&a);
+        snprintf(path, sizeof path, "tests/golden/allocations/%s.pickle", bad[i][0]);
+        ck_assert_int_eq(stream_read(path, &a, &why), ERR_WORLD);
+        ASSERT_SAYS(why.text, bad[i][1]);
+        stream_fini(&a);
+    }
+}
+
 /* PyTorch's snapshot of the same requests is the same stream. */
 TEST(a_memory_snapshot_is_a_stream) {
     const char *json = scratch_write(
@@ -683,11 +739,7 @@ TEST(a_memory_snapshot_is_a_stream) {
     stream_init(&b);
     ck_assert_msg(stream_read(json, &a, &err) == 0, "%s", err.text);
     ck_assert_msg(stream_read(csv, &b, &err) == 0, "%s", err.text);
-    ck_assert(a.n_events == b.n_events && a.n_ids == b.n_ids);
-    for (size_t i = 0; i < a.n_events; i++) {
-        ck_assert(a.events[i].kind == b.events[i].kind && a.events[i].id == b.events[i].id);
-        ck_assert(a.events[i].kind == STREAM_FREE || a.events[i].bytes == b.events[i].bytes);
-    }
+    are_equal(&a, &b);
     ck_assert_ptr_nonnull(strstr(a.source, "1 frees"));
     stream_fini(&a);
     stream_fini(&b);
@@ -702,7 +754,7 @@ TEST(a_memory_snapshot_is_a_stream) {
          "several devices have traces"},
         {"{\"device_traces\":[[{\"action\":\"alloc\",\"addr\":1,\"size\":0}]]}", "event 0: 'size'"},
         {"{\"device_traces\":", "no JSON"},
-        {"\x80\x04x", "is a pickle; as JSON it is read: python3 -c"},
+        {"\x80\x04x", "byte 3: an opcode that makes no plain data"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct err why = {0};
