@@ -406,6 +406,29 @@ TEST(numbers_that_are_none_may_stand_where_nobody_reads) {
 
 /* ---- failed rows, tenants ---- */
 
+/* Of BLIS input_tokens are those behind the prefix of prefix_length that the group shares. */
+TEST(prompts_of_blis_begin_with_their_groups_prefix) {
+    struct trace *trace;
+    struct err err = {0};
+    struct arrival rows[3];
+    const char *path = scratch_write(
+        "blis.csv", "request_id,tenant_id,session_id,prefix_group,prefix_length,input_tokens,"
+                    "output_tokens,arrival_time_us,status\n"
+                    "0,t0,,a,512,100,20,0,ok\n1,t0,,b,64,120,20,5,ok\n2,t0,,,0,80,20,9,ok\n");
+    ck_assert_msg(trace_open(path, &trace, &err) == 0, "%s", err.text);
+    struct arrival_source source = trace_source(trace);
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_int_eq(source.next(source.state, &rows[i], &err), SOURCE_ROW);
+    }
+    ck_assert_uint_eq(rows[0].prompt_tokens, 612);
+    ck_assert_uint_eq(rows[0].prefix_tokens, 512);
+    ck_assert_uint_eq(rows[1].prompt_tokens, 184);
+    ck_assert_uint_eq(rows[2].prompt_tokens, 80);
+    ck_assert(rows[0].prefix_group != 0 && rows[0].prefix_group != rows[1].prefix_group);
+    ck_assert_uint_eq(rows[2].prefix_group, 0);
+    trace_close(trace);
+}
+
 #define BLIS "request_id,tenant_id,input_tokens,output_tokens,arrival_time_us,status\n"
 
 TEST(failed_rows_are_left_out_and_counted) {

@@ -107,11 +107,12 @@ struct format {
     const char *sign;                     /* a name without which it is another format */
     uint32_t hash_tokens; /* what a hash id stands for in the published files; 0: not published */
     bool zero_output_is_failure;
-    bool says_failures; /* by the names of status.c */
-    bool whole_units;   /* times with a fraction are another tool's, whose unit nobody knows */
-    bool any_order;     /* rows stand as requests ended: they are sorted by arrival */
-    bool by_user;       /* of --columns: all that it names must be there */
-    bool by_names;      /* guessed from the names of columns, which is said */
+    bool says_failures;   /* by the names of status.c */
+    bool whole_units;     /* times with a fraction are another tool's, whose unit nobody knows */
+    bool any_order;       /* rows stand as requests ended: they are sorted by arrival */
+    bool prefix_is_apart; /* the prompt's tokens are those behind the prefix */
+    bool by_user;         /* of --columns: all that it names must be there */
+    bool by_names;        /* guessed from the names of columns, which is said */
     /* Columns that must hold one value, because others would mean another load. */
     struct {
         const char *column, *value;

@@ -21,10 +21,12 @@ const struct format formats[] = {
     {FORMAT("splitwise-sim", csv, S, "arrival_timestamp", "prompt_size", "token_size",
             "application_id"),
      .musts = {{"request_type", "2"}, {"batch_size", "1"}}},
-    /* TraceV2 of BLIS (inference-sim): rows of requests that timed out have no output. */
-    {FORMAT("blis", csv, US, "arrival_time_us", "input_tokens", "output_tokens",
-            "tenant_id", [COLUMN_SESSION] = "session_id"),
-     .says_failures = true, .any_order = true},
+    /* TraceV2 of BLIS (inference-sim, sim/workload/tracev2.go): rows of requests that timed out
+     * have no output, and input_tokens are those behind the prefix that the group's prompts share.
+     */
+    {FORMAT("blis", csv, US, "arrival_time_us", "input_tokens", "output_tokens", "tenant_id",
+            "prefix_length", [COLUMN_SESSION] = "session_id", [COLUMN_GROUP] = "prefix_group"),
+     .says_failures = true, .any_order = true, .prefix_is_apart = true},
     {FORMAT("plain-lengths", csv, 1, NULL, "input_tokens", "output_tokens", NULL, NULL,
             "answer_tokens", "session")},
     {FORMAT("vidur-lengths", csv, 1, NULL, "num_prefill_tokens", "num_decode_tokens")},

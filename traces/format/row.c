@@ -297,6 +297,19 @@ static int read_tenant(const struct reading *r, struct trace_row *row, struct er
     return 0;
 }
 
+static int read_prefix(const struct reading *r, struct trace_row *row, struct err *err) {
+    int status = read_optional(r, COLUMN_PREFIX, &row->prefix_tokens, err);
+    if (status != 0 || !r->format->prefix_is_apart) {
+        return status;
+    }
+    if (row->prefix_tokens > UINT32_MAX - row->input_tokens) {
+        return field_bad(r->record->line, "so many", 7, r->layout->at[COLUMN_PREFIX].name,
+                         "less than 2^32 tokens with the prompt's others", err);
+    }
+    row->input_tokens += row->prefix_tokens;
+    return 0;
+}
+
 static bool equals(const struct value *value, const char *text) {
     bool is_empty = value->kind == VALUE_NONE || value->kind == VALUE_NULL;
     if (is_empty || value->kind == VALUE_OTHER) {
@@ -408,8 +421,7 @@ int row_read(const struct format *format, struct layout *layout, const struct re
         (status = read_arrival(&r, row, err)) != 0 ||
         (status = read_count(&r, COLUMN_INPUT, &row->input_tokens, err)) != 0 ||
         (status = read_count(&r, COLUMN_OUTPUT, &row->output_tokens, err)) != 0 ||
-        (status = read_tenant(&r, row, err)) != 0 ||
-        (status = read_optional(&r, COLUMN_PREFIX, &row->prefix_tokens, err)) != 0 ||
+        (status = read_tenant(&r, row, err)) != 0 || (status = read_prefix(&r, row, err)) != 0 ||
         (status = read_optional(&r, COLUMN_ANSWER, &row->answer_tokens, err)) != 0 ||
         (status = read_hashes(&r, row, err)) != 0 ||
         (status = check_parts(&r, row, has_answer, err)) != 0) {
