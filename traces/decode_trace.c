@@ -13,6 +13,7 @@
 #include "sim/base/wait.h"
 #include "sim/input/field.h"
 #include "sim/input/inputs.h"
+#include "sim/input/text.h"
 
 enum { N_FLAGS = 5, N_VALUES = 6, N_BLOBS = N_FLAGS + N_VALUES, FIRST_BLOB = 8 };
 
@@ -420,7 +421,12 @@ int decode_trace_read(const char *path, enum decode_depth depth, struct decode_t
     if (file == NULL) {
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }
+    char head[TEXT_HEAD_BYTES];
+    const size_t n = fread(head, 1, sizeof head, file);
     fclose(file);
+    if (text_is_foreign(path, head, n, err)) {
+        return err_status(err);
+    }
     const int held = inputs_hold("decode trace", path);
     struct decode_trace *trace = mem_zeroed(1, sizeof *trace);
     *trace = (struct decode_trace){.path = mem_text(path), .digest = UINT64_C(0xcbf29ce484222325)};

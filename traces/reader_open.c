@@ -6,6 +6,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/input/inputs.h"
+#include "sim/input/text.h"
 #include "sim/input/unpack.h"
 #include "traces/decode_trace.h"
 #include "traces/json_list.h"
@@ -32,6 +33,17 @@ static const struct format served[] = {
 
 /* `guess`: what of its names says lengths, though none says a time; NULL: nothing. */
 static int unknown_format(const struct trace *trace, const struct format *guess, struct err *err) {
+    const char *text = trace->line.text;
+    const size_t length = trace->line.length;
+    for (const char *other = ";\t|"; length > 0 && *other != '\0'; other++) {
+        if (memchr(text, *other, length) != NULL && memchr(text, ',', length) == NULL) {
+            return err_world(err, "%s:1: its fields are separated by %s, expected by commas",
+                             trace->path,
+                             *other == ';'    ? "semicolons"
+                             : *other == '\t' ? "tabs"
+                                              : "bars");
+        }
+    }
     char quoted[64], names[256] = "", lengths[256] = "";
     for (size_t i = 0; i < n_formats; i++) {
         size_t used = strlen(names);
@@ -343,6 +355,21 @@ static int read_how(struct trace *trace, const struct trace_reading *how, int64_
     return how->where != NULL ? conditions_read(how->where, trace->where, &trace->n_where, err) : 0;
 }
 
+static int check_head(struct trace *trace, struct err *err) {
+    char head[TEXT_HEAD_BYTES];
+    if (!trace->is_seekable) {
+        return 0; /* a pipe, whose begin cannot be looked at before it is read */
+    }
+    const size_t n = fread(head, 1, sizeof head, trace->file);
+    clearerr(trace->file);
+    if (text_is_foreign(trace->path, head, n, err)) {
+        return err_status(err);
+    }
+    return fseek(trace->file, 0, SEEK_SET) == 0
+               ? 0
+               : err_world(err, "cannot read %s: %s", trace->path, strerror(errno));
+}
+
 static int open_file(struct trace *trace, const struct trace_reading *how, struct err *err) {
     int64_t unit_ns;
     int status = read_how(trace, how, &unit_ns, err);
@@ -350,6 +377,7 @@ static int open_file(struct trace *trace, const struct trace_reading *how, struc
     if (!trace->is_seekable) {
         setvbuf(trace->file, NULL, _IONBF, 0); /* before anything is read */
     }
+    status = status == 0 ? check_head(trace, err) : status;
     status = status == 0 ? take_table(trace, how, err) : status;
     if (status == 0 && how->columns != NULL) {
         status = format_from_columns(how->columns, is_json(trace->file), how->time_unit != NULL,

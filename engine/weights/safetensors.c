@@ -268,7 +268,7 @@ static int read_bytes(const char *path, const unsigned char *bytes, size_t size,
     if (size < LENGTH_BYTES) {
         return err_world(err, "%s: %zu bytes are too few for a safetensors file", path, size);
     }
-    if (text_is_lfs_pointer(path, bytes, size, err)) {
+    if (text_is_foreign(path, bytes, size, err)) {
         return err_status(err);
     }
     uint64_t length = header_bytes(bytes);

@@ -17,13 +17,32 @@ static size_t lines_before(const char *text, const char *end) {
     return n;
 }
 
-bool text_is_lfs_pointer(const char *path, const void *bytes, size_t n, struct err *err) {
-    static const char first[] = "version https://git-lfs.github.com/spec/";
-    if (n < sizeof first - 1 || memcmp(bytes, first, sizeof first - 1) != 0) {
-        return false;
+bool text_is_foreign(const char *path, const void *bytes, size_t n, struct err *err) {
+    static const struct {
+        const char *first;
+        size_t length;
+        const char *sentence;
+    } known[] = {
+        {"version https://git-lfs.github.com/spec/", 40,
+         "is a Git LFS pointer, not the file itself: `git lfs pull` fetches it"},
+        {"\xfd"
+         "7zXZ",
+         5, "is compressed by xz, which is not read: decompress it first"},
+        {"BZh", 3, "is compressed by bzip2, which is not read: decompress it first"},
+        {"PK\x03\x04", 4,
+         "is a ZIP archive or a workbook, which is not read: unpack it first, or "
+         "save the sheet as CSV"},
+        {"PAR1", 4, "is a Parquet file, which is not read: save its rows as CSV or JSON lines"},
+        {"\xff\xfe", 2, "is in UTF-16, expected UTF-8: save it so"},
+        {"\xfe\xff", 2, "is in UTF-16, expected UTF-8: save it so"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (n >= known[i].length && memcmp(bytes, known[i].first, known[i].length) == 0) {
+            err_world(err, "%s %s", path, known[i].sentence);
+            return true;
+        }
     }
-    err_world(err, "%s is a Git LFS pointer, not the file itself: `git lfs pull` fetches it", path);
-    return true;
+    return false;
 }
 
 char *text_read(const char *path, const char *role, size_t most, size_t *size, struct err *err) {
@@ -55,13 +74,13 @@ char *text_read(const char *path, const char *role, size_t most, size_t *size, s
     text[*size] = '\0';
     if (ferror(file)) {
         err_world(err, "cannot read %s: %s", path, strerror(errno));
+    } else if (text_is_foreign(path, text, *size, err)) {
+        *size = 0; /* which `err` says */
     } else if (nul != NULL) {
         err_world(err, "%s:%zu: found a NUL byte, expected text", path,
                   lines_before(text, nul) + 1);
     } else if (*size > most) {
         err_world(err, "%s: larger than %zu bytes", path, most);
-    } else {
-        (void)text_is_lfs_pointer(path, text, *size, err);
     }
     fclose(file);
     if (err->kind != ERR_NONE) {

@@ -13,9 +13,11 @@
  * than `most` bytes, so that a device or a pipe without an end is refused soon. */
 char *text_read(const char *path, const char *role, size_t most, size_t *size, struct err *err);
 
-/* What stands in the place of a large file in a clone without Git LFS. Whether the n bytes that a
- * file begins with are such a pointer; if so, `err` has the sentence. */
-bool text_is_lfs_pointer(const char *path, const void *bytes, size_t n, struct err *err);
+/* Whether the n bytes that a file begins with are those of a Git LFS pointer, which stands in the
+ * place of a large file in a clone without LFS, or of an archive or table that nobody here reads;
+ * if so, `err` has the sentence. TEXT_HEAD_BYTES are enough. */
+enum { TEXT_HEAD_BYTES = 64 };
+bool text_is_foreign(const char *path, const void *bytes, size_t n, struct err *err);
 
 /* The next line of a text, ended in place without its LF or CR LF; NULL behind the last. `*rest`
  * begins as the text, which ends with NUL; `*length`, where asked for, is the line's. */

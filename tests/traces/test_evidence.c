@@ -8,6 +8,7 @@
 #include "sim/base/mem.h"
 #include "tests/support/says.h"
 #include "tests/support/scratch.h"
+#include "traces/decode_trace.h"
 #include "traces/reader.h"
 
 static const struct trace_reading as_it_is = {0};
@@ -405,6 +406,40 @@ TEST(numbers_that_are_none_may_stand_where_nobody_reads) {
 }
 
 /* ---- failed rows, tenants ---- */
+
+/* What people have in the place of a trace is called what it is. */
+TEST(other_files_are_called_what_they_are) {
+    static const char *const files[][2] = {
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+         "trace is a Git LFS "},
+        {"\xfd"
+         "7zXZ",
+         "trace is compressed by xz"},
+        {"BZh91AY", "trace is compressed by bzip2"},
+        {"PK\x03\x04", "trace is a ZIP archive"},
+        {"PAR1", "trace is a Parquet file"},
+        {"\xff\xfet", "trace is in UTF-16"},
+        {"time;prompt_tokens;completion_tokens\n0,5;10;20\n", "trace:1: semicolons commas"},
+        {"arrival_us\tinput_tokens\toutput_tokens\n0\t5\t10\n", "trace:1: tabs commas"},
+        {"timestamp,prompt_tokens,completion_tokens\n26/10/2025 23:59:59,10,20\n",
+         "trace:2: found '26/10/2025 23:59:59' in timestamp date"},
+        {"timestamp,prompt_tokens,completion_tokens\n10/26/2025 11:59:59 PM,10,20\n",
+         "trace:2: found '10/26/2025 11:59:59 PM' in timestamp date"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        check_refused(files[i][0], &as_it_is, ERR_WORLD, files[i][1]);
+    }
+    /* Dates and seconds since 1970 in one column are both dates. */
+    check("{\"timestamp\":\"2025-01-01T00:00:00Z\",\"prompt_tokens\":1,\"completion_tokens\":2}\n"
+          "{\"timestamp\":1735689603,\"prompt_tokens\":1,\"completion_tokens\":2}\n",
+          &as_it_is, "0 1 2 0 0; 3000000 1 2 0 0");
+    struct err err = {0};
+    struct decode_trace *decode;
+    ck_assert_int_eq(
+        decode_trace_read(scratch_write("d.db", files[0][0]), DECODE_COUNTS, &decode, &err),
+        ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "Git LFS pointer"));
+}
 
 /* Of BLIS input_tokens are those behind the prefix of prefix_length that the group shares. */
 TEST(prompts_of_blis_begin_with_their_groups_prefix) {

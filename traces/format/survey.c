@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/input/field.h"
 
 bool survey_is_needed(const struct format *format, const struct layout *layout) {
     bool has_tenants = format->family->has_header ? layout->at[COLUMN_TENANT].position >= 0
@@ -131,7 +132,12 @@ static void look_at_time(struct format_survey *survey, const struct record *reco
     /* JSON keeps no "2.0" apart from 2, but tells that it was no whole number. */
     bool is_real = record->object != NULL ? json_is_real(value.json)
                                           : strpbrk(text, ".eE") != NULL && !is_date;
-    double number = strtod(text, NULL);
+    char *end;
+    double number = strtod(text, &end);
+    if (!is_date && *end != '\0' && survey->odd[0] == '\0') {
+        snprintf(survey->odd, sizeof survey->odd, "%s", text);
+        survey->odd_line = record->line->number;
+    }
     if (survey->n_times == 0 || (is_real && survey->n_fractions == 0)) {
         snprintf(survey->shown, sizeof survey->shown, "%s", text);
     }
@@ -174,6 +180,10 @@ static int ask_for_unit(const struct format_survey *survey, struct err *err) {
             survey->path, survey->fraction_line, survey->shown, time, survey->format->name,
             rates_of(survey, rates, sizeof rates));
     }
+    if (survey->odd[0] != '\0') {
+        return err_world(err, "%s:%" PRIu64 ": found '%s' in %s, expected " FIELD_DATE_EXPECTED,
+                         survey->path, survey->odd_line, survey->odd, time);
+    }
     return err_usage(err,
                      "%s: nothing says the unit of '%s', which begins at %s: --time-unit s, ms, us "
                      "or ns (a workload's time_unit), or --columns time=%s:s,input=%s,output=%s%s",
@@ -192,7 +202,7 @@ static int settle_unit(struct format_survey *survey, int64_t asked_ns, FILE *not
     }
     if (is_open && n > 0 && survey->n_dates == n) {
         layout->unit_ns = UNIT_DATE;
-    } else if (is_open && n > 0 && survey->n_epochs == n) {
+    } else if (is_open && n > 0 && survey->n_dates + survey->n_epochs == n) {
         layout->unit_ns = UNIT_DATE;
         fprintf(notes, "times in %s count from 1970 by their digits; ", time);
     } else if (layout->unit_ns == UNIT_ASKED ||

@@ -25,6 +25,8 @@ struct format_survey {
     uint64_t n_fractions, fraction_line; /* written with a point; where the first one is */
     double first, last;                  /* as numbers */
     char shown[40];                      /* the first, or the first with a point */
+    char odd[40];                        /* the first that is neither date nor number; "" */
+    uint64_t odd_line;
     /* Hash ids: a block is ceil or, where a tool leaves unfinished ones out, floor of them. */
     struct block_range filled, whole;
     uint64_t n_hashed, hashed_line;     /* rows with ids; the last that has more than one */
