@@ -3,9 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "analysis/caution.h"
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/cli/said.h"
 #include "experiments/run/limit.h"
 #include "experiments/sweep/campaign.h"
 #include "sim/base/mem.h"
@@ -83,6 +85,28 @@ static void print_batches(const char *system, const struct bound *b) {
     }
 }
 
+/* What was set in vain, once each with the systems it is of; their runs know. */
+static void print_unread(const struct limits *l) {
+    struct said said = {0};
+    for (size_t i = 0; l->runs && i < l->n; i++) {
+        const struct warnings all = caution_read(l->points[i].summary);
+        struct warnings unread = {0};
+        for (unsigned w = 0; w < all.n; w++) {
+            if (all.items[w].code == WARNING_SETTING_UNUSED) {
+                unread.items[unread.n++] = all.items[w];
+            }
+        }
+        char *text = NULL;
+        size_t size;
+        FILE *memory = mem_stream(&text, &size);
+        caution_print(&unread, NULL, memory);
+        mem_stream_close(memory);
+        said_add(&said, l->names[i], text);
+        free(text);
+    }
+    said_print(&said, stdout);
+}
+
 static void print(const struct limits *l) {
     bool asks_time = isfinite(l->bounds[0].on_time);
     struct table *table =
@@ -133,6 +157,7 @@ static void print(const struct limits *l) {
     printf("\nno scheduler does better on these prices with the system's cache policy, decoder,\n"
            "runtime, memory and limits, as far as decisions are those of seed %" PRIu64 "\n",
            l->asked.request.options.seed);
+    print_unread(l);
 }
 
 static int find(const struct options *options, struct limits *l, struct err *err) {

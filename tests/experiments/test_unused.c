@@ -329,6 +329,10 @@ TEST(a_systems_file_that_no_system_is_of_is_said) {
     says(true, PRINTS("explain", "--systems-file", path), unused);
     says(true, PRINTS("plan", "--output-tokens", "32", "--systems-file", path), unused);
     says(true, PRINTS("plan", "lmax", "--systems-file", path), unused);
+    says(true, PRINTS("bound", "--requests", "3", "--systems-file", path), unused);
+    says(false,
+         PRINTS("bound", "--requests", "3", "--systems", "mine,dllm-serve", "--systems-file", path),
+         unused);
     says(true, PRINTS("plan", "latency", "--canvases", "1024", "--systems-file", path), unused);
     says(true,
          PRINTS("compare", "--systems", "dllm-serve,fast-dllm", "--requests", "3", "--systems-file",
