@@ -446,11 +446,10 @@ static int run_steps(struct calibration *c, struct err *err) {
         return err_status(err);
     }
     report->power_is_followed = report->steps.idle_w > 0;
-    if (calibration_price(&report->steps, request->system, c->profile, element_bytes(c), err) !=
-        0) {
-        return err_status(err);
-    }
-    return calibration_fit(report, err);
+    const struct calibration_prices prices = {request->system, c->profile, element_bytes(c)};
+    return calibration_price(&report->steps, &prices, err) != 0
+               ? err_status(err)
+               : calibration_fit(report, &prices, err);
 }
 
 /* ---- all of it ---- */

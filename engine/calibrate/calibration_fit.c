@@ -6,7 +6,6 @@
 
 #include "engine/calibrate/quantile.h"
 #include "sim/base/mem.h"
-#include "sim/cost/roofline.h"
 
 static size_t samples_of(const struct calibration_report *report, enum host_kind kind,
                          struct host_sample *samples) {
@@ -146,19 +145,6 @@ static void fit_issued(struct calibration_report *report) {
     }
 }
 
-/* The operators as the cost model will price them from now on. */
-static void correct(const struct calibration_report *report, struct calibration_step *step) {
-    step->corrected_ns = step->compute_ns = 0;
-    for (uint32_t i = 0; i < step->n_operators; i++) {
-        const struct step_operator *op = &step->operators[i];
-        int curve = correction_find(&report->correction, op->kind, op->key.text);
-        const double ns =
-            op->priced_ns * correction_factor(&report->correction, curve, (double)op->rows);
-        step->corrected_ns += ns;
-        step->compute_ns += stretched_ns(ns, op->moving_ns);
-    }
-}
-
 /* As the cost model adds them: the dearest kind's step, and each request's own; behind a rest, as
  * it was measured. */
 static double predicted_ns(const struct calibration_report *report,
@@ -262,12 +248,6 @@ static void fit_power(struct calibration_report *report) {
     }
 }
 
-void calibration_correct(struct calibration_report *report) {
-    for (size_t i = 0; i < report->steps.n; i++) {
-        correct(report, &report->steps.list[i]);
-    }
-}
-
 void calibration_judge(struct calibration_report *const *reports, size_t n,
                        struct calibration_report *out) {
     for (size_t r = 0; r < n; r++) {
@@ -282,13 +262,14 @@ void calibration_judge(struct calibration_report *const *reports, size_t n,
     compare_with_sides(reports, n, out);
 }
 
-int calibration_fit(struct calibration_report *report, struct err *err) {
-    int status = fit_host(report, err);
-    calibration_correct(report);
+int calibration_fit(struct calibration_report *report, const struct calibration_prices *prices,
+                    struct err *err) {
+    if (fit_host(report, err) != 0 ||
+        calibration_price_corrected(&report->steps, prices, &report->correction, err) != 0) {
+        return err_status(err);
+    }
     fit_power(report);
     fit_issued(report);
-    if (status == 0) {
-        calibration_judge(&report, 1, report);
-    }
-    return status;
+    calibration_judge(&report, 1, report);
+    return 0;
 }

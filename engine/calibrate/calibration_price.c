@@ -19,6 +19,9 @@ void calibration_step_share(struct calibration_step *step) {
     }
 }
 
+typedef void price_step_fn(struct cost_model *cost, const struct graph *graph,
+                           const struct system *system, struct calibration_step *step);
+
 static void price_step(struct cost_model *cost, const struct graph *graph,
                        const struct system *system, struct calibration_step *step) {
     struct step_shape shape;
@@ -31,7 +34,6 @@ static void price_step(struct cost_model *cost, const struct graph *graph,
         struct step_operator *op = &step->operators[i];
         op->executions = in_step_executions(graph, i, &shape, &prices[i]);
         op->priced_ns = prices[i].ns;
-        op->moving_ns = prices[i].bytes / system->gpu->best_bandwidth * 1e9;
         step->operators_ns += prices[i].ns;
         step->flops += prices[i].flops;
         step->bytes += prices[i].bytes;
@@ -39,25 +41,37 @@ static void price_step(struct cost_model *cost, const struct graph *graph,
     calibration_step_share(step);
 }
 
-static int price_variant(struct calibration_steps *steps, const struct system *system,
-                         const struct profile *profile, int64_t element_bytes, int variant,
-                         struct err *err) {
+static void price_corrected(struct cost_model *cost, const struct graph *graph,
+                            const struct system *system, struct calibration_step *step) {
+    struct step_shape shape;
+    struct op_price prices[GRAPH_MAX_OPS];
+    calibration_step_shape(step, system->model, &shape);
+    cost_explain(cost, &shape, system->chunks.bound, prices);
+    step->corrected_ns = step->compute_ns = 0;
+    for (uint32_t i = 0; i < graph->n_ops; i++) {
+        step->corrected_ns += prices[i].ns;
+        step->compute_ns += prices[i].compute_ns;
+    }
+}
+
+static int price_variant(struct calibration_steps *steps, const struct calibration_prices *by,
+                         int variant, price_step_fn *price, struct err *err) {
     const bool fused = variant & VARIANT_IS_FUSED;
     struct runtime runtime = {.varlen = true,
                               .fused = true,
                               .fused_head = fused,
                               .fused_gate_up = fused,
                               .logits_bytes = BF16_BYTES,
-                              .element_bytes = element_bytes,
+                              .element_bytes = by->element_bytes,
                               .host_mode = HOST_SERIAL};
-    struct graph_options options = calibration_graph(system->model, element_bytes, variant);
+    struct graph_options options = calibration_graph(by->system->model, by->element_bytes, variant);
     struct graph *graph = mem_unwritten(1, sizeof *graph);
     struct cost_model *cost = NULL;
-    graph_build(graph, system->model, &options);
-    int status = cost_open(system->gpu, profile, NULL, &runtime, graph, &cost, err);
+    graph_build(graph, by->system->model, &options);
+    int status = cost_open(by->system->gpu, by->profile, NULL, &runtime, graph, &cost, err);
     for (size_t i = 0; status == 0 && i < steps->n; i++) {
         if (calibration_step_variant(&steps->list[i]) == variant) {
-            price_step(cost, graph, system, &steps->list[i]);
+            price(cost, graph, by->system, &steps->list[i]);
         }
     }
     cost_close(cost);
@@ -65,13 +79,28 @@ static int price_variant(struct calibration_steps *steps, const struct system *s
     return status;
 }
 
-int calibration_price(struct calibration_steps *steps, const struct system *system,
-                      const struct profile *profile, int64_t element_bytes, struct err *err) {
+static int price_all(struct calibration_steps *steps, const struct calibration_prices *by,
+                     const struct correction *correction, price_step_fn *price, struct err *err) {
+    const struct correction before = *profile_correction(by->profile);
     int status = 0;
+    profile_correct(by->profile, correction);
     for (int variant = 0; status == 0 && variant < CALIBRATION_VARIANTS; variant++) {
-        if (calibration_has_graph(system->model, variant)) {
-            status = price_variant(steps, system, profile, element_bytes, variant, err);
+        if (calibration_has_graph(by->system->model, variant)) {
+            status = price_variant(steps, by, variant, price, err);
         }
     }
+    profile_correct(by->profile, &before);
     return status;
+}
+
+int calibration_price(struct calibration_steps *steps, const struct calibration_prices *prices,
+                      struct err *err) {
+    static const struct correction none;
+    return price_all(steps, prices, &none, price_step, err);
+}
+
+int calibration_price_corrected(struct calibration_steps *steps,
+                                const struct calibration_prices *prices,
+                                const struct correction *correction, struct err *err) {
+    return price_all(steps, prices, correction, price_corrected, err);
 }

@@ -7,11 +7,22 @@
 #include "sim/cost/profile/profile.h"
 #include "sim/system/system.h"
 
-/* Of every step, at the rows of a profile that has no corrections: no host, no launches beyond the
- * operators. Fills in what calibration_steps.h says of whoever prices them. On an error as
- * cost_open has it. */
-int calibration_price(struct calibration_steps *steps, const struct system *system,
-                      const struct profile *profile, int64_t element_bytes, struct err *err);
+/* What steps are priced by: no host, no launches beyond the operators. */
+struct calibration_prices {
+    const struct system *system;
+    struct profile *profile; /* rows of operators; a correction of its own is left out */
+    int64_t element_bytes;
+};
+
+/* Of every step, at the rows alone. Fills in what calibration_steps.h says of whoever prices them.
+ * On an error as cost_open has it. */
+int calibration_price(struct calibration_steps *steps, const struct calibration_prices *prices,
+                      struct err *err);
+
+/* Of every step, as a run prices it whose profile has the correction: corrected_ns, compute_ns. */
+int calibration_price_corrected(struct calibration_steps *steps,
+                                const struct calibration_prices *prices,
+                                const struct correction *correction, struct err *err);
 
 /* measured_ns of a step's operators, from what was timed between events. */
 void calibration_step_share(struct calibration_step *step);

@@ -38,10 +38,10 @@ struct step_operator {
     int64_t rows;       /* of one execution; of attention its queries */
     double between_ns;  /* between events, which take time, too */
     double experts_hit; /* of an operator of experts, the mean of its layers; else 0 */
-    /* Written by whoever prices them: how often it runs, what that takes, and what its bytes take
-     * to move; then, of the step's time, its part (sim/cost/in_step.h). */
+    /* Written by whoever prices them: how often it runs, and what that takes; then, of the step's
+     * time, its part (sim/cost/in_step.h). */
     uint32_t executions;
-    double priced_ns, moving_ns, measured_ns;
+    double priced_ns, measured_ns;
 };
 
 struct calibration_step {
@@ -62,7 +62,7 @@ struct calibration_step {
     /* Written by whoever prices them. */
     double operators_ns, predicted_ns;
     double flops, bytes; /* of its operators */
-    /* Written by the fit: the operators as corrected, and what of that the clock stretches. */
+    /* The operators as corrected, as a run prices them, and what of that the clock stretches. */
     double corrected_ns, compute_ns;
     struct power_sample held; /* where the step was held (hold.h); watts 0: it was not */
 };

@@ -320,13 +320,12 @@ static json_t *operators_json(const struct calibration_step *step) {
         const struct step_operator *op = &step->operators[i];
         if (op->measured_ns > 0 || op->priced_ns > 0) {
             json_array_append_new(
-                array,
-                json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:o*}", "operator",
-                          op_kind_names[op->kind], "size", op->key.text, "rows",
-                          (json_int_t)op->rows, "executions", (json_int_t)op->executions,
-                          "between_ns", op->between_ns, "measured_ns", op->measured_ns, "priced_ns",
-                          op->priced_ns, "moving_ns", op->moving_ns, "experts_hit",
-                          op->experts_hit > 0 ? json_real(op->experts_hit) : NULL));
+                array, json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:o*}", "operator",
+                                 op_kind_names[op->kind], "size", op->key.text, "rows",
+                                 (json_int_t)op->rows, "executions", (json_int_t)op->executions,
+                                 "between_ns", op->between_ns, "measured_ns", op->measured_ns,
+                                 "priced_ns", op->priced_ns, "experts_hit",
+                                 op->experts_hit > 0 ? json_real(op->experts_hit) : NULL));
         }
     }
     return array;

@@ -149,7 +149,7 @@ static void find_alone(struct calibration_steps *steps, struct calibration_step 
 }
 
 static struct calibration_report *load_report(const char *path, const struct system *system,
-                                              const struct profile *profile, bool *is_shared) {
+                                              struct profile *profile, bool *is_shared) {
     struct calibration_report *report = mem_zeroed(1, sizeof *report);
     json_error_t bad;
     json_t *root = json_load_file(path, 0, &bad), *one;
@@ -179,7 +179,8 @@ static struct calibration_report *load_report(const char *path, const struct sys
     one = json_array_get(json_object_get(json_array_get(list, 0), "operators"), 0);
     *is_shared = json_object_get(one, "between_ns") != NULL;
     json_decref(root);
-    check(calibration_price(&report->steps, system, profile, BF16, &err), path);
+    const struct calibration_prices prices = {system, profile, BF16};
+    check(calibration_price(&report->steps, &prices, &err), path);
     return report;
 }
 
@@ -240,16 +241,17 @@ static void share_all(struct calibration_report *report, const struct calibratio
 /* With events of the length that has it agree best with itself; NAN where the file says what lies
  * between events: calibration_price has shared the parts then. */
 static struct calibration_report *read_report(const char *path, const struct system *system,
-                                              const struct profile *profile, double *event_ns) {
+                                              struct profile *profile, double *event_ns) {
     enum { MOST_US = 6, PARTS = 4 };
     static struct calibration_steps scaled;
+    const struct calibration_prices prices = {system, profile, BF16};
     bool is_shared;
     struct calibration_report *report = load_report(path, system, profile, &is_shared);
     double least = INFINITY;
     if (is_shared) {
         fprintf(stderr, "%s: %% %.2f, events measured\n", path, 100 * sqrt(difference(report)));
         *event_ns = NAN;
-        check(calibration_fit(report, &err), path);
+        check(calibration_fit(report, &prices, &err), path);
         return report;
     }
     scaled = report->steps;
@@ -263,7 +265,7 @@ static struct calibration_report *read_report(const char *path, const struct sys
     }
     fprintf(stderr, " at 0, 0.25 ... us; least at %g\n", *event_ns / 1e3);
     share_all(report, &scaled, *event_ns);
-    check(calibration_fit(report, &err), path);
+    check(calibration_fit(report, &prices, &err), path);
     return report;
 }
 
@@ -493,18 +495,20 @@ static struct system *system_of(const char *path, const char *text) {
 
 /* Predictions of every card's steps by what came out. */
 static void predict(const struct card *cards, size_t n_cards, const struct system *system,
-                    const struct profile *profile, struct pooled *pooled) {
+                    struct profile *profile, struct pooled *pooled) {
     struct calibration_report *reports[MOST_CARDS] = {NULL};
+    const struct calibration_prices prices = {system, profile, BF16};
     for (size_t c = 0; c < n_cards; c++) {
         struct calibration_report *report = cards[c].report;
-        check(calibration_price(&report->steps, system, profile, BF16, &err), cards[c].path);
+        check(calibration_price(&report->steps, &prices, &err), cards[c].path);
         report->correction = pooled->report.correction;
         report->power = pooled->report.power;
         for (uint32_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
             report->host[kind].step_ns = pooled->host[kind].step_ns;
             report->host[kind].request_ns = pooled->host[kind].request_ns;
         }
-        calibration_correct(report);
+        check(calibration_price_corrected(&report->steps, &prices, &report->correction, &err),
+              cards[c].path);
         reports[c] = report;
     }
     calibration_judge(reports, n_cards, &pooled->report);

@@ -193,6 +193,10 @@ const struct correction *profile_correction(const struct profile *profile) {
     return &profile->correction;
 }
 
+void profile_correct(struct profile *profile, const struct correction *correction) {
+    profile->correction = *correction;
+}
+
 const char *profile_op_name(enum profile_op op) {
     return profile_operators[op].name;
 }

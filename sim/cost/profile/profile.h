@@ -118,6 +118,8 @@ bool profile_measures_group(const struct profile *profile, enum profile_op op, i
 
 /* What operators take in whole steps over what they take alone. Look-ups are without it. */
 const struct correction *profile_correction(const struct profile *profile);
+/* Another one, copied, for who fits it. */
+void profile_correct(struct profile *profile, const struct correction *correction);
 
 /* Its row, of the kind with this name. */
 void profile_host_write(const struct profile_host *host, const char *kind, FILE *file);
