@@ -69,8 +69,8 @@ static bool has_operator(const struct operator_samples *samples, size_t n,
 
 static bool is_fitted(const struct calibration_report *report,
                       const struct calibration_step *step) {
-    return !step->is_held_out &&
-           !(report->power_is_followed && calibration_step_is_long(step->device_ns));
+    return !step->is_held_out && (step->is_cut || !report->power_is_followed ||
+                                  !calibration_step_is_long(step->device_ns));
 }
 
 /* Serving runs steps with the fused operators: of what both kinds of step run, those with them
@@ -95,17 +95,22 @@ static void take_operators(const struct calibration_report *report,
 }
 
 /* Device time in whole steps over the price: of each operator at each number of rows that was run,
- * and of all that ran together, where long steps count for what they take, as they do in serving.
- */
+ * and of all that ran together. */
 static void fit_correction(struct calibration_report *report) {
     struct operator_samples *samples = mem_zeroed(1, sizeof *samples);
     double device_ns = 0, operators_ns = 0;
     take_operators(report, samples);
     for (size_t i = 0; i < report->steps.n; i++) {
         const struct calibration_step *step = &report->steps.list[i];
-        const bool counts = is_fitted(report, step);
-        device_ns += counts ? step->device_ns : 0;
-        operators_ns += counts ? step->operators_ns : 0;
+        if (!is_fitted(report, step)) {
+            continue;
+        }
+        for (uint32_t op = 0; op < step->n_operators; op++) {
+            const struct step_operator *sample = &step->operators[op];
+            const bool is_timed = !step->is_cut || sample->measured_ns > 0;
+            device_ns += sample->measured_ns;
+            operators_ns += is_timed ? sample->priced_ns : 0;
+        }
     }
     qsort(samples->list, samples->n, sizeof *samples->list, by_operator_and_rows);
     report->correction = (struct correction){.all = as_factor(device_ns, operators_ns)};

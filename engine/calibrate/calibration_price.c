@@ -3,19 +3,53 @@
 #include <stdlib.h>
 
 #include "engine/calibrate/calibration_grid.h"
+#include "engine/calibrate/quantile.h"
 #include "sim/base/mem.h"
 #include "sim/cost/in_step.h"
 
-void calibration_step_share(struct calibration_step *step) {
-    struct in_step_part parts[GRAPH_MAX_OPS];
+static void parts_of(const struct calibration_step *step, struct in_step_part *parts) {
     for (uint32_t i = 0; i < step->n_operators; i++) {
         const struct step_operator *op = &step->operators[i];
         parts[i] = (struct in_step_part){.between_ns = op->between_ns,
                                          .executions = op->between_ns > 0 ? op->executions : 0};
     }
-    in_step_share(parts, step->n_operators, step->device_ns);
+}
+
+static void take_parts(struct calibration_step *step, const struct in_step_part *parts) {
     for (uint32_t i = 0; i < step->n_operators; i++) {
         step->operators[i].measured_ns = parts[i].ns;
+    }
+}
+
+void calibration_step_share(struct calibration_step *step) {
+    struct in_step_part parts[GRAPH_MAX_OPS];
+    parts_of(step, parts);
+    in_step_share(parts, step->n_operators, step->device_ns);
+    take_parts(step, parts);
+}
+
+/* Steps whose operators were timed to the end say what an event takes, the median of them; the
+ * others have so much taken off. */
+static void share_all(struct calibration_steps *steps) {
+    struct in_step_part parts[GRAPH_MAX_OPS];
+    double event_ns[CALIBRATION_MAX_STEPS];
+    size_t n = 0;
+    for (size_t i = 0; i < steps->n; i++) {
+        struct calibration_step *step = &steps->list[i];
+        if (!step->is_cut) {
+            parts_of(step, parts);
+            event_ns[n++] = in_step_event_ns(parts, step->n_operators, step->device_ns);
+            calibration_step_share(step);
+        }
+    }
+    const double median_ns = n > 0 ? quantile(event_ns, n, 0.5) : 0;
+    for (size_t i = 0; i < steps->n; i++) {
+        struct calibration_step *step = &steps->list[i];
+        if (step->is_cut) {
+            parts_of(step, parts);
+            in_step_take_off(parts, step->n_operators, median_ns);
+            take_parts(step, parts);
+        }
     }
 }
 
@@ -38,7 +72,6 @@ static void price_step(struct cost_model *cost, const struct graph *graph,
         step->flops += prices[i].flops;
         step->bytes += prices[i].bytes;
     }
-    calibration_step_share(step);
 }
 
 static void price_corrected(struct cost_model *cost, const struct graph *graph,
@@ -96,7 +129,9 @@ static int price_all(struct calibration_steps *steps, const struct calibration_p
 int calibration_price(struct calibration_steps *steps, const struct calibration_prices *prices,
                       struct err *err) {
     static const struct correction none;
-    return price_all(steps, prices, &none, price_step, err);
+    int status = price_all(steps, prices, &none, price_step, err);
+    share_all(steps);
+    return status;
 }
 
 int calibration_price_corrected(struct calibration_steps *steps,

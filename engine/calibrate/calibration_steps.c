@@ -422,16 +422,16 @@ static int measure_busy(const struct stage *stage, struct calibration_step *step
     return 0;
 }
 
-/* One operator instance after another, and what each operator took; hits: how many experts tokens
+/* One operator instance after another, and what each operator took up to then; hits: how many experts tokens
  * went to instead, for which the host waits. */
-static int time_operators(const struct stage *stage, double ns[GRAPH_MAX_OPS], double *hits,
-                          struct err *err) {
+static int time_operators(const struct stage *stage, double until_ns, double ns[GRAPH_MAX_OPS],
+                          double *hits, struct err *err) {
     const struct step_result result = {.n_committed = stage->n_committed};
     if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
         forward_begin(stage->forward, &stage->step, err) != 0 ||
         (hits != NULL ? forward_finish_counting(stage->forward, hits, err)
                       : forward_finish_instances(stage->forward, err)) != 0 ||
-        forward_instance_times(stage->forward, ns, err) != 0) {
+        forward_instance_times(stage->forward, until_ns, ns, err) != 0) {
         return err_status(err);
     }
     return forward_result(stage->forward, &result, err);
@@ -450,14 +450,14 @@ static int64_t rows_of(const struct stage *stage, const struct op *op) {
  * its events is theirs. */
 static int measure_operators(struct stage *stage, struct calibration_step *step, struct err *err) {
     double ns[GRAPH_MAX_OPS] = {0};
-    const size_t rounds = rests(stage) && calibration_step_is_long(step->device_ns)
-                              ? OPERATOR_ROUNDS_LONG
-                              : OPERATOR_ROUNDS;
+    step->is_cut = rests(stage) && calibration_step_is_long(step->device_ns);
+    const double until_ns = step->is_cut ? CALIBRATION_LOOK_NS : INFINITY;
+    const size_t rounds = step->is_cut ? OPERATOR_ROUNDS_LONG : OPERATOR_ROUNDS;
     fill_step(stage, step);
     step->n_operators = stage->graph.n_ops;
     for (size_t round = 0; round < rounds; round++) {
         double one[GRAPH_MAX_OPS] = {0};
-        if (time_operators(stage, one, NULL, err) != 0) {
+        if (time_operators(stage, until_ns, one, NULL, err) != 0) {
             return err_status(err);
         }
         double all_ns = 0;
@@ -468,7 +468,7 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
         cool(stage->request->device, all_ns);
     }
     double hits = 0, any_ns[GRAPH_MAX_OPS];
-    if (stage->model->experts > 0 && time_operators(stage, any_ns, &hits, err) != 0) {
+    if (stage->model->experts > 0 && time_operators(stage, INFINITY, any_ns, &hits, err) != 0) {
         return err_status(err);
     }
     for (uint32_t i = 0; i < step->n_operators; i++) {

@@ -51,6 +51,7 @@ struct calibration_step {
     bool is_held_out;          /* from the fit: some steps of one side, all of two */
     bool may_be_held;          /* until its clock has settled: some fused steps */
     int alone[STEP_MAX_SIDES]; /* of a mixed step: the steps that run its sides alone; else -1 */
+    bool is_cut;               /* its operators' times are of its beginning alone */
     /* Measured: medians over the repetitions. The wall time is that of submitting the step, waiting
      * for it and reading what it committed. */
     double wall_ns, device_ns;
@@ -97,10 +98,11 @@ void calibration_steps_list(struct calibration_steps *steps, const struct model 
 /* Which of the model's graphs runs the step. */
 int calibration_step_variant(const struct calibration_step *step);
 
-/* Whether a step lasts longer than firmware takes to look at it: its end then ran at another clock
- * than its beginning, and it says nothing of operators at the highest one. */
+/* How long after a rest firmware takes to look at what a card draws. A step that lasts longer may
+ * end at another clock than it begins at: of operators at the highest one its beginning tells. */
+#define CALIBRATION_LOOK_NS 45e6
 static inline bool calibration_step_is_long(double device_ns) {
-    return device_ns > 45e6;
+    return device_ns > CALIBRATION_LOOK_NS;
 }
 
 /* The side's r-th request by itself. Canvases that blocks attend to differ in length, as those of

@@ -103,13 +103,15 @@ int forward_logits(struct forward *forward, float *logits, struct err *err);
  * until `instance` is NULL, which waits for nothing but an eviction, and until which the step is
  * read; finish_instances is next as often as there are any. Then the device time of each operator
  * of the graph over all its instances, from the end of the instance before to its own: ns[n_ops].
- * Of several ranks it is the slowest one's; what sums and gatherings take is the time of the rank
- * that came to them last. */
+ * Instances that end later than `until_ns` after the step's begin (INFINITY: there are none) count
+ * as the mean of the operator's earlier ones, 0 where it has none. Of several ranks it is the
+ * slowest one's; what sums and gatherings take is the time of the rank that came to them last. */
 int forward_begin(struct forward *forward, const struct step *step, struct err *err);
 const struct op_instance *forward_instance(const struct forward *forward);
 int forward_next(struct forward *forward, struct err *err);
 int forward_finish_instances(struct forward *forward, struct err *err);
-int forward_instance_times(struct forward *forward, double *ns, struct err *err);
+int forward_instance_times(struct forward *forward, double until_ns, double *ns,
+                           struct err *err);
 
 /* finish_instances, and how many different experts tokens went to, the mean of the instances that
  * choose some; 0 where none does. */

@@ -1,6 +1,5 @@
 /* A step one instance at a time. */
 #include <math.h>
-#include <string.h>
 
 #include "engine/step/forward_parts.h"
 
@@ -85,11 +84,10 @@ int forward_finish_instances(struct forward *forward, struct err *err) {
     return status;
 }
 
-static int read_times(struct forward *forward, const void *nothing, struct err *err) {
-    (void)nothing;
-    memset(forward->op_ns, 0, sizeof forward->op_ns);
-    int status = instance_times_add(&forward->times, forward->device,
-                                    forward->room.events[EVENT_STEP_BEGIN], forward->op_ns);
+static int read_times(struct forward *forward, const void *until_ns, struct err *err) {
+    int status = instance_times_sum(&forward->times, forward->device,
+                                    forward->room.events[EVENT_STEP_BEGIN],
+                                    *(const double *)until_ns, forward->op_ns);
     return forward_device_err(forward, status, "reading an operator's time", err);
 }
 
@@ -106,9 +104,10 @@ static double of_all_ranks(struct forward *forward, uint32_t op) {
     return ns;
 }
 
-int forward_instance_times(struct forward *forward, double *ns, struct err *err) {
+int forward_instance_times(struct forward *forward, double until_ns, double *ns,
+                           struct err *err) {
     ASSERT(!forward->is_stepping);
-    int status = forward_on_all_ranks(forward, read_times, NULL, err);
+    int status = forward_on_all_ranks(forward, read_times, &until_ns, err);
     for (uint32_t op = 0; status == 0 && op < forward->program.graph->n_ops; op++) {
         ns[op] = of_all_ranks(forward, op);
     }

@@ -1,6 +1,7 @@
 #include "engine/step/instance_times.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/base/mem.h"
 
@@ -44,17 +45,28 @@ int instance_times_end(struct instance_times *times, const struct engine_device 
     return status;
 }
 
-int instance_times_add(const struct instance_times *times, const struct engine_device *device,
-                       struct device_event *begin, double *ns) {
+int instance_times_sum(const struct instance_times *times, const struct engine_device *device,
+                       struct device_event *begin, double until_ns, double ns[GRAPH_MAX_OPS]) {
     const struct device_table *table = device->table;
     struct device_event *before = begin;
+    double n[GRAPH_MAX_OPS] = {0}, n_before[GRAPH_MAX_OPS] = {0}, now_ns = 0;
+    memset(ns, 0, GRAPH_MAX_OPS * sizeof *ns);
     int status = times->n > 0 ? table->event_wait(device->device, times->ends[times->n - 1].event)
                               : DEVICE_OK;
     for (size_t i = 0; status == DEVICE_OK && i < times->n; i++) {
+        const struct instance_end *end = &times->ends[i];
         double instance_ns = 0;
-        status = table->event_elapsed(device->device, before, times->ends[i].event, &instance_ns);
-        ns[times->ends[i].op] += instance_ns;
-        before = times->ends[i].event;
+        status = table->event_elapsed(device->device, before, end->event, &instance_ns);
+        now_ns += instance_ns;
+        n[end->op]++;
+        if (now_ns <= until_ns) {
+            ns[end->op] += instance_ns;
+            n_before[end->op]++;
+        }
+        before = end->event;
+    }
+    for (size_t op = 0; op < GRAPH_MAX_OPS; op++) {
+        ns[op] *= n_before[op] > 0 ? n[op] / n_before[op] : 0;
     }
     return status;
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "engine/device/device.h"
+#include "sim/graph/graph.h"
 
 struct instance_end {
     struct device_event *event;
@@ -28,10 +29,11 @@ int instance_times_begin(struct instance_times *times, const struct engine_devic
 int instance_times_end(struct instance_times *times, const struct engine_device *device,
                        uint32_t op);
 
-/* Waits for the last instance and adds the device time of each to ns[op], the first from `begin`.
- */
-int instance_times_add(const struct instance_times *times, const struct engine_device *device,
-                       struct device_event *begin, double *ns);
+/* Waits for the last instance; then ns[op] is the device time of all instances of each operator,
+ * the first from `begin`. Where some of them ended more than `until_ns` behind `begin` they all
+ * count as the mean of those before; 0 where there is none before. */
+int instance_times_sum(const struct instance_times *times, const struct engine_device *device,
+                       struct device_event *begin, double until_ns, double ns[GRAPH_MAX_OPS]);
 
 void instance_times_close(struct instance_times *times, const struct engine_device *device);
 

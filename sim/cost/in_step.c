@@ -5,14 +5,17 @@
 /* A part keeps at least so much of what was timed. */
 static const double least = 0.1;
 
-void in_step_share(struct in_step_part *parts, size_t n, double step_ns) {
-    double between_ns = 0, executions = 0, sum_ns = 0;
+double in_step_event_ns(const struct in_step_part *parts, size_t n, double step_ns) {
+    double between_ns = 0, executions = 0;
     for (size_t i = 0; i < n; i++) {
         between_ns += parts[i].executions > 0 ? parts[i].between_ns : 0;
         executions += parts[i].executions;
     }
-    const double event_ns =
-        executions > 0 && between_ns > step_ns ? (between_ns - step_ns) / executions : 0;
+    return executions > 0 && between_ns > step_ns ? (between_ns - step_ns) / executions : 0;
+}
+
+double in_step_take_off(struct in_step_part *parts, size_t n, double event_ns) {
+    double sum_ns = 0;
     for (size_t i = 0; i < n; i++) {
         struct in_step_part *part = &parts[i];
         part->ns = part->executions > 0 ? fmax(part->between_ns - event_ns * part->executions,
@@ -20,6 +23,11 @@ void in_step_share(struct in_step_part *parts, size_t n, double step_ns) {
                                         : 0;
         sum_ns += part->ns;
     }
+    return sum_ns;
+}
+
+void in_step_share(struct in_step_part *parts, size_t n, double step_ns) {
+    const double sum_ns = in_step_take_off(parts, n, in_step_event_ns(parts, n, step_ns));
     for (size_t i = 0; i < n; i++) {
         parts[i].ns *= sum_ns > 0 ? step_ns / sum_ns : 0;
     }

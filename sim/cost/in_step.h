@@ -21,6 +21,11 @@ struct in_step_part {
  * take less than the step, is shared in proportion. */
 void in_step_share(struct in_step_part *parts, size_t n, double step_ns);
 
+/* Its halves, for a step of which not all was timed. What an event takes by a step that was; and
+ * the parts with that taken off, not scaled: their sum. */
+double in_step_event_ns(const struct in_step_part *parts, size_t n, double step_ns);
+double in_step_take_off(struct in_step_part *parts, size_t n, double event_ns);
+
 /* How often the graph's operator runs in a step of that shape: as it is priced; a part of a wider
  * operator that has no price of its own runs all the same. */
 uint32_t in_step_executions(const struct graph *graph, uint32_t op, const struct step_shape *shape,

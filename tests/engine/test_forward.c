@@ -495,7 +495,7 @@ static bool is_output(const struct rig *rig, const struct op *op, int64_t at) {
 static void assert_instance_times(struct rig *rig) {
     double ns[GRAPH_MAX_OPS], sum_ns = 0, step_ns = 0;
     struct err err = {0};
-    ck_assert_int_eq(forward_instance_times(rig->forward, ns, &err), 0);
+    ck_assert_int_eq(forward_instance_times(rig->forward, INFINITY, ns, &err), 0);
     ck_assert_int_eq(forward_wait(rig->forward, &step_ns, &err), 0);
     for (uint32_t op = 0; op < rig->graph.n_ops; op++) {
         ck_assert(ns[op] >= 0);

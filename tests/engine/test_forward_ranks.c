@@ -277,7 +277,7 @@ TEST(products_are_chosen_while_no_rank_waits_for_another) {
     ck_assert_int_eq(forward_begin(t.rig->forward, &t.rig->step, &err), 0);
     ck_assert_int_eq(forward_finish_instances(t.rig->forward, &err), 0);
     ck_assert_ptr_null(forward_instance(t.rig->forward));
-    ck_assert_int_eq(forward_instance_times(t.rig->forward, ns, &err), 0);
+    ck_assert_int_eq(forward_instance_times(t.rig->forward, INFINITY, ns, &err), 0);
     for (int i = 0; i < TRYING_DEVICES; i++) {
         ck_assert_int_ge(trying[i].n_sizes, 12); /* four products, three sizes */
         ck_assert_int_eq(trying[i].n_sizes, trying[0].n_sizes);
@@ -312,7 +312,7 @@ TEST(steps_again_and_one_by_one_are_steps_of_all_ranks) {
         while (forward_instance(rigs[i]->forward) != NULL) {
             ck_assert_int_eq(forward_next(rigs[i]->forward, &err), 0);
         }
-        ck_assert_int_eq(forward_instance_times(rigs[i]->forward, ns, &err), 0);
+        ck_assert_int_eq(forward_instance_times(rigs[i]->forward, INFINITY, ns, &err), 0);
         ck_assert_int_eq(rig_collect(rigs[i], &err), 0);
     }
     assert_same(one, t.rig, CANVAS + 11);
