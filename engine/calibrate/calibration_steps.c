@@ -422,8 +422,8 @@ static int measure_busy(const struct stage *stage, struct calibration_step *step
     return 0;
 }
 
-/* One operator instance after another, and what each operator took up to then; hits: how many experts tokens
- * went to instead, for which the host waits. */
+/* One operator instance after another, and what each operator took up to then; hits: how many
+ * experts tokens went to instead, for which the host waits. */
 static int time_operators(const struct stage *stage, double until_ns, double ns[GRAPH_MAX_OPS],
                           double *hits, struct err *err) {
     const struct step_result result = {.n_committed = stage->n_committed};

@@ -110,8 +110,7 @@ int forward_begin(struct forward *forward, const struct step *step, struct err *
 const struct op_instance *forward_instance(const struct forward *forward);
 int forward_next(struct forward *forward, struct err *err);
 int forward_finish_instances(struct forward *forward, struct err *err);
-int forward_instance_times(struct forward *forward, double until_ns, double *ns,
-                           struct err *err);
+int forward_instance_times(struct forward *forward, double until_ns, double *ns, struct err *err);
 
 /* finish_instances, and how many different experts tokens went to, the mean of the instances that
  * choose some; 0 where none does. */

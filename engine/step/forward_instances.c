@@ -85,9 +85,9 @@ int forward_finish_instances(struct forward *forward, struct err *err) {
 }
 
 static int read_times(struct forward *forward, const void *until_ns, struct err *err) {
-    int status = instance_times_sum(&forward->times, forward->device,
-                                    forward->room.events[EVENT_STEP_BEGIN],
-                                    *(const double *)until_ns, forward->op_ns);
+    int status =
+        instance_times_sum(&forward->times, forward->device, forward->room.events[EVENT_STEP_BEGIN],
+                           *(const double *)until_ns, forward->op_ns);
     return forward_device_err(forward, status, "reading an operator's time", err);
 }
 
@@ -104,8 +104,7 @@ static double of_all_ranks(struct forward *forward, uint32_t op) {
     return ns;
 }
 
-int forward_instance_times(struct forward *forward, double until_ns, double *ns,
-                           struct err *err) {
+int forward_instance_times(struct forward *forward, double until_ns, double *ns, struct err *err) {
     ASSERT(!forward->is_stepping);
     int status = forward_on_all_ranks(forward, read_times, &until_ns, err);
     for (uint32_t op = 0; status == 0 && op < forward->program.graph->n_ops; op++) {

@@ -617,6 +617,44 @@ TEST(what_events_take_is_no_operators) {
     rig_close(rigs[1]);
 }
 
+static size_t n_factors(const struct correction *correction) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < correction->n_curves; i++) {
+        n += correction->curves[i].n_points;
+    }
+    return n;
+}
+
+/* A slow card, whose long steps end at a lower clock than they begin at, has as many factors as a
+ * quick one, and they are those at the highest clock. */
+TEST(long_steps_are_fitted_by_their_beginning) {
+    size_t n[2], n_long[2] = {0};
+    for (int slow = 0; slow < 2; slow++) {
+        struct device_table table = fake_table(true);
+        fake.energy_j = 1000;
+        fake.load = 1.25;
+        fake.event_ns = 500;
+        fake.slow = slow ? 150 : 1;
+        fake.look_ns = CALIBRATION_LOOK_NS;
+        fake.slowed = 1.5;
+        struct rig *rig = rig_open(&table);
+        rig->request.minutes = 1e-6;
+        rig_run(rig);
+        const struct calibration_report *report = &rig->report;
+        for (size_t i = 0; i < report->steps.n; i++) {
+            const struct calibration_step *step = &report->steps.list[i];
+            n_long[slow] += calibration_step_is_long(step->device_ns);
+            ck_assert(step->is_cut == calibration_step_is_long(step->device_ns));
+        }
+        ck_assert_double_eq_tol(report->correction.all, 1.25, 0.005);
+        n[slow] = n_factors(&report->correction);
+        rig_close(rig);
+    }
+    ck_assert_uint_eq(n_long[0], 0);
+    ck_assert_uint_gt(n_long[1], 20);
+    ck_assert_uint_gt(100 * n[1], 85 * n[0]); /* what only a late part of a step runs is missing */
+}
+
 /* Of four times that a step is taken apart the host falls behind in three. */
 TEST(of_an_operators_rounds_the_shortest_counts) {
     struct rig *rigs[2];

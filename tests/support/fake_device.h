@@ -28,6 +28,9 @@ static struct {
      * times what they cost alone. */
     double load;
     bool embedded, in_step;
+    /* A slow device's calls take so many times as long, 0: once; and calls of a step that begin
+     * later than look_ns after it `slowed` times, where that is not 0. */
+    double slow, look_ns, slowed, step_ns;
     /* Between calls of a step that are issued one by one, in others up to four times that; behind
      * an event; and behind an event of
      * three steps of four, for which the host falls behind. */
@@ -40,7 +43,9 @@ static struct {
 } fake;
 
 static inline int fake_cost(double ns) {
-    ns *= fake.in_step ? fake.load : 1;
+    ns *= (fake.in_step ? fake.load : 1) * (fake.slow > 0 ? fake.slow : 1);
+    ns *= fake.slowed > 0 && fake.in_step && fake.step_ns > fake.look_ns ? fake.slowed : 1;
+    fake.step_ns = fake.in_step ? fake.step_ns + ns : 0;
     ns += fake.in_step && fake.recording == NULL
               ? fake.gap_ns * (double)(1 + fake.n_embedded / 5 % 4)
               : 0;
