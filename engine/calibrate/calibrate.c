@@ -11,6 +11,7 @@
 #include "engine/calibrate/calibration_fit.h"
 #include "engine/calibrate/calibration_log.h"
 #include "engine/calibrate/calibration_price.h"
+#include "engine/calibrate/calibration_room.h"
 #include "engine/calibrate/calibration_samples.h"
 #include "engine/calibrate/exchange.h"
 #include "engine/calibrate/measure.h"
@@ -28,9 +29,7 @@ static const double heat_ns = 1e9, reference_gpu_ns = 50e6, reference_cpu_ns = 1
 static const double rested_ns = 10e6;
 /* Operators may take so much of the time; whole steps the rest. */
 static const double operators_share = 0.8;
-/* Of the device's free memory, at most: for stored logits, for one layer's cached rows while
- * operators are measured, and for all layers' in whole steps. */
-enum { LOGITS_SHARE = 4, KV_SHARE = 4, STORE_SHARE = 2, KV_ROWS_PER_TOKEN = 16 };
+enum { SUBJECT_CHARS = 512 };
 
 struct calibration {
     const struct calibration_request *request;
@@ -454,56 +453,40 @@ static int run_steps(struct calibration *c, struct err *err) {
 
 /* ---- all of it ---- */
 
-/* `most`, or as much as memory allows: a power of two then, so that a rerun, which finds a little
- * more or less memory free, measures the same points. */
-static int64_t as_fits(int64_t fits, int64_t most) {
-    int64_t power = 1;
-    while (2 * power <= fits) {
-        power *= 2;
-    }
-    return fits >= most ? most : power;
+/* What the samples are of but for their sizes, so that a rerun continues its own and nobody else's.
+ */
+static void describe(const struct calibration *c, char *subject, size_t size) {
+    const struct calibration_request *request = c->request;
+    const char *build = request->device->build;
+    snprintf(subject, size, "%s on %" PRIu32 " of %s, %s%s%s, %s%s%s%s, %" PRId64 " tokens asked, ",
+             model_of(c)->name, model_ranks(model_of(c)), request->device->facts.name,
+             request->device->table->name, build != NULL ? " " : "", build != NULL ? build : "",
+             request->weights_source, rests(c) ? ", clocks" : "",
+             model_of(c)->expert_ranks > 1 ? ", experts divided" : "",
+             request->is_quick ? ", quick" : "", request->max_tokens);
 }
 
-static int make_bounds(struct calibration *c, struct err *err) {
-    const struct calibration_request *request = c->request;
-    const struct model *model = model_of(c);
-    int64_t least = 2LL * model->block_tokens, max = request->max_tokens;
-    if (max < least || max > INT32_MAX / KV_ROWS_PER_TOKEN) {
-        return err_usage(err, "a calibration of %s takes %" PRId64 " to %d tokens, not %" PRId64,
-                         model->name, least, INT32_MAX / KV_ROWS_PER_TOKEN, max);
+/* Those of the samples that an earlier run has left of the same subject: a little more or less
+ * memory that is free now changes nothing. Else what is free allows. */
+static int find_bounds(struct calibration *c, const char *path, const char *subject,
+                       struct err *err) {
+    char line[SUBJECT_CHARS];
+    const int64_t free_bytes = c->report->free_bytes;
+    c->target_scale = c->request->is_quick ? quick_share : 1;
+    if (calibration_bounds_find(c->request, free_bytes, &c->bounds, err) != 0) {
+        return err_status(err);
     }
-    int64_t free_bytes = c->report->free_bytes, kv_rows = KV_ROWS_PER_TOKEN * max;
-    int64_t token_bytes = model_kv_bytes_per_token(model) / BF16_BYTES * element_bytes(c);
-    int64_t logit_rows = free_bytes / LOGITS_SHARE / (model->vocab * element_bytes(c));
-    c->bounds = (struct calibration_bounds){
-        .max_tokens = max,
-        .max_logit_rows = as_fits(logit_rows, max),
-        .max_kv_rows = as_fits(free_bytes / KV_SHARE / (token_bytes / model->layers), kv_rows),
-        .max_store_rows = as_fits(free_bytes / STORE_SHARE / token_bytes, kv_rows),
-        .page_rows = calibration_is_exact(model) ? request->system->settings.page_tokens : 0,
-        .is_coarse = request->is_quick};
-    c->target_scale = request->is_quick ? quick_share : 1;
-    int64_t page_rows = c->bounds.page_rows;
-    if (page_rows > 0 && (page_rows < 4 || page_rows > 256 || (page_rows & (page_rows - 1)) != 0)) {
-        return err_usage(err,
-                         "%s has pages of %" PRId64 " rows, but the kernels take a power of two "
-                         "from 4 to 256",
-                         request->system->name, page_rows);
+    if (samples_subject(path, line, sizeof line) && strncmp(line, subject, strlen(subject)) == 0 &&
+        calibration_bounds_read(line + strlen(subject), &c->bounds)) {
+        return calibration_bounds_check(c->request, free_bytes, &c->bounds, err);
     }
     return 0;
 }
 
-/* What the samples are of, so that a rerun continues its own and nobody else's. */
-static int open_samples(struct calibration *c, struct err *err) {
-    const struct calibration_request *request = c->request;
-    char path[1024], subject[512];
-    snprintf(path, sizeof path, "%s.partial", request->path);
-    snprintf(subject, sizeof subject,
-             "%s on %" PRIu32 " of %s, %s, up to %" PRId64 " tokens and %" PRId64 " logit rows%s%s",
-             model_of(c)->name, model_ranks(model_of(c)), request->device->facts.name,
-             request->device->table->name, c->bounds.max_tokens, c->bounds.max_logit_rows,
-             model_of(c)->expert_ranks > 1 ? ", experts divided" : "",
-             request->is_quick ? ", quick" : "");
+static int open_samples(struct calibration *c, const char *path, char *subject, struct err *err) {
+    char text[CALIBRATION_BOUNDS_CHARS];
+    size_t used = strlen(subject);
+    snprintf(subject + used, SUBJECT_CHARS - used, "%s", calibration_bounds_text(&c->bounds, text));
     return samples_open(&c->samples, &c->grid, path, subject, err);
 }
 
@@ -530,12 +513,15 @@ static int calibrate_opened(struct calibration *c, struct err *err) {
 int calibrate(const struct calibration_request *request, struct calibration_report *report,
               struct err *err) {
     struct calibration c = {.request = request, .report = report};
+    char path[1024], subject[SUBJECT_CHARS];
     *report = (struct calibration_report){0};
-    if (count_pages(&c, err) != 0 || make_bounds(&c, err) != 0 ||
+    snprintf(path, sizeof path, "%s.partial", request->path);
+    describe(&c, subject, sizeof subject);
+    if (count_pages(&c, err) != 0 || find_bounds(&c, path, subject, err) != 0 ||
         calibration_grid_make(&c.grid, model_of(&c), element_bytes(&c), &c.bounds, err) != 0) {
         return err_status(err);
     }
-    int status = open_samples(&c, err);
+    int status = open_samples(&c, path, subject, err);
     if (status == 0) {
         status = calibrate_opened(&c, err);
     }

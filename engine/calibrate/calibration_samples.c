@@ -14,7 +14,7 @@
 #include "sim/base/output.h"
 
 #define MARK " #"
-enum { LINE_CHARS = 512, CHECK_DIGITS = 8 };
+enum { LINE_CHARS = 640, CHECK_DIGITS = 8 };
 static const char head[] = "# a calibration in progress: ";
 
 static int cannot(const struct calibration_samples *samples, const char *what, struct err *err) {
@@ -118,6 +118,19 @@ static int read_samples(struct calibration_samples *samples, FILE *file, const c
         *end = ftell(file);
     }
     return ferror(file) ? cannot(samples, "read", err) : 0;
+}
+
+bool samples_subject(const char *path, char *subject, size_t size) {
+    char line[LINE_CHARS] = "";
+    FILE *file = fopen(path, "r");
+    bool is_read = file != NULL && fgets(line, sizeof line, file) != NULL &&
+                   strncmp(line, head, strlen(head)) == 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    line[strcspn(line, "\n")] = '\0';
+    snprintf(subject, size, "%s", is_read ? line + strlen(head) : "");
+    return is_read;
 }
 
 static int open_file(struct calibration_samples *samples, const char *subject, struct err *err) {

@@ -22,6 +22,9 @@ struct calibration_samples {
     size_t n_found; /* samples that the file held already */
 };
 
+/* What the file's samples are of, as it was told; false where there is no such file. */
+bool samples_subject(const char *path, char *subject, size_t size);
+
 /* Open or begin the file at `path`. `subject`, one line, must be the one it began with: ERR_USAGE
  * else. ERR_WORLD with the line when it is no sample, or while another calibration has it. */
 int samples_open(struct calibration_samples *samples, const struct calibration_grid *grid,

@@ -43,10 +43,6 @@ static struct device *device_of(const struct measure *m) {
     return m->device->device;
 }
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 static int check(const struct measure *m, int status, struct err *err) {
     return status == DEVICE_OK ? 0 : engine_device_err(m->device, status, "measuring", err);
 }
@@ -127,7 +123,7 @@ static int64_t make_step(struct measure *m, const struct calibration_point *poin
     const int64_t paged = m->trial.n_pages * m->packed.limits.page_rows * row_elements;
     m->copy_bytes = (paged + m->trial.store_elements) * m->element_bytes;
     m->copy_bytes += m->cold >= 0 ? m->placement.bytes[m->cold] : 0;
-    m->copy_bytes = align_up(larger(m->copy_bytes, 1), PLACEMENT_ALIGN_BYTES);
+    m->copy_bytes = align_up(num_larger(m->copy_bytes, 1), PLACEMENT_ALIGN_BYTES);
     return end;
 }
 
@@ -215,7 +211,7 @@ int measure_experts_hit(struct measure *m, const struct calibration_point *point
 /* One copy of the point's launches, its part of the pool its own as far as the pool reaches. */
 static int launch_copy(struct measure *m, int copy) {
     const struct calibration_point *point = m->point;
-    const int64_t places = larger(m->pool_bytes / m->copy_bytes, 1);
+    const int64_t places = num_larger(m->pool_bytes / m->copy_bytes, 1);
     m->room.pool = m->pool + copy % places * m->copy_bytes;
     if (m->cold >= 0) {
         m->placement.offset_bytes[m->cold] = m->room.pool - m->room.workspace;
@@ -245,28 +241,35 @@ static int64_t flush_rows(const struct measure *m) {
     return ceil_div(m->flush_bytes, m->model->hidden * m->element_bytes) / 8 * 8;
 }
 
-/* Memory for the largest point. */
-static int open_room(struct measure *m, const struct calibration_bounds *bounds,
-                     const struct calibration_grid *grid, struct err *err) {
+/* Memory for the largest point, and of its arrays. */
+static struct step_limits find_limits(struct measure *m, const struct calibration_bounds *bounds,
+                                      const struct calibration_grid *grid, int64_t *array_bytes) {
     const int64_t size = measure_reference_size(m), square = size * size * m->element_bytes;
-    int64_t workspace = 2 * square, pool = larger(m->flush_bytes, square);
+    int64_t workspace = 2 * square, pool = num_larger(m->flush_bytes, square);
     int64_t arrays = 2 * bounds->max_tokens * (int64_t)sizeof *m->trial.tokens;
     for (size_t i = 0; i < grid->n; i++) {
         if (!calibration_point_is_exchange(&grid->points[i])) {
-            workspace = larger(workspace, make_step(m, &grid->points[i], true));
-            arrays = larger(arrays, m->packed.bytes);
-            pool = larger(pool, m->copy_bytes);
+            workspace = num_larger(workspace, make_step(m, &grid->points[i], true));
+            arrays = num_larger(arrays, m->packed.bytes);
+            pool = num_larger(pool, m->copy_bytes);
         }
     }
     m->pool_bytes = align_up(pool, PLACEMENT_ALIGN_BYTES);
-    const struct step_limits limits = {.max_requests = (uint32_t)bounds->max_tokens,
-                                       .max_tokens = (uint32_t)bounds->max_tokens,
-                                       .max_logit_rows = (uint32_t)bounds->max_tokens,
-                                       .max_positions = TRIAL_MAX_POSITIONS,
-                                       .canvas_tokens = bounds->max_tokens,
-                                       .workspace_bytes = workspace,
-                                       .pool_bytes = m->pool_bytes};
-    int status = room_open(&m->room, m->device, m->model, &limits, arrays, false,
+    *array_bytes = arrays;
+    return (struct step_limits){.max_requests = (uint32_t)bounds->max_tokens,
+                                .max_tokens = (uint32_t)bounds->max_tokens,
+                                .max_logit_rows = (uint32_t)bounds->max_tokens,
+                                .max_positions = TRIAL_MAX_POSITIONS,
+                                .canvas_tokens = bounds->max_tokens,
+                                .workspace_bytes = workspace,
+                                .pool_bytes = m->pool_bytes};
+}
+
+static int open_room(struct measure *m, const struct calibration_bounds *bounds,
+                     const struct calibration_grid *grid, struct err *err) {
+    int64_t array_bytes;
+    const struct step_limits limits = find_limits(m, bounds, grid, &array_bytes);
+    int status = room_open(&m->room, m->device, m->model, &limits, array_bytes, false,
                            &m->weights->constants.rotation, err);
     m->pool = m->room.pool;
     return status;
@@ -297,10 +300,9 @@ int measure_renew(struct measure *m, struct err *err) {
     return status == 0 ? randomise(m, m->pool, m->pool_bytes, err) : status;
 }
 
-int measure_open(const struct engine_device *device, const struct weights *weights,
-                 const struct calibration_bounds *bounds, const struct calibration_grid *grid,
-                 struct measure **out, struct err *err) {
-    struct measure *m = mem_zeroed(1, sizeof *m);
+/* All that needs no device memory. */
+static int open_host(const struct engine_device *device, const struct weights *weights,
+                     const struct calibration_bounds *bounds, struct measure *m, struct err *err) {
     const int64_t flush_bytes = FLUSH_CACHES * device->facts.l2_bytes;
     m->device = device;
     m->weights = weights;
@@ -317,8 +319,31 @@ int measure_open(const struct engine_device *device, const struct weights *weigh
                               .room = &m->room,
                               .has_one_layer = true};
     trial_open(&m->trial, m->model, bounds);
+    return open_graphs(m, bounds, err);
+}
+
+int measure_need(const struct engine_device *device, const struct weights *weights,
+                 const struct calibration_bounds *bounds, const struct calibration_grid *grid,
+                 int64_t *bytes, struct err *err) {
+    struct measure *m = mem_zeroed(1, sizeof *m);
+    int status = open_host(device, weights, bounds, m, err);
+    if (status == 0) {
+        int64_t array_bytes;
+        const struct step_limits limits = find_limits(m, bounds, grid, &array_bytes);
+        *bytes = limits.workspace_bytes + limits.pool_bytes + array_bytes;
+    }
+    trial_close(&m->trial);
+    packed_close(&m->packed);
+    free(m);
+    return status;
+}
+
+int measure_open(const struct engine_device *device, const struct weights *weights,
+                 const struct calibration_bounds *bounds, const struct calibration_grid *grid,
+                 struct measure **out, struct err *err) {
+    struct measure *m = mem_zeroed(1, sizeof *m);
     *out = m;
-    if (open_graphs(m, bounds, err) != 0 || open_room(m, bounds, grid, err) != 0 ||
+    if (open_host(device, weights, bounds, m, err) != 0 || open_room(m, bounds, grid, err) != 0 ||
         measure_renew(m, err) != 0) {
         measure_close(m);
         *out = NULL;

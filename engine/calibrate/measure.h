@@ -29,6 +29,11 @@ int measure_open(const struct engine_device *device, const struct weights *weigh
                  struct measure **out, struct err *err);
 void measure_close(struct measure *measure); /* NULL is fine */
 
+/* The device memory that this would take, but for some megabytes; nothing is allocated there. */
+int measure_need(const struct engine_device *device, const struct weights *weights,
+                 const struct calibration_bounds *bounds, const struct calibration_grid *grid,
+                 int64_t *bytes, struct err *err);
+
 /* Draw all data anew: operators that work in place have changed them. */
 int measure_renew(struct measure *measure, struct err *err);
 

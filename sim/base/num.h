@@ -25,6 +25,10 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+static inline int64_t num_larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
 /* Of a, b >= 0; of 0 and b it is b. */
 static inline int64_t common_divisor(int64_t a, int64_t b) {
     while (b != 0) {

@@ -81,10 +81,6 @@ struct longest {
     int64_t full_queries, block_queries, logit_rows, candidates, pages, n_commit;
 };
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 static struct longest longest_of(const struct step_shape *shape, uint32_t page_rows) {
     struct longest most = {0};
     int64_t n_pages = 0;
@@ -92,13 +88,14 @@ static struct longest longest_of(const struct step_shape *shape, uint32_t page_r
         const struct span *span = shape->spans[i];
         const bool is_full = span->exact ? span->phase == PHASE_PREFILL : span->context == 0;
         int64_t *queries = is_full ? &most.full_queries : &most.block_queries;
-        *queries = larger(*queries, span->queries);
-        most.logit_rows = larger(most.logit_rows, span->logit_rows);
-        most.candidates = larger(most.candidates, span->select_rows);
+        *queries = num_larger(*queries, span->queries);
+        most.logit_rows = num_larger(most.logit_rows, span->logit_rows);
+        most.candidates = num_larger(most.candidates, span->select_rows);
         most.n_commit += span->phase == PHASE_COMMIT;
-        n_pages = page_rows > 0
-                      ? larger(n_pages, ceil_div((int64_t)span->context + span->queries, page_rows))
-                      : 0;
+        n_pages =
+            page_rows > 0
+                ? num_larger(n_pages, ceil_div((int64_t)span->context + span->queries, page_rows))
+                : 0;
     }
     for (most.pages = 1; most.pages < n_pages;) {
         most.pages *= 2;
