@@ -10,6 +10,7 @@
 
 #include "engine/calibrate/calibrate.h"
 #include "engine/calibrate/calibration_log.h"
+#include "engine/calibrate/calibration_room.h"
 #include "engine/calibrate/calibration_samples.h"
 #include "engine/calibrate/measure.h"
 #include "engine/step/program.h"
@@ -653,6 +654,65 @@ TEST(long_steps_are_fitted_by_their_beginning) {
     ck_assert_uint_eq(n_long[0], 0);
     ck_assert_uint_gt(n_long[1], 20);
     ck_assert_uint_gt(100 * n[1], 85 * n[0]); /* what only a late part of a step runs is missing */
+}
+
+/* A device of so much memory, and a model's weights that nobody has drawn. */
+static struct calibration_request planned(struct rig *rig, const char *model, int64_t memory_gib) {
+    struct err err = {0};
+    const struct setting width = {.key = "runtime.element_bytes", .value = "2", .place = "test"};
+    const struct model *m = model_named(model);
+    const struct system_request request = MAKE(
+        struct system_request, .system = m->mask == MASK_BIDIRECTIONAL ? "dllm-serve" : "sdar",
+        .model = model, .gpu = "h100", .overrides = &width, .n_overrides = 1, .roofline = true);
+    ck_assert_msg(system_open(&request, &rig->system, &err) == 0, "%s", err.text);
+    rig->device.table = &rig->table;
+    rig->device.dtype = KERNEL_BF16;
+    rig->device.facts = MAKE(struct device_facts, .name = "a card", .n_sms = 128,
+                             .memory_bytes = memory_gib << 30, .l2_bytes = 72 << 20);
+    ck_assert_int_eq(weight_layout_make(&rig->weights.layout, m, KERNEL_BF16, &err), 0);
+    return MAKE(struct calibration_request, .device = &rig->device, .weights = &rig->weights,
+                .system = rig->system, .max_tokens = 16384);
+}
+
+/* Every card that holds the model is calibrated, and a little more or less memory changes nothing
+ * for who goes on with what was begun. */
+TEST(what_is_measured_fits_any_card_that_holds_the_model) {
+    static const char *const models[] = {"llada-8b", "dream-7b", "sdar-8b", "sdar-1.7b"};
+    static const int64_t sizes_gib[] = {8, 12, 16, 24, 48, 80, 192};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        int64_t tokens_before = 0;
+        for (size_t k = 0; k < sizeof sizes_gib / sizeof sizes_gib[0]; k++) {
+            struct rig rig = {.table = fake_table(true)};
+            const struct calibration_request request = planned(&rig, models[i], sizes_gib[k]);
+            struct calibration_bounds bounds, again;
+            char text[CALIBRATION_BOUNDS_CHARS];
+            struct err err = {0};
+            const int64_t reserve = 700LL << 20, more = 300LL << 20, spare = 1LL << 30;
+            const int64_t free_bytes = (sizes_gib[k] << 30) - reserve - rig.weights.layout.bytes;
+            if (free_bytes > 2 * spare) {
+                ck_assert_msg(calibration_bounds_find(&request, free_bytes, &bounds, &err) == 0,
+                              "%s on %d GiB: %s", models[i], (int)sizes_gib[k], err.text);
+                ck_assert_int_ge(bounds.max_tokens, tokens_before);
+                ck_assert(sizes_gib[k] < 24 || bounds.max_tokens >= 8192);
+                ck_assert(sizes_gib[k] < 80 || bounds.max_tokens == 16384);
+                tokens_before = bounds.max_tokens;
+                again = bounds;
+                again.max_tokens = again.max_store_rows = 1;
+                ck_assert(calibration_bounds_read(calibration_bounds_text(&bounds, text), &again));
+                ck_assert_mem_eq(&again, &bounds, sizeof again);
+                ck_assert_int_eq(
+                    calibration_bounds_check(&request, free_bytes - more, &bounds, &err), 0);
+                ck_assert_int_ne(calibration_bounds_check(&request, more, &bounds, &err), 0);
+            }
+            if (free_bytes > 0 && free_bytes < more) {
+                ck_assert_int_ne(calibration_bounds_find(&request, free_bytes, &bounds, &err), 0);
+            }
+            system_close(rig.system);
+        }
+    }
+    struct calibration_bounds bounds = {0};
+    ck_assert(!calibration_bounds_read("up to 16384 tokens and 4096 logit rows", &bounds));
+    ck_assert_int_eq(bounds.max_tokens, 0);
 }
 
 /* Of four times that a step is taken apart the host falls behind in three. */
