@@ -10,6 +10,7 @@
 
 #include "engine/calibrate/calibration_fit.h"
 #include "engine/calibrate/calibration_log.h"
+#include "engine/calibrate/calibration_notes.h"
 #include "engine/calibrate/calibration_price.h"
 #include "engine/calibrate/calibration_room.h"
 #include "engine/calibrate/calibration_samples.h"
@@ -315,6 +316,8 @@ static void write_provenance(const struct calibration *c, FILE *file) {
               "rows in whole steps with these weights, the mean of the layers\n",
               file);
     }
+    fprintf(file, "# rates: products of %.4g TFLOP/s, weights at %.4g TB/s, at best\n",
+            report->best_flops * 1e-12, report->best_bandwidth * 1e-12);
     fprintf(file, "# free_bytes_after_weights: %" PRId64 "\n", report->free_bytes);
     fprintf(file, "# kv_pages: %" PRId64 " of %" PRId64 " tokens for %s\n", report->kv_pages,
             report->kv_page_tokens, request->system->name);
@@ -326,6 +329,10 @@ static const double assumed_between_ns = 47e3, ns_a_us = 1e3;
 
 static void write_steps(const struct calibration_report *report, double between_ns, FILE *file) {
     const struct calibration_steps *steps = &report->steps;
+    fprintf(file, "# steps: %zu of %zu in the fit\n", report->n_fitted, report->n_fittable);
+    for (size_t i = 0; i < report->n_notes; i++) {
+        fprintf(file, "# beware: %s\n", report->notes[i]);
+    }
     fprintf(file, "# activation_peak_bytes: %" PRId64 ", as planned %" PRId64 "\n",
             steps->activation_peak_bytes, steps->activation_planned_bytes);
     calibration_write_errors(report, file);
@@ -446,9 +453,12 @@ static int run_steps(struct calibration *c, struct err *err) {
     }
     report->power_is_followed = report->steps.idle_w > 0;
     const struct calibration_prices prices = {request->system, c->profile, element_bytes(c)};
-    return calibration_price(&report->steps, &prices, err) != 0
-               ? err_status(err)
-               : calibration_fit(report, &prices, err);
+    if (calibration_price(&report->steps, &prices, err) != 0 ||
+        calibration_fit(report, &prices, err) != 0) {
+        return err_status(err);
+    }
+    calibration_note_steps(request, report);
+    return 0;
 }
 
 /* ---- all of it ---- */
@@ -504,6 +514,7 @@ static int calibrate_opened(struct calibration *c, struct err *err) {
         return err_status(err);
     }
     summarise_points(c);
+    calibration_note_operators(request, &c->samples, c->report);
     if (read_back(c, err) != 0 || run_steps(c, err) != 0) {
         return err_status(err);
     }
@@ -521,6 +532,7 @@ int calibrate(const struct calibration_request *request, struct calibration_repo
         calibration_grid_make(&c.grid, model_of(&c), element_bytes(&c), &c.bounds, err) != 0) {
         return err_status(err);
     }
+    calibration_note_bounds(request, &c.bounds, report);
     int status = open_samples(&c, path, subject, err);
     if (status == 0) {
         status = calibrate_opened(&c, err);

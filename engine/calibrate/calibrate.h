@@ -38,6 +38,8 @@ struct calibration_request {
     const volatile sig_atomic_t *stop;                                /* may be NULL */
     void (*progress)(void *state, uint64_t n_done, uint64_t n_total); /* may be NULL */
     void *progress_state;
+    void (*note)(void *state, const char *sentence); /* once it is known; may be NULL */
+    void *note_state;
 };
 
 /* ERR_WORLD when the device fails or `stop` was set; FILE.partial then keeps the samples, and the

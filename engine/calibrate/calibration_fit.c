@@ -100,11 +100,14 @@ static void fit_correction(struct calibration_report *report) {
     struct operator_samples *samples = mem_zeroed(1, sizeof *samples);
     double device_ns = 0, operators_ns = 0;
     take_operators(report, samples);
+    report->n_fitted = report->n_fittable = 0;
     for (size_t i = 0; i < report->steps.n; i++) {
         const struct calibration_step *step = &report->steps.list[i];
+        report->n_fittable += !step->is_held_out;
         if (!is_fitted(report, step)) {
             continue;
         }
+        report->n_fitted++;
         for (uint32_t op = 0; op < step->n_operators; op++) {
             const struct step_operator *sample = &step->operators[op];
             const bool is_timed = !step->is_cut || sample->measured_ns > 0;
@@ -113,6 +116,7 @@ static void fit_correction(struct calibration_report *report) {
         }
     }
     qsort(samples->list, samples->n, sizeof *samples->list, by_operator_and_rows);
+    report->n_fitted = samples->n > 0 ? report->n_fitted : 0;
     report->correction = (struct correction){.all = as_factor(device_ns, operators_ns)};
     for (size_t i = 0; i < samples->n; i++) {
         const struct step_operator *s = &samples->list[i];
@@ -127,6 +131,9 @@ static int fit_host(struct calibration_report *report, struct err *err) {
     struct host_sample samples[CALIBRATION_MAX_STEPS];
     int status = 0;
     fit_correction(report);
+    if (report->n_fitted == 0) {
+        return err_world(err, "of %zu whole steps none could be fitted", report->n_fittable);
+    }
     for (int kind = 0; status == 0 && kind < HOST_KIND_COUNT; kind++) {
         size_t n = samples_of(report, (enum host_kind)kind, samples);
         status = host_fit(samples, n, &report->host[kind], err);
@@ -245,10 +252,10 @@ size_t calibration_power_samples(const struct calibration_report *report,
 /* A device that tells nothing, or is never slowed, has one clock. */
 static void fit_power(struct calibration_report *report) {
     struct power_sample samples[CALIBRATION_MAX_STEPS];
-    struct err nothing = {0};
     const size_t n = calibration_power_samples(report, samples);
     struct power power;
-    if (power_fit(samples, n, report->steps.idle_w, &power, &report->power_errors, &nothing) == 0) {
+    if (power_fit(samples, n, report->steps.idle_w, &power, &report->power_errors,
+                  &report->no_power) == 0) {
         report->power = power;
     }
 }

@@ -13,8 +13,13 @@ struct error_summary {
     double median, p95; /* of |predicted / measured - 1| */
 };
 
+enum { CALIBRATION_NOTES = 8, CALIBRATION_NOTE_CHARS = 256 };
+
 struct calibration_report {
-    size_t n_points, n_found; /* points; samples that an earlier run had left */
+    char notes[CALIBRATION_NOTES][CALIBRATION_NOTE_CHARS]; /* sentences about what to beware of */
+    size_t n_notes;
+    double best_flops, best_bandwidth; /* of its products: FLOP/s, bytes/s of weights */
+    size_t n_points, n_found;          /* points; samples that an earlier run had left */
     uint32_t n_rounds;
     double spread_median, spread_p95; /* (largest - smallest) / median over a point's rounds */
     int64_t reference_size;           /* its product has this many rows, columns and inputs */
@@ -23,6 +28,8 @@ struct calibration_report {
     struct correction correction; /* fitted to whole steps */
     struct power power; /* fitted to steps that were held; zeros: the device tells nothing */
     struct power_errors power_errors;
+    struct err no_power;         /* why nothing was fitted, where something was followed */
+    size_t n_fitted, n_fittable; /* steps; of those that are not held out */
     bool power_is_followed; /* the device says what it draws: its clock is told from its work */
     struct host_fit host[HOST_KIND_COUNT];
     double issued_ns[HOST_KIND_COUNT]; /* what a step takes more that is no captured graph; 0:

@@ -230,6 +230,9 @@ static void print_report(const struct asked_calibration *asked,
     printf("reference    %" PRId64 "^3 in %.6g us at first, %.6g us (median), drift %.2f %%\n",
            report->reference_size, report->reference_first_us, report->reference_median_us,
            100 * report->reference_drift);
+    printf("rates        products of %.4g TFLOP/s, weights at %.4g TB/s, at best\n",
+           report->best_flops * 1e-12, report->best_bandwidth * 1e-12);
+    printf("steps        %zu of %zu in the fit\n", report->n_fitted, report->n_fittable);
     printf(
         "correction   whole steps take %.3f of the sum of their operators; by operator and rows in "
         "the profile\n",
@@ -355,6 +358,14 @@ static json_t *steps_json(const struct calibration_steps *steps) {
     return array;
 }
 
+static json_t *notes_json(const struct calibration_report *report) {
+    json_t *notes = json_array();
+    for (size_t i = 0; i < report->n_notes; i++) {
+        json_array_append_new(notes, json_string(report->notes[i]));
+    }
+    return notes;
+}
+
 static int print_json(const struct asked_calibration *asked,
                       const struct calibration_report *report, struct err *err) {
     const struct calibration_steps *steps = &report->steps;
@@ -366,6 +377,11 @@ static int print_json(const struct asked_calibration *asked,
         report->spread_median, "spread_p95", report->spread_p95, "reference_first_us",
         report->reference_first_us, "reference_median_us", report->reference_median_us,
         "reference_drift", report->reference_drift);
+    json_object_update_new(object,
+                           json_pack("{s:f, s:f, s:I, s:I, s:o}", "best_flops", report->best_flops,
+                                     "best_bandwidth", report->best_bandwidth, "steps_fitted",
+                                     (json_int_t)report->n_fitted, "steps_fittable",
+                                     (json_int_t)report->n_fittable, "beware", notes_json(report)));
     json_object_update_new(
         object,
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:o}", "host",
@@ -392,6 +408,12 @@ static void show_progress(void *state, uint64_t n_done, uint64_t n_total) {
     progress_update(progress, n_done);
 }
 
+/* The progress comes again behind it. */
+static void show_note(void *state, const char *sentence) {
+    progress_end(state);
+    fprintf(stderr, "unmask: %s\n", sentence);
+}
+
 static int measure(const struct options *options, struct asked_calibration *asked,
                    struct err *err) {
     static struct calibration_report report; /* large, and there is one */
@@ -408,7 +430,9 @@ static int measure(const struct options *options, struct asked_calibration *aske
                                                 .now_ns = clock_of_calibration,
                                                 .stop = interrupt_catch(),
                                                 .progress = show_progress,
-                                                .progress_state = &progress};
+                                                .progress_state = &progress,
+                                                .note = show_note,
+                                                .note_state = &progress};
     int status = calibrate(&request, &report, err);
     double wall_s = progress_end(&progress);
     if (status != 0) {

@@ -656,6 +656,49 @@ TEST(long_steps_are_fitted_by_their_beginning) {
     ck_assert_uint_gt(100 * n[1], 85 * n[0]); /* what only a late part of a step runs is missing */
 }
 
+static bool has_note(const struct calibration_report *report, const char *words) {
+    bool found = false;
+    for (size_t i = 0; i < report->n_notes; i++) {
+        found = found || strstr(report->notes[i], words) != NULL;
+    }
+    return found;
+}
+
+static void count_notes(void *state, const char *sentence) {
+    ck_assert_ptr_nonnull(sentence);
+    ++*(size_t *)state;
+}
+
+/* Whether a card whose file states so many times what it does is told so, and the profile says it.
+ */
+TEST(a_card_that_is_not_what_its_file_says_is_told_so) {
+    static const double stated[] = {0.5, 1.01, 3};
+    double flops = 1e12; /* as the first one finds it */
+    for (size_t i = 0; i < 3; i++) {
+        struct rig *rig = rig_open_fake(true);
+        struct gpu gpu = *rig->system->gpu;
+        size_t n_told = 0;
+        gpu.peak_bf16_flops = gpu.best_bf16_flops = stated[i] * flops;
+        gpu.peak_bandwidth = 1e15;
+        gpu.best_bandwidth = 1;
+        rig->system->gpu = &gpu;
+        rig->request.minutes = i == 0 ? 10 : 1e-6;
+        rig->request.note = count_notes;
+        rig->request.note_state = &n_told;
+        rig_run(rig);
+        flops = i == 0 ? rig->report.best_flops : flops;
+        ck_assert(flops > 1e12 && flops < 2e12); /* product_ns */
+        ck_assert(has_note(&rig->report, "faster") == (i == 0));
+        ck_assert(has_note(&rig->report, "slower") == (i == 2));
+        ck_assert(has_note(&rig->report, "one round") == (i > 0));
+        ck_assert_uint_eq(n_told, rig->report.n_notes);
+        struct profile *profile = open_profile(rig);
+        ck_assert((profile_note(profile, "beware") != NULL) == (n_told > 0));
+        profile_close(profile);
+        rig_close(rig);
+    }
+}
+
 /* A device of so much memory, and a model's weights that nobody has drawn. */
 static struct calibration_request planned(struct rig *rig, const char *model, int64_t memory_gib) {
     struct err err = {0};

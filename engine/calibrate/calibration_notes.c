@@ -1,0 +1,114 @@
+#include "engine/calibrate/calibration_notes.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "engine/calibrate/calibration_grid.h"
+#include "sim/model/gpu.h"
+
+/* A card is called faster or slower than its file, and its reference drifting, from here on. */
+static const double faster = 1.03, slower = 0.97, drifts = 0.05;
+
+__attribute__((format(printf, 3, 4))) static void note(const struct calibration_request *request,
+                                                       struct calibration_report *report,
+                                                       const char *format, ...) {
+    if (report->n_notes == CALIBRATION_NOTES) {
+        return;
+    }
+    char *to = report->notes[report->n_notes++];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(to, CALIBRATION_NOTE_CHARS, format, arguments);
+    va_end(arguments);
+    if (request->note != NULL) {
+        request->note(request->note_state, to);
+    }
+}
+
+void calibration_note_bounds(const struct calibration_request *request,
+                             const struct calibration_bounds *bounds,
+                             struct calibration_report *report) {
+    if (bounds->max_tokens < request->max_tokens) {
+        note(request, report,
+             "the device's memory allows steps of up to %" PRId64 " tokens, not %" PRId64
+             ": larger ones will be extrapolated",
+             bounds->max_tokens, request->max_tokens);
+    }
+}
+
+/* ---- operators ---- */
+
+static void find_rates(const struct calibration_request *request,
+                       const struct calibration_samples *samples,
+                       struct calibration_report *report) {
+    const double element_bytes = (double)engine_element_bytes(request->device);
+    for (size_t i = 0; i < samples->grid->n; i++) {
+        const struct calibration_point *point = &samples->grid->points[i];
+        double us, spread;
+        if (point->op == PROFILE_GEMM && samples_summarise(samples, i, &us, &spread) > 0) {
+            const double weights = (double)point->sizes[1] * (double)point->sizes[2];
+            const double flops = 2 * weights * (double)point->sizes[0];
+            report->best_flops = fmax(report->best_flops, flops / (us * 1e-6));
+            report->best_bandwidth =
+                fmax(report->best_bandwidth, weights * element_bytes / (us * 1e-6));
+        }
+    }
+}
+
+/* `peak` is what the file calls the most, `reached` what somebody has. */
+static void compare_rate(const struct calibration_request *request,
+                         struct calibration_report *report, const char *what, double unit,
+                         const char *unit_name, double measured, double peak, double reached) {
+    const char *file = request->system->gpu->name;
+    if (measured > faster * peak) {
+        note(request, report,
+             "this card is faster than %s says: %s of %.3g %s measured, %.3g stated; its rows are "
+             "taken as they are",
+             file, what, measured / unit, unit_name, peak / unit);
+    } else if (measured < slower * reached) {
+        note(request, report,
+             "this card is slower than %s says, or our kernels are: %s of %.3g %s measured, %.3g "
+             "reached by others",
+             file, what, measured / unit, unit_name, reached / unit);
+    }
+}
+
+void calibration_note_operators(const struct calibration_request *request,
+                                const struct calibration_samples *samples,
+                                struct calibration_report *report) {
+    const struct gpu *gpu = request->system->gpu;
+    find_rates(request, samples, report);
+    if (request->device->facts.capability > 0) {
+        compare_rate(request, report, "products", 1e12, "TFLOP/s", report->best_flops,
+                     gpu_roof_flops(gpu), gpu->best_bf16_flops);
+        compare_rate(request, report, "weights read", 1e12, "TB/s", report->best_bandwidth,
+                     gpu->peak_bandwidth, gpu->best_bandwidth);
+    }
+    if (report->n_rounds == 1) {
+        note(request, report,
+             "one round was measured: how much times vary is not known; more --minutes tell");
+    }
+    if (report->reference_drift > drifts) {
+        note(request, report,
+             "the reference product drifted by %.0f %%: clocks, or another program on the device, "
+             "changed meanwhile, and rows differ by as much",
+             100 * report->reference_drift);
+    }
+}
+
+/* ---- steps ---- */
+
+void calibration_note_steps(const struct calibration_request *request,
+                            struct calibration_report *report) {
+    if (report->n_fitted < report->n_fittable) {
+        note(request, report,
+             "%zu of %zu whole steps are in the fit; the others ran at another clock",
+             report->n_fitted, report->n_fittable);
+    }
+    if (report->power_is_followed && !power_is_known(&report->power)) {
+        note(request, report, "no power rows, so that runs are priced at the highest clock: %s",
+             report->no_power.text);
+    }
+}

@@ -1,0 +1,24 @@
+/* What to beware of in a calibration: sentences that are told when they are known and kept in its
+ * report and its profile. */
+#ifndef UNMASK_ENGINE_CALIBRATE_CALIBRATION_NOTES_H
+#define UNMASK_ENGINE_CALIBRATE_CALIBRATION_NOTES_H
+
+#include "engine/calibrate/calibrate.h"
+#include "engine/calibrate/calibration_samples.h"
+
+/* That sizes are smaller than was asked for. */
+void calibration_note_bounds(const struct calibration_request *request,
+                             const struct calibration_bounds *bounds,
+                             struct calibration_report *report);
+
+/* Once operators are measured: the best rates of its products, which are written to the report,
+ * beside those that the GPU's file states; how many rounds; the reference's drift. */
+void calibration_note_operators(const struct calibration_request *request,
+                                const struct calibration_samples *samples,
+                                struct calibration_report *report);
+
+/* Once steps are fitted: those that were not, and why there is no power. */
+void calibration_note_steps(const struct calibration_request *request,
+                            struct calibration_report *report);
+
+#endif
