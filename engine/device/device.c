@@ -199,3 +199,17 @@ bool engine_device_is(const struct device_facts *facts, const struct gpu *gpu) {
     struct err ignored = {0};
     return engine_check_device(facts, gpu, &ignored) == 0;
 }
+
+int engine_find_gpu(const struct device_facts *facts, const char **gpu, struct err *err) {
+    const struct gpu *const *gpus = gpu_all(err);
+    for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
+        if (engine_device_is(facts, gpus[i])) {
+            *gpu = gpus[i]->name;
+            return 0;
+        }
+    }
+    return err_usage(err,
+                     "no known GPU is this '%s' of %d multiprocessors and %.0f MiB (`unmask list "
+                     "gpus` prints them all): describe it in a file, --gpu ./mine.ini",
+                     facts->name, facts->n_sms, (double)facts->memory_bytes / (1024.0 * 1024.0));
+}

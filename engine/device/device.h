@@ -55,6 +55,9 @@ bool engine_device_is(const struct device_facts *facts, const struct gpu *gpu);
 /* The same; ERR_USAGE and what differs, when it is another. */
 int engine_check_device(const struct device_facts *facts, const struct gpu *gpu, struct err *err);
 
+/* The name of the GPU of the data folder that a device is; ERR_USAGE where it is none of them. */
+int engine_find_gpu(const struct device_facts *facts, const char **gpu, struct err *err);
+
 /* Of one element of the device's dtype. */
 static inline int64_t engine_element_bytes(const struct engine_device *device) {
     return device->dtype == KERNEL_F32 ? 4 : 2;

@@ -425,6 +425,23 @@ static int fill(struct weights *weights, const struct checkpoint_family *family,
     return status != 0 ? status : read_files(&reading);
 }
 
+/* Drivers of Windows, and of WSL2 with them, give away memory of the host where the device's does
+ * not suffice, and everything is slow: what is free is asked first. */
+static int check_free(const struct weights *weights, struct err *err) {
+    const struct engine_device *device = weights->device;
+    struct device_facts facts = {0};
+    int status = engine_device_err(device, device->table->facts(device->device, &facts),
+                                   "asking for its free memory", err);
+    if (status != 0 || facts.capability == 0 || weights->layout.bytes <= facts.free_bytes) {
+        return status;
+    }
+    char need[32], has[32];
+    return err_world(err, "the weights of %s take %s, and %s of the device's memory are free",
+                     weights->layout.model->name,
+                     num_format_bytes(need, sizeof need, (double)weights->layout.bytes),
+                     num_format_bytes(has, sizeof has, (double)facts.free_bytes));
+}
+
 int weights_open(struct weights *weights, const struct engine_device *device,
                  const struct model *model, const char *source, struct err *err) {
     return weights_open_rank(weights, device, model, 0, source, err);
@@ -440,6 +457,10 @@ int weights_open_rank(struct weights *weights, const struct engine_device *devic
         return status;
     }
     weight_layout_set_rank(&weights->layout, rank);
+    status = check_free(weights, err);
+    if (status != 0) {
+        return status;
+    }
     void *block;
     status = device->table->allocate(device->device, weights->layout.bytes, &block);
     if (status != DEVICE_OK) {

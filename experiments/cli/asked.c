@@ -7,6 +7,7 @@
 
 #include "analysis/caution.h"
 #include "analysis/rate.h"
+#include "engine/device/device.h"
 #include "experiments/ranks/pool.h"
 #include "sim/base/condition.h"
 #include "sim/base/names.h"
@@ -27,7 +28,7 @@ const struct option device_options[] = {
      "the model (list models), an INI file or a Hugging Face folder; default: that of --weights, "
      "or the system's own",
      false},
-    {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s)", false},
+    {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s; of a live run this machine's)", false},
     {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
     {"profile", "FILE",
      "price by this profile, measured on the GPU that --gpu names; default: the GPU's of the "
@@ -410,6 +411,18 @@ static int read_model(const struct options *options, struct asked *asked, struct
     return 0;
 }
 
+/* The card that a live run on a GPU is of where nobody names another. */
+static int name_machines_gpu(const struct backend_request *backend, const char **gpu,
+                             struct err *err) {
+    struct engine_device device;
+    int status = engine_device_open((enum backend)backend->kind, backend->library, &device, err);
+    if (status == 0) {
+        status = engine_find_gpu(&device.facts, gpu, err);
+        engine_device_close(&device);
+    }
+    return status;
+}
+
 /* What system_open takes of it. */
 static int read_system(const struct options *options, struct asked *asked, struct err *err) {
     struct run_request *request = &asked->request;
@@ -428,6 +441,8 @@ static int read_system(const struct options *options, struct asked *asked, struc
         request->gpu = options_text(options, "gpu");
     } else if (request->backend.kind == BACKEND_CPU) {
         request->gpu = backend_names[BACKEND_CPU];
+    } else if (status == 0 && request->backend.kind == BACKEND_CUDA) {
+        status = name_machines_gpu(&request->backend, &request->gpu, err);
     }
     request->questions = (struct questions_request){.weights = request->backend.weights,
                                                     .chat = options_text(options, "chat")};

@@ -1,7 +1,9 @@
 /* unmask calibrate: measure the operators of a model on a device and write its profile. */
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/calibrate/calibrate.h"
 #include "engine/calibrate/calibration_log.h"
@@ -74,6 +76,26 @@ static int check_path(const struct options *options, const char *path, struct er
     return status;
 }
 
+/* The folders that lead to it, before a model is drawn in vain. */
+static int make_folders(const char *path, struct err *err) {
+    char folder[1024];
+    snprintf(folder, sizeof folder, "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+            return err_world(err, "cannot make the folder '%s' of --out: %s", folder,
+                             strerror(errno));
+        }
+        *slash = '/';
+    }
+    char *end = strrchr(folder, '/');
+    snprintf(end != NULL ? end + 1 : folder, 2, "%s", end != NULL ? "" : ".");
+    return access(folder, W_OK) == 0
+               ? 0
+               : err_world(err, "cannot write to the folder '%s' of --out: %s", folder,
+                           strerror(errno));
+}
+
 static int read_asked(const struct options *options, struct asked_calibration *asked,
                       struct err *err) {
     const char *backend = options_text(options, "backend");
@@ -98,21 +120,8 @@ static int read_asked(const struct options *options, struct asked_calibration *a
                  ? options_whole(options, "tensor-parallel", 1, MAX_RANKS, &asked->n_ranks, err)
                  : status;
     status = status == 0 ? options_positive(options, "minutes", &asked->minutes, err) : status;
-    return status == 0 ? check_path(options, asked->path, err) : status;
-}
-
-static int find_gpu(const struct device_facts *facts, const char **gpu, struct err *err) {
-    const struct gpu *const *gpus = gpu_all(err);
-    for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
-        if (engine_device_is(facts, gpus[i])) {
-            *gpu = gpus[i]->name;
-            return 0;
-        }
-    }
-    return err_usage(err,
-                     "no known GPU is this '%s' of %d multiprocessors and %.0f MiB (`unmask list "
-                     "gpus` prints them all): describe it in a file, --gpu ./mine.ini",
-                     facts->name, facts->n_sms, (double)facts->memory_bytes / (1024.0 * 1024.0));
+    status = status == 0 ? check_path(options, asked->path, err) : status;
+    return status == 0 ? make_folders(asked->path, err) : status;
 }
 
 /* The GPU that was asked for, which must be the one in this machine; without --gpu, that one. */
@@ -121,7 +130,7 @@ static int name_gpu(const struct options *options, const struct asked_calibratio
     const struct device_facts *facts = &asked->device.facts;
     *gpu = options_text(options, "gpu");
     if (*gpu == NULL) {
-        return find_gpu(facts, gpu, err);
+        return engine_find_gpu(facts, gpu, err);
     }
     const struct gpu *found = gpu_find(*gpu, err);
     struct err other = {0};

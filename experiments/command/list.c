@@ -252,8 +252,8 @@ static void list_profiles(struct listing *out) {
     const struct gpu *const *gpus = gpu_all(out->err);
     for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
         char file[256], text[64];
+        list_model_profiles(out, gpus[i]);
         if (gpus[i]->profile != NULL) {
-            list_model_profiles(out, gpus[i]);
             snprintf(file, sizeof file, "kernels/profiles/%s", gpus[i]->profile);
             table_add(out->rows, "s s s s", gpus[i]->name, "all", file,
                       profile_words(gpus[i], text, sizeof text, out->err));

@@ -129,35 +129,42 @@ const struct gpu *const *gpu_all(struct err *err) {
     return (const struct gpu *const *)catalogue_all(&gpus, err);
 }
 
-const char *gpu_profile_path(const struct gpu *gpu, char *path, size_t size) {
+/* A file of profiles by its name, beside the GPU's own file where there is one, else among those
+ * that are shipped. */
+static const char *profile_beside(const struct gpu *gpu, const char *file, char *path,
+                                  size_t size) {
     const char *slash = gpu->path != NULL ? strrchr(gpu->path, '/') : NULL;
-    int folder = slash != NULL ? (int)(slash + 1 - gpu->path) : 0;
-    char relative[512];
-    bool is_absolute = gpu->profile[0] == '/';
+    const int folder = slash != NULL ? (int)(slash + 1 - gpu->path) : 0;
+    const bool is_absolute = file[0] == '/';
+    char relative[640];
     snprintf(path, size, "%.*s%s", is_absolute ? 0 : folder, gpu->path != NULL ? gpu->path : "",
-             gpu->profile);
-    if (gpu->path == NULL || (access(path, F_OK) != 0 && strchr(gpu->profile, '/') == NULL)) {
-        snprintf(relative, sizeof relative, "kernels/profiles/%s", gpu->profile);
+             file);
+    if (!is_absolute && (gpu->path == NULL || access(path, F_OK) != 0)) {
+        snprintf(relative, sizeof relative, "kernels/profiles/%s", file);
         data_path(path, size, relative);
     }
     return path;
 }
 
+const char *gpu_profile_path(const struct gpu *gpu, char *path, size_t size) {
+    return profile_beside(gpu, gpu->profile, path, size);
+}
+
 const char *gpu_model_profile(const struct gpu *gpu, const char *model, char *text, size_t size) {
     static const char suffix[] = ".csv";
-    const size_t n = strlen(gpu->profile), n_suffix = strlen(suffix);
-    const bool has_suffix = n >= n_suffix && strcmp(gpu->profile + n - n_suffix, suffix) == 0;
-    snprintf(text, size, "%.*s/%s%s", (int)(has_suffix ? n - n_suffix : n), gpu->profile, model,
-             suffix);
+    const char *file = gpu->profile != NULL ? gpu->profile : gpu->name;
+    const size_t n = strlen(file), n_suffix = strlen(suffix);
+    const bool has_suffix = n >= n_suffix && strcmp(file + n - n_suffix, suffix) == 0;
+    snprintf(text, size, "%.*s/%s%s", (int)(has_suffix ? n - n_suffix : n), file, model, suffix);
     return text;
 }
 
 const char *gpu_model_profile_path(const struct gpu *gpu, const char *model, char *path,
                                    size_t size) {
-    if (gpu->profile == NULL || strchr(model, '/') != NULL) {
+    char file[512];
+    if (strchr(model, '/') != NULL) {
         return NULL;
     }
-    const size_t folder = strlen(gpu_profile_path(gpu, path, size)) - strlen(gpu->profile);
-    gpu_model_profile(gpu, model, path + folder, size - folder);
+    profile_beside(gpu, gpu_model_profile(gpu, model, file, sizeof file), path, size);
     return access(path, R_OK) == 0 ? path : NULL;
 }

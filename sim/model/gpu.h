@@ -67,11 +67,12 @@ const struct gpu *const *gpu_all(struct err *err);
  * among those that are shipped. Returns `path`. */
 const char *gpu_profile_path(const struct gpu *gpu, char *path, size_t size);
 
-/* What the profile of one model on a GPU that has one is called: NAME/MODEL.csv where the GPU's is
- * NAME.csv. Returns `text`. */
+/* What the profile of one model on a GPU is called: NAME/MODEL.csv where the GPU's is NAME.csv, or
+ * where it has none and its own name is NAME. Returns `text`. */
 const char *gpu_model_profile(const struct gpu *gpu, const char *model, char *text, size_t size);
 
-/* Where that lies, beside the GPU's. Returns `path`, NULL where there is no such file. */
+/* Where that lies: beside the GPU's own file, else among those that are shipped. Returns `path`,
+ * NULL where there is no such file. */
 const char *gpu_model_profile_path(const struct gpu *gpu, const char *model, char *path,
                                    size_t size);
 

@@ -47,6 +47,23 @@ TEST(a_file_of_ones_own_is_a_thing_like_those_that_are_shipped) {
     ck_assert_str_eq(gpu_profile_path(gpu, profile, sizeof profile), beside);
 }
 
+/* A card whose file names no profile has its calibrations in a folder of its name. */
+TEST(what_a_card_was_calibrated_to_is_found_beside_its_file) {
+    struct err err = {0};
+    char path[512], folder[512];
+    const struct gpu *gpu = gpu_find(scratch_write("bare.ini", GPU_TEXT), &err);
+    ck_assert_msg(gpu != NULL, "%s", err.text);
+    ck_assert_ptr_null(gpu_model_profile_path(gpu, "llada-8b", path, sizeof path));
+    snprintf(folder, sizeof folder, "%s", scratch_path("bare"));
+    ck_assert(mkdir(folder, 0700) == 0);
+    const char *file = scratch_write("bare/llada-8b.csv", "");
+    ck_assert_str_eq(gpu_model_profile_path(gpu, "llada-8b", path, sizeof path), file);
+    ck_assert_ptr_null(gpu_model_profile_path(gpu, "dream-7b", path, sizeof path));
+    ck_assert_ptr_null(gpu_model_profile_path(gpu_find("l4", &err), "llada-8b", path, sizeof path));
+    ck_assert_ptr_nonnull(
+        gpu_model_profile_path(gpu_find("h100", &err), "llada-8b", path, sizeof path));
+}
+
 TEST(a_file_that_changed_is_read_again) {
     struct err err = {0};
     const char *path = scratch_write("again.ini", MODEL_TEXT);
