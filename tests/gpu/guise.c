@@ -292,13 +292,21 @@ cudaError_t __wrap_cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
     if (name##_ == NULL) {                                                                         \
         void *found = NULL;                                                                        \
         enum cudaDriverEntryPointQueryResult result;                                               \
-        (void)__real_cudaGetDriverEntryPointByVersion(#name, &found, 12040, cudaEnableDefault,     \
+        (void)__real_cudaGetDriverEntryPointByVersion(#name, &found, 12050, cudaEnableDefault,     \
                                                       &result);                                    \
         if (found == NULL) {                                                                       \
+            fprintf(stderr, "guise: the driver has no " #name "\n");                               \
             return cudaErrorNotSupported;                                                          \
         }                                                                                          \
         memcpy(&name##_, &found, sizeof found);                                                    \
     }
+
+static bool works(const char *what, CUresult status) {
+    if (status != CUDA_SUCCESS) {
+        fprintf(stderr, "guise: %s: CUDA driver status %d\n", what, (int)status);
+    }
+    return status == CUDA_SUCCESS;
+}
 
 /* A stream on the first `sms` multiprocessors of the current device, in its primary context. */
 static cudaError_t narrow_stream(cudaStream_t *out, unsigned sms) {
@@ -317,18 +325,20 @@ static cudaError_t narrow_stream(cudaStream_t *out, unsigned sms) {
         CUdevResource whole, part, rest;
         CUdevResourceDesc description;
         unsigned n_groups = 1;
-        if (cuDeviceGetDevResource_(device, &whole, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS ||
-            cuDevSmResourceSplitByCount_(&part, &n_groups, &whole, &rest, 0u, sms) !=
-                CUDA_SUCCESS ||
-            cuDevResourceGenerateDesc_(&description, &part, 1u) != CUDA_SUCCESS ||
-            cuGreenCtxCreate_(&contexts[device], description, device,
-                              (unsigned)CU_GREEN_CTX_DEFAULT_STREAM) != CUDA_SUCCESS) {
+        if (!works("asking for multiprocessors",
+                   cuDeviceGetDevResource_(device, &whole, CU_DEV_RESOURCE_TYPE_SM)) ||
+            !works("splitting multiprocessors",
+                   cuDevSmResourceSplitByCount_(&part, &n_groups, &whole, &rest, 0u, sms)) ||
+            !works("describing them", cuDevResourceGenerateDesc_(&description, &part, 1u)) ||
+            !works("a green context", cuGreenCtxCreate_(&contexts[device], description, device,
+                                                        (unsigned)CU_GREEN_CTX_DEFAULT_STREAM))) {
             return cudaErrorNotSupported;
         }
         fprintf(stderr, "guise: streams run on %u multiprocessors\n", part.sm.smCount);
     }
-    return cuGreenCtxStreamCreate_(out, contexts[device], (unsigned)CU_STREAM_NON_BLOCKING, 0) ==
-                   CUDA_SUCCESS
+    return works(
+               "a stream of a green context",
+               cuGreenCtxStreamCreate_(out, contexts[device], (unsigned)CU_STREAM_NON_BLOCKING, 0))
                ? cudaSuccess
                : cudaErrorNotSupported;
 }
