@@ -78,8 +78,8 @@ static int64_t most_of(const struct need *need) {
     return num_larger(need->stage.workspace_bytes + need->stage.pool_bytes, need->operators_bytes);
 }
 
-static int64_t room_of(const struct calibration_request *request, int64_t free_bytes) {
-    return free_bytes - request->device->facts.memory_bytes / SPARE_SHARE;
+static int64_t spare_bytes(const struct calibration_request *request) {
+    return request->device->facts.memory_bytes / SPARE_SHARE;
 }
 
 static int say_missing(const struct calibration_request *request, int64_t free_bytes,
@@ -89,8 +89,7 @@ static int say_missing(const struct calibration_request *request, int64_t free_b
         err, "%s of %s needs %s beside the weights and %s to spare, and %s of the device are free",
         whose, request->system->model->name,
         num_format_bytes(need, sizeof need, (double)need_bytes),
-        num_format_bytes(spare, sizeof spare,
-                         (double)(request->device->facts.memory_bytes / SPARE_SHARE)),
+        num_format_bytes(spare, sizeof spare, (double)spare_bytes(request)),
         num_format_bytes(has, sizeof has, (double)free_bytes));
 }
 
@@ -128,7 +127,7 @@ int calibration_bounds_find(const struct calibration_request *request, int64_t f
     struct need need = {{0, 0}, 0};
     int status = check_asked(request, out->page_rows, err);
     status = status == 0 ? find_need(request, out, &need, err) : status;
-    while (status == 0 && most_of(&need) > room_of(request, free_bytes)) {
+    while (status == 0 && most_of(&need) > free_bytes - spare_bytes(request)) {
         shrink(out, &need);
         if (out->max_tokens < least_tokens(model) || out->max_store_rows < least_tokens(model)) {
             return say_missing(request, free_bytes, most_of(&need), "the least calibration", err);

@@ -72,7 +72,7 @@ static int run_round(struct stage *stage, struct calibration_steps *steps, size_
                      double (*wall_ns)[ROUNDS], double (*device_ns)[ROUNDS], double *spent_ns,
                      struct err *err) {
     for (size_t i = 0; i < steps->n; i++) {
-        double wall, device;
+        double wall = 0, device = 0;
         if (!stage_runs(stage, &steps->list[i]) ||
             (round > 0 && round >= rounds_of(stage, device_ns[i][0]))) {
             continue;
