@@ -316,7 +316,8 @@ static int one_by_one(struct live *live, const struct planned_step *planned,
 int live_operators(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                    double *ns, struct err *err) {
     int status = one_by_one(live, planned, commits, NULL, err);
-    status = status == 0 ? forward_instance_times(live->engine->forward, INFINITY, ns, err) : status;
+    status =
+        status == 0 ? forward_instance_times(live->engine->forward, INFINITY, ns, err) : status;
     return status == 0 && commits != NULL ? outcome_read(&live->outcome, true, err) : status;
 }
 

@@ -28,7 +28,8 @@ const struct option device_options[] = {
      "the model (list models), an INI file or a Hugging Face folder; default: that of --weights, "
      "or the system's own",
      false},
-    {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s; of a live run this machine's)", false},
+    {"gpu", "NAME",
+     "the GPU (list gpus) or an INI file (default: l40s; of a live run this machine's)", false},
     {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
     {"profile", "FILE",
      "price by this profile, measured on the GPU that --gpu names; default: the GPU's of the "
