@@ -1,5 +1,7 @@
 /* Progress on the terminal: one line on standard error, only on a terminal and only after a second.
- * Besides the interrupt this is the only place that reads a clock; no result depends on it. */
+ * Where another program has started this one and shows its progress, UNMASK_PROGRESS is the number
+ * of a pipe, into which lines of "DONE TOTAL NOUN" go instead. Besides the interrupt this is the
+ * only place that reads a clock; no result depends on it. */
 #ifndef UNMASK_EXPERIMENTS_CLI_PROGRESS_H
 #define UNMASK_EXPERIMENTS_CLI_PROGRESS_H
 
@@ -10,6 +12,7 @@ struct progress {
     const char *noun; /* "requests" */
     uint64_t n_total; /* 0: not known */
     bool is_terminal, is_shown;
+    int listener;               /* a pipe, or -1 */
     int64_t start_ns, shown_ns; /* of the monotonic clock */
 };
 

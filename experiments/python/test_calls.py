@@ -253,10 +253,10 @@ class Raised(unittest.TestCase):
             signal.signal(signal.SIGALRM, before)
 
     def test_a_policy_that_does_not_return_is_ended_by_its_own_time(self):
-        from unmask import _policy
+        from unmask import _process
 
-        before = _policy._Watch.LIMIT_S
-        _policy._Watch.LIMIT_S = 0.3
+        before = _process.Watch.LIMIT_S
+        _process.Watch.LIMIT_S = 0.3
         try:
             with self.assertRaisesRegex(unmask.PolicyError, "Endless did not return within 0.3 s"):
                 unmask.run(**BASE, scheduler=Endless())
@@ -273,7 +273,7 @@ class Raised(unittest.TestCase):
             thread.join(20)
             self.assertEqual(len(caught), 1)
         finally:
-            _policy._Watch.LIMIT_S = before
+            _process.Watch.LIMIT_S = before
 
     def test_the_trial_is_short_and_told_apart(self):
         class Slow(InOrder):

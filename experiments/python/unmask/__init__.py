@@ -42,11 +42,9 @@ def _ask(words, policies, options):
     """The output of a command; what it cannot do is raised with its own sentence."""
     if options.get("db") is not None:
         policies.warn()
-    status, out, said = policies.run([program(), *words])
+    status, out, sentence = policies.run([program(), *words], words[0])
     if status != 0:
-        said = said.decode("utf-8", "replace").strip()
-        sentences = [line[len("unmask: "):] for line in said.splitlines() if line.startswith("unmask: ")]
-        sentence = policies.named(sentences[-1] if sentences else said or f"unmask ended with status {status}")
+        sentence = policies.named(sentence or f"unmask ended with status {status}")
         raise (UsageError if status == 2 else Error)(sentence)
     return out
 

@@ -1,5 +1,11 @@
 """What the module raises."""
 
+import os
+import sysconfig
+
+_NOT_THE_USERS = (os.path.dirname(os.path.abspath(__file__)) + os.sep,
+                  *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}, "<frozen")
+
 
 class Error(Exception):
     """Something in the world is not as it must be: a file, a device, memory (`status` 1)."""
@@ -21,9 +27,25 @@ class PolicyError(Exception):
         return str(self.args[0]) if self.args else ""
 
 
+def file_of(code):
+    """The file of a piece of code as its author knows it."""
+    return "a cell" if "ipykernel_" in code.co_filename else code.co_filename
+
+
+def place_of(raised):
+    """Where in the user's code it was raised, in brackets, or nothing."""
+    place, trace = "", raised.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith(_NOT_THE_USERS):
+            place = f" (in {code.co_name}, {file_of(code)}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return place
+
+
 def policy_error(policy, raised):
     """A PolicyError that is also of the class of what was raised, where Python allows the two in one."""
-    sentence = f"{type(policy).__name__} raised {type(raised).__name__}: {raised}"
+    sentence = f"{type(policy).__name__} raised {type(raised).__name__}: {raised}{place_of(raised)}"
     try:
         kind = type("PolicyError", (PolicyError, type(raised)), {"__module__": "unmask", "__str__": PolicyError.__str__})
         error = kind.__new__(kind, sentence)

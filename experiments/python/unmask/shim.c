@@ -132,15 +132,29 @@ struct answer {
     int64_t wake_ns;
 };
 
-static void tell_requests(const struct schedule_view *view, const uint32_t *slots, uint32_t n) {
-    enum { AT_ONCE = 64 };
-    struct told told[AT_ONCE];
-    for (uint32_t i = 0, k; i < n; i += k) {
-        for (k = 0; k < AT_ONCE && i + k < n; k++) {
-            told[k] = tell_of(&view->requests[slots[i + k]], slots[i + k]);
-        }
-        tell(told, k * sizeof told[0]);
+/* The question in one message, in memory that is the thread's for as long as it lives. */
+static void tell_view(const struct asked *asked, const struct schedule_view *view) {
+    static __thread unsigned char *message;
+    static __thread size_t capacity;
+    const size_t n = (size_t)view->n_running + view->n_waiting;
+    const size_t size = sizeof *asked + n * sizeof(struct told);
+    if (size > capacity) {
+        free(message);
+        capacity = 2 * size;
+        message = malloc(capacity);
     }
+    if (message == NULL) {
+        lost();
+    }
+    memcpy(message, asked, sizeof *asked);
+    struct told *told = (struct told *)(void *)(message + sizeof *asked);
+    for (uint32_t i = 0; i < view->n_running; i++) {
+        *told++ = tell_of(&view->requests[view->running[i]], view->running[i]);
+    }
+    for (uint32_t i = 0; i < view->n_waiting; i++) {
+        *told++ = tell_of(&view->requests[view->waiting[i]], view->waiting[i]);
+    }
+    tell(message, size);
 }
 
 static void take(const struct answer *answer, struct batch *batch) {
@@ -164,9 +178,7 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
                           view->n_running,
                           view->n_waiting,
                           0};
-    tell(&asked, sizeof asked);
-    tell_requests(view, view->running, view->n_running);
-    tell_requests(view, view->waiting, view->n_waiting);
+    tell_view(&asked, view);
     struct answer answer;
     for (hear(&answer, sizeof answer); answer.kind == ANSWER_ESTIMATE;
          hear(&answer, sizeof answer)) {

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""bench_decisions.py [REPEATS]: what a decision of a policy in Python costs beyond one of the built-in scheduler, which
+decides the same.
+
+A closed loop of clients keeps so many requests in the system. Both are run with few and with many requests; the difference
+of the two, over the decisions in between, has no start and no trial in it. `wall` is the least of all repeats, `processor` is
+what Python and the program computed, which a busy machine does not change much. `make wheel` first, or install the wheel."""
+
+import resource
+import sys
+import time
+
+import unmask
+
+AT_MOST_US = {100: 40, 1000: 80}  # of a decision in order
+SIZES = {100: (200, 2200), 1000: (1200, 4200)}  # requests of the short and of the long run, by clients
+
+
+class InOrder(unmask.Scheduler):
+    """As the built-in phase-multiplexed one, as far as nothing is crowded out."""
+
+    def __init__(self):
+        self.n = 0
+
+    def schedule(self, view, batch):
+        self.n += not view.is_trial
+        if not batch.run_all():
+            for request in view.running:
+                batch.run(request)
+        self.admit(view, batch)
+
+    def admit(self, view, batch):
+        for request in view.waiting:
+            if not batch.admit(request):
+                break
+
+
+class ByObjects(InOrder):
+    """Every waiting request is looked at: in their order, found by sorting."""
+
+    def admit(self, view, batch):
+        for request in sorted(view.waiting, key=lambda r: r.arrival_ns):
+            if not batch.admit(request):
+                break
+
+
+class ByColumn(InOrder):
+    """The same by one column, which numpy sorts."""
+
+    def admit(self, view, batch):
+        waiting = view.waiting
+        for i in waiting.column("arrival_ns").argsort(kind="stable") if waiting else ():
+            if not batch.admit(waiting[i]):
+                break
+
+
+def processor_s():
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def timed(clients, requests, policy):
+    """(wall seconds, processor seconds, decisions, results)"""
+    options = {} if policy is None else {"scheduler": policy}
+    wall, processor = time.perf_counter(), processor_s()
+    run = unmask.run(gpu="h100", system="dllm-serve", workload="burst", arrivals="closed-loop", requests=requests,
+                     set={"workload.arrivals.clients": clients, "max_requests": 64}, **options)
+    results = {key: run[key] for key in ("latency_s", "ttft_s", "steps", "makespan_s", "max_batch")}
+    return time.perf_counter() - wall, processor_s() - processor, getattr(policy, "n", 0), results
+
+
+def measured(clients, kinds, repeats):
+    """By policy: (decisions, wall and processor seconds of them, results of the long run)."""
+    runs = {(kind, n): [] for kind in kinds for n in SIZES[clients]}
+    for _ in range(repeats):
+        for kind, n in runs:
+            runs[kind, n].append(timed(clients, n, kind() if kind is not None else None))
+    few, many = SIZES[clients]
+    found = {}
+    for kind in kinds:
+        short, long = runs[kind, few], runs[kind, many]
+        took = [min(run[i] for run in long) - min(run[i] for run in short) for i in range(2)]
+        found[kind] = (long[0][2] - short[0][2], *took, long[0][3])
+    return found
+
+
+def main():
+    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    is_fast = True
+    print(f"Python {sys.version.split()[0]}, unmask {unmask.__version__}, the least of {repeats} repeats\n")
+    print("| in the system | policy | decisions | wall, us | processor, us | at most, us | as built in |")
+    print("|---|---|---|---|---|---|---|")
+    for clients in SIZES:
+        found = measured(clients, (None, InOrder, ByObjects, ByColumn), repeats)
+        _, *built_in, results = found.pop(None)
+        for kind, (n, wall, processor, same) in found.items():
+            costs = [(took - base) / n * 1e6 for took, base in zip((wall, processor), built_in)]
+            limit = AT_MOST_US[clients] if kind is InOrder else None
+            is_fast = is_fast and (limit is None or min(costs) <= limit) and same == results
+            print(f"| {clients} | {kind.__name__} | {n} | {costs[0]:.0f} | {costs[1]:.0f} | {limit or ''} | "
+                  f"{'yes' if same == results else 'NO'} |", flush=True)
+    return 0 if is_fast else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,336 @@
+"""The program as a process beside this one: it is run once for a call, asks the call's policies over a socket, and ends,
+stops and goes on with Python."""
+
+import ctypes
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+from unmask._errors import Error, PolicyError, place_of, policy_error
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PIPE_BYTES = 1 << 16
+now = threading.local()  # what the thread that answers is asked
+
+
+def warn(text):
+    """A warning at the line that called this module."""
+    depth, frame = 1, sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(text, stacklevel=depth)
+
+
+class Gone(Exception):
+    """The program has closed its end."""
+
+
+class _Overdue(BaseException):
+    """Raised in a policy that took too long."""
+
+
+class Line:
+    """A connection of one thread of the program. It begins with a hello: whether this is the trial before a run, and the
+    name of the shared object that asks."""
+
+    def __init__(self, connection, policies):
+        self._connection, self.is_enough, self.is_known = connection, False, False
+        hello = connection.recv(8, socket.MSG_WAITALL)
+        if len(hello) != 8:
+            raise Gone
+        self.is_trial, length = struct.unpack("<2I", hello)
+        self.is_trial = bool(self.is_trial)
+        self.policy = policies[connection.recv(length, socket.MSG_WAITALL).decode("utf-8")]
+
+    def hear(self, size):
+        """The next bytes: whoever asks waits for the answer, so that nothing of a question comes ahead of its turn."""
+        data = self._received(size)
+        while len(data) < size:  # a signal came in between
+            more = self._received(size - len(data))
+            if not more:
+                raise Gone
+            data += more
+        return data
+
+    def _received(self, size):
+        try:
+            return self._connection.recv(size, socket.MSG_WAITALL)
+        except ConnectionError:
+            return b""
+
+    def tell(self, data):
+        try:
+            self._connection.sendall(data)
+        except ConnectionError:
+            raise Gone from None
+
+    def close(self):
+        self._connection.close()
+
+
+class Watch:
+    """A thread for as long as the program runs. A program that stopped because this process was stopped goes on with it. A
+    policy that does not return within `LIMIT_S` of its own processor time, or `WAIT_LIMIT_S` in all, is ended: time in
+    which this process was stopped does not count."""
+
+    LIMIT_S, WAIT_LIMIT_S, NAP_S = 5, 60, 0.25
+
+    def __init__(self, child, progress):
+        self._progress = progress
+        self._child, self._caller, self._over = child, threading.get_ident(), threading.Event()
+        self._lock, self._asked, self._n, self._is_trial = threading.Lock(), None, 0, False
+        self.overdue = None  # the policy that was ended
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def ask(self, policy, is_trial):
+        self._n += 1
+        self._asked, self._is_trial = policy, is_trial
+
+    def answered(self):
+        with self._lock:  # nothing is raised here any more
+            self._asked = None
+        if self.overdue is not None:
+            raise _Overdue
+
+    def close(self):
+        self._over.set()
+        self._thread.join()
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._caller), None)
+
+    def _run(self):
+        clock = time.pthread_getcpuclockid(self._caller)
+        n, naps, since = 0, 0, 0
+        while not self._over.wait(self.NAP_S):
+            if _is_stopped(self._child):
+                _signal(self._child, signal.SIGCONT)
+            if self._is_trial:
+                self._progress.show(self._n, 0, f"decisions of {type(self._asked).__name__} on trial")
+            if self._asked is None or self._n != n:
+                n, naps, since = self._n, 0, time.clock_gettime(clock)
+                continue
+            naps += 1
+            is_late = time.clock_gettime(clock) - since > self.LIMIT_S or naps * self.NAP_S > self.WAIT_LIMIT_S
+            if is_late:
+                with self._lock:
+                    if self._asked is not None and self._n == n:
+                        self._end_policy()
+
+    def _end_policy(self):
+        """Again at the next nap, if the policy caught what is raised."""
+        self.overdue = self._asked
+        _signal(self._child, signal.SIGKILL)
+        in_main = self._caller == threading.main_thread().ident
+        if in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.pthread_kill(self._caller, signal.SIGINT)  # ends a sleep, too
+        else:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._caller), ctypes.py_object(_Overdue))
+
+
+def _is_stopped(child):
+    try:
+        return os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
+
+
+def _signal(child, number):
+    """To the program and whoever it started."""
+    try:
+        os.killpg(child.pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _end(child, patience_s):
+    """Asks the program to end, and ends it; it has not been waited for, so that its number is still its own."""
+    try:
+        if child.returncode is None and patience_s > 0:
+            _signal(child, signal.SIGCONT)
+            _signal(child, signal.SIGINT)
+            until = time.monotonic() + patience_s
+            while time.monotonic() < until and not os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                time.sleep(0.02)
+    finally:
+        if child.returncode is None:
+            _signal(child, signal.SIGKILL)
+            child.wait()
+
+
+
+class _Said:
+    """What the program says on standard error: a warning each, once it is known that it is not the sentence with which it
+    ends. What it reports of itself (times, where it recorded) is no warning; what is not the program's goes through."""
+
+    _START = "unmask: "
+
+    def __init__(self, named):
+        self.text, self._named, self._rest, self.last = "", named, "", None
+
+    def hear(self, data):
+        text = data.decode("utf-8", "replace")
+        self.text += text
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._line(line)
+
+    def _line(self, line):
+        self.tell()
+        if line.startswith(self._START):
+            self.last = line[len(self._START):]
+        elif line.strip() and sys.stderr is not None:
+            print(self._named(line), file=sys.stderr)
+
+    def tell(self):
+        """Nothing came after it, or something did: it is a warning."""
+        said, self.last = self.last, None
+        if said is not None and not _is_report(said):
+            warn(self._named(said))
+
+    def end(self, status):
+        """The sentence with which the program ends, or None."""
+        if self._rest:
+            self._line(self._rest)
+        if status == 0:
+            self.tell()
+        return self.last
+
+
+def _is_report(said):
+    return re.search(r" in [0-9.e+-]+ s$|^recorded as run \d+ of |^\d+ points were in .* already$", said) is not None
+
+
+class Program:
+    """One run of the program, which asks `policies`, a dict by the names of their shared objects. `trials` says how long
+    each is tried; `named` puts the names into sentences that the caller knows."""
+
+    PATIENCE_S, QUIET_MS = 1.0, 500
+
+    def __init__(self, policies, trials, named, progress):
+        self._policies, self._trials, self._progress = policies, trials, progress
+        self._said, self._out, self._counts = _Said(named), bytearray(), b""
+        self._lines, self._handlers, self._poll = {}, {}, select.poll()
+        self._n_open = 0
+
+    def run(self, words, environment, listener):
+        """(status, output, the sentence with which it ended, or None)"""
+        counts_end, counts = os.pipe()
+        try:
+            child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     env={**environment, "UNMASK_PROGRESS": str(counts)}, pass_fds=(counts,),
+                                     start_new_session=True)
+        except OSError as trouble:
+            os.close(counts_end)
+            raise Error(f"{words[0]} cannot be run: {trouble.strerror}") from None
+        finally:
+            os.close(counts)
+        watch, patience_s = Watch(child, self._progress), 0
+        try:
+            self._serve(child, listener, counts_end, watch)
+            status = child.wait()
+            return status, bytes(self._out), self._said.end(status)
+        except (_Overdue, KeyboardInterrupt) as raised:
+            if watch.overdue is None:
+                patience_s = self.PATIENCE_S
+                raise
+            raise PolicyError(f"{type(watch.overdue).__name__} did not return within {watch.LIMIT_S} s of its own "
+                              f"({watch.WAIT_LIMIT_S} s in all){place_of(raised)}") from raised
+        finally:
+            while not self._close(child, patience_s, listener, counts_end, watch):
+                pass
+
+    def _close(self, child, patience_s, listener, counts_end, watch):
+        """False where what was raised for a policy that took too long came here, where it is not waited for."""
+        try:
+            watch.close()
+            _end(child, patience_s)
+            for end in (child.stdout, child.stderr, *([listener] if listener else []), *self._lines.values()):
+                end.close()
+            self._lines.clear()
+            self._progress.close()
+        except (_Overdue, KeyboardInterrupt):
+            if watch.overdue is None:
+                raise
+            return False
+        os.close(counts_end)
+        return True
+
+    def _serve(self, child, listener, counts_end, watch):
+        self._n_open = 2
+        self._handle(child.stdout.fileno(), lambda fd: self._hear(fd, self._out.extend))
+        self._handle(child.stderr.fileno(), lambda fd: self._hear(fd, self._said.hear))
+        self._handle(counts_end, self._hear_counts)
+        if listener is not None:
+            self._handle(listener.fileno(), lambda _: self._accept(listener, watch))
+        handlers, poll = self._handlers, self._poll.poll
+        while self._n_open > 0:
+            ready = poll(None if self._said.last is None else self.QUIET_MS)
+            if not ready:
+                self._said.tell()
+            for fd, _ in ready:
+                handler = handlers.get(fd)
+                if handler is not None:
+                    handler(fd)
+
+    def _handle(self, fd, handler):
+        self._handlers[fd] = handler
+        self._poll.register(fd, select.POLLIN)
+
+    def _forget(self, fd):
+        del self._handlers[fd]
+        self._poll.unregister(fd)
+
+    def _hear(self, fd, take):
+        data = os.read(fd, _PIPE_BYTES)
+        take(data)
+        if not data:
+            self._forget(fd)
+            self._n_open -= 1
+
+    def _hear_counts(self, fd):
+        """Lines of "DONE TOTAL NOUN", of which the last is the newest."""
+        data = os.read(fd, _PIPE_BYTES)
+        if not data:
+            self._forget(fd)
+            return
+        *lines, self._counts = (self._counts + data).split(b"\n")
+        if lines:
+            n_done, n_total, noun = lines[-1].decode("utf-8", "replace").split(" ", 2)
+            self._progress.show(int(n_done), int(n_total), noun)
+
+    def _accept(self, listener, watch):
+        connection, _ = listener.accept()
+        try:
+            line = Line(connection, self._policies)
+        except (Gone, KeyError, ConnectionError):
+            connection.close()
+            return
+        self._lines[connection.fileno()] = line
+        self._handle(connection.fileno(), lambda fd: self._answer(fd, line, watch))
+
+    def _answer(self, fd, line, watch):
+        policy = line.policy
+        if line.is_trial:
+            line.is_enough = self._trials.is_enough(policy)
+        elif not line.is_known:
+            line.is_known = True
+            self._trials.passed(policy)
+        now.is_trial = line.is_trial
+        watch.ask(policy, line.is_trial)
+        try:
+            policy._answer(line)
+        except Gone:
+            self._forget(fd)
+            self._lines.pop(fd).close()
+        except Exception as raised:  # what a policy raises is what the caller gets
+            raise policy_error(policy, raised) from raised
+        finally:
+            watch.answered()

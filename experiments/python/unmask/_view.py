@@ -1,0 +1,227 @@
+"""What a policy sees and answers: requests, the view of a scheduler, its batch. Nothing is made of a question before a
+policy asks for it: requests are read out of the message as they are looked at, columns are where they came."""
+
+import collections
+import collections.abc
+import functools
+import struct
+
+_FIELDS = {"slot": "I", "queries": "I", "prompt_tokens": "I", "output_tokens": "I", "committed_tokens": "I", "block": "I",
+           "block_length": "I", "masked_in_block": "I", "step_in_block": "I", "steps": "I", "preemptions": "I",
+           "commit_tokens": "I", "arrival_ns": "q", "kv_bytes": "q", "kv_held_bytes": "q", "id": "q"}
+REQUEST = struct.Struct("<" + "".join(_FIELDS.values()))
+_OFFSETS = {name: struct.calcsize("<" + "".join(list(_FIELDS.values())[:n])) for n, name in enumerate(_FIELDS)}
+_HEAD = struct.Struct("<5q5I4x")
+_ANSWER = struct.Struct("<6Iq")
+_HOLDS = {"step": 0, "change": 1, "closed": 2}
+_NEVER = 2**63 - 1
+ENOUGH = 2  # an answer that ends the trial
+
+Request = collections.namedtuple("Request", _FIELDS)
+Request.__doc__ = "A request as a policy sees it (sim/policy/request.h); `queries`: the tokens of its next step."
+_request = functools.partial(tuple.__new__, Request)
+
+
+def _numpy():
+    """numpy, or None; it is looked for once."""
+    if not _numpy.is_known:
+        try:
+            import numpy
+
+            _numpy.module, _numpy.rows = numpy, numpy.dtype({
+                "names": list(_FIELDS), "formats": ["<" + {"I": "u4", "q": "i8"}[kind] for kind in _FIELDS.values()]})
+        except ImportError:
+            pass
+        _numpy.is_known = True
+    return _numpy.module
+
+
+_numpy.is_known, _numpy.module, _numpy.rows = False, None, None
+
+
+class Requests(collections.abc.MutableSequence):
+    """Requests in their order, a list for all that a policy does with it; each is made when it is looked at.
+    `column(name)` is one field of all of them as they were asked about: an array of numpy, where numpy is there, else a
+    memoryview. Both read the question's own memory, which nobody changes, for as long as they are kept."""
+
+    __slots__ = ("_data", "_offset", "_n", "_list", "_is_read")
+    __hash__ = None
+
+    def __init__(self, data, offset, n):
+        self._data, self._offset, self._n, self._list, self._is_read = data, offset, n, None, False
+
+    def column(self, name):
+        """One field of all requests, as an array."""
+        if name not in _FIELDS:
+            raise AttributeError(f"a request has no '{name}'; it has {', '.join(_FIELDS)}")
+        numpy = _numpy()
+        if numpy is not None:
+            return numpy.frombuffer(self._data, _numpy.rows, self._n, self._offset)[name] if self._n else numpy.empty(
+                0, _numpy.rows[name])
+        kind, size = _FIELDS[name], struct.calcsize(_FIELDS[name])
+        start = (self._offset + _OFFSETS[name]) // size
+        stride = REQUEST.size // size
+        return memoryview(self._data).cast(kind)[start:start + stride * self._n:stride]
+
+    def _made(self):
+        """All of them; from now on this is what counts."""
+        if self._list is None:
+            self._list = list(self._unread())
+        return self._list
+
+    def _unread(self):
+        part = memoryview(self._data)[self._offset:self._offset + self._n * REQUEST.size]
+        return map(_request, REQUEST.iter_unpack(part))
+
+    def __len__(self):
+        return self._n if self._list is None else len(self._list)
+
+    def __iter__(self):
+        if self._list is not None or self._is_read:  # whoever comes back has them made once
+            return iter(self._made())
+        self._is_read = True
+        return self._unread()
+
+    def _one(self, i):
+        return _request(REQUEST.unpack_from(self._data, self._offset + i * REQUEST.size))
+
+    def __getitem__(self, i):
+        if self._list is None and isinstance(i, slice):
+            return [self._one(k) for k in range(*i.indices(self._n))]
+        if self._list is None:
+            i = i.__index__()
+            if -self._n <= i < self._n:
+                return self._one(i if i >= 0 else i + self._n)
+            raise IndexError("list index out of range")
+        return self._list[i]
+
+    def __setitem__(self, i, value):
+        self._made()[i] = value
+
+    def __delitem__(self, i):
+        del self._made()[i]
+
+    def insert(self, i, value):
+        self._made().insert(i, value)
+
+    def sort(self, *, key=None, reverse=False):
+        self._made().sort(key=key, reverse=reverse)
+
+    def copy(self):
+        return list(self)
+
+    def __contains__(self, value):
+        return value in self._made()
+
+    def __eq__(self, other):
+        return self._made() == (other._made() if isinstance(other, Requests) else other)
+
+    def __add__(self, other):
+        return self._made() + list(other)
+
+    def __radd__(self, other):
+        return list(other) + self._made()
+
+    def __mul__(self, n):
+        return self._made() * n
+
+    def __reversed__(self):
+        return reversed(self._made())
+
+    def __reduce__(self):
+        return list, (self._made(),)
+
+    def __repr__(self):
+        n = len(self)
+        return f"[{', '.join(map(repr, self[:3]))}{f', ... {n - 3} more' if n > 3 else ''}]"
+
+
+class View:
+    """What a scheduler sees (sim/scheduler/scheduler.h): `now_ns`, `running` and `waiting` requests, limits of one step."""
+
+    __slots__ = ("now_ns", "next_arrival_ns", "running_tokens", "kv_free_bytes", "kv_total_bytes", "max_batched_tokens",
+                 "max_requests", "running", "waiting", "is_trial", "_estimate")
+
+    def estimate_ns(self, batch):
+        """How long a step with this batch would take."""
+        return self._estimate(batch)
+
+    def __repr__(self):
+        following = "" if self.next_arrival_ns == _NEVER else f", next arrival at {self.next_arrival_ns / 1e9:.6g} s"
+        return (f"<View at {self.now_ns / 1e9:.6g} s: {len(self.running)} running ({self.running_tokens} of "
+                f"{self.max_batched_tokens} tokens, at most {self.max_requests} requests), {len(self.waiting)} waiting, "
+                f"{self.kv_free_bytes / 2**30:.3g} of {self.kv_total_bytes / 2**30:.3g} GiB KV free{following}"
+                f"{', trial' if self.is_trial else ''}>")
+
+
+class Batch:
+    """The answer. Requests that run and fit go on with `run` or `run_all`, waiting ones start with `admit`."""
+
+    def __init__(self, view):
+        self._view = view
+        self._all, self._listed, self._admitted = False, [], []
+        self.free_tokens, self.free_kv_bytes = view.max_batched_tokens, view.kv_free_bytes
+        self.free_requests = view.max_requests - len(view.running)
+        self.hold, self._wake_ns = "change", _NEVER
+
+    def run_all(self):
+        """Every running request takes part; False where their tokens do not fit."""
+        if self._view.running_tokens > self.free_tokens:
+            return False
+        self._all = True
+        self.free_tokens -= self._view.running_tokens
+        return True
+
+    def run(self, request):
+        """A running request takes part; False where its tokens do not fit."""
+        if request.queries > self.free_tokens:
+            return False
+        self._listed.append(request.slot)
+        self.free_tokens -= request.queries
+        return True
+
+    def admit(self, request):
+        """A waiting request starts; False where it does not fit."""
+        if request.queries > self.free_tokens or request.kv_bytes > self.free_kv_bytes or self.free_requests == 0:
+            return False
+        self._admitted.append(request.slot)
+        self.free_tokens -= request.queries
+        self.free_kv_bytes -= request.kv_bytes
+        self.free_requests -= 1
+        return True
+
+    def wait_until(self, ns):
+        """Nothing takes part: ask again then."""
+        self._wake_ns = int(ns)
+
+    def __repr__(self):
+        runs = f"all {len(self._view.running)}" if self._all else str(len(self._listed))
+        waits = "" if self._wake_ns == _NEVER else f", until {self._wake_ns / 1e9:.6g} s"
+        return (f"<Batch: {runs} running, {len(self._admitted)} admitted, free: {self.free_tokens} tokens, "
+                f"{self.free_kv_bytes / 2**30:.3g} GiB KV, {self.free_requests} requests, hold {self.hold!r}{waits}>")
+
+    def _packed(self, kind):
+        slots = self._listed + self._admitted
+        hold = _HOLDS.get(self.hold)
+        if hold is None:
+            raise ValueError(f"hold is {self.hold!r}, expected one of {', '.join(_HOLDS)}")
+        return _ANSWER.pack(kind, self._all, len(slots), len(self._admitted), hold, 0, self._wake_ns) + (
+            struct.pack(f"<{len(slots)}I", *slots) if slots else b"")
+
+
+def heard_view(line):
+    """The view of the question that comes on a line."""
+    head = line.hear(_HEAD.size)
+    view = View()
+    (view.now_ns, view.next_arrival_ns, view.running_tokens, view.kv_free_bytes, view.kv_total_bytes,
+     view.max_batched_tokens, view.max_requests, _, n_running, n_waiting) = _HEAD.unpack(head)
+    n = n_running + n_waiting
+    data = line.hear(REQUEST.size * n) if n else b""
+    view.running = Requests(data, 0, n_running)
+    view.waiting = Requests(data, REQUEST.size * n_running, n_waiting)
+    view.is_trial = line.is_trial
+    return view
+
+
+def packed_enough():
+    return _ANSWER.pack(ENOUGH, 0, 0, 0, 0, 0, 0)
