@@ -19,18 +19,25 @@ enum { NAP_NS = 100000000 };
 
 static pid_t parent;
 
-/* The letter behind the name in /proc/N/stat, which ends at the last bracket. */
-static bool is_stopped(pid_t process) {
+/* The letter behind the name in /proc/N/stat, which ends at the last bracket; 0: no such process.
+ */
+static char state_of(pid_t process) {
     char path[64], text[512] = "";
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
     FILE *file = fopen(path, "r");
     if (file == NULL) {
-        return false;
+        return 0;
     }
     const char *line = fgets(text, sizeof text, file);
     const char *end = line != NULL ? strrchr(line, ')') : NULL;
     fclose(file);
-    return end != NULL && strncmp(end, ") T", 3) == 0;
+    return end != NULL && strncmp(end, ") ", 2) == 0 ? end[2] : 0;
+}
+
+/* Whether that process lives and has not started this one: the name is a stranger's. */
+static bool is_strange(pid_t process) {
+    char state = state_of(process);
+    return process != getppid() && state != 0 && state != 'Z' && state != 'X';
 }
 
 /* To all that this program started as well, where it leads a group. */
@@ -46,7 +53,7 @@ static void *follow(void *unused) {
             output_abandon();
             tell_all(SIGKILL);
         }
-        if (is_stopped(parent)) {
+        if (state_of(parent) == 'T') {
             tell_all(SIGSTOP);
         }
         nanosleep(&nap, NULL);
@@ -60,8 +67,11 @@ void parent_follow(void) {
     if (text == NULL || !num_u64(text, INT32_MAX, &number)) {
         return;
     }
+    unsetenv("UNMASK_PARENT"); /* what this program starts has another */
     parent = (pid_t)number;
-    unsetenv("UNMASK_PARENT");        /* what this program starts has another */
+    if (parent == 0 || is_strange(parent)) {
+        return;
+    }
     prctl(PR_SET_PDEATHSIG, SIGCONT); /* if stopped, it sees that the parent is gone */
     pthread_t thread;
     pthread_attr_t attributes;

@@ -40,6 +40,7 @@ static const struct {
 } parts[] = {
     {"commands", manual_commands}, {"keys", manual_keys}, {"pages", list_pages},
     {"bash", manual_bash},         {"zsh", manual_zsh},   {"fish", manual_fish},
+    {"python", manual_python},
 };
 
 int main(int argc, char **argv) {
@@ -54,7 +55,7 @@ int main(int argc, char **argv) {
         }
     }
     if (status != 0) {
-        fprintf(stderr, "usage: manual commands|keys|pages|page NAME|bash|zsh|fish\n");
+        fprintf(stderr, "usage: manual commands|keys|pages|page NAME|bash|zsh|fish|python\n");
     }
     return fflush(stdout) != 0 ? ERR_WORLD : status;
 }

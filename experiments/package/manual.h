@@ -14,6 +14,9 @@ void manual_keys(FILE *out);
 /* unmask(1) where `command` is NULL, else the command's own page in roff. */
 void manual_page(const struct command *command, FILE *out);
 
+/* experiments/python/unmask/_options.py. */
+void manual_python(FILE *out);
+
 /* Completion scripts. Names of things are asked of `unmask list` when they are needed. */
 void manual_bash(FILE *out);
 void manual_zsh(FILE *out);

@@ -20,9 +20,10 @@ TEMPLATES := $(wildcard tests/plugins/template_*.c)
 
 .PHONY: install reference paper-tables docs deb package-test wheel wheel-test
 
-reference: $(BUILD)/manual ## renew docs/reference/commands.md and keys.md from the program's tables
+reference: $(BUILD)/manual ## renew docs/reference/commands.md and keys.md, and Python's options, from the program's tables
 	$(Q)$(BUILD)/manual commands >docs/reference/commands.md
 	$(Q)$(BUILD)/manual keys >docs/reference/keys.md
+	$(Q)$(BUILD)/manual python >experiments/python/unmask/_options.py
 
 paper-tables: all ## renew the tables of docs/papers: every figure is run, more than a minute
 	$(Q)$(BUILD)/unmask figure --all --out $(BUILD)/paper-tables >/dev/null
@@ -68,17 +69,26 @@ $(BUILD)/unmask_$(VERSION)_$(DEB_ARCH).deb: $(PROGRAM) FORCE
 package-test: deb ## install and pack into scratch folders, and try what came out
 	@tests/package.sh $(BUILD)
 
+# Policies in Python, each a copy of one of these: in the wheel, and for the module as it stands in the clone.
+SHIMS := $(BUILD)/python/scheduler.so $(BUILD)/python/decoder.so
+all: $(SHIMS)
+$(BUILD)/python/scheduler.so: SHIM :=
+$(BUILD)/python/decoder.so: SHIM := -DSHIM_DECODER
+$(SHIMS): experiments/python/unmask/shim.c
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CC) -I. $(CSTD) $(WARN) $(SHIM) -O2 -s -shared -fPIC -MMD -MP -MF $(@:.so=.d) -o $@ $<
+-include $(SHIMS:.so=.d)
+
 # The wheel has the portable program, which needs nothing but libc, beside a module in Python.
 WHEEL := $(BUILD)/wheel
-SHIM   = $(CC) -I. $(CSTD) $(WARN) -O2 -s -shared -fPIC
-wheel: $(BUILD)/manual ## build a wheel for Python in build/wheel
+wheel: $(BUILD)/manual $(SHIMS) ## build a wheel for Python in build/wheel
 	@$(MAKE) --no-print-directory $(BUILD)/portable/unmask
 	$(Q)rm -rf $(WHEEL) && mkdir -p $(WHEEL)/staged/unmask/lib
 	@$(MAKE) --no-print-directory install PROGRAM=$(BUILD)/portable/unmask PREFIX=/unmask DESTDIR=$(WHEEL)/staged
 	$(Q)cd $(WHEEL)/staged/unmask/share && rm -rf man zsh fish bash-completion doc/unmask/docs
 	$(Q)cp experiments/python/unmask/*.py $(WHEEL)/staged/unmask
-	$(Q)$(SHIM) -o $(WHEEL)/staged/unmask/lib/scheduler.so experiments/python/unmask/shim.c
-	$(Q)$(SHIM) -DSHIM_DECODER -o $(WHEEL)/staged/unmask/lib/decoder.so experiments/python/unmask/shim.c
+	$(Q)cp $(SHIMS) $(WHEEL)/staged/unmask/lib
 	$(Q)python3 experiments/python/wheel.py $(WHEEL)/staged $(VERSION) $(WHEEL)
 
 wheel-test: wheel ## install the wheel into a virtual environment, run its tests and the tutorial

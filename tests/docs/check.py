@@ -20,7 +20,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build").resolve()
-MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "keys"}
+MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "keys",
+        "experiments/python/unmask/_options.py": "python"}
 PAGES = ["README.md", "CONTRIBUTING.md", "experiments/studies/README.md"] + sorted(
     str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))
 FORM = re.compile(r"\b(FILE|NAME|TRACE|OUT|WHAT|COMMAND|KEY|G|S|N|X|DIR|IN|MODEL)\b|\.\.\.|…")

@@ -14,12 +14,12 @@ import os
 import pathlib
 import sqlite3
 import subprocess
-import tempfile
-import warnings
 
-from unmask import _values
+from unmask import _results, _values
 from unmask._errors import Error, PolicyError, UsageError
-from unmask._policy import HOME, Decoder, Policies, Scheduler
+from unmask._policy import PROGRAM, Decoder, Policies, Scheduler
+from unmask._process import warn
+from unmask._signatures import options_of
 from unmask._trace import Trace
 
 __all__ = ["run", "compare", "capacity", "bound", "explain", "call", "sweep", "read", "listing", "Trace", "Scheduler",
@@ -34,8 +34,11 @@ def __getattr__(name):
 
 
 def program():
-    """The path of the program: UNMASK_PROGRAM, else the one that was installed with this module, or packed in this clone."""
-    return os.environ.get("UNMASK_PROGRAM") or str(HOME / "bin" / "unmask")
+    """The path of the program: UNMASK_PROGRAM, else the one that was installed with this module, or built in this clone."""
+    named = os.environ.get("UNMASK_PROGRAM")
+    if not named and not PROGRAM.exists():
+        raise Error(f"there is no program beside this module ({PROGRAM}); in a clone `make` builds it")
+    return named or str(PROGRAM)
 
 
 def _ask(words, policies, options):
@@ -56,31 +59,36 @@ def call(command, *words, **options):
         asked = [*command.split(), *said, *_values.arguments(options, policies), "--json"]
         out = _ask(asked, policies, options)
     try:
-        return json.loads(out)
+        return _results.of(json.loads(out))
     except ValueError:
         raise UsageError(f"unmask {command} has no JSON to be returned") from None
 
 
+@options_of("run")
 def run(**options):
     """One run as a dict: `unmask run`. `set={"cache.retention": 0.3}` sets keys."""
     return call("run", **options)
 
 
+@options_of("compare")
 def compare(**options):
     """Several systems under the same workload: a list of dicts."""
     return call("compare", **options)
 
 
+@options_of("capacity")
 def capacity(**options):
     """The highest rate at which objectives are met: `capacity(slo="p99 latency<30s", ...)`."""
     return call("capacity", **options)
 
 
+@options_of("bound")
 def bound(**options):
     """What no scheduler could beat."""
     return call("bound", **options)
 
 
+@options_of("explain")
 def explain(**options):
     """One step by operator."""
     return call("explain", **options)
@@ -93,7 +101,10 @@ def listing(what):
     return pandas.DataFrame(call("list", what)[what]["rows"])
 
 
-_AXES = ("systems", "models", "gpus", "workloads", "rates", "input_tokens", "output_tokens", "requests", "seeds")
+_AXES = {"systems": "configurations of policies", "models": "models", "gpus": "GPUs", "workloads": "workloads, files or Traces",
+         "rates": "mean requests per second", "input_tokens": "lengths that every prompt has",
+         "output_tokens": "lengths that every output has", "requests": "how many requests",
+         "seeds": "of all random streams; a number: seeds 1 to it"}
 
 
 def _axes(options, settings):
@@ -133,6 +144,12 @@ def _flat(summaries):
     return pandas.json_normalize(summaries)
 
 
+_LISTS = [(name, meaning) for key, of in _AXES.items()
+          for name, meaning in [(key, of), *([(key[:-1], f"short for {key} of one value")] if key not in (
+              "input_tokens", "output_tokens", "requests") else [])]]
+
+
+@options_of("sweep", _LISTS, without=("seeds",))
 def sweep(set=None, **options):
     """Every combination of lists, a row each: a DataFrame whose columns are the lists' names and the fields of
     `run` ("latency_s.p99"). Lists: systems, models, gpus, workloads, rates, input_tokens, output_tokens, requests,
@@ -140,10 +157,8 @@ def sweep(set=None, **options):
     iterated over is a list. Other options are those of `unmask sweep`, such as `db="results.db"`, which is resumed. A point
     that does not fit has its reason in the column `no_result` and nothing else."""
     axes = _axes(options, set)
-    with Policies() as policies, tempfile.TemporaryDirectory(prefix="unmask-") as folder:
-        path = os.path.join(folder, "sweep.ini")
-        policies.names[path] = "sweep"
-        pathlib.Path(path).write_text(_values.sweep_file(axes, policies), encoding="utf-8")
+    with Policies() as policies:
+        path = policies.write("sweep", ".ini", _values.sweep_file(axes, policies))
         points = json.loads(_ask(["sweep", path, *_values.arguments(options, policies), "--json"], policies, options))
     rows = []
     for point in points:
@@ -228,7 +243,7 @@ def read(db, table="runs"):
         setups = [_setup(config, s.get("identity")) for config, s in zip(whole["config"], summaries)]
         places = _once(summaries)
         if len(places) < len(summaries):
-            warnings.warn(f"{len(summaries) - len(places)} runs of {db} are on record more than once and count once")
+            warn(f"{len(summaries) - len(places)} runs of {db} are on record more than once and count once")
         varied = _varied(whole["config"])
         rows = [{**{key: value for key, value in varied[i].items() if key not in summaries[i]}, **summaries[i]}
                 for i in places]

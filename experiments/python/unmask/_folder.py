@@ -8,6 +8,8 @@ import tempfile
 
 from unmask._errors import Error
 
+_NEW = ".new"
+
 
 class Folder:
     """Where this user's shared objects, sockets and traces are for as long as they are used: nobody else's, so that nobody
@@ -49,7 +51,11 @@ class Folder:
 
     def _remove_left(self, name):
         try:
-            if name.endswith(".sock"):
+            if stat.S_ISLNK(os.lstat(name, dir_fd=self._fd).st_mode):  # none of ours
+                os.unlink(name, dir_fd=self._fd)
+            elif name.endswith(_NEW):
+                os.kill(int(name.partition("-")[0]), 0)  # whoever makes it lives
+            elif name.endswith(".sock"):
                 with socket.socket(socket.AF_UNIX) as asked:
                     asked.connect(self._place(name))
             else:
@@ -57,9 +63,9 @@ class Folder:
                 if fd is not None:
                     os.unlink(name, dir_fd=self._fd)
                     os.close(fd)
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, ProcessLookupError):
             os.unlink(name, dir_fd=self._fd)
-        except OSError:
+        except (OSError, ValueError):
             pass
 
     def _place(self, name):
@@ -85,9 +91,9 @@ class Folder:
     def listen(self, name):
         """A socket that listens, under its name only once it does."""
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(self._place(name + ".new"))
+        listener.bind(self._place(name + _NEW))
         listener.listen(64)
-        os.replace(name + ".new", name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        os.replace(name + _NEW, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         self._held[name] = None
         return listener
 

@@ -1,6 +1,7 @@
 """Policies in Python. The program runs beside this process and loads a small shared object for each policy, which asks
 over a socket; the thread that called answers. Good for prototypes: a decision costs some tens of microseconds here."""
 
+import hashlib
 import itertools
 import os
 import pathlib
@@ -17,9 +18,10 @@ from unmask._progress import Progress
 from unmask._view import ENOUGH, REQUEST, Batch, Request, heard_view, packed_enough
 
 _HERE = pathlib.Path(__file__).resolve().parent
-# In a clone the sources stand beside nothing: what `make wheel` has packed is used.
-HOME = next((home for home in (_HERE, _HERE.parents[2] / "build/wheel/staged/unmask") if (home / "bin/unmask").exists()),
-            _HERE)
+_BUILD = _HERE.parents[2] / "build"
+# Installed they are beside this file; in a clone they are what `make` has built there.
+PROGRAM, _SHIMS = next(((program, shims) for program, shims in ((_HERE / "bin/unmask", _HERE / "lib"), (
+    _BUILD / "unmask", _BUILD / "python")) if program.exists() and shims.exists()), (_HERE / "bin/unmask", _HERE / "lib"))
 
 
 class _Asked:
@@ -102,17 +104,20 @@ def _known_as(policy):
 
 
 class _Trials:
-    """For how long policies are tried before a run: once for all that is known to be the same."""
+    """For how long policies are tried before a run: once for all that is known to be the same, in any call of this process.
+    What a policy learned of a run does not make another of it."""
 
-    LIMIT_S = 0.3
+    LIMIT_S, MOST_DIGEST_S = 0.3, 0.05
     _passed = set()  # digests
 
     def __init__(self):
-        self._digests, self._until = {}, {}
+        self._digests, self._until, self._learn = {}, {}, {}
 
-    def add(self, policy, made_of):
+    def add(self, policy, made_of, took_s):
         """`made_of` None: nobody knows whether it is the same again."""
         self._digests[id(policy)] = made_of
+        if made_of is not None and took_s < self.MOST_DIGEST_S:
+            self._learn[id(policy)] = policy
 
     def is_enough(self, policy):
         until = self._until.setdefault(id(policy), time.monotonic() + self.LIMIT_S)
@@ -122,6 +127,13 @@ class _Trials:
         """The program has begun to run with it."""
         if self._digests[id(policy)] is not None:
             self._passed.add(self._digests[id(policy)])
+
+    def end(self):
+        """After a call that went well."""
+        for policy in self._learn.values():
+            made_of, unknown = digest(policy)
+            if not unknown and self._digests[id(policy)] in self._passed:
+                self._passed.add(made_of)
 
 
 class Policies:
@@ -146,8 +158,9 @@ class Policies:
         tell has a name of its own, which no other call has."""
         if id(policy) in self._paths:
             return self._paths[id(policy)]
+        since = time.perf_counter()
         made_of, unknown = digest(policy)
-        self._trials.add(policy, None if unknown else made_of)
+        self._trials.add(policy, None if unknown else made_of, time.perf_counter() - since)
         if unknown:
             self._unknown.append((policy, unknown))
             made_of = secrets.token_hex(32)
@@ -157,13 +170,25 @@ class Policies:
                 break
             name = f"{first}-{n}"
         name += ".so"
-        if self._folder is None:
-            self._folder = Folder()
-        self._folder.write(name, (HOME / "lib" / policy._shim).read_bytes() + f"{name} {made_of}".encode())
+        self._place().write(name, (_SHIMS / policy._shim).read_bytes() + f"{name} {made_of}".encode())
         self._by_name[name] = policy
         self._paths[id(policy)] = os.path.join(self._folder.path, name)
         self.names[self._paths[id(policy)]] = _known_as(policy)
         return self._paths[id(policy)]
+
+    def _place(self):
+        if self._folder is None:
+            self._folder = Folder()
+        return self._folder
+
+    def write(self, name, suffix, text):
+        """The path of a file of the call with that text, which sentences call by its name."""
+        content = text.encode()
+        file = f"{name}-{hashlib.sha256(content).hexdigest()[:16]}{suffix}"
+        self._place().write(file, content)
+        path = os.path.join(self._folder.path, file)
+        self.names[path] = name
+        return path
 
     def named(self, sentence):
         """A sentence of the program with the names that the caller knows for files that are gone with the call."""
@@ -185,4 +210,6 @@ class Policies:
             name = f"{os.getpid()}-{next(self._calls)}.sock"
             listener = self._folder.listen(name)
             environment["UNMASK_POLICIES"] = os.path.join(self._folder.path, name)
-        return Program(self._by_name, self._trials, self.named, Progress(command)).run(words, environment, listener)
+        answer = Program(self._by_name, self._trials, self.named, Progress(command)).run(words, environment, listener)
+        self._trials.end()
+        return answer

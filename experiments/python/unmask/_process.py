@@ -23,7 +23,7 @@ now = threading.local()  # what the thread that answers is asked
 
 def warn(text):
     """A warning at the line that called this module."""
-    depth, frame = 1, sys._getframe(1)
+    depth, frame = 2, sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         depth, frame = depth + 1, frame.f_back
     warnings.warn(text, stacklevel=depth)
@@ -112,8 +112,9 @@ class Watch:
         while not self._over.wait(self.NAP_S):
             if _is_stopped(self._child):
                 _signal(self._child, signal.SIGCONT)
-            if self._is_trial:
-                self._progress.show(self._n, 0, f"decisions of {type(self._asked).__name__} on trial")
+            policy = self._asked
+            if policy is not None and self._is_trial:
+                self._progress.show(self._n, 0, f"decisions of {type(policy).__name__} on trial")
             if self._asked is None or self._n != n:
                 n, naps, since = self._n, 0, time.clock_gettime(clock)
                 continue
@@ -218,7 +219,7 @@ class Program:
         self._policies, self._trials, self._progress = policies, trials, progress
         self._said, self._out, self._counts = _Said(named), bytearray(), b""
         self._lines, self._handlers, self._poll = {}, {}, select.poll()
-        self._n_open = 0
+        self._n_open, self._owner = 0, os.getpid()
 
     def run(self, words, environment, listener):
         """(status, output, the sentence with which it ended, or None)"""
@@ -249,6 +250,8 @@ class Program:
 
     def _close(self, child, patience_s, listener, counts_end, watch):
         """False where what was raised for a policy that took too long came here, where it is not waited for."""
+        if os.getpid() != self._owner:  # a policy forked, and the child ends: all of this is its parent's
+            return True
         try:
             watch.close()
             _end(child, patience_s)

@@ -1,5 +1,6 @@
 """How far a call is: a bar of tqdm where that is installed, else a line; on terminals and in notebooks, after a second."""
 
+import os
 import sys
 import time
 
@@ -19,6 +20,15 @@ def _is_watched():
         return False
 
 
+def _size():
+    """A terminal that does not know its size has one for tqdm, which would show nothing."""
+    try:
+        is_known = all(os.get_terminal_size(sys.stderr.fileno()))
+    except (OSError, ValueError, AttributeError):
+        is_known = True
+    return {} if is_known else {"ncols": 80, "nrows": 24}
+
+
 class Progress:
     """Of one call. Nothing is shown in its first second, nor where nobody looks."""
 
@@ -35,7 +45,8 @@ class Progress:
             self._line(f"{self._command}: {n_done}{f'/{n_total}' if n_total else ''} {noun}")
             return
         if self._bar is None:
-            self._bar = tqdm(desc=self._command, leave=False, mininterval=0)
+            self._bar = tqdm(desc=self._command, total=n_total or None, initial=n_done, unit=f" {noun}", leave=False,
+                             mininterval=0, **_size())
         self._bar.unit, self._bar.total = f" {noun}", n_total or None
         self._bar.n = n_done
         self._bar.refresh()
