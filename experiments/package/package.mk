@@ -18,7 +18,7 @@ DATA := analysis/plot/report.html kernels/profiles sim/model/models sim/model/gp
 MEASURED = $(shell grep -rhoE 'experiments/gpu/results/[A-Za-z0-9_./-]+[A-Za-z0-9]' experiments/studies --include=*.ini | sort -u)
 TEMPLATES := $(wildcard tests/plugins/template_*.c)
 
-.PHONY: install reference paper-tables docs deb package-test wheel wheel-test
+.PHONY: install reference paper-tables docs deb package-test wheel wheel-test python-test python-bench
 
 reference: $(BUILD)/manual ## renew docs/reference/commands.md and keys.md, and Python's options, from the program's tables
 	$(Q)$(BUILD)/manual commands >docs/reference/commands.md
@@ -97,3 +97,9 @@ wheel-test: wheel ## install the wheel into a virtual environment, run its tests
 	$(Q)$(BUILD)/venv/bin/pip install -q --disable-pip-version-check 'pandas>=2.0'
 	@cd $(WHEEL) && for suite in $(CURDIR)/experiments/python/test_*.py; do ../venv/bin/python -I $$suite || exit 1; done
 	@cd $(WHEEL) && ../venv/bin/python -I $(CURDIR)/experiments/python/tutorial.py >tutorial.log && echo "tutorial: ran"
+
+python-test: wheel ## run the wheel's suites under Python 3.9, 3.11 and 3.13, pandas 2.0 and 3, polars, and in a Jupyter kernel: minutes
+	@python3 experiments/python/python_test.py $(WHEEL)/unmask-*.whl $(BUILD)/python-test
+
+python-bench: $(SHIMS) $(BUILD)/unmask ## what a decision of a policy in Python costs (a Python with pandas: PYTHON=...)
+	@$(or $(PYTHON),python3) experiments/python/bench_decisions.py

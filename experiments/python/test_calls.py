@@ -11,6 +11,8 @@ import threading
 import time
 import unittest
 
+import pandas
+
 import unmask
 
 BASE = dict(gpu="l40s", system="dllm-serve", workload="burst", rate=0.3, requests=10)
@@ -140,6 +142,21 @@ class Folders(unittest.TestCase):
             unmask.run(**BASE, scheduler=InOrder())
             self.assertEqual(os.listdir(self.path), ["1-2.sock"])
 
+    def test_links_in_the_folder_are_none_of_ours(self):
+        os.mkdir(self.path, 0o700)
+        policy = InOrder()
+        with unmask._policy.Policies() as policies:
+            name = os.path.basename(policies.path_of(policy))
+        kept = os.path.join(self.root, "kept")
+        with open(kept, "wb") as file:
+            file.write(b"x")
+        for link in (name, "1-1.sock", "2.sock.new"):
+            os.symlink(kept, os.path.join(self.path, link))
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(os.path.join(self.path, "99999999-1.sock.new"))
+        self.assertEqual(unmask.run(**BASE, scheduler=policy)["completed"], 10)
+        self.assertEqual((os.listdir(self.path), os.path.getsize(kept)), ([], 1))
+
     def test_calls_at_once_with_one_policy(self):
         results, policy = [], InOrder()
         threads = [threading.Thread(target=lambda: results.append(unmask.run(**BASE, scheduler=policy)["makespan_s"]))
@@ -203,7 +220,47 @@ class Ends(unittest.TestCase):
         self.assertEqual(threading.active_count(), before)
 
 
+class Forks(InOrder):
+    """Its third decision forks, and the child ends by what Python ends by."""
+
+    n = 0
+
+    def schedule(self, view, batch):
+        self.n += not view.is_trial
+        if self.n == 3 and os.fork() == 0:
+            sys.exit(0)
+        super().schedule(view, batch)
+
+
+class Forked(unittest.TestCase):
+    def test_a_child_that_ends_ends_nothing_of_its_parents(self):
+        trace = unmask.Trace.from_df(pandas.DataFrame({"t": [0.0, 1.0], "p": [10, 20], "o": [32, 32]}), time="t", input="p",
+                                     output="o")
+        path, parent = trace.path, os.getpid()
+        try:
+            for policy in (Forks(), InOrder()):
+                self.assertEqual(unmask.run(**BASE, scheduler=policy)["completed"], 10)
+        except SystemExit:
+            self.assertNotEqual(os.getpid(), parent)
+            os._exit(0)
+        os.wait()
+        self.assertTrue(os.path.exists(path))
+        self.assertEqual(unmask.run(workload=trace, gpu="l40s")["completed"], 2)
+
+    def test_a_strangers_number_is_no_parent(self):
+        with subprocess.Popen(["sleep", "9"]) as stranger:
+            said = subprocess.run([unmask.program(), "run", "--requests", "30000", "--json"], capture_output=True,
+                                  env={**os.environ, "UNMASK_PARENT": str(stranger.pid)})
+            stranger.kill()
+        self.assertEqual(said.returncode, 0, said.stderr)
+
+
 class Raised(unittest.TestCase):
+    def setUp(self):
+        before = unmask._policy._Trials.LIMIT_S
+        unmask._policy._Trials.LIMIT_S = 0.05
+        self.addCleanup(setattr, unmask._policy._Trials, "LIMIT_S", before)
+
     def test_what_a_policy_raises_is_what_the_caller_gets(self):
         class Own(Exception):
             def __init__(self, one, two):
@@ -287,6 +344,7 @@ class Raised(unittest.TestCase):
                     time.sleep(0.05)
                 super().schedule(view, batch)
 
+        unmask._policy._Trials.LIMIT_S = 0.3
         slow = Slow()
         unmask.run(**BASE, scheduler=slow)
         self.assertLessEqual(slow.n_trial, 7)

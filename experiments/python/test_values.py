@@ -2,6 +2,7 @@
 
 import collections
 import datetime
+import importlib.util
 import decimal
 import enum
 import fractions
@@ -247,6 +248,15 @@ class Traces(unittest.TestCase):
         said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
         self.assertTrue(said.stdout.startswith("1 "), said)
         self.assertFalse(os.path.exists(said.stdout.split()[1]))
+
+
+@unittest.skipIf(importlib.util.find_spec("polars") is None, "no polars")
+class Polars(unittest.TestCase):
+    def test_frames_and_columns_are_taken(self):
+        import polars
+
+        self.assertEqual(made(polars.from_dict(FRAME.to_dict("list"))).path, made().path)
+        self.assertEqual(len(unmask.sweep(rates=polars.Series([0.1, 0.2]), requests=3)), 2)
 
 
 def served(trace):

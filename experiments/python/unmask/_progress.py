@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+import warnings
 
 PATIENCE_S = 1.0
 
@@ -40,7 +41,9 @@ class Progress:
         if time.monotonic() - self._since < PATIENCE_S or not _is_watched():
             return
         try:
-            from tqdm.auto import tqdm
+            with warnings.catch_warnings():  # of widgets that a notebook has not
+                warnings.simplefilter("ignore")
+                from tqdm.auto import tqdm
         except Exception:  # not installed, or it does not go with what else is
             self._line(f"{self._command}: {n_done}{f'/{n_total}' if n_total else ''} {noun}")
             return

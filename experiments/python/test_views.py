@@ -1,0 +1,279 @@
+"""Tests of what policies see and what people see: views, columns, trials, progress, signatures: `make wheel-test`."""
+
+import copy
+import inspect
+import os
+import pickle
+import pty
+import re
+import subprocess
+import sys
+import textwrap
+import unittest
+import warnings
+
+import unmask
+from unmask import _view
+from unmask._view import REQUEST, Batch, Request, Requests, View
+
+BASE = dict(gpu="l40s", system="dllm-serve", workload="burst", rate=0.5, requests=12)
+ROWS = [Request(*range(i, i + 16)) for i in range(0, 500, 10)]
+
+
+def requests(n=50, offset=3):
+    return Requests(b"".join(REQUEST.pack(*row) for row in ROWS), REQUEST.size * offset, n - offset), ROWS[offset:n]
+
+
+class InOrder(unmask.Scheduler):
+    def schedule(self, view, batch):
+        if not batch.run_all():
+            for request in view.running:
+                batch.run(request)
+        for request in view.waiting:
+            if not batch.admit(request):
+                break
+
+
+class Keeps(InOrder):
+    """Keeps views and columns, and looks at them when it is over."""
+
+    def __init__(self):
+        self.kept = []
+
+    def schedule(self, view, batch):
+        if not view.is_trial:
+            self.kept.append((view, view.waiting.column("id"), [r.id for r in view.waiting], [r.steps for r in view.running]))
+        super().schedule(view, batch)
+
+
+class Shortest(InOrder):
+    """The same by lists and by columns."""
+
+    def __init__(self, by_column):
+        self.by_column = by_column
+
+    def schedule(self, view, batch):
+        if not batch.run_all():
+            for request in view.running:
+                batch.run(request)
+        waiting = view.waiting
+        if self.by_column:
+            order = sorted(range(len(waiting)), key=list(waiting.column("prompt_tokens")).__getitem__)
+            waiting = [waiting[i] for i in order]
+        for request in sorted(waiting, key=lambda r: r.prompt_tokens):
+            batch.admit(request)
+
+
+class Views(unittest.TestCase):
+    def test_requests_are_a_list(self):
+        for n in (50, 3, 4):
+            for use in (list, len, bool, sorted, set, tuple, repr, max if n > 3 else len, lambda r: r[:2], lambda r: r[::-2],
+                        lambda r: [r[i] for i in range(-len(r), len(r))], lambda r: list(reversed(r)), lambda r: r + [1],
+                        lambda r: [1] + list(r), lambda r: ROWS[5] in r, lambda r: r.count(ROWS[5]), lambda r: [*r, *r],
+                        lambda r: list(zip(r, r)), lambda r: r == list(r), lambda r: r * 2, lambda r: r.copy(),
+                        lambda r: r.sort(key=lambda one: -one.id) or list(r), lambda r: r.pop() if r else 0,
+                        lambda r: r.insert(0, 1) or r.append(2) or r.extend([3]) or list(r), lambda r: r.clear() or list(r),
+                        lambda r: [*filter(None, r), *map(id, [])], lambda r: list(copy.deepcopy(r)),
+                        lambda r: list(pickle.loads(pickle.dumps(r))), lambda r: r.__setitem__(slice(0, 1), []) or list(r)):
+                lazy, made = requests(n)
+                self.assertEqual(use(lazy), use(list(made)) if use is not repr else repr(lazy), inspect.getsource(use)
+                                 if inspect.isfunction(use) else use)
+        lazy, made = requests()
+        self.assertEqual([1] + lazy, [1] + made)
+        self.assertEqual(made, lazy)
+        for i in (47, -48):
+            with self.assertRaises(IndexError):
+                lazy[i]
+        with self.assertRaises(TypeError):
+            lazy["id"]
+        self.assertEqual(len(set(lazy) - set(made[1:])), 1)
+        self.assertIsInstance(lazy[0], Request)
+
+    def test_columns_are_where_they_came(self):
+        before = _view._numpy()
+        for module in (before, None):
+            _view._numpy.module = module
+            try:
+                for n in (50, 3):
+                    lazy, made = requests(n)
+                    for name in Request._fields:
+                        self.assertEqual(list(lazy.column(name)), [getattr(one, name) for one in made], name)
+                if module is not None:
+                    self.assertFalse(requests()[0].column("id").flags.owndata)
+                    self.assertFalse(requests()[0].column("id").flags.writeable)
+                with self.assertRaisesRegex(AttributeError, "no 'tokens'; it has slot"):
+                    requests()[0].column("tokens")
+            finally:
+                _view._numpy.module = before
+
+    def test_what_is_kept_stays_as_it_was(self):
+        policy = Keeps()
+        unmask.run(**BASE, scheduler=policy)
+        self.assertGreater(len(policy.kept), 12)
+        for view, column, ids, steps in policy.kept:
+            self.assertEqual((list(column), [r.id for r in view.waiting], [r.steps for r in view.running]), (ids, ids, steps))
+
+    def test_a_column_says_what_requests_say(self):
+        options = dict(BASE, rate=20, set={"max_requests": 2})
+        by_list, by_column = (unmask.run(**options, scheduler=Shortest(by)) for by in (False, True))
+        self.assertEqual(by_list["latency_s"], by_column["latency_s"])
+        self.assertNotEqual(by_list["latency_s"]["p50"], unmask.run(**options)["latency_s"]["p50"])
+
+    def test_nothing_is_made_that_nobody_asks_for(self):
+        lazy, made = requests()
+        iterator = iter(lazy)
+        self.assertEqual((next(iterator), lazy[5], lazy._list), (made[0], made[5], None))
+
+    def test_views_and_batches_say_what_they_are(self):
+        seen = []
+
+        class Says(InOrder):
+            def schedule(self, view, batch):
+                super().schedule(view, batch)
+                seen.append((repr(view), repr(batch), repr(view.waiting), view.is_trial))
+
+        unmask.run(**BASE, scheduler=Says())
+        view, batch, waiting, is_trial = seen[-1]
+        self.assertRegex(view, r"<View at [\d.]+ s: \d+ running \(\d+ of \d+ tokens, at most \d+ requests\), \d+ waiting, ")
+        self.assertRegex(batch, r"<Batch: (all )?\d+ running, \d+ admitted, free: \d+ tokens, ")
+        self.assertEqual({", trial" in view for view, *_, is_trial in seen if is_trial}, {True})
+        self.assertIn("... 44 more]", repr(requests()[0]))
+
+    def test_a_hold_that_is_none_is_refused(self):
+        view = View()
+        view.max_batched_tokens = view.kv_free_bytes = view.max_requests = 0
+        view.running = []
+        batch = Batch(view)
+        batch.hold = "forever"
+        with self.assertRaisesRegex(ValueError, "hold is 'forever', expected one of step, change, closed"):
+            batch._packed(0)
+
+
+class Trial(unittest.TestCase):
+    def test_a_policy_is_tried_once_for_what_it_is(self):
+        class Counts(InOrder):
+            def __init__(self, most=None):
+                self.n, self.most = [0, 0], most
+
+            def schedule(self, view, batch):
+                self.n[view.is_trial] += 1  # what it learns is no reason to try it again
+                super().schedule(view, batch)
+
+        def trials(policy):
+            policy.n[:] = [0, 0]
+            unmask.run(**BASE, scheduler=policy)
+            return policy.n[1]
+
+        policy = Counts()
+        self.assertGreater(trials(policy), 0)
+        first = policy.n[0]
+        self.assertGreater(first, 0)
+        self.assertEqual((unmask.run(**BASE, scheduler=policy)["completed"], policy.n[0]), (12, 2 * first))
+        self.assertEqual(trials(Counts()), 0)
+        policy.most = 5
+        self.assertGreater(trials(policy), 0)
+        self.assertEqual(trials(policy), 0)
+
+    def test_one_that_failed_is_tried_again(self):
+        for _ in range(2):
+            class Fails(InOrder):
+                def schedule(self, view, batch):
+                    if view.is_trial:
+                        raise KeyError("in the trial")
+
+            with self.assertRaisesRegex(KeyError, r"in schedule, .*test_views.py:\d+"):
+                unmask.run(**BASE, scheduler=Fails())
+
+
+SLOW = f"""
+import sys, time, unmask
+class Slow(unmask.Scheduler):
+    def schedule(self, view, batch):
+        if view.is_trial:
+            time.sleep(1.4)
+        if not batch.run_all():
+            for request in view.running:
+                batch.run(request)
+        for request in view.waiting:
+            batch.admit(request)
+unmask.run(**{BASE!r}, scheduler=Slow())
+"""
+
+
+class Said(unittest.TestCase):
+    def _shown(self, code, on_terminal):
+        path = os.path.dirname(os.path.dirname(unmask.__file__))
+        ours, theirs = pty.openpty() if on_terminal else os.pipe()
+        child = subprocess.Popen([sys.executable, "-c", "import sys\nsys.modules['tqdm'] = None\n" + textwrap.dedent(code)],
+                                 stderr=theirs, env={**os.environ, "PYTHONPATH": path})
+        os.close(theirs)
+        said = b""
+        try:
+            while True:
+                data = os.read(ours, 65536)
+                if not data:
+                    break
+                said += data
+        except OSError:  # the terminal is gone
+            pass
+        os.close(ours)
+        self.assertEqual(child.wait(), 0, said)
+        return said.decode()
+
+    def test_progress_is_for_terminals(self):
+        self.assertRegex(self._shown(SLOW, True), r"\rrun: \d+ decisions of Slow on trial")
+        self.assertEqual(self._shown(SLOW, False), "")
+
+    def test_the_program_says_how_far_it_is(self):
+        code = """
+            import unmask
+            from unmask import _progress
+            shown = []
+            _progress.Progress.show = lambda self, *what: shown.append(what)
+            unmask.run(gpu="l40s", requests=300000)
+            assert shown and all(0 < done <= of == 300000 and noun == "requests" for done, of, noun in shown), shown
+            """
+        self.assertEqual(self._shown(code, False), "")
+
+    def test_what_the_program_says_is_a_warning(self):
+        said = unmask._process._Said(lambda text: text)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for text in (b"unmask: 2 runs in 0.38 s\nunmask: 2 poi", b"nts were in x.db already\nunmask: recorded as run 3 of x.db\n",
+                         b"unmask: 0.5 s simulated in 1e-05 s\n", b"unmask: run 3 is left out\nunmask: waits for x.db\n",
+                         b"unmask: no such thing"):
+                said.hear(text)
+            self.assertEqual(said.end(1), "no such thing")
+        self.assertEqual([str(one.message) for one in caught], ["run 3 is left out", "waits for x.db"])
+
+    def test_sentences_name_class_and_file(self):
+        class Idle(unmask.Scheduler):
+            def schedule(self, view, batch):
+                pass
+
+        with self.assertRaisesRegex(unmask.Error, r"Idle \(.*test_views.py:\d+\)"):
+            unmask.run(**BASE, scheduler=Idle())
+
+
+class Signatures(unittest.TestCase):
+    def test_parameters_are_the_programs_options(self):
+        for name in ("run", "compare", "capacity", "bound", "explain", "sweep"):
+            function = getattr(unmask, name)
+            parameters = inspect.signature(function).parameters
+            self.assertNotIn(inspect.Parameter.VAR_KEYWORD, {p.kind for p in parameters.values()})
+            said = subprocess.run([unmask.program(), name, "--help"], capture_output=True, text=True, check=True).stdout
+            options = {option.replace("-", "_") for option in re.findall(r"^  --?([a-z][a-z-]*)", said, re.M)} - {"json", "help"}
+            self.assertLessEqual(options, set(parameters), name)
+            for option in options:
+                self.assertIn(f"\n{option}: ", function.__doc__)
+
+    def test_a_run_says_what_it_is(self):
+        run = unmask.run(**BASE)
+        self.assertRegex(repr(run), r"^<Run of dllm-serve, llada-8b on l40s, burst at .*: 12 of 12 requests in .* fields>$")
+        self.assertIsInstance(pickle.loads(pickle.dumps(run)), dict)
+        del run["latency_s"]
+        self.assertTrue(repr(run).startswith("{"))
+
+
+if __name__ == "__main__":
+    unittest.main()
