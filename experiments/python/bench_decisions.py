@@ -4,7 +4,8 @@ decides the same.
 
 A closed loop of clients keeps so many requests in the system. Both are run with few and with many requests; the difference
 of the two, over the decisions in between, has no start and no trial in it. `wall` is the least of all repeats, `processor` is
-what Python and the program computed, which a busy machine does not change much. `make wheel` first, or install the wheel."""
+what Python and the program computed, which a busy machine changes less. Ends with status 1 where a decision in order is above
+its limit by both, or decides otherwise. `make` first, or install the wheel."""
 
 import resource
 import sys

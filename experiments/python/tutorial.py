@@ -1,8 +1,8 @@
 # %% [markdown]
 # # unmask in a notebook
 #
-# `pip install unmask-*.whl` (from `make wheel`) brings the program, its data and a module. Cells are those that Jupyter and
-# VS Code know (`# %%`); `make wheel-test` runs them all.
+# `pip install unmask-*.whl` (from `make wheel`) brings the program, its data and a module; in a clone, where `make` has built
+# the program, `python experiments/python/tutorial.py` runs as it is. Cells are those that Jupyter and VS Code know (`# %%`).
 
 # %%
 import pandas
