@@ -50,7 +50,7 @@ def processes():
     for number in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{number}/environ", "rb") as file:
-                if MARK in file.read():
+                if MARK in file.read().split(b"\0"):
                     with open(f"/proc/{number}/stat", encoding="ascii", errors="replace") as stat:
                         name, _, rest = stat.read().partition("(")[2].rpartition(")")
                     if rest.split()[0] != "Z" and not name.startswith("python"):
@@ -73,14 +73,15 @@ def wait_for(is_so, limit_s=10):
 
 
 def started(code):
-    """Python with a call under way."""
+    """Python with a call under way, which signals end as they do in a shell: nohup and background jobs ignore some."""
     path = os.path.dirname(os.path.dirname(unmask.__file__))
-    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": path},
+    child = subprocess.Popen([sys.executable, "-c", SIGNALS + textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": path},
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert wait_for(processes), child.communicate(timeout=5)
     return child
 
 
+SIGNALS = "import signal\nsignal.signal(2, signal.default_int_handler)\nsignal.signal(1, signal.SIG_DFL)\n"
 PLAIN = f"import unmask\nunmask.run(**{LONG!r})"
 BUSY = f"""
 import unmask
@@ -183,7 +184,7 @@ class Ends(unittest.TestCase):
         for code, number in ((PLAIN, signal.SIGKILL), (PLAIN, signal.SIGTERM), (PLAIN, signal.SIGHUP), (BUSY, signal.SIGKILL)):
             child = started(code)
             child.send_signal(number)
-            child.communicate(timeout=10)
+            child.communicate(timeout=20)
             self.assertTrue(wait_for(lambda: not processes(), 2), (code, number))
 
     def test_it_ends_with_a_python_that_was_stopped(self):
@@ -208,7 +209,7 @@ class Ends(unittest.TestCase):
             child = started(code)
             time.sleep(0.3)
             child.send_signal(signal.SIGINT)
-            said, _ = child.communicate(timeout=10)
+            said, _ = child.communicate(timeout=20)
             self.assertIn("KeyboardInterrupt", said)
             self.assertFalse(processes())
 

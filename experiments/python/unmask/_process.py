@@ -233,13 +233,14 @@ class Program:
             raise Error(f"{words[0]} cannot be run: {trouble.strerror}") from None
         finally:
             os.close(counts)
-        watch, patience_s = Watch(child, self._progress), 0
+        watch, patience_s = None, 0
         try:
+            watch = Watch(child, self._progress)
             self._serve(child, listener, counts_end, watch)
             status = child.wait()
             return status, bytes(self._out), self._said.end(status)
         except (_Overdue, KeyboardInterrupt) as raised:
-            if watch.overdue is None:
+            if watch is None or watch.overdue is None:
                 patience_s = self.PATIENCE_S
                 raise
             raise PolicyError(f"{type(watch.overdue).__name__} did not return within {watch.LIMIT_S} s of its own "
@@ -253,14 +254,15 @@ class Program:
         if os.getpid() != self._owner:  # a policy forked, and the child ends: all of this is its parent's
             return True
         try:
-            watch.close()
+            if watch is not None:
+                watch.close()
             _end(child, patience_s)
             for end in (child.stdout, child.stderr, *([listener] if listener else []), *self._lines.values()):
                 end.close()
             self._lines.clear()
             self._progress.close()
         except (_Overdue, KeyboardInterrupt):
-            if watch.overdue is None:
+            if watch is None or watch.overdue is None:
                 raise
             return False
         os.close(counts_end)
