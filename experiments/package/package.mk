@@ -77,7 +77,7 @@ $(BUILD)/python/decoder.so: SHIM := -DSHIM_DECODER
 $(SHIMS): experiments/python/unmask/shim.c
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CC) -I. $(CSTD) $(WARN) $(SHIM) -O2 -s -shared -fPIC -MMD -MP -MF $(@:.so=.d) -o $@ $<
+	$(Q)$(CC) -I. $(CSTD) $(WARN) $(WERROR) $(SHIM) -O2 -s -shared -fPIC -MMD -MP -MF $(@:.so=.d) -o $@ $<
 -include $(SHIMS:.so=.d)
 
 # The wheel has the portable program, which needs nothing but libc, beside a module in Python.

@@ -8,8 +8,6 @@ import textwrap
 import unittest
 import warnings
 
-
-
 import unmask
 from unmask._digest import digest
 
@@ -224,6 +222,11 @@ class Identity(unittest.TestCase):
 
 
 class InADatabase(unittest.TestCase):
+    def setUp(self):
+        before = unmask._policy._Trials.LIMIT_S
+        unmask._policy._Trials.LIMIT_S = 0.05
+        self.addCleanup(setattr, unmask._policy._Trials, "LIMIT_S", before)
+
     base = dict(systems="dllm-serve", gpus="l40s", workloads="burst", rates=[0.3], requests=10)
 
     def test_two_policies_in_one_sweep_are_two(self):

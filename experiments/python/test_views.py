@@ -191,7 +191,7 @@ import sys, time, unmask
 class Slow(unmask.Scheduler):
     def schedule(self, view, batch):
         if view.is_trial:
-            time.sleep(1.4)
+            time.sleep(1.2)
         if not batch.run_all():
             for request in view.running:
                 batch.run(request)
