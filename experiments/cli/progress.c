@@ -19,8 +19,8 @@ static int listener(void) {
     uint64_t fd;
     const char *text = getenv("UNMASK_PROGRESS");
     struct stat found;
-    if (text == NULL || !num_u64(text, INT32_MAX, &fd) || fstat((int)fd, &found) != 0 ||
-        !S_ISFIFO(found.st_mode)) {
+    if (text == NULL || !num_u64(text, INT32_MAX, &fd) || fd <= STDERR_FILENO ||
+        fstat((int)fd, &found) != 0 || !S_ISFIFO(found.st_mode)) {
         return -1;
     }
     (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);

@@ -222,14 +222,30 @@ class Ends(unittest.TestCase):
 
 
 class Forks(InOrder):
-    """Its third decision forks, and the child ends by what Python ends by."""
+    """Its third decision forks, and the child ends by what Python ends by, or goes on."""
+
+    n = 0
+
+    def __init__(self, ends):
+        self.ends = ends
+
+    def schedule(self, view, batch):
+        self.n += not view.is_trial
+        if self.n == 3 and os.fork() == 0 and self.ends:
+            sys.exit(0)
+        super().schedule(view, batch)
+
+
+class Nested(InOrder):
+    """Runs something itself while it decides."""
 
     n = 0
 
     def schedule(self, view, batch):
-        self.n += not view.is_trial
-        if self.n == 3 and os.fork() == 0:
-            sys.exit(0)
+        self.n += 1
+        if self.n == 2:
+            unmask.run(**BASE, scheduler=InOrder())
+        assert self.is_trial == view.is_trial
         super().schedule(view, batch)
 
 
@@ -239,14 +255,16 @@ class Forked(unittest.TestCase):
                                      output="o")
         path, parent = trace.path, os.getpid()
         try:
-            for policy in (Forks(), InOrder()):
+            for policy in (Forks(True), Forks(False), InOrder()):
                 self.assertEqual(unmask.run(**BASE, scheduler=policy)["completed"], 10)
-        except SystemExit:
-            self.assertNotEqual(os.getpid(), parent)
-            os._exit(0)
-        os.wait()
+        except (SystemExit, unmask.PolicyError):
+            os._exit(0 if os.getpid() != parent else 1)
+        self.assertEqual([os.wait()[1] for _ in range(2)], [0, 0])
         self.assertTrue(os.path.exists(path))
         self.assertEqual(unmask.run(workload=trace, gpu="l40s")["completed"], 2)
+
+    def test_a_policy_may_run_something_itself(self):
+        self.assertEqual(unmask.run(**BASE, scheduler=Nested())["completed"], 10)
 
     def test_a_strangers_number_is_no_parent(self):
         with subprocess.Popen(["sleep", "9"]) as stranger:

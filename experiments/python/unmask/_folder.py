@@ -84,8 +84,13 @@ class Folder:
             fcntl.flock(fd, fcntl.LOCK_EX)
             if os.fstat(fd).st_size != len(content):
                 os.ftruncate(fd, 0)
-                with os.fdopen(os.dup(fd), "wb") as file:
-                    file.write(content)
+                try:
+                    with os.fdopen(os.dup(fd), "wb") as file:
+                        file.write(content)
+                except OSError as trouble:
+                    os.unlink(name, dir_fd=self._fd)
+                    os.close(fd)
+                    raise Error(f"cannot write {self.path}/{name}: {trouble.strerror}") from None
             os.close(fd)
 
     def listen(self, name):

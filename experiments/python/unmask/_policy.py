@@ -204,7 +204,8 @@ class Policies:
 
     def run(self, words, command):
         """Runs the program while the policies answer: (status, output, the sentence with which it ended, or None)."""
-        environment = {**os.environ, "UNMASK_PARENT": str(os.getpid())}
+        environment = {name: value for name, value in os.environ.items() if name not in ("UNMASK_POLICIES", "UNMASK_TRIAL")}
+        environment["UNMASK_PARENT"] = str(os.getpid())
         listener = None
         if self._by_name:
             name = f"{os.getpid()}-{next(self._calls)}.sock"

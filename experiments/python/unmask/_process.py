@@ -42,7 +42,7 @@ class Line:
     name of the shared object that asks."""
 
     def __init__(self, connection, policies):
-        self._connection, self.is_enough, self.is_known = connection, False, False
+        self._connection, self.is_enough, self.is_known, self._owner = connection, False, False, os.getpid()
         hello = connection.recv(8, socket.MSG_WAITALL)
         if len(hello) != 8:
             raise Gone
@@ -67,6 +67,8 @@ class Line:
             return b""
 
     def tell(self, data):
+        if os.getpid() != self._owner:
+            raise Error("a process that was forked by a policy cannot answer for it")
         try:
             self._connection.sendall(data)
         except ConnectionError:
@@ -328,7 +330,7 @@ class Program:
         elif not line.is_known:
             line.is_known = True
             self._trials.passed(policy)
-        now.is_trial = line.is_trial
+        outer, now.is_trial = getattr(now, "is_trial", False), line.is_trial  # a policy may call this module itself
         watch.ask(policy, line.is_trial)
         try:
             policy._answer(line)
@@ -338,4 +340,5 @@ class Program:
         except Exception as raised:  # what a policy raises is what the caller gets
             raise policy_error(policy, raised) from raised
         finally:
+            now.is_trial = outer
             watch.answered()
