@@ -10,12 +10,17 @@ import textwrap
 import threading
 import time
 import unittest
+import unittest.mock
 
 import pandas
 
 import unmask
 
 BASE = dict(gpu="l40s", system="dllm-serve", workload="burst", rate=0.3, requests=10)
+
+
+def setUpModule():
+    unmask._policy._Trials.LIMIT_S = 0.05
 
 
 class InOrder(unmask.Scheduler):
@@ -275,11 +280,6 @@ class Forked(unittest.TestCase):
 
 
 class Raised(unittest.TestCase):
-    def setUp(self):
-        before = unmask._policy._Trials.LIMIT_S
-        unmask._policy._Trials.LIMIT_S = 0.05
-        self.addCleanup(setattr, unmask._policy._Trials, "LIMIT_S", before)
-
     def test_what_a_policy_raises_is_what_the_caller_gets(self):
         class Own(Exception):
             def __init__(self, one, two):
@@ -363,9 +363,9 @@ class Raised(unittest.TestCase):
                     time.sleep(0.05)
                 super().schedule(view, batch)
 
-        unmask._policy._Trials.LIMIT_S = 0.3
         slow = Slow()
-        unmask.run(**BASE, scheduler=slow)
+        with unittest.mock.patch.object(unmask._policy._Trials, "LIMIT_S", 0.3):
+            unmask.run(**BASE, scheduler=slow)
         self.assertLessEqual(slow.n_trial, 7)
         self.assertGreater(slow.n_trial, 0)
         self.assertGreater(slow.n_run, 0)
