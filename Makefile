@@ -160,9 +160,9 @@ $(TESTS:%=%.run): %.run: %
 	@UNMASK=$(BUILD)/unmask UNMASK_PLUGINS=$(BUILD)/plugins $< >$<.log 2>&1; status=$$?; \
 	    cat $<.log; exit $$status
 
-golden: all $(BUILD)/tests/experiments/test_cli $(BUILD)/tests/analysis/test_analysis ## renew tests/golden/cli and summary.json
-	@UNMASK_GOLDEN=write UNMASK=$(BUILD)/unmask $(BUILD)/tests/analysis/test_analysis
-	@UNMASK_GOLDEN=write UNMASK=$(BUILD)/unmask $(BUILD)/tests/experiments/test_cli
+GOLDEN_TESTS := $(addprefix $(BUILD)/tests/,analysis/test_analysis experiments/test_cli experiments/test_kept fuzz/test_corpus)
+golden: all $(GOLDEN_TESTS) ## renew what tests/golden keeps of outputs, runs and readers
+	@for suite in $(GOLDEN_TESTS); do UNMASK_GOLDEN=write UNMASK=$(BUILD)/unmask $$suite || exit 1; done
 	@git diff --stat tests/golden
 
 bench: all $(BUILD)/tests/sim/bench_sim $(BUILD)/tests/sim/bench_plan ## measure simulator and planners
@@ -279,15 +279,17 @@ browser: all ## install a browser, work the report page in it, without a window
 breaks: ## break the program on purpose, line by line of tests/mutations: every break must be noticed
 	@tests/mutate.sh
 
-MUTATE_SEED ?= 29
-MUTATE_EACH ?= 18
 settings-test: all $(BUILD)/tests/experiments/test_settings ## move every key of every shipped system: the record changes, or a warning comes
 	@sed -n 's/^\[\(.*\)\]$$/\1/p' experiments/systems.ini | \
 	    xargs -P $(or $(JOBS),2) -I{} env UNMASK_SETTINGS={} CK_VERBOSITY=minimal $(BUILD)/tests/experiments/test_settings \
 	    a_key_changes_the_record_or_is_said_to_do_nothing
 
-mutate: ## break the program at random places, MUTATE_EACH of each module; what the tests do not notice is listed
-	@LIBS='$(LIBS)' python3 tests/mutate.py --each $(MUTATE_EACH) --seed $(MUTATE_SEED)
+MUTATE_SEED ?= 29
+MUTATE_EACH ?= 18
+MUTATE_DRAWS ?= 60
+mutate: ## break the program at random places, MUTATE_EACH of each module (SINCE=COMMIT: MUTATE_DRAWS of newer lines): which breaks do tests notice?
+	@LIBS='$(LIBS)' python3 tests/mutate.py --seed $(MUTATE_SEED) \
+	    $(if $(SINCE),--since '$(SINCE)' --draws $(MUTATE_DRAWS),--each $(MUTATE_EACH)) $(MUTATE)
 
 coverage: ## build and run the tests with gcov: lines and branches that they reach, by folder
 	@CK_TIMEOUT_MULTIPLIER=10 $(MAKE) --no-print-directory --keep-going BUILD=$(BUILD)/coverage OPT=-O1 WARN= \

@@ -1,6 +1,7 @@
 """Are the checks able to fail? Breaks the program at random places, one at a time, and sees which breaks the tests notice.
 
   mutate.py [--each 5] [--seed 1] [--module PREFIX] [--budget 60]   draws and tries so many mutants of each module
+  mutate.py --since COMMIT [--draws 60] [--seed 1] [--module PREFIX] the same of lines that are new since a commit
   mutate.py --again [--module PREFIX] [--file REGEX]                tries those again that survived
   mutate.py --table                                                 what was found so far, by module
 
@@ -10,22 +11,34 @@ two arguments exchanged. One whose object is the same is dropped.
 Mutants are tried in a copy of the tree under build/mutants. Its library is a shared one there: a mutant costs one compilation and
 one link, whatever number of programs runs it. Each test was run once before, alone, with a library that says which lines it runs:
 a mutant is tried by the tests that run its line, the quick ones first, until one is red, in --budget seconds of CPU time at most
-(default: 60). A test that takes ten seconds and four times longer than it should is red.
+(default: 60). A test that takes ten seconds and four times longer than it should is red. The lines are those that a test ran when it
+was last traced; of a file that has changed since, its tests are those that ran any of its lines.
+
+With --since each line is as likely as the other of those that git diff calls new and that did not stand elsewhere before; the module in
+Python counts, too, and is tried by its own tests. Ctrl-C ends it with what was found so far; the same command goes on from there.
 
 What was found is kept in build/mutants/found.jsonl; survivors that were judged to change nothing that a test could see stand,
 with the reason, in tests/mutants-judged."""
 
 import argparse
 import bisect
+import collections
 import concurrent.futures
 import glob
+import hashlib
 import json
 import os
 import random
 import re
 import resource
+import shutil
+import signal
 import subprocess
+import sys
 import threading
+import time
+
+import mutate_python
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HOME = f"{ROOT}/build/mutants"
@@ -44,6 +57,15 @@ MODULES = {
     "engine": ["engine", "engine/*"],
     "kernels/ref": ["kernels/ref", "kernels/device"],
     "experiments": ["experiments/*"],
+    "python": ["experiments/python/unmask"],
+}
+PYTHON = MODULES["python"][0]
+# What no suite on a CPU can run, of what --since draws from.
+NOT_DRAWN = {
+    "needs a GPU": r"^(kernels/(?!ref/|device/)|experiments/gpu/)",
+    "only make docs and make package-test run it": r"^experiments/package/",
+    "only make wheel and make mpi run it": r"^experiments/(python/wheel|ranks/link_mpi)",
+    "programs and not the library": r"^experiments/(cli/main|python/(test_|tutorial))",
 }
 DEFINES = ["-I.", "-D_GNU_SOURCE", f'-DUNMASK_DATA_DIR="{COPY}"']
 FLAGS = ["-std=c11", "-O2", "-fPIC", "-ffp-contract=off", "-fno-fast-math", "-Werror=int-conversion",
@@ -57,6 +79,7 @@ TOKENS = [("<=", "<"), (">=", ">"), ("<", "<="), (">", ">="), ("==", "!="), ("!=
 WHICH = {"<=": "relation", ">=": "relation", "<": "relation", ">": "relation", "==": "equality", "!=": "equality", "+": "arithmetic",
          "-": "arithmetic", "*": "arithmetic", "/": "arithmetic", "&&": "logic", "||": "logic", "+=": "arithmetic",
          "-=": "arithmetic"}
+TRACED_S = 20  # of CPU time: a test that takes more where it is traced, five times slower, is not asked
 SILENT = re.compile(r"\b(err_\w+|ASSERT|fprintf|printf|static_assert|snprintf|perror|param_\w+_bad|csv_bad|field_bad)\s*\(")
 
 
@@ -76,7 +99,8 @@ def bodies(code):
 
 def candidates(path):
     """(operator, begin, end, new text) of every mutant of a file."""
-    code = masked(open(path).read())
+    whole = open(path).read()
+    code = masked(whole)
     for begin, end in bodies(code):
         for statement in re.finditer(r"[^;{}]*[;{}]", code[begin:end]):
             text, at = statement.group(0), begin + statement.start()
@@ -92,7 +116,7 @@ def candidates(path):
             for match in re.finditer(r"\b(true|false)\b", text):
                 yield "constant", at + match.start(), at + match.end(), "false" if match.group(1) == "true" else "true"
             for match in re.finditer(r"\b(if|while) \((.*)\)(?= \{)", text, re.S):
-                yield "condition", at + match.start(2), at + match.end(2), f"!({code[at + match.start(2):at + match.end(2)]})"
+                yield "condition", at + match.start(2), at + match.end(2), f"!({whole[at + match.start(2):at + match.end(2)]})"
             body = text.lstrip()
             if re.match(r"(\w[\w.\[\]]*(->\w+(\[[^\]]*\])?|\.\w+)*( [-+*/|&]?= |\()|\*?\w+(\[.*\])? = )", body) and body.endswith(";"):
                 if not body.startswith(("return", "sizeof", "goto", "va_", "free(")):
@@ -131,6 +155,58 @@ def sources_of(module):
     return sorted(paths & set(library_sources()))
 
 
+def new_lines(commit):
+    """{file: its lines} that are new since a commit. A line that was taken away elsewhere has only moved."""
+    diff = subprocess.run(["git", "-c", "core.quotePath=false", "diff", "-U0", "--no-color", "--no-ext-diff", "-M", commit, "--",
+                           "*.c", "*.py", ":!tests"], cwd=ROOT, check=True, capture_output=True, text=True, errors="replace").stdout
+    gone, found, path, at = collections.Counter(), {}, None, 0
+    for line in diff.split("\n"):
+        if line.startswith("-") and not line.startswith("--- "):
+            gone[line[1:].strip()] += 1
+    for line in diff.split("\n"):
+        if line.startswith("+++ "):
+            path = line[len("+++ b/"):]
+        elif line.startswith("@@ "):
+            at = int(re.match(r"@@ \S+ \+(\d+)", line).group(1))
+        elif line.startswith("+"):
+            text = line[1:].strip()
+            if gone[text] > 0:
+                gone[text] -= 1
+            else:
+                found.setdefault(path, set()).add(at)
+            at += 1
+    return found
+
+
+def places_in(path):
+    text = open(f"{COPY}/{path}").read()
+    return mutate_python.candidates(text) if path.endswith(".py") else candidates(f"{COPY}/{path}")
+
+
+def module_of(path):
+    known = [module for module in MODULES if path.startswith(PYTHON) == (module == "python") and path in
+             {p for folder in MODULES[module] for ext in ("c", "py") for p in glob.glob(f"{folder}/*.{ext}", root_dir=COPY)}]
+    return known[0] if known else None
+
+
+def drawn_from(commit, prefix):
+    """{(file, line): the breaks that begin there} of the lines that are new, and {why they are left out: how many lines}."""
+    spots, left_out = {}, collections.Counter()
+    for path, lines in sorted(new_lines(commit).items()):
+        why = next((why for why, pattern in NOT_DRAWN.items() if re.search(pattern, path)), None)
+        module = module_of(path) if why is None else None
+        if module is None:
+            left_out[why or "of no module"] += len(lines)
+        elif module.startswith(prefix):
+            text = open(f"{COPY}/{path}").read()
+            ends = [match.start() for match in re.finditer("\n", text)]
+            for place in places_in(path):
+                line = bisect.bisect_left(ends, place[1]) + 1
+                if line in lines:
+                    spots.setdefault((module, path, line), []).append(place)
+    return spots, left_out
+
+
 def draw(rng, module, cache={}):
     if module not in cache:
         cache[module] = {}
@@ -162,15 +238,67 @@ def library(build):
 
 
 def suites():
-    return sorted(p[len("tests/"):-2] for p in glob.glob("tests/*/test_*.c", root_dir=COPY) if "/gpu/" not in p)
+    """Those in C by their paths in tests/, and python/NAME for those of the module where pandas is."""
+    found = sorted(p[len("tests/"):-2] for p in glob.glob("tests/*/test_*.c", root_dir=COPY) if "/gpu/" not in p)
+    return found + (sorted(f"python/{p[:-3]}" for p in glob.glob("test_*.py", root_dir=f"{COPY}/experiments/python")) if interpreter() else [])
+
+
+def source_of(suite):
+    return f"{COPY}/experiments/{suite}.py" if suite.startswith("python/") else f"{COPY}/tests/{suite}.c"
+
+
+def interpreter(cache=[]):
+    """A Python that has pandas, installed beside the copy where there is none; None: there is none."""
+    if not cache:
+        own = f"{HOME}/venv/bin/python"
+        for python in sys.executable, own, None:
+            if python == own and not os.path.exists(own) and subprocess.run(
+                    [sys.executable, "-m", "venv", f"{HOME}/venv"], stdout=subprocess.DEVNULL).returncode == 0:
+                subprocess.run([own, "-m", "pip", "install", "-q", "--disable-pip-version-check", "pandas>=2.0"])
+            if python is None or (os.path.exists(python) and subprocess.run(
+                    [python, "-c", "import pandas"], capture_output=True).returncode == 0):
+                cache.append(python)
+                break
+    return cache[0]
+
+
+def copy():
+    """The tree as it stands, and nothing of what stood there before."""
+    os.makedirs(COPY, exist_ok=True)
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    names = {name for name in names if os.path.lexists(f"{ROOT}/{name}") and name}
+    for folder, _, files in os.walk(COPY):
+        for file in files:
+            path = os.path.relpath(os.path.join(folder, file), COPY)
+            if path not in names and not path.startswith("build/"):
+                os.remove(f"{COPY}/{path}")
+    subprocess.run(["tar", "c", "--null", "-T", "-", "-f", f"{HOME}/tree.tar"], cwd=ROOT, check=True, input="\0".join(sorted(names)), text=True)
+    subprocess.run(["tar", "xf", f"{HOME}/tree.tar", "-C", COPY], check=True)
+    os.remove(f"{HOME}/tree.tar")
+
+
+def package(folder, **changed):
+    """The module in Python as it is installed, with other texts for some of its files; whether its parts in C compile."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(f"{COPY}/{PYTHON}", f"{folder}/unmask")
+    for name in "bin", "lib":
+        os.mkdir(f"{folder}/unmask/{name}")
+    os.symlink(f"{COPY}/build/unmask", f"{folder}/unmask/bin/unmask")
+    for path, text in changed.items():
+        with open(f"{folder}/unmask/{path}", "w") as file:
+            file.write(text)
+    shim = ["gcc", "-std=c11", f"-I{COPY}", "-O2", "-shared", "-fPIC", f"{folder}/unmask/shim.c", "-o"]
+    return run([*shim, f"{folder}/unmask/lib/scheduler.so"])[0] == 0 and (
+        run([*shim, f"{folder}/unmask/lib/decoder.so", "-DSHIM_DECODER"])[0] == 0)
 
 
 def prepare():
-    """The tree as it stands, its programs, and two libraries: one to be broken, one that says what it runs."""
-    os.makedirs(COPY, exist_ok=True)
-    subprocess.run("git ls-files -z | tar c --null -T - | tar x -C " + COPY, shell=True, cwd=ROOT, check=True)
+    """The copy, its programs, and two libraries: one to be broken, one that says what it runs."""
+    progress("building: the program and every suite, and once more to see which lines each test runs")
+    copy()
+    assert package(f"{COPY}/build/python")
     readers = [p[:-2] + ".o" for p in glob.glob("tests/fuzz/reader*.c", root_dir=COPY)]
-    programs = ["experiments/cli/main", *(f"tests/{name}" for name in suites())]
+    programs = ["experiments/cli/main", *(f"tests/{name}" for name in suites() if not name.startswith("python/"))]
     objects = [f"{program}.o" for program in programs] + readers
     make("whole", ["OPT=-O2", "SAN=-fPIC"], "build/whole/libunmask.a", "plugins", *(f"build/whole/{o}" for o in objects))
     if not os.path.exists(f"{COPY}/build/plugins"):
@@ -195,7 +323,30 @@ def worker():
     return f"{os.getpid()}-{threading.get_ident()}"
 
 
-def run(command, seconds=60, library="lib-whole", trace=None):
+class Stopped(Exception):
+    """Ctrl-C."""
+
+
+STOP, RUNNING = threading.Event(), set()
+
+
+def stop():
+    """Ends what runs; nothing that was running counts."""
+    STOP.set()
+    for group in list(RUNNING):
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def progress(text=""):
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{text}")
+        sys.stderr.flush()
+
+
+def run(command, seconds=60, library="lib-whole", trace=None, module="build/python"):
     """(exit status, seconds of CPU) of a command. A broken program may run for ever, or ask for all memory or disk there is: it is
     bounded in `seconds` of CPU time of each process and five times that on the clock, and nothing that it started is left."""
     def bound():
@@ -205,19 +356,32 @@ def run(command, seconds=60, library="lib-whole", trace=None):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     env = dict(os.environ, UNMASK=f"{COPY}/build/unmask", UNMASK_PLUGINS=f"{COPY}/build/plugins",
-               LD_LIBRARY_PATH=f"{COPY}/build/{library}", CK_TIMEOUT_MULTIPLIER="10", **({"UNMASK_TRACE": trace} if trace else {}))
+               LD_LIBRARY_PATH=f"{COPY}/build/{library}", PYTHONPATH=f"{COPY}/{module}", UNMASK_PROGRAM=f"{COPY}/build/unmask",
+               PYTHONDONTWRITEBYTECODE="1", CK_TIMEOUT_MULTIPLIER="10", **({"UNMASK_TRACE": trace} if trace else {}))
     process = subprocess.Popen(command, cwd=COPY, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                start_new_session=True, preexec_fn=bound, env=env)
+    RUNNING.add(process.pid)
     timer = threading.Timer(5 * seconds, os.killpg, (process.pid, 9))
     timer.start()
+    if STOP.is_set():
+        os.killpg(process.pid, 9)
     _, status, usage = os.wait4(process.pid, 0)
     timer.cancel()
+    RUNNING.discard(process.pid)
     process.returncode = status
     try:
         os.killpg(process.pid, 9)
     except ProcessLookupError:
         pass
+    if STOP.is_set():
+        raise Stopped
     return status, usage.ru_utime + usage.ru_stime
+
+
+def command(suite, arguments, lines="-"):
+    if suite.startswith("python/"):
+        return [interpreter(), "tests/mutate_python.py", lines, source_of(suite), *arguments]
+    return [f"build/tests/{suite}", *arguments]
 
 
 def tests_of(suite):
@@ -226,7 +390,9 @@ def tests_of(suite):
         said = subprocess.run([f"build/tests/{suite}", "--list"], cwd=COPY, capture_output=True, check=True,
                               env=dict(os.environ, LD_LIBRARY_PATH=f"{COPY}/build/lib-whole")).stdout.decode()
         return [[str(i), str(i + 1)] for i in range(len(said.split("\n")) - 1)]
-    text = open(f"{COPY}/tests/{suite}.c").read()
+    text = open(source_of(suite)).read()
+    if suite.startswith("python/"):
+        return [[name] for name in mutate_python.tests_of(text)]
     for header in re.findall(r'#include "(tests/support/\w+\.h)"', text):
         text += open(f"{COPY}/{header}").read() if header != "tests/support/suite.h" else ""
     return [[name] for name in re.findall(r"(?m)^TEST(?:_EACH)?\(\s*(\w+)", text)]
@@ -275,11 +441,19 @@ def traced(name, lines):
     path = f"{HOME}/trace-{worker()}"
     if os.path.exists(path):
         os.remove(path)
-    status, spent = run([f"build/tests/{suite}", *arguments], 120, "lib-trace", path)
+    if suite.startswith("python/"):
+        status, spent = run(command(suite, arguments, path), TRACED_S)
+        found = json.load(open(path)) if os.path.exists(path) else {}
+        return {"seconds": round(spent, 2), "status": status, "lines": {f"{PYTHON}/{file}": found[file] for file in found}}
+    status, spent = run(command(suite, arguments), TRACED_S, "lib-trace", path)
     by_file = {}
     for file, line in sorted(lines.seen(path)):
         by_file.setdefault(file, []).append(line)
     return {"seconds": round(spent, 2), "status": status, "lines": by_file}
+
+
+def digest_of(*texts):
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 class Tests:
@@ -287,42 +461,57 @@ class Tests:
 
     def __init__(self):
         self.path = f"{HOME}/tests.json"
-        self.known = json.load(open(self.path)) if os.path.exists(self.path) else {}
-        self.runs = {}
+        kept = json.load(open(self.path)) if os.path.exists(self.path) else {}
+        self.known, self.files, self.runs = kept.get("tests", {}), kept.get("files", {}), {}
         for name, test in self.known.items():
-            self.learn(name, test)
+            for file, lines in test["lines"].items():
+                for line in lines:
+                    self.runs.setdefault((file, line), []).append(name)
 
-    def learn(self, name, test):
-        for file, lines in test["lines"].items():
-            for line in lines:
-                self.runs.setdefault((file, line), []).append(name)
+    def keep(self):
+        json.dump({"files": self.files, "tests": self.known}, open(self.path + ".new", "w"))
+        os.replace(self.path + ".new", self.path)
 
     def trace(self, pattern, pool):
-        """Runs those that are not known, or whose suite matches, and notes what they run."""
-        names = [" ".join([suite, *arguments]) for suite in suites() for arguments in tests_of(suite)]
-        wanted = [name for name in names if name not in self.known or self.known[name]["status"] != 0
-                  or (pattern and re.search(pattern, name.split(" ")[0]))]
-        if not wanted:
-            return
-        lines = Lines()
-        self.known[""] = {"seconds": 0, "status": -1, "lines": {}}  # all lines that are code, run or not
-        for file, line in sorted(set().union(*lines.of.values())):
-            self.known[""]["lines"].setdefault(file, []).append(line)
+        """Runs those that are not known, whose suite has changed, or matches, and notes what they run."""
+        now = {suite: digest_of(suite_text(suite)) for suite in suites()}
+        names = [" ".join([suite, *arguments]) for suite in now for arguments in tests_of(suite)]
+        self.known = {name: self.known[name] for name in ["", *names] if name in self.known}
+        wanted = [name for name in names if name not in self.known or (pattern and re.search(pattern, name.split(" ")[0]))
+                  or self.known[name]["suite"] != now[name.split(" ")[0]]]
+        wanted.sort(key=lambda name: name.startswith("experiments/") + 2 * name.startswith(("engine/", "live/", "kernels/")))  # slow ones last
+        if len(wanted) == len(names):
+            self.files = {path: digest_of(open(f"{COPY}/{path}").read()) for path in library_sources()}
+            self.files.update({path: digest_of(open(f"{COPY}/{path}").read()) for path in python_sources()})
+        lines, begun = Lines() if wanted else None, time.monotonic()
+        if len(wanted) == len(names):  # all lines that are code, run or not
+            code = {path: sorted(mutate_python.lines_of(open(f"{COPY}/{path}").read())) for path in python_sources()}
+            for file, line in sorted(set().union(*lines.of.values())):
+                code.setdefault(file, []).append(line)
+            self.known[""] = {"seconds": 0, "status": -1, "lines": code}
         for n, (name, test) in enumerate(zip(wanted, pool.map(lambda name: traced(name, lines), wanted)), 1):
-            self.known[name] = test
-            print(f"{n}/{len(wanted)} {name}: {test['seconds']:.2f} s, {sum(map(len, test['lines'].values()))} lines, "
-                  f"status {test['status']}", flush=True)
+            self.known[name] = dict(test, suite=now[name.split(" ")[0]])
+            left_s = (time.monotonic() - begun) / n * (len(wanted) - n)
+            progress(f"which lines each test runs: {n} of {len(wanted)} tests, about {left_s / 60:.0f} min left")
             if n % 20 == 0 or n == len(wanted):
-                json.dump(self.known, open(self.path + ".new", "w"))
-                os.replace(self.path + ".new", self.path)
+                self.keep()
+        progress()
         self.__init__()
 
+    def that_run(self, path, line):
+        """The names of tests that run the line, or the nearest before that is code; of a file that is not what was traced, any line."""
+        if path.endswith("shim.c"):
+            return [name for name in self.known if any(file.endswith("_policy.py") for file in self.known[name]["lines"])]
+        if self.files.get(path) != digest_of(open(f"{COPY}/{path}").read()):
+            return [name for name in self.known if path in self.known[name]["lines"]]
+        near = next((n for n in range(line, line - 60, -1) if (path, n) in self.runs), line)
+        return self.runs.get((path, near), [])
+
     def of(self, path, line):
-        """Batches of tests of one suite that run the line, or the nearest before that is code, by their time, which counts a sixth where
-        the suite includes a header of the line's folder; what takes over a second is alone."""
-        folder = f'"{os.path.dirname(path)}/'
-        batches, near = {}, next((n for n in range(line, line - 60, -1) if (path, n) in self.runs), line)
-        for name in self.runs.get((path, near), []):
+        """Batches of tests of one suite that run a line, by their time, which counts a sixth where the suite includes a header of the
+        line's folder; what takes over a second is alone."""
+        folder, batches = f'"{os.path.dirname(path)}/', {}
+        for name in self.that_run(path, line):
             suite, *arguments = name.split(" ")
             test = self.known[name]
             if test["status"] == 0:
@@ -333,9 +522,15 @@ class Tests:
         return sorted(batches.values(), key=lambda batch: batch[1] / (6 if folder in suite_text(batch[0]) else 1))
 
 
+def python_sources():
+    return sorted(f"{PYTHON}/{name}" for name in glob.glob("*.py", root_dir=f"{COPY}/{PYTHON}"))
+
+
 def suite_text(suite, cache={}):
     if suite not in cache:
-        cache[suite] = open(f"{COPY}/tests/{suite}.c").read()
+        text = cache[suite] = open(source_of(suite)).read()
+        for header in re.findall(r'#include "(tests/support/(?!suite)\w+\.h)"', text):
+            cache[suite] += open(f"{COPY}/{header}").read()
     return cache[suite]
 
 
@@ -347,26 +542,41 @@ def compiled(path, text):
     return open(out, "rb").read() if done.returncode == 0 else b""
 
 
-def try_mutant(mutant, tests, budget, originals={}):
-    """What came of it; None where there is nothing to try."""
+def broken(mutant, originals={}):
+    """What is built of a break, for run(): {} where it is what it was, None where it cannot be built."""
+    own = worker()
+    if mutant.module == "python":
+        name, is_python = os.path.basename(mutant.path), mutant.path.endswith(".py")
+        if is_python and not mutate_python.compiles(mutant.text):
+            return None
+        folder = f"{HOME}/python-{own}"
+        return {"module": os.path.relpath(folder, COPY)} if package(folder, **{name: mutant.text}) else None
     if mutant.path not in originals:
         originals[mutant.path] = compiled(mutant.path, open(f"{COPY}/{mutant.path}").read())
-    if compiled(mutant.path, mutant.text) in (b"", originals[mutant.path]):
-        return None
-    own = f"lib-mutant-{worker()}"
-    os.makedirs(f"{COPY}/build/{own}", exist_ok=True)
+    made = compiled(mutant.path, mutant.text)
+    if made in (b"", originals[mutant.path]):
+        return None if made == b"" else {}
+    os.makedirs(f"{COPY}/build/lib-mutant-{own}", exist_ok=True)
     others = [o for o in library_objects() if o != f"build/whole/{mutant.path[:-2]}.o"]
-    if not link(f"{COPY}/build/{own}/libunmask.so", [*others, f"build/mutant-{worker()}.o"]):
-        return None
-    spent, batches = 0, tests.of(mutant.path, mutant.line)
-    for suite, seconds, arguments in batches:
+    is_linked = link(f"{COPY}/build/lib-mutant-{own}/libunmask.so", [*others, f"build/mutant-{own}.o"])
+    return {"library": f"lib-mutant-{own}"} if is_linked else None
+
+
+def try_mutant(mutant, tests, budget):
+    """What came of it."""
+    own = broken(mutant)
+    if not own:
+        return {"verdict": "same object" if own == {} else "does not build"}
+    spent, asked, batches = 0, set(), tests.of(mutant.path, mutant.line)
+    for n, (suite, seconds, arguments) in enumerate(batches):
         if spent + seconds > budget and spent > 0:
-            return {"verdict": "survived", "spent": round(spent), "left": len(batches)}
-        status, used = run([f"build/tests/{suite}", *arguments], int(10 + 4 * seconds), own)
+            return {"verdict": "survived", "spent": round(spent, 1), "asked": sorted(asked), "left": len(batches) - n}
+        status, used = run(command(suite, arguments), int(10 + 4 * seconds), **own)
         spent += used
+        asked.add(suite)
         if status != 0:
-            return {"verdict": "caught", "by": suite, "status": status, "spent": round(spent, 1)}
-    return {"verdict": "survived", "spent": round(spent, 1), "ran": sum(len(b[2]) for b in batches)}
+            return {"verdict": "caught", "by": suite, "status": status, "spent": round(spent, 1), "asked": sorted(asked)}
+    return {"verdict": "survived", "spent": round(spent, 1), "asked": sorted(asked), "left": 0}
 
 
 def library_objects(cache=[]):
@@ -403,40 +613,124 @@ def note(mutant, outcome, seed):
     found = dict(outcome, seed=seed, **mutant.facts())
     with NOTING, open(FOUND, "a") as file:
         file.write(json.dumps(found) + "\n")
+    progress()
     print(f"{found['verdict']:9} {found.get('by', ''):28} {mutant.path}:{mutant.line}: {mutant.was}  ->  {mutant.becomes}", flush=True)
+    return found
 
 
 def again(found, tests, budget):
-    places = [place for place in candidates(f"{COPY}/{found['file']}") if place[0] == found["operator"]]
+    places = [place for place in places_in(found["file"]) if place[0] == found["operator"]]
     for place in places:
         mutant = Mutant(found["module"], found["file"], place)
         if key(mutant.facts()) == key(found):
-            outcome = try_mutant(mutant, tests, budget)
-            if outcome is not None:
-                note(mutant, outcome, found["seed"])
+            note(mutant, try_mutant(mutant, tests, budget), found["seed"])
             return
     print(f"{found['file']} has changed: {found['was']}")
 
 
-def print_table(seed):
-    known, all_found = judged(), [f for f in load() if seed in (None, f["seed"])]
-    survivors = [f for f in all_found if f["verdict"] == "survived"]
-    print(f"{'module':28}{'tried':>7}{'caught':>8}{'judged equal':>14}{'survived':>10}{'score':>8}")
+def wilson(n, of):
+    """The 95 % interval of a share."""
+    z, share = 1.96, n / of
+    middle, half = share + z * z / (2 * of), z * (share * (1 - share) / of + z * z / (4 * of * of)) ** 0.5
+    return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
+
+
+def print_table(found):
+    known, tried = judged(), [f for f in found if f["verdict"] in ("caught", "survived")]
+    print(f"{'module':28}{'tried':>7}{'noticed':>9}{'judged equal':>14}{'survived':>10}{'score':>8}   95 %")
     for module in [*MODULES, "all"]:
-        of = [f for f in all_found if module in ("all", f["module"])]
+        of = [f for f in tried if module in ("all", f["module"])]
         caught = sum(f["verdict"] == "caught" for f in of)
         equal = sum(f["verdict"] == "survived" and key(f) in known for f in of)
-        score = f"{100 * caught / (len(of) - equal):.0f} %" if len(of) > equal else "-"
-        print(f"{module:28}{len(of):7}{caught:8}{equal:14}{len(of) - caught - equal:10}{score:>8}")
-    print(f"seeds {sorted({f['seed'] for f in all_found})}")
-    for f in survivors:
-        why = known.get(key(f))
-        print(f"{'equal   ' if why else 'SURVIVED'} {f['file']}:{f['line']}: {f['was']}  ->  {f['becomes']}{'  (' + why + ')' if why else ''}")
+        rest = len(of) - equal
+        low, high = wilson(caught, rest) if rest else (0, 1)
+        score = f"{100 * caught / rest:6.0f} %   {100 * low:.0f} to {100 * high:.0f} %" if rest else ""
+        if of:
+            print(f"{module:28}{len(of):7}{caught:9}{equal:14}{rest - caught:10}{score}")
+    for f in tried:
+        if f["verdict"] == "survived":
+            why = known.get(key(f))
+            left = f", {f['left']} more not asked for want of time" if f.get("left") else ""
+            by = f"[asked: {', '.join(f['asked'])}{left}]" if f.get("asked") else "[no test runs the line]"
+            print(f"{'equal   ' if why else 'SURVIVED'} {f['file']}:{f['line']}: {f['was']}  ->  {f['becomes']}  {f'({why})' if why else by}")
+
+
+def by_module(asked, tests, pool):
+    """Draws --each breaks of each module, all operators alike."""
+    done, seed, modules = {key(f) for f in load()}, asked.seed or 1, [m for m in MODULES if m.startswith(asked.module) and m != "python"]
+    draws = {module: random.Random(f"{seed} {module}") for module in modules}
+    turns = {module: threading.Lock() for module in modules}
+
+    def next_of(module):
+        with turns[module]:  # what is drawn does not depend on who is first
+            while True:
+                mutant = draw(draws[module], module)
+                if key(mutant.facts()) in done:
+                    return
+                outcome = try_mutant(mutant, tests, asked.budget)
+                if outcome["verdict"] in ("caught", "survived"):
+                    break
+            note(mutant, outcome, seed)
+            done.add(key(mutant.facts()))
+
+    list(pool.map(next_of, modules * asked.each))
+    print_table([f for f in load() if asked.seed in (None, f["seed"])])
+
+
+def since(asked, tests, pool):
+    """Draws --draws breaks of new lines, each line alike, then each operator that the line has, then each place."""
+    commit = subprocess.run(["git", "rev-parse", "--verify", "--quiet", asked.since + "^{commit}"], cwd=ROOT, check=True,
+                            capture_output=True, text=True).stdout.strip()
+    spots, left_out = drawn_from(commit, asked.module)
+    seed, state = f"{asked.seed or 1} since {commit[:12]}", digest_of(*map(suite_text, suites()), *(open(f"{COPY}/{p}").read() for p in
+                                                                      [*library_sources(), *python_sources(), f"{PYTHON}/shim.c"]))
+    rng, order = random.Random(seed), sorted(spots)
+    rng.shuffle(order)
+    kept = {key(f): f for f in load() if f["seed"] == seed and f.get("state") == state}
+    found, begun = [], time.monotonic()
+    print(f"{len(order)} lines that can be broken are new since {commit[:12]} ({subprocess.run(['git', 'log', '-1', '--format=%ad', '--date=short', commit], cwd=ROOT, capture_output=True, text=True).stdout.strip()}); seed {asked.seed or 1}")
+    for why, n in sorted(left_out.items()):
+        print(f"not drawn from: {n} new lines ({why})")
+
+    def attempt(mutant):
+        f = kept.get(key(mutant.facts()))
+        if f is None:
+            f = note(mutant, dict(try_mutant(mutant, tests, asked.budget), state=state), seed)
+        found.append(f)
+        n = sum(f["verdict"] in ("caught", "survived") for f in found)
+        progress(f"{n} of {asked.draws} breaks tried, about {(time.monotonic() - begun) / max(n, 1) * (asked.draws - n) / 60:.0f} min left")
+
+    def summary():
+        progress()
+        tally = collections.Counter(f["verdict"] for f in found)
+        print_table(found)
+        print(f"{tally['caught'] + tally['survived']} of {asked.draws} breaks tried; {tally['does not build']} more did not build, "
+              f"{tally['same object']} changed nothing that is compiled")
+        print(f"asked of each: the tests of {len(suites())} suites that run its line, quickest first, until one is red or {asked.budget} s "
+              f"are spent{'' if interpreter() else '; the Python module was not drawn from: there is no pandas'}")
+
+    try:
+        while order and sum(f["verdict"] in ("caught", "survived") for f in found) < asked.draws:
+            wanted = asked.draws - sum(f["verdict"] in ("caught", "survived") for f in found)
+            mutants = []
+            for module, path, line in order[:wanted]:
+                places = spots[module, path, line]
+                operator = rng.choice(sorted({place[0] for place in places}))
+                mutants.append(Mutant(module, path, rng.choice([place for place in places if place[0] == operator])))
+            del order[:wanted]
+            list(pool.map(attempt, mutants))
+    except KeyboardInterrupt:
+        stop()
+        summary()
+        raise
+    summary()
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--each", type=int, default=5)
+    parser.add_argument("--since", metavar="COMMIT")
+    parser.add_argument("--draws", type=int, default=60, help="of --since")
     parser.add_argument("--seed", type=int, help="default: 1; of --again and --table: all")
     parser.add_argument("--module", default="")
     parser.add_argument("--budget", type=int, default=60)
@@ -447,37 +741,34 @@ def main():
     parser.add_argument("--built", action="store_true", help="the copy as it stands")
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
+    if asked.since and subprocess.run(["git", "rev-parse", "--verify", "--quiet", asked.since + "^{commit}"], cwd=ROOT,
+                                      stdout=subprocess.DEVNULL).returncode != 0:
+        sys.exit(f"mutate: there is no commit '{asked.since}' in this clone; one that is shallow has only the newest")
     if asked.table:
-        print_table(asked.seed)
+        print_table([f for f in load() if asked.seed in (None, f["seed"])])
         return
-    if not asked.built:
-        prepare()
-    tests, known, done = Tests(), judged(), {key(f) for f in load()}
     pool = concurrent.futures.ThreadPoolExecutor(asked.jobs)
-    library_objects()
-    tests.trace(asked.trace, pool)
-    if asked.again:
-        for found in load():
-            wanted = found["module"].startswith(asked.module) and re.search(asked.file, found["file"]) and asked.seed in (None, found["seed"])
-            if wanted and found["verdict"] == "survived" and key(found) not in known:
-                again(found, tests, asked.budget)
-    seed, modules = asked.seed or 1, [m for m in MODULES if m.startswith(asked.module) and not asked.again]
-    draws = {module: random.Random(f"{seed} {module}") for module in modules}
-    turns = {module: threading.Lock() for module in modules}
-
-    def next_of(module):
-        with turns[module]:  # what is drawn does not depend on who is first
-            outcome = None
-            while outcome is None:
-                mutant = draw(draws[module], module)
-                if key(mutant.facts()) in done:
-                    return
-                outcome = try_mutant(mutant, tests, asked.budget)
-            note(mutant, outcome, seed)
-            done.add(key(mutant.facts()))
-
-    list(pool.map(next_of, modules * asked.each))
-    print_table(asked.seed)
+    try:
+        if not asked.built:
+            prepare()
+        tests = Tests()
+        library_objects()
+        tests.trace(asked.trace, pool)
+        if asked.again:
+            known = judged()
+            list(pool.map(lambda found: again(found, tests, asked.budget), [
+                f for f in load() if f["module"].startswith(asked.module) and re.search(asked.file, f["file"]) and
+                f["verdict"] == "survived" and key(f) not in known and str(f["seed"]).startswith(str(asked.seed or ""))]))
+            print_table([f for f in load() if str(f["seed"]).startswith(str(asked.seed or ""))])
+        elif asked.since:
+            since(asked, tests, pool)
+        else:
+            by_module(asked, tests, pool)
+    except KeyboardInterrupt:
+        stop()
+        pool.shutdown(cancel_futures=True)
+        sys.exit(130)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/err.h"
@@ -32,12 +33,31 @@ const char *reader_beside(const char *path, const char *name, char out[128]);
 /* Any decode trace's rows (reader_decode_trace.c). */
 void read_decode_rows(const char *path, const uint8_t *data, size_t size);
 
+/* What a reader made of the bytes: numbers and words of what it read are put into a digest, which
+ * reader_seen gives and begins anew. Floating point as printed with nine digits. */
+void reader_see(const void *bytes, size_t size);
+uint64_t reader_seen(void);
+
+static inline void reader_see_int(int64_t value) {
+    reader_see(&value, sizeof value);
+}
+
+static inline void reader_see_text(const char *text) {
+    reader_see(text != NULL ? text : "", text != NULL ? strlen(text) + 1 : 1);
+}
+
+void reader_see_double(double value);
+
 /* `status` says the same as `err`, which has one sentence where there was trouble, and that one
- * begins with `path` unless it is NULL. Whether all went well. */
+ * begins with `path` unless it is NULL; of it the place behind the path is seen. Whether all went
+ * well. */
 static inline int went_well(int status, const struct err *err, const char *path) {
     ASSERT((status == 0) == (err->kind == ERR_NONE));
     ASSERT(status == 0 || (err->text[0] != '\0' && strchr(err->text, '\n') == NULL));
     ASSERT(status == 0 || path == NULL || strstr(err->text, path) != NULL);
+    const char *place = status != 0 && path != NULL ? strstr(err->text, path) + strlen(path) : "";
+    reader_see_int(err->kind);
+    reader_see_int(place[0] == ':' ? strtoll(place + 1, NULL, 10) : 0);
     return status == 0;
 }
 

@@ -111,6 +111,9 @@ static void copy(const struct decode_trace *trace, const char *path) {
         for (uint32_t i = 0;
              i < MOST_PASSES && source.pass(source.state, is.id, i, &pass, &err) == 0; i++) {
             check_pass(&pass, block);
+            reader_see_int(pass.committed);
+            reader_see_int(pass.processed);
+            reader_see_int(pass.kept);
             decode_log_add(log, is.id, &pass, 1, NULL);
         }
         decode_log_finish(log, is.id, &done);

@@ -15,9 +15,12 @@
 
 static void read_ends(const struct stored_tensor *tensor) {
     float value;
+    reader_see_text(tensor->name);
     if (tensor->n_elements > 0) {
         stored_read(tensor, 0, 1, &value);
+        reader_see_double((double)value);
         stored_read(tensor, tensor->n_elements - 1, 1, &value);
+        reader_see_double((double)value);
     }
 }
 
@@ -90,6 +93,7 @@ static void read_tokenizer(const char *path, const uint8_t *data, size_t size) {
         const char *bytes = tokenizer_bytes(tokenizer, ids.ids[i], &n);
         ASSERT(ids.ids[i] >= 0 && (uint32_t)ids.ids[i] < tokenizer_n_ids(tokenizer));
         ASSERT((bytes == NULL) == (n == 0));
+        reader_see_int(ids.ids[i]);
     }
     free(tokenizer_decode(tokenizer, ids.ids, ids.n, true, NULL));
     free(ids.ids);
@@ -107,6 +111,7 @@ static void read_chat(const char *path, const uint8_t *data, size_t size) {
         size_t length;
         char *text = chat_text(chat, folder, " hello ", 7, &length);
         ASSERT(text != NULL && strlen(text) <= length);
+        reader_see_text(text);
         free(text);
     }
 }
@@ -125,6 +130,7 @@ static void read_end_tokens(const char *path, const uint8_t *data, size_t size) 
             ASSERT(ends.tokens[i] >= 0 && (uint32_t)ends.tokens[i] < model->vocab);
         }
         end_tokens_text(&ends, text, sizeof text);
+        reader_see_text(text);
     }
 }
 
@@ -152,6 +158,7 @@ static void read_samples(const char *path, const uint8_t *data, size_t size) {
         n += !isnan(samples.us[i]);
     }
     ASSERT(n == samples.n_found);
+    reader_see_int((int64_t)n);
     samples_close(&samples);
     ASSERT(samples_open(&samples, &grid, path, "a test", &err) == 0 && samples.n_found == n);
     samples_close(&samples);

@@ -13,6 +13,13 @@
 #include "experiments/study/study.h"
 #include "tests/fuzz/reader.h"
 
+static void see_json(json_t *json) {
+    char *text = json_dumps(json, JSON_SORT_KEYS | JSON_REAL_PRECISION(9));
+    reader_see_text(text);
+    free(text);
+    json_decref(json);
+}
+
 static void read_study(const char *path, const uint8_t *data, size_t size) {
     (void)data, (void)size;
     const struct study_changes changes = {0};
@@ -20,7 +27,7 @@ static void read_study(const char *path, const uint8_t *data, size_t size) {
     struct err err = {0};
     if (went_well(study_open(path, &changes, &study, &err), &err, NULL)) {
         char place[256];
-        (void)study_text(&study, "plot", place);
+        reader_see_text(study_text(&study, "plot", place));
         (void)study_runs(&study);
     }
     study_close(&study);
@@ -57,6 +64,7 @@ static void read_paper(const char *path, const uint8_t *data, size_t size) {
         return;
     }
     for (size_t i = 0; i < paper.n_rows; i++) {
+        reader_see_text(paper.rows[i].system);
         ASSERT(paper.rows[i].system != NULL && paper.rows[i].line > 1);
     }
     paper_fini(&paper);
@@ -71,7 +79,7 @@ static void read_steps(const char *path, const uint8_t *data, size_t size) {
     struct err err = {0};
     ASSERT(system != NULL || system_open(&request, &system, &err) == 0);
     if (went_well(accuracy_read(path, system, &accuracy, &err), &err, path)) {
-        json_decref(accuracy_json(&accuracy));
+        see_json(accuracy_json(&accuracy));
         accuracy_fini(&accuracy);
     }
 }
@@ -80,7 +88,11 @@ static void read_server(const char *path, const uint8_t *data, size_t size) {
     (void)data, (void)size;
     struct server server = {0};
     struct err err = {0};
-    (void)went_well(server_read(path, "x", &server, &err), &err, path);
+    if (went_well(server_read(path, "x", &server, &err), &err, path)) {
+        reader_see_int((int64_t)server.measured.completed);
+        reader_see_double(server.measured.latency.mean);
+        reader_see_double(server.measured.ttfb.mean);
+    }
     server_fini(&server);
 }
 
@@ -88,7 +100,9 @@ static void read_start_log(const char *path, const uint8_t *data, size_t size) {
     (void)data, (void)size;
     struct start_log log;
     struct err err = {0};
-    (void)went_well(start_log_read(path, &log, &err), &err, path);
+    if (went_well(start_log_read(path, &log, &err), &err, path)) {
+        see_json(start_log_json(&log));
+    }
 }
 
 /* A reference to prompts of which two were asked. */

@@ -28,6 +28,10 @@ static void read_model(const char *path, const uint8_t *data, size_t size) {
     ASSERT(model_parameters(model) > 0 && model_weights_bytes(model) > 0);
     ASSERT(model_trunk_active_parameters(model) <= model_parameters(model));
     ASSERT(model_kv_bytes_per_token(model) > 0 && model_flops_per_token(model) > 0);
+    reader_see_int(model_parameters(model));
+    reader_see_int((int64_t)model_weights_bytes(model));
+    reader_see_int((int64_t)model_kv_bytes_per_token(model));
+    reader_see_double(model_flops_per_token(model));
     ASSERT(model->mask_token == NO_MASK_TOKEN || model->mask_token < model->vocab);
 }
 
@@ -40,6 +44,7 @@ static void read_config_json(const char *path, const uint8_t *data, size_t size)
     ASSERT(ours != NULL);
     if (went_well(model_config_find(path, &model, &err), &err, path)) {
         ASSERT(model.family != NULL && model.layers > 0 && model.hidden > 0);
+        reader_see_int(model_parameters(&model));
         (void)went_well(model_agree(ours, &model, path, &difference), &difference, path);
     }
 }
@@ -48,8 +53,12 @@ static void read_gpu(const char *path, const uint8_t *data, size_t size) {
     (void)data, (void)size;
     struct err err = {0};
     const struct gpu *gpu = gpu_find(path, &err);
-    ASSERT(!went_well(gpu == NULL, &err, path) ||
-           (gpu->memory_bytes > 0 && gpu->best_bandwidth > 0));
+    if (went_well(gpu == NULL, &err, path)) {
+        ASSERT(gpu->memory_bytes > 0 && gpu->best_bandwidth > 0);
+        reader_see_int(gpu->memory_bytes);
+        reader_see_double(gpu->best_bandwidth);
+        reader_see_int(gpu->link_peers);
+    }
 }
 
 static void read_host(const char *path, const uint8_t *data, size_t size) {
@@ -62,6 +71,7 @@ static void read_host(const char *path, const uint8_t *data, size_t size) {
                         &err) == 0);
     int status = host_find(path, &constants, &host, &err);
     ASSERT(!went_well(status, &err, NULL) || (host.factor >= 0 && host.factor <= 100));
+    reader_see_double(status == 0 ? host.factor : 0);
     config_fini(&constants);
 }
 
@@ -95,6 +105,7 @@ static void read_profile(const char *path, const uint8_t *data, size_t size) {
     ASSERT(profile_parse(path, text, n, &peaks, &again, &err) == 0);
     char *text_again = written(again, &n_again);
     ASSERT(n == n_again && memcmp(text, text_again, n) == 0);
+    reader_see(text, n);
     struct profile_check check;
     profile_check(profile, &check);
     free(text);
@@ -116,6 +127,7 @@ static void read_instance(const char *path, const uint8_t *data, size_t size) {
     for (size_t i = 0; i < planner_table_size; i++) {
         if (planner_solve(&planner_table[i], &request, NULL, &plan, &err) == 0) {
             ASSERT(plan_verify(&instance.packing, &plan, &err) == 0);
+            reader_see(plan.offset_bytes, instance.packing.n_buffers * sizeof(int64_t));
         }
     }
     free(plan.offset_bytes);
@@ -131,6 +143,8 @@ static void read_stream(const char *path, const uint8_t *data, size_t size) {
         for (size_t i = 0; i < allocator_n_models; i++) {
             struct allocator_report report;
             allocator_replay(&stream, &allocator_models[i], &stream.settings, &report);
+            reader_see_int(report.peak_reserved_bytes);
+            reader_see_int(report.peak_allocated_bytes);
         }
     }
     stream_fini(&stream);
@@ -151,6 +165,7 @@ static void read_system(const char *path, const uint8_t *data, size_t size) {
         return;
     }
     char *text = system_text(system);
+    reader_see_text(text);
     ASSERT(text != NULL && system_reserve_bytes(system) >= 0 && system_gpus(system) > 0);
     free(text);
     system_close(system);
@@ -170,6 +185,7 @@ static void read_process(const char *path, const uint8_t *data, size_t size) {
     float confidence[LENGTH];
     process_confidence(&process, 1, &view, confidence);
     for (int i = 0; i < LENGTH; i++) {
+        reader_see_double((double)confidence[i]);
         ASSERT(masked[i] ? confidence[i] >= 0 && confidence[i] <= 1 : confidence[i] == 0);
     }
 }

@@ -8,6 +8,24 @@
 
 enum { MOST_ROWS = 200 };
 
+/* All that a row says. */
+static void see_row(const struct arrival *row) {
+    const int64_t all[] = {(int64_t)row->id,
+                           row->arrival_ns,
+                           row->prompt_tokens,
+                           row->output_tokens,
+                           row->answer_tokens,
+                           row->prefix_tokens,
+                           row->tenant,
+                           (int64_t)row->session,
+                           (int64_t)row->shares,
+                           (int64_t)row->leaves,
+                           (int64_t)row->prefix_group,
+                           row->think_ns,
+                           (int64_t)row->follows};
+    reader_see(all, sizeof all);
+}
+
 static uint64_t read_rows(struct trace *trace, struct err *err) {
     struct arrival_source source = trace_source(trace);
     struct arrival row;
@@ -16,6 +34,7 @@ static uint64_t read_rows(struct trace *trace, struct err *err) {
     enum source_reply reply;
     while ((reply = source.next(source.state, &row, err)) == SOURCE_ROW) {
         ASSERT(row.id == n && row.arrival_ns >= last_ns);
+        see_row(&row);
         ASSERT(row.prompt_tokens > 0 && row.output_tokens > 0);
         last_ns = row.arrival_ns;
         n++;
@@ -25,6 +44,30 @@ static uint64_t read_rows(struct trace *trace, struct err *err) {
     return n;
 }
 
+/* As a user may say that it should be read. */
+static const struct trace_reading readings[] = {
+    {.sorts = true, .skip_failed = true},
+    {.time_unit = "ms", .hash_tokens = 16, .sorts = true},
+    {.where = "status=ok", .skip_failed = true},
+    {.columns = "time=arrival_us:us,input=input_tokens,output=output_tokens,session=session",
+     .sorts = true},
+    {.columns = "time=timestamp:s,input=input_length,output=output_length,hashes=hash_ids,"
+                "parent=parent_chat_id",
+     .time_unit = "s",
+     .hash_tokens = 512},
+};
+
+static void read_as(const char *path, const struct trace_reading *how) {
+    struct trace *trace;
+    struct err err = {0};
+    if (went_well(trace_open_as(path, how, &trace, &err), &err, NULL)) {
+        (void)read_rows(trace, &err);
+        reader_see_int((int64_t)trace_skipped(trace));
+        reader_see_int(err.kind);
+        trace_close(trace);
+    }
+}
+
 /* Read to the end or to one sentence, and the same a second time. */
 static void read_trace(const char *path, const uint8_t *data, size_t size) {
     (void)data, (void)size;
@@ -32,10 +75,20 @@ static void read_trace(const char *path, const uint8_t *data, size_t size) {
     struct err err = {0}, again = {0};
     if (went_well(trace_open(path, &trace, &err), &err, path)) {
         uint64_t n = read_rows(trace, &err), n_skipped = trace_skipped(trace);
+        size_t n_unread;
+        (void)trace_unread(trace, &n_unread);
+        reader_see_int((int64_t)n_skipped);
+        reader_see_int((int64_t)n_unread);
+        reader_see_int(trace_has_answers(trace));
+        reader_see_text(trace_format(trace));
+        reader_see_int(err.kind);
         ASSERT(trace_rewind(trace, &again) == 0);
         ASSERT(read_rows(trace, &again) == n && trace_skipped(trace) == n_skipped);
         ASSERT(strcmp(err.text, again.text) == 0);
         trace_close(trace);
+    }
+    for (size_t i = 0; i < sizeof readings / sizeof readings[0]; i++) {
+        read_as(path, &readings[i]);
     }
 }
 
@@ -60,6 +113,7 @@ static void read_prompts(const char *path, const uint8_t *data, size_t size) {
         struct arrival row;
         enum source_reply reply;
         while ((reply = source.next(source.state, &row, &err)) == SOURCE_ROW) {
+            see_row(&row);
             ASSERT(row.prompt == row.id + 1 && row.prompt_tokens > 0 && row.output_tokens > 0);
         }
         ASSERT((reply == SOURCE_BAD) == (err.kind != ERR_NONE));
@@ -84,6 +138,7 @@ static void draw_rows(struct workload *workload) {
         if (reply != SOURCE_ROW) {
             return;
         }
+        see_row(&row);
         ASSERT((row.id == n || source.back != NULL) && row.arrival_ns >= last_ns);
         ASSERT(row.prompt_tokens > 0 && row.output_tokens > 0);
         last_ns = row.arrival_ns;
@@ -111,6 +166,7 @@ static void read_workload(const char *unused, const uint8_t *data, size_t size) 
     if (went_well(workload_from_config(&config, "x", &options, &workload, &err), &err, NULL)) {
         char text[128];
         workload_describe(workload, text, sizeof text);
+        reader_see_text(text);
         draw_rows(workload);
         workload_close(workload);
     }

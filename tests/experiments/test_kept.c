@@ -1,0 +1,306 @@
+/* What exists does not change unseen: the numbers of every shipped system, policy, GPU, model and
+ * workload, and what commands print, as tests/golden has them. Who means to change them renews the
+ * files (make golden), whose difference says what that reaches. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "experiments/run/limit.h"
+#include "sim/base/mem.h"
+#include "sim/model/gpu.h"
+#include "sim/policy/registry.h"
+#include "sim/system/system_facts.h"
+#include "tests/support/cases.h"
+#include "tests/support/cli.h"
+#include "tests/support/kept.h"
+
+/* ---- a line of the file ---- */
+
+struct kept_run {
+    const char *system, *workload, *gpu, *model;
+    struct setting set[MOST_SET + 3];
+    uint32_t n_set;
+    uint64_t requests; /* 0: the workload's own */
+    bool is_bounded;   /* beside what no scheduler could beat */
+};
+
+static void put_set(struct kept_run *run, const char *key, const char *value) {
+    struct setting *set = &run->set[run->n_set++];
+    ck_assert_uint_le(run->n_set, sizeof run->set / sizeof run->set[0]);
+    *set = (struct setting){.place = "--set"};
+    snprintf(set->key, sizeof set->key, "%s", key);
+    snprintf(set->value, sizeof set->value, "%s", value);
+}
+
+static struct kept_run run_of(const char *system, const char *name) {
+    size_t i = 0;
+    while (i < n_cases && strcmp(cases[i].name, name) != 0) {
+        i++;
+    }
+    ck_assert_uint_lt(i, n_cases);
+    struct kept_run run = {.system = system, .workload = cases[i].workload, .gpu = cases[i].gpu};
+    memcpy(run.set, cases[i].set, sizeof cases[i].set);
+    run.n_set = cases[i].n_set;
+    return run;
+}
+
+/* What was run, how long it took, and the digest of all that came of it. What is refused has no
+ * line. */
+static void keep(FILE *out, const struct kept_run *run, const char *on) {
+    const struct run_request request = {.system = run->system,
+                                        .gpu = run->gpu,
+                                        .model = run->model,
+                                        .workload = run->workload,
+                                        .settings = run->set,
+                                        .n_settings = run->n_set,
+                                        .options = {.seed = 1, .requests = run->requests}};
+    static const volatile sig_atomic_t never = 0;
+    struct err err = {0};
+    struct composition *c = NULL;
+    json_t *summary = NULL;
+    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    const struct sink sink = {.state = &digest, .request = mix_request};
+    const struct run_watch watch = {.sinks = &sink, .n_sinks = 1};
+    int status = compose_open(&request, &c, &err);
+    const bool has_bound =
+        status == 0 && run->is_bounded && limit_take(&request, &never, c, &err) == 0;
+    err = status == 0 ? (struct err){0} : err;
+    status = status == 0 ? compose_run(c, &watch, &err) : status;
+    status = status == 0 ? summary_json(&c->summary, &c->facts, &summary, &err) : status;
+    if (status == 0) {
+        mix_numbers(&digest, summary);
+        fprintf(out, "%s on %s%s", run->system, on, has_bound ? ", bound" : "");
+        for (uint32_t i = 0; i < run->n_set; i++) {
+            if (strcmp(run->set[i].place, "--set") == 0) {
+                fprintf(out, ", %s = %s", run->set[i].key, run->set[i].value);
+            }
+        }
+        fprintf(out, ": %.9g s, %016" PRIx64 "\n",
+                json_number_value(json_object_get(summary, "makespan_s")), digest);
+    }
+    json_decref(summary);
+    compose_close(c);
+}
+
+/* ---- what is run ---- */
+
+struct keeper {
+    FILE *out;
+    size_t n_systems;
+};
+
+/* Each system under two of the cases; neighbours, which are often alike, under others. */
+static int keep_system(void *state, const char *name, const char *doc) {
+    struct keeper *keeper = state;
+    (void)doc;
+    if (strcmp(name, "mosaic-bf") != 0) { /* it tries all chunks: half a second */
+        const size_t i = keeper->n_systems++;
+        const size_t at[] = {i % n_cases, (i + 1 + i / n_cases % (n_cases - 1)) % n_cases};
+        for (int k = 0; k < 2; k++) {
+            struct kept_run run = run_of(name, cases[at[k]].name);
+            run.is_bounded = k == 0 && i % 10 == 3; /* it takes longest */
+            keep(keeper->out, &run, cases[at[k]].name);
+        }
+    }
+    return 0;
+}
+
+/* Calls with each word of a list, which is separated by blanks. */
+static const char *next_word(const char **rest, char word[64]) {
+    const char *at;
+    size_t n;
+    if (!name_next(rest, " ", &at, &n)) {
+        return NULL;
+    }
+    snprintf(word, 64, "%.*s", (int)n, at);
+    return word;
+}
+
+/* Every policy of a kind in each of the systems under each of the cases. */
+static void keep_policies(FILE *out, enum policy_kind kind, const char *systems, const char *names,
+                          const char *key, const char *value) {
+    char system[64], of[64];
+    while (next_word(&systems, system) != NULL) {
+        for (const char *rest = names; next_word(&rest, of) != NULL;) {
+            for (size_t i = 0; i < policy_count(kind); i++) {
+                struct kept_run run = run_of(system, of);
+                put_set(&run, policy_kind_names[kind], policy_at(kind, i)->name);
+                if (key != NULL) {
+                    put_set(&run, key, value);
+                }
+                keep(out, &run, of);
+            }
+        }
+    }
+}
+
+/* A key at some of its values, in each of the systems under each of the cases. */
+static void keep_values(FILE *out, const char *systems, const char *names, const char *key,
+                        const char *values) {
+    char system[64], of[64], value[64];
+    while (next_word(&systems, system) != NULL) {
+        for (const char *rest = names; next_word(&rest, of) != NULL;) {
+            for (const char *more = values; next_word(&more, value) != NULL;) {
+                struct kept_run run = run_of(system, of);
+                put_set(&run, key, value);
+                keep(out, &run, of);
+            }
+        }
+    }
+}
+
+static void keep_gpus(FILE *out, const char *systems) {
+    struct err err = {0};
+    char system[64];
+    while (next_word(&systems, system) != NULL) {
+        for (const struct gpu *const *all = gpu_all(&err); *all != NULL; all++) {
+            if (strcmp((*all)->name, "cpu") == 0) {
+                continue; /* it has the memory of the machine */
+            }
+            struct kept_run run = run_of(system, "burst");
+            run.gpu = (*all)->name;
+            keep(out, &run, run.gpu);
+            put_set(&run, "tensor_parallel", "4");
+            keep(out, &run, run.gpu);
+        }
+    }
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int is_ini(const struct dirent *entry) {
+    return strstr(entry->d_name, ".ini") != NULL;
+}
+
+/* Each file of a folder as a workload, or as the model of a system. */
+static void keep_files(FILE *out, const char *folder, const char *system, bool is_model) {
+    struct dirent **found;
+    int n = scandir(folder, &found, is_ini, by_name);
+    ck_assert_int_gt(n, 0);
+    for (int i = 0; i < n; i++) {
+        char name[300];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(found[i]->d_name, "."), found[i]->d_name);
+        struct kept_run run = run_of(system, "burst");
+        run.model = is_model ? name : NULL;
+        run.workload = is_model ? run.workload : name;
+        run.requests = is_model ? 0 : 40;
+        run.gpu = "h100";
+        keep(out, &run, found[i]->d_name);
+        free(found[i]);
+    }
+    free(found);
+}
+
+static char *run_all(void) {
+    char *text;
+    size_t size;
+    struct err err = {0};
+    struct keeper keeper = {.out = mem_stream(&text, &size)};
+    FILE *out = keeper.out;
+    static const char exact[] = "sdar sglang lmdeploy focus vllm-ar";
+    read_cases();
+    ck_assert_msg(system_list(keep_system, &keeper, &err) == 0, "%s", err.text);
+    keep_policies(out, POLICY_SCHEDULER, "dllm-serve focus sglang", "burst growing queue", NULL,
+                  NULL);
+    keep_policies(out, POLICY_SCHEDULER, "sdar", "sessions growing", "prefix_caching", "on");
+    keep_policies(out, POLICY_CACHE, "fast-dllm dc+", "growing mixed", NULL, NULL);
+    keep_policies(out, POLICY_DECODER, "native dllm-serve sdar", "burst", NULL, NULL);
+    keep_policies(out, POLICY_ROUTER, exact, "sessions", "replicas", "3");
+    keep_policies(out, POLICY_ROUTER, "sdar dllm-serve", "sessions", "prefix_caching", "on");
+    keep_values(out, exact, "sessions growing queue", "prefix_caching", "on");
+    keep_gpus(out, "dllm-serve sdar dinfer");
+    keep_files(out, "traces/workloads", "dllm-serve", false);
+    keep_files(out, "traces/workloads", "sdar", false);
+    keep_files(out, "sim/model/models", "dllm-serve", true);
+    keep_files(out, "sim/model/models", "sdar", true);
+    mem_stream_close(keeper.out);
+    config_fini(&data);
+    return text;
+}
+
+TEST(the_numbers_of_runs_that_exist_are_those_that_were_kept) {
+    char *now = run_all();
+    kept_same("tests/golden/runs.txt", now);
+    free(now);
+}
+
+/* ---- what commands print ---- */
+
+static const char grid[] = "[sweep]\nsystems = dllm-serve, fast-dllm\nrates = 0.2, 0.4\n"
+                           "requests = 10\n";
+static const char talk[] = "arrival_us,input_tokens,output_tokens,session,think_us,tenant\n"
+                           "0,100,50,a,,1\n0,30,20,b,,2\n500000,200,60,a,250000,1\n"
+                           "700000,10,5,,,3\n900000,90,30,b,,2\n";
+
+/* Words are between blanks, or between two quotes; TMP stands for the scratch folder, FIXED for the
+ * systems that no shipped file changes. */
+static struct output run_line(const char *line, size_t length) {
+    static char room[CLI_MOST_ARGS][256];
+    const char *words[CLI_MOST_ARGS + 1] = {NULL};
+    const char *end = line + length;
+    size_t n = 0;
+    while (line < end) {
+        const bool is_quoted = *line == '\'';
+        line += is_quoted;
+        size_t used = strcspn(line, is_quoted ? "'" : " \n");
+        ck_assert_uint_lt(n, CLI_MOST_ARGS);
+        const bool is_there = strncmp(line, "TMP/", 4) == 0;
+        snprintf(room[n], sizeof room[n], "%s%.*s", is_there ? scratch_folder : "",
+                 (int)(used - (is_there ? 3 : 0)), line + (is_there ? 3 : 0));
+        words[n] = strcmp(room[n], "FIXED") == 0 ? "tests/golden/cli/systems.ini" : room[n];
+        n++;
+        line += used + is_quoted;
+        line += line < end;
+    }
+    return cli_run(&(const struct child){0}, words);
+}
+
+/* Lines that begin with such a word are sentences, whose wording is not kept. */
+static const char *const wordy[] = {"identity",    "warning",     "decisions",   "prices",
+                                    "profile",     "host",        "trace ",      "workload",
+                                    "collectives", "transferred", "of the time", NULL};
+
+/* With TMP for the folder. */
+static void put_output(FILE *out, const char *text) {
+    const size_t length = strlen(scratch_folder);
+    for (size_t n; *text != '\0'; text += n + (text[n] == '\n')) {
+        bool is_kept = true;
+        n = strcspn(text, "\n");
+        for (size_t i = 0; wordy[i] != NULL; i++) {
+            is_kept = is_kept && strncmp(text, wordy[i], strlen(wordy[i])) != 0;
+        }
+        for (const char *at = text; is_kept && at < text + n;) {
+            const bool is_folder = strncmp(at, scratch_folder, length) == 0;
+            fprintf(out, "%.*s", is_folder ? 3 : 1, is_folder ? "TMP" : at);
+            at += is_folder ? length : 1;
+        }
+        fputs(is_kept ? "\n" : "", out);
+    }
+}
+
+TEST(commands_print_what_was_kept) {
+    static const char path[] = "tests/golden/cli/commands.txt";
+    char *kept = kept_text(path), *now;
+    size_t size;
+    FILE *out = mem_stream(&now, &size);
+    scratch_write("grid.ini", grid);
+    scratch_write("talk.csv", talk);
+    for (const char *at = kept; at != NULL && *at != '\0';) {
+        const size_t length = strcspn(at, "\n");
+        if (strncmp(at, "$ ", 2) == 0) {
+            struct output output = run_line(at + 2, length - 2);
+            fprintf(out, "%.*s\n", (int)length, at);
+            put_output(out, output.status == 0 ? output.out : output.err);
+            output_free(&output);
+        }
+        at += length + (at[length] == '\n');
+    }
+    mem_stream_close(out);
+    kept_same(path, now);
+    free(kept);
+    free(now);
+}
+
+SUITE("kept")
