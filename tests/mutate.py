@@ -12,7 +12,7 @@ Mutants are tried in a copy of the tree under build/mutants. Its library is a sh
 one link, whatever number of programs runs it. Each test was run once before, alone, with a library that says which lines it runs:
 a mutant is tried by the tests that run its line, the quick ones first, until one is red, in --budget seconds of CPU time at most
 (default: 60). A test that takes ten seconds and four times longer than it should is red. The lines are those that a test ran when it
-was last traced; of a file that has changed since, its tests are those that ran any of its lines.
+was last traced; of a file that has changed since, its tests are those that ran any of its lines, and of the module in Python all of its own.
 
 With --since each line is as likely as the other of those that git diff calls new and that did not stand elsewhere before; the module in
 Python counts, too, and is tried by its own tests. Ctrl-C ends it with what was found so far; the same command goes on from there.
@@ -378,9 +378,9 @@ def run(command, seconds=60, library="lib-whole", trace=None, module="build/pyth
     return status, usage.ru_utime + usage.ru_stime
 
 
-def command(suite, arguments, lines="-"):
-    if suite.startswith("python/"):
-        return [interpreter(), "tests/mutate_python.py", lines, source_of(suite), *arguments]
+def command(suite, arguments):
+    if suite.startswith("python/"):  # -c: the suite's folder, in which the module's sources are, is not looked at
+        return [interpreter(), "-c", "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')", source_of(suite), "-f", *arguments]
     return [f"build/tests/{suite}", *arguments]
 
 
@@ -442,9 +442,8 @@ def traced(name, lines):
     if os.path.exists(path):
         os.remove(path)
     if suite.startswith("python/"):
-        status, spent = run(command(suite, arguments, path), TRACED_S)
-        found = json.load(open(path)) if os.path.exists(path) else {}
-        return {"seconds": round(spent, 2), "status": status, "lines": {f"{PYTHON}/{file}": found[file] for file in found}}
+        status, spent = run(command(suite, arguments), TRACED_S)
+        return {"seconds": round(spent, 2), "status": status, "lines": {}}
     status, spent = run(command(suite, arguments), TRACED_S, "lib-trace", path)
     by_file = {}
     for file, line in sorted(lines.seen(path)):
@@ -482,10 +481,9 @@ class Tests:
         wanted.sort(key=lambda name: name.startswith("experiments/") + 2 * name.startswith(("engine/", "live/", "kernels/")))  # slow ones last
         if len(wanted) == len(names):
             self.files = {path: digest_of(open(f"{COPY}/{path}").read()) for path in library_sources()}
-            self.files.update({path: digest_of(open(f"{COPY}/{path}").read()) for path in python_sources()})
         lines, begun = Lines() if wanted else None, time.monotonic()
         if len(wanted) == len(names):  # all lines that are code, run or not
-            code = {path: sorted(mutate_python.lines_of(open(f"{COPY}/{path}").read())) for path in python_sources()}
+            code = {}
             for file, line in sorted(set().union(*lines.of.values())):
                 code.setdefault(file, []).append(line)
             self.known[""] = {"seconds": 0, "status": -1, "lines": code}
@@ -500,8 +498,8 @@ class Tests:
 
     def that_run(self, path, line):
         """The names of tests that run the line, or the nearest before that is code; of a file that is not what was traced, any line."""
-        if path.endswith("shim.c"):
-            return [name for name in self.known if any(file.endswith("_policy.py") for file in self.known[name]["lines"])]
+        if path.startswith(PYTHON):
+            return [name for name in self.known if name.startswith("python/")]
         if self.files.get(path) != digest_of(open(f"{COPY}/{path}").read()):
             return [name for name in self.known if path in self.known[name]["lines"]]
         near = next((n for n in range(line, line - 60, -1) if (path, n) in self.runs), line)

@@ -1,14 +1,6 @@
-"""Breaks of the module in Python, for mutate.py; as a program, tests of a suite, which write the
-lines of the module that they run:
-
-  mutate_python.py LINES.json|- SUITE.py TEST..."""
+"""Breaks of the module in Python, for mutate.py."""
 
 import ast
-import json
-import os
-import runpy
-import sys
-import threading
 
 TOKENS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
           ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"),
@@ -105,45 +97,7 @@ def compiles(text):
     return True
 
 
-def lines_of(text):
-    """The lines at which a statement begins."""
-    return {node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)}
-
-
 def tests_of(text):
     """The names of the tests of a suite."""
     return [f"{kind.name}.{test.name}" for kind in ast.parse(text).body if isinstance(kind, ast.ClassDef)
             for test in kind.body if isinstance(test, ast.FunctionDef) and test.name.startswith("test_")]
-
-
-def main():
-    out, suite, *tests = sys.argv[1:]
-    sys.argv = [suite, "-f", *tests]
-    if out == "-":
-        runpy.run_path(suite, run_name="__main__")
-        return
-    import unmask
-
-    home, seen = os.path.dirname(os.path.abspath(unmask.__file__)) + os.sep, set()
-
-    def trace(frame, event, _):
-        if not frame.f_code.co_filename.startswith(home):
-            return None
-        seen.add((os.path.basename(frame.f_code.co_filename), frame.f_lineno))
-        return trace
-
-    threading.settrace(trace)
-    sys.settrace(trace)
-    try:
-        runpy.run_path(suite, run_name="__main__")
-    finally:
-        sys.settrace(None)
-        by_file = {}
-        for file, line in sorted(seen):
-            by_file.setdefault(file, []).append(line)
-        with open(out, "w", encoding="ascii") as file:
-            json.dump(by_file, file)
-
-
-if __name__ == "__main__":
-    main()
