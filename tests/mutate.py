@@ -308,6 +308,9 @@ def prepare():
     for build, more in ("whole", []), ("trace", ["build/trace/trace.o"]):
         os.makedirs(f"{COPY}/build/lib-{build}", exist_ok=True)
         assert link(f"{COPY}/build/lib-{build}/libunmask.so", library(build) + more)
+    os.makedirs(f"{COPY}/build/lib-base", exist_ok=True)
+    if not os.path.exists(f"{COPY}/build/lib-base/libunmask_whole.so"):
+        os.symlink("../lib-whole/libunmask.so", f"{COPY}/build/lib-base/libunmask_whole.so")
     for program in programs:
         of = [f"{program}.o", *(readers if program == "tests/fuzz/test_corpus" else [])]
         out = "unmask" if program == programs[0] else program
@@ -356,7 +359,7 @@ def run(command, seconds=60, library="lib-whole", trace=None, module="build/pyth
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     env = dict(os.environ, UNMASK=f"{COPY}/build/unmask", UNMASK_PLUGINS=f"{COPY}/build/plugins",
-               LD_LIBRARY_PATH=f"{COPY}/build/{library}", PYTHONPATH=f"{COPY}/{module}", UNMASK_PROGRAM=f"{COPY}/build/unmask",
+               LD_LIBRARY_PATH=f"{COPY}/build/{library}:{COPY}/build/lib-base", PYTHONPATH=f"{COPY}/{module}", UNMASK_PROGRAM=f"{COPY}/build/unmask",
                PYTHONDONTWRITEBYTECODE="1", CK_TIMEOUT_MULTIPLIER="10", **({"UNMASK_TRACE": trace} if trace else {}))
     process = subprocess.Popen(command, cwd=COPY, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                start_new_session=True, preexec_fn=bound, env=env)
@@ -555,8 +558,9 @@ def broken(mutant, originals={}):
     if made in (b"", originals[mutant.path]):
         return None if made == b"" else {}
     os.makedirs(f"{COPY}/build/lib-mutant-{own}", exist_ok=True)
-    others = [o for o in library_objects() if o != f"build/whole/{mutant.path[:-2]}.o"]
-    is_linked = link(f"{COPY}/build/lib-mutant-{own}/libunmask.so", [*others, f"build/mutant-{own}.o"])
+    # In front of the whole library, whose calls find what is defined here first.
+    is_linked = run(["gcc", "-shared", "-o", f"build/lib-mutant-{own}/libunmask.so", f"build/mutant-{own}.o", "-Wl,--no-as-needed",
+                     "-Lbuild/lib-base", "-lunmask_whole"])[0] == 0
     return {"library": f"lib-mutant-{own}"} if is_linked else None
 
 
@@ -576,11 +580,6 @@ def try_mutant(mutant, tests, budget):
             return {"verdict": "caught", "by": suite, "status": status, "spent": round(spent, 1), "asked": sorted(asked)}
     return {"verdict": "survived", "spent": round(spent, 1), "asked": sorted(asked), "left": 0}
 
-
-def library_objects(cache=[]):
-    if not cache:
-        cache.extend(library("whole"))
-    return cache
 
 # ---- what was found ----
 
@@ -750,7 +749,6 @@ def main():
         if not asked.built:
             prepare()
         tests = Tests()
-        library_objects()
         tests.trace(asked.trace, pool)
         if asked.again:
             known = judged()

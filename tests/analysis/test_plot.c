@@ -331,6 +331,28 @@ static void record_run(struct store *store, enum store_level level, const char *
     summary_fini(&summary);
 }
 
+TEST(who_was_not_served_has_no_times) {
+    struct request_record record =
+        MAKE(struct request_record, .id = 3, .prompt_tokens = 10, .output_tokens = 64,
+             .answer_tokens = 60, .arrival_ns = 1000000000, .admitted_ns = 2000000000,
+             .first_block_ns = 3000000000, .finished_ns = 5000000000, .first_block_tokens = 32,
+             .committed_tokens = 64, .state = REQUEST_DONE, .steps = 7);
+    double served[REQUEST_FIELD_COUNT], rejected[REQUEST_FIELD_COUNT];
+    request_field_values(&record, served);
+    record.state = REQUEST_REJECTED;
+    request_field_values(&record, rejected);
+    for (int i = 0; i < REQUEST_FIELD_COUNT; i++) {
+        const bool is_time = i == REQUEST_QUEUE_S || i == REQUEST_TTFT_S || i == REQUEST_TPOT_S ||
+                             i == REQUEST_LATENCY_S;
+        ck_assert(isfinite(served[i]));
+        ck_assert_msg(is_time ? isnan(rejected[i])
+                              : !(rejected[i] < served[i] || rejected[i] > served[i]),
+                      "field %d", i);
+    }
+    ck_assert_double_eq_tol(served[REQUEST_QUEUE_S] + 1, served[REQUEST_TTFT_S], 1e-9);
+    ck_assert_double_eq_tol(served[REQUEST_TTFT_S] + 2, served[REQUEST_LATENCY_S], 1e-9);
+}
+
 static int check_course(void *state, const struct stored_run *run, struct err *err) {
     struct course course;
     struct requests requests;

@@ -222,6 +222,31 @@ TEST(an_unknown_process_and_a_bad_constant_are_refused_with_a_sentence) {
     expect_bad_file("[m/d]\nlocation = 1\ngap = x\n", "m/d", ":3");
 }
 
+TEST(the_error_that_is_known_is_that_of_the_first_policy_which_has_one) {
+    char path[] = "/tmp/unmask-decode-XXXXXX";
+    struct decode_process process;
+    struct err err = {0};
+    FILE *file = fdopen(mkstemp(path), "w");
+    fputs("[m/d]\nlocation = 1\ncalibrated_to = x\nerror = any\nerror.first = one\n"
+          "error.second = two\n",
+          file);
+    fclose(file);
+    ck_assert_int_eq(decode_process_read(path, "m/d", &process, &err), 0);
+    remove(path);
+    static const struct {
+        const char *names[4], *error;
+    } asked[] = {
+        {{"first", "second", NULL}, "one"},
+        {{"second", "first", NULL}, "two"},
+        {{"other", "second", NULL}, "two"},
+        {{"other", NULL}, "any"},
+        {{NULL}, "any"},
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        ck_assert_str_eq(decode_process_error(&process, asked[i].names), asked[i].error);
+    }
+}
+
 TEST(a_process_says_where_it_is_from) {
     struct decode_process process;
     struct err err = {0};

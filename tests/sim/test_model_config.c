@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "sim/model/family.h"
+#include "sim/system/system_facts.h"
 #include "tests/support/scratch.h"
 
 /* The path of FOLDER/NAME/config.json with that text. */
@@ -217,6 +218,33 @@ TEST(an_architecture_that_no_family_has_is_kept_for_a_warning) {
     ck_assert_msg(read != NULL, "%s", err.text);
     ck_assert_str_eq(read->family, "qwen2");
     ck_assert_str_eq(read->architecture, "StableDiffcoderForCausalLM");
+}
+
+/* Whether a system with this model warns that its architecture is known to no family. */
+static bool warns_of_architecture(const char *model, const struct setting *set, uint32_t n) {
+    const struct system_request request = {
+        .system = "vllm-ar", .model = model, .gpu = "h100", .overrides = set, .n_overrides = n};
+    struct warnings warnings = {0};
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    system_warn_of_settings(system, &warnings);
+    system_close(system);
+    bool found = false;
+    for (unsigned i = 0; i < warnings.n; i++) {
+        found = found || warnings.items[i].code == WARNING_ARCHITECTURE_UNKNOWN;
+    }
+    return found;
+}
+
+TEST(a_system_warns_of_an_architecture_until_the_attention_is_said) {
+    char own[512];
+    const struct setting said = {.key = "model.attention", .value = "autoregressive", .place = "--set"};
+    snprintf(own, sizeof own, "%s",
+             write_config("own2", changed(3, "Qwen2ForCausalLM", "StableDiffcoderForCausalLM")));
+    ck_assert(warns_of_architecture(own, NULL, 0));
+    ck_assert(!warns_of_architecture(own, &said, 1));
+    ck_assert(!warns_of_architecture(write_config("known", published[3].text), NULL, 0));
 }
 
 /* A small model of LLaDA's family does not have the mask token of the large one. */
