@@ -13,7 +13,8 @@
 #include "analysis/plot/gnuplot.h"
 #include "analysis/plot/plot.h"
 #include "analysis/plot/report.h"
-#include "tests/support/suite.h"
+#include "sim/base/mem.h"
+#include "tests/support/kept.h"
 
 static char folder[64];
 
@@ -197,7 +198,6 @@ TEST(a_missing_gnuplot_is_one_sentence) {
     remove_files(NULL, 0);
 }
 
-/* Three groups of two bars, 0.8 wide: 0.2 to the left and to the right of the group's middle. */
 /* What a figure asks gnuplot for. */
 static const char *asked_for(const struct figure *drawn) {
     make_folder();
@@ -215,6 +215,113 @@ static const char *asked_for(const struct figure *drawn) {
     return asked;
 }
 
+/* Heights that touch and that do not, both axes logarithmic, a fixed range, one value, below 0. */
+static const struct plot_point high[] = {
+    {0, 1234, NAN, NAN, NAN}, {1, 999.6, NAN, NAN, NAN}, {2, 3, NAN, 5, NAN}};
+static const struct plot_point near_high[] = {
+    {0, 1230, NAN, NAN, NAN}, {1, 420, NAN, NAN, NAN}, {2, 3.1, NAN, NAN, 7}};
+static const struct plot_point low[] = {
+    {0, 12, NAN, NAN, NAN}, {1, 40, NAN, NAN, NAN}, {2, 2100, NAN, NAN, NAN}};
+static const struct plot_point below[] = {{-2, -5, NAN, NAN, NAN}, {3, 4, 1, 6, NAN}};
+static const struct plot_series touching[] = {{.name = "a", .points = high, .n = 3},
+                                              {.name = "b", .points = near_high, .n = 3}};
+static const struct plot_series apart[] = {{.name = "a", .points = high, .n = 3},
+                                           {.name = "b", .points = low, .n = 3}};
+static const struct plot_series signs[] = {{.name = "a", .points = below, .n = 2}};
+
+TEST(what_gnuplot_is_asked_is_what_was_kept) {
+    const struct panel drawn[][2] = {
+        {panels[0], panels[1]},
+        {panels[2],
+         {.kind = PANEL_XY,
+          .title = "s",
+          .x_label = "x",
+          .y_label = "y",
+          .series = signs,
+          .n_series = 1}},
+        {{.kind = PANEL_XY,
+          .title = "l",
+          .x_label = "x",
+          .y_label = "y",
+          .series = lines,
+          .n_series = 2,
+          .log_x = true,
+          .log_y = true},
+         {.kind = PANEL_XY,
+          .title = "f",
+          .x_label = "x",
+          .y_label = "y",
+          .series = lines,
+          .n_series = 2,
+          .y_min = 10,
+          .y_max = 90,
+          .y_line = 50}},
+        {{.kind = PANEL_BARS,
+          .title = "t",
+          .x_label = "",
+          .y_label = "y",
+          .series = touching,
+          .n_series = 2,
+          .categories = names,
+          .n_categories = 3,
+          .values = true},
+         {.kind = PANEL_BARS,
+          .title = "t",
+          .x_label = "",
+          .y_label = "y",
+          .series = apart,
+          .n_series = 2,
+          .categories = names,
+          .n_categories = 3,
+          .values = true}},
+        {{.kind = PANEL_BARS,
+          .title = "t",
+          .x_label = "",
+          .y_label = "y",
+          .series = touching,
+          .n_series = 2,
+          .categories = names,
+          .n_categories = 3,
+          .values = true,
+          .log_y = true},
+         {.kind = PANEL_BARS,
+          .title = "t",
+          .x_label = "",
+          .y_label = "y",
+          .series = apart,
+          .n_series = 2,
+          .categories = names,
+          .n_categories = 3,
+          .values = true,
+          .y_min = 0,
+          .y_max = 5000}},
+    };
+    char *now;
+    size_t size;
+    FILE *out = mem_stream(&now, &size);
+    for (size_t i = 0; i < sizeof drawn / sizeof drawn[0]; i++) {
+        for (int width = 240; width <= 480; width += 240) {
+            const struct figure of = {.title = "kept",
+                                      .provenance = "a test",
+                                      .panels = drawn[i],
+                                      .n_panels = 2,
+                                      .n_columns = 1 + i % 2,
+                                      .panel_width = width};
+            const char *asked = asked_for(&of);
+            for (size_t n; *asked != '\0'; asked += n) {
+                n = strcspn(asked, "\n");
+                n += asked[n] == '\n';
+                /* Where it goes has a name of its own each time. */
+                fprintf(out, "%.*s", strncmp(asked, "set output", 10) != 0 ? (int)n : 0, asked);
+            }
+        }
+    }
+    mem_stream_close(out);
+    kept_same("tests/golden/plots.txt", now);
+    free(now);
+}
+
+/* Three groups of two bars, 0.8 wide: 0.2 to the left and to the right of the group's middle. */
 TEST(bars_of_a_group_stand_side_by_side_around_its_middle) {
     const char *asked = asked_for(&figure);
     static const char *const first[] = {"$p1s0 << EOD\n-0.2 20 ", "$p1s1 << EOD\n0.2 20 "};
@@ -443,6 +550,8 @@ TEST(a_report_is_one_page_with_every_run_and_no_markup_of_theirs) {
     ck_assert_str_eq(json_string_value(field_of(json, 1, "trace_provenance")), "assumed lengths");
     ck_assert_str_eq(json_string_value(field_of(json, 1, "name")), "<script>alert(1)</script>");
     ck_assert_int_eq(json_integer_value(json_object_get(second, "same_as")), 1);
+    const json_t *keys = json_object_get(json, "asked"); /* of configurations, builds and inputs */
+    ck_assert(json_is_true(json_object_get(keys, "name")) && json_object_size(keys) == 3);
     ck_assert_double_eq(json_number_value(field_of(json, 1, "latency_s.p99")), 3);
     const json_t *course = json_object_get(second, "course");
     ck_assert_uint_eq(json_array_size(json_object_get(course, "running")), COURSE_MOST_BINS);

@@ -240,6 +240,7 @@ TEST(the_numbers_of_runs_that_exist_are_those_that_were_kept) {
 
 static const char grid[] = "[sweep]\nsystems = dllm-serve, fast-dllm\nrates = 0.2, 0.4\n"
                            "requests = 10\n";
+static const char one[] = "[sweep]\nsystems = dllm-serve, fast-dllm\nrates = 0.3\nrequests = 6\n";
 static const char talk[] = "arrival_us,input_tokens,output_tokens,session,think_us,tenant\n"
                            "0,100,50,a,,1\n0,30,20,b,,2\n500000,200,60,a,250000,1\n"
                            "700000,10,5,,,3\n900000,90,30,b,,2\n";
@@ -296,6 +297,7 @@ TEST(commands_print_what_was_kept) {
     size_t size;
     FILE *out = mem_stream(&now, &size);
     scratch_write("grid.ini", grid);
+    scratch_write("one.ini", one);
     scratch_write("talk.csv", talk);
     for (const char *at = kept; at != NULL && *at != '\0';) {
         const size_t length = strcspn(at, "\n");

@@ -36,6 +36,23 @@ TEST(a_ranking_that_turns_round_is_bracketed_by_neighbouring_whole_numbers) {
     ck_assert(low >= 8 && high <= 32);
     json_decref(claims);
     free(text);
+    /* One wins below and the other above. */
+    char lines[sizeof ranking + 16], asked[2][16];
+    const int at[] = {low, high};
+    const char *values = strstr(ranking, "8, 32");
+    snprintf(lines, sizeof lines, "%.*s%d, %d%s", (int)(values - ranking), ranking, low, high,
+             values + strlen("8, 32"));
+    text = PRINTS("sensitivity", "--file", written(lines), "--json");
+    claims = json_loads(text, 0, NULL);
+    row = json_array_get(json_object_get(json_array_get(claims, 0), "ratios"), 0);
+    double ratios[2];
+    for (int i = 0; i < 2; i++) {
+        snprintf(asked[i], sizeof asked[i], "%d", at[i]);
+        ratios[i] = json_number_value(json_object_get(row, asked[i]));
+    }
+    ck_assert(ratios[0] < 1 && ratios[1] > 1);
+    json_decref(claims);
+    free(text);
 }
 
 TEST(a_ranking_that_keeps_its_winner_never_turns) {

@@ -238,6 +238,9 @@ TEST(request_logs_of_vllm_are_traces) {
             scratch_write("v", "INFO 11-20 10:00:05 [logger.py:46] Received request a: params: x\n"
                                "INFO 11-20 10:00:06 [logger.py:46] Generated response a: output: "
                                "'q', output_token_ids: [1], finish_reason: stop\n"));
+    REFUSES(1, "v:2: found a request without its time", "trace", "info",
+            scratch_write("v", "INFO 11-20 10:00:05 [logger.py:46] Received request a: params: x\n"
+                               "[logger.py:46] Received request b: params: x\n"));
     REFUSES(1, "v:2: found an unfinished last line", "trace", "info",
             scratch_write("v", "INFO 11-20 10:00:05 [logger.py:46] Received request a: params: x\n"
                                "INFO 11-20 10:00:06 [logger.py:46] Generated resp"));
