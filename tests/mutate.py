@@ -12,7 +12,8 @@ Mutants are tried in a copy of the tree under build/mutants. Its library is a sh
 one link, whatever number of programs runs it. Each test was run once before, alone, with a library that says which lines it runs:
 a mutant is tried by the tests that run its line, the quick ones first, until one is red, in --budget seconds of CPU time at most
 (default: 60). A test that takes ten seconds and four times longer than it should is red. The lines are those that a test ran when it
-was last traced; of a file that has changed since, its tests are those that ran any of its lines, and of the module in Python all of its own.
+was last traced; of a file that has changed since, its tests are those that ran any of its lines, and of the module in Python all of its
+own.
 
 With --since each line is as likely as the other of those that git diff calls new and that did not stand elsewhere before; the module in
 Python counts, too, and is tried by its own tests. Ctrl-C ends it with what was found so far; the same command goes on from there.
@@ -64,6 +65,7 @@ PYTHON = MODULES["python"][0]
 NOT_DRAWN = {
     "needs a GPU": r"^(kernels/(?!ref/|device/)|experiments/gpu/)",
     "only make docs and make package-test run it": r"^experiments/package/",
+    "nothing but people run it": r"^experiments/(train|import)/.*\.py$",
     "only make wheel and make mpi run it": r"^experiments/(python/wheel|ranks/link_mpi)",
     "programs and not the library": r"^experiments/(cli/main|python/(test_|tutorial))",
 }
@@ -79,7 +81,7 @@ TOKENS = [("<=", "<"), (">=", ">"), ("<", "<="), (">", ">="), ("==", "!="), ("!=
 WHICH = {"<=": "relation", ">=": "relation", "<": "relation", ">": "relation", "==": "equality", "!=": "equality", "+": "arithmetic",
          "-": "arithmetic", "*": "arithmetic", "/": "arithmetic", "&&": "logic", "||": "logic", "+=": "arithmetic",
          "-=": "arithmetic"}
-TRACED_S = 20  # of CPU time: a test that takes more where it is traced, five times slower, is not asked
+TRACED_S = 60  # of CPU time: a test that takes more where it is traced, five times slower, is not asked
 SILENT = re.compile(r"\b(err_\w+|ASSERT|fprintf|printf|static_assert|snprintf|perror|param_\w+_bad|csv_bad|field_bad)\s*\(")
 
 
@@ -240,7 +242,8 @@ def library(build):
 def suites():
     """Those in C by their paths in tests/, and python/NAME for those of the module where pandas is."""
     found = sorted(p[len("tests/"):-2] for p in glob.glob("tests/*/test_*.c", root_dir=COPY) if "/gpu/" not in p)
-    return found + (sorted(f"python/{p[:-3]}" for p in glob.glob("test_*.py", root_dir=f"{COPY}/experiments/python")) if interpreter() else [])
+    own = sorted(f"python/{p[:-3]}" for p in glob.glob("test_*.py", root_dir=f"{COPY}/experiments/python"))
+    return found + (own if interpreter() else [])
 
 
 def source_of(suite):
@@ -272,7 +275,8 @@ def copy():
             path = os.path.relpath(os.path.join(folder, file), COPY)
             if path not in names and not path.startswith("build/"):
                 os.remove(f"{COPY}/{path}")
-    subprocess.run(["tar", "c", "--null", "-T", "-", "-f", f"{HOME}/tree.tar"], cwd=ROOT, check=True, input="\0".join(sorted(names)), text=True)
+    subprocess.run(["tar", "c", "--null", "-T", "-", "-f", f"{HOME}/tree.tar"], cwd=ROOT, check=True, text=True,
+                   input="\0".join(sorted(names)))
     subprocess.run(["tar", "xf", f"{HOME}/tree.tar", "-C", COPY], check=True)
     os.remove(f"{HOME}/tree.tar")
 
@@ -359,8 +363,8 @@ def run(command, seconds=60, library="lib-whole", trace=None, module="build/pyth
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     env = dict(os.environ, UNMASK=f"{COPY}/build/unmask", UNMASK_PLUGINS=f"{COPY}/build/plugins",
-               LD_LIBRARY_PATH=f"{COPY}/build/{library}:{COPY}/build/lib-base", PYTHONPATH=f"{COPY}/{module}", UNMASK_PROGRAM=f"{COPY}/build/unmask",
-               PYTHONDONTWRITEBYTECODE="1", CK_TIMEOUT_MULTIPLIER="10", **({"UNMASK_TRACE": trace} if trace else {}))
+               LD_LIBRARY_PATH=f"{COPY}/build/{library}:{COPY}/build/lib-base", PYTHONPATH=f"{COPY}/{module}",
+               UNMASK_PROGRAM=f"{COPY}/build/unmask", PYTHONDONTWRITEBYTECODE="1", CK_TIMEOUT_MULTIPLIER="10", **({"UNMASK_TRACE": trace} if trace else {}))
     process = subprocess.Popen(command, cwd=COPY, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                start_new_session=True, preexec_fn=bound, env=env)
     RUNNING.add(process.pid)
@@ -383,7 +387,8 @@ def run(command, seconds=60, library="lib-whole", trace=None, module="build/pyth
 
 def command(suite, arguments):
     if suite.startswith("python/"):  # -c: the suite's folder, in which the module's sources are, is not looked at
-        return [interpreter(), "-c", "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')", source_of(suite), "-f", *arguments]
+        program = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+        return [interpreter(), "-c", program, source_of(suite), "-f", *arguments]
     return [f"build/tests/{suite}", *arguments]
 
 
@@ -481,7 +486,8 @@ class Tests:
         self.known = {name: self.known[name] for name in ["", *names] if name in self.known}
         wanted = [name for name in names if name not in self.known or (pattern and re.search(pattern, name.split(" ")[0]))
                   or self.known[name]["suite"] != now[name.split(" ")[0]]]
-        wanted.sort(key=lambda name: name.startswith("experiments/") + 2 * name.startswith(("engine/", "live/", "kernels/")))  # slow ones last
+        # Slow ones last: what is stopped goes on there.
+        wanted.sort(key=lambda name: name.startswith("experiments/") + 2 * name.startswith(("engine/", "live/", "kernels/")))
         if len(wanted) == len(names):
             self.files = {path: digest_of(open(f"{COPY}/{path}").read()) for path in library_sources()}
         lines, begun = Lines() if wanted else None, time.monotonic()
@@ -649,12 +655,14 @@ def print_table(found):
             why = known.get(key(f))
             left = f", {f['left']} more not asked for want of time" if f.get("left") else ""
             by = f"[asked: {', '.join(f['asked'])}{left}]" if f.get("asked") else "[no test runs the line]"
-            print(f"{'equal   ' if why else 'SURVIVED'} {f['file']}:{f['line']}: {f['was']}  ->  {f['becomes']}  {f'({why})' if why else by}")
+            print(f"{'equal   ' if why else 'SURVIVED'} {f['file']}:{f['line']}: {f['was']}  ->  {f['becomes']}  "
+                  f"{f'({why})' if why else by}")
 
 
 def by_module(asked, tests, pool):
     """Draws --each breaks of each module, all operators alike."""
-    done, seed, modules = {key(f) for f in load()}, asked.seed or 1, [m for m in MODULES if m.startswith(asked.module) and m != "python"]
+    done, seed = {key(f) for f in load()}, asked.seed or 1
+    modules = [m for m in MODULES if m.startswith(asked.module) and m != "python"]
     draws = {module: random.Random(f"{seed} {module}") for module in modules}
     turns = {module: threading.Lock() for module in modules}
 
@@ -679,13 +687,17 @@ def since(asked, tests, pool):
     commit = subprocess.run(["git", "rev-parse", "--verify", "--quiet", asked.since + "^{commit}"], cwd=ROOT, check=True,
                             capture_output=True, text=True).stdout.strip()
     spots, left_out = drawn_from(commit, asked.module)
-    seed, state = f"{asked.seed or 1} since {commit[:12]}", digest_of(*map(suite_text, suites()), *(open(f"{COPY}/{p}").read() for p in
-                                                                      [*library_sources(), *python_sources(), f"{PYTHON}/shim.c"]))
+    if interpreter() is None:
+        spots = {spot: places for spot, places in spots.items() if spot[0] != "python"}
+    if not spots:
+        sys.exit(f"mutate: no line that can be broken is new since {asked.since}{' in ' * bool(asked.module)}{asked.module}")
+    seed, files = f"{asked.seed or 1} since {commit[:12]}", [*library_sources(), *python_sources(), f"{PYTHON}/shim.c"]
+    state = digest_of(*map(suite_text, suites()), *(open(f"{COPY}/{path}").read() for path in files))
     rng, order = random.Random(seed), sorted(spots)
     rng.shuffle(order)
     kept = {key(f): f for f in load() if f["seed"] == seed and f.get("state") == state}
     found, begun = [], time.monotonic()
-    print(f"{len(order)} lines that can be broken are new since {commit[:12]} ({subprocess.run(['git', 'log', '-1', '--format=%ad', '--date=short', commit], cwd=ROOT, capture_output=True, text=True).stdout.strip()}); seed {asked.seed or 1}")
+    print(f"{len(order)} lines that can be broken are new since {commit[:12]}; seed {asked.seed or 1}")
     for why, n in sorted(left_out.items()):
         print(f"not drawn from: {n} new lines ({why})")
 
@@ -695,16 +707,20 @@ def since(asked, tests, pool):
             f = note(mutant, dict(try_mutant(mutant, tests, asked.budget), state=state), seed)
         found.append(f)
         n = sum(f["verdict"] in ("caught", "survived") for f in found)
-        progress(f"{n} of {asked.draws} breaks tried, about {(time.monotonic() - begun) / max(n, 1) * (asked.draws - n) / 60:.0f} min left")
+        left_s = (time.monotonic() - begun) / max(n, 1) * (asked.draws - n)
+        progress(f"{n} of {asked.draws} breaks tried, about {left_s / 60:.0f} min left")
 
     def summary():
         progress()
         tally = collections.Counter(f["verdict"] for f in found)
-        print_table(found)
+        print_table(sorted(found, key=lambda f: (f["file"], f["line"])))
+        slow = sorted(name for name, test in tests.known.items() if name and test["status"] != 0)
         print(f"{tally['caught'] + tally['survived']} of {asked.draws} breaks tried; {tally['does not build']} more did not build, "
               f"{tally['same object']} changed nothing that is compiled")
         print(f"asked of each: the tests of {len(suites())} suites that run its line, quickest first, until one is red or {asked.budget} s "
               f"are spent{'' if interpreter() else '; the Python module was not drawn from: there is no pandas'}")
+        if slow:
+            print(f"not asked, for they were red or took {TRACED_S} s where nothing was broken: {', '.join(slow)}")
 
     try:
         while order and sum(f["verdict"] in ("caught", "survived") for f in found) < asked.draws:
