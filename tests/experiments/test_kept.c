@@ -202,38 +202,77 @@ static void keep_files(FILE *out, const char *folder, const char *system, bool i
     free(found);
 }
 
-static char *run_all(void) {
-    char *text;
-    size_t size;
+static const char exact[] = "sdar sglang lmdeploy focus vllm-ar";
+
+static void keep_systems(FILE *out) {
     struct err err = {0};
-    struct keeper keeper = {.out = mem_stream(&text, &size)};
-    FILE *out = keeper.out;
-    static const char exact[] = "sdar sglang lmdeploy focus vllm-ar";
-    read_cases();
+    struct keeper keeper = {.out = out};
     ck_assert_msg(system_list(keep_system, &keeper, &err) == 0, "%s", err.text);
+}
+
+static void keep_schedulers(FILE *out) {
     keep_policies(out, POLICY_SCHEDULER, "dllm-serve focus sglang", "burst growing queue", NULL,
                   NULL);
     keep_policies(out, POLICY_SCHEDULER, "sdar", "sessions growing", "prefix_caching", "on");
+}
+
+static void keep_other_policies(FILE *out) {
     keep_policies(out, POLICY_CACHE, "fast-dllm dc+", "growing mixed", NULL, NULL);
     keep_policies(out, POLICY_DECODER, "native dllm-serve sdar", "burst", NULL, NULL);
     keep_policies(out, POLICY_ROUTER, exact, "sessions", "replicas", "3");
     keep_policies(out, POLICY_ROUTER, "sdar dllm-serve", "sessions", "prefix_caching", "on");
     keep_values(out, exact, "sessions growing queue", "prefix_caching", "on");
+}
+
+static void keep_limits(FILE *out) {
     keep_bounds(out, "sdar focus dinfer vllm-ar dllm-serve");
+}
+
+static void keep_all_gpus(FILE *out) {
     keep_gpus(out, "dllm-serve sdar dinfer");
+}
+
+static void keep_all_files(FILE *out) {
     keep_files(out, "traces/workloads", "dllm-serve", false);
     keep_files(out, "traces/workloads", "sdar", false);
     keep_files(out, "sim/model/models", "dllm-serve", true);
     keep_files(out, "sim/model/models", "sdar", true);
-    mem_stream_close(keeper.out);
-    config_fini(&data);
-    return text;
 }
 
-TEST(the_numbers_of_runs_that_exist_are_those_that_were_kept) {
-    char *now = run_all();
-    kept_same("tests/golden/runs.txt", now);
+static void check_runs(const char *path, void (*keep_some)(FILE *out)) {
+    char *now;
+    size_t size;
+    FILE *out = mem_stream(&now, &size);
+    read_cases();
+    keep_some(out);
+    mem_stream_close(out);
+    config_fini(&data);
+    kept_same(path, now);
     free(now);
+}
+
+TEST(the_numbers_of_systems_are_those_that_were_kept) {
+    check_runs("tests/golden/runs/systems.txt", keep_systems);
+}
+
+TEST(the_numbers_of_schedulers_are_those_that_were_kept) {
+    check_runs("tests/golden/runs/schedulers.txt", keep_schedulers);
+}
+
+TEST(the_numbers_of_other_policies_are_those_that_were_kept) {
+    check_runs("tests/golden/runs/policies.txt", keep_other_policies);
+}
+
+TEST(the_limits_of_systems_are_those_that_were_kept) {
+    check_runs("tests/golden/runs/limits.txt", keep_limits);
+}
+
+TEST(the_numbers_of_gpus_are_those_that_were_kept) {
+    check_runs("tests/golden/runs/gpus.txt", keep_all_gpus);
+}
+
+TEST(the_numbers_of_models_and_workloads_are_those_that_were_kept) {
+    check_runs("tests/golden/runs/files.txt", keep_all_files);
 }
 
 /* ---- what commands print ---- */

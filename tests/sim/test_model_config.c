@@ -239,7 +239,8 @@ static bool warns_of_architecture(const char *model, const struct setting *set, 
 
 TEST(a_system_warns_of_an_architecture_until_the_attention_is_said) {
     char own[512];
-    const struct setting said = {.key = "model.attention", .value = "autoregressive", .place = "--set"};
+    const struct setting said = {
+        .key = "model.attention", .value = "autoregressive", .place = "--set"};
     snprintf(own, sizeof own, "%s",
              write_config("own2", changed(3, "Qwen2ForCausalLM", "StableDiffcoderForCausalLM")));
     ck_assert(warns_of_architecture(own, NULL, 0));
