@@ -101,6 +101,14 @@ static void read_start_log(const char *path, const uint8_t *data, size_t size) {
     struct start_log log;
     struct err err = {0};
     if (went_well(start_log_read(path, &log, &err), &err, path)) {
+        char *text = NULL;
+        size_t n;
+        FILE *out = open_memstream(&text, &n);
+        ASSERT(out != NULL);
+        start_log_print(&log, out);
+        fclose(out);
+        reader_see_text(text);
+        free(text);
         see_json(start_log_json(&log));
     }
 }

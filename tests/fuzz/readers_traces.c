@@ -1,10 +1,13 @@
 /* Readers of requests: traces, prompts, workloads, decode traces. */
+#include <stdio.h>
+
 #include "sim/input/config.h"
 #include "sim/input/datadir.h"
 #include "tests/fuzz/reader.h"
 #include "traces/decode_trace.h"
 #include "traces/reader.h"
 #include "traces/workload.h"
+#include "traces/workload_reads.h"
 
 enum { MOST_ROWS = 200 };
 
@@ -167,6 +170,11 @@ static void read_workload(const char *unused, const uint8_t *data, size_t size) 
         char text[128];
         workload_describe(workload, text, sizeof text);
         reader_see_text(text);
+        for (size_t i = 0; i < config.n_entries; i++) {
+            char name[160], fact[FACT_CHARS];
+            snprintf(name, sizeof name, "workload.%.140s", config.entries[i].key);
+            reader_see_text(workload_fact(workload, name, fact));
+        }
         draw_rows(workload);
         workload_close(workload);
     }

@@ -521,6 +521,11 @@ TEST(tenants_that_are_texts_are_numbered_as_they_come) {
     check("p,c,who\n9,1,b\n8,1,a\n7,1,b\n6,1,7\n", &how,
           "0 9 1 0 0; 0 8 1 0 1; 0 7 1 0 0; 0 6 1 0 2");
     check("p,c,who\n9,1,5\n8,1,3\n", &how, "0 9 1 0 5; 0 8 1 0 3"); /* numbers are as they are */
+    /* Wherever the column stands. */
+    check("who,p,c\nb,9,1\na,8,1\nb,7,1\n7,6,1\n", &how,
+          "0 9 1 0 0; 0 8 1 0 1; 0 7 1 0 0; 0 6 1 0 2");
+    check("p,who,c\n9,b,1\n8,a,1\n7,b,1\n6,7,1\n", &how,
+          "0 9 1 0 0; 0 8 1 0 1; 0 7 1 0 0; 0 6 1 0 2");
     /* The first may look like a number. */
     check("p,c,who\n9,1,12\n8,1,ab\n7,1,12\n", &how, "0 9 1 0 0; 0 8 1 0 1; 0 7 1 0 0");
     check("{\"p\":9,\"c\":1,\"who\":\"5\"}\n{\"p\":8,\"c\":1}\n", &how, "0 9 1 0 0; 0 8 1 0 1");
