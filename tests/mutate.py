@@ -307,6 +307,9 @@ def prepare():
     make("whole", ["OPT=-O2", "SAN=-fPIC"], "build/whole/libunmask.a", "plugins", *(f"build/whole/{o}" for o in objects))
     if not os.path.exists(f"{COPY}/build/plugins"):
         os.symlink("whole/plugins", f"{COPY}/build/plugins")
+    if shutil.which("mpicc"):
+        make("whole", ["OPT=-O2", "SAN=-fPIC"], "build/whole/libunmask_mpi.so")
+        shutil.copy(f"{COPY}/build/whole/libunmask_mpi.so", f"{COPY}/build/libunmask_mpi.so")
     make("trace", ["OPT=-O1", "SAN=-fPIC -fsanitize-coverage=trace-pc"], "build/trace/libunmask.a")
     subprocess.run(["gcc", "-O2", "-fPIC", "-c", "tests/support/trace.c", "-o", "build/trace/trace.o"], cwd=COPY, check=True)
     for build, more in ("whole", []), ("trace", ["build/trace/trace.o"]):
