@@ -239,6 +239,60 @@ static void keep_all_files(FILE *out) {
     keep_files(out, "sim/model/models", "sdar", true);
 }
 
+/* Turns that wait for others, prompts that share blocks, and arrivals at one time. */
+static void write_mixtures(void) {
+    scratch_write("turns.csv",
+                  "arrival_us,input_tokens,output_tokens,session,think_us,tenant\n"
+                  "0,120,48,a,,1\n0,64,32,b,,2\n0,64,32,,,3\n"
+                  "400000,260,64,a,300000,1\n400000,33,16,c,,2\n"
+                  "900000,150,40,b,,2\n900000,420,64,a,0,1\n900000,90,40,c,100000,2\n");
+    scratch_write(
+        "blocks.jsonl",
+        "{\"timestamp\":0,\"input_length\":1100,\"output_length\":40,\"hash_ids\":[1,2,3]}\n"
+        "{\"timestamp\":200,\"input_length\":1500,\"output_length\":24,\"hash_ids\":[1,2,4]}\n"
+        "{\"timestamp\":200,\"input_length\":700,\"output_length\":64,\"hash_ids\":[5,6]}\n"
+        "{\"timestamp\":900,\"input_length\":1536,\"output_length\":32,\"hash_ids\":[1,2,4]}\n"
+        "{\"timestamp\":1400,\"input_length\":1030,\"output_length\":8,\"hash_ids\":[5,6,7]}\n");
+    scratch_write("rounds.ini", "[workload]\nrequests = 13\narrivals = trace\nrate = 3\ntrace = "
+                                "blocks.jsonl\nlengths = trace\nprovenance.arrivals = real\n"
+                                "provenance.lengths = real\n");
+    scratch_write("talks.ini",
+                  "[workload]\nrequests = 8\narrivals = sessions\narrivals.turns = 3\n"
+                  "arrivals.think_ns = 200ms\nrate = 2\ninput = fixed\ninput.tokens = "
+                  "90\noutput = fixed\noutput.tokens = 48\nprovenance.lengths = assumed\n");
+    scratch_write("clients.ini",
+                  "[workload]\nrequests = 12\narrivals = closed-loop\n"
+                  "arrivals.clients = 4\ninput = fixed\ninput.tokens = 200\noutput = "
+                  "fixed\noutput.tokens = 32\nprovenance.lengths = assumed\n");
+    scratch_write("classes.ini", "[workload]\nclasses = talks.ini, clients.ini, rounds.ini\n");
+    scratch_write("ties.ini", "[workload]\nrequests = 16\narrivals = all-at-once\ninput = fixed\n"
+                              "input.tokens = 64\noutput = fixed\noutput.tokens = 32\n"
+                              "provenance.lengths = assumed\n");
+}
+
+static void keep_mixtures(FILE *out) {
+    static const char *const workloads[] = {"turns.csv",   "rounds.ini",  "talks.ini",
+                                            "clients.ini", "classes.ini", "ties.ini"};
+    static const char *const routers[][2] = {
+        {"1", "round-robin"}, {"3", "round-robin"}, {"3", "least-loaded"}, {"2", "prefix-aware"}};
+    write_mixtures();
+    for (size_t w = 0; w < sizeof workloads / sizeof workloads[0]; w++) {
+        for (size_t r = 0; r < sizeof routers / sizeof routers[0]; r++) {
+            char system[64];
+            for (const char *rest = "sdar dllm-serve sglang vllm-ar";
+                 next_word(&rest, system) != NULL;) {
+                struct kept_run run = {
+                    .system = system, .workload = scratch_path(workloads[w]), .gpu = "h100"};
+                put_set(&run, "replicas", routers[r][0]);
+                put_set(&run, "router", routers[r][1]);
+                put_set(&run, "prefix_caching", w % 2 == 0 || r == 3 ? "on" : "off");
+                put_set(&run, "max_requests", r == 1 ? "2" : "16");
+                keep(out, &run, workloads[w]);
+            }
+        }
+    }
+}
+
 static void check_runs(const char *path, void (*keep_some)(FILE *out)) {
     char *now;
     size_t size;
@@ -273,6 +327,10 @@ TEST(the_numbers_of_gpus_are_those_that_were_kept) {
 
 TEST(the_numbers_of_models_and_workloads_are_those_that_were_kept) {
     check_runs("tests/golden/runs/files.txt", keep_all_files);
+}
+
+TEST(the_numbers_of_rounds_classes_sessions_and_ties_are_those_that_were_kept) {
+    check_runs("tests/golden/runs/mixtures.txt", keep_mixtures);
 }
 
 /* ---- what commands print ---- */
