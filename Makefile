@@ -42,7 +42,7 @@ PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation
+.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -94,6 +94,9 @@ $(BUILD)/unmask: $(BUILD)/experiments/cli/main.o $(BUILD)/libunmask.a
 $(TESTS): %: %.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcheck -lsubunit -lrt $(LIBS)
+
+CROWD_OBJS := $(BUILD)/tests/analysis/crowd.o $(BUILD)/tests/analysis/crowd_explore.o
+$(BUILD)/tests/analysis/test_protocol: $(CROWD_OBJS)
 
 $(BUILD)/tests/experiments/bench_ranks: $(BUILD)/tests/experiments/bench_ranks.o $(BUILD)/libunmask.a
 	$(say) LD $@
@@ -250,6 +253,10 @@ torture: faults plugins ## random configurations, workloads, plug-ins and faults
 	@tests/torture/torture.py --seed $(SEED) --seconds $(SECONDS) $(if $(N),--count $(N))
 torture-each: faults plugins ## every command with each kind of fault at its 1st, 2nd, 3rd ... chance, MOST of them (0: all)
 	@tests/torture/each.py $(if $(MOST),--most $(MOST))
+ROUNDS ?= 200
+crowd: all $(BUILD)/tests/analysis/test_protocol ## several programs on one database: more states explored, then ROUNDS of each kind by force
+	@UNMASK_CROWD=all CK_TIMEOUT_MULTIPLIER=10 $(BUILD)/tests/analysis/test_protocol
+	@python3 tests/crowd.py $(BUILD)/unmask $(ROUNDS)
 KILLS ?= 40
 kills: all ## kill programs while they record, KILLS times, and look at what is left
 	@python3 tests/kills.py $(BUILD)/unmask $(KILLS)

@@ -14,8 +14,8 @@
 /* Checking takes about 2.2 ms a MiB. */
 int64_t store_most_checked_bytes = INT64_C(256) << 20;
 
-/* Between two looks at a lock, and until the wait is told. */
-enum { WAIT_MS = 20, NOTE_AFTER_MS = 2000 };
+/* Between two looks at a lock, and until the wait is told: then after twice as long, and so on. */
+enum { WAIT_MS = 20, NOTE_AFTER_MS = 2000, STOPPED_AFTER = 8 };
 
 static const volatile sig_atomic_t *stop_flag;
 
@@ -215,8 +215,10 @@ static int wait_for_lock(void *state, int n_tries) {
     if (store->fails_at_once || (is_stopped && !store->was_stopped)) {
         return 0;
     }
-    if (n_tries == NOTE_AFTER_MS / WAIT_MS) {
-        fprintf(stderr, "unmask: waits until another program has unlocked %s\n", store->path);
+    int notes = n_tries / (NOTE_AFTER_MS / WAIT_MS);
+    if (n_tries % (NOTE_AFTER_MS / WAIT_MS) == 0 && notes > 0 && (notes & (notes - 1)) == 0) {
+        fprintf(stderr, "unmask: waits until another program has unlocked %s%s\n", store->path,
+                notes > STOPPED_AFTER ? ": is it stopped?" : "");
     }
     sqlite3_sleep(WAIT_MS);
     return 1;
@@ -279,7 +281,9 @@ static int open_database(struct store *store, enum store_mode mode, struct err *
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
                 (mode == STORE_WRITE ? SQLITE_OPEN_CREATE : 0);
     errno = 0;
-    int rc = sqlite3_open_v2(store->path, &store->db, flags, NULL);
+    char *name = store_name(store->path, mode == STORE_WRITE);
+    int rc = sqlite3_open_v2(name, &store->db, flags, NULL);
+    free(name);
     if (rc != SQLITE_OK) {
         return store_fail(store, rc, "open", err);
     }

@@ -62,6 +62,13 @@ extern int64_t store_most_checked_bytes;
 /* Whether to wait for locks (default: true) or to fail at once. */
 void store_wait(struct store *store, bool waits);
 
+/* Takes the write lock, for what is asked and recorded next: store_run_begin and
+ * store_run_continue go on in this transaction. Ends with theirs, or undone by store_roll_back. */
+int store_begin(struct store *store, struct err *err);
+void store_roll_back(struct store *store);
+/* Whether what failed last did so because another program has a lock. */
+bool store_was_locked(const struct store *store);
+
 /* Begin a run: `*out` becomes the sink that records it, `*run` its number (from 1). */
 int store_run_begin(struct store *store, const struct run_facts *facts, enum store_level level,
                     int64_t *run, struct sink *out, struct err *err);
@@ -103,6 +110,13 @@ int store_list_runs(struct store *store,
                     int (*each)(void *state, const struct stored_run *run, struct err *err),
                     void *state, struct err *err);
 
+/* The same of the runs that count where each sample is to count once: of those of one identity, one
+ * that is whole and tells most. Those that a device has measured are samples of their own. What
+ * does not count is told once a store, on standard error. */
+int store_list_samples(struct store *store,
+                       int (*each)(void *state, const struct stored_run *run, struct err *err),
+                       void *state, struct err *err);
+
 /* The same of one run; ERR_USAGE when the store has none of this number. */
 int store_load_run(struct store *store, int64_t run,
                    int (*each)(void *state, const struct stored_run *run, struct err *err),
@@ -136,13 +150,18 @@ int store_load_config(struct store *store, int64_t run, char **out, struct err *
  * where there is none. */
 int store_find_summary(struct store *store, const char *identity, char **out, struct err *err);
 
-/* Copies a run with all that was recorded of it, in one transaction; `*run` is its number there. */
-int store_copy_run(struct store *from, int64_t old, struct store *to, int64_t *run,
-                   struct err *err);
+/* The number of the latest whole and sound run with this identity of which at least this much is
+ * recorded, 0: there is none, and, unless `summary` is NULL, its summary, as above. */
+int store_find_whole(struct store *store, const char *identity, enum store_level level,
+                     int64_t *run, char **summary, struct err *err);
 
-/* Whether the database holds what another one's run is: a whole one of the same identity, or, of
- * one that is incomplete or has no identity, the same row. */
-int store_has_run(struct store *store, const struct stored_run *run, bool *out, struct err *err);
+/* Copies a run with all that was recorded of it, in one transaction, in which it is also asked
+ * whether `to` holds it: a whole one of the same identity of which as much is recorded, the same
+ * record of one that a device has measured, or a later state of one that was under way. Earlier
+ * states of it are dropped. `*was_held`: so it was, and nothing is copied. Waits for locks, but
+ * holds none of one database while it waits for one of the other but that to write `to`. */
+int store_copy_run(struct store *from, const struct stored_run *run, struct store *to,
+                   bool *was_held, struct err *err);
 
 /* The summary of a run, to be freed by the caller. */
 int store_load_summary(struct store *store, int64_t run, char **out, struct err *err);

@@ -1,7 +1,10 @@
 /* Copies runs from one database to another. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "analysis/store/protocol.h"
 #include "analysis/store/store_impl.h"
+#include "sim/base/mem.h"
 
 static const char doing[] = "copy a run (rolled back, earlier runs are intact) into";
 
@@ -93,36 +96,216 @@ static int copy_open(struct store *from, int64_t old, struct store *to, int64_t 
     return failed;
 }
 
-int store_copy_run(struct store *from, int64_t old, struct store *to, int64_t *run,
-                   struct err *err) {
-    ASSERT(to->open.run == 0);
-    int failed = store_run_sql(to, "BEGIN IMMEDIATE", doing, err);
-    if (failed != 0) {
-        return failed;
-    }
-    failed = store_ask(to, "SELECT 1 + coalesce(max(run), 0) FROM runs", run, err);
-    failed = failed != 0 ? failed : copy_open(from, old, to, *run, err);
-    failed = failed != 0 ? failed : store_run_sql(to, "COMMIT", doing, err);
-    if (failed != 0 && sqlite3_get_autocommit(to->db) == 0) {
-        sqlite3_exec(to->db, "ROLLBACK", NULL, NULL, NULL);
-    }
-    return failed;
-}
+/* ---- what `to` holds ---- */
 
-int store_has_run(struct store *store, const struct stored_run *run, bool *out, struct err *err) {
-    sqlite3_stmt *query = NULL;
-    bool is_whole = run->incomplete == NULL && run->identity[0] != '\0';
-    int failed = store_prepare(store,
-                               is_whole ? "SELECT 1 FROM runs WHERE identity=? AND incomplete"
-                                          " IS NULL AND summary NOT NULL"
-                                        : "SELECT 1 FROM runs WHERE sha256=?",
-                               &query, err);
-    if (failed != 0) {
-        return failed;
-    }
-    sqlite3_bind_text(query, 1, is_whole ? run->identity : run->sha256, -1, SQLITE_STATIC);
+static int ask_exists(sqlite3_stmt *query, struct store *store, bool *out, struct err *err) {
     int rc = sqlite3_step(query);
     *out = rc == SQLITE_ROW;
     sqlite3_finalize(query);
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : store_fail(store, rc, "read", err);
+}
+
+/* The very same record; an older unmask gave it no checksum. */
+static int holds_record(struct store *to, const struct stored_run *run, bool *out,
+                        struct err *err) {
+    sqlite3_stmt *query = NULL;
+    bool has_sum = run->sha256[0] != '\0';
+    int failed = store_prepare(to,
+                               has_sum ? "SELECT 1 FROM runs WHERE sha256=?1"
+                                       : "SELECT 1 FROM runs WHERE sha256 IS NULL AND config=?1"
+                                         " AND summary=?2 AND seed=?3",
+                               &query, err);
+    if (failed != 0) {
+        return failed;
+    }
+    sqlite3_bind_text(query, 1, has_sum ? run->sha256 : run->config, -1, SQLITE_STATIC);
+    if (!has_sum) {
+        sqlite3_bind_text(query, 2, run->summary, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(query, 3, (int64_t)run->seed);
+    }
+    return ask_exists(query, to, out, err);
+}
+
+/* A run of `to`, of the identity of the one that is copied. */
+struct kin {
+    int64_t run, n_requests, n_steps;
+    bool is_whole;
+};
+
+static int list_kin(struct store *to, const struct stored_run *run, struct kin **out, size_t *n,
+                    struct err *err) {
+    sqlite3_stmt *query = NULL;
+    size_t room = 0;
+    int failed = store_prepare(to,
+                               "SELECT run,coalesce(n_requests,0),coalesce(n_steps,0),incomplete"
+                               " IS NULL FROM runs WHERE identity=?",
+                               &query, err),
+        rc = SQLITE_DONE;
+    if (failed == 0) {
+        sqlite3_bind_text(query, 1, run->identity, -1, SQLITE_STATIC);
+    }
+    while (failed == 0 && (rc = sqlite3_step(query)) == SQLITE_ROW) {
+        *out = mem_grown(*out, *n, &room, sizeof **out);
+        (*out)[(*n)++] =
+            (struct kin){sqlite3_column_int64(query, 0), sqlite3_column_int64(query, 1),
+                         sqlite3_column_int64(query, 2), sqlite3_column_int(query, 3)};
+    }
+    failed = failed == 0 && rc != SQLITE_DONE ? store_fail(to, rc, "read", err) : failed;
+    sqlite3_finalize(query);
+    return failed;
+}
+
+/* Whether one begins with all that the other, with so many requests and steps, has. */
+static int begins_alike(struct store *a, int64_t run_a, struct store *b, int64_t run_b,
+                        int64_t n_requests, int64_t n_steps, bool *out, struct err *err) {
+    char of_a[SHA256_HEX_CHARS], of_b[SHA256_HEX_CHARS];
+    int failed = store_digest_head(a, run_a, n_requests, n_steps, of_a, err);
+    failed = failed != 0 ? failed : store_digest_head(b, run_b, n_requests, n_steps, of_b, err);
+    *out = failed == 0 && strcmp(of_a, of_b) == 0;
+    return failed;
+}
+
+static int drop_run(struct store *to, int64_t run, struct err *err) {
+    static const char *const names[] = {"requests", "members", "steps", "events", "runs"};
+    int failed = 0;
+    for (size_t i = 0; failed == 0 && i < sizeof names / sizeof names[0]; i++) {
+        char sql[80];
+        snprintf(sql, sizeof sql, "DELETE FROM %s WHERE run=%lld", names[i], (long long)run);
+        failed = store_run_sql(to, sql, doing, err);
+    }
+    return failed;
+}
+
+struct copying {
+    struct store *from, *to;
+    const struct stored_run *run;
+    bool was_held;
+    struct err *err;
+};
+
+/* Snapshots of a run under way: an earlier one gives way to a later one. `from` is read, too. */
+static int find_snapshot(struct copying *c, const struct kin *kin, bool *is_later,
+                         bool *is_earlier) {
+    const struct stored_run *run = c->run;
+    bool is_alike = false;
+    int failed = 0;
+    *is_later = *is_earlier = false;
+    if (run->incomplete != NULL && kin->n_requests >= run->n_requests &&
+        kin->n_steps >= run->n_steps) {
+        failed = begins_alike(c->from, run->run, c->to, kin->run, run->n_requests, run->n_steps,
+                              &is_alike, c->err);
+        *is_later = is_alike;
+    } else if (!kin->is_whole && kin->n_requests <= run->n_requests) {
+        failed = begins_alike(c->from, run->run, c->to, kin->run, kin->n_requests, kin->n_steps,
+                              &is_alike, c->err);
+        *is_earlier = is_alike;
+    }
+    return failed;
+}
+
+static int compare_kin(struct copying *c) {
+    struct kin *kin = NULL;
+    size_t n = 0;
+    int failed = list_kin(c->to, c->run, &kin, &n, c->err);
+    for (size_t i = 0; failed == 0 && i < n && !c->was_held; i++) {
+        bool is_later, is_earlier;
+        failed = find_snapshot(c, &kin[i], &is_later, &is_earlier);
+        c->was_held = is_later;
+        if (failed == 0 && is_earlier) {
+            failed = drop_run(c->to, kin[i].run, c->err);
+        }
+    }
+    free(kin);
+    return failed;
+}
+
+/* ---- one run, by the protocol ---- */
+
+static enum protocol_answer answer(int failed, const struct store *store) {
+    return failed == 0 ? PROTOCOL_YES : store_was_locked(store) ? PROTOCOL_LOCKED : PROTOCOL_FAILED;
+}
+
+static enum protocol_answer copy_begin(void *state, size_t point, bool waits) {
+    struct copying *c = state;
+    (void)point, (void)waits;
+    return answer(store_begin(c->to, c->err), c->to);
+}
+
+static enum protocol_answer copy_holds(void *state, size_t point) {
+    struct copying *c = state;
+    const struct stored_run *run = c->run;
+    int64_t whole = 0;
+    (void)point;
+    bool is_sample =
+        run->incomplete == NULL && run->identity[0] != '\0' && !store_is_measured(run->backend);
+    enum store_level level = run->n_events > 0  ? STORE_EVENTS
+                             : run->n_steps > 0 ? STORE_STEPS
+                                                : STORE_REQUESTS;
+    int failed = holds_record(c->to, run, &c->was_held, c->err);
+    if (failed == 0 && !c->was_held && is_sample) {
+        failed = store_find_whole(c->to, run->identity, level, &whole, NULL, c->err);
+        c->was_held = whole > 0;
+    }
+    return failed != 0 ? answer(failed, c->to) : c->was_held ? PROTOCOL_YES : PROTOCOL_NO;
+}
+
+/* A transaction of reading, so that a run under way is copied as it was at one moment. */
+static enum protocol_answer copy_open_source(void *state, size_t point) {
+    struct copying *c = state;
+    (void)point;
+    return answer(store_run_sql(c->from, "BEGIN;SELECT 1 FROM runs LIMIT 1", "read", c->err),
+                  c->from);
+}
+
+static void copy_close_source(void *state, size_t point) {
+    const struct copying *c = state;
+    (void)point;
+    if (sqlite3_get_autocommit(c->from->db) == 0) {
+        sqlite3_exec(c->from->db, "ROLLBACK", NULL, NULL, NULL);
+    }
+}
+
+/* Nothing is waited for while `from` is read: pages that do not fit into the cache stay there. */
+static enum protocol_answer copy_put(void *state, size_t point) {
+    struct copying *c = state;
+    int64_t run = 0;
+    (void)point;
+    store_wait(c->to, false);
+    int failed = c->run->identity[0] != '\0' ? compare_kin(c) : 0;
+    if (failed == 0 && !c->was_held) {
+        failed = store_ask(c->to, "SELECT 1 + coalesce(max(run), 0) FROM runs", &run, c->err);
+        failed = failed != 0 ? failed : copy_open(c->from, c->run->run, c->to, run, c->err);
+    }
+    store_wait(c->to, true);
+    return answer(failed, c->to);
+}
+
+static enum protocol_answer copy_commit(void *state, size_t point, bool waits) {
+    struct copying *c = state;
+    (void)point, (void)waits;
+    return answer(store_run_sql(c->to, "COMMIT", doing, c->err), c->to);
+}
+
+static void copy_roll_back(void *state, size_t point) {
+    const struct copying *c = state;
+    (void)point;
+    store_roll_back(c->to);
+}
+
+int store_copy_run(struct store *from, const struct stored_run *run, struct store *to,
+                   bool *was_held, struct err *err) {
+    static const struct protocol_ops ops = {.begin = copy_begin,
+                                            .holds = copy_holds,
+                                            .open_source = copy_open_source,
+                                            .put = copy_put,
+                                            .close_source = copy_close_source,
+                                            .commit = copy_commit,
+                                            .roll_back = copy_roll_back};
+    struct copying copying = {.from = from, .to = to, .run = run, .err = err};
+    struct protocol_point point = {.state = POINT_ENDED};
+    struct protocol protocol = {.ops = &ops, .state = &copying, .points = &point, .n = 1};
+    ASSERT(to->open.run == 0);
+    enum point_state state = protocol_do(&protocol, PROTOCOL_PUT, 0, true);
+    *was_held = copying.was_held;
+    return state == POINT_RECORDED ? 0 : err_status(err);
 }

@@ -103,6 +103,27 @@ int store_digest_row(struct store *store, int64_t run, char out[SHA256_HEX_CHARS
     return failed;
 }
 
+int store_digest_head(struct store *store, int64_t run, int64_t n_requests, int64_t n_steps,
+                      char out[SHA256_HEX_CHARS], struct err *err) {
+    struct digest digest = {.n = 0};
+    char sql[192];
+    int64_t n_rows;
+    if (n_requests > 0) {
+        snprintf(sql, sizeof sql,
+                 "SELECT id,arrival_ns,admitted_ns,first_block_ns,finished_ns FROM requests WHERE "
+                 "run=? AND number>=0 AND number<%lld ORDER BY number",
+                 (long long)n_requests);
+    } else {
+        snprintf(sql, sizeof sql,
+                 "SELECT idx,start_ns,end_ns,gpu_ns FROM steps WHERE run=? ORDER BY idx LIMIT %lld",
+                 (long long)n_steps);
+    }
+    sha256_init(&digest.sha);
+    int failed = add_rows(store, &digest, sql, run, 0, &n_rows, err);
+    finish(&digest, out);
+    return failed;
+}
+
 int store_digest_rows(struct store *store, int64_t run, char out[SHA256_HEX_CHARS],
                       struct err *err) {
     static const char *const queries[] = {"SELECT * FROM requests WHERE run=? ORDER BY number",

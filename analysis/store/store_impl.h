@@ -22,11 +22,13 @@ struct last_members {
 };
 
 struct store {
-    char *path;
+    char *path; /* as it was given; SQLite has store_name's */
     sqlite3 *db;
     bool fails_at_once; /* where another program has a lock */
     bool was_stopped;   /* before the wait began */
-    bool is_damaged;    /* the file's structure; it is only read */
+    bool was_locked;    /* the last failure was a lock of another program */
+    bool has_told_doubles;
+    bool is_damaged; /* the file's structure; it is only read */
     sqlite3_stmt *put_request, *put_members, *put_step, *put_event, *drop_arrival;
     struct last_members *last; /* by replica */
     uint32_t n_last;
@@ -93,6 +95,13 @@ int store_prepare(struct store *store, const char *sql, sqlite3_stmt **out, stru
 /* The single integer of a query. */
 int store_ask(struct store *store, const char *sql, int64_t *out, struct err *err);
 
+/* The name by which all programs open the file, to be freed by the caller. Says where there is
+ * none: the file has other names in other folders. */
+char *store_name(const char *path, bool will_write);
+
+/* Whether runs of this back end took a device's time, and differ in it when they are made again. */
+bool store_is_measured(const char *backend);
+
 /* Run statements without results. */
 int store_run_sql(struct store *store, const char *sql, const char *doing, struct err *err);
 
@@ -100,5 +109,8 @@ int store_run_sql(struct store *store, const char *sql, const char *doing, struc
 int store_digest_row(struct store *store, int64_t run, char out[SHA256_HEX_CHARS], struct err *err);
 int store_digest_rows(struct store *store, int64_t run, char out[SHA256_HEX_CHARS],
                       struct err *err);
+/* Of when so many of its first requests, or where there are none, of its first steps, were what. */
+int store_digest_head(struct store *store, int64_t run, int64_t n_requests, int64_t n_steps,
+                      char out[SHA256_HEX_CHARS], struct err *err);
 
 #endif

@@ -9,6 +9,8 @@
 #include "analysis/store/varint.h"
 #include "sim/base/mem.h"
 
+enum { ROW_TEXTS = 14 };
+
 static int damaged(struct store *store, int64_t run, const char *what, struct err *err) {
     return err_world(err, "cannot read run %lld of '%s': the database is damaged (%s)",
                      (long long)run, store->path, what);
@@ -118,21 +120,39 @@ static int check_row(struct store *store, struct row *row, struct err *err) {
     return 0;
 }
 
+/* The row's texts outlive its statement, so that the callback may wait: no lock is held then. */
+static void keep_texts(struct row *row, char *texts[ROW_TEXTS]) {
+    const char **const places[ROW_TEXTS] = {
+        &row->run.system,       &row->run.model,     &row->run.gpu,      &row->run.profile,
+        &row->run.profile_kind, &row->run.backend,   &row->run.trace,    &row->run.trace_provenance,
+        &row->run.config,       &row->run.summary,   &row->run.identity, &row->run.rows_sha256,
+        &row->run.sha256,       &row->run.incomplete};
+    for (int i = 0; i < ROW_TEXTS; i++) {
+        texts[i] = *places[i] != NULL ? mem_text(*places[i]) : NULL;
+        *places[i] = texts[i];
+    }
+}
+
 int store_load_run(struct store *store, int64_t run,
                    int (*each)(void *state, const struct stored_run *run, struct err *err),
                    void *state, struct err *err) {
     struct row row = {.damage = ""};
+    char *texts[ROW_TEXTS] = {NULL};
     sqlite3_stmt *stmt = NULL;
     int failed = find_run(store, run, "SELECT * FROM runs WHERE run=?", &stmt, err);
     if (failed == 0) {
         read_row(stmt, &row);
         failed = check_row(store, &row, err);
         row.run.damage = row.damage[0] != '\0' ? row.damage : NULL;
+        keep_texts(&row, texts);
     }
+    sqlite3_finalize(stmt);
     if (failed == 0) {
         failed = each(state, &row.run, err);
     }
-    sqlite3_finalize(stmt);
+    for (int i = 0; i < ROW_TEXTS; i++) {
+        free(texts[i]);
+    }
     return failed;
 }
 
@@ -401,36 +421,48 @@ int store_load_summary(struct store *store, int64_t run, char **out, struct err 
 /* A run that is said to have an identity. */
 struct wanted {
     const char *identity;
-    char *summary; /* NULL: it has another one, or is damaged */
+    int64_t run; /* 0: none is known */
+    char *summary;
 };
 
-static int take_summary(void *state, const struct stored_run *run, struct err *err) {
+static int take_wanted(void *state, const struct stored_run *run, struct err *err) {
     struct wanted *wanted = state;
     (void)err;
-    if (run->damage == NULL && run->identity != NULL &&
-        strcmp(run->identity, wanted->identity) == 0) {
+    if (run->damage == NULL && strcmp(run->identity, wanted->identity) == 0) {
+        wanted->run = run->run;
         wanted->summary = mem_text(run->summary);
     }
     return 0;
 }
 
-int store_find_summary(struct store *store, const char *identity, char **out, struct err *err) {
+int store_find_whole(struct store *store, const char *identity, enum store_level level,
+                     int64_t *run, char **summary, struct err *err) {
     struct wanted wanted = {.identity = identity};
     sqlite3_stmt *stmt = NULL;
     int failed = store_prepare(store,
-                               "SELECT run FROM runs WHERE identity=? AND summary NOT NULL"
-                               " AND incomplete IS NULL ORDER BY run DESC",
+                               "SELECT run FROM runs WHERE identity=?1 AND summary NOT NULL"
+                               " AND incomplete IS NULL AND (?2<1 OR n_steps>0)"
+                               " AND (?2<2 OR n_events>0) ORDER BY run DESC",
                                &stmt, err);
-    if (failed != 0) {
-        *out = NULL;
-        return failed;
+    if (failed == 0) {
+        sqlite3_bind_text(stmt, 1, identity, -1, SQLITE_STATIC);
+        sqlite3_bind_int(stmt, 2, (int)level);
     }
-    sqlite3_bind_text(stmt, 1, identity, -1, SQLITE_STATIC);
     int rc = SQLITE_DONE;
-    while (failed == 0 && wanted.summary == NULL && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        failed = store_load_run(store, sqlite3_column_int64(stmt, 0), take_summary, &wanted, err);
+    while (failed == 0 && wanted.run == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        failed = store_load_run(store, sqlite3_column_int64(stmt, 0), take_wanted, &wanted, err);
         rc = SQLITE_DONE;
     }
-    *out = wanted.summary;
+    *run = wanted.run;
+    if (summary != NULL) {
+        *summary = wanted.summary;
+    } else {
+        free(wanted.summary);
+    }
     return end_query(store, stmt, rc, failed, err);
+}
+
+int store_find_summary(struct store *store, const char *identity, char **out, struct err *err) {
+    int64_t run;
+    return store_find_whole(store, identity, STORE_REQUESTS, &run, out, err);
 }

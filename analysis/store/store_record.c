@@ -12,6 +12,23 @@
 
 static const char doing[] = "record this run (rolled back, earlier runs are intact) into";
 
+int store_begin(struct store *store, struct err *err) {
+    return sqlite3_get_autocommit(store->db) == 0
+               ? 0
+               : store_run_sql(store, "BEGIN IMMEDIATE", "record into", err);
+}
+
+bool store_was_locked(const struct store *store) {
+    return store->was_locked;
+}
+
+void store_roll_back(struct store *store) {
+    if (sqlite3_get_autocommit(store->db) == 0) {
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    }
+    store->open = (struct saved_run){0};
+}
+
 void store_run_rollback(struct store *store) {
     /* SQLite has already rolled back by itself after some errors, a full disk among them. */
     if (store->open.run != 0 && sqlite3_get_autocommit(store->db) == 0) {
@@ -260,7 +277,7 @@ static int prepare_recording(struct store *store, struct err *err) {
 int store_run_begin(struct store *store, const struct run_facts *facts, enum store_level level,
                     int64_t *run, struct sink *out, struct err *err) {
     ASSERT(store->open.run == 0);
-    int failed = store_run_sql(store, "BEGIN IMMEDIATE", "record into", err);
+    int failed = store_begin(store, err);
     if (failed != 0) {
         return failed;
     }
@@ -287,7 +304,7 @@ int store_run_begin(struct store *store, const struct run_facts *facts, enum sto
 
 int store_run_continue(struct store *store, const struct saved_run *saved, struct err *err) {
     ASSERT(store->open.run == 0 && saved->run > 0);
-    int failed = store_run_sql(store, "BEGIN IMMEDIATE", "record into", err);
+    int failed = store_begin(store, err);
     if (failed == 0) {
         store->open = *saved;
         forget_batches(store);

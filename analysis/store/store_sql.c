@@ -9,6 +9,15 @@ int store_fail(struct store *store, int rc, const char *doing, struct err *err) 
     /* SQLite forgets the system's reason when an automatic rollback follows; errno still has it. */
     int os_errno = sqlite3_system_errno(store->db);
     os_errno = os_errno != 0 ? os_errno : errno;
+    int has_moved = 0;
+    if (store->db != NULL) {
+        (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_HAS_MOVED, &has_moved);
+    }
+    store->was_locked = (rc & 0xff) == SQLITE_BUSY || (rc & 0xff) == SQLITE_LOCKED;
+    if (has_moved && !store->was_locked && (rc & 0xff) != SQLITE_FULL) {
+        return err_world(err, "cannot %s '%s': the file was moved, replaced or removed meanwhile",
+                         doing, store->path);
+    }
     switch (rc & 0xff) {
     case SQLITE_FULL:
         return err_world(err, "cannot %s '%s': the disk or the database is full", doing,
@@ -24,11 +33,6 @@ int store_fail(struct store *store, int rc, const char *doing, struct err *err) 
             return err_world(err,
                              "cannot %s '%s': a program was killed while it recorded, and undoing "
                              "what it left takes the right to write the file",
-                             doing, store->path);
-        }
-        if (sqlite3_extended_errcode(store->db) == SQLITE_READONLY_DBMOVED) {
-            return err_world(err,
-                             "cannot %s '%s': the file was moved, replaced or removed meanwhile",
                              doing, store->path);
         }
         return access(store->path, W_OK) == 0

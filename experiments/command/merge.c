@@ -31,7 +31,6 @@ static int merge_run(void *state, const struct stored_run *run, struct err *err)
     struct merging *merging = state;
     struct err damage = {0};
     bool is_held = false;
-    int64_t copy;
     progress_update(&merging->progress, ++merging->n_seen);
     if (*merging->stop) {
         return err_world(err, "interrupted: the same command goes on where this one stopped");
@@ -41,10 +40,7 @@ static int merge_run(void *state, const struct stored_run *run, struct err *err)
         merging->n[DAMAGED]++;
         return 0;
     }
-    int status = store_has_run(merging->to, run, &is_held, err);
-    if (status == 0 && !is_held) {
-        status = store_copy_run(merging->from, run->run, merging->to, &copy, err);
-    }
+    int status = store_copy_run(merging->from, run, merging->to, &is_held, err);
     merging->n[is_held ? HELD : COPIED] += status == 0;
     merging->n_incomplete += status == 0 && !is_held && run->incomplete != NULL;
     return status;
@@ -124,7 +120,8 @@ const struct command command_merge = {
     .more =
         "Copies every run of the databases IN, in their order, into OUT, which is created when it\n"
         "does not exist. A run that OUT holds already is left out: one of equal configuration,\n"
-        "inputs and build (its identity), or, of runs that were cut short, the very same record.\n"
+        "inputs and build (its identity) of which as much is recorded, or, of runs of a device,\n"
+        "the very same record. One that was cut short, or goes on, gives way to a later state.\n"
         "So the same command may be given again after it was killed, and databases may share\n"
         "runs. Each run is checked against its checksum before, and one that is damaged is left\n"
         "out and told. `unmask sweep FILE.ini --db OUT.db` then prints the table of the sweep and\n"

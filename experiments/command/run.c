@@ -114,11 +114,15 @@ static int open_keeping(const struct options *options, const struct composition 
 
 /* When the rest of a live run cannot be written, a part of it is in the database already. */
 static int record(struct keeping *keeping, const struct composition *composition, struct err *err) {
-    int64_t run = 0;
-    int status =
-        recorder_finish(keeping->recorder, &composition->summary, &composition->facts, &run, err);
-    if (run > 0) {
-        fprintf(stderr, "unmask: recorded as run %" PRId64 " of %s%s\n", run,
+    struct recording recording = {.recorder = keeping->recorder,
+                                  .summary = &composition->summary,
+                                  .facts = &composition->facts};
+    int status = recorder_finish(&recording, err);
+    if (recording.was_held) {
+        fprintf(stderr, "unmask: is run %" PRId64 " of %s already, and is not recorded again\n",
+                recording.run, store_path(keeping->store));
+    } else if (recording.run > 0) {
+        fprintf(stderr, "unmask: recorded as run %" PRId64 " of %s%s\n", recording.run,
                 store_path(keeping->store),
                 status != 0                             ? ", incomplete: the end is missing"
                 : composition->facts.incomplete != NULL ? ", incomplete"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "analysis/identity.h"
 #include "experiments/run/tape.h"
 #include "sim/base/mem.h"
 
@@ -17,6 +18,7 @@ struct recorder {
     struct store *store;
     enum store_level level;
     struct run_facts facts; /* as known at the beginning */
+    bool is_measured;       /* the run is a device's, and is written as it goes */
 
     /* The writing thread's; the caller's where there is none. */
     struct saved_run saved; /* what is written */
@@ -197,39 +199,104 @@ struct recorder *recorder_open(struct store *store, const struct run_facts *fact
     summary_init(&recorder->summary, slo);
     pthread_mutex_init(&recorder->lock, NULL);
     pthread_cond_init(&recorder->wake, NULL);
+    recorder->is_measured = as_it_goes;
     if (as_it_goes) {
         start_thread(recorder);
     }
     return recorder;
 }
 
-/* `text` is the summary's; NULL: it is made of `summary`. */
-static int finish(struct recorder *recorder, const struct summary *summary, const char *text,
-                  const struct run_facts *facts, int64_t *run, struct err *err) {
-    recorder_end(recorder);
-    int status = begin(recorder, facts, run, err);
-    status = status != 0 ? status : tape_play(&recorder->writing, &recorder->into, err);
-    status = status != 0 ? status : tape_play(&recorder->tape, &recorder->into, err);
-    if (status == 0 && text == NULL) {
-        status = store_run_commit(recorder->store, summary, facts, err);
-    } else if (status == 0) {
-        status = store_run_commit_text(recorder->store, text, facts->incomplete, err);
-    }
-    if (status != 0) {
-        store_run_rollback(recorder->store);
-        *run = recorder->saved.run;
-    }
-    return status;
+/* ---- the end, by the protocol ---- */
+
+static enum protocol_answer answer(const struct recording *r, int status) {
+    return status == 0                            ? PROTOCOL_YES
+           : store_was_locked(r->recorder->store) ? PROTOCOL_LOCKED
+                                                  : PROTOCOL_FAILED;
 }
 
-int recorder_finish(struct recorder *recorder, const struct summary *summary,
-                    const struct run_facts *facts, int64_t *run, struct err *err) {
-    return finish(recorder, summary, NULL, facts, run, err);
+enum protocol_answer recording_begin(struct recording *r, bool waits) {
+    recorder_end(r->recorder);
+    r->err = (struct err){0};
+    r->run = r->recorder->saved.run;
+    store_wait(r->recorder->store, waits);
+    int status = store_begin(r->recorder->store, &r->err);
+    store_wait(r->recorder->store, true);
+    return answer(r, status);
 }
 
-int recorder_finish_text(struct recorder *recorder, const char *summary,
-                         const struct run_facts *facts, int64_t *run, struct err *err) {
-    return finish(recorder, NULL, summary, facts, run, err);
+enum protocol_answer recording_holds(struct recording *r) {
+    const char *digest = identity_digest(r->facts->identity);
+    int64_t run = 0;
+    if (r->recorder->is_measured || digest[0] == '\0') {
+        return PROTOCOL_NO;
+    }
+    int status =
+        store_find_whole(r->recorder->store, digest, r->recorder->level, &run, NULL, &r->err);
+    r->was_held = status == 0 && run > 0;
+    r->run = r->was_held ? run : r->run;
+    return status != 0 ? answer(r, status) : r->was_held ? PROTOCOL_YES : PROTOCOL_NO;
+}
+
+enum protocol_answer recording_put(struct recording *r) {
+    int status = begin(r->recorder, r->facts, &r->run, &r->err);
+    status = status != 0 ? status : tape_play(&r->recorder->writing, &r->recorder->into, &r->err);
+    status = status != 0 ? status : tape_play(&r->recorder->tape, &r->recorder->into, &r->err);
+    return answer(r, status);
+}
+
+enum protocol_answer recording_commit(struct recording *r, bool waits) {
+    struct store *store = r->recorder->store;
+    store_wait(store, waits);
+    int status = r->text == NULL
+                     ? store_run_commit(store, r->summary, r->facts, &r->err)
+                     : store_run_commit_text(store, r->text, r->facts->incomplete, &r->err);
+    store_wait(store, true);
+    return answer(r, status);
+}
+
+void recording_roll_back(struct recording *r) {
+    store_roll_back(r->recorder->store);
+    r->run = r->was_held ? r->run : r->recorder->saved.run;
+}
+
+static enum protocol_answer one_begin(void *state, size_t point, bool waits) {
+    (void)point;
+    return recording_begin(state, waits);
+}
+
+static enum protocol_answer one_holds(void *state, size_t point) {
+    (void)point;
+    return recording_holds(state);
+}
+
+static enum protocol_answer one_put(void *state, size_t point) {
+    (void)point;
+    return recording_put(state);
+}
+
+static enum protocol_answer one_commit(void *state, size_t point, bool waits) {
+    (void)point;
+    return recording_commit(state, waits);
+}
+
+static void one_roll_back(void *state, size_t point) {
+    (void)point;
+    recording_roll_back(state);
+}
+
+int recorder_finish(struct recording *recording, struct err *err) {
+    static const struct protocol_ops ops = {.begin = one_begin,
+                                            .holds = one_holds,
+                                            .put = one_put,
+                                            .commit = one_commit,
+                                            .roll_back = one_roll_back};
+    struct protocol_point point = {.state = POINT_ENDED};
+    struct protocol protocol = {.ops = &ops, .state = recording, .points = &point, .n = 1};
+    if (protocol_do(&protocol, PROTOCOL_PUT, 0, true) == POINT_RECORDED) {
+        return 0;
+    }
+    *err = recording->err;
+    return err_status(err);
 }
 
 void recorder_put(const struct recorder *recorder, struct parcel *out) {

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#include "analysis/store/protocol.h"
 #include "analysis/store/store.h"
 #include "experiments/ranks/parcel.h"
 
@@ -30,18 +31,35 @@ struct sink recorder_sink(struct recorder *recorder);
 /* The run is over. */
 void recorder_end(struct recorder *recorder);
 
-/* Writes what is not written. `*run` is its number. On an error that part of the run is in the
- * database, as an incomplete one, that had been written before; *run is then its number, or 0 where
- * there is none; and it may be tried again. */
-int recorder_finish(struct recorder *recorder, const struct summary *summary,
-                    const struct run_facts *facts, int64_t *run, struct err *err);
+/* A run that is over, as it is to be recorded. */
+struct recording {
+    struct recorder *recorder;
+    const struct summary *summary;
+    const char *text; /* of the summary, instead */
+    const struct run_facts *facts;
+    /* What becomes of it. */
+    int64_t run;   /* its number; where it is not recorded, that of the part that was written before
+                      as an incomplete one, 0: none was */
+    bool was_held; /* it was on record, as run `run`, and is not recorded again */
+    struct err err;
+};
+
+/* Writes what is not written, unless the database holds a whole run of the same identity of which
+ * as much is recorded; what a device has measured is always written. By the steps of the protocol;
+ * on an error it may be tried again. */
+int recorder_finish(struct recording *recording, struct err *err);
+
+/* The steps themselves; all but the first are done in the transaction that it begins. */
+enum protocol_answer recording_begin(struct recording *recording, bool waits);
+enum protocol_answer recording_holds(struct recording *recording);
+enum protocol_answer recording_put(struct recording *recording);
+enum protocol_answer recording_commit(struct recording *recording, bool waits);
+void recording_roll_back(struct recording *recording);
 
 /* What was recorded of a run that is over goes to a recorder that has nothing yet, of another rank,
  * which is then ended with the text of its summary. */
 void recorder_put(const struct recorder *recorder, struct parcel *out);
 void recorder_take(struct recorder *recorder, struct parcel *in);
-int recorder_finish_text(struct recorder *recorder, const char *summary,
-                         const struct run_facts *facts, int64_t *run, struct err *err);
 
 /* Of memory that it holds. */
 size_t recorder_bytes(const struct recorder *recorder);

@@ -4,16 +4,19 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
 #include "analysis/summary_output.h"
 #include "experiments/ranks/ranks.h"
 #include "experiments/run/limit.h"
 #include "experiments/sweep/campaign_impl.h"
 #include "sim/base/mem.h"
+#include "sim/base/monotonic.h"
 
 /* Results that cannot be recorded now are kept up to so many bytes; then the sweep waits. */
-enum { WAIT_US = 50000, MOST_KEPT_BYTES = 256 << 20 };
+enum { MOST_KEPT_BYTES = 256 << 20 };
+/* Until a sweep that waits for another one says so again. */
+#define TELL_AFTER_NS INT64_C(10000000000)
 
 void campaign_point_fini(struct campaign_point *point) {
     json_decref(point->summary);
@@ -102,8 +105,6 @@ static struct composition *run_point(struct work *work, size_t i) {
     struct campaign_point *point = &work->campaign->points[i];
     struct pending *pending = &work->pending[i];
     struct composition *composition = NULL;
-    bool waited = pending->is_elsewhere;
-    pending->is_elsewhere = false;
     if (*work->campaign->stop) {
         (void)err_world(&point->err, "interrupted");
         return NULL;
@@ -112,8 +113,7 @@ static struct composition *run_point(struct work *work, size_t i) {
     if (compose_open(&point->request, &composition, &point->err) == 0) {
         enum place_of_run place = (ranks_is_helper() ? campaign_ask_for_turn : campaign_turn)(
             work, i, composition->config, composition->identity);
-        pending->is_elsewhere = place == RUN_ELSEWHERE;
-        point->was_shared = place == RUN_BEFORE && waited;
+        point->was_shared = place == RUN_BEFORE && pending->has_waited;
         is_kept = place == RUN_HERE && take_bound(work, point, composition) == 0 &&
                   run_composed(work, point, pending, composition);
     }
@@ -135,88 +135,35 @@ void campaign_drop_records(struct pending *pending) {
     pending->handed = NULL;
 }
 
-/* Records a run of this rank, or one that was handed over. */
-static int record(struct pending *pending, struct err *err) {
-    const struct composition *c = pending->composition;
-    int64_t run;
-    return c != NULL ? recorder_finish(pending->recorder, &c->summary, &c->facts, &run, err)
-                     : handed_record(pending->handed, err);
-}
-
-/* What is left to do of a point that is over. False: it could not be recorded and is kept. */
-static bool put_away(struct work *work, struct pending *pending) {
-    struct err err = {0};
-    if (campaign_has_records(pending) && record(pending, &err) != 0) {
-        work->store_err = err;
-        return false;
-    }
-    if (work->claims != NULL && pending->digest[0] != '\0' && !pending->is_elsewhere) {
-        claims_drop(work->claims, pending->digest);
-    }
-    campaign_drop_records(pending);
-    return true;
-}
-
-static size_t kept_bytes(const struct pending *pending) {
+size_t campaign_kept_bytes(const struct pending *pending) {
     return pending->recorder != NULL ? recorder_bytes(pending->recorder)
                                      : handed_bytes(pending->handed);
 }
 
-static bool is_ready(const struct work *work) {
-    return work->n_recorded < work->campaign->n && work->pending[work->n_recorded].is_done;
-}
-
-/* Put away every point whose turn has come: without waiting for locks, unless much is kept. */
-static void put_away_ready(struct work *work, bool waits) {
-    if (work->store != NULL) {
-        store_wait(work->store, waits || work->kept_bytes > MOST_KEPT_BYTES);
-    }
-    while (is_ready(work)) {
-        size_t bytes = kept_bytes(&work->pending[work->n_recorded]);
-        if (!put_away(work, &work->pending[work->n_recorded])) {
-            break;
-        }
-        work->kept_bytes -= work->kept_bytes < bytes ? work->kept_bytes : bytes;
-        work->n_recorded++;
-    }
-    if (work->store != NULL) {
-        store_wait(work->store, true);
-    }
-}
-
-/* At the end: those that came back late, and those that could not be recorded before. */
+/* At the end: what could be recorded is, and nothing is claimed any more. */
 static void put_away_rest(struct work *work) {
     struct campaign *campaign = work->campaign;
-    put_away_ready(work, true);
-    if (work->store != NULL) {
-        store_wait(work->store, false); /* what could not be had is not waited for again */
-    }
+    (void)protocol_do(&work->protocol, PROTOCOL_FINISH, campaign->n, true);
     for (size_t i = 0; i < campaign->n; i++) {
-        campaign->points[i].is_unrecorded =
-            campaign_has_records(&work->pending[i]) && !put_away(work, &work->pending[i]);
+        campaign->points[i].is_unrecorded = campaign_has_records(&work->pending[i]);
         campaign->n_unrecorded += campaign->points[i].is_unrecorded;
         campaign_drop_records(&work->pending[i]);
     }
     campaign->record_err = work->store_err;
 }
 
-/* Whether a point that another program ran has become ours to run, or is over. */
+/* Whether a point that another program ran is claimed for this one now. */
 static bool has_come_back(struct work *work, size_t i) {
-    struct pending *pending = &work->pending[i];
     struct campaign_point *point = &work->campaign->points[i];
     pthread_mutex_lock(&work->lock);
-    bool is_over = campaign_take_recorded(work, point, pending->digest);
-    bool is_free = !is_over && claims_take(work->claims, pending->digest);
-    if (is_free) {
-        claims_drop(work->claims, pending->digest); /* taken again with its composition */
-    }
-    if (is_over) {
+    enum point_state state = protocol_do(&work->protocol, PROTOCOL_TURN, i, true);
+    if (state == POINT_RECORDED) {
         point->was_shared = true;
-        pending->is_elsewhere = false;
         progress_update(&work->progress, ++work->n_done);
     }
+    work->has_seen_one = work->has_seen_one || state != POINT_ELSEWHERE;
     pthread_mutex_unlock(&work->lock);
-    return is_free;
+    return state == POINT_CLAIMED;
 }
 
 /* A point is over, here or on another rank, or another program runs it. */
@@ -224,18 +171,18 @@ void campaign_come_in(struct work *work, size_t i, struct composition *compositi
                       struct handed *handed) {
     struct pending *pending = &work->pending[i];
     pthread_mutex_lock(&work->lock);
+    enum point_state state = campaign_state(work, i);
     pending->composition = composition;
     pending->handed = handed;
-    pending->is_done = true;
-    work->kept_bytes += kept_bytes(pending);
-    bool had_its_turn = i < work->n_recorded; /* it was elsewhere then */
-    bool is_over =
-        !campaign_has_records(pending) && !pending->is_elsewhere; /* others may try it at once */
-    if (had_its_turn || is_over) {
-        (void)put_away(work, pending);
+    work->kept_bytes += campaign_kept_bytes(pending);
+    if (campaign_has_records(pending)) {
+        protocol_ended(&work->protocol, i);
+    } else if (state <= POINT_CLAIMED || work->campaign->points[i].err.kind != ERR_NONE) {
+        /* Others may try it at once. */
+        (void)protocol_do(&work->protocol, PROTOCOL_OVER, i, false);
     }
-    put_away_ready(work, false);
-    work->n_done += !pending->is_elsewhere;
+    (void)protocol_do(&work->protocol, PROTOCOL_PUT_READY, i, work->kept_bytes > MOST_KEPT_BYTES);
+    work->n_done += state != POINT_ELSEWHERE;
     progress_update(&work->progress, work->n_done);
     pthread_mutex_unlock(&work->lock);
 }
@@ -244,7 +191,7 @@ static void work_on(void *state, size_t index) {
     struct work *work = state;
     size_t i = work->round[index];
     struct pending *pending = &work->pending[i];
-    if (pending->is_elsewhere && !*work->campaign->stop && !has_come_back(work, i)) {
+    if (pending->has_waited && !*work->campaign->stop && !has_come_back(work, i)) {
         return;
     }
     struct composition *composition = run_point(work, i);
@@ -252,6 +199,37 @@ static void work_on(void *state, size_t index) {
         pending->composition = composition;
     } else {
         campaign_come_in(work, i, composition, NULL);
+    }
+}
+
+/* The points that are elsewhere; returns how many. */
+static size_t list_elsewhere(struct work *work) {
+    size_t n = 0;
+    for (size_t i = 0; !ranks_is_helper() && i < work->campaign->n; i++) {
+        if (campaign_state(work, i) == POINT_ELSEWHERE) {
+            work->pending[i].has_waited = true;
+            work->round[n++] = i;
+        }
+    }
+    return n;
+}
+
+/* Says at first that others run points, then after 10, 20, 40, ... s in which none has ended. */
+static void tell_waiting(struct work *work, size_t n) {
+    int64_t now_ns = monotonic_ns();
+    if (work->tell_at_ns == 0) {
+        fprintf(stderr, "unmask: %zu points are run by another sweep on %s\n", n,
+                work->campaign->db);
+    } else if (!work->has_seen_one && now_ns >= work->tell_at_ns) {
+        fprintf(stderr,
+                "unmask: %zu points are run by another sweep on %s, which has ended none for %lld "
+                "s: is it stopped?\n",
+                n, work->campaign->db, (long long)((now_ns - work->waits_since_ns) / 1000000000));
+        work->tell_at_ns = now_ns + (now_ns - work->waits_since_ns);
+    }
+    if (work->has_seen_one || work->waits_since_ns == 0) {
+        work->waits_since_ns = now_ns;
+        work->tell_at_ns = now_ns + TELL_AFTER_NS;
     }
 }
 
@@ -263,7 +241,7 @@ static void run_rounds(struct work *work, unsigned n_threads, bool is_shared) {
     for (size_t i = 0; i < campaign->n; i++) {
         work->round[n] = i;
         n += campaign_has(campaign, i);
-        work->pending[i].is_done = !campaign_has(campaign, i);
+        work->points[i].state = campaign_has(campaign, i) ? POINT_OPEN : POINT_OVER;
     }
     for (bool is_first = true; n > 0; is_first = false) {
         struct pool pool = {.n = n, .n_threads = n_threads, .state = work, .work = work_on};
@@ -272,25 +250,18 @@ static void run_rounds(struct work *work, unsigned n_threads, bool is_shared) {
             pool.take = campaign_take;
             pool.answer = campaign_answer_turn;
         }
+        work->has_seen_one = false;
         pool_run(&pool);
-        size_t n_before = n;
-        n = 0;
-        for (size_t i = 0; !ranks_is_helper() && i < n_before; i++) {
-            if (work->pending[work->round[i]].is_elsewhere) {
-                work->round[n++] = work->round[i];
-            }
-        }
-        if (n > 0 && is_first) {
-            fprintf(stderr, "unmask: %zu points are run by another sweep on %s\n", n, campaign->db);
-        }
-        if (n > 0 && n == n_before) {
-            usleep(WAIT_US);
+        n = list_elsewhere(work);
+        if (n > 0) {
+            tell_waiting(work, n);
+            (void)protocol_do(&work->protocol, PROTOCOL_WAIT, campaign->n, true);
         }
     }
     for (size_t i = 0; i < campaign->n; i++) { /* other ranks did not end them */
-        if (!work->pending[i].is_done) {
+        if (campaign_state(work, i) <= POINT_CLAIMED) {
             (void)err_world(&campaign->points[i].err, "interrupted");
-            work->pending[i].is_done = true;
+            (void)protocol_do(&work->protocol, PROTOCOL_OVER, i, false);
         }
     }
 }
@@ -394,15 +365,31 @@ static void say_runs(const struct campaign *campaign, double wall_s) {
     }
 }
 
+/* As many threads as there are files for: each run has up to FILES_EACH open, the program SPARE. */
+static unsigned threads_for_files(unsigned n_threads) {
+    enum { FILES_EACH = 3, SPARE = 10 };
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return n_threads;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    rlim_t most = limit.rlim_cur > SPARE + FILES_EACH ? (limit.rlim_cur - SPARE) / FILES_EACH : 1;
+    return most < n_threads ? (unsigned)most : n_threads;
+}
+
 int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err) {
     struct work work = {.campaign = campaign,
                         .pending = mem_zeroed(campaign->n + 1, sizeof *work.pending),
                         .round = mem_zeroed(campaign->n + 1, sizeof *work.round),
+                        .points = mem_zeroed(campaign->n + 1, sizeof *work.points),
                         .room_own = 2 * campaign->n + 1};
+    work.protocol = (struct protocol){
+        .ops = &campaign_ops, .state = &work, .points = work.points, .n = campaign->n};
     work.own = mem_zeroed(work.room_own, sizeof *work.own);
     pthread_mutex_init(&work.lock, NULL);
     bool is_live = campaign->n > 0 && campaign->points[0].request.backend.kind != BACKEND_SIM;
-    n_threads = is_live ? 1 : n_threads; /* a device is one run's at a time */
+    n_threads = is_live ? 1 : threads_for_files(n_threads); /* a device is one run's at a time */
     progress_start(&work.progress, "runs", campaign->n);
     int status = open_store(&work, err);
     if (status == 0) {
@@ -418,13 +405,18 @@ int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err)
     double wall_s = progress_end(&work.progress);
     if (status == 0 && !ranks_is_helper()) {
         say_runs(campaign, wall_s);
+        if (campaign->n_held > 0 && !campaign->resumes) {
+            fprintf(stderr, "unmask: %zu of them are in %s already, and are not recorded again\n",
+                    campaign->n_held, campaign->db);
+        }
     }
     free(work.known);
     free(work.pending);
     free(work.round);
     free(work.own);
-    claims_close(work.claims);
+    free(work.points);
     store_close(work.store);
+    claims_close(work.claims); /* last: see claims.h */
     pthread_mutex_destroy(&work.lock);
     return status;
 }

@@ -42,6 +42,7 @@ struct campaign {
     const volatile sig_atomic_t *stop;
     /* Written by campaign_run. */
     size_t n_unrecorded;   /* points */
+    size_t n_held;         /* points that were run, and then on record already */
     struct err record_err; /* why */
 };
 

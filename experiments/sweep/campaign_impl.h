@@ -18,9 +18,9 @@ struct pending {
     struct recorder *recorder;
     struct handed *handed;         /* of a run that another rank has computed, instead of both */
     char digest[SHA256_HEX_CHARS]; /* of its identity; "": not known yet, or it has none */
-    bool is_done;
-    bool is_elsewhere; /* another program runs it */
-    bool is_decided;   /* of a helper: rank 0 has its result, or knows who has */
+    struct recording recording;    /* of the transaction that it is in */
+    bool has_waited;               /* another program ran it, or runs it */
+    bool is_decided;               /* of a helper: rank 0 has its result, or knows who has */
 };
 
 /* A run that the database held before. */
@@ -39,11 +39,15 @@ struct work {
     struct pending *pending;
     size_t *round;        /* points to be tried */
     pthread_mutex_t lock; /* over everything below, the store and the claims */
-    const char **own;     /* digests that this campaign runs: a hash table of room_own places */
+    struct protocol protocol;
+    struct protocol_point *points;
+    const char **own; /* digests that this campaign runs: a hash table of room_own places */
     size_t room_own;
-    size_t n_recorded; /* points before this one are recorded or have nothing to record */
-    size_t kept_bytes; /* on tapes whose turn has come and that could not be recorded */
+    size_t kept_bytes; /* of what has ended and is not recorded */
     size_t n_done;
+    bool
+        has_seen_one; /* of the points that were elsewhere, one was looked at and is not any more */
+    int64_t waits_since_ns, tell_at_ns; /* of waiting for others without seeing one */
     struct progress progress;
     struct err store_err; /* the last one of recording */
 };
@@ -60,6 +64,13 @@ void campaign_sort_known(struct work *work);
 
 /* Under the lock: takes a point's result from the database. What cannot be read now is run. */
 bool campaign_take_recorded(struct work *work, struct campaign_point *point, const char *digest);
+
+/* The steps of the protocol on the work's store and claims. */
+extern const struct protocol_ops campaign_ops;
+
+static inline enum point_state campaign_state(const struct work *work, size_t i) {
+    return (enum point_state)work->points[i].state;
+}
 
 /* Of a point that is composed. Where it is to be run here, it is claimed. */
 enum place_of_run campaign_turn(struct work *work, size_t i, const char *config,
@@ -80,6 +91,7 @@ void campaign_take(void *state, size_t index, struct parcel *in);
 void campaign_come_in(struct work *work, size_t i, struct composition *composition,
                       struct handed *handed);
 void campaign_drop_records(struct pending *pending);
+size_t campaign_kept_bytes(const struct pending *pending); /* of memory */
 static inline bool campaign_has_records(const struct pending *pending) {
     return pending->composition != NULL || pending->handed != NULL;
 }

@@ -89,29 +89,6 @@ bool campaign_take_recorded(struct work *work, struct campaign_point *point, con
     return is_taken;
 }
 
-/* Under the lock. What this campaign runs itself is run as often as it was asked for, so that the
- * order in which threads come does not matter. */
-static enum place_of_run where_to_run(struct work *work, struct campaign_point *point,
-                                      const struct pending *pending) {
-    const char *digest = pending->digest;
-    if (digest[0] == '\0' || *own_place(work, digest) != NULL) {
-        return RUN_HERE;
-    }
-    if (campaign_take_recorded(work, point, digest)) {
-        return RUN_BEFORE;
-    }
-    if (!claims_take(work->claims, digest)) {
-        return RUN_ELSEWHERE;
-    }
-    /* Its owner may have recorded it and gone between our look and our claim. */
-    if (campaign_take_recorded(work, point, digest)) {
-        claims_drop(work->claims, digest);
-        return RUN_BEFORE;
-    }
-    *own_place(work, digest) = digest;
-    return RUN_HERE;
-}
-
 /* Under the lock, of a point to be run here: what an earlier run of the same configuration says
  * of it. Returns whether that run stands for it. */
 static bool recall(struct work *work, struct campaign_point *point, const char *config,
@@ -139,22 +116,43 @@ static bool recall(struct work *work, struct campaign_point *point, const char *
     return stands;
 }
 
+/* Under the lock. What this campaign runs itself is run as often as it was asked for, so that the
+ * order in which threads come does not matter. A point that has come back from another program is
+ * claimed already, unless a file that it reads has changed meanwhile. */
+static enum point_state where_to_run(struct work *work, size_t i, const char *digest) {
+    struct pending *pending = &work->pending[i];
+    bool has_claim = work->points[i].has_claim;
+    if (has_claim && strcmp(pending->digest, digest) != 0) {
+        claims_drop(work->claims, pending->digest);
+        has_claim = work->points[i].has_claim = false;
+    }
+    snprintf(pending->digest, sizeof pending->digest, "%s", digest);
+    if (!has_claim && digest[0] != '\0' && *own_place(work, digest) == NULL) {
+        (void)protocol_do(&work->protocol, PROTOCOL_TURN, i, true);
+    } else {
+        work->points[i].state = POINT_CLAIMED;
+    }
+    if (work->points[i].has_claim) {
+        *own_place(work, digest) = pending->digest;
+    }
+    return campaign_state(work, i);
+}
+
 enum place_of_run campaign_turn(struct work *work, size_t i, const char *config,
                                 const json_t *identity) {
     struct campaign_point *point = &work->campaign->points[i];
-    struct pending *pending = &work->pending[i];
     if (work->claims == NULL) {
         return RUN_HERE;
     }
     pthread_mutex_lock(&work->lock);
-    snprintf(pending->digest, sizeof pending->digest, "%s", identity_digest(identity));
-    enum place_of_run place = where_to_run(work, point, pending);
-    if (place == RUN_HERE && recall(work, point, config, identity)) {
-        claims_drop(work->claims, pending->digest);
-        place = RUN_BEFORE;
+    enum point_state state = where_to_run(work, i, identity_digest(identity));
+    if (state == POINT_CLAIMED && recall(work, point, config, identity)) {
+        state = protocol_do(&work->protocol, PROTOCOL_OVER, i, false);
     }
     pthread_mutex_unlock(&work->lock);
-    return place;
+    return state == POINT_CLAIMED     ? RUN_HERE
+           : state == POINT_ELSEWHERE ? RUN_ELSEWHERE
+                                      : RUN_BEFORE;
 }
 
 /* A helper's turn is taken by rank 0, which has the database. */
@@ -184,7 +182,6 @@ void campaign_answer_turn(void *state, struct parcel *question, struct parcel *a
     char *config = parcel_take_text(question);
     json_t *identity = parcel_take_json(question);
     enum place_of_run place = campaign_turn(work, i, config, identity);
-    work->pending[i].is_elsewhere = place == RUN_ELSEWHERE;
     parcel_put(answer, &place, sizeof place);
     json_decref(identity);
     free(config);

@@ -74,9 +74,9 @@ void handed_close(struct handed *handed) {
     free(handed);
 }
 
-int handed_record(struct handed *handed, struct err *err) {
-    int64_t run;
-    return recorder_finish_text(handed->recorder, handed->summary, &handed->facts, &run, err);
+struct recording handed_recording(const struct handed *handed) {
+    return (struct recording){
+        .recorder = handed->recorder, .text = handed->summary, .facts = &handed->facts};
 }
 
 size_t handed_bytes(const struct handed *handed) {

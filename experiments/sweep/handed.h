@@ -16,8 +16,8 @@ void handed_put(const struct composition *composition, const struct recorder *re
 struct handed *handed_take(struct store *store, enum store_level level, struct parcel *in);
 void handed_close(struct handed *handed);
 
-/* As recorder_finish. */
-int handed_record(struct handed *handed, struct err *err);
+/* What recorder.h records of it. */
+struct recording handed_recording(const struct handed *handed);
 
 size_t handed_bytes(const struct handed *handed); /* of memory that it holds; of NULL: none */
 

@@ -202,7 +202,9 @@ TEST(runs_at_the_same_time_are_all_recorded) {
     const char *db = scratch_path("six.db");
     pid_t pids[PROGRAMS];
     for (int i = 0; i < PROGRAMS; i++) {
-        pids[i] = START("run", "--requests", "300", "--levels", "events", "--db", db);
+        const char seed[2] = {(char)('1' + i), '\0'};
+        pids[i] =
+            START("run", "--requests", "300", "--seed", seed, "--levels", "events", "--db", db);
     }
     for (int i = 0; i < PROGRAMS; i++) {
         int status;
@@ -540,7 +542,6 @@ TEST(outputs_that_are_no_files_are_written_as_they_stand) {
     REFUSES(1, "No such file or directory", "run", "--requests", "3", "--db", "/nowhere/x.db");
 }
 
-/* A lock's file is empty: another's of that name is left alone. */
 TEST(an_interrupted_sweep_counts_the_runs_that_it_made) {
     const char *study = scratch_write("many.ini", "[sweep]\nsystems = dllm-serve\n"
                                                   "requests = 200000\n"
@@ -549,16 +550,6 @@ TEST(an_interrupted_sweep_counts_the_runs_that_it_made) {
     struct output output = CLI_AS(&child, "sweep", study, "-j", "1");
     ck_assert_ptr_nonnull(strstr(output.err, " of 8 runs in "));
     output_free(&output);
-}
-
-TEST(a_file_where_claims_would_stand_is_left_alone) {
-    const char *study =
-        scratch_write("claims.ini", "[sweep]\nsystems = dllm-serve\nrequests = 3\n");
-    const char *db = scratch_path("claimed.db"), *own = scratch_write("claimed.db-claims", "mine");
-    REFUSES(1, "is not a file of claims", "sweep", study, "--db", db);
-    char *kept = scratch_read(own);
-    ck_assert_str_eq(kept, "mine");
-    free(kept);
 }
 
 SUITE("recording")
