@@ -284,8 +284,8 @@ int report_write(struct store *store, const char *path, struct err *err) {
                             .texts = json_array(),
                             .places = json_object()};
     int failed = output_may_replace(path, "<!DOCTYPE html>", "a page", err);
-    failed = failed != 0 ? failed : store_list_runs(store, count_run, &report.n_runs, err);
-    failed = failed != 0 ? failed : store_list_runs(store, add_run, &report, err);
+    failed = failed != 0 ? failed : store_list_samples(store, count_run, &report.n_runs, err);
+    failed = failed != 0 ? failed : store_list_samples(store, add_run, &report, err);
     json_t *data =
         json_pack("{s:s, s:O, s:O, s:O, s:O}", "database", store_path(store), "runs", report.runs,
                   "damaged", report.damaged, "texts", report.texts, "asked", report.asked);

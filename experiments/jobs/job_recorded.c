@@ -50,7 +50,7 @@ static int read_store(const json_t *args, struct taking *taking,
     char path[PATH_CHARS];
     int status = store_open(job_path(path, sizeof path, job_text(args, "file")), STORE_READ,
                             &taking->store, err);
-    status = status == 0 ? store_list_runs(taking->store, each, taking, err) : status;
+    status = status == 0 ? store_list_samples(taking->store, each, taking, err) : status;
     store_close(taking->store);
     return status;
 }

@@ -13,12 +13,15 @@ static bool is_whole(const json_t *row) {
     return !json_is_string(json_object_get(row, "incomplete"));
 }
 
+static const char *digest_of(const json_t *row) {
+    return text_of(json_object_get(row, "identity"), "digest");
+}
+
 /* What two runs share that are one; "" where nobody knows. What was measured on a device again is
  * another run. */
 static const char *sample_of(const json_t *row) {
-    const char *digest = text_of(json_object_get(row, "identity"), "digest");
     bool is_measured = json_is_string(json_object_get(row, "device"));
-    return is_measured && is_whole(row) ? text_of(row, "row") : digest;
+    return is_measured && is_whole(row) ? text_of(row, "row") : digest_of(row);
 }
 
 static bool is_better(const json_t *a, const json_t *b) {
@@ -27,11 +30,26 @@ static bool is_better(const json_t *a, const json_t *b) {
                                       : n > json_integer_value(json_object_get(b, "completed"));
 }
 
+/* {identity: true} of the whole ones. */
+static json_t *whole_ones(const json_t *rows) {
+    json_t *whole = json_object(), *row;
+    size_t i;
+    json_array_foreach(rows, i, row) {
+        if (is_whole(row) && digest_of(row)[0] != '\0') {
+            json_object_set_new(whole, digest_of(row), json_true());
+        }
+    }
+    return whole;
+}
+
 size_t recorded_drop_doubles(json_t *rows) {
-    json_t *kept = json_array(), *places = json_object(), *row;
+    json_t *kept = json_array(), *places = json_object(), *whole = whole_ones(rows), *row;
     size_t i, n = json_array_size(rows);
     json_array_foreach(rows, i, row) {
         const char *sample = sample_of(row);
+        if (!is_whole(row) && json_object_get(whole, digest_of(row)) != NULL) {
+            continue;
+        }
         const json_t *place = sample[0] != '\0' ? json_object_get(places, sample) : NULL;
         if (place == NULL) {
             if (sample[0] != '\0') {
@@ -47,6 +65,7 @@ size_t recorded_drop_doubles(json_t *rows) {
     json_array_extend(rows, kept);
     json_decref(kept);
     json_decref(places);
+    json_decref(whole);
     return n - json_array_size(rows);
 }
 

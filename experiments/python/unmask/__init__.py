@@ -208,8 +208,11 @@ def _once(summaries):
     """Places of the runs that count, one for each identity: a whole run before one that was cut short, of those the
     longest. What was measured on a device again is another run."""
     best = {}
+    whole = {(summary.get("identity") or {}).get("digest") for summary in summaries if summary.get("incomplete") is None}
     for place, summary in enumerate(summaries):
         digest, cut = (summary.get("identity") or {}).get("digest"), summary.get("incomplete") is not None
+        if cut and digest and digest in whole:
+            continue
         key = digest if digest and (cut or summary.get("device") is None) else place
         rank = (not cut, summary.get("completed") or 0)
         if key not in best or rank > best[key][0]:
