@@ -412,15 +412,17 @@ static int read_model(const struct options *options, struct asked *asked, struct
     return 0;
 }
 
-/* The card that a live run on a GPU is of where nobody names another. */
+/* The card that a live run on a GPU is of where nobody names another. A machine without one is
+ * refused when the engine is opened, behind all that is wrong with what was asked. */
 static int name_machines_gpu(const struct backend_request *backend, const char **gpu,
                              struct err *err) {
     struct engine_device device;
-    int status = engine_device_open((enum backend)backend->kind, backend->library, &device, err);
-    if (status == 0) {
-        status = engine_find_gpu(&device.facts, gpu, err);
-        engine_device_close(&device);
+    struct err none = {0};
+    if (engine_device_open(backend->kind, backend->library, &device, &none) != 0) {
+        return 0;
     }
+    int status = engine_find_gpu(&device.facts, gpu, err);
+    engine_device_close(&device);
     return status;
 }
 
