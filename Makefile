@@ -10,19 +10,41 @@ WARN   := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -W
 OPT    ?= -O3
 # Without contraction and value-changing optimisation the same inputs give the same bytes anywhere.
 FPFLAGS := -ffp-contract=off -fno-fast-math
-CPPFLAGS += -I. -D_GNU_SOURCE
-CFLAGS  += $(CSTD) $(OPT) -g $(FPFLAGS) $(WARN) $(WERROR) $(SAN)
-LDFLAGS += $(SAN)
-LIBS    := -lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lglpk -lopenblas -ldl -lpthread -lm
+PKG_CONFIG ?= pkg-config
+comma := ,
+space := $(subst ,, )
+# CPPFLAGS, CFLAGS, LDFLAGS and LIBS are the owner's, on the command line or in the environment, and stand beside ours. What
+# makes the bytes comes last: no flag of the owner takes it away.
+export CC CPPFLAGS CFLAGS LDFLAGS LIBS PKG_CONFIG
+LIBRARIES     := $(BUILD)/libraries
+OUR_CPPFLAGS  := -I. -D_GNU_SOURCE
+OUR_CFLAGS     = $(OPT) -g $(WARN) $(CFLAGS) $(CSTD) $(FPFLAGS) $(WERROR) $(SAN)
+OUR_LDFLAGS    = $(CFLAGS) $(SAN) $(LDFLAGS)
+OUR_LIBS      := @$(LIBRARIES)/libs -ldl -lpthread -lm
+COMPILE        = $(CC) $(OUR_CPPFLAGS) $(CPPFLAGS) @$(LIBRARIES)/cflags $(OUR_CFLAGS)
+LINK           = $(CC) $(OUR_LDFLAGS)
 
 # For machines that have a GPU but none of the packages.
 PORTABLE_LIBS := -Wl,-Bstatic -lsqlite3 -lz -lzstd -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas \
-                 -lglpk -lcolamd -lamd -lsuitesparseconfig -lltdl -lgmp -lz -lopenblas -Wl,-Bdynamic -ldl -lpthread -lm
+                 -lglpk -lcolamd -lamd -lsuitesparseconfig -lltdl -lgmp -lz -Wl,-Bdynamic -ldl -lpthread -lm
 
-PACKAGES := gcc make pkg-config libgsl-dev libopenblas-dev libsqlite3-dev libjansson-dev \
-            libinih-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libglpk-dev \
-            libltdl-dev check gnuplot-nox
+# OpenBLAS is loaded by who multiplies (kernels/ref/cpu_blas.h).
+PACKAGES := gcc make pkg-config $(shell awk -F'|' '/^(program|tests)[|]/ { print $$8 }' .ci/libraries.txt) \
+            libopenblas-dev libltdl-dev gnuplot-nox
 LINT_PACKAGES := clang-format clang-tidy cppcheck clang libclang-rt-14-dev
+
+# LOCAL=1: without root on Debian and Ubuntu, packages lie in the build folder (.ci/local).
+ifneq ($(LOCAL),)
+LOCAL_ROOT  := $(abspath $(BUILD))/local
+LOCAL_ARCH  := $(shell $(CC) -print-multiarch)
+LOCAL_LIBS  := $(LOCAL_ROOT)/usr/lib/$(LOCAL_ARCH) $(LOCAL_ROOT)/lib/$(LOCAL_ARCH)
+BLAS_DIR    := $(LOCAL_ROOT)/usr/lib/$(LOCAL_ARCH)/openblas-pthread
+LOCAL_RPATH := -Wl,--disable-new-dtags $(patsubst %,-Wl$(comma)-rpath$(comma)%,$(LOCAL_LIBS) $(BLAS_DIR))
+OUR_LDFLAGS += $(LOCAL_RPATH)
+export C_INCLUDE_PATH := $(LOCAL_ROOT)/usr/include:$(LOCAL_ROOT)/usr/include/$(LOCAL_ARCH)
+export LIBRARY_PATH   := $(subst $(space),:,$(LOCAL_LIBS))
+export PATH           := $(LOCAL_ROOT)/bin:$(PATH)
+endif
 
 ifeq ($(V),1)
 Q :=
@@ -42,7 +64,7 @@ PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation
+.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -69,42 +91,59 @@ $(BUILD)/build_id.h: FORCE
 	  echo "#define BUILD_SOURCES \"$$(sha256sum $(ID_FILES) | sha256sum | cut -d' ' -f1)\""; } >$@.new; \
 	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 FORCE:
-$(BUILD)/sim/base/build.o: CPPFLAGS += -include $(BUILD)/build_id.h
+$(BUILD)/sim/base/build.o: OUR_CPPFLAGS += -include $(BUILD)/build_id.h
 $(BUILD)/sim/base/build.o: $(BUILD)/build_id.h
 
 # Where the data lie that ship with the sources: one file knows, so that all others compile alike in any folder.
 DATA_DIR := -DUNMASK_DATA_DIR='"$(CURDIR)"'
-$(BUILD)/sim/input/datadir.o: CPPFLAGS += $(DATA_DIR)
+$(BUILD)/sim/input/datadir.o: OUR_CPPFLAGS += $(DATA_DIR)
+# Likewise where OpenBLAS is, for systems whose loader does not know.
+BLAS_DIR ?= $(shell $(PKG_CONFIG) --variable=libdir openblas 2>/dev/null)
+$(BUILD)/kernels/ref/cpu_blas.o: OUR_CPPFLAGS += $(if $(BLAS_DIR),-DUNMASK_BLAS_DIR='"$(BLAS_DIR)/"')
 
-$(BUILD)/%.o: %.c
+# What compiling and linking with the libraries takes, and the owner's flags: where they differ all is built anew.
+$(LIBRARIES)/owner: FORCE
+	@mkdir -p $(@D)
+	@LDFLAGS="$(LOCAL_RPATH) $$LDFLAGS" sh .ci/libraries program $(@D)/cflags $(@D)/libs
+	@{ echo "$$CPPFLAGS $$CFLAGS $$LDFLAGS $$LIBS"; cat $(@D)/cflags $(@D)/libs; } >$@.new; \
+	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+$(BUILD)/%.o: %.c $(LIBRARIES)/owner
 	@mkdir -p $(@D)
 	$(say) CC $<
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
 
 $(BUILD)/libunmask.a: $(LIB_OBJS)
 	$(say) AR $@
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-# Plug-ins that end the program find our _exit (sim/check/call_watch.c).
-EXPORTS := -Wl,--export-dynamic-symbol=_exit -Wl,--export-dynamic-symbol=_Exit
+# Plug-ins that end the program find our _exit (sim/check/call_watch.c); linkers from before 2020 export all or nothing.
+EXPORTS = $$(echo 'int main(void) { return 0; }' | $(CC) -xc - -o /dev/null -Wl,--export-dynamic-symbol=_exit 2>/dev/null && \
+          echo -Wl,--export-dynamic-symbol=_exit -Wl,--export-dynamic-symbol=_Exit || echo -rdynamic)
 $(BUILD)/unmask: $(BUILD)/experiments/cli/main.o $(BUILD)/libunmask.a
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) $(EXPORTS) -o $@ $^ $(LIBS)
+	$(Q)$(LINK) $(EXPORTS) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
-$(TESTS): %: %.o $(BUILD)/libunmask.a
+$(LIBRARIES)/check-libs: FORCE
+	@mkdir -p $(@D)
+	@LDFLAGS="$(LOCAL_RPATH) $$LDFLAGS" sh .ci/libraries tests $(LIBRARIES)/check-cflags $@
+
+$(TESTS:%=%.o): OUR_CPPFLAGS += @$(LIBRARIES)/check-cflags
+$(TESTS:%=%.o): $(LIBRARIES)/check-libs
+$(TESTS): %: %.o $(BUILD)/libunmask.a $(LIBRARIES)/check-libs
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcheck -lsubunit -lrt $(LIBS)
+	$(Q)$(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) @$(LIBRARIES)/check-libs $(OUR_LIBS) $(LIBS)
 
 CROWD_OBJS := $(BUILD)/tests/analysis/crowd.o $(BUILD)/tests/analysis/crowd_explore.o
 $(BUILD)/tests/analysis/test_protocol: $(CROWD_OBJS)
 
 $(BUILD)/tests/experiments/bench_ranks: $(BUILD)/tests/experiments/bench_ranks.o $(BUILD)/libunmask.a
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
 $(BUILD)/tests/sim/bench_%: $(BUILD)/tests/sim/bench_%.o $(BUILD)/libunmask.a
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
 $(BUILD)/plugins/%.so: tests/plugins/%.c
 	@mkdir -p $(@D)
@@ -114,12 +153,12 @@ $(BUILD)/plugins/%.so: tests/plugins/%.c
 # Prints reference pages, man pages and completion from the program's tables.
 $(BUILD)/manual: $(BUILD)/experiments/package/manual.o $(BUILD)/libunmask.a
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
 # A profile of several calibrations.
 $(BUILD)/refit: $(BUILD)/experiments/gpu/refit.o $(BUILD)/libunmask.a
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
 $(BUILD)/libunmask_mpi.so: experiments/ranks/link_mpi.c experiments/ranks/link.h
 	@mkdir -p $(@D)
@@ -129,15 +168,22 @@ $(BUILD)/libunmask_mpi.so: experiments/ranks/link_mpi.c experiments/ranks/link.h
 # One program for machines that have a GPU but none of the packages: GSL, OpenBLAS, SQLite, PCRE2, utf8proc, jansson
 # and inih are linked statically.
 portable: $(BUILD)/portable/unmask ## build one binary without package dependencies
-$(BUILD)/portable/unmask: $(BUILD)/experiments/cli/main.o $(BUILD)/libunmask.a
+$(BUILD)/portable/unmask: $(BUILD)/experiments/cli/main.o $(BUILD)/libunmask.a $(BUILD)/portable/libunmask_blas.so
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) $(EXPORTS) -o $@ $^ $(PORTABLE_LIBS)
+	$(Q)$(LINK) $(EXPORTS) -o $@ $(filter %.o %.a,$^) $(PORTABLE_LIBS)
+
+$(BUILD)/portable/libunmask_blas.so:
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CC) -shared -o $@ -Wl,-u,sgemm_ -Wl,-z,defs -l:libopenblas.a -lpthread -lm
 
 # ---- using ----
 
-packages: ## install the packages that are missing
-	@sh .ci/packages $(PACKAGES)
+packages: ## install the packages that are missing (LOCAL=1: into the build folder, without root)
+	@mkdir -p $(LIBRARIES)
+	@UNLESS='sh .ci/libraries program $(LIBRARIES)/seen $(LIBRARIES)/seen && command -v gnuplot' \
+	    $(if $(LOCAL),sh .ci/local $(LOCAL_ROOT),sh .ci/packages) $(PACKAGES)
 
 demo: packages ## install, build, replay a real trace through five systems, draw a figure
 	@$(MAKE) --no-print-directory all
@@ -182,6 +228,7 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	$(Q)for t in $(GPU_TESTS) $(GPU_BENCHES); do \
 	    strip -o $(BUILD)/bundle/unmask/build/tests/gpu/$$(basename $$t) $$t; done
 	$(Q)cp $(BUILD)/kernels/libunmask_cuda.so $(BUILD)/bundle/unmask/build/kernels/
+	$(Q)cp $(BUILD)/portable/libunmask_blas.so $(BUILD)/bundle/unmask/build/portable/
 	$(Q)tar c --exclude=tests/golden/allocations --exclude=tests/golden/instances kernels/profiles kernels/*.h \
 	    kernels/device/kernels.def sim/model/models sim/model/gpus sim/model/families sim/cost/runtimes traces experiments docs tests/golden LICENSE \
 	    README.md | tar x -C $(BUILD)/bundle/unmask
@@ -213,14 +260,14 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)! grep -PzoH '$(UNORDERED)' $(filter-out tests/%,$(C_FILES)) | tr '\0' '\n' | grep .
 	$(say) LINT cppcheck
 	$(Q)cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
-	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(CPPFLAGS) $(DATA_DIR) \
+	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(OUR_CPPFLAGS) $(DATA_DIR) \
 	    sim engine kernels traces analysis experiments
 	@$(MAKE) --no-print-directory $(patsubst %.c,$(BUILD)/lint/%.ok,$(LIB_SRCS) $(MAINS))
 
 $(BUILD)/lint/%.ok: %.c .clang-tidy
 	@mkdir -p $(@D)
 	$(say) TIDY $<
-	$(Q)clang-tidy --quiet --warnings-as-errors='*' $< -- $(CSTD) $(CPPFLAGS) $(DATA_DIR) 2>/dev/null
+	$(Q)clang-tidy --quiet --warnings-as-errors='*' $< -- $(CSTD) $(OUR_CPPFLAGS) $(CPPFLAGS) $(DATA_DIR) 2>/dev/null
 	@touch $@
 
 format: ## rewrite the sources in the house format
@@ -245,7 +292,7 @@ faults: ## build the sanitizers' program in which allocations, files, the device
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan $(SANITIZE) $(BUILD)/asan/unmask-faults
 $(BUILD)/unmask-faults: $(BUILD)/experiments/cli/main.o $(FAULTS) $(BUILD)/kernels/device/device_cpu.o $(BUILD)/libunmask.a
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) $$(nm -u $(FAULTS) | sed -n 's/^ *U __real_/-Wl,--wrap=/p' | sort -u) -o $@ $^ $(LIBS)
+	$(Q)$(LINK) $$(nm -u $(FAULTS) | sed -n 's/^ *U __real_/-Wl,--wrap=/p' | sort -u) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
 SEED    ?= 1
 SECONDS ?= 600
@@ -279,6 +326,14 @@ threads: ## run sweeps, figures and ranks under the thread sanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT=-O1 SAN=-fsanitize=thread $(BUILD)/tsan/unmask
 	@tests/torture/threads.sh $(BUILD)/tsan/unmask
 
+MIRROR ?=
+distributions: ## build and test on Debian 11, 12, 13 and sid, in chroots: a table (root, an hour; MIRROR: where they are fetched)
+	@sh .ci/packages mmdebstrap
+	@tests/distributions.sh all $(BUILD) $(MIRROR)
+oldest: ## build on Debian 11, in a chroot, and run the suites that touch libraries (root)
+	@sh .ci/packages mmdebstrap
+	@tests/distributions.sh libraries $(BUILD) $(MIRROR)
+
 browser: all ## install a browser, work the report page in it, without a window
 	@sh .ci/packages chromium
 	@tests/browser/report.sh $(BUILD)/unmask
@@ -294,8 +349,8 @@ settings-test: all $(BUILD)/tests/experiments/test_settings ## move every key of
 MUTATE_SEED ?= 29
 MUTATE_EACH ?= 18
 MUTATE_DRAWS ?= 60
-mutate: ## break the program at random places, MUTATE_EACH of each module (SINCE=COMMIT: MUTATE_DRAWS of newer lines): which breaks do tests notice?
-	@LIBS='$(LIBS)' python3 tests/mutate.py --seed $(MUTATE_SEED) \
+mutate: $(LIBRARIES)/owner ## break the program at random places, MUTATE_EACH of each module (SINCE=COMMIT: MUTATE_DRAWS of newer lines): which breaks do tests notice?
+	@LIBS="$$(cat $(LIBRARIES)/libs) -ldl -lpthread -lm $$LIBS" python3 tests/mutate.py --seed $(MUTATE_SEED) \
 	    $(if $(SINCE),--since '$(SINCE)' --draws $(MUTATE_DRAWS),--each $(MUTATE_EACH)) $(MUTATE)
 
 coverage: ## build and run the tests with gcov: lines and branches that they reach, by folder
@@ -313,7 +368,7 @@ FUZZ_OBJS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/fuzz/reader*.c))
 $(BUILD)/tests/fuzz/test_corpus: $(FUZZ_OBJS)
 $(BUILD)/tests/fuzz/fuzz: $(BUILD)/tests/fuzz/fuzz.o $(FUZZ_OBJS) $(BUILD)/libunmask.a
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
 $(FUZZ): FORCE
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC='$(FUZZ_CC)' OPT=-O1 WARN= \
@@ -335,4 +390,4 @@ include experiments/package/package.mk
 clean: ## remove what was built and drawn
 	rm -rf $(BUILD) $(OUT)
 
--include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d $(BUILD)/*/*/*/*.d)
+-include $(filter-out $(BUILD)/local/% $(BUILD)/distributions/% $(BUILD)/mac/%,$(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d $(BUILD)/*/*/*/*.d))

@@ -9,6 +9,7 @@
 #include "engine/session/rest.h"
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
+#include "sim/base/system.h"
 #include "sim/system/system_step.h"
 
 /* The batch under way. It is over when its last step is, and no longer busy when the loop knows. */
@@ -65,8 +66,7 @@ static int64_t sleep_until(struct live *live, int64_t until_ns) {
     int64_t now = now_ns(live);
     while (now < until_ns && !is_stopped(live)) {
         int64_t nap_ns = until_ns - now < NAP_NS ? until_ns - now : NAP_NS;
-        struct timespec nap = {.tv_nsec = nap_ns};
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
+        system_nap(nap_ns);
         now = now_ns(live);
     }
     return now < until_ns ? now : until_ns;

@@ -1,4 +1,4 @@
-# The CUDA kernels. Included by the top-level Makefile; needs its BUILD, Q, say, CPPFLAGS, CFLAGS.
+# The CUDA kernels. Included by the top-level Makefile; needs its BUILD, Q, say, COMPILE, LINK.
 # Where nvcc is absent nothing here runs, and `make kernels` says so.
 
 CUDA      ?= /usr/local/cuda
@@ -34,7 +34,7 @@ GUISE_OBJ  := $(BUILD)/tests/gpu/guise.o
 GUISE_WRAP := cudaGetDeviceProperties cudaGetDeviceProperties_v2 cudaDeviceGetAttribute cudaMemGetInfo cudaMalloc \
               cudaGetDriverEntryPointByVersion cudaFuncSetAttribute cudaLaunchKernel __cudaLaunchKernel cudaLaunchKernelExC \
               cudaDeviceCanAccessPeer cudaDeviceEnablePeerAccess cudaStreamCreateWithFlags dlsym
-$(GUISE_OBJ): CFLAGS += -fPIC
+$(GUISE_OBJ): OUR_CFLAGS += -fPIC
 endif
 
 .PHONY: kernels guise
@@ -66,10 +66,10 @@ $(BUILD)/kernels/libunmask_cuda.so: $(CUDA_OBJS) kernels/libunmask_cuda.map $(GU
 	    -Xlinker -rpath -Xlinker '$$ORIGIN:$(CUDA)/lib64' $(GUISE_WRAP:%=-Xlinker --wrap=%) \
 	    -o $@ $(CUDA_OBJS) $(GUISE_OBJ) -lcublasLt -ldl
 
-$(BUILD)/tests/gpu/%.o: tests/gpu/%.c
+$(BUILD)/tests/gpu/%.o: tests/gpu/%.c $(LIBRARIES)/owner
 	@mkdir -p $(@D)
 	$(say) CC $<
-	$(Q)$(CC) $(CPPFLAGS) -isystem $(CUDA)/include $(CFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(COMPILE) -isystem $(CUDA)/include -MMD -MP -c $< -o $@
 
 # Plain programs. These call launchers, with a runtime of their own on the same context.
 LAUNCHER_TESTS := $(addprefix $(BUILD)/tests/gpu/,test_kernels test_block_kernels test_gate_up \
@@ -78,7 +78,7 @@ LAUNCHER_BENCHES := $(BUILD)/tests/gpu/bench_decode
 $(LAUNCHER_TESTS) $(LAUNCHER_BENCHES): $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o \
                                        $(BUILD)/libunmask_ref.a $(BUILD)/kernels/libunmask_cuda.so $(GUISE_OBJ)
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) $(GUISE_WRAP:%=-Wl,--wrap=%) -o $@ $(filter %.o %.a,$^) -L$(BUILD)/kernels -lunmask_cuda \
+	$(Q)$(LINK) $(GUISE_WRAP:%=-Wl,--wrap=%) -o $@ $(filter %.o %.a,$^) -L$(BUILD)/kernels -lunmask_cuda \
 	    -Wl,-rpath,'$$ORIGIN/../../kernels' -Wl,--allow-shlib-undefined -L$(CUDA)/lib64 \
 	    -lcudart_static -ldl -lpthread -lrt -lm
 
@@ -86,7 +86,7 @@ $(LAUNCHER_TESTS) $(LAUNCHER_BENCHES): $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/
 DEVICE_TESTS := $(addprefix $(BUILD)/tests/gpu/,test_device test_device_kernels test_device_products)
 $(DEVICE_TESTS): %: %.o $(BUILD)/libunmask_ref.a
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl -lm
+	$(Q)$(LINK) -o $@ $^ -ldl -lm
 
 GPU_TESTS := $(LAUNCHER_TESTS) $(DEVICE_TESTS) $(BUILD)/tests/gpu/test_engine \
              $(BUILD)/tests/gpu/test_long
@@ -96,9 +96,9 @@ ENGINE_BENCHES := $(BUILD)/tests/gpu/bench_vmm
 GPU_BENCHES := $(ENGINE_BENCHES) $(LAUNCHER_BENCHES)
 # The whole engine, without the packages a GPU machine may lack.
 $(BUILD)/tests/gpu/test_engine $(BUILD)/tests/gpu/test_long $(RANKS_TEST) $(ENGINE_BENCHES): \
-    %: %.o $(BUILD)/libunmask.a
+    %: %.o $(BUILD)/libunmask.a $(BUILD)/portable/libunmask_blas.so
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PORTABLE_LIBS)
+	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(PORTABLE_LIBS)
 
 kernels: $(BUILD)/kernels/libunmask_cuda.so $(GPU_TESTS) $(RANKS_TEST) $(GPU_BENCHES) ## build the CUDA kernels
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/system.h"
 #include "sim/input/field.h"
 #include "traces/server_rows.h"
 
@@ -314,7 +315,7 @@ int vllm_log_read(FILE *file, const char *path, struct server_rows *rows, FILE *
         rows->items[i].start_ns = calendar_ns(&log.years, rows->items[i].start_ns);
     }
     say_years(&log.years, notes);
-    tdestroy(log.tree, keep);
+    system_tree_free(log.tree, keep);
     for (size_t i = 0; i < log.n; i++) {
         free(log.items[i]->id);
         free(log.items[i]);

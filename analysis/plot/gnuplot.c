@@ -2,14 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "sim/base/monotonic.h"
+#include "sim/base/system.h"
 
 enum { STATUS_UNSTARTED = 126, STATUS_ABSENT = 127 };
 
@@ -26,35 +27,6 @@ void gnuplot_quote(FILE *script, const char *text) {
     fputc('\'', script);
 }
 
-void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
-                        int height) {
-    fputs("reset\nset encoding utf8\n", script);
-    switch (format) {
-    case GNUPLOT_SVG:
-        fprintf(script,
-                "set terminal svg noenhanced background '#ffffff' size %d,%d "
-                "font 'sans-serif,12'\n",
-                width, height);
-        break;
-    case GNUPLOT_PNG:
-        fprintf(script,
-                "set terminal pngcairo noenhanced background '#ffffff' size %d,%d "
-                "font 'sans-serif,10' fontscale 2 linewidth 2 pointscale 2\n",
-                2 * width, 2 * height);
-        break;
-    case GNUPLOT_PDF:
-        /* The SVG's sizes, in pixels, are points at 96 to an inch; without a word it is half. */
-        fprintf(script,
-                "set terminal pdfcairo noenhanced size %.4fin,%.4fin font 'sans-serif,12' "
-                "fontscale 0.75\n",
-                width / 96.0, height / 96.0);
-        break;
-    }
-    fputs("set output ", script);
-    gnuplot_quote(script, path);
-    fputc('\n', script);
-}
-
 /* The line that names the trouble ("line 12: undefined variable: x"), else the last that is not
  * blank. */
 static void find_complaint(FILE *complaints, char *out, size_t size) {
@@ -64,7 +36,7 @@ static void find_complaint(FILE *complaints, char *out, size_t size) {
     while (fgets(line, sizeof line, complaints) != NULL) {
         line[strcspn(line, "\r\n")] = '\0';
         const char *text = line + strspn(line, " \t^");
-        if (*text == '\0') {
+        if (*text == '\0' || strncmp(text, "Fontconfig", 10) == 0) {
             continue;
         }
         snprintf(out, size, "%s", text);
@@ -81,7 +53,7 @@ static pid_t start(int script, int complaints) {
     if (child != 0) {
         return child;
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    system_end_with_parent(SIGKILL);
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
     int nowhere = open("/dev/null", O_WRONLY);
@@ -111,14 +83,11 @@ static bool await(pid_t child, int *status) {
     }
 }
 
-int gnuplot_run(FILE *script, struct err *err) {
+/* What it says goes to `complaints`. */
+static int run(FILE *script, FILE *complaints, struct err *err) {
     if (fflush(script) != 0 || ferror(script) || fseek(script, 0, SEEK_SET) != 0 ||
         lseek(fileno(script), 0, SEEK_SET) != 0) {
         return err_world(err, "cannot write a temporary file for gnuplot: %s", strerror(errno));
-    }
-    FILE *complaints = tmpfile();
-    if (complaints == NULL) {
-        return err_world(err, "cannot make a temporary file for gnuplot: %s", strerror(errno));
     }
     pid_t child = start(fileno(script), fileno(complaints));
     int status = 0, failed = 0;
@@ -127,15 +96,103 @@ int gnuplot_run(FILE *script, struct err *err) {
     } else if (!await(child, &status)) {
         failed = err_world(err, "gnuplot did not end within %d s and was stopped", gnuplot_most_s);
     } else if (WIFEXITED(status) && WEXITSTATUS(status) == STATUS_ABSENT) {
-        failed = err_world(err, "gnuplot is not in PATH: install the package gnuplot-nox (or "
-                                "gnuplot) to draw figures");
+        failed =
+            err_world(err, "gnuplot is not in PATH: install the package gnuplot-nox (Debian) or "
+                           "gnuplot (others) to draw figures");
     } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         char complaint[512];
         find_complaint(complaints, complaint, sizeof complaint);
         failed = err_world(err, "gnuplot failed: %s", complaint);
     }
+    return failed;
+}
+
+int gnuplot_run(FILE *script, struct err *err) {
+    FILE *complaints = tmpfile();
+    if (complaints == NULL) {
+        return err_world(err, "cannot make a temporary file for gnuplot: %s", strerror(errno));
+    }
+    int failed = run(script, complaints, err);
     fclose(complaints);
     return failed;
+}
+
+/* ---- what it can draw ---- */
+
+/* The best terminal first: GD's PNG has no smooth lines, pdflib's PDF no UTF-8. */
+static const char *const terminals[][3] = {[GNUPLOT_SVG] = {"svg", NULL},
+                                           [GNUPLOT_PNG] = {"pngcairo", "png", NULL},
+                                           [GNUPLOT_PDF] = {"pdfcairo", "pdf", NULL}};
+enum { N_FORMATS = sizeof terminals / sizeof terminals[0], WORDS_CHARS = 4096 };
+static const char *chosen[N_FORMATS];
+
+/* Where gnuplot does not answer, the best: who draws hears why. */
+static void choose(void) {
+    char words[WORDS_CHARS] = " ";
+    FILE *script = tmpfile(), *answer = tmpfile();
+    struct err err = {0};
+    if (script != NULL && answer != NULL && fputs("print GPVAL_TERMINALS\n", script) >= 0 &&
+        run(script, answer, &err) == 0) {
+        rewind(answer);
+        size_t n = fread(words + 1, 1, sizeof words - 3, answer);
+        words[n + 1] = '\0';
+        words[strcspn(words, "\n")] = ' ';
+    }
+    bool has_answered = strlen(words) > 1;
+    for (int i = 0; i < N_FORMATS; i++) {
+        for (int t = 0; terminals[i][t] != NULL && chosen[i] == NULL; t++) {
+            char word[32];
+            snprintf(word, sizeof word, " %s ", terminals[i][t]);
+            chosen[i] = !has_answered || strstr(words, word) != NULL ? terminals[i][t] : NULL;
+        }
+    }
+    if (script != NULL) {
+        fclose(script);
+    }
+    if (answer != NULL) {
+        fclose(answer);
+    }
+}
+
+static const char *terminal_of(enum gnuplot_format format) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, choose);
+    return chosen[format];
+}
+
+bool gnuplot_has(enum gnuplot_format format) {
+    return terminal_of(format) != NULL;
+}
+
+void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
+                        int height) {
+    const char *terminal = terminal_of(format);
+    fputs("reset\nset encoding utf8\n", script);
+    switch (format) {
+    case GNUPLOT_SVG:
+        fprintf(script,
+                "set terminal %s noenhanced background '#ffffff' size %d,%d "
+                "font 'sans-serif,12'\n",
+                terminal, width, height);
+        break;
+    case GNUPLOT_PNG:
+        fprintf(script,
+                "set terminal %s noenhanced background '#ffffff' size %d,%d "
+                "font 'sans-serif,10' fontscale 2 linewidth 2%s\n",
+                terminal, 2 * width, 2 * height,
+                strcmp(terminal, "png") == 0 ? "" : " pointscale 2");
+        break;
+    case GNUPLOT_PDF:
+        /* The SVG's sizes, in pixels, are points at 96 to an inch; without a word it is half. */
+        fprintf(script,
+                "set terminal %s noenhanced size %.4fin,%.4fin font 'sans-serif,12' "
+                "fontscale 0.75\n",
+                terminal, width / 96.0, height / 96.0);
+        break;
+    }
+    fputs("set output ", script);
+    gnuplot_quote(script, path);
+    fputc('\n', script);
 }
 
 bool gnuplot_is_whole(const char *path, enum gnuplot_format format) {

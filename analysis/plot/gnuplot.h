@@ -13,6 +13,10 @@ void gnuplot_quote(FILE *script, const char *text);
 
 enum gnuplot_format { GNUPLOT_SVG, GNUPLOT_PNG, GNUPLOT_PDF };
 
+/* Whether gnuplot can draw this: one without cairo (PyPI's, of many clusters) draws no PDF, and its
+ * PNG is GD's. Where it does not answer, true. */
+bool gnuplot_has(enum gnuplot_format format);
+
 /* The terminal and the file behind it. Width and height are pixels of an SVG; a PNG has twice as
  * many, a PDF an inch for every 96. */
 void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,

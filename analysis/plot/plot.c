@@ -431,9 +431,45 @@ static int run_script(const struct layout *layout, const struct drawing *drawing
     return failed;
 }
 
+/* What is asked for and cannot be drawn here is said; an error where nothing else was asked for. */
+static int leave_out(const char *stem, unsigned *formats, struct err *err) {
+    const unsigned can = figure_can(), missing = *formats & FIGURE_PICTURES & ~can;
+    *formats &= ~missing;
+    for (int i = 0; i < N_FORMATS; i++) {
+        if ((missing & flags[i]) == 0) {
+            continue;
+        }
+        if ((*formats & FIGURE_PICTURES) == 0) {
+            return err_world(err,
+                             "%s%s cannot be drawn: this gnuplot was built without cairo; it draws "
+                             ".svg%s (the package gnuplot-nox has all)",
+                             stem, suffixes[i], (can & FIGURE_PNG) != 0 ? " and .png" : "");
+        }
+        fprintf(stderr,
+                "unmask: %s%s is not drawn: this gnuplot was built without cairo (the package "
+                "gnuplot-nox has all)\n",
+                stem, suffixes[i]);
+    }
+    return 0;
+}
+
+unsigned figure_can(void) {
+    unsigned can = FIGURE_CSV;
+    for (int i = 0; i < N_FORMATS; i++) {
+        can |= gnuplot_has((enum gnuplot_format)i) ? flags[i] : 0;
+    }
+    return can;
+}
+
+const char *figure_endings(void) {
+    static const char *const endings[] = {".svg", ".svg, .png", ".svg, .pdf", ".svg, .png, .pdf"};
+    const unsigned can = figure_can();
+    return endings[((can & FIGURE_PNG) != 0) + 2 * ((can & FIGURE_PDF) != 0)];
+}
+
 static int draw(const struct layout *layout, const char *stem, unsigned formats, struct err *err) {
     struct drawing *drawings = mem_zeroed(N_FORMATS, sizeof *drawings);
-    int failed = 0;
+    int failed = leave_out(stem, &formats, err);
     for (int i = 0; failed == 0 && i < N_FORMATS; i++) {
         struct drawing *drawing = &drawings[i];
         if ((formats & flags[i]) != 0) {

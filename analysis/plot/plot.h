@@ -62,9 +62,23 @@ struct figure {
     int panel_width, panel_height;
 };
 
-enum { FIGURE_SVG = 1, FIGURE_PNG = 2, FIGURE_CSV = 4, FIGURE_PDF = 8, FIGURE_ALL = 15 };
+enum {
+    FIGURE_SVG = 1,
+    FIGURE_PNG = 2,
+    FIGURE_CSV = 4,
+    FIGURE_PDF = 8,
+    FIGURE_PICTURES = 11,
+    FIGURE_ALL = 15
+};
 
-/* Write the chosen formats to STEM.svg, .png, .pdf, .csv; PNG has twice the SVG's pixels. */
+/* Those that the gnuplot of this machine can write. */
+unsigned figure_can(void);
+
+/* ".svg, .png, .pdf": their names. */
+const char *figure_endings(void);
+
+/* Write the chosen formats to STEM.svg, .png, .pdf, .csv; PNG has twice the SVG's pixels. Of
+ * several, one that gnuplot cannot write here is named on standard error and left out. */
 int figure_write(const struct figure *figure, const char *stem, unsigned formats, struct err *err);
 
 /* The numbers alone, as CSV: panel,series,x,y,low,high,paper. */

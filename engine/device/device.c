@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/system.h"
 #include "sim/input/inputs.h"
 
 const char *const backend_names[] = {
@@ -18,35 +19,13 @@ static const char cuda_library[] = "libunmask_cuda.so";
 
 /* ---- the CUDA library ---- */
 
-/* Where a build puts it, seen from the folder of a program or of a test, and an installation. */
-static const char *const beside[] = {"", "kernels/", "../kernels/", "../lib/unmask/"};
-
-/* The library's path beside the running program. False when it lies in none of these places. */
-static bool find_beside(char *path, size_t size) {
-    char program[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(program, '/');
-    if (slash == NULL) {
-        return false;
-    }
-    slash[1] = '\0';
-    for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
-        int length = snprintf(path, size, "%s%s%s", program, beside[i], cuda_library);
-        if (length > 0 && (size_t)length < size && access(path, R_OK) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The library stays loaded until the program ends: what it registered with the driver does too. */
 static int load_cuda(const char *library, const struct device_table **out, const char **build,
                      struct err *err) {
     char path[2 * PATH_MAX];
     bool is_given = library != NULL;
     if (library == NULL) {
-        library = find_beside(path, sizeof path) ? path : cuda_library;
+        library = system_beside(cuda_library, path, sizeof path) ? path : cuda_library;
     }
     const int held = inputs_hold("device library", library);
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);

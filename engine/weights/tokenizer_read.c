@@ -334,21 +334,43 @@ static int read_normalizer(struct tokenizer *t, const json_t *normalizer, struct
 
 /* ---- splits ---- */
 
-/* PCRE2's \s has one character more than Unicode's white space, which is Oniguruma's. */
+/* Oniguruma's white space is Unicode's: PCRE2's \s has one character more, and before 10.40 it
+ * knows no \p{White_Space}. As it stands in a class, and whatever else there is. */
+static const char white_space[] = "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}"
+                                  "\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
+static const char no_white_space[] =
+    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"
+    "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}"
+    "\\x{3001}-\\x{10ffff}";
+
+/* How many characters of a class lie before its first member: "[", "[^", "[]", "[^]". */
+static size_t class_head(const char *at) {
+    size_t n = at[1] == '^' ? 2 : 1;
+    return n + (at[n] == ']');
+}
+
 static char *translate(const char *pattern) {
     char *made = NULL;
     size_t size;
+    bool in_class = false;
     FILE *out = mem_stream(&made, &size);
-    for (const char *at = pattern; *at != '\0'; at++) {
-        if (at[0] != '\\' || at[1] == '\0') {
-            fputc(*at, out);
-        } else if (at[1] == 's' || at[1] == 'S') {
-            fputs(at[1] == 's' ? "\\p{White_Space}" : "\\P{White_Space}", out);
-            at++;
-        } else {
-            fwrite(at, 1, 2, out);
-            at++;
+    for (const char *at = pattern; *at != '\0';) {
+        size_t n = at[0] == '\\' && at[1] != '\0' ? 2 : 1;
+        if (n == 2 && (at[1] == 's' || at[1] == 'S')) {
+            fprintf(out, in_class ? "%s" : "[%s]", at[1] == 's' ? white_space : no_white_space);
+            at += n;
+            continue;
         }
+        if (*at == '[' && !in_class) {
+            in_class = true;
+            n = class_head(at);
+        } else if (*at == '[' && at[1] == ':' && strstr(at, ":]") != NULL) {
+            n = (size_t)(strstr(at, ":]") - at) + 2; /* [:alpha:] */
+        } else if (*at == ']') {
+            in_class = false;
+        }
+        fwrite(at, 1, n, out);
+        at += n;
     }
     mem_stream_close(out);
     return made;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <gsl/gsl_errno.h>
 #include <jansson.h>
-#include <malloc.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 
 #include "experiments/cli/interrupt.h"
 #include "sim/base/mem.h"
+#include "sim/base/system.h"
 
 static json_malloc_t json_memory;
 static struct sqlite3_mem_methods sqlite_memory;
@@ -38,16 +38,9 @@ static void on_gsl(const char *reason, const char *file, int line, int code) {
     abort();
 }
 
-/* What a run frees the next one takes: threads of a sweep spent half as long again giving memory
- * back to the kernel and taking it anew, page by page. */
-static void keep_memory(void) {
-    mallopt(M_TRIM_THRESHOLD, 256 << 20);
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);
-}
-
 void libraries_start(void) {
     int nowhere;
-    keep_memory();
+    system_keep_memory();
     do {
         nowhere = open("/dev/null", O_RDWR);
     } while (nowhere >= 0 && nowhere <= STDERR_FILENO);

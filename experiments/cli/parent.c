@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "sim/base/err.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
+#include "sim/base/system.h"
 
 enum { NAP_NS = 100000000 };
 
@@ -72,7 +72,7 @@ void parent_follow(void) {
     if (parent == 0 || is_strange(parent)) {
         return;
     }
-    prctl(PR_SET_PDEATHSIG, SIGCONT); /* if stopped, it sees that the parent is gone */
+    system_end_with_parent(SIGCONT); /* if stopped, it sees that the parent is gone */
     pthread_t thread;
     pthread_attr_t attributes;
     sigset_t all, before;

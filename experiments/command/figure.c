@@ -184,7 +184,7 @@ static int draw(const struct making *making, const struct study *study, struct t
         status = write_tables(rows, n, stem, err);
     }
     if (status == 0) {
-        printf("wrote %s%s%s\n", stem, is_table ? ".csv" : ".svg, .png, .pdf",
+        printf("wrote %s%s%s\n", stem, is_table ? ".csv" : figure_endings(),
                n > 0      ? ", .csv, -paper.csv and -paper.md"
                : is_table ? ""
                           : " and .csv");
@@ -243,9 +243,11 @@ static int show(struct making *making, const struct study *study,
     if (status == 0 && !making->scores_only) {
         study_print_spread(study, found->tables, stdout);
         study_print_warnings(found->tables, study_runs(study), stdout);
-        status = making->out != NULL ? draw(making, study, found->tables, found->rows,
-                                            before == NULL ? found->n : 0, err)
-                                     : 0;
+        status = tables_failed(found->tables, err);
+        status = status != 0 || making->out == NULL
+                     ? status
+                     : draw(making, study, found->tables, found->rows,
+                            before == NULL ? found->n : 0, err);
         printf("\n");
     }
     return status;

@@ -224,6 +224,7 @@ static int run(const struct options *options, struct err *err) {
         }
         if (status == 0 && !options_has(options, "json")) {
             study_print_warnings(tables, "chosen", stdout);
+            status = tables_failed(tables, err);
         }
     }
     study_close(&study);

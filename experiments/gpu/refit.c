@@ -20,6 +20,7 @@
 #include "engine/calibrate/quantile.h"
 #include "sim/base/mem.h"
 #include "sim/base/output.h"
+#include "sim/base/system.h"
 #include "sim/cost/profile/profile.h"
 #include "sim/graph/builder.h"
 #include "sim/system/system.h"
@@ -324,7 +325,7 @@ static char *pooled_rows(const struct card *cards, size_t n_cards) {
     for (const char *line = cards[0].text, *end; *line != 0; line = end) {
         end = strchr(line, '\n');
         end = end == NULL ? line + strlen(line) : end + 1;
-        const char *last = memrchr(line, ',', (size_t)(end - line));
+        const char *last = system_last(line, ',', (size_t)(end - line));
         if (*line == '#' || last == NULL || begins(line, "load,") || begins(line, "power,") ||
             begins(line, "host,") || begins(line, "between,")) {
             fwrite(line, 1, (size_t)(end - line), out);

@@ -12,7 +12,7 @@ Version: $version
 Architecture: $arch
 Maintainer: unmask maintainers <root@localhost>
 Installed-Size: $(du -ks "$folder/root/usr" | cut -f1)
-Depends: $depends
+Depends: $depends, libopenblas0
 Recommends: gnuplot-nox | gnuplot
 Suggests: gcc
 Section: science

@@ -52,6 +52,8 @@ install: $(PROGRAM) $(BUILD)/manual ## install under PREFIX (default: /usr/local
 	$(Q)tar c docs | tar x --no-same-owner -C $(INSTALLED)/share/doc/unmask
 	$(Q)if [ -e $(BUILD)/kernels/libunmask_cuda.so ]; then \
 	    install -D -s -m 644 $(BUILD)/kernels/libunmask_cuda.so $(INSTALLED)/lib/unmask/libunmask_cuda.so; fi
+	$(Q)if [ -e $(dir $(PROGRAM))libunmask_blas.so ]; then \
+	    install -D -s -m 644 $(dir $(PROGRAM))libunmask_blas.so $(INSTALLED)/lib/unmask/libunmask_blas.so; fi
 	$(Q)if [ -n "$(MPI_LINK)" ] && [ -e "$(MPI_LINK)" ]; then \
 	    install -D -s -m 644 $(MPI_LINK) $(INSTALLED)/lib/unmask/libunmask_mpi.so; fi
 
@@ -103,3 +105,27 @@ python-test: wheel ## run the wheel's suites under Python 3.9, 3.11 and 3.13, pa
 
 python-bench: $(SHIMS) $(BUILD)/unmask ## what a decision of a policy in Python costs (a Python with pandas: PYTHON=...)
 	@$(or $(PYTHON),python3) experiments/python/bench_decisions.py
+
+# Every file of the program, compiled for macOS by PyPI's clang with its headers of that system; the libraries' are this
+# machine's. Nothing is linked or run.
+MAC         := $(BUILD)/mac
+MAC_HEADERS := sqlite3.h zlib.h zconf.h zstd.h zstd_errors.h pcre2.h utf8proc.h jansson.h jansson_config.h ini.h gsl glpk.h
+MAC_OBJS    := $(patsubst %.c,$(MAC)/%.o,$(LIB_SRCS) $(MAINS))
+ZIG         := $(MAC)/venv/bin/python -m ziglang
+$(MAC)/ready:
+	@sh .ci/packages python3-venv
+	@mkdir -p $(MAC)/include
+	$(Q)[ -x $(MAC)/venv/bin/python ] || python3 -m venv $(MAC)/venv
+	$(Q)$(MAC)/venv/bin/pip install -q --disable-pip-version-check 'ziglang==0.17.1'
+	$(Q)for header in $(MAC_HEADERS); do \
+	    for folder in $(subst :, ,$(C_INCLUDE_PATH)) /usr/include /usr/include/$$($(CC) -print-multiarch); do \
+	        [ ! -e $$folder/$$header ] || ln -sfn $$folder/$$header $(MAC)/include/$$header; done; done
+	@touch $@
+$(MAC)/%.o: %.c $(MAC)/ready
+	@mkdir -p $(@D)
+	$(say) MAC $<
+	$(Q)ZIG_GLOBAL_CACHE_DIR=$(abspath $(MAC))/cache $(ZIG) cc -target aarch64-macos $(OUR_CPPFLAGS) $(DATA_DIR) \
+	    -I$(MAC)/include $(CSTD) $(FPFLAGS) -O0 -c $< -o $@
+mac-check: packages ## compile every file for macOS on Apple's processors (nothing is run)
+	@$(MAKE) --no-print-directory $(MAC_OBJS)
+	@echo "mac-check: $(words $(MAC_OBJS)) files compile for aarch64-macos; nothing was run"

@@ -14,6 +14,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
+#include "sim/base/system.h"
 
 static const char library_name[] = "libunmask_mpi.so";
 static const int64_t least_rest_ns = 20000, most_rest_ns = 1000000, patience_ns = 300000000;
@@ -58,22 +59,11 @@ static bool is_launched(void) {
     return getenv("PMIX_RANK") != NULL && tasks != NULL && num_u64(tasks, INT_MAX, &n) && n > 1;
 }
 
-/* Beside the program, in the folder of an installed one, two above (of a test), or where the system
- * looks. */
+/* Beside the program, or where the system looks. */
 static void *load(char *path, size_t size) {
-    static const char *const places[] = {"", "../lib/unmask/", "../../"};
-    char program[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(program, '/');
-    for (size_t i = 0; slash != NULL && i < sizeof places / sizeof places[0]; i++) {
-        snprintf(path, size, "%.*s%s%s", (int)(slash - program) + 1, program, places[i],
-                 library_name);
-        if (access(path, R_OK) == 0) {
-            return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-        }
+    if (!system_beside(library_name, path, size)) {
+        snprintf(path, size, "%s", library_name);
     }
-    snprintf(path, size, "%s", library_name);
     return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
 }
 

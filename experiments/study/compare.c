@@ -117,11 +117,15 @@ int study_compare(const struct study *study, struct tables *tables, const struct
 
 /* ---- what makes the runs easy to misread ---- */
 
-/* The first number that a query answers; 0 where it does not, for want of a column. */
-static json_int_t count(struct tables *tables, const char *query) {
-    json_t *rows = NULL;
-    struct err err = {0};
-    tables_select(tables, query, "a count", &rows, &err);
+/* How many rows of the table are so; 0 where it lacks one of these columns. */
+static json_int_t count(struct tables *tables, const char *runs, const char *columns,
+                        const char *condition) {
+    char query[512];
+    if (!tables_have(tables, runs, columns)) {
+        return 0;
+    }
+    snprintf(query, sizeof query, "SELECT count(*) AS n FROM \"%s\" WHERE %s", runs, condition);
+    json_t *rows = tables_own(tables, query);
     json_int_t n = json_integer_value(json_object_get(json_array_get(rows, 0), "n"));
     json_decref(rows);
     return n;
@@ -130,8 +134,7 @@ static json_int_t count(struct tables *tables, const char *query) {
 /* Beside the first run, once. */
 static void print_prices_warning(struct tables *tables, const char *runs, FILE *out) {
     char query[512], ours[128], first[128];
-    json_t *rows = NULL, *row;
-    struct err err = {0};
+    json_t *row;
     struct warnings warnings = {0};
     size_t i;
     snprintf(
@@ -140,9 +143,12 @@ static void print_prices_warning(struct tables *tables, const char *runs, FILE *
         "prices_kernels AS kernels, prices_asked AS asked, prices_over_imported AS over_imported, "
         "prices_over_roofline AS over_roofline FROM \"%s\" WHERE prices_of IS NOT NULL",
         runs);
-    if (tables_select(tables, query, "prices", &rows, &err) != 0) {
+    if (!tables_have(tables, runs,
+                     "gpu,model,system,profile,prices_kind,prices_of,prices_kernels,"
+                     "prices_asked,prices_over_imported,prices_over_roofline")) {
         return; /* runs of an older program do not say */
     }
+    json_t *rows = tables_own(tables, query);
     json_array_foreach(rows, i, row) {
         json_t *base = json_array_get(rows, 0);
         json_object_set_new(row, "prices", json_copy(row));
@@ -163,34 +169,28 @@ static void print_prices_warning(struct tables *tables, const char *runs, FILE *
 }
 
 void study_print_warnings(struct tables *tables, const char *runs, FILE *out) {
-    char query[512];
+    char condition[256];
     if (runs == NULL) {
         return;
     }
-    snprintf(query, sizeof query, "SELECT count(*) AS n FROM \"%s\"", runs);
-    json_int_t n = count(tables, query);
+    long long n = (long long)count(tables, runs, "", "1");
     for (int code = 0; code < WARNING_CODE_COUNT; code++) {
-        snprintf(query, sizeof query,
-                 "SELECT count(*) AS n FROM \"%s\" WHERE instr(warnings, '\"code\":\"%s\"') > 0",
-                 runs, warning_words[code]);
-        json_int_t n_warned = count(tables, query);
+        snprintf(condition, sizeof condition, "instr(warnings, '\"code\":\"%s\"') > 0",
+                 warning_words[code]);
+        long long n_warned = (long long)count(tables, runs, "warnings", condition);
         if (n_warned > 0) {
-            fprintf(out, "%-13s%s: %lld of %lld runs\n", "warning", warning_words[code],
-                    (long long)n_warned, (long long)n);
+            fprintf(out, "%-13s%s: %lld of %lld runs\n", "warning", warning_words[code], n_warned,
+                    n);
         }
     }
     print_prices_warning(tables, runs, out);
-    snprintf(query, sizeof query, "SELECT count(*) AS n FROM \"%s\" WHERE no_result <> ''", runs);
-    json_int_t n_none = count(tables, query);
+    long long n_none = (long long)count(tables, runs, "no_result", "no_result <> ''");
     if (n_none > 0) {
-        fprintf(out, "%-13sno result: %lld of %lld runs do not fit their GPU\n", "warning",
-                (long long)n_none, (long long)n);
+        fprintf(out, "%-13sno result: %lld of %lld runs do not fit their GPU\n", "warning", n_none,
+                n);
     }
-    snprintf(query, sizeof query, "SELECT count(*) AS n FROM \"%s\" WHERE is_drawn AND seed_n > 0",
-             runs);
-    json_int_t n_repeated = count(tables, query);
-    snprintf(query, sizeof query, "SELECT count(*) AS n FROM \"%s\" WHERE is_drawn", runs);
-    if (n_repeated == 0 && count(tables, query) > 0) {
+    if (count(tables, runs, "is_drawn,seed_n", "is_drawn AND seed_n > 0") == 0 &&
+        count(tables, runs, "is_drawn", "is_drawn") > 0) {
         fprintf(out,
                 "%-13s%s: one seed does not tell how far a number would move with another "
                 "one (--seeds N)\n",

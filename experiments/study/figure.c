@@ -232,17 +232,17 @@ static void share_range(struct panel *panels, size_t n) {
 /* Of runs whose study has no note: "profile l40s: imported; osc, burst: real inputs, ...". */
 static void describe(const struct study *study, struct tables *tables, struct sheet *sheet) {
     char query[256];
-    json_t *rows = NULL;
-    struct err err = {0};
     const char *note = text_of(study, "note"), *runs = study_runs(study);
     size_t used = (size_t)snprintf(sheet->provenance, sizeof sheet->provenance, "%s", note);
     snprintf(query, sizeof query,
              "SELECT DISTINCT workload AS name, trace_provenance AS source, gpu || ': ' || "
              "profile_kind AS profile FROM \"%s\" ORDER BY workload_n",
              runs != NULL ? runs : "");
-    if (used > 0 || runs == NULL || tables_select(tables, query, "note", &rows, &err) != 0) {
+    if (used > 0 ||
+        !tables_have(tables, runs, "workload,workload_n,trace_provenance,gpu,profile_kind")) {
         return;
     }
+    json_t *rows = tables_own(tables, query);
     for (size_t i = 0; i < json_array_size(rows) && used < sizeof sheet->provenance; i++) {
         const json_t *row = json_array_get(rows, i), *last = json_array_get(rows, i - 1);
         const char *is = word_at(row, "source");
@@ -262,18 +262,16 @@ const char *const study_printed_note = "printed values are of the unchanged figu
 static size_t seeds_of_bars(const struct study *study, struct tables *tables) {
     char query[256];
     const char *runs = study_runs(study);
-    json_t *bars = NULL, *seeds = NULL;
-    struct err err = {0};
+    if (!tables_have(tables, "drawn", "low,high") || !tables_have(tables, runs, "seed,point")) {
+        return 0;
+    }
     snprintf(
         query, sizeof query,
-        "SELECT max(n) AS n FROM (SELECT count(DISTINCT seed) AS n FROM \"%s\" GROUP BY point)",
-        runs != NULL ? runs : "");
-    bool has = tables_select(tables, "SELECT 1 FROM drawn WHERE low < high LIMIT 1", "bars", &bars,
-                             &err) == 0 &&
-               json_array_size(bars) > 0 &&
-               tables_select(tables, query, "seeds", &seeds, &err) == 0;
-    double n = has ? number_at(json_array_get(seeds, 0), "n") : 0;
-    json_decref(bars);
+        "SELECT max(n) AS n FROM (SELECT count(DISTINCT seed) AS n FROM \"%s\" GROUP BY point) "
+        "WHERE EXISTS (SELECT 1 FROM drawn WHERE low < high)",
+        runs);
+    json_t *seeds = tables_own(tables, query);
+    double n = number_at(json_array_get(seeds, 0), "n");
     json_decref(seeds);
     return n > 1 ? (size_t)n : 0;
 }
@@ -312,13 +310,15 @@ static void describe_decisions(const struct study *study, struct tables *tables,
     json_t *found[8];
     for (size_t t = 0; t < study->n_tables && t < 8; t++) {
         char query[160];
-        struct err err = {0};
         found[t] = NULL;
+        if (!tables_have(tables, study_table_name(study, t), "decisions_error")) {
+            continue; /* it draws nothing */
+        }
         snprintf(query, sizeof query,
                  "SELECT DISTINCT decisions_error AS error FROM \"%s\" WHERE decisions_error IS "
                  "NOT NULL",
                  study_table_name(study, t));
-        (void)tables_select(tables, query, "decisions", &found[t], &err); /* or it draws nothing */
+        found[t] = tables_own(tables, query);
         for (size_t i = 0; i < json_array_size(found[t]) && n_written < 8; i++) {
             const char *error = word_at(json_array_get(found[t], i), "error");
             size_t used = strlen(sheet->provenance), at = 0;
@@ -431,7 +431,8 @@ int study_draw(const struct study *study, struct tables *tables, const char *ste
     describe_marks(study, tables, &sheet);
     describe_decisions(study, tables, &sheet);
     lay(study, &sheet);
-    int status = figure_write(&sheet.figure, stem, formats, err);
+    int status = tables_failed(tables, err);
+    status = status != 0 ? status : figure_write(&sheet.figure, stem, formats, err);
     tear_up(&sheet);
     return status;
 }

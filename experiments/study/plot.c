@@ -59,9 +59,23 @@ static int read_file(const struct job *job, const char *path, const char *field,
 
 /* Columns that queries below name, of runs that lack them. */
 static void put_absent(json_t *row) {
-    static const char *const names[] = {"identity_digest",    "device",   "incomplete",
-                                        "completed",          "is_drawn", "row",
-                                        "offered_rate_req_s", "rate",     "requests"};
+    static const char *const names[] = {"identity_digest",
+                                        "device",
+                                        "incomplete",
+                                        "completed",
+                                        "is_drawn",
+                                        "row",
+                                        "offered_rate_req_s",
+                                        "rate",
+                                        "requests",
+                                        "offered_state",
+                                        "rejected",
+                                        "decisions_error",
+                                        "gpu",
+                                        "profile_kind",
+                                        "trace_provenance",
+                                        "seed",
+                                        "setup"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (json_object_get(row, names[i]) == NULL) {
             json_object_set_new(row, names[i], json_null());
@@ -138,10 +152,8 @@ int plot_fill(const struct plot_request *request, struct tables *tables, struct 
 /* One row of a table, whose keys are its columns; NULL where it has none. */
 static json_t *first_row(struct tables *tables, const char *table) {
     char query[256];
-    json_t *rows = NULL;
-    struct err err = {0};
     snprintf(query, sizeof query, "SELECT * FROM \"%s\" LIMIT 1", table);
-    tables_select(tables, query, table, &rows, &err);
+    json_t *rows = tables_own(tables, query);
     json_t *row = json_incref(json_array_get(rows, 0));
     json_decref(rows);
     return row;
@@ -170,6 +182,9 @@ static int check_list(const struct plot_list *list, const json_t *row, const cha
 static int check_fields(const struct plot_request *request, struct tables *tables,
                         struct err *err) {
     json_t *run = first_row(tables, "chosen"), *part = NULL;
+    if (tables_failed(tables, err) != 0) {
+        return (int)err->kind;
+    }
     if (run == NULL) {
         return err_usage(err, "--where: no run is so that %s", request->where);
     }
@@ -374,7 +389,7 @@ static void find_difference(const char *a, const char *b, char *out, size_t size
 static int check_any(const struct plot_request *request, struct tables *tables, struct err *err) {
     char *any =
         plot_ask_text(tables, "SELECT 'yes' AS text FROM points WHERE y IS NOT NULL LIMIT 1");
-    if (any[0] == '\0') {
+    if (tables_failed(tables, err) == 0 && any[0] == '\0') {
         err_usage(err, request->kind == PLOT_OVER_TIME
                            ? "no run has steps on record (`run --db FILE --levels steps`)"
                            : "no run has a number in all of these fields");
@@ -505,5 +520,6 @@ int plot_ask(const struct plot_request *request, struct tables *tables, struct s
         return status;
     }
     put_figure(request, tables, &out->configs[0]);
-    return study_ask(out, tables, err);
+    status = tables_failed(tables, err);
+    return status != 0 ? status : study_ask(out, tables, err);
 }

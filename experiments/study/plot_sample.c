@@ -66,9 +66,7 @@ int plot_choose(const struct plot_request *request, struct tables *tables, struc
 /* ---- what is said of them ---- */
 
 char *plot_ask_text(struct tables *tables, const char *query) {
-    json_t *rows = NULL;
-    struct err err = {0};
-    tables_select(tables, query, "note", &rows, &err);
+    json_t *rows = tables_own(tables, query);
     const char *text = json_string_value(json_object_get(json_array_get(rows, 0), "text"));
     char *copy = mem_text(text != NULL ? text : "");
     json_decref(rows);
@@ -113,8 +111,9 @@ static void add_spread(FILE *out, const struct plot_request *request, struct tab
     free(most);
     if (request->kind == PLOT_FIELDS && n > 1) {
         add_answer(out, tables,
-                   "SELECT 'not every point has as many seeds' AS text FROM (SELECT count(DISTINCT "
-                   "seed) AS n FROM shown GROUP BY setup) HAVING min(n) < max(n)");
+                   "SELECT 'not every point has as many seeds' AS text FROM (SELECT min(n) AS "
+                   "least, max(n) AS most FROM (SELECT count(DISTINCT seed) AS n FROM shown GROUP "
+                   "BY setup)) WHERE least < most");
         fprintf(out, "%spoints and error bars: %s", ftell(out) > 0 ? "; " : "",
                 spread_note(n, note));
     } else if (request->kind != PLOT_OVER_TIME && n > 1) {
@@ -138,17 +137,16 @@ static void add_rates(FILE *out, const struct plot_request *request, struct tabl
 
 char *plot_note(const struct plot_request *request, struct tables *tables) {
     static const char *const of_all[] = {
-        "SELECT count(*) || ' of ' || (SELECT count(*) FROM shown) || ' runs saturated: their "
-        "latencies go by their length' AS text FROM shown WHERE offered_state = 'saturated' HAVING "
-        "count(*) > 0",
-        "SELECT 'whether ' || count(*) || ' of ' || (SELECT count(*) FROM shown) || ' runs are "
-        "saturated cannot be told' AS text FROM shown WHERE offered_state IN ('cannot tell', "
-        "'unknown') HAVING count(*) > 0",
-        "SELECT count(*) || ' of ' || (SELECT count(*) FROM shown) || ' runs rejected requests' AS "
-        "text FROM shown WHERE rejected > 0 HAVING count(*) > 0",
-        "SELECT count(*) || ' runs are on record more than once and count once' AS text FROM "
-        "sample "
-        "WHERE is_double HAVING count(*) > 0",
+        "SELECT n || ' of ' || n_all || ' runs saturated: their latencies go by their length' AS "
+        "text FROM (SELECT count(*) AS n_all, sum(offered_state IS 'saturated') AS n FROM shown) "
+        "WHERE n > 0",
+        "SELECT 'whether ' || n || ' of ' || n_all || ' runs are saturated cannot be told' AS text "
+        "FROM (SELECT count(*) AS n_all, sum(offered_state IS 'cannot tell' OR offered_state IS "
+        "'unknown') AS n FROM shown) WHERE n > 0",
+        "SELECT n || ' of ' || n_all || ' runs rejected requests' AS text FROM (SELECT count(*) AS "
+        "n_all, sum(rejected > 0) AS n FROM shown) WHERE n > 0",
+        "SELECT n || ' runs are on record more than once and count once' AS text FROM (SELECT "
+        "count(*) AS n FROM sample WHERE is_double) WHERE n > 0",
         "SELECT 'seeds that draw nothing are one run, without an interval' AS text FROM sorted "
         "WHERE "
         "is_again AND place NOT IN (SELECT place FROM chosen) LIMIT 1",

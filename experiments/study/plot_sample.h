@@ -18,7 +18,8 @@ bool plot_misses_rates(struct tables *tables);
  * count once, how far drawn decisions are off: one line, to be freed by the caller. */
 char *plot_note(const struct plot_request *request, struct tables *tables);
 
-/* The column `text` of the first row that a query answers, "" where there is none; to be freed. */
+/* The column `text` of the first row that a query answers, "" where there is none; to be freed.
+ * Its failure is told by tables_failed. */
 char *plot_ask_text(struct tables *tables, const char *query);
 
 #endif

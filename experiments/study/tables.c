@@ -3,6 +3,7 @@
 #include <gsl/gsl_cdf.h>
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
+#include <math.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +13,13 @@
 #include "analysis/spread.h"
 #include "analysis/summary.h"
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 
 enum { MOST_COLUMNS = 40 /* that are printed */ };
 
 struct tables {
     sqlite3 *db;
+    struct err failed; /* the first of our own queries that did */
 };
 
 /* ---- functions ---- */
@@ -120,8 +123,72 @@ static void phi(sqlite3_context *context, int n, sqlite3_value **values) {
     }
 }
 
-struct tables *tables_open(void) {
+static double degrees(double x) {
+    return x * (180 / M_PI);
+}
+
+static double radians(double x) {
+    return x * (M_PI / 180);
+}
+
+static double log_to(double base, double x) {
+    return log(x) / log(base);
+}
+
+/* What SQLite has as an option at compile time; a value that is no number gives NULL. */
+static const struct mathematical {
+    const char *name;
+    double (*of_one)(double x);
+    double (*of_two)(double x, double y);
+} mathematical[] = {{"acos", acos, NULL},       {"acosh", acosh, NULL},     {"asin", asin, NULL},
+                    {"asinh", asinh, NULL},     {"atan", atan, NULL},       {"atanh", atanh, NULL},
+                    {"ceil", ceil, NULL},       {"ceiling", ceil, NULL},    {"cos", cos, NULL},
+                    {"cosh", cosh, NULL},       {"exp", exp, NULL},         {"floor", floor, NULL},
+                    {"ln", log, NULL},          {"log", log10, NULL},       {"log10", log10, NULL},
+                    {"log2", log2, NULL},       {"sin", sin, NULL},         {"sinh", sinh, NULL},
+                    {"sqrt", sqrt, NULL},       {"tan", tan, NULL},         {"tanh", tanh, NULL},
+                    {"trunc", trunc, NULL},     {"atan2", NULL, atan2},     {"mod", NULL, fmod},
+                    {"degrees", degrees, NULL}, {"radians", radians, NULL}, {"log", NULL, log_to},
+                    {"pow", NULL, pow},         {"power", NULL, pow}};
+
+/* The roundings keep whole numbers whole, as SQLite's do; a logarithm of 0 is NULL. */
+static void calculate(sqlite3_context *context, int n, sqlite3_value **values) {
+    const struct mathematical *function = sqlite3_user_data(context);
+    const double x = sqlite3_value_double(values[0]);
+    bool rounds =
+        function->of_one == ceil || function->of_one == floor || function->of_one == trunc;
+    if (!is_number(values[0]) || (n > 1 && !is_number(values[1]))) {
+        return;
+    }
+    if (rounds && sqlite3_value_numeric_type(values[0]) == SQLITE_INTEGER) {
+        sqlite3_result_int64(context, sqlite3_value_int64(values[0]));
+        return;
+    }
+    bool is_log = function->of_one == log || function->of_one == log10 || function->of_one == log2;
+    if (!is_log || x > 0) {
+        sqlite3_result_double(context, function->of_one != NULL
+                                           ? function->of_one(x)
+                                           : function->of_two(x, sqlite3_value_double(values[1])));
+    }
+}
+
+static void add_functions(struct tables *tables) {
     const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC;
+    int rc = sqlite3_create_function(tables->db, "phi", 1, flags, NULL, phi, NULL, NULL);
+    for (size_t i = 0; i < sizeof aggregates / sizeof aggregates[0] && rc == SQLITE_OK; i++) {
+        const struct aggregate *a = &aggregates[i];
+        rc = sqlite3_create_function(tables->db, a->name, a->n_arguments, flags,
+                                     (void *)(uintptr_t)a, NULL, gather, answer);
+    }
+    for (size_t i = 0; i < sizeof mathematical / sizeof mathematical[0] && rc == SQLITE_OK; i++) {
+        const struct mathematical *m = &mathematical[i];
+        rc = sqlite3_create_function(tables->db, m->name, m->of_two != NULL ? 2 : 1, flags,
+                                     (void *)(uintptr_t)m, calculate, NULL, NULL);
+    }
+    ASSERT(rc == SQLITE_OK);
+}
+
+struct tables *tables_open(void) {
     struct tables *tables = mem_zeroed(1, sizeof *tables);
     if (sqlite3_open(":memory:", &tables->db) != SQLITE_OK) {
         mem_out(0); /* it has nothing else to fail for */
@@ -130,12 +197,7 @@ struct tables *tables_open(void) {
     sqlite3_db_config(tables->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_db_config(tables->db, SQLITE_DBCONFIG_DQS_DML, 0, NULL); /* a misspelt column is one */
     sqlite3_exec(tables->db, "SELECT * FROM json_each('[]'), json_tree('[]')", NULL, NULL, NULL);
-    for (size_t i = 0; i < sizeof aggregates / sizeof aggregates[0]; i++) {
-        const struct aggregate *a = &aggregates[i];
-        sqlite3_create_function(tables->db, a->name, a->n_arguments, flags, (void *)(uintptr_t)a,
-                                NULL, gather, answer);
-    }
-    sqlite3_create_function(tables->db, "phi", 1, flags, NULL, phi, NULL, NULL);
+    add_functions(tables);
     return tables;
 }
 
@@ -310,6 +372,35 @@ int tables_select(struct tables *tables, const char *query, const char *place, j
     }
     sqlite3_finalize(stmt);
     return (int)err->kind;
+}
+
+json_t *tables_own(struct tables *tables, const char *query) {
+    json_t *rows = NULL;
+    struct err err = {0};
+    if (tables_select(tables, query, query, &rows, &err) != 0 && tables->failed.kind == ERR_NONE) {
+        err_world(&tables->failed, "a query of unmask's own failed: %s", err.text);
+    }
+    return rows != NULL ? rows : json_array();
+}
+
+int tables_failed(const struct tables *tables, struct err *err) {
+    if (tables->failed.kind != ERR_NONE) {
+        *err = tables->failed;
+    }
+    return (int)tables->failed.kind;
+}
+
+bool tables_have(struct tables *tables, const char *table, const char *columns) {
+    const char *word;
+    size_t length;
+    bool all = table != NULL;
+    for (const char *rest = columns; all && name_next(&rest, ",", &word, &length);) {
+        char column[FIELD_CHARS];
+        snprintf(column, sizeof column, "%.*s", (int)length, word);
+        all = sqlite3_table_column_metadata(tables->db, NULL, table, length > 0 ? column : NULL,
+                                            NULL, NULL, NULL, NULL, NULL) == SQLITE_OK;
+    }
+    return all;
 }
 
 int tables_show(struct tables *tables, const char *query, struct table **out, struct err *err) {

@@ -8,8 +8,9 @@
  * Beside SQLite's functions there are aggregates: median(x), mean(x), the ends of the 95 % interval
  * of the mean, low(x) and high(x), and half(x), half of it, NULL of one value and of values that
  * are all the same; of shares of 1 share_low(x, n) and share_high(x, n), which stay within 0 and 1
- * (n: of how many a value is the share, NULL where nobody knows); and phi(x), the upper tail of the
- * standard normal. */
+ * (n: of how many a value is the share, NULL where nobody knows); phi(x), the upper tail of the
+ * standard normal; and the mathematical functions that SQLite has where it was compiled with them
+ * (exp, ln, log, log10, log2, pow, sqrt, floor, ceil, sin, ...). */
 #ifndef UNMASK_EXPERIMENTS_STUDY_TABLES_H
 #define UNMASK_EXPERIMENTS_STUDY_TABLES_H
 
@@ -32,7 +33,17 @@ int tables_add(struct tables *tables, const char *name, const json_t *rows, stru
 int tables_select(struct tables *tables, const char *query, const char *place, json_t **rows,
                   struct err *err);
 
-/* The same to be printed, at most 40 columns, to be closed by the caller; NULL of no row. */
+/* What a query of the program's own answers, an array, the caller's. None of them fails but for our
+ * mistake or a full disk: the first that does answers no row and is what tables_failed says, which
+ * whoever asks calls before what it found is used or printed. */
+json_t *tables_own(struct tables *tables, const char *query);
+int tables_failed(const struct tables *tables, struct err *err);
+
+/* Whether there is a table (NULL: there is none) and it has all of these columns, "a,b". */
+bool tables_have(struct tables *tables, const char *table, const char *columns);
+
+/* What tables_select answers to be printed, at most 40 columns, to be closed by the caller; NULL of
+ * no row. */
 int tables_show(struct tables *tables, const char *query, struct table **out, struct err *err);
 
 /* The same as a new table, whose rows keep the order of the answer. */

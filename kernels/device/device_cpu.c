@@ -14,9 +14,11 @@
 #include "kernels/device.h"
 #include "kernels/device/mapped.h"
 #include "kernels/ref/cpu.h"
+#include "kernels/ref/cpu_blas.h"
 #include "kernels/ref/cpu_ranks.h"
 #include "kernels/ref/ref.h"
 #include "kernels/rules/draw.h"
+#include "sim/base/system.h"
 
 /* ---- memory ---- */
 
@@ -151,7 +153,7 @@ static int cpu_handle_open(struct device *device, int64_t bytes, struct device_h
         return fail(device, DEVICE_REFUSED, refused);
     }
     bool fits = bytes / sysconf(_SC_PAGESIZE) <= sysconf(_SC_PHYS_PAGES);
-    int file = fits ? memfd_create("unmask", MFD_CLOEXEC) : -1;
+    int file = fits ? system_memory_file() : -1;
     struct device_handle *handle = NULL;
     if (file >= 0 && ftruncate(file, bytes) == 0) {
         handle = mapped_add_handle(&device->mapped, bytes);
@@ -223,9 +225,13 @@ static void cpu_close(struct device *device) {
 /* As many devices as are asked for, all of them the one CPU. */
 static int cpu_open(int32_t index, enum kernel_dtype dtype, struct device **out, char *text) {
     (void)index;
+    *out = NULL;
+    /* In bf16 nothing multiplies by it. */
+    if (dtype == KERNEL_F32 && !blas_start(text, DEVICE_TEXT_CHARS)) {
+        return DEVICE_NO_MEMORY;
+    }
     struct device *device = calloc(1, sizeof *device);
     void *room = NULL;
-    *out = NULL;
     if (device != NULL) {
         device->dtype = dtype;
         device->pieces = (struct piece){&device->pieces, &device->pieces, 0};
@@ -240,7 +246,6 @@ static int cpu_open(int32_t index, enum kernel_dtype dtype, struct device **out,
     device->room.query = room;
     device->room.inputs = (float *)(void *)(device->room.query + CPU_MAX_INPUTS);
     device->room.outputs = device->room.inputs + (int64_t)CPU_PANEL_ROWS * CPU_MAX_INPUTS;
-    cpu_start_blas();
     *out = device;
     return DEVICE_OK;
 }
@@ -254,41 +259,15 @@ static const char *cpu_trouble(const struct device *device) {
     return device->trouble;
 }
 
-/* The value of the first line "key : value" of a file of the kernel's; false when there is none. */
-static bool read_line(const char *path, const char *key, char *value, size_t size) {
-    char line[512];
-    bool found = false;
-    FILE *file = fopen(path, "r");
-    while (!found && file != NULL && fgets(line, sizeof line, file) != NULL) {
-        char *colon = strchr(line, ':');
-        if (strncmp(line, key, strlen(key)) == 0 && colon != NULL) {
-            colon += 1 + strspn(colon + 1, " \t");
-            snprintf(value, size, "%.*s", (int)strcspn(colon, "\n"), colon);
-            found = true;
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return found;
-}
-
 static int cpu_facts(struct device *device, struct device_facts *out) {
     (void)device;
-    char text[64];
-    int64_t page_bytes = sysconf(_SC_PAGESIZE), l2_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
     *out = (struct device_facts){
-        .memory_bytes = page_bytes * sysconf(_SC_PHYS_PAGES),
-        .free_bytes = page_bytes * sysconf(_SC_AVPHYS_PAGES),
-        .l2_bytes = l2_bytes > 0 ? l2_bytes : 0,
+        .memory_bytes = (int64_t)sysconf(_SC_PAGESIZE) * sysconf(_SC_PHYS_PAGES),
+        .free_bytes = system_free_bytes(),
+        .l2_bytes = system_l2_bytes(),
         .n_sms = (int32_t)sysconf(_SC_NPROCESSORS_ONLN),
     };
-    if (!read_line("/proc/cpuinfo", "model name", out->name, sizeof out->name)) {
-        snprintf(out->name, sizeof out->name, "CPU");
-    }
-    if (read_line("/proc/meminfo", "MemAvailable", text, sizeof text)) {
-        out->free_bytes = strtoll(text, NULL, 10) * 1024; /* also what caches of files would give */
-    }
+    system_processor_name(out->name, sizeof out->name);
     return DEVICE_OK;
 }
 

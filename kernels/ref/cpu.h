@@ -26,9 +26,6 @@ enum {
                      CPU_MAX_INPUTS * (int)sizeof(double)
 };
 
-/* One thread, unless the environment says how many: the rows' bits hold for one. */
-void cpu_start_blas(void);
-
 /* At most CPU_MAX_INPUTS inputs; by_inputs any number of them. */
 void cpu_linear(const struct cpu_room *room, const struct call_linear *call);
 void cpu_linear_by_inputs(const struct cpu_room *room, const struct call_linear *call);

@@ -1,31 +1,19 @@
 /* Float32 products by BLAS, and what is read off logits. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/device.h"
 #include "kernels/ref/cpu.h"
+#include "kernels/ref/cpu_blas.h"
 #include "kernels/rules/draw_row.h"
-
-/* OpenBLAS. The Fortran name, because GSL brings a CBLAS of its own. */
-void sgemm_(const char *transpose_a, const char *transpose_b, const int *m, const int *n,
-            const int *k, const float *alpha, const float *a, const int *lda, const float *b,
-            const int *ldb, const float *beta, float *c, const int *ldc);
-void openblas_set_num_threads(int n);
-
-void cpu_start_blas(void) {
-    if (getenv("OPENBLAS_NUM_THREADS") == NULL) {
-        openblas_set_num_threads(1);
-    }
-}
 
 /* outputs[o, row] = x[row, :] . w[o, :]: in BLAS's order of columns a matrix of PANEL_ROWS rows. */
 static void multiply_panel(const float *x, int x_stride, const float *w, int n_inputs,
                            int n_outputs, float *outputs) {
     const int n_rows = CPU_PANEL_ROWS;
     const float one = 1, zero = 0;
-    sgemm_("T", "N", &n_rows, &n_outputs, &n_inputs, &one, x, &x_stride, w, &n_inputs, &zero,
-           outputs, &n_rows);
+    blas_sgemm("T", "N", &n_rows, &n_outputs, &n_inputs, &one, x, &x_stride, w, &n_inputs, &zero,
+               outputs, &n_rows);
 }
 
 /* A product's inputs. */
@@ -168,8 +156,8 @@ static void multiply_panel_by_inputs(const float *x, int x_stride, const float *
                                      int n_inputs, int n_outputs, bool adds, float *outputs) {
     const int n_rows = CPU_PANEL_ROWS;
     const float one = 1, before = adds ? 1 : 0;
-    sgemm_("T", "T", &n_rows, &n_outputs, &n_inputs, &one, x, &x_stride, w, &w_stride, &before,
-           outputs, &n_rows);
+    blas_sgemm("T", "T", &n_rows, &n_outputs, &n_inputs, &one, x, &x_stride, w, &w_stride, &before,
+               outputs, &n_rows);
 }
 
 /* Inputs are taken piece by piece, the same whatever else is in the call. */

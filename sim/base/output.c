@@ -7,12 +7,12 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/system.h"
 #include "sim/base/wait.h"
 
 int output_may_replace(const char *path, const char *head, const char *what, struct err *err) {
@@ -113,7 +113,7 @@ static int open_beside(struct output *out, const struct stat *replaced) {
     const size_t folder = folder_length(out->target);
     for (int i = 0; i < MOST_TRIES; i++) {
         uint32_t number = 0;
-        if (getrandom(&number, sizeof number, 0) != sizeof number) {
+        if (!system_random(&number, sizeof number)) {
             return -1;
         }
         int n = snprintf(out->beside, sizeof out->beside, "%.*s%.*s.part-%08" PRIx32, (int)folder,

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "sim/base/err.h"
 #include "sim/base/output.h"
+#include "sim/base/system.h"
 
 enum { MOST_THREADS = 1024, STACK_BYTES = 1 << 16, TICKS_S = 4 };
 
@@ -42,8 +42,7 @@ static _Noreturn void end_with(const char *const *words) {
     ssize_t written = write(words_fd, sentence, n);
     (void)written;
     output_abandon();
-    syscall(SYS_exit_group, ERR_WORLD);
-    __builtin_unreachable();
+    system_leave(ERR_WORLD);
 }
 
 static const char *number_text(uint64_t n, char out[24]) {
@@ -116,8 +115,7 @@ static void on_exit_called(void) {
 /* The C library's, for plug-ins, which find this one first. */
 void _exit(int status) {
     on_exit_called();
-    syscall(SYS_exit_group, status);
-    __builtin_unreachable();
+    system_leave(status);
 }
 
 void _Exit(int status) {

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -15,6 +14,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
+#include "sim/base/system.h"
 #include "sim/check/call_watch.h"
 #include "sim/check/exercise.h"
 #include "sim/check/plugin.h"
@@ -34,23 +34,17 @@ struct shared {
 
 static const char asked_in[] = "UNMASK_CHECK_PLUGIN"; /* "FD PATH", of the child's environment */
 
-/* A plug-in that calls exit leaves at once: what is allocated then is not lost. */
-static void leave_at_once(int status, void *unused) {
-    (void)unused;
-    _exit(status);
-}
-
 /* Loads and exercises; what it finds is in `shared`, however it ends. Who waits for it decides
  * whether an interrupt ends it. */
 static _Noreturn void exercise_file(const char *path, struct shared *shared) {
     const struct rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    system_end_with_parent(SIGKILL);
     static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
     for (size_t i = 0; i < sizeof deadly / sizeof deadly[0]; i++) {
         signal(deadly[i], SIG_DFL); /* sanitizers have handlers of their own */
     }
-    (void)on_exit(leave_at_once, NULL);
+    system_leave_at_once();
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
@@ -93,15 +87,16 @@ __attribute__((constructor)) static void exercise_if_asked(void) {
 
 /* The environment with the question in it; freed by the caller, as is its first word. */
 static char **child_environment(int fd, const char *path) {
+    char **environment = system_environment();
     size_t n = 0;
-    while (environ[n] != NULL) {
+    while (environment[n] != NULL) {
         n++;
     }
     char **words = mem_zeroed(n + 2, sizeof *words);
     size_t size = sizeof asked_in + strlen(path) + 32;
     words[0] = mem_zeroed(size, 1);
     snprintf(words[0], size, "%s=%d %s", asked_in, fd, path);
-    memcpy(words + 1, environ, n * sizeof *words);
+    memcpy(words + 1, environment, n * sizeof *words);
     return words;
 }
 
@@ -112,19 +107,13 @@ static int start_child(int fd, const char *path, pid_t *child) {
     posix_spawn_file_actions_adddup2(&files, fd, fd); /* it stays open there, and there alone */
     char name[] = "unmask", **environment = child_environment(fd, path);
     char *words[] = {name, NULL};
-    int cause = posix_spawn(child, "/proc/self/exe", &files, NULL, words, environment);
+    char program[4096];
+    int cause = posix_spawn(child, system_itself(program, sizeof program), &files, NULL, words,
+                            environment);
     free(environment[0]);
     free(environment);
     posix_spawn_file_actions_destroy(&files);
     return cause;
-}
-
-static int64_t processor_ns(pid_t child) {
-    clockid_t clock;
-    struct timespec time;
-    return clock_getcpuclockid(child, &clock) == 0 && clock_gettime(clock, &time) == 0
-               ? time.tv_sec * INT64_C(1000000000) + time.tv_nsec
-               : 0;
 }
 
 /* The limit that the time since a call began is beyond, in seconds; or 0. */
@@ -152,10 +141,11 @@ static int watch_child(const char *path, pid_t child, const struct shared *share
         if (calls_now != calls) {
             calls = calls_now;
             since_ns = monotonic_ns();
-            worked_ns = processor_ns(child);
+            worked_ns = system_processor_ns(child);
         }
         *limit_s =
-            has_limit ? limit_met(monotonic_ns() - since_ns, processor_ns(child) - worked_ns) : 0;
+            has_limit ? limit_met(monotonic_ns() - since_ns, system_processor_ns(child) - worked_ns)
+                      : 0;
         if (*limit_s > 0) {
             kill(child, SIGKILL);
         } else {
@@ -178,9 +168,8 @@ static int verdict(const char *path, const struct shared *shared, int status, in
                                               : "in its checks";
     const char *what = loading ? "" : callback;
     if (WIFSIGNALED(status)) {
-        const char *signal_name = sigabbrev_np(WTERMSIG(status));
         return err_world(err, "%s crashed with signal %s %s%s", path,
-                         signal_name != NULL ? signal_name : "unknown", where, what);
+                         system_signal_name(WTERMSIG(status)), where, what);
     }
     bool has_seen_enough =
         WEXITSTATUS(status) == CALL_TRIAL_ENDED && !loading && call_is_answered_elsewhere(path);
@@ -230,7 +219,7 @@ static void print_report(FILE *report, const char *path, const struct shared *sh
 }
 
 int check_plugin(const char *path, FILE *report, struct err *err) {
-    int fd = memfd_create("unmask check-plugin", MFD_CLOEXEC);
+    int fd = system_memory_file();
     struct shared *shared = MAP_FAILED;
     if (fd >= 0 && ftruncate(fd, sizeof *shared) == 0) {
         shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -1,12 +1,11 @@
 #include "sim/check/plugin.h"
 
 #include <dlfcn.h>
-#include <elf.h>
-#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/system.h"
 #include "sim/base/wait.h"
 #include "sim/cache/cache.h"
 #include "sim/decoder/decoder.h"
@@ -262,22 +261,20 @@ int plugin_validate(const struct policy *policy, const char *place, struct err *
 
 /* The symbol's length in the object file: a pointer exported by mistake shows before it is read. */
 static int validate_symbol(const void *symbol, const char *path, struct err *err) {
-    Dl_info info;
-    void *extra = NULL;
-    if (dladdr1(symbol, &info, &extra, RTLD_DL_SYMENT) == 0 || extra == NULL) {
+    uint64_t bytes;
+    if (!system_symbol_bytes(symbol, &bytes)) {
         return err_world(err, "%s: 'unmask_policy' is not an object of the file", path);
     }
-    const ElfW(Sym) *entry = extra;
-    if (entry->st_size < sizeof(struct policy)) {
+    if (bytes < sizeof(struct policy)) {
         return err_world(err,
                          "%s: 'unmask_policy' has %llu bytes, which is no descriptor; export the "
                          "struct itself, not a pointer to it",
-                         path, (unsigned long long)entry->st_size);
+                         path, (unsigned long long)bytes);
     }
     uint32_t size = ((const struct policy *)symbol)->size;
-    if (((const struct policy *)symbol)->abi == POLICY_ABI && entry->st_size < size) {
+    if (((const struct policy *)symbol)->abi == POLICY_ABI && bytes < size) {
         return err_world(err, "%s: the descriptor says %u bytes but has %llu", path, size,
-                         (unsigned long long)entry->st_size);
+                         (unsigned long long)bytes);
     }
     return 0;
 }

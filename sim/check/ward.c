@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/system.h"
 #include "sim/check/any_policy.h"
 #include "sim/check/call_watch.h"
 #include "sim/check/statics.h"
@@ -68,7 +69,7 @@ static char *map_fenced(size_t bytes, size_t n) {
 /* Where the system has no such mapping, what is lent can be written, too. */
 void lent_open(struct lent *lent, size_t bytes, bool is_lent) {
     *lent = (struct lent){.bytes = whole_pages(bytes + 1)};
-    int file = is_lent ? memfd_create("unmask", MFD_CLOEXEC) : -1;
+    int file = is_lent ? system_memory_file() : -1;
     void *write = MAP_FAILED, *read = MAP_FAILED;
     if (file >= 0 && ftruncate(file, (off_t)lent->bytes) == 0) {
         write =

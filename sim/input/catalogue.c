@@ -8,6 +8,7 @@
 
 #include "sim/base/condition.h"
 #include "sim/base/mem.h"
+#include "sim/base/system.h"
 #include "sim/input/datadir.h"
 #include "sim/input/inputs.h"
 
@@ -262,8 +263,8 @@ static struct catalogued *read_thing(const struct catalogue *c, const char *path
 static bool is_same(const struct item *item, const char *path, const struct stat *facts) {
     return strcmp(item->path, path) == 0 && item->facts.st_dev == facts->st_dev &&
            item->facts.st_ino == facts->st_ino && item->facts.st_size == facts->st_size &&
-           item->facts.st_mtim.tv_sec == facts->st_mtim.tv_sec &&
-           item->facts.st_mtim.tv_nsec == facts->st_mtim.tv_nsec;
+           system_changed(&item->facts).tv_sec == system_changed(facts).tv_sec &&
+           system_changed(&item->facts).tv_nsec == system_changed(facts).tv_nsec;
 }
 
 /* Called with the lock held. */

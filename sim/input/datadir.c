@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/system.h"
 
 #ifndef UNMASK_DATA_DIR
 #error "UNMASK_DATA_DIR: the directory of the source tree, set by the Makefile"
@@ -32,11 +33,9 @@ static bool holds_data(const char *folder) {
  * prefix. */
 static bool find_above_program(void) {
     char folder[PATH_CHARS];
-    ssize_t size = readlink("/proc/self/exe", folder, sizeof folder - sizeof installed);
-    if (size <= 0) {
+    if (!system_program(folder, sizeof folder - sizeof installed)) {
         return false;
     }
-    folder[size] = '\0';
     for (int level = 0; level < MOST_LEVELS; level++) {
         char *slash = strrchr(folder, '/');
         if (slash == NULL || slash == folder) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/system.h"
 #include "sim/input/datadir.h"
 
 enum { READ_BYTES = 1 << 18 };
@@ -39,8 +40,9 @@ struct inputs *inputs_collect(struct inputs *into) {
 
 static bool is_same(const struct digested *digested, const struct stat *facts) {
     return digested->device == facts->st_dev && digested->inode == facts->st_ino &&
-           digested->size == facts->st_size && digested->changed.tv_sec == facts->st_mtim.tv_sec &&
-           digested->changed.tv_nsec == facts->st_mtim.tv_nsec;
+           digested->size == facts->st_size &&
+           digested->changed.tv_sec == system_changed(facts).tv_sec &&
+           digested->changed.tv_nsec == system_changed(facts).tv_nsec;
 }
 
 static bool recall(const struct stat *facts, char sha256[SHA256_HEX_CHARS]) {
@@ -61,7 +63,7 @@ static void keep(const struct stat *facts, const char sha256[SHA256_HEX_CHARS]) 
     known.items = mem_grown(known.items, known.n, &known.room, sizeof *known.items);
     struct digested *digested = &known.items[known.n++];
     *digested =
-        (struct digested){facts->st_dev, facts->st_ino, facts->st_size, facts->st_mtim, {0}};
+        (struct digested){facts->st_dev, facts->st_ino, facts->st_size, system_changed(facts), {0}};
     memcpy(digested->sha256, sha256, SHA256_HEX_CHARS);
     pthread_mutex_unlock(&known.lock);
 }

@@ -11,6 +11,7 @@
 #include <zstd_errors.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/system.h"
 #include "sim/base/wait.h"
 #include "sim/input/inputs.h"
 
@@ -92,9 +93,9 @@ static ssize_t read_unpacked(void *cookie, char *out, size_t size) {
 }
 
 /* To the begin alone. */
-static int seek_unpacked(void *cookie, off64_t *offset, int whence) {
-    struct unpack *u = cookie;
-    if (whence != SEEK_SET || *offset != 0 || fseek(u->file, 0, SEEK_SET) != 0) {
+static int rewind_unpacked(void *state) {
+    struct unpack *u = state;
+    if (fseek(u->file, 0, SEEK_SET) != 0) {
         return -1;
     }
     clearerr(u->file);
@@ -136,8 +137,6 @@ FILE *unpack_open(const char *path, const char *role) {
         mem_out(0);
     }
     (void)begin(u);
-    return mem_given(fopencookie(u, "rb",
-                                 (cookie_io_functions_t){.read = read_unpacked,
-                                                         .seek = seek_unpacked,
-                                                         .close = close_unpacked}));
+    static const struct system_reader reader = {read_unpacked, rewind_unpacked, close_unpacked};
+    return mem_given(system_stream(&reader, u));
 }

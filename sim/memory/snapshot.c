@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/system.h"
 #include "sim/input/unpack.h"
 #include "sim/memory/pickle.h"
 
@@ -196,7 +197,7 @@ int snapshot_read(const char *path, struct stream *stream, struct err *err) {
                  : snapshot == NULL
                      ? err_world(err, "%s:%d: found no JSON (%s)", path, trouble.line, trouble.text)
                      : take_all(&s, snapshot, err);
-    tdestroy(s.live, free);
+    system_tree_free(s.live, free);
     json_decref(snapshot);
     return status;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/input/json.h"
 #include "sim/model/family.h"
@@ -27,9 +28,12 @@ struct reading {
 
 /* "a.b" is b in the object a; NULL where there is none, or null. */
 static const json_t *look_up(const json_t *object, const char *key) {
-    const json_t *value = json_object_getn(object, key, strcspn(key, "."));
-    const char *dot = strchr(key, '.');
-    value = dot != NULL ? look_up(value, dot + 1) : value;
+    const json_t *value = object;
+    char *path = mem_text(key), *rest = NULL;
+    for (char *part = strtok_r(path, ".", &rest); part != NULL; part = strtok_r(NULL, ".", &rest)) {
+        value = json_object_get(value, part);
+    }
+    free(path);
     return json_is_null(value) ? NULL : value;
 }
 

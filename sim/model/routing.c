@@ -1,4 +1,5 @@
 #include "sim/model/routing.h"
+#include "sim/base/system.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,15 +14,11 @@ static double routing_draws(const struct expert_routing *routing, double n_token
                             : n_tokens / block * pow(block, routing->exponent);
 }
 
-static double log_gamma(double x) {
-    int sign; /* of positive numbers: 1 */
-    return lgamma_r(x, &sign);
-}
-
 /* The share of experts that none of n blocks hits, where one block misses `missed`. */
 static double share_missed(double spread, double missed, double n) {
     double b = missed * spread;
-    return exp(log_gamma(b + n) - log_gamma(b) + log_gamma(spread) - log_gamma(spread + n));
+    return exp(system_log_gamma(b + n) - system_log_gamma(b) + system_log_gamma(spread) -
+               system_log_gamma(spread + n));
 }
 
 double routing_hits(const struct expert_routing *routing, uint32_t experts, uint32_t experts_active,

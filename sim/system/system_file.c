@@ -95,7 +95,8 @@ static int take_assumption(struct system *s, const struct setting *setting, stru
         return err_usage(err, "%s: more than %d assumed settings", setting->place, MAX_ASSUMED);
     }
     s->n_assumed = i == s->n_assumed ? i + 1 : s->n_assumed;
-    snprintf(s->assumed[i].key, sizeof s->assumed[i].key, "%s", key);
+    snprintf(s->assumed[i].key, sizeof s->assumed[i].key, "%.*s", (int)sizeof s->assumed[i].key - 1,
+             key);
     snprintf(s->assumed[i].why, sizeof s->assumed[i].why, "%s", setting->value);
     return 0;
 }

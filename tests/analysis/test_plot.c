@@ -583,4 +583,32 @@ TEST(a_report_that_fails_leaves_the_old_page) {
     remove_files((const char *const[]){"r.db", "r.html"}, 2);
 }
 
+/* PyPI's gnuplot, and many a cluster's: what it cannot draw is named, the rest is drawn. */
+TEST(a_gnuplot_without_cairo_draws_what_it_can) {
+    make_folder();
+    struct err err = {0};
+    const char *path = in_folder("gnuplot");
+    FILE *script = fopen(path, "w");
+    ck_assert_ptr_nonnull(script);
+    fputs("#!/bin/sh\nq=\"'\"\nwhile read -r line; do case $line in\n"
+          "*GPVAL_TERMINALS) echo ' dumb png svg ' >&2 ;;\n"
+          "'set terminal '*cairo*) echo 'unknown or ambiguous terminal type' >&2; exit 1 ;;\n"
+          "'set terminal svg '*) end='</svg>' ;; 'set terminal png '*) end=IEND ;;\n"
+          "\"set output \"*) line=${line#\"set output $q\"}; echo \"a drawing of at least thirty "
+          "bytes $end\" >\"${line%\"$q\"}\" ;;\n"
+          "esac; done\n",
+          script);
+    fclose(script);
+    ck_assert_int_eq(chmod(path, 0755), 0);
+    ck_assert_int_eq(setenv("PATH", folder, 1), 0);
+    ck_assert_uint_eq(figure_can(), FIGURE_SVG | FIGURE_PNG | FIGURE_CSV);
+    ck_assert_str_eq(figure_endings(), ".svg, .png");
+    ck_assert_msg(figure_write(&figure, in_folder("fig"), FIGURE_ALL, &err) == 0, "%s", err.text);
+    ck_assert(access(in_folder("fig.svg"), R_OK) == 0 && access(in_folder("fig.png"), R_OK) == 0);
+    ck_assert_int_ne(access(in_folder("fig.pdf"), F_OK), 0);
+    ck_assert_int_eq(figure_write(&figure, in_folder("fig"), FIGURE_PDF, &err), ERR_WORLD);
+    ck_assert_msg(strstr(err.text, "fig.pdf") != NULL, "%s", err.text);
+    remove_files((const char *const[]){"gnuplot", "fig.svg", "fig.png", "fig.csv"}, 4);
+}
+
 SUITE("plot")

@@ -422,7 +422,7 @@ TEST(devices_that_are_not_there_are_named) {
     ck_assert_int_eq(engine_device_open(BACKEND_CUDA, "/nowhere/libunmask_cuda.so", &device, &err),
                      ERR_WORLD);
     ck_assert_ptr_eq(strstr(err.text, "no cuda device: /nowhere/libunmask_cuda.so cannot be "
-                                      "loaded (/nowhere/libunmask_cuda.so: cannot open"),
+                                      "loaded ("),
                      err.text);
     err = (struct err){0};
     ck_assert_int_eq(engine_device_open(BACKEND_CUDA, "libm.so.6", &device, &err), ERR_WORLD);

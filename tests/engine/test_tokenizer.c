@@ -322,12 +322,15 @@ TEST(white_space_is_unicodes) {
         "\"%s\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", "
         "\"add_prefix_space\": false, \"use_regex\": false}]}, \"decoder\": {\"type\": "
         "\"ByteLevel\"}}";
-    static const char *const patterns[] = {"\\\\S+", "\\\\s", "[^\\\\s]+"};
+    static const char *const patterns[] = {
+        "\\\\S+",       "\\\\s",      "[^\\\\s]+",           "[\\\\s]",
+        "[^\\\\S]",     "[]\\\\s]",   "[^]\\\\s]+",          "[[:digit:]\\\\s]",
+        "[\\\\[\\\\s]", "[x]|\\\\S+", "[^x[:alpha:]]?\\\\S+"};
     for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
         struct tokenizer *t = NULL;
         struct token_ids ids = {0};
         struct err err = {0};
-        char made[sizeof text + 16];
+        char made[sizeof text + 32];
         snprintf(made, sizeof made, text, patterns[i]);
         ck_assert_msg(tokenizer_parse("x.json", made, strlen(made), &t, &err) == 0, "%s", err.text);
         ck_assert_int_eq(tokenizer_encode(t, "a\u180e", 4, &ids, &err), 0);

@@ -100,12 +100,10 @@ TEST(a_damaged_frame_or_header_is_named) {
     ASSERT_SAYS(parse_error(file, size), "f: a header of 9223372036854775810 bytes is beyond "
                                          "the format's 100000000");
     ASSERT_SAYS(header_error("[]", 0), "f: the header is not a JSON object");
-    ck_assert_str_eq(
-        header_error("{\"a\":", 0),
-        "f: the header is not sound JSON: unexpected token near end of file (byte 13)");
-    ck_assert_str_eq(
-        header_error("{\"a\":{},\"a\":{}}", 0),
-        "f: the header is not sound JSON: duplicate object key near '\"a\"' (byte 19)");
+    /* Jansson's words, and our place. */
+    ASSERT_SAYS(header_error("{\"a\":", 0), "f: the header is not sound JSON: (byte 13)");
+    ASSERT_SAYS(header_error("{\"a\":{},\"a\":{}}", 0),
+                "f: the header is not sound JSON: (byte 19)");
 }
 
 TEST(a_pointer_of_git_lfs_is_called_one) {
@@ -235,8 +233,7 @@ TEST(a_folder_that_is_no_checkpoint_is_named) {
     write_text("model.safetensors", "");
     ASSERT_SAYS(folder_error(), "DIR/model.safetensors: is empty");
     write_text("model.safetensors.index.json", "{\n\"weight_map\" 1}");
-    ASSERT_SAYS(folder_error(), "DIR/model.safetensors.index.json:2: is not sound JSON: ':' "
-                                "expected near '1'");
+    ASSERT_SAYS(folder_error(), "DIR/model.safetensors.index.json:2: is not sound JSON: ");
     write_text("model.safetensors.index.json", "{}");
     ASSERT_SAYS(folder_error(), "DIR/model.safetensors.index.json: has no weight_map");
     write_text("model.safetensors.index.json", "{\"weight_map\":{\"a\":\"../x.safetensors\"}}");
@@ -798,8 +795,7 @@ TEST(a_configuration_of_another_family_is_named) {
                 "DIR/config.json: rope_theta must be a number above 1 and rms_norm_eps one "
                 "between 0 and 1");
     damage.config = "{";
-    ASSERT_SAYS(checkpoint_error(&dream, &damage),
-                "DIR/config.json:1: string or '}' expected near end of file");
+    ASSERT_SAYS(checkpoint_error(&dream, &damage), "DIR/config.json:1: ");
     close_devices();
 }
 

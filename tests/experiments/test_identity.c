@@ -11,6 +11,7 @@
 #include "sim/input/sha256.h"
 #include "sim/model/model.h"
 #include "tests/support/cli.h"
+#include "tests/support/old_schema.h"
 #include "tests/support/outputs.h"
 #include "traces/reader.h"
 
@@ -394,23 +395,7 @@ TEST(a_database_of_schema_1_is_read_and_then_changed) {
     const char *db = scratch_path("old.db");
     const char *file = scratch_write("old.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
     free(PRINTS("sweep", file, "--db", db, "--levels", "steps"));
-    change_record(db, "DROP INDEX runs_by_identity; ALTER TABLE runs DROP COLUMN identity;"
-                      "ALTER TABLE requests DROP COLUMN answer_tokens;"
-                      "ALTER TABLE requests DROP COLUMN committed_tokens;"
-                      "ALTER TABLE requests DROP COLUMN steps_after_end;"
-                      "ALTER TABLE requests DROP COLUMN tokens_after_end;"
-                      "ALTER TABLE requests DROP COLUMN prefix_tokens;"
-                      "ALTER TABLE requests DROP COLUMN shared_tokens;"
-                      "ALTER TABLE requests DROP COLUMN shared_with;"
-                      "ALTER TABLE requests DROP COLUMN session;"
-                      "ALTER TABLE requests DROP COLUMN follows;"
-                      "ALTER TABLE requests DROP COLUMN place;"
-                      "ALTER TABLE steps DROP COLUMN positions;"
-                      "ALTER TABLE runs DROP COLUMN incomplete;"
-                      "ALTER TABLE runs DROP COLUMN rows_sha256;"
-                      "ALTER TABLE runs DROP COLUMN sha256;"
-                      "UPDATE runs SET summary = json_remove(summary, '$.identity');"
-                      "PRAGMA user_version = 1");
+    old_make(db, old_make_1);
     struct output replayed = CLI("replay", "--db", db, "--run", "1");
     ck_assert_int_eq(replayed.status, 0);
     ck_assert_msg(strstr(replayed.err, "kept no digests") != NULL, "%s", replayed.err);

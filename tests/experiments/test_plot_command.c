@@ -160,6 +160,22 @@ TEST(summaries_without_a_sweep_are_runs_of_their_own) {
     free(text);
 }
 
+/* How the runs are to be read stands in the caption. */
+TEST(a_caption_counts_saturated_and_rejecting_runs) {
+    const char *db = scratch_path("caption.db");
+    const char *file =
+        scratch_write("caption.ini", "[sweep]\nsystems = dllm-serve\ngpus = l40s\nrates = 0.1, 3\n"
+                                     "requests = 200\nset.max_in_system = 20\n");
+    free(PRINTS("sweep", file, "--seeds", "2", "--db", db));
+    char *text = PRINTS("plot", db, "-x", "rate", "-y", "latency_s.mean");
+    static const char *const said[] = {"2 of 4 runs saturated", "2 of 4 runs rejected requests",
+                                       "means over 2 seeds"};
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+        ck_assert_msg(strstr(text, said[i]) != NULL, "%s", text);
+    }
+    free(text);
+}
+
 /* Copies of a database are no further samples, and shares keep within 0 and 1. */
 TEST(doubles_of_one_identity_count_once) {
     const char *db = scratch_path("once.db"), *copy = scratch_path("copy.db");

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "tests/support/cli.h"
+#include "tests/support/old_schema.h"
 
 enum cell {
     RECORDED,
@@ -269,16 +270,7 @@ TEST(shared_prefixes_are_played) {
     json_decref(summary);
     free(text);
     free(PRINTS("replay", "--db", db, "--run", "1"));
-    change(db, "ALTER TABLE requests DROP COLUMN prefix_tokens;"
-               "ALTER TABLE requests DROP COLUMN shared_tokens;"
-               "ALTER TABLE requests DROP COLUMN shared_with;"
-               "ALTER TABLE requests DROP COLUMN session;"
-               "ALTER TABLE requests DROP COLUMN follows;"
-               "ALTER TABLE requests DROP COLUMN place;"
-               "ALTER TABLE runs DROP COLUMN incomplete;"
-               "ALTER TABLE runs DROP COLUMN rows_sha256;"
-               "ALTER TABLE runs DROP COLUMN sha256;"
-               "PRAGMA user_version = 4");
+    old_make(db, old_make_4);
     REFUSES(1,
             "unmask: run 1 cannot be played again: vllm-ar caches prefixes, and an older unmask "
             "did not record what requests shared",
@@ -455,8 +447,8 @@ TEST(a_run_with_its_bound_is_played) {
     free(PRINTS("replay", "--db", db, "--run", "1"));
     free(PRINTS("replay", "--db", db, "--run", "2"));
     /* too short to tell, but for the bound */
-    record_and_play(WORDS("run", "--system", "dllm-serve", "--requests", "30", "--rate", "2",
-                          "--bound"));
+    record_and_play(
+        WORDS("run", "--system", "dllm-serve", "--requests", "30", "--rate", "2", "--bound"));
 }
 
 /* It took no steps: there is nothing else to record, at any level. */

@@ -190,9 +190,7 @@ static void assert_file_refused(const char *name, enum policy_kind kind, int sta
 }
 
 TEST(a_file_that_is_no_plug_in_is_refused) {
-    assert_file_refused("missing", POLICY_SCHEDULER, ERR_WORLD,
-                        "cannot load the plug-in: %s: cannot open shared object file: No such "
-                        "file or directory");
+    assert_file_refused("missing", POLICY_SCHEDULER, ERR_WORLD, "cannot load the plug-in: %s");
     assert_file_refused("bad_no_symbol", POLICY_ROUTER, ERR_WORLD,
                         "%s: no symbol 'unmask_policy' is exported");
     assert_file_refused("bad_pointer", POLICY_ROUTER, ERR_WORLD,

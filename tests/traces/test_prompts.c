@@ -57,7 +57,7 @@ TEST(a_broken_line_is_told_with_its_file_and_line) {
     static const struct {
         const char *line, *says;
     } bad[] = {
-        {"{\"prompt\": }", "unexpected token"},
+        {"{\"prompt\": }", ":1: found"},
         {"{\"prompt\": \"x\"", ":1: found"},
         {"{\"prompt\": \"\"}", "no text in 'prompt'"},
         {"{\"prompt\": 5}", "no text in 'prompt'"},

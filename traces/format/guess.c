@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/system.h"
 #include "traces/format/format.h"
 
 enum { MOST_DEPTH = 4, PATH_CHARS = 200, WORD_CHARS = 64 };
@@ -253,7 +254,7 @@ static void look_at_header(const struct layout *layout, struct found *found) {
         char path[PATH_CHARS];
         snprintf(path, sizeof path, "%.*s", (int)name->length, name->text);
         /* Tables made of JSON have its paths as names. */
-        const char *dot = memrchr(name->text, '.', name->length);
+        const char *dot = system_last(name->text, '.', name->length);
         const char *key = dot != NULL ? dot + 1 : name->text;
         for (int i = 0; i < N_GUESSED; i++) {
             offer(&found[i], path, key, (size_t)(name->text + name->length - key), 0);
