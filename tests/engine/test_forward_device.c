@@ -566,7 +566,8 @@ static int live_through(const struct device_table *table, const char *source, bo
                 status = forward_next(rig->forward, err);
             }
             double instance_ns[GRAPH_MAX_OPS];
-            status = status == 0 ? forward_instance_times(rig->forward, INFINITY, instance_ns, err) : status;
+            status = status == 0 ? forward_instance_times(rig->forward, INFINITY, instance_ns, err)
+                                 : status;
         } else {
             status = forward_submit(rig->forward, &rig->step, err);
         }
