@@ -1,6 +1,7 @@
 """Tests of the module as it is installed: `make wheel-test`."""
 
 import os
+import sqlite3
 import subprocess
 import tempfile
 import unittest
@@ -139,6 +140,14 @@ class Tables(unittest.TestCase):
                     file.write(f"arrival_us,input_tokens,output_tokens\n0,{text}\n1000000,100,64\n")
                 for seed in (1, 1, 2):
                     unmask.run(gpu="l40s", workload=trace, db=db, seed=seed)
+            self.assertEqual(len(unmask.read(db)), 4)
+            file = sqlite3.connect(db)  # as older programs recorded seed 1 again
+            columns = [name for _, name, *_ in file.execute("PRAGMA table_info(runs)") if name != "run"]
+            copied = ", ".join(f'"{name}"' for name in columns)
+            with file:
+                file.execute(f"INSERT INTO runs ({copied}) SELECT {copied} FROM runs "
+                             "WHERE instr(config, char(10) || 'seed = 1' || char(10))")
+            file.close()
             with self.assertWarnsRegex(UserWarning, "2 runs"):
                 runs = unmask.read(db)
             self.assertEqual(len(runs), 4)
