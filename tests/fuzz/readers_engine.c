@@ -16,7 +16,7 @@
 static void read_ends(const struct stored_tensor *tensor) {
     float value;
     reader_see_text(tensor->name);
-    if (tensor->n_elements > 0) {
+    if (tensor->n_elements > 0 && tensor->dtype != STORED_OTHER) { /* whose numbers nobody reads */
         stored_read(tensor, 0, 1, &value);
         reader_see_double((double)value);
         stored_read(tensor, tensor->n_elements - 1, 1, &value);
@@ -36,7 +36,7 @@ static void read_safetensors(const char *path, const uint8_t *data, size_t size)
     int64_t sum = 0;
     for (size_t i = 0; i < file.n_tensors; i++) {
         const struct stored_tensor *tensor = &file.tensors[i];
-        int64_t bytes = tensor->n_elements * (tensor->dtype == STORED_F32 ? 4 : 2);
+        int64_t bytes = tensor->n_elements * tensor->element_bytes;
         ASSERT(tensor->data >= data && tensor->data + bytes <= data + size);
         ASSERT(i == 0 || strcmp(file.tensors[i - 1].name, tensor->name) < 0);
         ASSERT(safetensors_find(&file, tensor->name) == tensor);
