@@ -46,11 +46,12 @@ class ByObjects(InOrder):
 
 
 class ByColumn(InOrder):
-    """The same by one column, which numpy sorts."""
+    """The same by one column, which numpy sorts where it is there."""
 
     def admit(self, view, batch):
         waiting = view.waiting
-        for i in waiting.column("arrival_ns").argsort(kind="stable") if waiting else ():
+        times = waiting.column("arrival_ns") if waiting else ()
+        for i in times.argsort(kind="stable") if hasattr(times, "argsort") else sorted(range(len(times)), key=times.__getitem__):
             if not batch.admit(waiting[i]):
                 break
 
