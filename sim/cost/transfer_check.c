@@ -40,9 +40,10 @@ int profile_open_shipped(const struct gpu *gpu, struct profile **out, struct err
 
 const char *transfer_class_name(size_t i_class) {
     ASSERT(i_class < TRANSFER_CLASSES);
-    return i_class == TRANSFER_SMALL_GEMM   ? "gemm, m < 128"
-           : i_class == TRANSFER_LARGE_GEMM ? "gemm, m >= 128"
-                                            : profile_op_name(i_class - TRANSFER_OTHERS);
+    return i_class == TRANSFER_SMALL_GEMM ? "gemm, m < 128"
+           : i_class == TRANSFER_LARGE_GEMM
+               ? "gemm, m >= 128"
+               : profile_op_name((enum profile_op)(i_class - TRANSFER_OTHERS));
 }
 
 static size_t class_of(const struct lattice *lattice, enum profile_op op, size_t cell) {
