@@ -331,7 +331,7 @@ distributions: ## build and test on Debian 11, 12, 13 and sid, in chroots: a tab
 	@sh .ci/packages mmdebstrap
 	@tests/distributions.sh all $(BUILD) $(MIRROR)
 oldest: ## build on Debian 11, in a chroot, and run the suites that touch libraries (root)
-	@sh .ci/packages mmdebstrap
+	@sh .ci/packages mmdebstrap || true
 	@tests/distributions.sh libraries $(BUILD) $(MIRROR)
 
 browser: all ## install a browser, work the report page in it, without a window

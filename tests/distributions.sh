@@ -10,6 +10,7 @@ source=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$work"
 say() { echo "distributions: $*"; }
 [ "$(id -u)" = 0 ] || { say "chroots want root: nothing was tried"; exit 0; }
+command -v mmdebstrap >/dev/null || { say "mmdebstrap is missing: nothing was tried"; exit 0; }
 [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' |
     grep -v security | head -n 1)
 [ -n "$mirror" ] || { say "apt knows no mirror of Debian here: give MIRROR=http://...; nothing was tried"; exit 0; }
