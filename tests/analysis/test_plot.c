@@ -229,73 +229,37 @@ static const struct plot_series apart[] = {{.name = "a", .points = high, .n = 3}
                                            {.name = "b", .points = low, .n = 3}};
 static const struct plot_series signs[] = {{.name = "a", .points = below, .n = 2}};
 
+/* A small panel of two series. */
+static struct panel small(enum panel_kind kind, const char *title,
+                          const struct plot_series *series) {
+    const bool is_bars = kind == PANEL_BARS;
+    return (struct panel){.kind = kind,
+                          .title = title,
+                          .x_label = is_bars ? "" : "x",
+                          .y_label = "y",
+                          .series = series,
+                          .n_series = 2,
+                          .categories = is_bars ? names : NULL,
+                          .n_categories = is_bars ? 3 : 0,
+                          .values = is_bars};
+}
+
 TEST(what_gnuplot_is_asked_is_what_was_kept) {
-    const struct panel drawn[][2] = {
-        {panels[0], panels[1]},
-        {panels[2],
-         {.kind = PANEL_XY,
-          .title = "s",
-          .x_label = "x",
-          .y_label = "y",
-          .series = signs,
-          .n_series = 1}},
-        {{.kind = PANEL_XY,
-          .title = "l",
-          .x_label = "x",
-          .y_label = "y",
-          .series = lines,
-          .n_series = 2,
-          .log_x = true,
-          .log_y = true},
-         {.kind = PANEL_XY,
-          .title = "f",
-          .x_label = "x",
-          .y_label = "y",
-          .series = lines,
-          .n_series = 2,
-          .y_min = 10,
-          .y_max = 90,
-          .y_line = 50}},
-        {{.kind = PANEL_BARS,
-          .title = "t",
-          .x_label = "",
-          .y_label = "y",
-          .series = touching,
-          .n_series = 2,
-          .categories = names,
-          .n_categories = 3,
-          .values = true},
-         {.kind = PANEL_BARS,
-          .title = "t",
-          .x_label = "",
-          .y_label = "y",
-          .series = apart,
-          .n_series = 2,
-          .categories = names,
-          .n_categories = 3,
-          .values = true}},
-        {{.kind = PANEL_BARS,
-          .title = "t",
-          .x_label = "",
-          .y_label = "y",
-          .series = touching,
-          .n_series = 2,
-          .categories = names,
-          .n_categories = 3,
-          .values = true,
-          .log_y = true},
-         {.kind = PANEL_BARS,
-          .title = "t",
-          .x_label = "",
-          .y_label = "y",
-          .series = apart,
-          .n_series = 2,
-          .categories = names,
-          .n_categories = 3,
-          .values = true,
-          .y_min = 0,
-          .y_max = 5000}},
-    };
+    struct panel negative = small(PANEL_XY, "s", signs), logs = small(PANEL_XY, "l", lines),
+                 fixed = small(PANEL_XY, "f", lines), touch = small(PANEL_BARS, "t", touching),
+                 touch_logs = touch, far = small(PANEL_BARS, "t", apart), far_fixed = far;
+    negative.n_series = 1;
+    logs.log_x = logs.log_y = true;
+    fixed.y_min = 10;
+    fixed.y_max = 90;
+    fixed.y_line = 50;
+    touch_logs.log_y = true;
+    far_fixed.y_max = 5000;
+    const struct panel drawn[][2] = {{panels[0], panels[1]},
+                                     {panels[2], negative},
+                                     {logs, fixed},
+                                     {touch, far},
+                                     {touch_logs, far_fixed}};
     char *now;
     size_t size;
     FILE *out = mem_stream(&now, &size);

@@ -495,18 +495,7 @@ static const char *shared_ini(void) {
 }
 
 static pid_t start(const char *file, const char *db) {
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        const char *program = getenv("UNMASK");
-        int null = open("/dev/null", O_WRONLY);
-        dup2(null, STDOUT_FILENO);
-        dup2(null, STDERR_FILENO);
-        execl(program != NULL ? program : "build/unmask", "unmask", "sweep", file, "--db", db, "-j",
-              "1", (char *)NULL);
-        _exit(127);
-    }
-    return pid;
+    return cli_start((const char *const[]){"sweep", file, "--db", db, "-j", "1", NULL}, 0);
 }
 
 TEST(two_sweeps_on_one_database_share_its_points) {

@@ -390,7 +390,7 @@ static void put_output(FILE *out, const char *text) {
 
 TEST(commands_print_what_was_kept) {
     static const char path[] = "tests/golden/cli/commands.txt";
-    char *kept = kept_text(path), *now;
+    char *kept = scratch_read(path), *now;
     size_t size;
     FILE *out = mem_stream(&now, &size);
     scratch_write("grid.ini", grid);

@@ -140,22 +140,7 @@ TEST(a_tape_plays_what_was_put_on_it_from_memory_and_from_a_file) {
 
 /* ---- the program ---- */
 
-/* In the background, its output thrown away. */
-static pid_t start(const char *const *words) {
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        int null = open("/dev/null", O_WRONLY);
-        char *argv[CLI_MOST_ARGS] = {(char *)"unmask"};
-        for (int i = 0; words[i] != NULL; i++) {
-            argv[i + 1] = (char *)words[i];
-        }
-        cli_become(&(const struct child){0}, argv, null, null);
-    }
-    return pid;
-}
-
-#define START(...) start((const char *const[]){__VA_ARGS__, NULL})
+#define START(...) cli_start((const char *const[]){__VA_ARGS__, NULL}, 0)
 
 static const char three_points[] =
     "[sweep]\nsystems = dllm-serve\nrequests = 20\nseeds = 1, 2, 3\n";

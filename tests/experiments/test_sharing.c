@@ -12,22 +12,7 @@ static const char *grid(void) {
                                      "rates = 0.25, 0.5, 1\nseeds = 1, 2, 3, 4\n");
 }
 
-/* In the background, its output thrown away. */
-static pid_t start(const char *const *words) {
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        int null = open("/dev/null", O_WRONLY);
-        char *argv[CLI_MOST_ARGS] = {(char *)"unmask"};
-        for (int i = 0; words[i] != NULL; i++) {
-            argv[i + 1] = (char *)words[i];
-        }
-        alarm(120);
-        cli_become(&(const struct child){0}, argv, null, null);
-    }
-    return pid;
-}
-#define START(...) start((const char *const[]){__VA_ARGS__, NULL})
+#define START(...) cli_start((const char *const[]){__VA_ARGS__, NULL}, 120)
 
 static void ends_well(pid_t pid) {
     int status;
@@ -177,13 +162,9 @@ TEST(a_database_that_is_gone_is_said_to_be) {
     const char *ini = scratch_write("long.ini", "[sweep]\nsystems = dllm-serve\nrequests = 3000\n"
                                                 "seeds = 1, 2, 3, 4, 5, 6\n");
     FILE *err = tmpfile();
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        char *argv[] = {(char *)"unmask", (char *)"sweep", (char *)ini, (char *)"--db",
-                        (char *)db,       (char *)"-j",    (char *)"1", NULL};
-        cli_become(&(const struct child){.stdout_path = "/dev/null"}, argv, 1, fileno(err));
-    }
+    const char *const words[] = {"sweep", ini, "--db", db, "-j", "1", NULL};
+    pid_t pid =
+        cli_begin(&(const struct child){.stdout_path = "/dev/null"}, words, 1, fileno(err), 0);
     while (access(db, F_OK) != 0 || sql_integer(db, "SELECT count(*) FROM runs") < 1) {
         usleep(1000);
     }

@@ -62,20 +62,40 @@ static inline void cli_become(const struct child *child, char **argv, int out, i
     _exit(127);
 }
 
-/* Runs the program with the words up to NULL. */
-static inline struct output cli_run(const struct child *child, const char *const *words) {
+/* Begins the program with the words up to NULL; it ends after `limit_s` seconds, 0: when it likes.
+ */
+static inline pid_t cli_begin(const struct child *child, const char *const *words, int out, int err,
+                              unsigned limit_s) {
     char *argv[CLI_MOST_ARGS + 2] = {(char *)"unmask"};
     for (int i = 0; words[i] != NULL; i++) {
         ck_assert_int_lt(i, CLI_MOST_ARGS);
         argv[i + 1] = (char *)words[i];
     }
-    FILE *out = tmpfile(), *err = tmpfile();
-    ck_assert(out != NULL && err != NULL);
     pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
-        cli_become(child, argv, fileno(out), fileno(err));
+        if (limit_s > 0) {
+            alarm(limit_s);
+        }
+        cli_become(child, argv, out, err);
     }
+    return pid;
+}
+
+/* In the background, its output thrown away. */
+static inline pid_t cli_start(const char *const *words, unsigned limit_s) {
+    int null = open("/dev/null", O_WRONLY);
+    ck_assert_int_ge(null, 0);
+    pid_t pid = cli_begin(&(const struct child){0}, words, null, null, limit_s);
+    close(null);
+    return pid;
+}
+
+/* Runs the program with the words up to NULL. */
+static inline struct output cli_run(const struct child *child, const char *const *words) {
+    FILE *out = tmpfile(), *err = tmpfile();
+    ck_assert(out != NULL && err != NULL);
+    pid_t pid = cli_begin(child, words, fileno(out), fileno(err), 0);
     if (child->interrupt_after > 0) {
         const char *slower = getenv("CK_TIMEOUT_MULTIPLIER"); /* as under sanitizers */
         int factor = slower != NULL ? atoi(slower) : 1;

@@ -4,14 +4,6 @@
 
 #include "tests/support/scratch.h"
 
-static inline char *kept_text(const char *path) {
-    FILE *file = fopen(path, "rb");
-    ck_assert_msg(file != NULL, "there is no %s", path);
-    char *text = scratch_rest(file);
-    fclose(file);
-    return text;
-}
-
 /* Line by line; UNMASK_GOLDEN=write in the environment renews the file. */
 static inline void kept_same(const char *path, const char *now) {
     const char *mode = getenv("UNMASK_GOLDEN");
@@ -22,7 +14,7 @@ static inline void kept_same(const char *path, const char *now) {
         ck_assert_int_eq(fclose(file), 0);
         return;
     }
-    char *kept = kept_text(path);
+    char *kept = scratch_read(path);
     const char *a = kept, *b = now;
     size_t n_other = 0;
     while (*a != '\0' || *b != '\0') {
