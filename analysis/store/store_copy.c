@@ -155,7 +155,7 @@ static int list_kin(struct store *to, const struct stored_run *run, struct kin *
     return failed;
 }
 
-/* Whether one begins with all that the other, with so many requests and steps, has. */
+/* Whether the first requests and steps of both runs, so many, are the same. */
 static int begins_alike(struct store *a, int64_t run_a, struct store *b, int64_t run_b,
                         int64_t n_requests, int64_t n_steps, bool *out, struct err *err) {
     char of_a[SHA256_HEX_CHARS], of_b[SHA256_HEX_CHARS];
@@ -260,9 +260,7 @@ static enum protocol_answer copy_open_source(void *state, size_t point) {
 static void copy_close_source(void *state, size_t point) {
     const struct copying *c = state;
     (void)point;
-    if (sqlite3_get_autocommit(c->from->db) == 0) {
-        sqlite3_exec(c->from->db, "ROLLBACK", NULL, NULL, NULL);
-    }
+    store_roll_back(c->from);
 }
 
 /* Nothing is waited for while `from` is read: pages that do not fit into the cache stay there. */

@@ -109,7 +109,7 @@ int store_run_sql(struct store *store, const char *sql, const char *doing, struc
 int store_digest_row(struct store *store, int64_t run, char out[SHA256_HEX_CHARS], struct err *err);
 int store_digest_rows(struct store *store, int64_t run, char out[SHA256_HEX_CHARS],
                       struct err *err);
-/* Of when so many of its first requests, or where there are none, of its first steps, were what. */
+/* The digest of the times of a run's first requests; of its first steps where n_requests is 0. */
 int store_digest_head(struct store *store, int64_t run, int64_t n_requests, int64_t n_steps,
                       char out[SHA256_HEX_CHARS], struct err *err);
 

@@ -8,15 +8,15 @@
 #include "sim/base/mem.h"
 
 /* A run whose identity another one has, too. */
-struct twin {
+struct duplicate {
     int64_t run, n_events, n_steps, n_requests;
     char identity[SHA256_HEX_CHARS], sha256[SHA256_HEX_CHARS];
-    bool is_whole, is_measured, is_double;
+    bool is_whole, is_measured, is_left_out;
 };
 
 struct listing {
     struct store *store;
-    struct twin *twins; /* by identity, then run */
+    struct duplicate *duplicates; /* by identity, then run */
     size_t n, room;
     int (*each)(void *state, const struct stored_run *run, struct err *err);
     void *state;
@@ -36,7 +36,7 @@ static bool has_column(struct store *store, const char *name) {
                                          NULL) == SQLITE_OK;
 }
 
-static int list_twins(struct listing *listing, struct err *err) {
+static int list_duplicates(struct listing *listing, struct err *err) {
     static const char sql[] =
         "SELECT run,identity,n_events,n_steps,n_requests,backend,%s,%s FROM runs"
         " WHERE summary NOT NULL AND identity IN"
@@ -55,18 +55,19 @@ static int list_twins(struct listing *listing, struct err *err) {
              is_new ? "sha256" : "NULL");
     int failed = store_prepare(store, text, &stmt, err), rc = SQLITE_DONE;
     while (failed == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        listing->twins =
-            mem_grown(listing->twins, listing->n, &listing->room, sizeof *listing->twins);
-        struct twin *twin = &listing->twins[listing->n++];
+        listing->duplicates =
+            mem_grown(listing->duplicates, listing->n, &listing->room, sizeof *listing->duplicates);
+        struct duplicate *duplicate = &listing->duplicates[listing->n++];
         const char *backend = (const char *)sqlite3_column_text(stmt, 5);
-        *twin = (struct twin){.run = sqlite3_column_int64(stmt, 0),
-                              .n_events = sqlite3_column_int64(stmt, 2),
-                              .n_steps = sqlite3_column_int64(stmt, 3),
-                              .n_requests = sqlite3_column_int64(stmt, 4),
-                              .is_whole = sqlite3_column_type(stmt, 6) == SQLITE_NULL,
-                              .is_measured = store_is_measured(backend != NULL ? backend : "")};
-        take_text(stmt, 1, twin->identity);
-        take_text(stmt, 7, twin->sha256);
+        *duplicate =
+            (struct duplicate){.run = sqlite3_column_int64(stmt, 0),
+                               .n_events = sqlite3_column_int64(stmt, 2),
+                               .n_steps = sqlite3_column_int64(stmt, 3),
+                               .n_requests = sqlite3_column_int64(stmt, 4),
+                               .is_whole = sqlite3_column_type(stmt, 6) == SQLITE_NULL,
+                               .is_measured = store_is_measured(backend != NULL ? backend : "")};
+        take_text(stmt, 1, duplicate->identity);
+        take_text(stmt, 7, duplicate->sha256);
     }
     if (failed == 0 && rc != SQLITE_DONE) {
         failed = store_fail(store, rc, "read", err);
@@ -76,7 +77,7 @@ static int list_twins(struct listing *listing, struct err *err) {
 }
 
 /* Whether a run tells more than another: it is whole, or has more of what was recorded. */
-static bool tells_more(const struct twin *a, const struct twin *b) {
+static bool tells_more(const struct duplicate *a, const struct duplicate *b) {
     return a->is_whole != b->is_whole   ? a->is_whole
            : a->n_events != b->n_events ? a->n_events > b->n_events
            : a->n_steps != b->n_steps   ? a->n_steps > b->n_steps
@@ -85,17 +86,18 @@ static bool tells_more(const struct twin *a, const struct twin *b) {
 
 /* Of runs of one identity, one counts. What was measured on a device again is a sample of its own,
  * unless it is the very same record. */
-static void judge(struct twin *twins, size_t n) {
+static void judge(struct duplicate *duplicates, size_t n) {
     size_t best = 0;
     for (size_t i = 1; i < n; i++) {
-        best = tells_more(&twins[i], &twins[best]) ? i : best;
+        best = tells_more(&duplicates[i], &duplicates[best]) ? i : best;
     }
     for (size_t i = 0; i < n; i++) {
-        bool is_own = twins[i].is_measured && twins[i].is_whole;
+        bool is_own = duplicates[i].is_measured && duplicates[i].is_whole;
         for (size_t k = 0; is_own && k < i; k++) {
-            is_own = twins[i].sha256[0] == '\0' || strcmp(twins[i].sha256, twins[k].sha256) != 0;
+            is_own = duplicates[i].sha256[0] == '\0' ||
+                     strcmp(duplicates[i].sha256, duplicates[k].sha256) != 0;
         }
-        twins[i].is_double = i != best && !is_own;
+        duplicates[i].is_left_out = i != best && !is_own;
     }
 }
 
@@ -110,12 +112,12 @@ static int leave_damaged(struct listing *listing, struct err *err) {
     size_t n = 0;
     for (size_t i = 0; i < listing->n; i++) {
         bool is_damaged = false;
-        int failed =
-            store_load_run(listing->store, listing->twins[i].run, see_damage, &is_damaged, err);
+        int failed = store_load_run(listing->store, listing->duplicates[i].run, see_damage,
+                                    &is_damaged, err);
         if (failed != 0) {
             return failed;
         }
-        listing->twins[n] = listing->twins[i];
+        listing->duplicates[n] = listing->duplicates[i];
         n += !is_damaged;
     }
     listing->n = n;
@@ -123,41 +125,44 @@ static int leave_damaged(struct listing *listing, struct err *err) {
 }
 
 static int by_run(const void *a, const void *b) {
-    const struct twin *x = a, *y = b;
+    const struct duplicate *x = a, *y = b;
     return (x->run > y->run) - (x->run < y->run);
 }
 
 static int pass(void *state, const struct stored_run *run, struct err *err) {
     struct listing *listing = state;
-    struct twin key = {.run = run->run};
-    const struct twin *twin =
-        listing->n == 0 ? NULL
-                        : bsearch(&key, listing->twins, listing->n, sizeof *listing->twins, by_run);
-    return twin != NULL && twin->is_double ? 0 : listing->each(listing->state, run, err);
+    struct duplicate key = {.run = run->run};
+    const struct duplicate *duplicate =
+        listing->n == 0
+            ? NULL
+            : bsearch(&key, listing->duplicates, listing->n, sizeof *listing->duplicates, by_run);
+    return duplicate != NULL && duplicate->is_left_out ? 0
+                                                       : listing->each(listing->state, run, err);
 }
 
 /* Judges all, and says once how many do not count. */
 static void settle(struct listing *listing) {
-    size_t n_doubles = 0, n;
+    size_t n_left_out = 0, n;
     for (size_t i = 0; i < listing->n; i += n) {
-        const char *identity = listing->twins[i].identity;
-        for (n = 1; i + n < listing->n && strcmp(listing->twins[i + n].identity, identity) == 0;) {
+        const char *identity = listing->duplicates[i].identity;
+        for (n = 1;
+             i + n < listing->n && strcmp(listing->duplicates[i + n].identity, identity) == 0;) {
             n++;
         }
-        judge(listing->twins + i, n);
+        judge(listing->duplicates + i, n);
     }
     for (size_t i = 0; i < listing->n; i++) {
-        n_doubles += listing->twins[i].is_double;
+        n_left_out += listing->duplicates[i].is_left_out;
     }
-    if (n_doubles > 0 && !listing->store->has_told_doubles) {
+    if (n_left_out > 0 && !listing->store->has_told_doubles) {
         fprintf(stderr,
                 "unmask: %zu runs of %s are on record more than once, or were cut short and are "
                 "whole in another: each counts once\n",
-                n_doubles, listing->store->path);
+                n_left_out, listing->store->path);
         listing->store->has_told_doubles = true;
     }
     if (listing->n > 0) {
-        qsort(listing->twins, listing->n, sizeof *listing->twins, by_run);
+        qsort(listing->duplicates, listing->n, sizeof *listing->duplicates, by_run);
     }
 }
 
@@ -165,12 +170,12 @@ int store_list_samples(struct store *store,
                        int (*each)(void *state, const struct stored_run *run, struct err *err),
                        void *state, struct err *err) {
     struct listing listing = {.store = store, .each = each, .state = state};
-    int failed = list_twins(&listing, err);
+    int failed = list_duplicates(&listing, err);
     failed = failed != 0 ? failed : leave_damaged(&listing, err);
     if (failed == 0) {
         settle(&listing);
         failed = store_list_runs(store, pass, &listing, err);
     }
-    free(listing.twins);
+    free(listing.duplicates);
     return failed;
 }

@@ -53,20 +53,16 @@ static void share_all(struct calibration_steps *steps) {
     }
 }
 
-typedef void price_step_fn(struct cost_model *cost, const struct graph *graph,
-                           const struct system *system, struct calibration_step *step);
+/* What a step takes over of its operators' prices. */
+typedef void take_prices_fn(const struct graph *graph, const struct step_shape *shape,
+                            const struct op_price *prices, struct calibration_step *step);
 
-static void price_step(struct cost_model *cost, const struct graph *graph,
-                       const struct system *system, struct calibration_step *step) {
-    struct step_shape shape;
-    struct op_price prices[GRAPH_MAX_OPS];
-    calibration_step_shape(step, system->model, &shape);
-    /* Chunks, of which a fused head has no use. */
-    cost_explain(cost, &shape, system->chunks.bound, prices);
+static void take_rows(const struct graph *graph, const struct step_shape *shape,
+                      const struct op_price *prices, struct calibration_step *step) {
     step->operators_ns = step->flops = step->bytes = 0;
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         struct step_operator *op = &step->operators[i];
-        op->executions = in_step_executions(graph, i, &shape, &prices[i]);
+        op->executions = in_step_executions(graph, i, shape, &prices[i]);
         op->priced_ns = prices[i].ns;
         step->operators_ns += prices[i].ns;
         step->flops += prices[i].flops;
@@ -74,12 +70,9 @@ static void price_step(struct cost_model *cost, const struct graph *graph,
     }
 }
 
-static void price_corrected(struct cost_model *cost, const struct graph *graph,
-                            const struct system *system, struct calibration_step *step) {
-    struct step_shape shape;
-    struct op_price prices[GRAPH_MAX_OPS];
-    calibration_step_shape(step, system->model, &shape);
-    cost_explain(cost, &shape, system->chunks.bound, prices);
+static void take_corrected(const struct graph *graph, const struct step_shape *shape,
+                           const struct op_price *prices, struct calibration_step *step) {
+    (void)shape;
     step->corrected_ns = step->compute_ns = 0;
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         step->corrected_ns += prices[i].ns;
@@ -87,8 +80,19 @@ static void price_corrected(struct cost_model *cost, const struct graph *graph,
     }
 }
 
+static void price_step(struct cost_model *cost, const struct graph *graph,
+                       const struct system *system, struct calibration_step *step,
+                       take_prices_fn *take) {
+    struct step_shape shape;
+    struct op_price prices[GRAPH_MAX_OPS];
+    calibration_step_shape(step, system->model, &shape);
+    /* Chunks, of which a fused head has no use. */
+    cost_explain(cost, &shape, system->chunks.bound, prices);
+    take(graph, &shape, prices, step);
+}
+
 static int price_variant(struct calibration_steps *steps, const struct calibration_prices *by,
-                         int variant, price_step_fn *price, struct err *err) {
+                         int variant, take_prices_fn *take, struct err *err) {
     const bool fused = variant & VARIANT_IS_FUSED;
     struct runtime runtime = {.varlen = true,
                               .fused = true,
@@ -104,7 +108,7 @@ static int price_variant(struct calibration_steps *steps, const struct calibrati
     int status = cost_open(by->system->gpu, by->profile, NULL, &runtime, graph, &cost, err);
     for (size_t i = 0; status == 0 && i < steps->n; i++) {
         if (calibration_step_variant(&steps->list[i]) == variant) {
-            price(cost, graph, by->system, &steps->list[i]);
+            price_step(cost, graph, by->system, &steps->list[i], take);
         }
     }
     cost_close(cost);
@@ -113,13 +117,13 @@ static int price_variant(struct calibration_steps *steps, const struct calibrati
 }
 
 static int price_all(struct calibration_steps *steps, const struct calibration_prices *by,
-                     const struct correction *correction, price_step_fn *price, struct err *err) {
+                     const struct correction *correction, take_prices_fn *take, struct err *err) {
     const struct correction before = *profile_correction(by->profile);
     int status = 0;
     profile_correct(by->profile, correction);
     for (int variant = 0; status == 0 && variant < CALIBRATION_VARIANTS; variant++) {
         if (calibration_has_graph(by->system->model, variant)) {
-            status = price_variant(steps, by, variant, price, err);
+            status = price_variant(steps, by, variant, take, err);
         }
     }
     profile_correct(by->profile, &before);
@@ -129,7 +133,7 @@ static int price_all(struct calibration_steps *steps, const struct calibration_p
 int calibration_price(struct calibration_steps *steps, const struct calibration_prices *prices,
                       struct err *err) {
     static const struct correction none;
-    int status = price_all(steps, prices, &none, price_step, err);
+    int status = price_all(steps, prices, &none, take_rows, err);
     share_all(steps);
     return status;
 }
@@ -137,5 +141,5 @@ int calibration_price(struct calibration_steps *steps, const struct calibration_
 int calibration_price_corrected(struct calibration_steps *steps,
                                 const struct calibration_prices *prices,
                                 const struct correction *correction, struct err *err) {
-    return price_all(steps, prices, correction, price_corrected, err);
+    return price_all(steps, prices, correction, take_corrected, err);
 }
