@@ -27,9 +27,8 @@ const struct param gpu_params[] = {
     PEAK(l2_bandwidth, "bytes/s between the L2 cache and the multiprocessors, estimate"),
     PEAK(link_bandwidth, "bytes/s out of one GPU, data sheet"),
     PARAM("link_peers", PARAM_BOOL, struct gpu, link_peers, "1", "on", 0, 1,
-          "GPUs reach each other's memory over a link that is PCIe; off: through the host's, as "
-          "GeForce "
-          "cards do [link_kind = PCIe]"),
+          "GPUs reach each other's memory over PCIe; off: through the host's, as GeForce cards "
+          "[link_kind = PCIe]"),
 };
 const size_t gpu_n_params = sizeof gpu_params / sizeof gpu_params[0];
 
