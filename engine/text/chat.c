@@ -144,9 +144,8 @@ int chat_of_folder(const char *folder, const struct chat **out, struct err *err)
 }
 
 /* {"content": "<|startoftext|>"}, or the text itself. */
-static void put_beginning(const char *folder, FILE *out) {
-    struct err ignored = {0};
-    json_t *config = folder != NULL ? read_config(folder, "tokenizer_config.json", &ignored) : NULL;
+static void put_beginning(const char *folder, FILE *out, struct err *err) {
+    json_t *config = folder != NULL ? read_config(folder, "tokenizer_config.json", err) : NULL;
     const json_t *token = json_object_get(config, "bos_token");
     const json_t *content = json_is_object(token) ? json_object_get(token, "content") : token;
     if (json_is_string(content)) {
@@ -156,11 +155,11 @@ static void put_beginning(const char *folder, FILE *out) {
 }
 
 char *chat_text(const struct chat *chat, const char *folder, const char *message, size_t n,
-                size_t *length) {
+                size_t *length, struct err *err) {
     char *text = NULL;
     FILE *out = mem_stream(&text, length);
     if (chat->begins) {
-        put_beginning(folder, out);
+        put_beginning(folder, out, err);
     }
     for (; chat->trims && n > 0 && isspace((unsigned char)message[0]); n--) {
         message++;
@@ -172,5 +171,9 @@ char *chat_text(const struct chat *chat, const char *folder, const char *message
     fwrite(message, 1, n, out);
     fputs(chat->after, out);
     mem_stream_close(out);
+    if (err->kind != ERR_NONE) {
+        free(text);
+        text = NULL;
+    }
     return text;
 }

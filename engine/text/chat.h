@@ -32,8 +32,9 @@ int chat_find(const char *name, const struct chat **out, struct err *err);
  * where it is not known. */
 int chat_of_folder(const char *folder, const struct chat **out, struct err *err);
 
-/* The text of one message, ended; the caller frees it. `folder` says what bos_token is. */
+/* The text of one message, ended; the caller frees it. `folder` says what bos_token is. NULL and a
+ * sentence where that cannot be read. */
 char *chat_text(const struct chat *chat, const char *folder, const char *message, size_t n,
-                size_t *length);
+                size_t *length, struct err *err);
 
 #endif

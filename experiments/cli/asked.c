@@ -382,7 +382,7 @@ const struct model *asked_model_of_weights(const char *weights, char *path, stru
         return NULL;
     }
     const struct model *model = model_find(path, err);
-    return model != NULL ? model_recognise(model) : NULL;
+    return model != NULL ? model_recognise(model, err) : NULL;
 }
 
 const char *asked_system_for(const struct model *model) {

@@ -287,7 +287,7 @@ static int make_searches(struct asking *asking, struct err *err) {
         }
     }
     if (status == 0 && n > 0 && c->configs[0].asked.asks_one_source) {
-        prices_take_one(request_of, &c->found, n * n_seeds);
+        status = prices_take_one(request_of, &c->found, n * n_seeds, err);
     }
     for (size_t a = 0; a < asking->n_axes; a++) {
         c->axes[c->n_axes++] = asking->axes[a].name;

@@ -82,11 +82,11 @@ static int compare(const struct options *options, struct comparison *c, struct e
     }
     make_points(c);
     if (c->asked.asks_one_source) {
-        prices_take_one(request_of, c, c->n * c->n_seeds);
+        status = prices_take_one(request_of, c, c->n * c->n_seeds, err);
     }
     campaign.points = c->points;
     campaign.n = c->n * c->n_seeds;
-    status = campaign_run(&campaign, n_threads, err);
+    status = status != 0 ? status : campaign_run(&campaign, n_threads, err);
     if (status == 0 && ranks_is_helper()) {
         return 0;
     }

@@ -186,12 +186,7 @@ static const char *profile_words(const struct gpu *gpu, char *text, size_t size,
         return transfer_words(gpu, text, size, err);
     }
     char path[4096];
-    const char *kind = profile_kind_of_file(gpu_profile_path(gpu, path, sizeof path), text, size);
-    if (kind == NULL) {
-        err_set(err, ERR_WORLD, ERR_CODE_NONE, "'%s' does not say its kind, or cannot be read",
-                path);
-    }
-    return kind;
+    return profile_kind_of_file(gpu_profile_path(gpu, path, sizeof path), text, size, err);
 }
 
 /* "imported; measured for llada-8b, sdar-8b": models with a profile of their own are priced by it.
@@ -208,9 +203,8 @@ static const char *prices_words(const struct gpu *gpu, char text[512], struct er
             continue;
         }
         if (is_first) {
-            const char *word = profile_kind_of_file(path, own, sizeof own);
-            snprintf(text + n, 512 - n, "; %s for %s", word != NULL ? word : "its own",
-                     models[i]->name);
+            const char *word = profile_kind_of_file(path, own, sizeof own, err);
+            snprintf(text + n, 512 - n, "; %s for %s", word != NULL ? word : "-", models[i]->name);
         } else {
             snprintf(text + n, 512 - n, ", %s", models[i]->name);
         }
@@ -240,7 +234,7 @@ static void list_model_profiles(struct listing *out, const struct gpu *gpu) {
             char name[192];
             snprintf(file, sizeof file, "kernels/profiles/%s",
                      gpu_model_profile(gpu, models[i]->name, name, sizeof name));
-            const char *kind = profile_kind_of_file(path, text, sizeof text);
+            const char *kind = profile_kind_of_file(path, text, sizeof text, out->err);
             table_add(out->rows, "s s s s", gpu->name, models[i]->name, file,
                       kind != NULL ? kind : "-");
         }

@@ -364,12 +364,12 @@ static int run_sweep(const struct options *options, struct sweep *sweep, struct 
         return status;
     }
     if (sweep->n_points > 0 && sweep->asked[0].asks_one_source) {
-        prices_take_one(request_of, sweep, n_runs(sweep));
+        status = prices_take_one(request_of, sweep, n_runs(sweep), err);
     }
     sweep->has_bound = campaign.bounds;
     campaign.points = sweep->runs;
     campaign.n = n_runs(sweep);
-    status = campaign_run(&campaign, n_threads, err);
+    status = status != 0 ? status : campaign_run(&campaign, n_threads, err);
     if (status == 0 && ranks_is_helper()) {
         return 0;
     }

@@ -40,7 +40,8 @@ static int open_donor(const struct options *options, const struct gpu *from, str
  * and overwriting it loses nothing. */
 static bool is_transferred(const char *path) {
     char text[32];
-    const char *kind = profile_kind_of_file(path, text, sizeof text);
+    struct err none = {0}; /* what says nothing is not overwritten */
+    const char *kind = profile_kind_of_file(path, text, sizeof text, &none);
     return kind != NULL && provenance_find(kind) == PROVENANCE_TRANSFERRED;
 }
 

@@ -7,40 +7,58 @@
 #include "experiments/run/compose_impl.h"
 #include "sim/base/mem.h"
 
-/* Workloads and engines aside: whether its system can be priced so. */
-static bool has_prices(const struct run_request *asked, enum price_source source) {
+/* Workloads and engines aside: 0 where its system can be priced so, else why not. */
+static int try_prices(const struct run_request *asked, enum price_source source, struct err *err) {
     struct composition *c = mem_zeroed(1, sizeof *c);
     struct run_request request = *asked;
-    struct err ignored = {0};
     request.price_source = source == PRICES_ROOFLINE ? PRICES_BEST : source;
     request.roofline = source == PRICES_ROOFLINE || request.roofline;
-    const bool has = compose_open_system(&request, c, &ignored) == 0;
+    const int status = compose_open_system(&request, c, err);
     system_close(c->system);
     free(c);
-    return has;
+    return status;
 }
 
-static bool all_have(struct run_request *(*request)(void *, size_t), void *state, size_t n,
-                     enum price_source source) {
-    for (size_t i = 0; i < n; i++) {
+/* *all: none that can be priced at all lacks prices of this source. A file that cannot be read is
+ * no lack of prices. */
+static int all_have(struct run_request *(*request)(void *, size_t), void *state, size_t n,
+                    enum price_source source, bool *all, struct err *err) {
+    *all = true;
+    for (size_t i = 0; *all && i < n; i++) {
         const struct run_request *asked = request(state, i);
-        if (!has_prices(asked, source) && has_prices(asked, PRICES_BEST)) {
-            return false;
+        struct err why = {0}, best = {0};
+        if (try_prices(asked, source, &why) == 0 || try_prices(asked, PRICES_BEST, &best) != 0) {
+            continue;
+        }
+        if (why.kind == ERR_WORLD && why.code == ERR_CODE_NONE) {
+            *err = why;
+            return err_status(err);
+        }
+        *all = false;
+    }
+    return 0;
+}
+
+int prices_take_one(struct run_request *(*request)(void *, size_t), void *state, size_t n,
+                    struct err *err) {
+    enum price_source source = PRICES_MEASURED;
+    bool all = false;
+    int status = 0;
+    for (; source < PRICES_ROOFLINE; source++) {
+        status = all_have(request, state, n, source, &all, err);
+        if (status != 0 || all) {
+            break;
         }
     }
-    return true;
-}
-
-void prices_take_one(struct run_request *(*request)(void *, size_t), void *state, size_t n) {
-    enum price_source source = PRICES_MEASURED;
-    while (source < PRICES_ROOFLINE && !all_have(request, state, n, source)) {
-        source++;
+    if (status != 0) {
+        return status;
     }
     for (size_t i = 0; i < n; i++) {
         struct run_request *asked = request(state, i);
         asked->roofline = source == PRICES_ROOFLINE;
         asked->price_source = source == PRICES_ROOFLINE ? PRICES_BEST : source;
     }
+    return 0;
 }
 
 /* ---- warning ---- */

@@ -8,8 +8,10 @@
 
 /* For --price-source one: the first of measured, imported and roofline by which every request has
  * prices; requests that no source prices (they fit nowhere, or make no sense) have no say. Writes
- * it into all of them. `request(state, i)` is one of `n`. */
-void prices_take_one(struct run_request *(*request)(void *state, size_t i), void *state, size_t n);
+ * it into all of them. `request(state, i)` is one of `n`. Fails where a file cannot be read that
+ * another source does not need. */
+int prices_take_one(struct run_request *(*request)(void *state, size_t i), void *state, size_t n,
+                    struct err *err);
 
 /* Warns where the prices of `ours`, a run's summary as JSON, are not of the kernels and the kind
  * that those of `base` are of, and by how much two such sources differ for the same step where one

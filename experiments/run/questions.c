@@ -96,13 +96,18 @@ static int encode(struct questions *q, const struct prompt *prompt, const char *
         return status;
     }
     status = tokenizer_check_text(prompt->text, prompt->text_bytes, &cause);
-    char *text = chat_text(q->chat, folder_of(q), prompt->text, prompt->text_bytes, &n);
+    char *text = chat_text(q->chat, folder_of(q), prompt->text, prompt->text_bytes, &n, &cause);
     if (!q->chat->begins) {
         tokenizer_begin(q->tokenizer, ids);
     }
-    status = status == 0 ? tokenizer_encode(q->tokenizer, text, n, ids, &cause) : status;
+    status = text == NULL  ? err_status(&cause)
+             : status == 0 ? tokenizer_encode(q->tokenizer, text, n, ids, &cause)
+                           : status;
     free(text);
-    return status == 0 ? 0 : err_usage(err, "%s: %.900s", place, cause.text);
+    if (status != 0) {
+        err_set(err, cause.kind, ERR_CODE_NONE, "%s: %.900s", place, cause.text);
+    }
+    return status;
 }
 
 static int take(void *state, const struct prompt *prompt, uint32_t *tokens, struct err *err) {

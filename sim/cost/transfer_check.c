@@ -135,12 +135,11 @@ static int check_shipped(const struct profile *donor, const struct gpu *from, co
 }
 
 /* The GPU with a profile of its own that is nearest to `gpu`, itself included, but farther than
- * `beyond` and not `without`. */
+ * `beyond` and not `without`; NULL: none, or `err` says what could not be read. */
 static const struct gpu *nearest_measured(const struct gpu *gpu, double beyond,
-                                          const struct gpu *without) {
-    struct err ignored = {0};
+                                          const struct gpu *without, struct err *err) {
     const struct gpu *nearest = NULL;
-    const struct gpu *const *gpus = gpu_all(&ignored);
+    const struct gpu *const *gpus = gpu_all(err);
     for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
         const struct gpu *other = gpus[i];
         double distance = apart(other, gpu);
@@ -157,29 +156,29 @@ static int check_from(const struct gpu *measured, const struct gpu *to, struct t
                       struct err *err) {
     struct profile *donor = NULL;
     int status = profile_open_shipped(measured, &donor, err);
-    const struct gpu *next = nearest_measured(to, -1, measured);
+    const struct gpu *next = nearest_measured(to, -1, measured, err);
     while (status == 0 && next != NULL) {
         status = check_shipped(donor, measured, next, out, err);
         if (out->n >= (next == to ? TRANSFER_FEWEST_ROWS : TRANSFER_FEWEST_TELLING)) {
             break;
         }
         out->n = 0;
-        next = nearest_measured(to, apart(next, to), measured);
+        next = nearest_measured(to, apart(next, to), measured, err);
     }
     profile_close(donor);
-    return status;
+    return status != 0 ? status : (int)err->kind;
 }
 
 int transfer_check_nearest(const struct gpu *from, const struct gpu *to, struct transfer_check *out,
                            struct err *err) {
-    const struct gpu *measured = nearest_measured(from, -1, to);
-    int status = 0;
+    const struct gpu *measured = nearest_measured(from, -1, to, err);
+    int status = (int)err->kind;
     *out = (struct transfer_check){.from = from, .to = to};
     while (status == 0 && measured != NULL && out->n == 0) {
         status = check_from(measured, to, out, err);
-        measured = nearest_measured(from, apart(measured, from), to);
+        measured = nearest_measured(from, apart(measured, from), to, err);
     }
-    return status;
+    return status != 0 ? status : (int)err->kind;
 }
 
 void transfer_note(struct profile *transferred, const struct transfer_check *check) {

@@ -61,15 +61,15 @@ const char *family_value(const struct family *family, const char *section, const
     return entry != NULL && entry->value[0] != '\0' ? entry->value : NULL;
 }
 
-const char *family_of_architecture(const char *architecture, char *name, size_t size) {
+const char *family_of_architecture(const char *architecture, char *name, size_t size,
+                                   struct err *err) {
     bool is_found = false;
-    struct err ignored = {0};
-    char path[PATH_CHARS], **names = data_names(FOLDER, &ignored);
+    char path[PATH_CHARS], **names = data_names(FOLDER, err);
     /* Who asks notes the family that it then opens, not those that it is none of. */
     struct inputs *noted_by = inputs_collect(NULL);
-    for (size_t i = 0; names[i] != NULL && !is_found; i++) {
+    for (size_t i = 0; names[i] != NULL && !is_found && err->kind == ERR_NONE; i++) {
         struct config config;
-        if (config_read(path_of(names[i], path), &config, &ignored) == 0) {
+        if (config_read(path_of(names[i], path), &config, err) == 0) {
             const struct config_entry *entry = config_find(&config, "family", "architectures");
             is_found = entry != NULL && strcmp(entry->value, architecture) == 0;
             snprintf(name, size, "%s", names[i]);

@@ -201,10 +201,12 @@ const struct model *const *model_all(struct err *err) {
     return (const struct model *const *)catalogue_all(&models, err);
 }
 
-const struct model *model_recognise(const struct model *config) {
-    struct err ignored = {0};
-    const struct model *const *all = model_all(&ignored);
-    for (size_t i = 0; all != NULL && all[i] != NULL; i++) {
+const struct model *model_recognise(const struct model *config, struct err *err) {
+    const struct model *const *all = model_all(err);
+    if (all == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; all[i] != NULL; i++) {
         struct err difference = {0};
         if (model_agree(all[i], config, "", &difference) == 0) {
             return all[i];

@@ -84,8 +84,9 @@ const struct model *model_find(const char *name, struct err *err);
 /* All of the data folder, by name; NULL behind the last. NULL and a sentence on an error. */
 const struct model *const *model_all(struct err *err);
 
-/* The model of the data folder that a checkpoint's config.json describes, or `config` itself. */
-const struct model *model_recognise(const struct model *config);
+/* The model of the data folder that a checkpoint's config.json describes, or `config` itself. NULL
+ * and a sentence where the folder's cannot be read. */
+const struct model *model_recognise(const struct model *config, struct err *err);
 
 /* Whether all products, experts and heads of one have the sizes of the other's: the same operators,
  * whatever they decode. */

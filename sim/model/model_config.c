@@ -250,8 +250,12 @@ static int find_family(struct reading *r) {
     const char *type = json_string_value(look_up(r->root, "model_type"));
     const char *architecture =
         json_string_value(json_array_get(json_object_get(r->root, "architectures"), 0));
-    const char *known =
-        architecture != NULL ? family_of_architecture(architecture, name, sizeof name) : NULL;
+    const char *known = architecture != NULL
+                            ? family_of_architecture(architecture, name, sizeof name, r->err)
+                            : NULL;
+    if (r->err->kind != ERR_NONE) {
+        return err_status(r->err);
+    }
     if (known == NULL && type == NULL) {
         return err_usage(r->err, "%s: neither model_type nor architectures names a family",
                          r->path);

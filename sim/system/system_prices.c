@@ -46,12 +46,11 @@ static int check_ranks(const struct system *s, const struct profile *profile, st
 }
 
 /* The model of whose steps by our own engine a GPU has a profile, and whose shape this one has:
- * itself before others, so that SDAR-8B and Qwen3-8B are priced alike. NULL: there is none, or
- * several GPUs hold the model together. */
+ * itself before others, so that SDAR-8B and Qwen3-8B are priced alike. NULL: there is none,
+ * several GPUs hold the model together, or `err` says what could not be read. */
 static const struct model *model_of_profile(const struct system *s, const struct gpu *gpu,
-                                            char *path, size_t size) {
-    struct err ignored = {0};
-    const struct model *const *all = model_all(&ignored), *found = NULL;
+                                            char *path, size_t size, struct err *err) {
+    const struct model *const *all = model_all(err), *found = NULL;
     const bool fits = s->settings.tensor_parallel == 1;
     char candidate[4096];
     for (size_t i = 0; fits && all != NULL && all[i] != NULL; i++) {
@@ -67,13 +66,15 @@ static const struct model *model_of_profile(const struct system *s, const struct
 
 bool system_is_profiled(const struct system *s) {
     char path[4096];
-    return s->profile_path[0] == '\0' && model_of_profile(s, s->gpu, path, sizeof path) != NULL;
+    struct err err = {0}; /* models were read when prices were taken */
+    return s->profile_path[0] == '\0' &&
+           model_of_profile(s, s->gpu, path, sizeof path, &err) != NULL;
 }
 
 /* The same, which prices our own runtime alone. */
 static const struct model *profiled_model(const struct system *s, const struct gpu *gpu, char *path,
-                                          size_t size) {
-    return s->runtime.engine ? model_of_profile(s, gpu, path, size) : NULL;
+                                          size_t size, struct err *err) {
+    return s->runtime.engine ? model_of_profile(s, gpu, path, size, err) : NULL;
 }
 
 /* The candidates in their order: the first that there is prices, the next stands behind it. */
@@ -116,8 +117,8 @@ static int take_donor(struct choice *c, struct err *err) {
         return err_status(err);
     }
     const bool wants_own = c->asked == PRICES_MEASURED && s->profile == NULL &&
-                           profiled_model(s, s->donor, path, sizeof path) != NULL;
-    int status = wants_own ? take_transferred(c, path, err) : 0;
+                           profiled_model(s, s->donor, path, sizeof path, err) != NULL;
+    int status = wants_own ? take_transferred(c, path, err) : (int)err->kind;
     return status == 0 && c->next != NULL ? take_transferred(c, NULL, err) : status;
 }
 
@@ -142,9 +143,9 @@ static int take_of_model(struct choice *c, struct err *err) {
     char path[4096];
     const struct profile_peaks peaks = profile_peaks_of(s->gpu);
     const struct model *profiled =
-        c->asked != PRICES_IMPORTED ? profiled_model(s, s->gpu, path, sizeof path) : NULL;
+        c->asked != PRICES_IMPORTED ? profiled_model(s, s->gpu, path, sizeof path, err) : NULL;
     const struct profile *profile = NULL;
-    int status = profiled != NULL ? profile_share(path, &peaks, &profile, err) : 0;
+    int status = profiled != NULL ? profile_share(path, &peaks, &profile, err) : (int)err->kind;
     take(c, profile);
     if (profiled != NULL && s->profile != NULL) {
         snprintf(s->profile_name, sizeof s->profile_name, "%.90s/%.90s", s->gpu->name,

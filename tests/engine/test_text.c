@@ -49,7 +49,7 @@ static void check(const char *name, const char *folder, const char *message, con
     struct err err = {0};
     size_t n;
     ck_assert_int_eq(chat_find(name, &chat, &err), 0);
-    char *made = chat_text(chat, folder, message, strlen(message), &n);
+    char *made = chat_text(chat, folder, message, strlen(message), &n, &err);
     ck_assert_str_eq(made, text);
     ck_assert_uint_eq(n, strlen(text));
     free(made);

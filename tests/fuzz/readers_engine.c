@@ -109,7 +109,7 @@ static void read_chat(const char *path, const uint8_t *data, size_t size) {
     folder_of(path, folder);
     if (went_well(chat_of_folder(folder, &chat, &err), &err, NULL)) {
         size_t length;
-        char *text = chat_text(chat, folder, " hello ", 7, &length);
+        char *text = chat_text(chat, folder, " hello ", 7, &length, &err);
         ASSERT(text != NULL && strlen(text) <= length);
         reader_see_text(text);
         free(text);

@@ -62,7 +62,7 @@ SERVER = "arrival_us,input_tokens,output_tokens,first_token_us,last_token_us\n" 
     f"{i * 100000},{40 + i},20,{i * 100000 + 30000},{i * 100000 + 400000}\n" for i in range(6))
 
 # What runs before, in a folder of its own: files that the commands read.
-FILES = {"sweep.ini": SWEEP, "figure.ini": FIGURE, "server.csv": SERVER, "sensitivity.ini": RANKING,
+FILES = {"sweep.ini": SWEEP, "cards.ini": SWEEP.replace("l40s", "h100, rtx3090"), "figure.ini": FIGURE, "server.csv": SERVER, "sensitivity.ini": RANKING,
          "prompts.jsonl": '{"prompt": "Tom has 3 apples and buys 4. How many?", "answer": "7"}\n'}
 BEFORE = [
     ["run", *TINY, "--db", "r.db", "--levels", "steps", "--decode-out", "d.db"],
@@ -76,10 +76,15 @@ COMMANDS = {
     "run, other files": ["run", *TINY, "--json", "--timeline", "t.json", "--decode-out", "o.db"],
     "run --decode": ["run", *TINY, "--json", "--decode", "d.db"],
     "run, a plug-in": ["run", *TINY, "--scheduler", f"{PLUGINS}/template_scheduler.so"],
+    "run, a model's profile": ["run", *TINY, "--json", "--model", "dream-7b", "--gpu", "h200"],
+    "run, transferred prices": ["run", *TINY, "--json", "--gpu", "h800", "--price-source", "measured"],
+    "run, a checkpoint's model": ["run", *TINY, "--json", "--model",
+                                  f"{MODELS}/llada-2m"],
     "run on the CPU": ["run", *LIVE, "--model", "llada-tiny", "--db", "r.db", "--levels", "steps"],
     "run on ranks": ["run", *LIVE, "--system", "sdar", "--model", "sdar-tiny", "--set",
                      "tensor_parallel=2"],
     "compare": ["compare", "--systems", "dllm-serve,fast-dllm", *TINY],
+    "sweep, one source": ["sweep", "cards.ini", "--price-source", "one", "--json"],
     "sweep": ["sweep", "sweep.ini", "--db", "s.db", "-j", "1"],
     "explain": ["explain"],
     "plan": ["plan", "--system", "mosaic", "--model", "llada-tiny"],
@@ -106,6 +111,8 @@ COMMANDS = {
                    "time=arrival_us:us,input=input_tokens,output=output_tokens"],
     "trace convert": ["trace", "convert", "burst", "--requests", "9", "--to", "mooncake", "--out", "t.jsonl"],
     "profile accuracy": ["profile", "accuracy", "--steps", "steps.csv", "--model", "llada-tiny", "--gpu", "cpu"],
+    "list gpus": ["list", "gpus"],
+    "list profiles": ["list", "profiles"],
     "profile transfer": ["profile", "transfer", "--from", "l40s", "--to", "a100-80g", "--out", "p.csv"],
     "sensitivity": ["sensitivity", "--file", "sensitivity.ini"],
     "server": ["server", "--measured", "server.csv", "--json"],
@@ -198,7 +205,7 @@ def main():
     for text, cases in sorted(said.items(), key=lambda item: -len(item[1])):
         print(f"{len(cases)} times {text}\n    UNMASK_FAULT={cases[0][0]} {cases[0][1]}")
     shutil.rmtree(base)
-    return int(total["broken"] > 0)
+    return int(total["broken"] + total["other"] > 0)
 
 
 if __name__ == "__main__":

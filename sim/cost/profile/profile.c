@@ -68,7 +68,7 @@ struct profile_peaks profile_peaks_of(const struct gpu *gpu) {
                                   gpu->l2_bytes};
 }
 
-const char *profile_kind_of_file(const char *path, char *text, size_t size) {
+const char *profile_kind_of_file(const char *path, char *text, size_t size, struct err *err) {
     static const char key[] = "# kind: ";
     const char *found = NULL;
     char line[512];
@@ -83,6 +83,10 @@ const char *profile_kind_of_file(const char *path, char *text, size_t size) {
     }
     if (file != NULL) {
         fclose(file);
+    }
+    if (found == NULL) {
+        err_set(err, ERR_WORLD, ERR_CODE_NONE, "'%s' does not say its kind, or cannot be read",
+                path);
     }
     return found;
 }

@@ -83,9 +83,9 @@ int profile_parse(const char *path, const char *text, size_t size,
                   const struct profile_peaks *peaks, struct profile **out, struct err *err);
 void profile_close(struct profile *profile);
 
-/* The kind that the comments at the top of a file name, without reading the rows: NULL where there
- * is no such file or no such comment. */
-const char *profile_kind_of_file(const char *path, char *text, size_t size);
+/* The kind that the comments at the top of a file name, without reading the rows. NULL and a
+ * sentence where the file cannot be read or has no such comment. */
+const char *profile_kind_of_file(const char *path, char *text, size_t size, struct err *err);
 
 /* Measured, imported or transferred, and where the numbers come from. */
 enum provenance_kind profile_kind(const struct profile *profile);
