@@ -327,7 +327,7 @@ threads: ## run sweeps, figures and ranks under the thread sanitizer
 	@tests/torture/threads.sh $(BUILD)/tsan/unmask
 
 MIRROR ?=
-distributions: ## build and test on Debian 11, 12, 13 and sid, in chroots: a table (root, an hour; MIRROR: where they are fetched)
+distributions: ## build and test on Debian 11, 12, 13 and sid, in chroots: a table (root, an hour; DEBIANS: which, MIRROR: from where)
 	@sh .ci/packages mmdebstrap
 	@tests/distributions.sh all $(BUILD) $(MIRROR)
 oldest: ## build on Debian 11, in a chroot, and run the suites that touch libraries (root)

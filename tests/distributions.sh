@@ -2,7 +2,8 @@
 # distributions.sh all|libraries BUILD [MIRROR]: builds and tests on other versions of Debian, in chroots that hold gcc, make
 # and git, and prints a table. Needs root and mmdebstrap. `libraries` takes the oldest alone, compiles at -O1 and runs the suites
 # that touch libraries, for CI. What cannot be fetched (a version that the mirror serves no more) is said and passed over.
-# MIRROR: the one that this machine's apt takes Debian from. Logs, and what was red, stay in BUILD/distributions.
+# DEBIANS in the environment: which of them, by their code names. MIRROR: the one that this machine's apt takes Debian from. Logs,
+# and what was red, stay in BUILD/distributions.
 set -euo pipefail
 mode=$1 build=$(realpath -m "$2") mirror=${3:-}
 work=$build/distributions
@@ -92,10 +93,14 @@ if [ "$mode" = libraries ]; then
 fi
 
 echo "Debian|jansson|PCRE2|SQLite|OpenBLAS|GSL|glibc, gcc|make demo|make test|suites green" >"$work/table"
-try bullseye 11
-try bookworm 12
-try trixie 13
-try sid sid
+for suite in ${DEBIANS:-bullseye bookworm trixie sid}; do
+    case $suite in
+    bullseye) try bullseye 11 ;;
+    bookworm) try bookworm 12 ;;
+    trixie) try trixie 13 ;;
+    *) try "$suite" "$suite" ;;
+    esac
+done
 while IFS='|' read -r debian jansson pcre2 sqlite openblas gsl system demo tests green; do
     printf '%-7s %-8s %-6s %-7s %-9s %-5s %-12s %-10s %-10s %s\n' "$debian" "$jansson" "$pcre2" "$sqlite" "$openblas" "$gsl" \
         "$system" "$demo" "$tests" "$green"
