@@ -149,6 +149,23 @@ TEST(runs_of_other_files_have_no_mean) {
     json_decref(runs[1]);
 }
 
+/* A pipe cannot be read twice: of one run that does not matter, two of them may be of anything. */
+TEST(a_run_is_like_itself_whatever_it_was_read_from) {
+    json_t *runs[2];
+    for (int i = 0; i < 2; i++) {
+        runs[i] = json_pack("{s:b, s:f, s:{s:{s:s, s:s}, s:[{s:s, s:s, s:n}]}}", "is_drawn", 1,
+                            "throughput_tok_s", 10.0, "identity", "build", "version", "1",
+                            "sources", "a", "inputs", "role", "trace", "path", "pipe", "sha256");
+    }
+    struct sample sample = {.n = 1, .runs = {runs[0], runs[1]}};
+    ck_assert_double_eq(sample_spread(&sample, Q_THROUGHPUT).mean, 10);
+    ck_assert_uint_eq(sample_differs(&sample, true, (char[200]){""}, 200), 0);
+    sample.n = 2;
+    ck_assert(isnan(sample_spread(&sample, Q_THROUGHPUT).mean));
+    json_decref(runs[0]);
+    json_decref(runs[1]);
+}
+
 TEST(pairs_tell_apart_what_their_own_spread_does_not) {
     const double base[] = {10, 20, 30, 40}, ours[] = {11, 21.2, 30.9, 41.1};
     struct spread differences = spread_of_differences(ours, base, 4);
