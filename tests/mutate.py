@@ -4,6 +4,7 @@
   mutate.py --since COMMIT [--draws 60] [--seed 1] [--module PREFIX] the same of lines that are new since a commit
   mutate.py --again [--module PREFIX] [--file REGEX]                tries those again that survived
   mutate.py --table                                                 what was found so far, by module
+  mutate.py ... --suites REGEX                                      builds, traces and asks only the suites whose path matches
 
 A mutant is one changed token or statement of one function: a comparison, an operator, a constant, a condition, a call left out,
 two arguments exchanged. One whose object is the same is dropped.
@@ -14,6 +15,9 @@ a mutant is tried by the tests that run its line, the quick ones first, until on
 (default: 60). A test that takes ten seconds and four times longer than it should is red. The lines are those that a test ran when it
 was last traced; of a file that has changed since, its tests are those that ran any of its lines, and of the module in Python all of its
 own.
+
+A break that only some suites were asked of (--suites '^(sim|traces)/') and that survived may be seen by the others: what is noticed of
+these is the least that all notice.
 
 With --since each line is as likely as the other of those that git diff calls new and that did not stand elsewhere before; the module in
 Python counts, too, and is tried by its own tests. Ctrl-C ends it with what was found so far; the same command goes on from there.
@@ -239,11 +243,11 @@ def library(build):
     return [f"build/{build}/{source[:-2]}.o" for source in found]
 
 
-def suites():
+def suites(pattern=""):
     """Those in C by their paths in tests/, and python/NAME for those of the module where pandas is."""
     found = sorted(p[len("tests/"):-2] for p in glob.glob("tests/*/test_*.c", root_dir=COPY) if "/gpu/" not in p)
     own = sorted(f"python/{p[:-3]}" for p in glob.glob("test_*.py", root_dir=f"{COPY}/experiments/python"))
-    return found + (own if interpreter() else [])
+    return [suite for suite in found + own if re.search(pattern, suite) and (suite in found or interpreter())]
 
 
 def source_of(suite):
@@ -296,13 +300,13 @@ def package(folder, **changed):
         run([*shim, f"{folder}/unmask/lib/decoder.so", "-DSHIM_DECODER"])[0] == 0)
 
 
-def prepare():
+def prepare(pattern):
     """The copy, its programs, and two libraries: one to be broken, one that says what it runs."""
     progress("building: the program and every suite, and once more to see which lines each test runs")
     copy()
     assert package(f"{COPY}/build/python")
     readers = [p[:-2] + ".o" for p in glob.glob("tests/fuzz/reader*.c", root_dir=COPY)]
-    programs = ["experiments/cli/main", *(f"tests/{name}" for name in suites() if not name.startswith("python/"))]
+    programs = ["experiments/cli/main", *(f"tests/{name}" for name in suites(pattern) if not name.startswith("python/"))]
     objects = [f"{program}.o" for program in programs] + readers
     make("whole", ["OPT=-O2", "SAN=-fPIC"], "build/whole/libunmask.a", "plugins", *(f"build/whole/{o}" for o in objects))
     if not os.path.exists(f"{COPY}/build/plugins"):
@@ -467,10 +471,10 @@ def digest_of(*texts):
 
 
 class Tests:
-    """The tests, each with what it costs and what it runs where nothing is broken."""
+    """The tests, each with what it costs and what it runs where nothing is broken. Those of suites that match are asked."""
 
-    def __init__(self):
-        self.path = f"{HOME}/tests.json"
+    def __init__(self, pattern):
+        self.path, self.pattern = f"{HOME}/tests.json", pattern
         kept = json.load(open(self.path)) if os.path.exists(self.path) else {}
         self.known, self.files, self.runs = kept.get("tests", {}), kept.get("files", {}), {}
         for name, test in self.known.items():
@@ -484,17 +488,18 @@ class Tests:
 
     def trace(self, pattern, pool):
         """Runs those that are not known, whose suite has changed, or matches, and notes what they run."""
-        now = {suite: digest_of(suite_text(suite)) for suite in suites()}
+        now = {suite: digest_of(suite_text(suite)) for suite in suites(self.pattern)}
         names = [" ".join([suite, *arguments]) for suite in now for arguments in tests_of(suite)]
-        self.known = {name: self.known[name] for name in ["", *names] if name in self.known}
+        self.known = {name: test for name, test in self.known.items() if name in ["", *names] or not self.asks(name)}
         wanted = [name for name in names if name not in self.known or (pattern and re.search(pattern, name.split(" ")[0]))
                   or self.known[name]["suite"] != now[name.split(" ")[0]]]
+        is_first = all(name in wanted for name in self.known if name)
         # Slow ones last: what is stopped goes on there.
         wanted.sort(key=lambda name: name.startswith("experiments/") + 2 * name.startswith(("engine/", "live/", "kernels/")))
-        if len(wanted) == len(names):
+        if is_first:
             self.files = {path: digest_of(open(f"{COPY}/{path}").read()) for path in library_sources()}
         lines, begun = Lines() if wanted else None, time.monotonic()
-        if len(wanted) == len(names):  # all lines that are code, run or not
+        if is_first and wanted:  # all lines that are code, run or not
             code = {}
             for file, line in sorted(set().union(*lines.of.values())):
                 code.setdefault(file, []).append(line)
@@ -506,7 +511,10 @@ class Tests:
             if n % 20 == 0 or n == len(wanted):
                 self.keep()
         progress()
-        self.__init__()
+        self.__init__(self.pattern)
+
+    def asks(self, name):
+        return bool(re.search(self.pattern, name.split(" ")[0]))
 
     def that_run(self, path, line):
         """The names of tests that run the line, or the nearest before that is code; of a file that is not what was traced, any line."""
@@ -524,7 +532,7 @@ class Tests:
         for name in self.that_run(path, line):
             suite, *arguments = name.split(" ")
             test = self.known[name]
-            if test["status"] == 0:
+            if test["status"] == 0 and self.asks(name):
                 alone = test["seconds"] > 1 or len(arguments) > 1
                 batch = batches.setdefault(name if alone else suite, [suite, 0, []])
                 batch[1] += test["seconds"]
@@ -690,12 +698,13 @@ def since(asked, tests, pool):
     commit = subprocess.run(["git", "rev-parse", "--verify", "--quiet", asked.since + "^{commit}"], cwd=ROOT, check=True,
                             capture_output=True, text=True).stdout.strip()
     spots, left_out = drawn_from(commit, asked.module)
-    if interpreter() is None:
+    is_python_left_out = any(spot[0] == "python" for spot in spots) and interpreter() is None
+    if is_python_left_out:
         spots = {spot: places for spot, places in spots.items() if spot[0] != "python"}
     if not spots:
         sys.exit(f"mutate: no line that can be broken is new since {asked.since}{' in ' * bool(asked.module)}{asked.module}")
     seed, files = f"{asked.seed or 1} since {commit[:12]}", [*library_sources(), *python_sources(), f"{PYTHON}/shim.c"]
-    state = digest_of(*map(suite_text, suites()), *(open(f"{COPY}/{path}").read() for path in files))
+    state = digest_of(*map(suite_text, suites(tests.pattern)), *(open(f"{COPY}/{path}").read() for path in files))
     rng, order = random.Random(seed), sorted(spots)
     rng.shuffle(order)
     kept = {key(f): f for f in load() if f["seed"] == seed and f.get("state") == state}
@@ -717,11 +726,11 @@ def since(asked, tests, pool):
         progress()
         tally = collections.Counter(f["verdict"] for f in found)
         print_table(sorted(found, key=lambda f: (f["file"], f["line"])))
-        slow = sorted(name for name, test in tests.known.items() if name and test["status"] != 0)
+        slow = sorted(name for name, test in tests.known.items() if name and test["status"] != 0 and tests.asks(name))
         print(f"{tally['caught'] + tally['survived']} of {asked.draws} breaks tried; {tally['does not build']} more did not build, "
               f"{tally['same object']} changed nothing that is compiled")
-        print(f"asked of each: the tests of {len(suites())} suites that run its line, quickest first, until one is red or {asked.budget} s "
-              f"are spent{'' if interpreter() else '; the Python module was not drawn from: there is no pandas'}")
+        print(f"asked of each: the tests of {len(suites(tests.pattern))} suites that run its line, quickest first, until one is red or {asked.budget} s "
+              f"are spent{'; the Python module was not drawn from: there is no pandas' if is_python_left_out else ''}")
         if slow:
             print(f"not asked, for they were red or took {TRACED_S} s where nothing was broken: {', '.join(slow)}")
 
@@ -754,6 +763,7 @@ def main():
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--file", default="", help="of --again: only files in whose path this regular expression is found")
     parser.add_argument("--trace", default="", help="runs the tests anew whose suite matches, and notes what they run")
+    parser.add_argument("--suites", default="", metavar="REGEX", help="builds, traces and asks only the suites whose path matches")
     parser.add_argument("--built", action="store_true", help="the copy as it stands")
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
@@ -766,8 +776,8 @@ def main():
     pool = concurrent.futures.ThreadPoolExecutor(asked.jobs)
     try:
         if not asked.built:
-            prepare()
-        tests = Tests()
+            prepare(asked.suites)
+        tests = Tests(asked.suites)
         tests.trace(asked.trace, pool)
         if asked.again:
             known = judged()

@@ -36,16 +36,16 @@ static int64_t with_year(struct years *years, int64_t ns) {
     static const int64_t half_year_ns = DAYS_OF_YEAR / 2 * INT64_C(86400000000000);
     int64_t february_ns = (DAYS_OF_MONTH + 28) * day_ns; /* the 29th */
     int64_t year = years->year;
-    if (years->last_ns >= 0 && ns < years->last_ns - half_year_ns && year + 1 < MOST_YEARS) {
-        year = ++years->year;
-        years->passes_new_year = true;
-        years->last_ns = ns;
-    } else if (years->last_ns >= 0 && ns > years->last_ns + half_year_ns && year > 0) {
+    bool is_first = years->last_ns < 0;
+    bool is_next = !is_first && ns < years->last_ns - half_year_ns && year + 1 < MOST_YEARS;
+    if (!is_first && ns > years->last_ns + half_year_ns && year > 0) {
         year--; /* a line of the old year after the first of the new one */
     } else {
+        year = years->year += is_next;
+        years->passes_new_year = years->passes_new_year || is_next;
+        bool begins_before = !is_first && (is_next || years->last_ns < february_ns);
         years->passes_february =
-            years->passes_february ||
-            (years->last_ns >= 0 && years->last_ns < february_ns && ns >= february_ns + 2 * day_ns);
+            years->passes_february || (begins_before && ns >= february_ns + 2 * day_ns);
         years->last_ns = ns;
     }
     if (ns >= february_ns && ns < february_ns + day_ns) {

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/rng.h"
 #include "tests/support/says.h"
 #include "tests/support/scratch.h"
 #include "traces/decode_trace.h"
@@ -348,6 +350,98 @@ TEST(what_is_taken_for_granted_of_a_year_is_said) {
         notes_of(LOGGED("03-01 10:00:00", "a") LOGGED("12-31 10:00:00", "b"), &as_it_is), "");
 }
 
+/* What a log of these times says and is taken for, against the calendar's own; `said`: what it says
+ * was taken for granted. Each time is in seconds since 1970, in the order of the lines. */
+static void check_log(const int64_t *s, int n, const char *said) {
+    char *text;
+    size_t size;
+    int64_t first = INT64_MAX, sum = 0, found = 0;
+    FILE *out = mem_stream(&text, &size);
+    for (int i = 0; i < n; i++) {
+        struct tm tm;
+        char at[32];
+        gmtime_r(&(time_t){s[i]}, &tm);
+        strftime(at, sizeof at, "%m-%d %H:%M:%S", &tm);
+        fprintf(out,
+                "INFO %s [a.py:1] Received request r%d: prompt: 'x', prompt_token_ids: [1]\n"
+                "DEBUG %s [a.py:2] Generated response r%d: output: 'x', output_token_ids: "
+                "[5]\n",
+                at, i, at, i);
+        first = s[i] < first ? s[i] : first;
+    }
+    mem_stream_close(out);
+    struct trace *trace;
+    char *rows = read_file(scratch_write("trace", text), &as_it_is, &trace);
+    int64_t times[64];
+    int n_found = 0;
+    for (const char *at = rows; at != NULL && n_found < 64; at = strchr(at, ';')) {
+        at += *at == ';';
+        times[n_found++] = strtoll(at, NULL, 10);
+    }
+    ck_assert_msg(n_found == n, "%s", rows);
+    for (int i = 0; i < n; i++) { /* in order of arrival, so only their sums of powers are told */
+        int64_t us = (s[i] - first) * 1000000;
+        bool is_there = false;
+        for (int k = 0; k < n; k++) {
+            is_there = is_there || times[k] == us;
+        }
+        ck_assert_msg(is_there, "request %d, after %" PRId64 " s: %s", i, s[i] - first, rows);
+        sum += us;
+        found += times[i];
+    }
+    ck_assert_int_eq(found, sum);
+    ck_assert_str_eq(trace_notes(trace), said);
+    trace_close(trace);
+    free(rows);
+    free(text);
+}
+
+TEST(times_without_a_year_are_the_calendars_over_many_years) {
+    struct rng rng = rng_stream(9, "years");
+    for (int n = 0; n < 60; n++) {
+        int64_t s[64], now = 1672531200 + (int64_t)(rng_uniform(&rng) * 86400 * 365 * 8);
+        int n_lines = 2 + n % 12, at = 0, year = 0;
+        bool passes_new_year = false, passes_february = false, has_leap = false;
+        for (int i = 0; i < n_lines; i++) {
+            struct tm before, tm;
+            gmtime_r(&(time_t){now}, &before);
+            int64_t next =
+                i == 0 ? now : now + (int64_t)(rng_uniform(&rng) * 86400 * (n % 3 == 0 ? 3 : 150));
+            /* A log has lines of every 29th of February that it passes. */
+            struct tm leap = {.tm_year = before.tm_year, .tm_mon = 1, .tm_mday = 29};
+            for (int y = 0; y < 2;
+                 y++, leap =
+                          (struct tm){.tm_year = before.tm_year + 1, .tm_mon = 1, .tm_mday = 29}) {
+                int64_t noon = timegm(&leap) + 43200;
+                next = leap.tm_mday == 29 && now < noon && next > noon ? noon : next;
+            }
+            gmtime_r(&(time_t){next}, &tm);
+            bool is_leap = tm.tm_mon == 1 && tm.tm_mday == 29;
+            bool was_before = i > 0 && (before.tm_year < tm.tm_year || before.tm_mon == 0 ||
+                                        (before.tm_mon == 1 && before.tm_mday < 29));
+            passes_new_year = passes_new_year || (i > 0 && before.tm_year < tm.tm_year);
+            passes_february = passes_february || (was_before && tm.tm_mon > 1);
+            has_leap = has_leap || is_leap;
+            year += before.tm_year < tm.tm_year;
+            s[at++] = next;
+            if (i > 0 && before.tm_year < tm.tm_year && n % 2 == 0) {
+                s[at++] = now; /* a line of the old year that comes late */
+            }
+            now = next;
+        }
+        char said[256];
+        snprintf(said, sizeof said, "%s%s%s%s%s",
+                 passes_new_year || passes_february ? "its times have no year: " : "",
+                 passes_new_year ? "one that goes back by half a year is the next year's" : "",
+                 passes_new_year && passes_february ? ", and " : "",
+                 !passes_february ? ""
+                 : has_leap       ? "a leap year is one with a 29th of February in the log"
+                                  : "a year without a 29th of February in the log is no leap year",
+                 passes_new_year || passes_february ? "; " : "");
+        check_log(s, at, said);
+    }
+}
+
 /* A completion's prompts are received one by one, each under a number, and answered in that order;
  * who is received under the very name is answered under it. */
 TEST(answers_go_to_the_prompts_of_a_completion_in_their_order) {
@@ -664,6 +758,70 @@ TEST(conversations_become_a_request_for_each_answer) {
                   "no end of the list behind its element 1");
     check_refused("[{\"conversations\":[]},{\"x\":", &counting, ERR_WORLD,
                   "element 2 of the list: no whole object");
+}
+
+/* Turns as tools write them: the lengths and sessions of what is asked are these. */
+TEST(turns_of_a_conversation_are_read_as_tools_write_them) {
+    static const char *const lists[][2] = {
+        /* Every word for who answers, and for who does not. */
+        {"[{\"conversations\":[{\"from\":\"user\",\"value\":\"abc\"},{\"from\":\"assistant\","
+         "\"value\":\"de\"},{\"from\":\"system\",\"value\":\"f\"},{\"from\":\"bot\",\"value\":"
+         "\"g\"}]}]",
+         "0 3 2 0 0; 0 6 1 0 0"},
+        {"[{\"messages\":[{\"role\":\"user\",\"content\":\"abc\"},{\"role\":\"model\","
+         "\"content\":\"de\"},{\"role\":\"chatgpt\",\"content\":\"f\"},{\"role\":\"bard\","
+         "\"content\":\"gh\"}]}]",
+         "0 3 2 0 0; 0 5 1 0 0; 0 6 2 0 0"},
+        /* Nothing said, in three ways; an answer of nothing has failed. */
+        {"[{\"conversations\":[{\"from\":\"human\",\"value\":\"ab\"},{\"from\":\"human\",\"value\":"
+         "\"\"},"
+         "{\"from\":\"human\",\"value\":null},{\"from\":\"human\"},{\"from\":\"gpt\",\"value\":"
+         "\"\"},"
+         "{\"from\":\"gpt\",\"value\":\"c\"}]}]",
+         "0 2 1 0 0"},
+        /* An answer that nobody asked for has failed, what follows has not. */
+        {"[{\"conversations\":[{\"from\":\"gpt\",\"value\":\"abcd\"},{\"from\":\"human\",\"value\":"
+         "\"e\"},"
+         "{\"from\":\"gpt\",\"value\":\"fg\"}]}]",
+         "0 5 2 0 0"},
+        /* What ends a text, an object or a list may stand in a text. */
+        {"\xef\xbb\xbf \t[ \n{\"conversations\":[{\"from\":\"human\",\"value\":\"}]\\\"{[,\\\\\"},"
+         "{\"from\":\"gpt\",\"value\":\"{\\\"\"}]}\r\n ]\n \t",
+         "0 7 2 0 0"},
+        {"[{\"a\":{\"b\":[{}]},\"conversations\":[{\"from\":\"human\",\"value\":\"x\"},{\"from\":"
+         "\"gpt\","
+         "\"value\":\"y\"}]} , "
+         "{\"conversations\":[{\"from\":\"human\",\"value\":\"xx\"},{\"from\":\"gpt\","
+         "\"value\":\"yyy\"}]}]",
+         "0 1 1 0 0; 0 2 3 0 0"},
+        /* Usage says what was counted. */
+        {"[{\"created\":1700000000,\"messages\":[{\"role\":\"user\",\"content\":\"abc\"}],"
+         "\"usage\":{\"prompt_tokens\":9,"
+         "\"completion_tokens\":4}}]",
+         "0 9 4 0 0"},
+    };
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        check(lists[i][0], &counting, lists[i][1]);
+    }
+    static const char *const bad[][2] = {
+        {"[{\"conversations\":[{\"from\":\"human\",\"value\":7}]}]",
+         "element 1 of the list: a turn that is no text"},
+        {"[{\"conversations\":[]},{\"conversations\":[{\"from\":\"gpt\",\"value\":[]}]}]",
+         "element 2 of the list: a turn that is no text"},
+        {"[{\"conversations\":[]},{\"x\":1}]", "element 2 of the list: no 'conversations'"},
+        {"[{\"conversations\":[]},{\"conversations\":{}}]",
+         "element 2 of the list: no 'conversations'"},
+        {"[{\"conversations\":[]},7]", "no end of the list behind its element 1"},
+        {"[{\"conversations\":[]}]7", "no end of the list behind its element 1"},
+        {"[{\"conversations\":[]} {\"conversations\":[]}]",
+         "no end of the list behind its element 1"},
+        {"[{\"conversations\":[]},", "no end of the list behind its element 1"},
+        {"[{\"conversations\":[]},{]}]", "element 2 of the list: no whole object"},
+        {"[{\"conversations\":[]}]", "the end of the file (0 failed requests before it)"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        check_refused(bad[i][0], &counting, ERR_WORLD, bad[i][1]);
+    }
 }
 
 TEST(chats_and_batches_are_prompts) {
