@@ -225,7 +225,8 @@ static void keep_other_policies(FILE *out) {
 }
 
 static void keep_limits(FILE *out) {
-    keep_bounds(out, "sdar focus dinfer vllm-ar dllm-serve");
+    keep_bounds(out, "sdar focus dinfer vllm-ar dllm-serve fast-dllm fast-dllm-published vanilla "
+                     "dllm-cache lmdeploy sglang fast-dllm-moe dllm-serve-published");
 }
 
 static void keep_all_gpus(FILE *out) {

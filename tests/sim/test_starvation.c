@@ -1,7 +1,11 @@
 /* Nothing that ships starves: every scheduler with every cache policy serves every request of each
  * load to its end. UNMASK_MATRIX=all in the environment (make starvation) runs every cell,
  * otherwise each pair meets one load, and those that rank what waits all of them. */
+#include <inttypes.h>
+
+#include "sim/base/mem.h"
 #include "sim/policy/registry.h"
+#include "tests/support/kept.h"
 #include "tests/support/rig.h"
 
 enum load {
@@ -73,22 +77,41 @@ static struct system *open_pair(const struct policy *scheduler, const struct pol
     return rig_system(is_exact(cache) ? "sdar" : "dllm-serve", "l40s", true, settings);
 }
 
+/* Mixes when each request began and ended into a digest. */
+static int mix_times(void *state, const struct request_record *record, struct err *err) {
+    const uint64_t all[] = {record->id, (uint64_t)record->admitted_ns,
+                            (uint64_t)record->first_block_ns, (uint64_t)record->finished_ns,
+                            record->preemptions};
+    uint64_t *digest = state;
+    (void)err;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        *digest = (*digest ^ all[i]) * UINT64_C(0x100000001b3);
+    }
+    return 0;
+}
+
+static FILE *kept; /* a line of each that is served */
+
 /* Serves the load; fails unless every request is served. The time that it took. */
 static int64_t serve(const struct policy *scheduler, const struct policy *cache, enum load load,
                      int64_t gap_ns) {
+    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    const struct sink sink = {.state = &digest, .request = mix_times};
     static struct arrival arrivals[MOST];
     struct system *system = open_pair(scheduler, cache, load);
     struct list_source list = {arrivals, draw(load, gap_ns, arrivals), 0};
     struct executor_sim *sim = executor_sim_open(system, 1);
     struct loop_request request =
         MAKE(struct loop_request, .system = system, .executor = executor_sim_interface(sim),
-             .source = {&list, list_next, NULL}, .seed = 1);
+             .source = {&list, list_next, NULL}, .sinks = &sink, .n_sinks = 1, .seed = 1);
     struct loop_result result;
     struct err err = {0};
     int status = loop_run(&request, &result, &err);
     ck_assert_msg(status == 0 && result.completed == list.n, "%s with %s, %s: %llu of %zu, %s",
                   scheduler->name, cache->name, load_names[load],
                   (unsigned long long)result.completed, list.n, err.text);
+    fprintf(kept, "%s, %s, %s: %.9g s, %016" PRIx64 "\n", scheduler->name, cache->name,
+            load_names[load], (double)result.end_ns * 1e-9, digest);
     executor_sim_close(sim);
     system_close(system);
     return result.end_ns;
@@ -104,6 +127,9 @@ static void check_pair(const struct policy *scheduler, const struct policy *cach
 TEST(every_scheduler_serves_all_requests_with_every_cache) {
     const char *asked = getenv("UNMASK_MATRIX");
     const bool all = asked != NULL && strcmp(asked, "all") == 0;
+    char *now;
+    size_t size;
+    kept = mem_stream(&now, &size);
     for (size_t i = 0; i < policy_count(POLICY_SCHEDULER); i++) {
         for (size_t j = 0; j < policy_count(POLICY_CACHE); j++) {
             for (int load = 0; load < LOAD_COUNT; load++) {
@@ -115,6 +141,11 @@ TEST(every_scheduler_serves_all_requests_with_every_cache) {
             }
         }
     }
+    mem_stream_close(kept);
+    if (!all) {
+        kept_same("tests/golden/runs/matrix.txt", now);
+    }
+    free(now);
 }
 
 /* Starts the last of those that wait, alone; where none fits the first that runs goes on. */
