@@ -13,10 +13,12 @@ enum load {
     LOAD_OVER,  /* ten times as many as can be served */
     LOAD_THREE, /* memory for three requests, and a step that is no wider than the widest of them */
     LOAD_LONG,  /* one long request among many short ones */
+    LOAD_ALIKE, /* all alike, three at a time, so that only their order tells them apart */
     LOAD_COUNT
 };
 static const char *const load_names[LOAD_COUNT] = {"a thousand at once", "ten times too many",
-                                                   "memory for three", "one long among short"};
+                                                   "memory for three", "one long among short",
+                                                   "all alike"};
 
 enum {
     MOST = 1000,
@@ -29,7 +31,7 @@ enum {
 
 /* Of prompts of 8 to 200 tokens and outputs of 8 to 32, `gap_ns` apart on average. */
 static uint32_t draw(enum load load, int64_t gap_ns, struct arrival *arrivals) {
-    static const uint32_t n_requests[LOAD_COUNT] = {MOST, 300, 60, 150};
+    static const uint32_t n_requests[LOAD_COUNT] = {MOST, 300, 60, 150, 90};
     struct rng rng = rng_stream(7, "starvation");
     int64_t now_ns = 0;
     for (uint32_t i = 0; i < n_requests[load]; i++) {
@@ -37,6 +39,11 @@ static uint32_t draw(enum load load, int64_t gap_ns, struct arrival *arrivals) {
                            .prompt_tokens = rig_between(&rng, 8, MOST_PROMPT),
                            .output_tokens = rig_between(&rng, 8, 32));
         now_ns += gap_ns > 0 ? (int64_t)(-log(rng_uniform(&rng)) * (double)gap_ns) : 0;
+        if (load == LOAD_ALIKE) {
+            arrivals[i].prompt_tokens = 64;
+            arrivals[i].output_tokens = 16;
+            arrivals[i].arrival_ns = i / 3 * gap_ns;
+        }
     }
     if (load == LOAD_LONG) {
         arrivals[3].prompt_tokens = LONG_PROMPT;
@@ -120,7 +127,7 @@ static int64_t serve(const struct policy *scheduler, const struct policy *cache,
 static void check_pair(const struct policy *scheduler, const struct policy *cache, enum load load) {
     /* Sixty at once take so long, each. */
     int64_t each_ns =
-        load == LOAD_OVER || load == LOAD_LONG ? serve(scheduler, cache, LOAD_THREE, 0) / 60 : 0;
+        load != LOAD_ONCE && load != LOAD_THREE ? serve(scheduler, cache, LOAD_THREE, 0) / 60 : 0;
     serve(scheduler, cache, load, load == LOAD_OVER ? each_ns / 10 : each_ns / 2);
 }
 
