@@ -256,6 +256,42 @@ TEST(a_fraction_in_whole_milliseconds_asks_for_the_unit) {
           &as_it_is, "0 9 1 0 0; 3000000 9 1 0 0");
 }
 
+TEST(what_is_asked_for_is_asked_with_what_was_seen) {
+#define TIMES(rows) "time,prompt_tokens,completion_tokens\n" rows
+    static const struct {
+        const char *text;
+        enum err_kind kind;
+        const char *sentence;
+    } asked[] = {
+        {TIMES("0,9,1\n10,8,1\n20,8,1\n"), ERR_USAGE,
+         "'time', which begins at 0 --time-unit (s: 0.1 requests a second, ms: 100 requests a "
+         "second, us: 1e+05 requests a second)"},
+        /* The latest time is the last, wherever it stands; the first with a point is shown. */
+        {TIMES("10,9,1\n50.5,9,1\n30,8,1\n"), ERR_USAGE,
+         "'time', which begins at 50.5 --time-unit (s: 0.0494 requests a second"},
+        {TIMES("10.5,9,1\n11.25,9,1\n"), ERR_USAGE, "'time', which begins at 10.5 --time-unit"},
+        {TIMES("7,9,1\n"), ERR_USAGE, "'time', which begins at 7 --time-unit"},
+        {TIMES("2024-01-01 00:00:00,9,1\n5,9,1\nx,9,1\ny,9,1\n"), ERR_WORLD,
+         "trace:4: found 'x' in time"},
+        {TIMES("1700000000,9,1\n5,9,1\n"), ERR_USAGE, "'time', which begins at 1700000000"},
+        {MOONCAKE("0", "") MOONCAKE("1", "") MOONCAKE("2.5", "") MOONCAKE("3.5", ""), ERR_USAGE,
+         "trace:3: found 2.5 in timestamp --time-unit (s: 0.857 requests a second"},
+        {MOONCAKE("0.0", "") MOONCAKE("1.5", ""), ERR_USAGE, "trace:1: found 0.0 in timestamp"},
+        {HASHED(900, "[1]") HASHED(64, "[1,2,3]") HASHED(70, "[1]"), ERR_USAGE,
+         "trace:2: found 3 hash ids of a prompt of 64 tokens"},
+        {HASHED(900, "[1]") HASHED(5, "[1,2,3,4,5,6]"), ERR_USAGE,
+         "trace:2: found 6 hash ids of a prompt of 5 tokens"},
+        {HASHED(100, "[1,2]") HASHED(63, "[1,2]"), ERR_USAGE, "50 to 62 tokens: --hash-tokens"},
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        check_refused(asked[i].text, &as_it_is, asked[i].kind, asked[i].sentence);
+    }
+    ck_assert_str_eq(notes_of(TIMES("1700000000,9,1\n1700000001,9,1\n"), &as_it_is),
+                     "times in time count from 1970 by their digits; read by the names of its "
+                     "columns, as --columns time=time:date,input=prompt_tokens,output=completion_"
+                     "tokens would; ");
+}
+
 TEST(later_turns_need_no_time) {
     const char *text = MOONCAKE("0", ",\"session_id\":\"a\"")
         MOONCAKE("null", ",\"session_id\":\"a\",\"delay\":500") MOONCAKE(
@@ -686,6 +722,53 @@ TEST(names_say_what_columns_are_and_that_is_said) {
     check_refused("{\"ts_s\":0,\"a\":{\"prompt_tokens\":1},\"b\":{\"prompt_tokens\":2},"
                   "\"completion_tokens\":3}\n",
                   &as_it_is, ERR_WORLD, "found both 'a.prompt_tokens' and 'b.prompt_tokens'");
+}
+
+/* A file of these names and of numbers, dates and texts that fit them. */
+TEST(of_several_names_the_nearest_is_taken) {
+#define BY(columns) "read by the names of its columns, as --columns " columns " would; "
+    static const char *const files[][2] = {
+        /* CSV: whatever stands between words, and however they are written. */
+        {"Arrival Time (ms),Prompt Tokens,Completion Tokens\n1,2,3\n",
+         BY("time=Arrival Time (ms):ms,input=Prompt Tokens,output=Completion Tokens")},
+        {"arrivalTimeUnixUtcSeconds,__input--tokens__,OUTPUT_TOKENS\n1,2,3\n",
+         BY("time=arrivalTimeUnixUtcSeconds:s,input=__input--tokens__,output=OUTPUT_TOKENS")},
+        {"request.start_ns,usage.prompt_tokens,usage.completion_tokens\n1,2,3\n",
+         BY("time=request.start_ns:ns,input=usage.prompt_tokens,output=usage.completion_tokens")},
+        {"tenant-id,conversation_id,ts_us,isl,osl\na,b,1,2,3\n",
+         BY("time=ts_us:us,input=isl,output=osl,tenant=tenant-id,session=conversation_id")},
+        /* The first in the list of words, not the first in the file. */
+        {"created_s,timestamp_s,arrival_s,isl,osl\n9,5,1,2,3\n",
+         BY("time=arrival_s:s,input=isl,output=osl")},
+        {"ts_s,isl,prompt_tokens,osl,output_tokens\n1,9,2,8,3\n",
+         BY("time=ts_s:s,input=prompt_tokens,output=output_tokens")},
+        /* Two that are alike are neither, where the file can do without. */
+        {"ts_s,isl,osl,session_id,sessionId\n1,2,3,a,b\n", BY("time=ts_s:s,input=isl,output=osl")},
+        /* A unit alone is no name, and says none. */
+        {"s,ts_s,isl,osl,ms\n7,1,2,3,8\n", BY("time=ts_s:s,input=isl,output=osl")},
+        /* JSON: the least deep, down to four objects. */
+        {"{\"a\":{\"ts_s\":9,\"isl\":9},\"ts_ms\":1,\"b\":{\"c\":{\"d\":{\"e\":{\"isl\":7}}},"
+         "\"osl\":3}}\n",
+         BY("time=ts_ms:ms,input=a.isl,output=b.osl")},
+        {"{\"ts_s\":1,\"b\":{\"c\":{\"d\":{\"e\":{\"isl\":7,\"osl\":3}}}}}\n",
+         BY("time=ts_s:s,input=b.c.d.e.isl,output=b.c.d.e.osl")},
+        {"{\"ts_s\":1,\"x\":[{\"isl\":5}],\"isl\":4,\"osl\":3,\"tenant\":\"t\"}\n",
+         BY("time=ts_s:s,input=isl,output=osl,tenant=tenant")},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        ck_assert_str_eq(notes_of(files[i][0], &as_it_is), files[i][1]);
+    }
+    static const char *const none[][2] = {
+        {"ts_s,isl,OSL,osl\n1,2,3,4\n", "trace:1: found both 'OSL' and 'osl' for output"},
+        {"ts_s,TS_ms,isl,osl\n1,2,3,4\n", "trace:1: found both 'ts_s' and 'TS_ms' for time"},
+        {"{\"ts_s\":1,\"b\":{\"c\":{\"d\":{\"e\":{\"f\":{\"isl\":7,\"osl\":3}}}}}}\n",
+         "trace:1: expected the first line of a known trace format"},
+        {"ts_s,isl\n1,2\n", "trace:1: found 'ts_s,isl', expected the first line of a known trace"},
+        {"ts_s,osl\n1,2\n", "trace:1: found 'ts_s,osl', expected the first line of a known trace"},
+    };
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        check_refused(none[i][0], &as_it_is, ERR_WORLD, none[i][1]);
+    }
 }
 
 TEST(logs_of_gateways_and_load_generators_are_read) {
