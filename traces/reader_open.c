@@ -328,7 +328,6 @@ static int take_table(struct trace *trace, const struct trace_reading *how, stru
     }
     if (status == 0 && trace->lengths != NULL) {
         fclose(trace->file);
-        trace->is_seekable = true;
         trace->file = mem_given(fmemopen(trace->lengths, strlen(trace->lengths), "rb"));
     }
     return status;

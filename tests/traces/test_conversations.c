@@ -36,6 +36,21 @@ static struct served *next_to_leave(struct service *service) {
     return next;
 }
 
+/* Whose end a row follows has left, as the same client or conversation; conversations think. */
+static void check_followed(const struct service *service, const struct arrival *row) {
+    const struct served *before = NULL;
+    for (size_t i = 0; row->follows > 0 && i < service->n; i++) {
+        before = service->items[i].row.id + 1 == row->follows ? &service->items[i] : before;
+    }
+    if (row->follows > 0) {
+        ck_assert_ptr_nonnull(before);
+        ck_assert(before->has_left && before->end_ns <= row->arrival_ns);
+        ck_assert(before->row.session == row->session && before->row.tenant == row->tenant);
+        ck_assert(row->session == 0 || row->think_ns < 0 ||
+                  row->arrival_ns == before->end_ns + row->think_ns);
+    }
+}
+
 /* Serves all, as the serving loop does: one row is asked for ahead, and taken back when somebody
  * leaves. Service times depend on the request alone. */
 static struct service serve(struct arrival_source source, int64_t service_ns) {
@@ -43,13 +58,16 @@ static struct service serve(struct arrival_source source, int64_t service_ns) {
     struct err err = {0};
     struct arrival row = {0};
     int64_t now_ns = 0;
+    bool is_held = false;
     for (;;) {
-        enum source_reply reply = source.next(source.state, &row, &err);
+        enum source_reply reply = is_held ? SOURCE_ROW : source.next(source.state, &row, &err);
         ck_assert_msg(reply != SOURCE_BAD, "%s", err.text);
         struct served *leaves = next_to_leave(&service);
         if (reply == SOURCE_ROW && (leaves == NULL || row.arrival_ns <= leaves->end_ns)) {
             ck_assert_int_ge(row.arrival_ns, now_ns);
             now_ns = row.arrival_ns;
+            check_followed(&service, &row);
+            is_held = false;
             service.items =
                 mem_grown(service.items, service.n, &service.room, sizeof *service.items);
             service.items[service.n++] = (struct served){
@@ -62,8 +80,11 @@ static struct service serve(struct arrival_source source, int64_t service_ns) {
         }
         now_ns = leaves->end_ns;
         leaves->has_left = true;
-        source.completed(source.state, leaves->row.id, now_ns);
-        if (reply == SOURCE_ROW) {
+        if (source.completed != NULL) {
+            source.completed(source.state, leaves->row.id, now_ns);
+        }
+        is_held = reply == SOURCE_ROW && source.back == NULL;
+        if (reply == SOURCE_ROW && !is_held) {
             source.back(source.state, &row);
         }
     }
@@ -351,6 +372,7 @@ TEST(what_follows_within_a_class_comes_before_what_another_one_holds) {
             continue;
         }
         n_clients++;
+        ck_assert_int_eq(one->row.follows > 0, n_clients > 3); /* each begins with one */
         int at = free_ns[0] <= free_ns[1] ? 0 : 1;
         at = free_ns[at] <= free_ns[2] ? at : 2;
         ck_assert_int_eq(one->row.arrival_ns, free_ns[at]);
@@ -359,6 +381,62 @@ TEST(what_follows_within_a_class_comes_before_what_another_one_holds) {
     ck_assert_uint_eq(n_clients, 60);
     free(service.items);
     workload_close(workload);
+}
+
+/* The list of classes is cut at its commas; the note is the whole's; what classes lose adds up. */
+TEST(what_classes_say_and_lose_is_the_wholes) {
+    put_file("long.csv", "arrival_us,input_tokens,output_tokens,a,b\n0,90,5,1,1\n1,9,5,1,1\n");
+    put_file("failed.csv", "Timestamp,Request tokens,Response tokens,b,c\n0,9,5,1,1\n1,9,0,1,1\n");
+    char text[1024], names[64];
+    size_t n_unread;
+    snprintf(text, sizeof text,
+             "[workload]\nclasses =  %s ,%s, %s\ncontext = 50\nnote = of three\n",
+             scratch_path("long.csv"), scratch_path("failed.csv"), scratch_path("long.csv"));
+    struct workload *workload = opened(text);
+    struct service service = serve(workload_source(workload), S);
+    ck_assert_uint_eq(service.n, 3);
+    struct workload_counts counts = workload_counts(workload);
+    ck_assert(counts.n_dropped == 2 && counts.n_truncated == 0 && counts.n_failed == 1);
+    ck_assert_str_eq(workload_note(workload), "of three");
+    ck_assert_str_eq(workload_provenance(workload), "traced arrivals, traced lengths");
+    workload_unread(workload, names, sizeof names, &n_unread);
+    ck_assert_str_eq(names, "a, b, b, c, a, b");
+    ck_assert_uint_eq(n_unread, 6);
+    workload_unread(workload, names, 24, &n_unread);
+    ck_assert_str_eq(names, "a, b, b and 3 more");
+    free(service.items);
+    workload_close(workload);
+}
+
+/* Beyond 146 years nothing arrives, whatever gives the times. */
+TEST(arrivals_that_are_too_late_are_an_error) {
+    static const char *const late[] = {
+        "arrivals = sessions\nrate = 1e-6\narrivals.turns = 1\n",
+        "arrivals = poisson\nrate = 1e-6\n", "arrivals = bursts\nrate = 1e-6\n",
+        "arrivals = closed-loop\narrivals.clients = 1\narrivals.think_ns = 1000000000000000\n"};
+    for (size_t i = 0; i < sizeof late / sizeof late[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "[workload]\nrequests = 100000\n%sinput = fixed\noutput = fixed\n", late[i]);
+        struct err err = {0};
+        struct workload *workload = parse(text, &err);
+        enum source_reply reply = SOURCE_BAD;
+        if (workload != NULL) { /* conversations are drawn when they are opened */
+            struct arrival_source source = workload_source(workload);
+            struct arrival row;
+            int64_t now_ns = 0;
+            while ((reply = source.next(source.state, &row, &err)) == SOURCE_ROW) {
+                now_ns = row.arrival_ns;
+                if (source.completed != NULL) {
+                    source.completed(source.state, row.id, now_ns);
+                }
+            }
+            ck_assert_int_lt(now_ns, INT64_C(1) << 62);
+        }
+        ck_assert_int_eq(reply, SOURCE_BAD);
+        ASSERT_SAYS(err.text, "146 years");
+        workload_close(workload);
+    }
 }
 
 TEST(wrong_classes_are_explained_in_one_sentence) {

@@ -374,6 +374,28 @@ TEST(a_year_has_the_29th_of_february_that_the_log_has) {
     }
 }
 
+/* A log is of sixty years at most: what goes back after that is of the last. */
+TEST(a_log_has_sixty_years_at_most) {
+    char *text;
+    size_t size;
+    FILE *out = mem_stream(&text, &size);
+    static const char *const days[] = {"02-01", "06-01", "11-01"};
+    for (int i = 0; i < 200; i++) {
+        fprintf(out,
+                "INFO %s 00:00:00 [a.py:1] Received request r%d: prompt: 'x', prompt_token_ids: "
+                "[1], x\nINFO %s 00:00:00 [a.py:2] Generated response r%d: output: 'x', "
+                "output_token_ids: [5], x\n",
+                days[i % 3], i, days[i % 3], i);
+    }
+    mem_stream_close(out);
+    char *rows = read_text(text, &as_it_is);
+    const char *last = strrchr(rows, ';');
+    /* From the first of February to the first of November of the sixtieth year. */
+    ck_assert_int_eq(strtoll(last + 1, NULL, 10) / 1000000 / 86400, 59 * 365 + 304 - 31);
+    free(rows);
+    free(text);
+}
+
 TEST(what_is_taken_for_granted_of_a_year_is_said) {
 #define LOGGED(at, id)                                                                             \
     "INFO " at " [a.py:1] Received request " id ": prompt: 'x', prompt_token_ids: [1], x\n"        \

@@ -9,6 +9,7 @@
 #include "tests/support/scratch.h"
 #include "tests/support/suite.h"
 #include "traces/workload.h"
+#include "traces/workload_reads.h"
 
 static const struct workload_options plain_options = {.seed = 1};
 
@@ -525,6 +526,55 @@ TEST(a_workload_says_how_its_trace_is_read) {
         "[workload]\nrequests = 1\narrivals = all-at-once\ninput = fixed\noutput = fixed\n"
         "time_unit = s\n",
         "time_unit says how a trace is read, but no trace");
+}
+
+/* What conditions may speak of: of one workload, and of classes what all of them say. */
+TEST(facts_of_a_workload_are_those_of_its_file) {
+    scratch_write("one.ini", DRAWN "arrivals = closed-loop\narrivals.clients = 3\n");
+    scratch_write("two.ini", DRAWN "arrivals = gamma\narrivals.cv = 2\nrate = 0.25\n"
+                                   "context = 4096\nanswer = fixed\nanswer.tokens = 7\n");
+    scratch_write("turns.csv", "arrival_us,input_tokens,output_tokens,session\n0,5,6,a\n9,5,6,a\n");
+    scratch_write("texts.jsonl", "{\"ids\": [1, 2]}\n");
+    scratch_write("both.ini", "[workload]\nclasses = one.ini, two.ini\n");
+    scratch_write("alike.ini", "[workload]\nclasses = two.ini, two.ini\n");
+    static const char *const names[] = {"workload.arrivals",
+                                        "workload.draws",
+                                        "workload.lengths_drawn",
+                                        "workload.answers",
+                                        "workload.prompts",
+                                        "workload.follows",
+                                        "workload.arrivals.clients",
+                                        "workload.arrivals.cv",
+                                        "workload.input",
+                                        "workload.input.tokens",
+                                        "workload.answer",
+                                        "workload.answer.tokens",
+                                        "workload.context",
+                                        "workload.requests",
+                                        "workload.rate",
+                                        "workload.other",
+                                        "other"};
+    static const char *const facts[][2] = {
+        {"one.ini", "closed-loop,off,off,filled,off,on,3,-,fixed,256,none,-,0,5,0,-,-,"},
+        {"two.ini", "gamma,on,off,said,off,off,-,2,fixed,256,fixed,7,4096,5,0.25,-,-,"},
+        {"turns.csv", "trace,off,on,filled,off,on,-,-,none,-,none,-,0,0,0,-,-,"},
+        {"texts.jsonl", "trace,off,on,filled,on,off,-,-,none,-,none,-,0,0,0,-,-,"},
+        {"both.ini", "mixed,mixed,off,mixed,off,mixed,mixed,mixed,fixed,256,mixed,mixed,mixed,5,"
+                     "mixed,-,-,"},
+        {"alike.ini", "gamma,on,off,said,off,off,-,2,fixed,256,fixed,7,4096,5,0.25,-,-,"},
+    };
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+        struct workload *workload = open_workload(scratch_path(facts[i][0]), &plain_options);
+        char found[512] = "";
+        for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+            char text[FACT_CHARS];
+            const char *fact = workload_fact(workload, names[k], text);
+            snprintf(found + strlen(found), sizeof found - strlen(found), "%s,",
+                     fact != NULL ? fact : "-");
+        }
+        ck_assert_str_eq(found, facts[i][1]);
+        workload_close(workload);
+    }
 }
 
 TEST(a_repeated_trace_repeats_the_lengths_drawn_for_it) {

@@ -119,7 +119,7 @@ void json_value(json_t *json, struct value *out) {
         bool is_bare = text[0] == bare_mark;
         out->text = text + is_bare;
         out->length = json_string_length(json) - is_bare;
-        bool is_number = is_bare && strspn(out->text, "-0123456789") == out->length;
+        bool is_number = strspn(out->text, "-0123456789") == out->length;
         out->kind = !is_bare ? VALUE_TEXT : is_number ? VALUE_NUMBER : VALUE_OTHER;
     } else if (json_is_boolean(json)) {
         out->kind = VALUE_BOOL;
