@@ -294,6 +294,27 @@ static void keep_mixtures(FILE *out) {
     }
 }
 
+/* Shared prompts where memory is scarce: what is found, lent, given back and found again. */
+static void keep_scarce(FILE *out) {
+    static const char *const workloads[] = {"turns.csv", "rounds.ini", "classes.ini"};
+    static const char *const sizes[][2] = {{"16", "99"}, {"32", "50"}, {"64", "25"}};
+    write_mixtures();
+    for (size_t w = 0; w < sizeof workloads / sizeof workloads[0]; w++) {
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            char system[64];
+            for (const char *rest = "sdar sglang vllm-ar focus";
+                 next_word(&rest, system) != NULL;) {
+                struct kept_run run = {
+                    .system = system, .workload = scratch_path(workloads[w]), .gpu = "h100"};
+                put_set(&run, "prefix_caching", "on");
+                put_set(&run, "page_tokens", sizes[i][0]);
+                put_set(&run, "pool_pages", sizes[i][1]);
+                keep(out, &run, workloads[w]);
+            }
+        }
+    }
+}
+
 static void check_runs(const char *path, void (*keep_some)(FILE *out)) {
     char *now;
     size_t size;
@@ -332,6 +353,10 @@ TEST(the_numbers_of_models_and_workloads_are_those_that_were_kept) {
 
 TEST(the_numbers_of_rounds_classes_sessions_and_ties_are_those_that_were_kept) {
     check_runs("tests/golden/runs/mixtures.txt", keep_mixtures);
+}
+
+TEST(the_numbers_of_prompts_shared_where_memory_is_scarce_are_those_that_were_kept) {
+    check_runs("tests/golden/runs/scarce.txt", keep_scarce);
 }
 
 /* ---- what commands print ---- */
