@@ -1,16 +1,21 @@
 /* What stands between a plug-in and a run adds nothing and takes nothing: a policy sees through it
  * what it would see without, and its answers arrive as they are. What it must not do is another
  * suite's (tests/experiments/test_plugin_runs.c). */
+#include <dlfcn.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "sim/base/mem.h"
 #include "sim/base/rng.h"
 #include "sim/cache/cache.h"
+#include "sim/check/statics.h"
 #include "sim/check/ward.h"
 #include "sim/decoder/decoder.h"
 #include "sim/router/router.h"
 #include "sim/scheduler/scheduler.h"
+#include "tests/support/scratch.h"
 #include "tests/support/suite.h"
 
 enum { CAPACITY = 6, N_SLOTS = 9, LENGTH = 12, HEAD_BYTES = 64 };
@@ -443,5 +448,108 @@ TEST(parameters_and_callbacks_are_the_policys_own) {
     }
     free(state);
 }
+
+/* ---- static variables ---- */
+
+#ifdef __linux__
+/* The first `most` bytes of a plug-in, one of which may be changed, as a file. */
+static const char *cut_file(const char *plugin, size_t most, size_t at, int byte) {
+    const char *path = scratch_path("cut.so");
+    FILE *in = fopen(suite_plugin(plugin), "rb"), *out = fopen(path, "wb");
+    ck_assert(in != NULL && out != NULL);
+    int c;
+    for (size_t i = 0; i < most && (c = fgetc(in)) != EOF; i++) {
+        fputc(i == at && byte >= 0 ? byte : c, out);
+    }
+    fclose(in);
+    ck_assert_int_eq(fclose(out), 0);
+    return path;
+}
+
+#ifndef __SANITIZE_ADDRESS__ /* which adds variables to every object */
+TEST(a_file_says_whether_it_has_static_variables) {
+    static const struct {
+        const char *name;
+        enum statics_found found;
+    } files[] = {{"template_scheduler", STATICS_NONE}, {"template_cache", STATICS_NONE},
+                 {"template_decoder", STATICS_NONE},   {"template_rule", STATICS_NONE},
+                 {"state_scheduler", STATICS_NONE},    {"static_scheduler", STATICS_SOME},
+                 {"static_decoder", STATICS_SOME},     {"static_router", STATICS_SOME}};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        ck_assert_msg(statics_in_file(suite_plugin(files[i].name)) == files[i].found, "%s",
+                      files[i].name);
+    }
+    /* Of what is no object, of another kind or cut off nobody knows. */
+    ck_assert_int_eq(statics_in_file(scratch_path("none")), STATICS_UNKNOWN);
+    ck_assert_int_eq(statics_in_file("/tmp"), STATICS_UNKNOWN);
+    ck_assert_int_eq(statics_in_file(scratch_write("text", "")), STATICS_UNKNOWN);
+    ck_assert_int_eq(statics_in_file(scratch_write("text", "#!/bin/sh\n")), STATICS_UNKNOWN);
+    for (size_t at = 0; at < 5; at++) { /* the four letters of ELF, and its class */
+        ck_assert_int_eq(statics_in_file(cut_file("static_scheduler", SIZE_MAX, at, 1)),
+                         STATICS_UNKNOWN);
+    }
+    ck_assert_int_eq(statics_in_file(cut_file("static_scheduler", SIZE_MAX, 0, -1)), STATICS_SOME);
+    struct stat facts;
+    ck_assert_int_eq(stat(suite_plugin("static_scheduler"), &facts), 0);
+    for (size_t most = 1; most < (size_t)facts.st_size; most += 1 + most / 3) {
+        ck_assert_int_eq(statics_in_file(cut_file("static_scheduler", most, 0, -1)),
+                         STATICS_UNKNOWN);
+    }
+}
+#endif
+
+/* Whether an address stands in memory that is mapped from the file and can be written. */
+static bool can_be_written(const char *address, const char *file) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[1024];
+    bool found = false;
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        uintptr_t from, end;
+        char mode[8];
+        found = found || (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %7s", &from, &end, mode) == 3 &&
+                          (uintptr_t)address >= from && (uintptr_t)address < end &&
+                          mode[1] == 'w' && (file == NULL || strstr(line, file) != NULL));
+    }
+    fclose(maps);
+    return found;
+}
+
+TEST(static_variables_are_kept_put_back_and_told_apart) {
+    void *object = dlopen(suite_plugin("static_scheduler"), RTLD_NOW | RTLD_LOCAL);
+    ck_assert_ptr_nonnull(object);
+    struct statics statics;
+    statics_of(dlsym(object, "unmask_policy"), &statics);
+    ck_assert(statics.n > 0 && statics.n <= STATICS_MOST_RANGES);
+    size_t bytes = 0;
+    for (unsigned i = 0; i < statics.n; i++) {
+        const struct statics_range *range = &statics.ranges[i];
+        ck_assert(range->bytes > 0 && can_be_written(range->at, NULL) &&
+                  can_be_written(range->at + range->bytes - 1, NULL));
+        bytes += range->bytes;
+    }
+    ck_assert_uint_eq(statics.bytes, bytes);
+    ck_assert(can_be_written(statics.ranges[0].at, "static_scheduler.so"));
+    char *before = mem_zeroed(bytes, 1), *after = mem_zeroed(bytes, 1);
+    statics_keep(&statics, before);
+    ck_assert_uint_eq(statics_changed(&statics, before), 0);
+    /* The last bytes are variables that begin as zeros. */
+    struct statics_range *last = &statics.ranges[statics.n - 1];
+    last->at[last->bytes - 1] += 1;
+    last->at[last->bytes - 3] += 1;
+    ck_assert_uint_eq(statics_changed(&statics, before), 2);
+    statics_keep(&statics, after);
+    ck_assert_int_eq(after[bytes - 1] - before[bytes - 1], 1);
+    statics_place(&statics, before);
+    ck_assert_uint_eq(statics_changed(&statics, before), 0);
+    ck_assert_uint_eq(statics_changed(&statics, after), 2);
+    free(before);
+    free(after);
+    statics_of(&scheduler, &statics); /* this program's are others */
+    for (unsigned i = 0; i < statics.n; i++) {
+        ck_assert(!can_be_written(statics.ranges[i].at, "static_scheduler.so"));
+    }
+    dlclose(object);
+}
+#endif
 
 SUITE("ward")
