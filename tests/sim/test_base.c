@@ -1,12 +1,15 @@
 /* The base library: numbers, random streams, errors. */
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "sim/base/err.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
 #include "sim/base/rng.h"
+#include "sim/base/wait.h"
+#include "sim/base/warning.h"
 #include "sim/input/field.h"
 #include "tests/support/says.h"
 #include "tests/support/scratch.h"
@@ -95,6 +98,174 @@ TEST(an_output_that_cannot_be_closed_leaves_the_old_one) {
     ck_assert_str_eq(text, "old");
     ck_assert_int_ne(access(out.beside, F_OK), 0);
     free(text);
+}
+
+/* ---- where outputs go ---- */
+
+static void check_text(const char *path, const char *expected) {
+    char *text = scratch_read(path);
+    ck_assert_str_eq(text, expected);
+    free(text);
+}
+
+static void write_output(const char *path, const char *text, enum err_kind kind) {
+    struct err err = {0};
+    struct output out;
+    ck_assert_int_eq(output_open(path, &out, &err), kind);
+    if (kind == ERR_NONE) {
+        fputs(text, out.file);
+        ck_assert_int_eq(output_close(&out, true, &err), 0);
+    }
+}
+
+/* Of links, absolute ones and those of their folder, the file at their end is replaced, or made;
+ * the links stay, and so does its mode. */
+TEST(an_output_replaces_what_a_link_leads_to_and_not_the_link) {
+    const char *file = scratch_write("real.txt", "old");
+    char folder[600], deep[700], link[700], text[16];
+    struct stat facts;
+    snprintf(folder, sizeof folder, "%s", scratch_path("folder"));
+    snprintf(deep, sizeof deep, "%s/near", folder);
+    snprintf(link, sizeof link, "%s", scratch_path("far"));
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+    ck_assert_int_eq(symlink("../real.txt", deep), 0);
+    ck_assert_int_eq(symlink(deep, link), 0);
+    ck_assert_int_eq(chmod(file, 0640), 0);
+    write_output(link, "new", ERR_NONE);
+    check_text(file, "new");
+    ck_assert_int_eq(readlink(deep, text, sizeof text), 11);
+    ck_assert(stat(file, &facts) == 0 && (facts.st_mode & 0777) == 0640);
+    /* A link that leads to nothing yet. */
+    ck_assert_int_eq(unlink(file), 0);
+    write_output(deep, "made", ERR_NONE);
+    check_text(file, "made");
+    /* One that leads to itself. */
+    ck_assert(unlink(deep) == 0 && symlink("near", deep) == 0);
+    write_output(deep, "", ERR_WORLD);
+    /* Of forty links one after the other the last is followed, of forty-one not. */
+    char name[700];
+    for (int i = 0; i < 41; i++) {
+        char before[32];
+        snprintf(name, sizeof name, "%s/%d", folder, i);
+        snprintf(before, sizeof before, "%d", i - 1);
+        ck_assert_int_eq(symlink(i == 0 ? "../real.txt" : before, name), 0);
+    }
+    snprintf(name, sizeof name, "%s/39", folder);
+    write_output(name, "forty", ERR_NONE);
+    check_text(file, "forty");
+    snprintf(name, sizeof name, "%s/40", folder);
+    write_output(name, "", ERR_WORLD);
+}
+
+TEST(what_is_no_file_is_written_as_it_stands) {
+    struct err err = {0};
+    struct output out;
+    char path[64], text[16] = "";
+    int pipe_ends[2];
+    ck_assert_int_eq(pipe(pipe_ends), 0);
+    static const char *const folders[] = {"/dev/fd", "/proc/self/fd"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%d", folders[i], pipe_ends[1]);
+        write_output(path, i == 0 ? "ab" : "cd", ERR_NONE);
+    }
+    ck_assert_int_eq(read(pipe_ends[0], text, sizeof text), 4);
+    ck_assert_str_eq(text, "abcd");
+    /* Standard output and error, each its own. */
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+        int before = dup(fd);
+        char found[2];
+        ck_assert_int_eq(dup2(pipe_ends[1], fd), fd);
+        write_output(fd == STDOUT_FILENO ? "/dev/stdout" : "/dev/stderr", "x", ERR_NONE);
+        ck_assert_int_eq(dup2(before, fd), fd);
+        ck_assert_int_eq(read(pipe_ends[0], found, sizeof found), 1);
+        close(before);
+    }
+    write_output("/dev/null", "x", ERR_NONE);
+    snprintf(path, sizeof path, "/dev/fd/%d", 999);
+    write_output(path, "x", ERR_WORLD);
+    /* What others write must be a file, which is there under its own name. */
+    ck_assert_int_eq(output_reserve("/dev/null", &out, &err), ERR_WORLD);
+    err = (struct err){0};
+    const char *file = scratch_path("reserved");
+    ck_assert_int_eq(output_reserve(file, &out, &err), 0);
+    ck_assert(out.file == NULL && access(out.beside, W_OK) == 0 && access(file, F_OK) != 0);
+    ck_assert(strncmp(out.beside, file, strlen(file)) == 0);
+    ck_assert_int_eq(output_close(&out, false, &err), 0);
+    ck_assert(access(out.beside, F_OK) != 0 && access(file, F_OK) != 0);
+    /* What is unfinished goes where the program ends, unless it is kept. */
+    struct output kept;
+    ck_assert_int_eq(output_reserve(scratch_path("a"), &out, &err), 0);
+    ck_assert_int_eq(output_reserve(scratch_path("b"), &kept, &err), 0);
+    output_keep(&kept);
+    output_abandon();
+    ck_assert(access(out.beside, F_OK) != 0 && access(kept.beside, F_OK) == 0);
+    write_output("/no/such/folder/x", "x", ERR_WORLD);
+}
+
+TEST(a_file_that_grows_has_one_writer) {
+    struct err err = {0};
+    FILE *first = NULL, *second = NULL;
+    const char *path = scratch_write("growing", "one\n"), *link = scratch_path("linked");
+    ck_assert_int_eq(output_grow(path, "calibration", &first, &err), 0);
+    ck_assert_int_eq(output_grow(path, "calibration", &second, &err), ERR_WORLD);
+    ASSERT_SAYS(err.text, "growing' is being written by another calibration");
+    ck_assert_ptr_null(second);
+    fputs("two\n", first);
+    fclose(first);
+    check_text(path, "one\ntwo\n");
+    err = (struct err){0};
+    ck_assert_int_eq(output_grow(path, "calibration", &second, &err), 0);
+    rewind(second);
+    ck_assert_int_eq(fgetc(second), 'o');
+    fclose(second);
+    ck_assert_int_eq(symlink(path, link), 0);
+    ck_assert_int_eq(output_grow(link, "x", &second, &err), ERR_WORLD);
+    ASSERT_SAYS(err.text, "it is a link");
+    err = (struct err){0};
+    ck_assert_int_eq(output_grow("/dev/null", "x", &second, &err), ERR_WORLD);
+    ASSERT_SAYS(err.text, "'/dev/null': it is not a file");
+}
+
+TEST(who_waits_is_known_by_when_it_began) {
+    const uint64_t before = wait_count();
+    ck_assert(!wait_is_on(before));
+    int first = wait_begin(), second = wait_begin();
+    ck_assert_uint_eq(wait_count(), before + 2);
+    ck_assert(!wait_is_on(before) && wait_is_on(before + 1) && wait_is_on(before + 2));
+    wait_end(first);
+    ck_assert(!wait_is_on(before + 1) && wait_is_on(before + 2));
+    wait_end(second);
+    ck_assert(!wait_is_on(before + 2));
+    /* Places are used again, and more than there are do no harm. */
+    for (int i = 0; i < 1000; i++) {
+        wait_end(wait_begin());
+    }
+    int many[300];
+    for (int i = 0; i < 300; i++) {
+        many[i] = wait_begin();
+    }
+    for (int i = 0; i < 300; i++) {
+        wait_end(many[i]);
+    }
+    ck_assert(!wait_is_on(wait_count()));
+}
+
+TEST(settings_that_do_nothing_are_told_one_by_one_and_then_together) {
+    struct warnings warnings = {.n = 0};
+    warnings_add_unused(&warnings, "a", "1", "--set", "b = 2");
+    ck_assert_str_eq(warnings.items[0].text,
+                     "a = 1 (--set) does nothing here: it is read where b = 2");
+    warnings_add_unused(&warnings, "k1", NULL, NULL, "c");
+    ck_assert_str_eq(warnings.items[1].text, "k1 does nothing here: it is read where c");
+    for (int i = 2; i < 10; i++) {
+        char key[8];
+        snprintf(key, sizeof key, "k%d", i);
+        warnings_add_unused(&warnings, key, "1", NULL, "c");
+        ck_assert_uint_eq(warnings.n,
+                          i < WARNINGS_MOST_UNUSED + 1 ? i + 1 : WARNINGS_MOST_UNUSED + 1);
+    }
+    ck_assert_str_eq(warnings.items[WARNINGS_MOST_UNUSED].text,
+                     "nor do these settings do anything here: k6, k7, k8, k9");
 }
 
 TEST(the_first_cause_of_an_error_is_kept) {

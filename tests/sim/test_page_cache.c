@@ -343,6 +343,27 @@ TEST(a_prompt_begins_with_what_is_left_under_a_name) {
     contents_fini(&contents);
 }
 
+/* However many names there are: each that shares under one begins like who left it last. */
+TEST(thousands_of_names_lead_each_to_its_own) {
+    enum { N = 3000, NAMES = 1100 };
+    struct contents contents;
+    uint32_t left[NAMES] = {0};
+    contents_init(&contents, 4);
+    for (uint32_t i = 0; i < N; i++) {
+        struct arrival arrival = arrival_of(i, 100, i < NAMES ? 0 : 50);
+        uint32_t name = i * 7919 % NAMES;
+        arrival.leaves = 1 + name * UINT64_C(1000003);
+        arrival.shares = i < NAMES ? 0 : arrival.leaves;
+        arrival.tenant = i; /* of no one's group */
+        uint32_t content = arrive(&contents, &arrival);
+        ck_assert_uint_eq(whose(&contents, content, 51), i + 1);
+        ck_assert_uint_eq(whose(&contents, content, 50),
+                          i < NAMES ? i + 1 : whose(&contents, left[name], 50));
+        left[name] = content;
+    }
+    contents_fini(&contents);
+}
+
 TEST(contents_that_no_one_needs_are_used_again) {
     struct contents contents;
     contents_init(&contents, 4);
