@@ -10,6 +10,7 @@
 #include "sim/model/gpu.h"
 #include "sim/policy/registry.h"
 #include "sim/system/system_facts.h"
+#include "sim/system/system_reads.h"
 #include "tests/support/cases.h"
 #include "tests/support/cli.h"
 #include "tests/support/kept.h"
@@ -315,6 +316,33 @@ static void keep_scarce(FILE *out) {
     }
 }
 
+/* What conditions beside keys speak of, of each system. */
+static int keep_facts_of(void *state, const char *name, const char *doc) {
+    const struct kept_run run = run_of(name, "burst");
+    const struct run_request request = {
+        .system = name, .gpu = run.gpu, .workload = run.workload, .options = {.seed = 1}};
+    struct keeper *keeper = state;
+    struct err err = {0};
+    struct composition *c = NULL;
+    (void)doc;
+    if (compose_open(&request, &c, &err) == 0) {
+        fprintf(keeper->out, "%s:", name);
+        for (size_t i = 0; system_fact_doc(i) != NULL; i++) {
+            char text[FACT_CHARS];
+            fprintf(keeper->out, " %s", system_fact(c->system, system_fact_doc(i)->name, text));
+        }
+        fputs("\n", keeper->out);
+        compose_close(c);
+    }
+    return 0;
+}
+
+static void keep_facts(FILE *out) {
+    struct err err = {0};
+    struct keeper keeper = {.out = out};
+    ck_assert_msg(system_list(keep_facts_of, &keeper, &err) == 0, "%s", err.text);
+}
+
 static void check_runs(const char *path, void (*keep_some)(FILE *out)) {
     char *now;
     size_t size;
@@ -357,6 +385,10 @@ TEST(the_numbers_of_rounds_classes_sessions_and_ties_are_those_that_were_kept) {
 
 TEST(the_numbers_of_prompts_shared_where_memory_is_scarce_are_those_that_were_kept) {
     check_runs("tests/golden/runs/scarce.txt", keep_scarce);
+}
+
+TEST(the_facts_of_systems_are_those_that_were_kept) {
+    check_runs("tests/golden/runs/facts.txt", keep_facts);
 }
 
 /* ---- what commands print ---- */

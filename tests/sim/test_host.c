@@ -7,6 +7,7 @@
 #include "sim/model/ranks.h"
 #include "sim/system/system.h"
 #include "sim/system/system_facts.h"
+#include "sim/system/system_reads.h"
 #include "tests/support/rig.h"
 #include "tests/support/suite.h"
 
@@ -211,6 +212,43 @@ TEST(the_wait_of_an_eviction_is_a_calibrated_constant) {
     ck_assert_uint_eq(keeps->n_calibrated, 0);
     system_close(evicts);
     system_close(keeps);
+}
+
+/* Of all terms of a runtime each alone is one. */
+TEST(a_runtime_has_host_terms_and_launches_where_any_of_them_is_something) {
+    static const struct {
+        size_t at, n;
+        const char *fact;
+    } terms[] = {
+#define TERMS(field, n, fact) {offsetof(struct runtime, field), n, fact}
+        TERMS(host_look_ns, 1, "host_terms"),
+        TERMS(host_sync_layer_ns, 1, "host_terms"),
+        TERMS(host_step_ns, HOST_KIND_COUNT, "host_terms"),
+        TERMS(host_request_ns, HOST_KIND_COUNT, "host_terms"),
+        TERMS(host_layer_ns, HOST_KIND_COUNT, "host_terms"),
+        TERMS(host_layer_request_ns, HOST_KIND_COUNT, "host_terms"),
+        TERMS(host_sync_ns, HOST_KIND_COUNT, "host_terms"),
+        TERMS(launches_step, HOST_KIND_COUNT, "launches"),
+        TERMS(launches_request, HOST_KIND_COUNT, "launches"),
+        TERMS(launches_layer, HOST_KIND_COUNT, "launches"),
+        TERMS(launches_layer_request, HOST_KIND_COUNT, "launches"),
+    };
+    enum { N_TERMS = sizeof terms / sizeof terms[0] };
+    struct system *system = rig_system("dllm-serve", "l40s", true, NULL);
+    for (size_t t = 0; t < N_TERMS; t++) {
+        memset((char *)&system->runtime + terms[t].at, 0, terms[t].n * sizeof(double));
+    }
+    for (size_t t = 0; t < N_TERMS; t++) {
+        for (size_t i = 0; i < terms[t].n; i++) {
+            char text[FACT_CHARS];
+            double *term = (double *)((char *)&system->runtime + terms[t].at) + i;
+            ck_assert_str_eq(system_fact(system, terms[t].fact, text), "off");
+            *term = 2;
+            ck_assert_str_eq(system_fact(system, terms[t].fact, text), "on");
+            *term = 0;
+        }
+    }
+    system_close(system);
 }
 
 SUITE("host")
