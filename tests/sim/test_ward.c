@@ -236,6 +236,51 @@ TEST(a_scheduler_asks_and_answers_as_if_nothing_stood_between) {
     free(state);
 }
 
+/* Fills its lists to their ends, with other numbers each time. */
+static uint32_t n_filled;
+
+static void fill(void *state, const struct schedule_view *view, struct batch *batch) {
+    uint32_t *const lists[] = {batch->selected, batch->chunk_tokens, batch->preempted, batch->idle};
+    (void)state, (void)view;
+    n_filled++;
+    for (uint32_t i = 0; i < batch->capacity; i++) {
+        for (uint32_t l = 0; l < 4; l++) {
+            lists[l][i] = 4 * i + l + n_filled;
+        }
+    }
+    batch->n = batch->n_preempted = batch->n_idle = batch->capacity;
+}
+
+static const struct scheduler filling = {.policy = POLICY(POLICY_SCHEDULER, scheduler),
+                                         .schedule = fill};
+
+/* One after the other, so that each finds the lists of the one before. */
+TEST(lists_are_of_any_capacity) {
+    enum { MOST = 5000 };
+    static const uint32_t capacities[] = {1, 1023, 1024, 1025, MOST, 6, 2048, 2048, 3};
+    static uint32_t lists[4][MOST];
+    void *state;
+    const struct scheduler *outer = (const struct scheduler *)warded(&filling.policy, &state);
+    for (size_t c = 0; c < sizeof capacities / sizeof capacities[0]; c++) {
+        struct batch batch = {.capacity = capacities[c],
+                              .selected = lists[0],
+                              .chunk_tokens = lists[1],
+                              .preempted = lists[2],
+                              .idle = lists[3]};
+        const struct schedule_view view = {.now_ns = 5};
+        outer->schedule(state, &view, &batch);
+        for (uint32_t l = 0; l < 4; l++) {
+            bool all = true;
+            for (uint32_t i = 0; i < capacities[c]; i++) {
+                all = all && lists[l][i] == 4 * i + l + n_filled;
+            }
+            ck_assert_msg(all, "list %u of %u", l, capacities[c]);
+        }
+        ck_assert_uint_eq(n_filled, c + 1);
+    }
+    free(state);
+}
+
 /* ---- the others: what they saw, and drawn answers ---- */
 
 /* One call: all that was passed, compared where it arrives, and all that is answered. */
