@@ -3,6 +3,7 @@
  * files (make golden), whose difference says what that reaches. */
 #include <dirent.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "experiments/run/limit.h"
@@ -343,6 +344,40 @@ static void keep_facts(FILE *out) {
     ck_assert_msg(system_list(keep_facts_of, &keeper, &err) == 0, "%s", err.text);
 }
 
+/* Whose prices a system has on each card where these or those are asked for, and what a block costs
+ * by them against others'. */
+static void keep_prices(FILE *out) {
+    struct err err = {0};
+    char system[64];
+    for (const char *rest = "sdar dllm-serve dinfer"; next_word(&rest, system) != NULL;) {
+        for (const struct gpu *const *all = gpu_all(&err); *all != NULL; all++) {
+            for (int of = PRICES_BEST; of < PRICE_SOURCES; of++) {
+                const struct kept_run run = run_of(system, "burst");
+                const struct run_request request = {.system = system,
+                                                    .gpu = (*all)->name,
+                                                    .price_source = (enum price_source)of,
+                                                    .workload = run.workload,
+                                                    .options = {.seed = 1}};
+                struct composition *c = NULL;
+                struct err refused = {0};
+                if (strcmp((*all)->name, "cpu") != 0 && compose_open(&request, &c, &refused) == 0) {
+                    const struct run_prices *prices = &c->facts.prices;
+                    const double over[] = {prices->over_imported, prices->over_roofline};
+                    fprintf(out, "%s on %s, %s: %s, %s, %s", system, (*all)->name,
+                            price_source_words[of], prices->of,
+                            prices->kernels != NULL ? prices->kernels : "-",
+                            prices->behind != NULL ? prices->behind : "-");
+                    for (int i = 0; i < 2; i++) {
+                        fprintf(out, isnan(over[i]) ? ", -" : ", %.6g", over[i]);
+                    }
+                    fputs("\n", out);
+                    compose_close(c);
+                }
+            }
+        }
+    }
+}
+
 static void check_runs(const char *path, void (*keep_some)(FILE *out)) {
     char *now;
     size_t size;
@@ -385,6 +420,10 @@ TEST(the_numbers_of_rounds_classes_sessions_and_ties_are_those_that_were_kept) {
 
 TEST(the_numbers_of_prompts_shared_where_memory_is_scarce_are_those_that_were_kept) {
     check_runs("tests/golden/runs/scarce.txt", keep_scarce);
+}
+
+TEST(the_sources_of_prices_are_those_that_were_kept) {
+    check_runs("tests/golden/runs/prices.txt", keep_prices);
 }
 
 TEST(the_facts_of_systems_are_those_that_were_kept) {
