@@ -247,6 +247,30 @@ TEST(the_error_that_is_known_is_that_of_the_first_policy_which_has_one) {
     }
 }
 
+TEST(of_many_errors_the_first_eight_are_known) {
+    char path[] = "/tmp/unmask-decode-XXXXXX";
+    struct decode_process process;
+    struct err err = {0};
+    FILE *file = fdopen(mkstemp(path), "w");
+    fputs("[m/e]\nlocation = 1\ncalibrated_to = x\nerror.a0 = others\n"
+          "[m/d]\nlocation = 1\ncalibrated_to = x\nerror = any\n",
+          file);
+    for (int i = 0; i < DECODE_MOST_ERRORS + 1; i++) {
+        fprintf(file, "error.a%d = %d\n", i, i);
+    }
+    fclose(file);
+    ck_assert_int_eq(decode_process_read(path, "m/d", &process, &err), 0);
+    remove(path);
+    for (int i = 0; i < DECODE_MOST_ERRORS + 1; i++) {
+        char name[8], expected[8];
+        const char *const names[] = {name, NULL};
+        snprintf(name, sizeof name, "a%d", i);
+        snprintf(expected, sizeof expected, "%d", i);
+        ck_assert_str_eq(decode_process_error(&process, names),
+                         i < DECODE_MOST_ERRORS ? expected : "any");
+    }
+}
+
 TEST(a_process_says_where_it_is_from) {
     struct decode_process process;
     struct err err = {0};

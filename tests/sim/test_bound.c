@@ -183,6 +183,41 @@ TEST_EACH(no_schedule_of_requests_that_come_at_once_is_better_and_the_best_is_ne
     tiny_close(&tiny);
 }
 
+/* Where a limit or the pool lets one run at a time, the bound is nearly what that takes. */
+TEST_EACH(one_at_a_time_takes_the_sum_of_all_passes, 2) {
+    const char *const settings[] = {"block_tokens=4", "steps_per_block=2",
+                                    _i == 0 ? "max_requests=1" : "pool_pages=1", NULL};
+    struct system *system = rig_system("dllm-serve", "h200", false, settings);
+    struct arrival arrivals[12];
+    for (uint32_t r = 0; r < 12; r++) {
+        arrivals[r] = MAKE(struct arrival, .id = r, .prompt_tokens = 90, .output_tokens = 8);
+    }
+    struct err err = {0};
+    struct list_source list = list_of(arrivals, 12), again = list;
+    struct passes_request request = {
+        .system = system, .source = {.state = &list, .next = list_next}, .seed = 3};
+    struct passes passes;
+    struct bound bound;
+    ck_assert_msg(passes_list(&request, &passes, &err) == 0, "%s", err.text);
+    request.source.state = &again;
+    ck_assert_msg(bound_find(&request, 0, &bound, &err) == 0, "%s", err.text);
+    struct executor_sim *sim = executor_sim_open(system, 1);
+    const struct executor executor = executor_sim_interface(sim);
+    double all_s = 0;
+    for (size_t i = 0; i < passes.n; i++) {
+        const struct pass *pass = &passes.items[i];
+        all_s += 1e-9 * (double)pass->times * (double)price(system, &executor, &pass, 1);
+    }
+    ck_assert_msg(bound.makespan_s <= all_s * (1 + 1e-9) && bound.makespan_s > 0.93 * all_s,
+                  "%g of %g s", bound.makespan_s, all_s);
+    /* On average half of them are before each. */
+    ck_assert_msg(bound.mean_latency_s > 0.93 * all_s * 13 / 24, "%g of %g s", bound.mean_latency_s,
+                  all_s * 13 / 24);
+    executor_sim_close(sim);
+    passes_fini(&passes);
+    system_close(system);
+}
+
 /* ---- one after the other ---- */
 
 /* The best of all schedules: the end, the sum of latencies, the one at (n - 1) 0.99 of them,

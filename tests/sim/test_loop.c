@@ -60,6 +60,8 @@ static void check_conservation(const struct system *system, const struct loop_re
         ck_assert_int_ge(step->record.start_ns, end_ns); /* one replica: steps never overlap */
         end_ns = step->record.end_ns;
         tokens += step->record.repeat * step->sym[SYM_TOKENS];
+        ck_assert(cost_power(system->cost) != NULL ? step->record.joules > 0
+                                                   : step->record.joules == 0);
     }
     ck_assert_uint_eq(request_steps, result->request_steps);
     ck_assert_int_eq((int64_t)processed, tokens);
