@@ -578,4 +578,38 @@ TEST(the_machine_does_what_trying_everything_finds) {
     }
 }
 
+/* With one bound for all, whichever are on time can be so in the order of their release. */
+TEST(the_most_jobs_are_on_time_that_any_choice_of_them_allows) {
+    enum { MOST = 8 };
+    struct rng rng = rng_stream(4, "on time");
+    for (int i = 0; i < 3000; i++) {
+        struct machine_job jobs[MOST];
+        size_t n = rig_between(&rng, 1, MOST), most = 0;
+        double release_ns = 0, speed = rig_between(&rng, 1, 2);
+        const double latency_ns = rig_between(&rng, 4, 16);
+        for (size_t k = 0; k < n; k++) {
+            release_ns += rig_between(&rng, 0, 6);
+            jobs[k] = (struct machine_job){.release_ns = release_ns,
+                                           .work_ns = rig_between(&rng, 1, 12),
+                                           .alone_ns = rig_between(&rng, 1, 17)};
+        }
+        for (unsigned who = 0; who < 1u << n; who++) {
+            double now_ns = 0;
+            size_t n_done = 0;
+            bool all = true;
+            for (size_t k = 0; k < n; k++) {
+                if ((who >> k & 1) != 0) {
+                    now_ns = fmax(now_ns, jobs[k].release_ns) + jobs[k].work_ns / speed;
+                    all = all && now_ns <= jobs[k].release_ns + latency_ns &&
+                          jobs[k].alone_ns <= latency_ns;
+                    n_done++;
+                }
+            }
+            most = all && n_done > most ? n_done : most;
+        }
+        size_t found = machine_on_time(jobs, n, speed, latency_ns);
+        ck_assert_msg(found == most, "case %d: %zu of %zu, not %zu", i, found, n, most);
+    }
+}
+
 SUITE("bound")
