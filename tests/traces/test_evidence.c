@@ -331,6 +331,49 @@ TEST(later_turns_need_no_time) {
     trace_close(trace);
 }
 
+/* Where times are dates the time to think is no date; else it has the unit that is asked for. */
+TEST(the_time_to_think_has_the_unit_of_times_that_have_one) {
+    static const struct {
+        const char *unit, *time;
+        int64_t think_ns;
+    } units[] = {{NULL, "0", 500000000},
+                 {"s", "0", 500000000000},
+                 {"us", "0", 500000},
+                 {"date", "\"2024-01-01T00:00:00Z\"", 500000000}};
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        char text[256];
+        struct trace *trace;
+        struct err err = {0};
+        struct arrival row;
+        snprintf(text, sizeof text,
+                 "{\"timestamp\":%s,\"input_length\":9,\"output_length\":1,\"session_id\":1,"
+                 "\"delay\":500}\n",
+                 units[i].time);
+        const struct trace_reading how = {.time_unit = units[i].unit};
+        ck_assert_int_eq(trace_open_as(scratch_write("trace", text), &how, &trace, &err), 0);
+        struct arrival_source source = trace_source(trace);
+        ck_assert_msg(source.next(source.state, &row, &err) == SOURCE_ROW, "%s", err.text);
+        ck_assert_int_eq(row.think_ns, units[i].think_ns);
+        trace_close(trace);
+    }
+}
+
+TEST(a_column_that_may_be_the_time_is_named_where_there_is_one) {
+    static const char *const files[][2] = {
+        {"input_tokens,output_tokens\n9,1\n", ""},
+        {"input_tokens,output_tokens,when\n9,1,5\n",
+         "; 'when' is not read: --columns time=when:UNIT,input=input_tokens,output=output_tokens "
+         "would, if it is the time"},
+        {"{\"ids\": [1, 2], \"when\": 3}\n", ""}};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char hint[320] = "what stood here before";
+        struct trace *trace;
+        free(read_file(scratch_write("trace", files[i][0]), &as_it_is, &trace));
+        ck_assert_str_eq(trace_hint_of_time(trace, hint, sizeof hint), files[i][1]);
+        trace_close(trace);
+    }
+}
+
 /* ---- logs without a year ---- */
 
 /* Of the second of two requests that come at these times. */
@@ -863,6 +906,25 @@ TEST(conversations_become_a_request_for_each_answer) {
                   "no end of the list behind its element 1");
     check_refused("[{\"conversations\":[]},{\"x\":", &counting, ERR_WORLD,
                   "element 2 of the list: no whole object");
+}
+
+/* Who counts tokens is told which element of the list it is, from 0 and from 1, and the file. */
+static int count_places(void *state, const struct prompt *prompt, uint32_t *tokens,
+                        struct err *err) {
+    (void)state, (void)err;
+    ck_assert_uint_eq(prompt->number + 1, prompt->line);
+    ck_assert_ptr_nonnull(strstr(prompt->path, "trace"));
+    *tokens = 10 * (uint32_t)prompt->line + (uint32_t)prompt->text_bytes;
+    return 0;
+}
+
+TEST(who_counts_tokens_is_told_where_a_text_stands) {
+    const struct trace_reading placing = {.counter = {.take = count_places}};
+    check("[{\"conversations\":[{\"from\":\"human\",\"value\":\"abc\"},{\"from\":\"gpt\",\"value\":"
+          "\"d\"}]},{\"conversations\":[{\"from\":\"human\",\"value\":\"e\"},{\"from\":\"gpt\","
+          "\"value\":"
+          "\"fg\"}]}]",
+          &placing, "0 13 11 0 0; 0 21 22 0 0");
 }
 
 /* Turns as tools write them: the lengths and sessions of what is asked are these. */

@@ -68,6 +68,12 @@ TEST(a_broken_line_is_told_with_its_file_and_line) {
         {"{\"ids\": [1, \"2\"]}", "whole numbers"},
         {"{\"prompt\": \"x\", \"output_tokens\": 0}", "output_tokens"},
         {"{\"prompt\": \"\xff\"}", "0xff"},
+        {"{\"messages\": []}", "texts in 'messages'"},
+        {"{\"messages\": [{\"content\": \"\"}]}", "texts in 'messages'"},
+        {"{\"messages\": [{\"content\": \"x\"}, {\"content\": 7}]}", "texts in 'messages'"},
+        {"{\"messages\": [{\"content\": [{\"text\": \"x\"}, {\"image\": \"y\"}]}]}",
+         "texts in 'messages'"},
+        {"{\"messages\": [{\"content\": [7]}, {\"content\": \"x\"}]}", "texts in 'messages'"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct trace *trace = NULL;
