@@ -9,6 +9,7 @@
 #include "tests/support/says.h"
 #include "tests/support/scratch.h"
 #include "tests/support/suite.h"
+#include "traces/classes.h"
 #include "traces/workload.h"
 
 /* ---- a server that takes `service_ns` for every request, however many there are ---- */
@@ -406,6 +407,29 @@ TEST(what_classes_say_and_lose_is_the_wholes) {
     ck_assert_str_eq(names, "a, b, b and 3 more");
     free(service.items);
     workload_close(workload);
+}
+
+TEST(a_workload_has_as_many_classes_as_there_may_be) {
+    char text[512] = "[workload]\nclasses = batch.ini";
+    put_classes();
+    for (int i = 1; i < MAX_CLASSES; i++) {
+        strcat(text, ", batch.ini");
+    }
+    struct workload *workload = opened(text);
+    ck_assert_uint_eq(workload_requests(workload), 500 * MAX_CLASSES);
+    ck_assert_double_eq_tol(workload_rate_per_s(workload), 0.5 * MAX_CLASSES, 1e-9);
+    struct service service = serve(workload_source(workload), S);
+    uint32_t n_of[MAX_CLASSES] = {0};
+    for (size_t i = 0; i < service.n; i++) {
+        n_of[service.items[i].row.tenant]++;
+    }
+    for (int i = 0; i < MAX_CLASSES; i++) {
+        ck_assert_uint_eq(n_of[i], 500);
+    }
+    free(service.items);
+    workload_close(workload);
+    strcat(text, ", batch.ini");
+    check_refused(text, "found more than");
 }
 
 /* Beyond 146 years nothing arrives, whatever gives the times. */
