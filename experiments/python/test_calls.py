@@ -97,6 +97,73 @@ unmask.run(**{LONG!r}, scheduler=Busy())
 """
 
 
+class Lines(unittest.TestCase):
+    """What the program hands over, and how long its next question is looked for."""
+
+    def line(self, hello, n_ends):
+        ends = [os.open(os.devnull, os.O_RDWR) for _ in range(n_ends)]
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            socket.send_fds(theirs, [hello], ends)
+            for end in ends:
+                os.close(end)
+            return unmask._process.Line(ours, {"a.so": "a policy"})
+
+    def test_a_stranger_is_not_answered_and_leaves_nothing(self):
+        n_open = len(os.listdir("/proc/self/fd"))
+        for hello, n_ends in ((b"\0b.so", 3), (b"\0a.so", 2), (b"\0a.so", 1), (b"a.so", 3), (b"\0", 3)):
+            with self.assertRaises(unmask._process.Gone):
+                self.line(hello, n_ends)
+        for hello in b"\0a.so", b"\1a.so":
+            line = self.line(hello, 3)
+            self.assertEqual((line.policy, line.is_trial), ("a policy", hello[0] == 1))
+            line.close()
+            line.close()
+        self.assertEqual(len(os.listdir("/proc/self/fd")), n_open)
+
+    def test_a_call_leaves_no_descriptor(self):
+        n_open = []
+        for _ in range(2):
+            unmask.run(**BASE, scheduler=InOrder())
+            n_open.append(len(os.listdir("/proc/self/fd")))
+        self.assertEqual(*n_open)
+
+    def test_what_was_looked_for_in_vain_is_looked_for_less_often(self):
+        program = unmask._process.Program({}, None, None, None)
+        self.addCleanup(program._poll.close)
+        program._lines, program._looks = {3: None}, True
+        found, looks = [], []
+
+        def poll(timeout):
+            self.assertEqual(timeout, 0)
+            looks.append(True)
+            return found
+
+        def looked(n):
+            """Which of the next n waits look."""
+            which = []
+            for _ in range(n):
+                looks.clear()
+                which.append((program._look(poll) or []) == found and len(looks) > 0)
+            return "".join(".x"[one] for one in which)
+
+        with unittest.mock.patch.object(unmask._process.Program, "LOOK_S", 1e-5):
+            self.assertEqual(looked(14), "x.x...x.......")
+            self.assertEqual(looked(1 + 15), "x" + 15 * ".")
+            for _ in range(20):
+                looked(1024)
+            program._waits = 0
+            self.assertEqual(looked(1025), "x" + 1023 * "." + "x")
+        found.append((3, 1))
+        program._waits = 0
+        self.assertEqual(looked(10), 10 * "x")
+        found.clear()
+        self.assertEqual(looked(4), "x.x.")  # 1023 halved ten times is 0
+        for lines, may_look in (({}, True), ({3: None, 4: None}, True), ({3: None}, False)):
+            program._lines, program._looks, program._waits = lines, may_look, 0
+            self.assertEqual(looked(3), "...")
+
+
 class Folders(unittest.TestCase):
     def setUp(self):
         self._folder = tempfile.TemporaryDirectory()

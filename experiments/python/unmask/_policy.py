@@ -1,5 +1,5 @@
 """Policies in Python. The program runs beside this process and loads a small shared object for each policy, which asks
-over a socket; the thread that called answers. Good for prototypes: a decision costs some tens of microseconds here."""
+over pipes; the thread that called answers. Good for prototypes: a decision costs some tens of microseconds here."""
 
 import hashlib
 import itertools
@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 import secrets
-import struct
 import time
 
 from unmask._digest import digest
@@ -15,7 +14,7 @@ from unmask._errors import file_of
 from unmask._folder import Folder
 from unmask._process import Program, now, warn
 from unmask._progress import Progress
-from unmask._view import ENOUGH, REQUEST, Batch, Request, heard_view, packed_enough
+from unmask._view import ENOUGH, Batch, heard_confidences, heard_view, packed_enough
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _BUILD = _HERE.parents[2] / "build"
@@ -60,7 +59,7 @@ class Scheduler(_Asked):
 
         def estimate(batch):
             line.tell(batch._packed(1))
-            return struct.unpack("<q", line.hear(8))[0]
+            return line.hear_number()
 
         view._estimate = estimate
         batch = Batch(view)
@@ -83,10 +82,8 @@ class Decoder(_Asked):
         raise NotImplementedError
 
     def _answer(self, line):
-        n, _ = struct.unpack("<2I", line.hear(8))
-        request = Request._make(REQUEST.unpack(line.hear(REQUEST.size)))
-        offsets = struct.unpack(f"<{n}I", line.hear(4 * n))
-        confidences = struct.unpack(f"<{n}f", line.hear(4 * n))
+        request, offsets, confidences = heard_confidences(line)
+        n = len(offsets)
         if line.is_enough:
             return line.tell(bytes([ENOUGH]) * n)
         commit = bytes(1 if c else 0 for c in self.choose(request, offsets, confidences))

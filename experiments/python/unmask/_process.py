@@ -1,7 +1,8 @@
-"""The program as a process beside this one: it is run once for a call, asks the call's policies over a socket, and ends,
+"""The program as a process beside this one: it is run once for a call, asks the call's policies over pipes, and ends,
 stops and goes on with Python."""
 
 import ctypes
+import mmap
 import os
 import re
 import select
@@ -18,6 +19,7 @@ from unmask._errors import Error, PolicyError, place_of, policy_error
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PIPE_BYTES = 1 << 16
+_NUMBER = struct.Struct("<q")
 now = threading.local()  # what the thread that answers is asked
 
 
@@ -38,44 +40,50 @@ class _Overdue(BaseException):
 
 
 class Line:
-    """A connection of one thread of the program. It begins with a hello: whether this is the trial before a run, and the
-    name of the shared object that asks."""
+    """A connection of one thread of the program, see shim.c: a pipe on which it says that it asks, one on which it is
+    answered, and the memory in which its questions stand. It begins with a hello: whether this is the trial before a run,
+    and the name of the shared object that asks."""
 
     def __init__(self, connection, policies):
-        self._connection, self.is_enough, self.is_known, self._owner = connection, False, False, os.getpid()
-        hello = connection.recv(8, socket.MSG_WAITALL)
-        if len(hello) != 8:
+        hello, self._ends, _, _ = socket.recv_fds(connection, 1024, 3, socket.MSG_CMSG_CLOEXEC)
+        self._memory, self.is_enough, self.is_known, self._owner = b"", False, False, os.getpid()
+        self.policy = policies.get(hello[1:].decode("utf-8", "replace"))
+        self.is_trial = hello[:1] == b"\1"
+        if len(self._ends) != 3 or self.policy is None:
+            self.close()
             raise Gone
-        self.is_trial, length = struct.unpack("<2I", hello)
-        self.is_trial = bool(self.is_trial)
-        self.policy = policies[connection.recv(length, socket.MSG_WAITALL).decode("utf-8")]
 
-    def hear(self, size):
-        """The next bytes: whoever asks waits for the answer, so that nothing of a question comes ahead of its turn."""
-        data = self._received(size)
-        while len(data) < size:  # a signal came in between
-            more = self._received(size - len(data))
-            if not more:
-                raise Gone
-            data += more
-        return data
+    def fileno(self):
+        return self._ends[0]
 
-    def _received(self, size):
-        try:
-            return self._connection.recv(size, socket.MSG_WAITALL)
-        except ConnectionError:
-            return b""
+    def hear_question(self):
+        """A question whole. Whoever asks waits for the answer, so that nothing comes ahead of its turn."""
+        size = self.hear_number()
+        if size > len(self._memory):
+            self._memory = mmap.mmap(self._ends[2], 0, access=mmap.ACCESS_READ)
+        return self._memory[:size]
+
+    def hear_number(self):
+        data = os.read(self._ends[0], _NUMBER.size)
+        if not data:
+            raise Gone
+        return _NUMBER.unpack(data)[0]
 
     def tell(self, data):
         if os.getpid() != self._owner:
             raise Error("a process that was forked by a policy cannot answer for it")
         try:
-            self._connection.sendall(data)
-        except ConnectionError:
+            n = os.write(self._ends[1], data)
+            while n < len(data):
+                data = data[n:]
+                n = os.write(self._ends[1], data)
+        except BrokenPipeError:
             raise Gone from None
 
     def close(self):
-        self._connection.close()
+        self._memory = b""
+        while self._ends:
+            os.close(self._ends.pop())
 
 
 class Watch:
@@ -215,13 +223,14 @@ class Program:
     """One run of the program, which asks `policies`, a dict by the names of their shared objects. `trials` says how long
     each is tried; `named` puts the names into sentences that the caller knows."""
 
-    PATIENCE_S, QUIET_MS = 1.0, 500
+    PATIENCE_S, QUIET_S, LOOK_S, MOST_WAITS = 1.0, 0.5, 50e-6, 1023
 
     def __init__(self, policies, trials, named, progress):
         self._policies, self._trials, self._progress = policies, trials, progress
         self._said, self._out, self._counts = _Said(named), bytearray(), b""
-        self._lines, self._handlers, self._poll = {}, {}, select.poll()
+        self._lines, self._handlers, self._poll = {}, {}, select.epoll()
         self._n_open, self._owner = 0, os.getpid()
+        self._looks, self._waits, self._in_vain = len(os.sched_getaffinity(0)) > 1, 0, 0
 
     def run(self, words, environment, listener):
         """(status, output, the sentence with which it ended, or None)"""
@@ -259,7 +268,7 @@ class Program:
             if watch is not None:
                 watch.close()
             _end(child, patience_s)
-            for end in (child.stdout, child.stderr, *([listener] if listener else []), *self._lines.values()):
+            for end in (child.stdout, child.stderr, self._poll, *([listener] if listener else []), *self._lines.values()):
                 end.close()
             self._lines.clear()
             self._progress.close()
@@ -279,7 +288,7 @@ class Program:
             self._handle(listener.fileno(), lambda _: self._accept(listener, watch))
         handlers, poll = self._handlers, self._poll.poll
         while self._n_open > 0:
-            ready = poll(None if self._said.last is None else self.QUIET_MS)
+            ready = self._look(poll) or poll(None if self._said.last is None else self.QUIET_S)
             if not ready:
                 self._said.tell()
             for fd, _ in ready:
@@ -287,9 +296,24 @@ class Program:
                 if handler is not None:
                     handler(fd)
 
+    def _look(self, poll):
+        """What comes soon after an answer, without sleeping for it; see shim.c."""
+        if self._waits > 0 or not self._looks or len(self._lines) != 1:
+            self._waits -= self._waits > 0
+            return None
+        ready, until = poll(0), time.perf_counter() + self.LOOK_S
+        while not ready:
+            if time.perf_counter() > until:
+                self._in_vain = min(2 * self._in_vain + 1, self.MOST_WAITS)
+                self._waits = self._in_vain
+                return None
+            ready = poll(0)
+        self._in_vain //= 2
+        return ready
+
     def _handle(self, fd, handler):
         self._handlers[fd] = handler
-        self._poll.register(fd, select.POLLIN)
+        self._poll.register(fd, select.EPOLLIN)
 
     def _forget(self, fd):
         del self._handlers[fd]
@@ -315,13 +339,13 @@ class Program:
 
     def _accept(self, listener, watch):
         connection, _ = listener.accept()
-        try:
-            line = Line(connection, self._policies)
-        except (Gone, KeyError, ConnectionError):
-            connection.close()
-            return
-        self._lines[connection.fileno()] = line
-        self._handle(connection.fileno(), lambda fd: self._answer(fd, line, watch))
+        with connection:
+            try:
+                line = Line(connection, self._policies)
+            except (Gone, ConnectionError):
+                return
+        self._lines[line.fileno()] = line
+        self._handle(line.fileno(), lambda fd: self._answer(fd, line, watch))
 
     def _answer(self, fd, line, watch):
         policy = line.policy

@@ -11,7 +11,8 @@ _FIELDS = {"slot": "I", "queries": "I", "prompt_tokens": "I", "output_tokens": "
            "commit_tokens": "I", "arrival_ns": "q", "kv_bytes": "q", "kv_held_bytes": "q", "id": "q"}
 REQUEST = struct.Struct("<" + "".join(_FIELDS.values()))
 _OFFSETS = {name: struct.calcsize("<" + "".join(list(_FIELDS.values())[:n])) for n, name in enumerate(_FIELDS)}
-_HEAD = struct.Struct("<5q5I4x")
+_HEAD = struct.Struct("<4I5q")
+_ASKED = struct.Struct("<I4x" + "".join(_FIELDS.values()))
 _ANSWER = struct.Struct("<6Iq")
 _HOLDS = {"step": 0, "change": 1, "closed": 2}
 _NEVER = 2**63 - 1
@@ -211,16 +212,22 @@ class Batch:
 
 def heard_view(line):
     """The view of the question that comes on a line."""
-    head = line.hear(_HEAD.size)
+    data = line.hear_question()
     view = View()
-    (view.now_ns, view.next_arrival_ns, view.running_tokens, view.kv_free_bytes, view.kv_total_bytes,
-     view.max_batched_tokens, view.max_requests, _, n_running, n_waiting) = _HEAD.unpack(head)
-    n = n_running + n_waiting
-    data = line.hear(REQUEST.size * n) if n else b""
-    view.running = Requests(data, 0, n_running)
-    view.waiting = Requests(data, REQUEST.size * n_running, n_waiting)
+    (view.max_batched_tokens, view.max_requests, n_running, n_waiting, view.now_ns, view.next_arrival_ns,
+     view.running_tokens, view.kv_free_bytes, view.kv_total_bytes) = _HEAD.unpack_from(data)
+    view.running = Requests(data, _HEAD.size, n_running)
+    view.waiting = Requests(data, _HEAD.size + REQUEST.size * n_running, n_waiting)
     view.is_trial = line.is_trial
     return view
+
+
+def heard_confidences(line):
+    """What a decoder is asked on a line: the request, offsets and confidences."""
+    data = line.hear_question()
+    n, *request = _ASKED.unpack_from(data)
+    return (Request._make(request), struct.unpack_from(f"<{n}I", data, _ASKED.size),
+            struct.unpack_from(f"<{n}f", data, _ASKED.size + 4 * n))
 
 
 def packed_enough():

@@ -1,30 +1,48 @@
-/* A policy that asks a program at the other end of a socket: how policies in Python are run.
+/* A policy that asks another program: how policies in Python are run.
  *
  * Compiled twice, as a scheduler and, with SHIM_DECODER, as a decoder. UNMASK_POLICIES is the path
- * of the socket; every process and thread that is asked opens a connection of its own, which begins
- * with the name of this file, that is of the policy. Where nobody answers any more the program
- * ends. */
+ * of a socket; every process and thread that asks hands over the ends of two pipes and a memory
+ * there, with the name of this file, that is of the policy. A question stands in the memory and its
+ * size in bytes goes through one pipe; the answer comes through the other. Where nobody answers any
+ * more the program ends. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "sim/check/call_watch.h"
 #include "sim/decoder/decoder.h"
 #include "sim/scheduler/scheduler.h"
 
-static __thread int connection = -1;
-static __thread pid_t opened_by;
+enum { ENOUGH = 2 };   /* of an answer: the trial ends */
+enum { N_HANDED = 3 }; /* descriptors */
 
-enum { ENOUGH = 2 }; /* of an answer: the trial ends */
+/* A processor that sleeps is woken in tens of microseconds, as long as a decision takes: so an
+ * answer is looked for without sleeping, unless that was in vain the last times. */
+enum { LOOK_NS = 50 * 1000, MOST_WAITS = 1023 };
+
+/* Of one thread; a forked process makes its own. */
+static __thread struct {
+    pid_t owner;
+    int question, answer, memory; /* our ends of the pipes, and what is shared */
+    bool looks;                   /* there is another processor */
+    uint32_t in_vain;             /* waits that pass before the next look after one in vain */
+    uint32_t waits;               /* of them to come */
+    unsigned char *shared, *heard;
+    size_t shared_bytes, heard_bytes;
+} line;
 
 __attribute__((noreturn)) static void lost(void) {
     _exit(1); /* the program says of whom */
@@ -50,57 +68,128 @@ static int dial(const char *path) {
     return fd;
 }
 
-static void tell(const void *bytes, size_t size);
-
-/* After a fork the parent's connection is not ours. */
-static int connected(void) {
+/* With a hello: whether this is a trial, and the name. */
+static void hand_over(int fd, const int handed[N_HANDED]) {
     static const char place; /* in this file */
     Dl_info info;
-    const char *path = getenv(CALL_ANSWERED_AT);
-    if (connection >= 0 && opened_by == getpid()) {
-        return connection;
-    }
-    if (path == NULL || dladdr(&place, &info) == 0) {
+    if (dladdr(&place, &info) == 0) {
         lost();
     }
-    connection = dial(path);
-    opened_by = getpid();
     const char *name = strrchr(info.dli_fname, '/');
     name = name != NULL ? name + 1 : info.dli_fname;
-    const uint32_t hello[2] = {getenv(CALL_IS_TRIAL) != NULL, (uint32_t)strlen(name)};
-    tell(hello, sizeof hello);
-    tell(name, hello[1]);
-    return connection;
-}
-
-static void tell(const void *bytes, size_t size) {
-    const char *at = bytes;
-    while (size > 0) {
-        ssize_t n = send(connected(), at, size, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            lost();
-        }
-        at += n;
-        size -= (size_t)n;
+    char is_trial = getenv(CALL_IS_TRIAL) != NULL;
+    struct iovec hello[2] = {{&is_trial, 1}, {(void *)(uintptr_t)name, strlen(name)}};
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(N_HANDED * sizeof *handed)];
+    } rights = {.head = {CMSG_LEN(N_HANDED * sizeof *handed), SOL_SOCKET, SCM_RIGHTS}};
+    memcpy(CMSG_DATA(&rights.head), handed, N_HANDED * sizeof *handed);
+    struct msghdr message = {
+        .msg_iov = hello, .msg_iovlen = 2, .msg_control = &rights, .msg_controllen = sizeof rights};
+    if (sendmsg(fd, &message, MSG_NOSIGNAL) != (ssize_t)(1 + hello[1].iov_len)) {
+        lost();
     }
 }
 
-static void hear(void *bytes, size_t size) {
-    char *at = bytes;
-    while (size > 0) {
-        ssize_t n = recv(connected(), at, size, 0);
-        if (n < 0 && errno == EINTR) {
-            continue;
+/* After a fork the parent's line is not ours. */
+static void open_line(void) {
+    const char *path = getenv(CALL_ANSWERED_AT);
+    int question[2], answer[2];
+    int memory = memfd_create("unmask", MFD_CLOEXEC);
+    if (path == NULL || memory < 0 || pipe2(question, O_CLOEXEC) != 0 ||
+        pipe2(answer, O_CLOEXEC) != 0) {
+        lost();
+    }
+    int fd = dial(path);
+    hand_over(fd, (int[N_HANDED]){question[0], answer[1], memory});
+    close(fd);
+    close(question[0]);
+    close(answer[1]);
+    cpu_set_t cpus;
+    line.looks = sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) > 1;
+    line.question = question[1];
+    line.answer = answer[0];
+    line.memory = memory;
+    line.shared = NULL;
+    line.shared_bytes = 0;
+    line.owner = getpid();
+}
+
+/* Where the next question goes. */
+static void *asked(size_t size) {
+    if (line.owner != getpid()) {
+        open_line();
+    }
+    if (size > line.shared_bytes) {
+        const size_t more = 2 * size;
+        void *where = MAP_FAILED;
+        if (ftruncate(line.memory, (off_t)more) == 0) {
+            where = line.shared == NULL
+                        ? mmap(NULL, more, PROT_READ | PROT_WRITE, MAP_SHARED, line.memory, 0)
+                        : mremap(line.shared, line.shared_bytes, more, MREMAP_MAYMOVE);
         }
-        if (n <= 0) {
+        if (where == MAP_FAILED) {
             lost();
         }
-        at += n;
-        size -= (size_t)n;
+        line.shared = where;
+        line.shared_bytes = more;
     }
+    return line.shared;
+}
+
+/* A pipe takes so few bytes all at once. */
+static void tell(int64_t number) {
+    ssize_t n;
+    do {
+        n = write(line.question, &number, sizeof number);
+    } while (n < 0 && errno == EINTR);
+    if (n != sizeof number) {
+        lost();
+    }
+}
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void look(void) {
+    struct pollfd answer = {.fd = line.answer, .events = POLLIN};
+    if (line.waits > 0 || !line.looks) {
+        line.waits -= line.looks;
+        return;
+    }
+    for (int64_t until = now_ns() + LOOK_NS; poll(&answer, 1, 0) == 0;) {
+        if (now_ns() > until) {
+            line.in_vain = line.in_vain < MOST_WAITS ? 2 * line.in_vain + 1 : line.in_vain;
+            line.waits = line.in_vain;
+            return;
+        }
+    }
+    line.in_vain /= 2;
+}
+
+/* Reads on from `n` bytes of an answer until at least `size` are there: how many are. */
+static size_t hear(size_t n, size_t size) {
+    if (size > line.heard_bytes) {
+        line.heard_bytes = 2 * size;
+        line.heard = realloc(line.heard, line.heard_bytes);
+    }
+    if (line.heard == NULL) {
+        lost();
+    }
+    while (n < size) {
+        ssize_t more = read(line.answer, line.heard + n, line.heard_bytes - n);
+        if (more < 0 && errno == EINTR) {
+            continue;
+        }
+        if (more <= 0) {
+            lost();
+        }
+        n += (size_t)more;
+    }
+    return n;
 }
 
 /* As Python unpacks it: "<12I4q". */
@@ -122,39 +211,48 @@ static struct told tell_of(const struct request *r, uint32_t slot) {
 
 enum { ANSWER_BATCH = 0, ANSWER_ESTIMATE = 1 };
 
-/* "<5q5I4x" and "<6Iq". */
-struct asked {
+/* "<4I5q" and "<6Iq". */
+struct question {
+    uint32_t max_batched_tokens, max_requests, n_running, n_waiting;
     int64_t now_ns, next_arrival_ns, running_tokens, kv_free_bytes, kv_total_bytes;
-    uint32_t max_batched_tokens, max_requests, capacity, n_running, n_waiting, unused;
+    struct told requests[];
 };
 struct answer {
     uint32_t kind, all_running, n, n_admitted, hold, unused;
     int64_t wake_ns;
+    uint32_t slots[];
 };
 
-/* The question in one message, in memory that is the thread's for as long as it lives. */
-static void tell_view(const struct asked *asked, const struct schedule_view *view) {
-    static __thread unsigned char *message;
-    static __thread size_t capacity;
+static void ask(const struct schedule_view *view) {
     const size_t n = (size_t)view->n_running + view->n_waiting;
-    const size_t size = sizeof *asked + n * sizeof(struct told);
-    if (size > capacity) {
-        free(message);
-        capacity = 2 * size;
-        message = malloc(capacity);
-    }
-    if (message == NULL) {
-        lost();
-    }
-    memcpy(message, asked, sizeof *asked);
-    struct told *told = (struct told *)(void *)(message + sizeof *asked);
+    const size_t size = sizeof(struct question) + n * sizeof(struct told);
+    struct question *question = asked(size);
+    question->max_batched_tokens = view->max_batched_tokens;
+    question->max_requests = view->max_requests;
+    question->n_running = view->n_running;
+    question->n_waiting = view->n_waiting;
+    question->now_ns = view->now_ns;
+    question->next_arrival_ns = view->next_arrival_ns;
+    question->running_tokens = view->running_tokens;
+    question->kv_free_bytes = view->kv_free_bytes;
+    question->kv_total_bytes = view->kv_total_bytes;
+    struct told *told = question->requests;
     for (uint32_t i = 0; i < view->n_running; i++) {
         *told++ = tell_of(&view->requests[view->running[i]], view->running[i]);
     }
     for (uint32_t i = 0; i < view->n_waiting; i++) {
         *told++ = tell_of(&view->requests[view->waiting[i]], view->waiting[i]);
     }
-    tell(message, size);
+    tell((int64_t)size);
+}
+
+/* In the line's memory, until the next one. */
+static struct answer *heard(void) {
+    look();
+    size_t n = hear(0, sizeof(struct answer));
+    const struct answer *answer = (const void *)line.heard;
+    hear(n, sizeof *answer + answer->n * sizeof *answer->slots);
+    return (void *)line.heard;
 }
 
 static void take(const struct answer *answer, struct batch *batch) {
@@ -167,38 +265,21 @@ static void take(const struct answer *answer, struct batch *batch) {
 
 static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
     (void)state;
-    struct asked asked = {view->now_ns,
-                          view->next_arrival_ns,
-                          view->running_tokens,
-                          view->kv_free_bytes,
-                          view->kv_total_bytes,
-                          view->max_batched_tokens,
-                          view->max_requests,
-                          batch->capacity,
-                          view->n_running,
-                          view->n_waiting,
-                          0};
-    tell_view(&asked, view);
-    struct answer answer;
-    for (hear(&answer, sizeof answer); answer.kind == ANSWER_ESTIMATE;
-         hear(&answer, sizeof answer)) {
-        uint32_t *slots = calloc((size_t)answer.n + 1, sizeof *slots);
-        struct batch what = {.capacity = answer.n, .selected = slots};
-        hear(slots, answer.n * sizeof *slots);
-        take(&answer, &what);
-        int64_t ns = view->estimate_ns(view->estimator, &what);
-        free(slots);
-        tell(&ns, sizeof ns);
+    ask(view);
+    struct answer *answer = heard();
+    for (; answer->kind == ANSWER_ESTIMATE; answer = heard()) {
+        struct batch what = {.capacity = answer->n, .selected = answer->slots};
+        take(answer, &what);
+        tell(view->estimate_ns(view->estimator, &what));
     }
-    if (answer.kind == ENOUGH) {
+    if (answer->kind == ENOUGH) {
         _exit(CALL_TRIAL_ENDED);
     }
-    if (answer.n <= batch->capacity) {
-        hear(batch->selected, answer.n * sizeof *batch->selected);
-        take(&answer, batch);
-    } else {
+    if (answer->n > batch->capacity) {
         lost();
     }
+    memcpy(batch->selected, answer->slots, answer->n * sizeof *answer->slots);
+    take(answer, batch);
 }
 
 const struct scheduler unmask_policy = {
@@ -213,16 +294,28 @@ const struct scheduler unmask_policy = {
 
 #else
 
+/* "<2I", a request, offsets and confidences. */
+struct question {
+    uint32_t n, unused;
+    struct told request;
+    uint32_t offsets[];
+};
+
 static uint32_t choose(const void *state, const struct request *request,
                        const struct decode_seen *seen, uint8_t *commit) {
     (void)state;
-    uint32_t head[2] = {seen->n, seen->first}, n = 0;
-    struct told told = tell_of(request, 0);
-    tell(head, sizeof head);
-    tell(&told, sizeof told);
-    tell(seen->offset, seen->n * sizeof *seen->offset);
-    tell(seen->confidence, seen->n * sizeof *seen->confidence);
-    hear(commit, seen->n);
+    const size_t each = seen->n * sizeof(uint32_t);
+    const size_t size = sizeof(struct question) + 2 * each;
+    struct question *question = asked(size);
+    uint32_t n = 0;
+    question->n = seen->n;
+    question->request = tell_of(request, 0);
+    memcpy(question->offsets, seen->offset, each);
+    memcpy(question->offsets + seen->n, seen->confidence, each);
+    tell((int64_t)size);
+    look();
+    hear(0, seen->n);
+    memcpy(commit, line.heard, seen->n);
     if (seen->n > 0 && commit[0] == ENOUGH) {
         _exit(CALL_TRIAL_ENDED);
     }
