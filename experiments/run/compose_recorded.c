@@ -161,7 +161,7 @@ static bool has_loaded(const struct recorded *recorded, const char *sha256) {
 }
 
 /* A database may come from anybody, and a plug-in is code. */
-static int may_load(const void *state, const char *path, struct err *err) {
+static int may_load(const void *state, const char *path, int file, struct err *err) {
     const struct recorded *recorded = state;
     char sha256[SHA256_HEX_CHARS];
     if (!recorded->allows_plugins) {
@@ -171,7 +171,7 @@ static int may_load(const void *state, const char *path, struct err *err) {
                          "it, if it is the file that the run loaded",
                          recorded->run, path);
     }
-    if (!inputs_digest(path, sha256)) {
+    if (!inputs_digest_open(file, sha256)) {
         return err_world(err, "cannot read the plug-in %s that run %" PRId64 " names", path,
                          recorded->run);
     }

@@ -287,8 +287,9 @@ const struct plugin_gate *plugin_ask(const struct plugin_gate *gate) {
     return before;
 }
 
-int plugin_may_load(const char *path, struct err *err) {
-    return asked != NULL && asked->may_load(asked->state, path, err) != 0 ? err_status(err) : 0;
+int plugin_may_load(const char *path, int file, struct err *err) {
+    return asked != NULL && asked->may_load(asked->state, path, file, err) != 0 ? err_status(err)
+                                                                                : 0;
 }
 
 /* As plugin_open; `kind` 0 takes any. */
@@ -298,7 +299,7 @@ static int load(const char *path, uint32_t kind, const struct policy **out, stru
                          path, path);
     }
     const int held = inputs_hold("plugin", path);
-    int status = plugin_may_load(path, err);
+    int status = plugin_may_load(path, held, err);
     if (status != 0) {
         struct err ignored = {0};
         (void)inputs_release(held, path, &ignored);

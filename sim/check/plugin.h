@@ -15,10 +15,12 @@ enum {
     PLUGIN_MAX_STATE_BYTES = 1 << 20, /* replicas each have one */
 };
 
-/* Who says whether a plug-in may be loaded: 0, or an err kind with the sentence. */
+/* Who says whether a plug-in may be loaded: 0, or an err kind with the sentence. `file` is what
+ * `path` led to when it was opened, or -1; where the path leads elsewhere by now, it is refused
+ * after that. */
 struct plugin_gate {
     const void *state;
-    int (*may_load)(const void *state, const char *path, struct err *err);
+    int (*may_load)(const void *state, const char *path, int file, struct err *err);
 };
 
 /* From now on this thread asks before it loads any; NULL: all may be loaded. Returns the gate
@@ -26,7 +28,7 @@ struct plugin_gate {
 const struct plugin_gate *plugin_ask(const struct plugin_gate *gate);
 
 /* What this thread's gate says: 0, or an err kind with the sentence. */
-int plugin_may_load(const char *path, struct err *err);
+int plugin_may_load(const char *path, int file, struct err *err);
 
 /* Load the policy of `kind` in the file `path`, which holds a slash. ERR_WORLD when the file is not
  * a valid plug-in, ERR_USAGE when it is one of another kind; nothing stays loaded then. */

@@ -83,31 +83,26 @@ static bool digest_of(int file, char sha256[SHA256_HEX_CHARS]) {
     return got == 0;
 }
 
-bool inputs_digest(const char *path, char sha256[SHA256_HEX_CHARS]) {
+bool inputs_digest_open(int file, char sha256[SHA256_HEX_CHARS]) {
     struct stat facts;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool is_read =
-        file >= 0 && fstat(file, &facts) == 0 && S_ISREG(facts.st_mode) && digest_of(file, sha256);
-    if (file >= 0) {
-        close(file);
+    if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+        return false;
     }
-    return is_read;
+    if (recall(&facts, sha256)) {
+        return true;
+    }
+    if (!digest_of(file, sha256)) {
+        return false;
+    }
+    keep(&facts, sha256);
+    return true;
 }
 
 void inputs_note_open(const char *role, const char *path, int file) {
-    struct stat facts;
-    char sha256[SHA256_HEX_CHARS] = "";
-    if (collecting == NULL) {
-        return;
+    char sha256[SHA256_HEX_CHARS];
+    if (collecting != NULL) {
+        inputs_note_digest(role, path, inputs_digest_open(file, sha256) ? sha256 : "");
     }
-    if (fstat(file, &facts) == 0 && S_ISREG(facts.st_mode) && !recall(&facts, sha256)) {
-        if (digest_of(file, sha256)) {
-            keep(&facts, sha256);
-        } else {
-            sha256[0] = '\0';
-        }
-    }
-    inputs_note_digest(role, path, sha256);
 }
 
 int inputs_hold(const char *role, const char *path) {

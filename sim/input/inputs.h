@@ -54,8 +54,9 @@ bool inputs_is_still(int file, const char *path);
 /* Notes a file of which only a part is covered: the role says which. */
 void inputs_note_digest(const char *role, const char *path, const char *sha256);
 
-/* The digest of a regular file as it is now; false when it cannot be read. */
-bool inputs_digest(const char *path, char sha256[SHA256_HEX_CHARS]);
+/* The digest of a regular file that is open (-1: none is), from its begin; its place stays. False
+ * when it cannot be read. */
+bool inputs_digest_open(int file, char sha256[SHA256_HEX_CHARS]);
 
 /* The digest of a file among those noted, whatever its role; "" where it is not among them. */
 const char *inputs_digest_of(const struct inputs *inputs, const char *path);

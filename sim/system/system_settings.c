@@ -55,9 +55,9 @@ static struct {
 } passed = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Under the lock, so that threads that take one plug-in wait for its check. */
-static int check_once(const char *path, FILE *nowhere, struct err *err) {
+static int check_once(const char *path, int file, FILE *nowhere, struct err *err) {
     char digest[SHA256_HEX_CHARS];
-    bool is_known = inputs_digest(path, digest);
+    bool is_known = inputs_digest_open(file, digest);
     for (size_t i = 0; is_known && i < passed.n; i++) {
         if (strcmp(passed.items[i], digest) == 0) {
             return 0;
@@ -81,10 +81,16 @@ static const struct policy *find_checked(enum policy_kind kind, const char *name
             return NULL;
         }
         pthread_mutex_lock(&passed.lock);
-        int status = plugin_may_load(name, err);
-        status = status != 0 ? status : check_once(name, nowhere, err);
+        const int held = inputs_hold("plugin", name);
+        int status = plugin_may_load(name, held, err);
+        status = status != 0 ? status : check_once(name, held, nowhere, err);
         pthread_mutex_unlock(&passed.lock);
         fclose(nowhere);
+        struct err replaced = {0};
+        if (inputs_release(held, name, &replaced) != 0 && status == 0) {
+            *err = replaced;
+            status = err_status(err);
+        }
         if (status != 0) {
             return NULL;
         }

@@ -8,8 +8,10 @@
 #include "analysis/identity.h"
 #include "engine/weights/safetensors.h"
 #include "experiments/sweep/claims.h"
+#include "sim/check/plugin.h"
 #include "sim/input/sha256.h"
 #include "sim/model/model.h"
+#include "sim/system/system.h"
 #include "tests/support/cli.h"
 #include "tests/support/old_schema.h"
 #include "tests/support/outputs.h"
@@ -181,6 +183,13 @@ TEST(what_cannot_be_digested_is_noted_without_a_digest) {
     inputs_fini(&inputs);
 }
 
+static void digest_now(const char *path, char sha256[SHA256_HEX_CHARS]) {
+    int file = open(path, O_RDONLY);
+    ck_assert(inputs_digest_open(file, sha256));
+    close(file);
+    ck_assert(!inputs_digest_open(-1, sha256));
+}
+
 /* What is noted is the file that is open, not the one that has its name by then; nor is one of two
  * contents under one name taken for what was read. */
 TEST(a_file_that_is_replaced_while_it_is_read_keeps_no_other_ones_digest) {
@@ -188,7 +197,7 @@ TEST(a_file_that_is_replaced_while_it_is_read_keeps_no_other_ones_digest) {
     struct inputs inputs = {0};
     struct err err = {0};
     const char *path = scratch_write("read.csv", "old"), *other = scratch_write("new.csv", "new");
-    ck_assert(inputs_digest(path, was));
+    digest_now(path, was);
     int file = open(path, O_RDONLY);
     (void)inputs_collect(&inputs);
     int held = inputs_hold("decode trace", path);
@@ -218,7 +227,7 @@ TEST(a_run_has_the_digest_of_the_trace_that_it_reads) {
     struct trace *trace = NULL;
     const char *head = "arrival_us,input_tokens,output_tokens\n0,20,30\n";
     const char *path = scratch_write("swapped.csv", head);
-    ck_assert(inputs_digest(path, was));
+    digest_now(path, was);
     (void)inputs_collect(&inputs);
     ck_assert_int_eq(trace_open(path, &trace, &err), 0);
     (void)inputs_collect(NULL);
@@ -442,6 +451,53 @@ TEST(a_recorded_plugin_is_loaded_where_it_is_allowed_and_the_same) {
     append(plugin, "other code");
     REFUSES(1, "is not the plug-in that run 1 loaded", "replay", "--db", db, "--run", "1",
             "--allow-plugin");
+}
+
+struct swap {
+    const char *path, *other;
+    char *seen;
+    int times;
+};
+
+/* A gate at which the name comes to lead to another file. */
+static int swap(const void *state, const char *path, int file, struct err *err) {
+    struct swap *it;
+    memcpy(&it, state, sizeof it);
+    ck_assert_str_eq(path, it->path);
+    if (it->times++ == 0) {
+        ck_assert_int_eq(rename(it->other, it->path), 0);
+        ck_assert(inputs_digest_open(file, it->seen));
+    }
+    (void)err;
+    return 0;
+}
+
+/* Whoever judges a plug-in by its content judges what was opened, however its name moves on, and
+ * what has come in its place is not taken. */
+TEST(a_plugin_is_judged_by_what_was_opened) {
+    char was[SHA256_HEX_CHARS], seen[SHA256_HEX_CHARS];
+    for (int by_system = 0; by_system < 2; by_system++) {
+        const char *path = make_plugin("judged.so"), *other = make_plugin("other.so");
+        struct swap its = {path, other, seen, 0}, *state = &its;
+        struct err err = {0};
+        const struct policy *policy = NULL;
+        struct system *system = NULL;
+        append(other, "other code");
+        digest_now(path, was);
+        const struct plugin_gate gate = {&state, swap}, *before = plugin_ask(&gate);
+        struct setting setting = {.key = "decoder", .place = "--decoder"};
+        snprintf(setting.value, sizeof setting.value, "%s", path);
+        const struct system_request request = {
+            .system = "dllm-serve", .gpu = "l40s", .overrides = &setting, .n_overrides = 1};
+        int status = by_system ? system_open(&request, &system, &err)
+                               : plugin_load(path, POLICY_DECODER, &policy, &err);
+        (void)plugin_ask(before);
+        ck_assert_int_eq(status, ERR_WORLD);
+        ck_assert_msg(strstr(err.text, "was replaced") != NULL, "%s", err.text);
+        ck_assert_str_eq(seen, was);
+        ck_assert_int_eq(its.times, 1);
+        ck_assert(policy == NULL && system == NULL);
+    }
 }
 
 /* Its constructor would run before anything of it can be looked at. */
