@@ -22,7 +22,7 @@ import pandas
 
 import unmask
 from unmask import _values
-from unmask._trace import arrivals_us
+from unmask._trace import arrivals_us, microseconds_of
 
 
 class System(enum.Enum):
@@ -185,14 +185,77 @@ class Times(unittest.TestCase):
         with self.assertRaisesRegex(unmask.UsageError, "unit 'minutes'"):
             arrivals_us(pandas.Series([1]), "t", "minutes")
 
+    def test_columns_of_one_type_are_read_as_each_value_is(self):
+        draw = numpy.random.default_rng(5).integers
+        for unit, most in (("s", 2**62 // 10**6), ("ms", 2**62 // 1000), ("us", 2**62), ("ns", 2**63 - 501)):
+            edges = [0, 1, 499, 500, 999, 1000, 1499, 1500, most - 1, most]
+            for kind in ("int64", "uint64", "Int64", object):
+                column = pandas.Series([*edges, *(int(draw(0, 2**k)) for k in range(1, 40))], dtype=kind)
+                us = [int(i) * {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}[unit] for i in column]
+                self.assertEqual([int(i) for i in arrivals_us(column, "t", unit)], [(2 * ns + 1000) // 2000 for ns in us], (unit, kind))
+                if unit != "ns":
+                    with self.assertRaisesRegex(unmask.UsageError, "row 1: 't' is"):
+                        arrivals_us(pandas.Series([0, most + 1], dtype=kind), "t", unit)
+                if kind != "uint64":
+                    with self.assertRaisesRegex(unmask.UsageError, "row 1: 't' is -1, not a time"):
+                        arrivals_us(pandas.Series([0, -1], dtype=kind), "t", unit)
+            self.assertEqual([int(i) for i in arrivals_us(pandas.Series([2**62 // 10**6], dtype=object), "t", "s")], [2**62 // 10**6 * 10**6])
+        begin = pandas.Timestamp("2026-01-01")
+        for ns, us in ((0, 0), (499, 0), (500, 1), (1499, 1), (1500, 2), (999_999_500, 10**6)):
+            for kind in ("datetime64[ns]", object):
+                self.assertEqual(moments([begin, begin + pandas.Timedelta(ns, "ns")], dtype=kind), [0, us], (ns, kind))
+            for kind in ("timedelta64[ns]", object):
+                self.assertEqual(moments([pandas.Timedelta(0), pandas.Timedelta(ns, "ns")], dtype=kind), [0, us], (ns, kind))
+        for kind in "timedelta64[ns]", object:
+            with self.assertRaisesRegex(unmask.UsageError, "row 1: 't' is"):
+                moments([pandas.Timedelta(0), pandas.Timedelta(-1, "ns")], dtype=kind)
+        for unit, s in (("W", 604800), ("D", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+            self.assertEqual(moments([numpy.timedelta64(0, unit), numpy.timedelta64(2, unit)], dtype=object), [0, 2 * s * 10**6])
+            self.assertEqual(microseconds_of(numpy.array([3], dtype=f"timedelta64[5{unit}]")[0]), 15 * s * 10**6)
+        for kind in (object, None):  # neither is in order
+            self.assertEqual(moments([begin + pandas.Timedelta("1s"), begin], dtype=kind), [10**6, 0])
+        for empty in (pandas.Series([], dtype=kind) for kind in ("int64", "float64", object, "datetime64[ns]", "timedelta64[ns]")):
+            self.assertEqual(list(arrivals_us(empty, "t", "s")), [])
+
+    def test_rows_are_written_as_they_are(self):
+        frame = pandas.DataFrame({"t": [1, 0, 1], "p": [10, 20, 30], "o": [1, 2, 3], "x": [5, 6, 0], "a": [1, 1, 2], "who": ["b", "a", "b"],
+                                  "n": [2, 1, 2], "s": ["one", None, 7], "w": [0.5, None, 0.0]}, index=[7, 8, 9])
+
+        def written(**columns):
+            return unmask.Trace.from_df(frame, input="p", output="o", **columns)._content.decode().replace("\r", "").split("\n")
+
+        self.assertEqual(written(time=None), ["input_tokens,output_tokens", "10,1", "20,2", "30,3", ""])
+        self.assertEqual(written(time="t", unit="ms"), ["arrival_us,input_tokens,output_tokens", "0,20,2", "1000,10,1", "1000,30,3", ""])
+        self.assertEqual(written(time=None, prefix="x", answer="a", tenant="n"),
+                         ["input_tokens,output_tokens,tenant,prefix_tokens,answer_tokens", "10,1,2,5,1", "20,2,1,6,1", "30,3,2,0,2", ""])
+        self.assertEqual(written(time="t", tenant="who", session="s", think="w"),
+                         ["arrival_us,input_tokens,output_tokens,tenant,session,think_us", "0,20,2,a,,", "1000000,10,1,b,one,500000",
+                          "1000000,30,3,b,7,0", ""])
+        for column, bad in (("tenant", "s"), ("prefix", "w"), ("answer", "w"), ("prefix", "who")):
+            with self.assertRaisesRegex(unmask.UsageError, f"row [789]: '{bad}' is"):
+                written(time=None, **{column: bad})
+        for name in ("time", "tenant", "prefix", "answer", "session", "think"):
+            with self.assertRaisesRegex(unmask.UsageError, "no column 'q'; it has t, p, o, x, a, who, n, s, w$"):
+                written(**{"time": "t", name: "q"})
+        for other in (3, "x", None):
+            with self.assertRaisesRegex(unmask.UsageError, "expected a DataFrame, got a "):
+                unmask.Trace.from_df(other)
+        rows = [{"t": 0, "p": 10, "o": 1}]
+        self.assertEqual(unmask.Trace.from_df(rows, time="t", input="p", output="o").path,
+                         unmask.Trace.from_df({"t": [0.0], "p": [10], "o": [1]}, time="t", input="p", output="o").path)
+
     def test_tokens_are_whole_numbers(self):
         frame = pandas.DataFrame({"t": [0.0, 1.0], "p": [100, 5], "o": [64, 32]})
-        for bad in (float("inf"), -1, 1.5, "x", None, 2.0**60):
+        for bad in (float("inf"), -1, 1.5, "x", None, 2.0**53):
             with self.assertRaisesRegex(unmask.UsageError, "row 1: 'p'"):
                 unmask.Trace.from_df(frame.assign(p=pandas.Series([1, bad], dtype=object)), time="t", input="p", output="o")
         for kind in ("Int64", "float64", "uint8", object):
             trace = unmask.Trace.from_df(frame.astype({"p": kind}), time="t", input="p", output="o")
             self.assertEqual(trace.info()["requests"], 2)
+        for most in (2**53 - 1, 0):
+            self.assertIn(f"0,{most},64", unmask.Trace.from_df(frame.assign(p=[most, 5]), time="t", input="p", output="o")._content.decode())
+        with self.assertRaisesRegex(unmask.UsageError, "row 0: 'p'"):
+            unmask.Trace.from_df(frame.assign(p=[True, False]), time="t", input="p", output="o")
 
 
 FRAME = pandas.DataFrame({"t": [2.0, 0.5, 1.0], "p": [100, 200, 300], "o": [64, 32, 128]})

@@ -6,6 +6,7 @@ import os
 import pickle
 import pty
 import re
+import struct
 import subprocess
 import sys
 import textwrap
@@ -110,6 +111,70 @@ class Views(unittest.TestCase):
                     requests()[0].column("tokens")
             finally:
                 _view._numpy.module = before
+
+    def test_fields_are_what_they_say(self):
+        rows = [(0, 100, 64), (0.05, 200, 32), (0.1, 300, 128), (9, 50, 40)]  # the last arrives alone
+        frame = [dict(zip("tpo", row)) for row in rows]
+        views = []
+
+        class Sees(InOrder):
+            def schedule(self, view, batch):
+                super().schedule(view, batch)
+                if not view.is_trial:
+                    views.append((view, batch))
+
+        unmask.run(gpu="l40s", system="dllm-serve", scheduler=Sees(), set={"max_requests": 2}, workload=unmask.Trace.from_df(
+            {name: [row[name] for row in frame] for name in "tpo"}, time="t", input="p", output="o"))
+        self.assertGreater(len(views), 20)
+        arrivals, last_ns = [round(row[0] * 1e9) for row in rows], 0
+        self.assertEqual({r.id for view, _ in views for r in view.waiting}, {0, 1, 2, 3})
+        self.assertEqual({r.id for view, _ in views for r in view.running}, {0, 1, 2, 3})
+        for view, batch in views:
+            running, everyone = list(view.running), [*view.running, *view.waiting]
+            later = [ns for ns in arrivals if ns > view.now_ns]
+            self.assertEqual(view.next_arrival_ns, min(later, default=2**63 - 1))
+            self.assertLessEqual(last_ns, view.now_ns)
+            last_ns = view.now_ns
+            self.assertLessEqual({r.id for r in everyone}, {i for i, ns in enumerate(arrivals) if ns <= view.now_ns})
+            self.assertEqual(len({r.slot for r in everyone}), len(everyone))
+            self.assertEqual((len({r.id for r in everyone}), view.max_requests), (len(everyone), 2))
+            self.assertEqual(view.running_tokens, sum(r.queries for r in running))
+            self.assertEqual(view.kv_total_bytes, view.kv_free_bytes + sum(r.kv_held_bytes for r in running))
+            for r in everyone:
+                arrival, prompt, output = rows[r.id]
+                self.assertEqual((r.arrival_ns, r.prompt_tokens, r.output_tokens), (round(arrival * 1e9), prompt, output))
+                self.assertEqual((r.block, r.preemptions, r.commit_tokens), (r.committed_tokens // 32, 0, 1))
+                self.assertEqual(r.block_length, min(32, output - 32 * r.block))  # LLaDA's blocks, a token a step
+                self.assertEqual(r.masked_in_block, r.block_length - r.committed_tokens % 32)
+                self.assertEqual((r.steps, r.step_in_block), (r.committed_tokens, r.committed_tokens % 32))
+                self.assertIn(r.queries, (prompt + output, r.block_length))
+            for r in view.waiting:
+                self.assertEqual((r.steps, r.kv_held_bytes, r.queries), (0, 0, r.prompt_tokens + r.output_tokens))
+            for r in running:
+                self.assertEqual(r.kv_held_bytes, r.kv_bytes)
+            taken = [*running, *(r for r in view.waiting if r.slot in batch._admitted)]
+            self.assertEqual(batch.free_tokens, view.max_batched_tokens - sum(r.queries for r in taken))
+            self.assertEqual(batch.free_requests, 2 - len(taken))
+            self.assertEqual(batch.free_kv_bytes, view.kv_free_bytes - sum(r.kv_bytes for r in taken[len(running):]))
+        self.assertEqual(min(len(view.running) for view, _ in views[:20]), 0)
+        self.assertEqual(max(len(view.running) for view, _ in views), 2)
+
+    def test_a_batch_takes_what_fits(self):
+        view = View()
+        view.max_batched_tokens, view.kv_free_bytes, view.max_requests, view.running_tokens = 100, 1000, 3, 40
+        view.running = [ROWS[0]]
+        request = ROWS[0]._replace
+        batch = Batch(view)
+        for queries, kv_bytes, fits in ((101, 0, False), (1, 1001, False), (30, 1000, True), (70, 1, False), (71, 0, False),
+                                        (70, 0, True), (0, 0, False)):
+            self.assertEqual(batch.admit(request(queries=queries, kv_bytes=kv_bytes)), fits, (queries, kv_bytes))
+        self.assertEqual((batch.free_tokens, batch.free_kv_bytes, batch.free_requests), (0, 0, 0))
+        self.assertFalse(batch.run(request(queries=1)))
+        self.assertTrue(batch.run(request(queries=0)))
+        self.assertFalse(batch.run_all())
+        for running_tokens, fits in ((100, True), (101, False)):
+            view.running_tokens, batch = running_tokens, Batch(view)
+            self.assertEqual((batch.run_all(), batch.free_tokens), (fits, 0 if fits else 100))
 
     def test_what_is_kept_stays_as_it_was(self):
         policy = Keeps()
@@ -260,6 +325,38 @@ class Said(unittest.TestCase):
 
         with self.assertRaisesRegex(unmask.Error, r"Idle \(.*test_views.py:\d+\)"):
             unmask.run(**BASE, scheduler=Idle())
+
+
+class Decoders(unittest.TestCase):
+    """What a decoder is asked, and which answers are some."""
+
+    def answer(self, flags, n=5, **line):
+        """What is told for an answer of those flags."""
+        class Says(unmask.Decoder):
+            def choose(self, request, offsets, confidences):
+                asked.append((request, offsets, confidences))
+                return flags
+
+        asked, told = [], []
+        question = _view._ASKED.pack(n, *ROWS[3]) + struct.pack(f"<{n}I{n}f", *range(7, 7 + n), *(i / 8 for i in range(n)))
+        Says()._answer(unittest.mock.Mock(hear_question=lambda: question, tell=told.append, is_enough=False, **line))
+        self.assertEqual(asked, [(ROWS[3], tuple(range(7, 7 + n)), tuple(i / 8 for i in range(n)))])
+        return told
+
+    def test_one_flag_each_and_at_least_one_set(self):
+        for flags in ([1] * 5, [0, 0, 0, 0, True], ["", None, 7, 0.0, "a"], (i == 2 for i in range(5))):
+            flags = list(flags)
+            self.assertEqual(self.answer(iter(flags)), [bytes(map(bool, flags))])
+        for flags in ([1] * 4, [1] * 6, [0] * 5, [], [0] * 4, [0] * 6):
+            with self.assertRaisesRegex(ValueError, f"Says.choose answered {len(flags)} flags, {sum(flags)} of them set, for 5 "):
+                self.answer(flags)
+        self.assertEqual(self.answer([3], n=1), [b"\1"])
+
+    def test_a_trial_is_ended_without_an_answer(self):
+        told = []
+        question = _view._ASKED.pack(2, *ROWS[0]) + struct.pack("<2I2f", 0, 1, 0.5, 0.5)
+        unmask.Decoder()._answer(unittest.mock.Mock(hear_question=lambda: question, tell=told.append, is_enough=True))
+        self.assertEqual(told, [bytes([2, 2])])
 
 
 class Signatures(unittest.TestCase):

@@ -90,10 +90,10 @@ def _number_us(number, unit):
     elif not isinstance(number, (numbers.Real, decimal.Decimal)):
         return None
     try:
-        return _rounded(fractions.Fraction(number if isinstance(number, (int, decimal.Decimal)) else str(float(number)))
-                        * _UNITS[unit])
+        exact = fractions.Fraction(number if isinstance(number, (int, decimal.Decimal)) else str(float(number)))
     except (ValueError, OverflowError):  # not a number, infinite
         return None
+    return None if exact < 0 else _rounded(exact * _UNITS[unit])
 
 
 def _is_length(value):
@@ -148,7 +148,9 @@ def arrivals_us(column, name, unit):
     values, found, zones = _words(column), [], set()
     first = values[0] if values else None
     if _is_length(first):
-        read = microseconds_of
+        def read(value):
+            us = microseconds_of(value)
+            return None if us == 0 and value < type(value)(0) else us  # before 0, by less than is written
     elif _is_number(first):
         def read(value):
             return _number_us(value, unit)
