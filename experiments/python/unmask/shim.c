@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -51,17 +52,17 @@ __attribute__((noreturn)) static void lost(void) {
 /* A path for sockets has 107 bytes; that of the folder may be longer. */
 static int dial(const char *path) {
     struct sockaddr_un where = {.sun_family = AF_UNIX};
-    const char *name = strrchr(path, '/');
-    char *folder = name != NULL ? strndup(path, (size_t)(name - path)) : NULL;
-    int at = folder != NULL ? open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    free(folder);
-    if (at < 0 || fd < 0) {
+    char folder[PATH_MAX], *name;
+    snprintf(folder, sizeof folder, "%s", path);
+    name = strrchr(folder, '/');
+    if (name == NULL) {
         lost();
     }
-    int n = snprintf(where.sun_path, sizeof where.sun_path, "/proc/self/fd/%d%s", at, name);
-    if (n >= (int)sizeof where.sun_path ||
-        connect(fd, (struct sockaddr *)&where, sizeof where) != 0) {
+    *name = '\0';
+    int at = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(where.sun_path, sizeof where.sun_path, "/proc/self/fd/%d/%s", at, name + 1);
+    if (connect(fd, (struct sockaddr *)&where, sizeof where) != 0) {
         lost();
     }
     close(at);
@@ -72,13 +73,12 @@ static int dial(const char *path) {
 static void hand_over(int fd, const int handed[N_HANDED]) {
     static const char place; /* in this file */
     Dl_info info;
-    if (dladdr(&place, &info) == 0) {
+    const char *slash = dladdr(&place, &info) != 0 ? strrchr(info.dli_fname, '/') : NULL;
+    if (slash == NULL) {
         lost();
     }
-    const char *name = strrchr(info.dli_fname, '/');
-    name = name != NULL ? name + 1 : info.dli_fname;
     char is_trial = getenv(CALL_IS_TRIAL) != NULL;
-    struct iovec hello[2] = {{&is_trial, 1}, {(void *)(uintptr_t)name, strlen(name)}};
+    struct iovec hello[2] = {{&is_trial, 1}, {(void *)(uintptr_t)(slash + 1), strlen(slash + 1)}};
     union {
         struct cmsghdr head;
         char bytes[CMSG_SPACE(N_HANDED * sizeof *handed)];
@@ -121,18 +121,15 @@ static void *asked(size_t size) {
         open_line();
     }
     if (size > line.shared_bytes) {
-        const size_t more = 2 * size;
-        void *where = MAP_FAILED;
-        if (ftruncate(line.memory, (off_t)more) == 0) {
-            where = line.shared == NULL
-                        ? mmap(NULL, more, PROT_READ | PROT_WRITE, MAP_SHARED, line.memory, 0)
-                        : mremap(line.shared, line.shared_bytes, more, MREMAP_MAYMOVE);
-        }
-        if (where == MAP_FAILED) {
+        (void)munmap(line.shared, line.shared_bytes);
+        line.shared_bytes = 2 * size;
+        line.shared =
+            ftruncate(line.memory, (off_t)line.shared_bytes) == 0
+                ? mmap(NULL, line.shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, line.memory, 0)
+                : MAP_FAILED;
+        if (line.shared == MAP_FAILED) {
             lost();
         }
-        line.shared = where;
-        line.shared_bytes = more;
     }
     return line.shared;
 }
@@ -156,8 +153,11 @@ static int64_t now_ns(void) {
 
 static void look(void) {
     struct pollfd answer = {.fd = line.answer, .events = POLLIN};
-    if (line.waits > 0 || !line.looks) {
-        line.waits -= line.looks;
+    if (!line.looks) {
+        return;
+    }
+    if (line.waits > 0) {
+        line.waits--;
         return;
     }
     for (int64_t until = now_ns() + LOOK_NS; poll(&answer, 1, 0) == 0;) {
