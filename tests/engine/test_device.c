@@ -416,6 +416,27 @@ TEST(memory_is_mapped_whole_once_and_where_there_is_room_or_not_at_all) {
     engine_device_close(&cpu);
 }
 
+static double read_energy_j;
+
+static void read_vitals(struct device *device, struct device_vitals *out) {
+    (void)device;
+    *out = (struct device_vitals){.energy_j = read_energy_j};
+}
+
+TEST(a_device_counts_energy_where_its_counter_has_moved) {
+    for (int i = 0; i < 3; i++) {
+        struct device_table table = device_cpu;
+        struct engine_device device;
+        struct err err = {0};
+        table.vitals = i < 2 ? read_vitals : NULL;
+        read_energy_j = i == 0 ? 0.25 : 0;
+        ck_assert_msg(engine_device_start(&table, KERNEL_F32, &device, &err) == 0, "%s", err.text);
+        ck_assert_int_eq(device.counts_energy, i == 0);
+        engine_device_close(&device);
+        ck_assert_ptr_null(device.device);
+    }
+}
+
 TEST(devices_that_are_not_there_are_named) {
     struct engine_device device;
     struct err err = {0};

@@ -312,12 +312,13 @@ TEST(a_byte_that_the_vocabulary_lacks_is_named) {
     tokenizer_close(t);
 }
 
-/* U+180E, which PCRE2's \\s takes in and Unicode's white space does not, is part of a word. */
+/* U+180E, which PCRE2's \\s takes in and Unicode's white space does not, is part of a word; a space
+ * is none. */
 TEST(white_space_is_unicodes) {
     static const char text[] =
         "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"\u00e1\": 1, \"\u0142\": 2, "
-        "\"\u0130\": 3, \"a\u00e1\": 4}, \"merges\": [\"a \u00e1\"]}, \"pre_tokenizer\": "
-        "{\"type\": "
+        "\"\u0130\": 3, \"a\u00e1\": 4, \"\u0120\": 5, \"a\u0120\": 6}, \"merges\": [\"a \u00e1\", "
+        "\"a \u0120\"]}, \"pre_tokenizer\": {\"type\": "
         "\"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": "
         "\"%s\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", "
         "\"add_prefix_space\": false, \"use_regex\": false}]}, \"decoder\": {\"type\": "
@@ -336,6 +337,9 @@ TEST(white_space_is_unicodes) {
         ck_assert_int_eq(tokenizer_encode(t, "a\u180e", 4, &ids, &err), 0);
         ck_assert_uint_eq(ids.n, 3);
         ck_assert(ids.ids[0] == 4 && ids.ids[1] == 2 && ids.ids[2] == 3);
+        ids.n = 0;
+        ck_assert_int_eq(tokenizer_encode(t, "a a", 3, &ids, &err), 0);
+        ck_assert_msg(ids.n == 3 && ids.ids[0] == 0 && ids.ids[1] == 5, "%s", patterns[i]);
         free(ids.ids);
         tokenizer_close(t);
     }
