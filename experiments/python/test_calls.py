@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -127,6 +128,59 @@ class Lines(unittest.TestCase):
             unmask.run(**BASE, scheduler=InOrder())
             n_open.append(len(os.listdir("/proc/self/fd")))
         self.assertEqual(*n_open)
+
+    def test_answers_of_any_length_go_out_whole_and_questions_come_whole(self):
+        asks, says = os.pipe()
+        hears, answers = os.pipe()
+        memory = os.memfd_create("question")
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            socket.send_fds(theirs, [b"\0a.so"], [asks, answers, memory])
+            line = unmask._process.Line(ours, {"a.so": "a policy"})
+        for end in asks, answers:
+            os.close(end)
+        self.addCleanup(line.close)
+        for n in 1, 100, 4096, 4097, 300000, 5:  # the memory grows, and what was read of it stays
+            text = os.urandom(n)
+            os.truncate(memory, max(n, os.fstat(memory).st_size))
+            os.pwrite(memory, text, 0)
+            os.write(says, struct.pack("<q", n))
+            question = line.hear_question()
+            self.assertEqual(question, text)
+            os.pwrite(memory, bytes(n), 0)
+            self.assertEqual(question, text)
+        os.write(says, struct.pack("<q", -(2**40)))
+        self.assertEqual(line.hear_number(), -(2**40))
+        told, heard = os.urandom(1 << 20), bytearray()  # more than a pipe holds
+        teller = threading.Thread(target=line.tell, args=(told,))
+        teller.start()
+        while len(heard) < len(told):
+            heard += os.read(hears, 1000)
+        teller.join()
+        self.assertEqual(heard, told)
+        os.close(says)
+        os.close(hears)
+        os.close(memory)
+        for gone in line.hear_question, line.hear_number, lambda: line.tell(b"x"):
+            self.assertRaises(unmask._process.Gone, gone)
+
+    def test_counts_are_shown_as_they_come(self):
+        shown = unittest.mock.Mock()
+        program = unmask._process.Program({}, None, None, shown)
+        self.addCleanup(program._poll.close)
+        counts, says = os.pipe()
+        program._handle(counts, program._hear_counts)
+        for text, show in ((b"1 10 poi", None), (b"nts\n", (1, 10, "points")), (b"2 10 points\n5 10 points of it\n6", (5, 10, "points of it")),
+                           (b" 10 points\n", (6, 10, "points"))):
+            os.write(says, text)
+            program._hear_counts(counts)
+            self.assertEqual([call.args for call in shown.show.call_args_list], [show] if show else [])
+            shown.reset_mock()
+        os.close(says)
+        self.assertEqual(program._poll.poll(1)[0][0], counts)
+        program._hear_counts(counts)
+        self.assertEqual((program._handlers, program._poll.poll(0)), ({}, []))
+        os.close(counts)
 
     def test_what_was_looked_for_in_vain_is_looked_for_less_often(self):
         program = unmask._process.Program({}, None, None, None)
