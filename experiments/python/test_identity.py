@@ -216,6 +216,11 @@ class Identity(unittest.TestCase):
         few.rows = (n for n in range(3))
         self.assertEqual(digest(few)[1], ["Few.log (a TextIOWrapper)", "Few.rows (a generator)"])
         few.log.close()
+        with open(os.devnull) as log:
+            for module, words in (("somewhere", "somewhere.LOG (a TextIOWrapper)"), ("__main__", "LOG (a TextIOWrapper)")):
+                scope = {"unmask": unmask, "__name__": module, "LOG": log}
+                exec("class Few(unmask.Scheduler):" + BODY.format(limit="LOG.fileno()"), scope)
+                self.assertEqual(digest(scope["Few"]())[1], [words])
         for read, name in (("len(open('x').read())", "open"), ("int(__import__('os').environ['X'])", "environ"),
                            ("globals()['X']", "globals"), ("eval('X')", "eval")):
             self.assertIn(name, str(digest(factory(read))[1]))
