@@ -12,6 +12,7 @@
 #include "engine/calibrate/calibration_log.h"
 #include "engine/calibrate/calibration_room.h"
 #include "engine/calibrate/calibration_samples.h"
+#include "engine/calibrate/calibration_stage.h"
 #include "engine/calibrate/measure.h"
 #include "engine/step/program.h"
 #include "engine/weights/weights.h"
@@ -719,6 +720,18 @@ static struct calibration_request planned(struct rig *rig, const char *model, in
                 .system = rig->system, .max_tokens = 16384);
 }
 
+static int64_t bytes_of_steps(const struct calibration_request *request,
+                              const struct calibration_bounds *bounds) {
+    static struct calibration_steps steps;
+    const struct steps_request stages = {.device = request->device,
+                                         .planner = request->system->planner,
+                                         .chunks = request->system->chunks.bound,
+                                         .bounds = *bounds};
+    calibration_steps_list(&steps, request->system->model, bounds);
+    const struct stage_need need = stage_need(&steps, request->system->model, &stages);
+    return need.workspace_bytes + need.pool_bytes;
+}
+
 /* Every card that holds the model is calibrated, and a little more or less memory changes nothing
  * for who goes on with what was begun. */
 TEST(what_is_measured_fits_any_card_that_holds_the_model) {
@@ -748,6 +761,15 @@ TEST(what_is_measured_fits_any_card_that_holds_the_model) {
                 ck_assert_int_eq(
                     calibration_bounds_check(&request, free_bytes - more, &bounds, &err), 0);
                 ck_assert_int_ne(calibration_bounds_check(&request, more, &bounds, &err), 0);
+                /* The largest step is held, and what is left to spare is spared. */
+                err = (struct err){0};
+                const int64_t kept = rig.device.facts.memory_bytes / 24;
+                ck_assert_int_eq(
+                    calibration_bounds_check(&request, free_bytes - kept, &bounds, &err), 0);
+                ck_assert_int_ne(calibration_bounds_check(&request,
+                                                          bytes_of_steps(&request, &bounds) - 1,
+                                                          &bounds, &err),
+                                 0);
             }
             if (free_bytes > 0 && free_bytes < more) {
                 ck_assert_int_ne(calibration_bounds_find(&request, free_bytes, &bounds, &err), 0);
