@@ -136,6 +136,7 @@ $(TESTS): %: %.o $(BUILD)/libunmask.a $(LIBRARIES)/check-libs
 
 CROWD_OBJS := $(BUILD)/tests/analysis/crowd.o $(BUILD)/tests/analysis/crowd_explore.o
 $(BUILD)/tests/analysis/test_protocol: $(CROWD_OBJS)
+$(BUILD)/tests/kernels/test_limits: $(BUILD)/tests/kernels/launches.o
 
 $(BUILD)/tests/experiments/bench_ranks: $(BUILD)/tests/experiments/bench_ranks.o $(BUILD)/libunmask.a
 	$(say) LD $@

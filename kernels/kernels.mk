@@ -7,11 +7,12 @@ NVCC      ?= $(firstword $(wildcard $(CUDA)/bin/nvcc) $(shell command -v nvcc 2>
 # own instructions; RTX 5090 and RTX PRO 6000.
 OWN_ARCH  := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d '.' | sed -n '/^[0-9]*$$/p' | \
              sed 's/^90$$/90a/' | sort -u)
-CUDA_ARCH ?= $(if $(OWN_ARCH),$(OWN_ARCH),80 86 89 90a 120)
-ifneq ($(filter 90,$(CUDA_ARCH)),)
-$(error CUDA_ARCH=90 has no instructions of Hopper's own, which the kernels use there: write 90a)
-endif
-# Code that a newer card's driver compiles at its first start: of the newest that is not one card's own.
+ALL_ARCH  := 80 86 89 90a 120
+CUDA_ARCH ?= $(if $(OWN_ARCH),$(OWN_ARCH),$(ALL_ARCH))
+# 8.9, sm_89 and 89,90 are 89 and 89 90; on compute capability 9.0 the kernels use Hopper's own instructions, 90a.
+override CUDA_ARCH := $(patsubst 90,90a,$(patsubst compute_%,%,$(patsubst sm_%,%,$(subst .,,$(subst $(comma), ,$(CUDA_ARCH))))))
+# Code that the driver of a card without its own compiles at its first start. Sorted as texts: of all it is 89, which
+# a B200 (100) takes, too, as it would not take 120.
 CUDA_PTX  ?= $(lastword $(sort $(filter-out %a %f,$(CUDA_ARCH))))
 NVCCFLAGS := -std=c++17 -O3 -I. -Xcompiler -fPIC,-Wall,-Wextra --threads 2 \
              $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
@@ -107,12 +108,25 @@ GUISE_PTX ?= 89
 guise: ## build kernels and GPU tests for UNMASK_GUISE=rtx4090|l40s|rtx3090|l4 on a borrowed GPU
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/guise GUISE=1 CUDA_ARCH= CUDA_PTX=$(GUISE_PTX) kernels
 
-.PHONY: test-gpu
+# What was compiled, and every launch beside the limits of its architecture; kernels/resources.txt keeps it for
+# tests/kernels/test_limits.c, which has no compiler, when all architectures were compiled.
+CUOBJDUMP ?= $(firstword $(wildcard $(CUDA)/bin/cuobjdump) $(shell command -v cuobjdump 2>/dev/null))
+LIMITS    := $(BUILD)/tests/kernels/limits
+$(LIMITS): $(BUILD)/tests/kernels/limits.o $(BUILD)/tests/kernels/launches.o $(BUILD)/libunmask.a
+	$(say) LD $@
+	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
+
+.PHONY: test-gpu kernels-limits
+kernels-limits: $(BUILD)/kernels/libunmask_cuda.so $(LIMITS) ## registers, shared memory and threads of every launch beside their limits
+	@[ -n '$(CUOBJDUMP)' ] || { echo 'cuobjdump was not found: it comes with the toolkit, or pip install nvidia-cuda-cuobjdump (set CUOBJDUMP=/path/to/cuobjdump)' >&2; exit 1; }
+	@$(CUOBJDUMP) --dump-resource-usage $< | c++filt | $(LIMITS) $(BUILD)/kernels/resources.txt
+	@$(if $(filter-out $(CUDA_ARCH),$(ALL_ARCH)),,cp $(BUILD)/kernels/resources.txt kernels/)
+
 test-gpu: kernels ## run the GPU tests
 	@set -e; for t in $(GPU_TESTS); do case $$t in \
 	    */test_engine) $$t $(BUILD)/kernels/libunmask_cuda.so ;; \
 	    */test_long) $$t cuda $(BUILD)/kernels/libunmask_cuda.so ;; *) $$t ;; esac; done
 else
-kernels:
+kernels kernels-limits:
 	@echo 'nvcc was not found: the CUDA kernels are not built (set NVCC=/path/to/nvcc)' >&2; exit 1
 endif

@@ -4,8 +4,15 @@
 #include "kernels/attention/dense_attention.cuh"
 #include "kernels/attention/fragments.cuh"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 
-enum { HEAD_SIZE = 128, TILE_M = 128, TILE_N = 64, THREADS = 128, TILE_BYTES = TILE_N * 256 };
+enum {
+    HEAD_SIZE = 128,
+    TILE_M = DENSE_TILE_ROWS,
+    TILE_N = DENSE_TILE_KEYS,
+    THREADS = DENSE_THREADS,
+    TILE_BYTES = TILE_N * 256,
+};
 
 /* Scores of the warp's 32 rows against a tile of keys. */
 static __device__ __forceinline__ void tile_scores(float (&s)[2][8][4], uint32_t q_tile,
@@ -159,7 +166,7 @@ extern "C" cudaError_t kernel_dense_attention_mma(const struct call_dense_attent
     if (call->n_requests == 0 || call->max_tokens == 0) {
         return cudaSuccess;
     }
-    const int bytes = TILE_M * 256 + 4 * TILE_BYTES;
+    const int bytes = DENSE_BYTES;
     const cudaError_t status = shared_allow(dense_attention_kernel, bytes);
     if (status != cudaSuccess) {
         return status;

@@ -7,8 +7,9 @@
 #include "kernels/attention/dense_attention.cuh"
 #include "kernels/attention/warpgroup.cuh"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 
-enum { STAGES = 2, MOST_REQUESTS = 512 /* of one launch */ };
+enum { STAGES = DENSE_WGMMA_STAGES, MOST_REQUESTS = 512 /* of one launch */ };
 
 #if HOPPER_DEVICE
 static __device__ __forceinline__ int row_tiles(const struct query_rows &queries) {
@@ -174,7 +175,7 @@ extern "C" cudaError_t kernel_dense_attention_wgmma(const struct call_dense_atte
     int n_sms;
     cudaError_t status = multiprocessors(&n_sms);
     if (status == cudaSuccess) {
-        status = shared_allow(dense_attention_wgmma_kernel, warpgroup_bytes<STAGES>);
+        status = shared_allow(dense_attention_wgmma_kernel, WARPGROUP_BYTES(STAGES));
     }
     if (status != cudaSuccess) {
         return status;
@@ -191,7 +192,7 @@ extern "C" cudaError_t kernel_dense_attention_wgmma(const struct call_dense_atte
             return cudaErrorInvalidValue;
         }
         launch(dense_attention_wgmma_kernel, (unsigned)(most_items < n_sms ? most_items : n_sms),
-               WARPGROUP_THREADS, warpgroup_bytes<STAGES>, stream, q_map, k_map, v_map, some,
+               WARPGROUP_THREADS, WARPGROUP_BYTES(STAGES), stream, q_map, k_map, v_map, some,
                scale_log2);
         status = cudaGetLastError();
     }

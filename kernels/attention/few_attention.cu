@@ -8,15 +8,16 @@
 #include "kernels/attention/keys.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 
 enum {
     HEAD_SIZE = 128,
     ROW_FLOATS = part_floats<HEAD_SIZE>,
     TILE_N = 64,
-    STAGES = 3,
-    STAGE_BYTES = 2 * TILE_N * HEAD_SIZE * 2,
-    WARPS = 4,
-    THREADS = 32 * WARPS,
+    STAGES = FEW_ATTENTION_STAGES,
+    STAGE_BYTES = FEW_ATTENTION_STAGE_BYTES,
+    THREADS = FEW_ATTENTION_THREADS,
+    WARPS = THREADS / 32,
     PARTS = 4,       /* blocks of a cluster; what eight have to exchange costs more than it saves */
     FEW_KEYS = 4096, /* beyond, nothing was measured */
 };

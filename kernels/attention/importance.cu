@@ -6,6 +6,7 @@
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launch_shapes.h"
 
 /* Lists tokens first .. first + n_tokens - 1 that are masked, in order, as many as there is room
  * for; returns how many there are. For a whole block of THREADS threads; counts has one place a
@@ -180,13 +181,11 @@ template <int D>
 static void importance_start(const struct call_importance *call, cudaStream_t stream) {
     const float scale_log2 = 1.44269504088896341f / sqrtf((float)D);
     const unsigned n = (unsigned)call->n_requests;
-    if (call->max_masked <= 32) {
-        launch(importance_kernel<D, 32, 512>, n, 512, 0, stream, *call, scale_log2);
-    } else if (call->max_masked <= 64) {
-        launch(importance_kernel<D, 64, 512>, n, 512, 0, stream, *call, scale_log2);
-    } else {
-        launch(importance_kernel<D, 128, 256>, n, 256, 0, stream, *call, scale_log2);
-    }
+    const struct block_shape shape = importance_shape_of(call->max_masked);
+    auto kernel = shape.each == 32   ? importance_kernel<D, 32, 512>
+                  : shape.each == 64 ? importance_kernel<D, 64, 512>
+                                     : importance_kernel<D, 128, 256>;
+    launch(kernel, n, (unsigned)shape.threads, 0, stream, *call, scale_log2);
 }
 
 extern "C" cudaError_t kernel_importance(const struct call_importance *call, cudaStream_t stream) {

@@ -7,8 +7,9 @@
 #include "kernels/attention/merge.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launch_shapes.h"
 
-enum { MERGE_COLUMNS = 64 };
+enum { MERGE_COLUMNS = LINE_MERGE_COLUMNS };
 
 /* The WARPS_N warps of the same rows hand their closed parts to the first of them, some columns at
  * a time through memory of WARPS_N - 1 buffers. */
@@ -202,11 +203,9 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
 
 template <class KEYS, int D, int WARPS_M, int WARPS_N, int TILE_N, bool WHOLE>
 static cudaError_t line_start(const typename KEYS::call *call, int n_sms, cudaStream_t stream) {
-    constexpr int STAGES = 3;
-    auto kernel = line_attention_kernel<KEYS, D, WARPS_M, WARPS_N, TILE_N, STAGES, WHOLE>;
-    const int threads = 32 * WARPS_M * WARPS_N;
-    const int bytes =
-        STAGES * 2 * TILE_N * D * 2 + (WARPS_N - 1) * 16 * WARPS_M * (MERGE_COLUMNS + 2) * 4;
+    auto kernel = line_attention_kernel<KEYS, D, WARPS_M, WARPS_N, TILE_N, LINE_STAGES, WHOLE>;
+    const struct line_shape shape = {WARPS_M, WARPS_N, TILE_N};
+    const int threads = line_threads(shape), bytes = line_bytes(shape, D);
     cudaError_t status = shared_allow(kernel, bytes);
     int per_sm = 0;
     if (status == cudaSuccess) {
@@ -227,14 +226,17 @@ static cudaError_t line_start(const typename KEYS::call *call, int n_sms, cudaSt
 template <class KEYS, int D, int TILE_N>
 static cudaError_t line_choose(const typename KEYS::call *call, int n_sms, cudaStream_t stream) {
     const int64_t n_rows = (int64_t)call->max_queries * (call->n_heads / call->n_kv_heads);
+    const struct line_shape shape = line_shape_of(n_rows, call->invariant, TILE_N == 32);
+    auto start = line_start<KEYS, D, 8, 1, TILE_N, false>;
     if (call->invariant) {
-        return n_rows <= 32 ? line_start<KEYS, D, 2, 1, TILE_N, true>(call, n_sms, stream)
-                            : line_start<KEYS, D, 8, 1, TILE_N, true>(call, n_sms, stream);
+        start = shape.warps_m == 2 ? line_start<KEYS, D, 2, 1, TILE_N, true>
+                                   : line_start<KEYS, D, 8, 1, TILE_N, true>;
+    } else if (shape.warps_m < 8) {
+        start = shape.warps_m == 1   ? line_start<KEYS, D, 1, TILE_N / 16, TILE_N, false>
+                : shape.warps_m == 2 ? line_start<KEYS, D, 2, 2, TILE_N, false>
+                                     : line_start<KEYS, D, 4, 1, TILE_N, false>;
     }
-    return n_rows <= 16   ? line_start<KEYS, D, 1, TILE_N / 16, TILE_N, false>(call, n_sms, stream)
-           : n_rows <= 32 ? line_start<KEYS, D, 2, 2, TILE_N, false>(call, n_sms, stream)
-           : n_rows <= 64 ? line_start<KEYS, D, 4, 1, TILE_N, false>(call, n_sms, stream)
-                          : line_start<KEYS, D, 8, 1, TILE_N, false>(call, n_sms, stream);
+    return start(call, n_sms, stream);
 }
 
 /* compact: stages small enough for the 100 KiB of shared memory of sm_86 and sm_89. */
@@ -255,7 +257,7 @@ static cudaError_t wants_compact(bool *compact) {
     int bytes = 0;
     const cudaError_t status =
         device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, &bytes);
-    *compact = bytes < 160 * 1024;
+    *compact = line_wants_compact(bytes);
     return status;
 }
 

@@ -7,8 +7,12 @@
 #include "kernels/attention/warpgroup.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 
-enum { STAGES = 3, LEAST_PAGE_ROWS = 8 /* the rows of one period of the swizzle */ };
+enum {
+    STAGES = PAGED_WGMMA_STAGES,
+    LEAST_PAGE_ROWS = 8 /* the rows of one period of the swizzle */
+};
 
 #if HOPPER_DEVICE
 /* One warp's work: all tiles of the block's stretch. box_rows: of a copy. */
@@ -172,14 +176,14 @@ extern "C" cudaError_t kernel_paged_attention_wgmma(const struct call_paged_atte
     int n_sms;
     cudaError_t status = multiprocessors(&n_sms);
     if (status == cudaSuccess) {
-        status = shared_allow(paged_attention_wgmma_kernel, warpgroup_bytes<STAGES>);
+        status = shared_allow(paged_attention_wgmma_kernel, WARPGROUP_BYTES(STAGES));
     }
     if (status != cudaSuccess) {
         return status;
     }
     const float scale_log2 = 1.44269504088896341f / sqrtf((float)HEAD_SIZE);
     launch(paged_attention_wgmma_kernel, (unsigned)n_sms, WARPGROUP_THREADS,
-           warpgroup_bytes<STAGES>, stream, q_map, k_map, v_map, *call, tile_tokens, box_rows,
+           WARPGROUP_BYTES(STAGES), stream, q_map, k_map, v_map, *call, tile_tokens, box_rows,
            n_sms, scale_log2);
     return cudaGetLastError();
 }

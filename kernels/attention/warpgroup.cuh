@@ -8,6 +8,7 @@
 #define UNMASK_KERNELS_ATTENTION_WARPGROUP_CUH
 
 #include "kernels/attention/fragments.cuh"
+#include "kernels/launches.h"
 #include "kernels/linear/wgmma.cuh"
 
 enum {
@@ -15,16 +16,14 @@ enum {
     TILE_M = 128,
     TILE_N = 128,
     HALF_BYTES = TILE_N * 128, /* a tile is two halves of 64 columns */
-    TILE_BYTES = 2 * HALF_BYTES,
-    WARPGROUP_THREADS = 384,
+    TILE_BYTES = WARPGROUP_TILE_BYTES,
     /* Named barriers: the warpgroups' turns, both together, and each by itself. */
     TURN = 1,
     BOTH = 3,
     ALONE = 4,
 };
 
-/* Shared memory of a block, aligned by itself. */
-template <int STAGES> constexpr int warpgroup_bytes = (1 + 2 * STAGES) * TILE_BYTES + 1024;
+static_assert(TILE_BYTES == 2 * HALF_BYTES, "a tile");
 
 #if HOPPER_DEVICE
 

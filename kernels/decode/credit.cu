@@ -3,9 +3,10 @@
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 #include "kernels/rules/credit.h"
 
-enum { WARPS = 4 };
+enum { WARPS = CREDIT_THREADS / 32 };
 
 static __device__ __forceinline__ double logit_at(const struct call_credit &call, int64_t i) {
     return (double)__bfloat162float(static_cast<const __nv_bfloat16 *>(call.logits)[i]);
@@ -45,7 +46,8 @@ static __device__ __forceinline__ int least_entry(const float *earned, int n) {
     return entry;
 }
 
-static __global__ void __launch_bounds__(32 * WARPS) credit_kernel(const struct call_credit call) {
+static __global__ void __launch_bounds__(CREDIT_THREADS)
+    credit_kernel(const struct call_credit call) {
     dependencies_wait();
     dependents_launch();
     const int row = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -116,8 +118,8 @@ extern "C" cudaError_t kernel_credit(const struct call_credit *call, cudaStream_
         return cudaErrorInvalidValue;
     }
     if (call->n_rows > 0) {
-        launch(credit_kernel, (unsigned)(call->n_rows + WARPS - 1) / WARPS, 32 * WARPS, 0, stream,
-               *call);
+        launch(credit_kernel, (unsigned)(call->n_rows + WARPS - 1) / WARPS, CREDIT_THREADS, 0,
+               stream, *call);
     }
     return cudaGetLastError();
 }

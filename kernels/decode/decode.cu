@@ -4,6 +4,7 @@
 #include "kernels/decode/top.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launch_shapes.h"
 #include "kernels/rules/decide.h"
 
 static __device__ __forceinline__ float rank_of(const struct call_decode &call, int row) {
@@ -117,10 +118,6 @@ struct ranked {
 };
 
 /* Of each array. Loads of four values at once stay in the array that they begin in. */
-static __host__ __device__ __forceinline__ int ranked_room(int max_rows) {
-    return (max_rows + 3) / 4 * 4;
-}
-
 /* Candidates of the rows begin .. end that are taken before this one. */
 static __device__ __forceinline__ int n_before(const struct ranked &rows, int begin, int end,
                                                int row) {
@@ -234,12 +231,10 @@ static cudaError_t decode_ranked(const struct call_decode *call, cudaStream_t st
         return cudaErrorInvalidValue;
     }
     const unsigned n = (unsigned)call->n_requests;
-    const size_t bytes = (size_t)ranked_room(call->max_rows) * (2 * sizeof(float) + 1);
-    if (call->max_rows <= 64) {
-        launch(ranked_kernel<64>, n, 64, bytes, stream, *call);
-    } else {
-        launch(ranked_kernel<512>, n, 512, bytes, stream, *call);
-    }
+    const int threads = ranked_threads(call->max_rows);
+    auto kernel = threads == RANKED_THREADS ? ranked_kernel<RANKED_THREADS>
+                                            : ranked_kernel<RANKED_FEW_THREADS>;
+    launch(kernel, n, (unsigned)threads, (size_t)ranked_bytes(call->max_rows), stream, *call);
     return cudaGetLastError();
 }
 
@@ -254,12 +249,10 @@ extern "C" cudaError_t kernel_decode(const struct call_decode *call, cudaStream_
     if (call->rule != DECODE_COUNT && call->rule != DECODE_THRESHOLD) {
         return decode_ranked(call, stream);
     }
-    if (call->max_rows <= 128) {
-        launch(decode_kernel<32, 4>, n, 32, 0, stream, *call);
-    } else if (call->max_rows <= 4096) {
-        launch(decode_kernel<1024, 4>, n, 1024, 0, stream, *call);
-    } else {
-        launch(decode_kernel<1024, 64>, n, 1024, 0, stream, *call);
-    }
+    const struct block_shape shape = decode_shape_of(call->max_rows);
+    auto kernel = shape.threads == 32 ? decode_kernel<32, 4>
+                  : shape.each == 4   ? decode_kernel<1024, 4>
+                                      : decode_kernel<1024, 64>;
+    launch(kernel, n, (unsigned)shape.threads, 0, stream, *call);
     return cudaGetLastError();
 }

@@ -7,12 +7,12 @@
 #include "kernels/decode/head.cuh"
 #include "kernels/device.h"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 #include "kernels/linear/hopper.cuh"
 
 enum {
-    REDUCE_THREADS = 256,
     REDUCE_FLOATS = 32, /* a thread, in registers */
-    MAX_PART = REDUCE_THREADS * REDUCE_FLOATS,
+    MAX_PART = HEAD_REDUCE_THREADS * REDUCE_FLOATS,
     MAX_CHOICES = 64,
     TILE_ROWS = 1024, /* at most */
 };
@@ -37,20 +37,20 @@ struct head {
 };
 
 template <bool STATISTICS>
-static __global__ void __launch_bounds__(REDUCE_THREADS)
+static __global__ void __launch_bounds__(HEAD_REDUCE_THREADS)
     head_reduce_kernel(const float *logits, int64_t row_stride, int part_tokens, int n_tokens,
                        int first_token, struct head_summary<STATISTICS> *summaries, int n_parts,
                        int first_part, bool rounded) {
     dependencies_wait();
     dependents_launch();
-    __shared__ struct head_summary<STATISTICS> of_warp[REDUCE_THREADS / 32];
+    __shared__ struct head_summary<STATISTICS> of_warp[HEAD_REDUCE_THREADS / 32];
     const int begin = blockIdx.x * part_tokens;
     const int end = begin + part_tokens < n_tokens ? begin + part_tokens : n_tokens;
     const float *row = logits + blockIdx.y * row_stride;
     float x[REDUCE_FLOATS];
 #pragma unroll
     for (int i = 0; i < REDUCE_FLOATS; i += 4) {
-        const int at = begin + (i / 4 * REDUCE_THREADS + (int)threadIdx.x) * 4;
+        const int at = begin + (i / 4 * HEAD_REDUCE_THREADS + (int)threadIdx.x) * 4;
         if (at + 4 <= end) {
             const float4 f = __ldcg(reinterpret_cast<const float4 *>(row + at));
             x[i] = f.x;
@@ -76,7 +76,7 @@ static __global__ void __launch_bounds__(REDUCE_THREADS)
         if (x[i] > mine.top) {
             mine.top = x[i];
             mine.token =
-                first_token + begin + (i / 4 * REDUCE_THREADS + (int)threadIdx.x) * 4 + i % 4;
+                first_token + begin + (i / 4 * HEAD_REDUCE_THREADS + (int)threadIdx.x) * 4 + i % 4;
         }
     }
 #pragma unroll
@@ -93,8 +93,8 @@ static __global__ void __launch_bounds__(REDUCE_THREADS)
     }
     __syncthreads();
     if (threadIdx.x < 32) {
-        mine =
-            threadIdx.x < REDUCE_THREADS / 32 ? of_warp[threadIdx.x] : summary_none<STATISTICS>();
+        mine = threadIdx.x < HEAD_REDUCE_THREADS / 32 ? of_warp[threadIdx.x]
+                                                      : summary_none<STATISTICS>();
         mine = warp_merge(mine);
         if (threadIdx.x == 0) {
             summaries[(int64_t)blockIdx.y * n_parts + first_part + blockIdx.x] = mine;
@@ -125,8 +125,8 @@ static __global__ void head_merge_kernel(const struct head_summary<STATISTICS> *
 template <bool STATISTICS>
 cudaError_t head_merge(const struct head_summary<STATISTICS> *summaries, int n_parts,
                        const struct head_results &out, int n_rows, cudaStream_t stream) {
-    launch(head_merge_kernel<STATISTICS>, (unsigned)(n_rows + 3) / 4, 128, 0, stream, summaries,
-           n_parts, out, n_rows);
+    launch(head_merge_kernel<STATISTICS>, (unsigned)((n_rows - 1) / (HEAD_MERGE_THREADS / 32) + 1),
+           HEAD_MERGE_THREADS, 0, stream, summaries, n_parts, out, n_rows);
     return cudaGetLastError();
 }
 template cudaError_t head_merge(const struct head_summary<false> *, int,
@@ -299,7 +299,7 @@ static cudaError_t head_tiles(struct head *head, const struct call_head *call,
                 return cudaErrorUnknown;
             }
             const dim3 grid((unsigned)tile_parts, (unsigned)n_rows);
-            launch(head_reduce_kernel<STATISTICS>, grid, REDUCE_THREADS, 0, stream, logits,
+            launch(head_reduce_kernel<STATISTICS>, grid, HEAD_REDUCE_THREADS, 0, stream, logits,
                    (n_tokens + 3) / 4 * 4, part_tokens, n_tokens, first, summaries, n_parts,
                    tile * tile_parts, call->rounded);
             cudaError_t status = cudaGetLastError();

@@ -5,14 +5,13 @@
  * first, so that a tile of the weights is read from memory once. */
 #include "kernels/decode/head.cuh"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 #include "kernels/linear/wgmma.cuh"
 
 enum {
     TILE_ROWS = 128,
     TILE_CHANNELS = 64,
     ROW_BYTES = TILE_ROWS * TILE_CHANNELS * 2,
-    RING_BYTES = 4 * (ROW_BYTES + 256 * TILE_CHANNELS * 2),
-    THREADS = 384,
 };
 
 #if HOPPER_DEVICE
@@ -91,7 +90,7 @@ row_summary(float (&logit)[TILE_TOKENS / 2], int half, int token, int n_tokens, 
 #endif
 
 template <int CLUSTER, int TILE_TOKENS, bool STATISTICS>
-static __global__ void __launch_bounds__(THREADS, 1)
+static __global__ void __launch_bounds__(HEAD_THREADS, 1)
     head_wgmma_kernel(const __grid_constant__ CUtensorMap x_map,
                       const __grid_constant__ CUtensorMap w_map, int n_row_tiles, int n_token_tiles,
                       int n_steps, int n_rows, int n_vocab, bool rounded,
@@ -100,7 +99,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     dependents_launch();
 #if HOPPER_DEVICE
     constexpr int TOKEN_BYTES = TILE_TOKENS * TILE_CHANNELS * 2;
-    constexpr int STAGE_BYTES = ROW_BYTES + TOKEN_BYTES, STAGES = RING_BYTES / STAGE_BYTES;
+    constexpr int STAGE_BYTES = ROW_BYTES + TOKEN_BYTES, STAGES = HEAD_RING_BYTES / STAGE_BYTES;
     /* Fewer rows than a tile: the rest of its memory is never written, nor its rows stored. */
     const int x_bytes = min(n_rows, (int)TILE_ROWS) * TILE_CHANNELS * 2;
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -223,7 +222,7 @@ template <int CLUSTER, int TILE_TOKENS, bool STATISTICS>
 static cudaError_t head_start(const CUtensorMap &x_map, const CUtensorMap &w_map, int n_row_tiles,
                               const struct call_head *call, int n_rows, int n_sms,
                               struct head_summary<STATISTICS> *summaries, cudaStream_t stream) {
-    const int bytes = RING_BYTES + 1024;
+    const int bytes = HEAD_RING_BYTES + RING_ALIGNMENT;
     const int n_token_tiles = (call->n_vocab + TILE_TOKENS - 1) / TILE_TOKENS;
     const int n_tiles = n_row_tiles * n_token_tiles;
     auto kernel = head_wgmma_kernel<CLUSTER, TILE_TOKENS, STATISTICS>;
@@ -232,7 +231,7 @@ static cudaError_t head_start(const CUtensorMap &x_map, const CUtensorMap &w_map
         return status;
     }
     const dim3 grid((unsigned)((n_tiles < n_sms ? n_tiles : n_sms) / CLUSTER * CLUSTER));
-    return launch_clusters(kernel, grid, dim3(THREADS), CLUSTER, (size_t)bytes, stream, x_map,
+    return launch_clusters(kernel, grid, dim3(HEAD_THREADS), CLUSTER, (size_t)bytes, stream, x_map,
                            w_map, n_row_tiles, n_token_tiles,
                            (call->n_channels + TILE_CHANNELS - 1) / TILE_CHANNELS, n_rows,
                            call->n_vocab, call->rounded, summaries);

@@ -3,9 +3,9 @@
  * sum of exponentials shrunk, only then. */
 #include "kernels/decode/head.cuh"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 
 enum {
-    SAMPLE_THREADS = 512,
     SAMPLE_VECTORS = 4, /* loads in flight a thread */
 };
 

@@ -5,16 +5,14 @@
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launch_shapes.h"
 
 enum {
     HEAD_SIZE = 128,
     MAX_GROUP = 16,
-    SCORE_THREADS = 128,
     SCORE_KEYS = 8,                                         /* keys in flight a half-warp */
     SCORE_CANDIDATES = 4 * SCORE_THREADS / 16 * SCORE_KEYS, /* a block */
-    SUM_THREADS = 128,
-    PACK_THREADS = 256,
-    PACK_ROWS = 4, /* rows in flight a half-warp */
+    PACK_ROWS = 4,                                          /* rows in flight a half-warp */
     MAX_CANDIDATES = 65536,
 };
 
@@ -219,15 +217,12 @@ extern "C" cudaError_t kernel_select_top(const struct call_select *call, cudaStr
     if (n == 0 || call->n_requests == 0) {
         return cudaSuccess;
     }
-    if (n <= 1024) {
-        launch(top_kernel<256, 4>, grid, 256, 0, stream, *call);
-    } else if (n <= 4096) {
-        launch(top_kernel<256, 16>, grid, 256, 0, stream, *call);
-    } else if (n <= 16384) {
-        launch(top_kernel<1024, 16>, grid, 1024, 0, stream, *call);
-    } else {
-        launch(top_kernel<1024, 64>, grid, 1024, 0, stream, *call);
-    }
+    const struct block_shape shape = top_shape_of(n);
+    auto kernel = shape.each == 4         ? top_kernel<256, 4>
+                  : shape.each == 64      ? top_kernel<1024, 64>
+                  : shape.threads == 1024 ? top_kernel<1024, 16>
+                                          : top_kernel<256, 16>;
+    launch(kernel, grid, (unsigned)shape.threads, 0, stream, *call);
     return cudaGetLastError();
 }
 

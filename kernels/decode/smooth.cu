@@ -4,13 +4,11 @@
 
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
+#include "kernels/launches.h"
 #include "kernels/rules/smooth.h"
 
 enum {
-    SOFTMAX_THREADS = 512,
     SOFTMAX_VECTORS = 4, /* loads in flight a thread */
-    ROW_THREADS = 256,
-    STEP_THREADS = 1024,
 };
 
 static const float LOG2_E = 1.44269504088896341f;
@@ -129,7 +127,7 @@ static __global__ void __launch_bounds__(SOFTMAX_THREADS, 2)
     }
 }
 
-static __global__ void __launch_bounds__(ROW_THREADS)
+static __global__ void __launch_bounds__(EXPECTED_THREADS)
     keep_expected_kernel(const struct call_keep_expected call) {
     const int64_t row = blockIdx.x, place = call.places[row];
     if (place < 0) {
@@ -137,7 +135,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     }
     const float weight = (float)smooth_weight(call.weight_init, call.weight_growth,
                                               call.weight_most, (uint32_t)call.step[row]);
-    for (int i = threadIdx.x * 8; i < call.n_channels; i += ROW_THREADS * 8) {
+    for (int i = threadIdx.x * 8; i < call.n_channels; i += EXPECTED_THREADS * 8) {
         float x[8];
         bf16x8_to_float(bf16x8_load(call.x, row * call.n_channels + i), x);
 #pragma unroll
@@ -148,13 +146,13 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
-static __global__ void __launch_bounds__(ROW_THREADS)
+static __global__ void __launch_bounds__(EXPECTED_THREADS)
     add_expected_kernel(const struct call_add_expected call) {
     const int64_t token = blockIdx.x, place = call.places[token];
     if (place < 0 || call.canvas[call.at[token]] != call.mask_token) {
         return;
     }
-    for (int i = threadIdx.x * 8; i < call.n_channels; i += ROW_THREADS * 8) {
+    for (int i = threadIdx.x * 8; i < call.n_channels; i += EXPECTED_THREADS * 8) {
         const int64_t at = token * call.n_channels + i;
         float x[8], y[8];
         bf16x8_to_float(bf16x8_load(call.kept, place * call.n_channels + i), x);
@@ -168,14 +166,14 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 }
 
 /* One block: thresholds are read off the steps before these are changed. */
-static __global__ void __launch_bounds__(STEP_THREADS)
+static __global__ void __launch_bounds__(NEXT_STEP_THREADS)
     next_step_kernel(const struct call_next_step call) {
-    for (int r = threadIdx.x; r < call.n_requests; r += STEP_THREADS) {
+    for (int r = threadIdx.x; r < call.n_requests; r += NEXT_STEP_THREADS) {
         call.threshold[r] = smooth_threshold(call.threshold_decay,
                                              (uint32_t)call.step[call.first_row[r]], call.least[r]);
     }
     __syncthreads();
-    for (int row = threadIdx.x; row < call.n_rows; row += STEP_THREADS) {
+    for (int row = threadIdx.x; row < call.n_rows; row += NEXT_STEP_THREADS) {
         call.step[row]++;
     }
 }
@@ -197,7 +195,7 @@ extern "C" cudaError_t kernel_keep_expected(const struct call_keep_expected *cal
         return cudaErrorInvalidValue;
     }
     if (call->n_rows > 0) {
-        keep_expected_kernel<<<(unsigned)call->n_rows, ROW_THREADS, 0, stream>>>(*call);
+        keep_expected_kernel<<<(unsigned)call->n_rows, EXPECTED_THREADS, 0, stream>>>(*call);
     }
     return cudaGetLastError();
 }
@@ -209,7 +207,7 @@ extern "C" cudaError_t kernel_add_expected(const struct call_add_expected *call,
         return cudaErrorInvalidValue;
     }
     if (call->n_tokens > 0) {
-        add_expected_kernel<<<(unsigned)call->n_tokens, ROW_THREADS, 0, stream>>>(*call);
+        add_expected_kernel<<<(unsigned)call->n_tokens, EXPECTED_THREADS, 0, stream>>>(*call);
     }
     return cudaGetLastError();
 }
@@ -219,7 +217,7 @@ extern "C" cudaError_t kernel_next_step(const struct call_next_step *call, cudaS
         return cudaErrorInvalidValue;
     }
     if (call->n_rows > 0) {
-        next_step_kernel<<<1, STEP_THREADS, 0, stream>>>(*call);
+        next_step_kernel<<<1, NEXT_STEP_THREADS, 0, stream>>>(*call);
     }
     return cudaGetLastError();
 }

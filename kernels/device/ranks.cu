@@ -8,8 +8,9 @@
 #include "kernels/device.cuh"
 #include "kernels/device/ranks.cuh"
 #include "kernels/kernels.h"
+#include "kernels/launches.h"
 
-enum { THREADS = 512, IN_FLIGHT = 4 };
+enum { THREADS = RANKS_THREADS, IN_FLIGHT = 4 };
 
 /* A rank that does not come within so many nanoseconds has stopped. */
 static const uint64_t PATIENCE_NS = 120ull * 1000 * 1000 * 1000;
@@ -327,7 +328,7 @@ cudaError_t ranks_all_gather(const struct rank_peers *peers, const void *x, void
 
 /* ---- candidates ---- */
 
-static __global__ void combine_kernel(const struct call_combine call) {
+static __global__ void combine_ranks_kernel(const struct call_combine call) {
     const int64_t n = call.n_rows, row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= n) {
         return;
@@ -369,7 +370,8 @@ extern "C" cudaError_t kernel_combine(const struct call_combine *call, cudaStrea
         return cudaErrorInvalidValue;
     }
     if (call->n_rows > 0) {
-        combine_kernel<<<(unsigned)(call->n_rows + 127) / 128, 128, 0, stream>>>(*call);
+        combine_ranks_kernel<<<(unsigned)((call->n_rows - 1) / RANKS_COMBINE_THREADS + 1),
+                               RANKS_COMBINE_THREADS, 0, stream>>>(*call);
     }
     return cudaGetLastError();
 }

@@ -2,8 +2,7 @@
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
-
-enum { COMPACT_THREADS = 128 };
+#include "kernels/launches.h"
 
 static __global__ void __launch_bounds__(COMPACT_THREADS)
     compact_kernel(const struct call_compact call) {

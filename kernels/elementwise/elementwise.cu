@@ -3,9 +3,10 @@
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 #include "kernels/rules/keyed.h"
 
-enum { ELEMENTWISE_THREADS = 256, ELEMENTWISE_VECTORS = 2 };
+enum { ELEMENTWISE_VECTORS = 2 };
 
 static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     embed_kernel(const struct call_embed call) {

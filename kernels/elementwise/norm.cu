@@ -2,11 +2,10 @@
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
-
-enum { NORM_MAX_THREADS = 512 };
+#include "kernels/launch_shapes.h"
 
 template <int VECTORS>
-static __global__ void __launch_bounds__(NORM_MAX_THREADS)
+static __global__ void __launch_bounds__(NORM_MOST_THREADS)
     norm_kernel(const struct call_norm call) {
     __shared__ float partial[32];
     const int64_t y_row = (int64_t)blockIdx.x * call.n_channels;
@@ -94,19 +93,10 @@ extern "C" cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t st
     if (call->n_rows == 0) {
         return cudaSuccess;
     }
-    const int n_vectors = call->n_channels / 8;
-    /* Few rows: many threads each, for the latency. Many: more loads in flight a thread, unless
-     * the residual's already double them (measured on an H200, experiments/gpu/results). The sum of
-     * squares depends on it. */
-    const bool many = call->n_rows > 4096 && !call->invariant;
-    const int most_threads = call->residual || !many ? 256 : 128;
-    int per_thread = 1;
-    while (per_thread < 8 && per_thread * most_threads < n_vectors) {
-        per_thread *= 2;
-    }
-    int n_threads = ((n_vectors + per_thread - 1) / per_thread + 31) / 32 * 32;
-    const dim3 grid((unsigned)call->n_rows), block((unsigned)n_threads);
-    switch (per_thread) {
+    const struct block_shape shape =
+        norm_shape_of(call->n_rows, call->n_channels, call->residual, call->invariant);
+    const dim3 grid((unsigned)call->n_rows), block((unsigned)shape.threads);
+    switch (shape.each) {
     case 1:
         launch(norm_kernel<1>, grid, block, 0, stream, *call);
         break;

@@ -5,11 +5,10 @@
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
-
-enum { ROPE_THREADS = 256, ROPE_HEADS = 3 };
+#include "kernels/launch_shapes.h"
 
 template <int HEAD_SIZE, bool PARTIAL>
-static __global__ void __launch_bounds__(ROPE_THREADS, PARTIAL ? 3 : 4)
+static __global__ void __launch_bounds__(ROPE_MOST_THREADS, PARTIAL ? 3 : 4)
     rope_kernel(const struct call_rope call) {
     dependencies_wait();
     dependents_launch();
@@ -125,10 +124,8 @@ extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t st
     if (call->n_tokens == 0) {
         return cudaSuccess;
     }
-    /* As many threads as the heads need, in whole warps. */
     const int lanes = call->head_size / 16, n_heads = call->n_heads + 2 * call->n_kv_heads;
-    const int needed = ((n_heads + ROPE_HEADS - 1) / ROPE_HEADS * lanes + 31) / 32 * 32;
-    const int n_threads = needed < ROPE_THREADS ? needed : ROPE_THREADS;
+    const int n_threads = rope_threads(call->head_size, n_heads);
     const int per_block = n_threads / lanes * ROPE_HEADS;
     const dim3 grid((unsigned)call->n_tokens, (unsigned)((n_heads + per_block - 1) / per_block));
     const bool partial = call->rotary_size > 0 && call->rotary_size < call->head_size;

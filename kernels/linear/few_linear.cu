@@ -9,16 +9,16 @@
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 #include "kernels/linear/wgmma_widths.cuh"
 
 enum {
     TILE_ROWS = 128,
     TILE_CHANNELS = 64,
     WEIGHT_BYTES = TILE_ROWS * TILE_CHANNELS * 2,
-    RING_BYTES = 108 << 10, /* two blocks a multiprocessor */
     MAX_STAGES = 6,
-    WORKERS = 256, /* two warpgroups of 64 rows of weights each */
-    THREADS = WORKERS + 32,
+    WORKERS = FEW_LINEAR_WORKERS, /* two warpgroups of 64 rows of weights each */
+    THREADS = FEW_LINEAR_THREADS,
     MOST_BLOCKS = 8, /* of a cluster that any device grants */
     LEAST_STEPS = 2, /* a block: else putting the sums together costs more than sharing saves */
     MOST_TOKENS = 64,
@@ -37,7 +37,7 @@ struct few_product {
 #if HOPPER_DEVICE
 template <int WIDTH> struct few_ring {
     static constexpr int STAGE_BYTES = WEIGHT_BYTES + WIDTH * TILE_CHANNELS * 2;
-    static constexpr int FIT = RING_BYTES / STAGE_BYTES;
+    static constexpr int FIT = FEW_LINEAR_RING_BYTES / STAGE_BYTES;
     static constexpr int STAGES = FIT < MAX_STAGES ? FIT : MAX_STAGES;
 };
 
@@ -225,7 +225,7 @@ template <bool GATED, int WIDTH>
 static cudaError_t start(const CUtensorMap &x_map, const CUtensorMap &w_map,
                          const struct few_product &product, int n_tiles, cudaStream_t stream) {
     auto kernel = few_linear_kernel<GATED, WIDTH>;
-    const int bytes = RING_BYTES + 1024;
+    const int bytes = FEW_LINEAR_RING_BYTES + RING_ALIGNMENT;
     const cudaError_t status = shared_allow(kernel, bytes);
     if (status != cudaSuccess) {
         return status;

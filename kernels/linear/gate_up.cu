@@ -9,14 +9,13 @@
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 #include "kernels/linear/wgmma.cuh"
 
 enum {
     TILE_TOKENS = 128,
     TILE_CHANNELS = 64,
     INPUT_BYTES = TILE_TOKENS * TILE_CHANNELS * 2,
-    RING_BYTES = 200 << 10,
-    THREADS = 384,
     /* Tokens whose tiles are walked before the next weights: their inputs (16 MiB at 4096
      * channels) and the weights of the tiles in flight fit in the L2 cache together. */
     RASTER_TOKENS = 2048,
@@ -40,7 +39,7 @@ template <bool GATED, int SHARING, int WIDTH> struct stage_ring {
     static constexpr int BLOCKS = SHARING == SHARE_NONE ? 1 : 2;
     static constexpr int BOX_BYTES = WIDTH / 2 * TILE_CHANNELS * 2;
     static constexpr int STAGE_BYTES = INPUT_BYTES + 2 * BOX_BYTES;
-    static constexpr int STAGES = RING_BYTES / STAGE_BYTES;
+    static constexpr int STAGES = PRODUCT_RING_BYTES / STAGE_BYTES;
     uint32_t stages, full, empty;
     int rank; /* of the block in its cluster */
     int at, parity;
@@ -314,7 +313,7 @@ static __device__ __forceinline__ void product_work(struct stage_ring<GATED, SHA
 #endif
 
 template <bool GATED, int SHARING, int WIDTH>
-static __global__ void __launch_bounds__(THREADS, 1)
+static __global__ void __launch_bounds__(PRODUCT_THREADS, 1)
     product_kernel(const __grid_constant__ CUtensorMap x_map,
                    const __grid_constant__ CUtensorMap w_map, const struct product product) {
     dependencies_wait();
@@ -354,16 +353,15 @@ static __global__ void __launch_bounds__(THREADS, 1)
 template <bool GATED, int SHARING, int WIDTH>
 static cudaError_t product_start(const CUtensorMap &x_map, const CUtensorMap &w_map,
                                  const struct product &product, int n_sms, cudaStream_t stream) {
-    const int bytes = RING_BYTES + 1024, n_blocks = SHARING == SHARE_NONE ? 1 : 2;
+    const int bytes = PRODUCT_RING_BYTES + RING_ALIGNMENT, n_blocks = SHARING == SHARE_NONE ? 1 : 2;
     const int64_t n_tiles = (int64_t)product.n_token_tiles * product.n_output_tiles;
-    cudaError_t status = cudaFuncSetAttribute(product_kernel<GATED, SHARING, WIDTH>,
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    const cudaError_t status = shared_allow(product_kernel<GATED, SHARING, WIDTH>, bytes);
     if (status != cudaSuccess) {
         return status;
     }
     const dim3 grid((unsigned)((n_tiles < n_sms ? n_tiles : n_sms) / n_blocks * n_blocks));
-    return launch_clusters(product_kernel<GATED, SHARING, WIDTH>, grid, dim3(THREADS), n_blocks,
-                           (size_t)bytes, stream, x_map, w_map, product);
+    return launch_clusters(product_kernel<GATED, SHARING, WIDTH>, grid, dim3(PRODUCT_THREADS),
+                           n_blocks, (size_t)bytes, stream, x_map, w_map, product);
 }
 
 /* How a product is cut into tiles. */

@@ -3,17 +3,20 @@
  * asynchronous copies fill ahead. */
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 #include "kernels/moe/moe.cuh"
 
 enum {
-    THREADS = 128,
+    THREADS = MOE_MMA_THREADS,
     PAIRS = 64, /* a tile */
-    STAGES = 3,
+    STAGES = MOE_MMA_STAGES,
     WEIGHT_BYTES = MOE_TILE_ROWS * MOE_TILE_CHANNELS * 2,
-    STAGE_BYTES = WEIGHT_BYTES + PAIRS * MOE_TILE_CHANNELS * 2,
+    STAGE_BYTES = MOE_MMA_STAGE_BYTES,
     WARP_SLOTS = MOE_SLOTS / (THREADS / 32), /* of 16 rows */
     ROWS_APART = THREADS / 8,                /* rows that a thread copies 16 bytes each of */
 };
+
+static_assert(STAGE_BYTES == WEIGHT_BYTES + PAIRS * MOE_TILE_CHANNELS * 2, "a stage");
 
 /* Rows of 64 elements are 8 chunks of 16 bytes, exclusive-ored with the row. */
 static __device__ __forceinline__ uint32_t chunk_address(uint32_t base, int row, int chunk) {

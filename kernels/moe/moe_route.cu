@@ -3,12 +3,12 @@
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launch_shapes.h"
 #include "kernels/rules/sigmoid.h"
 
 enum {
     EACH = MOE_MAX_EXPERTS / 32, /* experts a lane: lane, lane + 32, ... */
-    ROUTE_THREADS = 128,
-    CLOSED = 0, /* below the key of any rank */
+    CLOSED = 0,                  /* below the key of any rank */
 };
 
 /* ---- routing ---- */
@@ -173,11 +173,7 @@ extern "C" cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaS
 /* ---- sorting ---- */
 
 enum {
-    SORT_TURNS = 8, /* of 32 pairs a warp, which stay in registers */
-    SORT_WARPS = 32,
-    SORT_FEW_WARPS = 8, /* where one block of so few is enough: they have less to add up */
     SORT_PAIRS = SORT_WARPS * 32 * SORT_TURNS,
-    SORT_FEW_PAIRS = SORT_FEW_WARPS * 32 * SORT_TURNS,
 };
 static_assert(SORT_FEW_WARPS * 32 >= MOE_MAX_EXPERTS, "a thread for every expert");
 
@@ -310,7 +306,7 @@ extern "C" cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStr
     }
     /* Without pairs a block still writes the starts. */
     const int64_t n_blocks = n_pairs > 0 ? (n_pairs + SORT_PAIRS - 1) / SORT_PAIRS : 1;
-    return n_pairs <= SORT_FEW_PAIRS
+    return sort_warps(n_pairs) == SORT_FEW_WARPS
                ? launch(sort_kernel<SORT_FEW_WARPS>, 1, 32 * SORT_FEW_WARPS, 0, stream, *call)
                : launch(sort_kernel<SORT_WARPS>, (unsigned)n_blocks, 32 * SORT_WARPS, 0, stream,
                         *call);
@@ -318,7 +314,7 @@ extern "C" cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStr
 
 /* ---- combining ---- */
 
-enum { COMBINE_THREADS = 256, COMBINE_AT_ONCE = 8 };
+enum { COMBINE_THREADS = MOE_COMBINE_THREADS, COMBINE_AT_ONCE = 8 };
 
 static __global__ void __launch_bounds__(COMBINE_THREADS)
     combine_kernel(const struct call_moe_combine call, int blocks_per_token) {

@@ -8,6 +8,7 @@
  * nobody before they are there. */
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/launches.h"
 #include "kernels/linear/hopper.cuh"
 #include "kernels/linear/wgmma_widths.cuh"
 #include "kernels/moe/moe.cuh"
@@ -15,14 +16,15 @@
 enum {
     WEIGHT_BYTES = MOE_TILE_ROWS * MOE_TILE_CHANNELS * 2,
     MAX_STAGES = 10,
-    FEEDERS = 128, /* threads of the warpgroup that fetches */
-    THREADS = FEEDERS + 256,
+    FEEDERS = MOE_FEEDERS,
+    THREADS = MOE_WGMMA_THREADS,
     ROWS_APART = FEEDERS / 8, /* rows of inputs that a feeder copies 16 bytes each of */
 };
 
 /* Pairs a tile at most, a block's ring, and blocks a multiprocessor, for few pairs and for many. */
 template <bool FEW> struct shape {
-    static constexpr int PAIRS = FEW ? 64 : 256, RING_BYTES = (FEW ? 108 : 208) << 10;
+    static constexpr int PAIRS = FEW ? 64 : 256;
+    static constexpr int RING_BYTES = FEW ? MOE_FEW_RING_BYTES : MOE_RING_BYTES;
     static constexpr int BLOCKS = FEW ? 2 : 1;
 };
 
@@ -261,9 +263,8 @@ static cudaError_t start_kind(const CUtensorMap &w_map, const struct moe_product
     const int stage_bytes = WEIGHT_BYTES + product->max_pairs * MOE_TILE_CHANNELS * 2;
     const int fit = shape<FEW>::RING_BYTES / stage_bytes;
     const int n_stages = fit < MAX_STAGES ? fit : MAX_STAGES;
-    const int bytes = shape<FEW>::RING_BYTES + 1024;
-    const cudaError_t status = cudaFuncSetAttribute(
-        moe_wgmma_kernel<GATED, FEW>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    const int bytes = shape<FEW>::RING_BYTES + RING_ALIGNMENT;
+    const cudaError_t status = shared_allow(moe_wgmma_kernel<GATED, FEW>, bytes);
     if (status != cudaSuccess) {
         return status;
     }

@@ -1,0 +1,304 @@
+#include "tests/kernels/launches.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/calls_block.h"
+#include "kernels/calls_moe.h"
+#include "kernels/launch_shapes.h"
+#include "kernels/rules/draw.h"
+#include "sim/base/err.h"
+
+/* CUDA C++ Programming Guide 13.0, technical specifications per compute capability. */
+const struct architecture architectures[N_ARCHITECTURES] = {
+    {"sm_80", false, 164 << 10, 163 << 10, 0},    {"sm_86", false, 100 << 10, 99 << 10, 0},
+    {"sm_89", false, 100 << 10, 99 << 10, 0},     {"sm_90a", true, 228 << 10, 227 << 10, 1024},
+    {"sm_120", false, 100 << 10, 99 << 10, 1024},
+};
+
+/* Adds a launch, or makes the one that is there as large. */
+static void add(struct launch_list *list, int threads, int most_threads, int dynamic_bytes,
+                bool asks, const char *format, ...) {
+    struct launch row = {.threads = threads,
+                         .most_threads = most_threads,
+                         .dynamic_bytes = dynamic_bytes,
+                         .asks = asks};
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(row.kernel, sizeof row.kernel, format, arguments);
+    va_end(arguments);
+    ASSERT(length > 0 && length < KERNEL_CHARS);
+    for (size_t i = 0; i < list->n; i++) {
+        struct launch *known = &list->row[i];
+        if (known->threads == threads && strcmp(known->kernel, row.kernel) == 0) {
+            known->dynamic_bytes =
+                dynamic_bytes > known->dynamic_bytes ? dynamic_bytes : known->dynamic_bytes;
+            return;
+        }
+    }
+    ASSERT(list->n < MOST_LAUNCHES);
+    list->row[list->n++] = row;
+}
+
+/* Of threads that no shape changes, and without dynamic shared memory. */
+static void add_fixed(struct launch_list *list, int threads, const char *kernel) {
+    add(list, threads, threads, 0, false, "%s", kernel);
+}
+
+static const char *truth(bool is) {
+    return is ? "true" : "false";
+}
+
+static void add_both(struct launch_list *list, int threads, const char *kernel) {
+    for (int is = 0; is < 2; is++) {
+        add(list, threads, threads, 0, false, "%s<%s>", kernel, truth(is));
+    }
+}
+
+/* ---- elementwise ---- */
+
+static void add_norms(struct launch_list *list) {
+    for (int n_channels = 8; n_channels <= 32768; n_channels += 8) {
+        for (int kind = 0; kind < 8; kind++) {
+            struct block_shape shape =
+                norm_shape_of(kind & 1 ? 4097 : 1, n_channels, kind & 2, kind & 4);
+            add(list, shape.threads, NORM_MOST_THREADS, 0, false, "norm_kernel<%d>", shape.each);
+        }
+    }
+}
+
+static void add_ropes(struct launch_list *list) {
+    for (int n_heads = 1; n_heads <= 1024; n_heads++) {
+        for (int kind = 0; kind < 4; kind++) {
+            int head_size = kind & 1 ? 64 : 128;
+            add(list, rope_threads(head_size, n_heads), ROPE_MOST_THREADS, 0, false,
+                "rope_kernel<%d, %s>", head_size, truth(kind & 2));
+        }
+    }
+}
+
+static void add_elementwise(struct launch_list *list) {
+    add_fixed(list, ELEMENTWISE_THREADS, "embed_kernel");
+    add_fixed(list, ELEMENTWISE_THREADS, "swiglu_kernel");
+    add_fixed(list, ELEMENTWISE_THREADS, "add_kernel");
+    add_fixed(list, ELEMENTWISE_THREADS, "keep_kernel");
+    add_fixed(list, ELEMENTWISE_THREADS, "random_kernel<float>");
+    add_fixed(list, ELEMENTWISE_THREADS, "random_kernel<__nv_bfloat16>");
+    add_fixed(list, COMPACT_THREADS, "compact_kernel");
+    add_fixed(list, 1, "settle");
+    add_fixed(list, 1, "probe"); /* asked for when a device is opened, never launched */
+    add_norms(list);
+    add_ropes(list);
+}
+
+/* ---- decoding ---- */
+
+static void add_decode(struct launch_list *list) {
+    add_fixed(list, DRAW_THREADS, "draw_kernel");
+    add_fixed(list, SOFTMAX_THREADS, "softmax_kernel");
+    add_fixed(list, EXPECTED_THREADS, "keep_expected_kernel");
+    add_fixed(list, EXPECTED_THREADS, "add_expected_kernel");
+    add_fixed(list, NEXT_STEP_THREADS, "next_step_kernel");
+    add_fixed(list, CREDIT_THREADS, "credit_kernel");
+    add_both(list, SAMPLE_THREADS, "sample_kernel");
+    add_both(list, HEAD_REDUCE_THREADS, "head_reduce_kernel");
+    add_both(list, HEAD_MERGE_THREADS, "head_merge_kernel");
+    for (int rows = 0; rows <= 65536; rows++) {
+        struct block_shape shape = decode_shape_of(rows);
+        add(list, shape.threads, shape.threads, 0, false, "decode_kernel<%d, %d>", shape.threads,
+            shape.each);
+    }
+    for (int rows = 0; rows <= DECODE_MAX_RANKED; rows++) {
+        int threads = ranked_threads(rows);
+        add(list, threads, threads, ranked_bytes(rows), false, "ranked_kernel<%d>", threads);
+    }
+}
+
+static void add_selection(struct launch_list *list) {
+    add_both(list, SCORE_THREADS, "score_kernel");
+    add_fixed(list, SUM_THREADS, "sum_kernel");
+    add_fixed(list, PACK_THREADS, "pack_kernel");
+    for (int candidates = 1; candidates <= 65536; candidates++) {
+        struct block_shape shape = top_shape_of(candidates);
+        add(list, shape.threads, shape.threads, 0, false, "top_kernel<%d, %d>", shape.threads,
+            shape.each);
+    }
+    for (int masked = 0; masked <= FOCUS_MAX_BLOCK; masked++) {
+        struct block_shape shape = importance_shape_of(masked);
+        for (int head_size = 64; head_size <= 128; head_size += 64) {
+            add(list, shape.threads, shape.threads, 0, false, "importance_kernel<%d, %d, %d>",
+                head_size, shape.each, shape.threads);
+        }
+    }
+}
+
+static void add_ranks(struct launch_list *list) {
+    static const char *const types[] = {"float", "__nv_bfloat16"};
+    add_fixed(list, RANKS_THREADS, "gather_kernel");
+    add_fixed(list, RANKS_COMBINE_THREADS, "combine_ranks_kernel");
+    for (int n = 2; n <= 8; n *= 2) {
+        for (int t = 0; t < 2; t++) {
+            add(list, RANKS_THREADS, RANKS_THREADS, 0, false, "direct_kernel<%s, %d>", types[t], n);
+            add(list, RANKS_THREADS, RANKS_THREADS, 0, false, "sliced_kernel<%s, %d>", types[t], n);
+        }
+    }
+}
+
+/* ---- products ---- */
+
+static void add_experts(struct launch_list *list) {
+    add_both(list, ROUTE_THREADS, "route_kernel");
+    add_fixed(list, MOE_COMBINE_THREADS, "combine_kernel");
+    for (int64_t pairs = 0; pairs <= 1 << 16; pairs++) {
+        int warps = sort_warps(pairs);
+        add(list, 32 * warps, 32 * warps, 0, false, "sort_kernel<%d>", warps);
+    }
+    for (int gated = 0; gated < 2; gated++) {
+        add(list, MOE_MMA_THREADS, MOE_MMA_THREADS, MOE_MMA_STAGES * MOE_MMA_STAGE_BYTES, true,
+            "moe_mma_kernel<%s>", truth(gated));
+    }
+}
+
+/* On sm_90a alone. */
+static void add_hopper_products(struct launch_list *list) {
+    for (int gated = 0; gated < 2; gated++) {
+        for (int sharing = 0; sharing < 3; sharing++) {
+            for (int width = 128; width <= 256; width += 64) {
+                add(list, PRODUCT_THREADS, PRODUCT_THREADS, PRODUCT_RING_BYTES + RING_ALIGNMENT,
+                    true, "product_kernel<%s, %d, %d>", truth(gated), sharing, width);
+            }
+        }
+        for (int width = 8; width <= 64; width *= 2) {
+            add(list, FEW_LINEAR_THREADS, FEW_LINEAR_THREADS,
+                FEW_LINEAR_RING_BYTES + RING_ALIGNMENT, true, "few_linear_kernel<%s, %d>",
+                truth(gated), width);
+        }
+        for (int few = 0; few < 2; few++) {
+            int ring = few ? MOE_FEW_RING_BYTES : MOE_RING_BYTES;
+            add(list, MOE_WGMMA_THREADS, MOE_WGMMA_THREADS, ring + RING_ALIGNMENT, true,
+                "moe_wgmma_kernel<%s, %s>", truth(gated), truth(few));
+        }
+        for (int cluster = 1; cluster <= 2; cluster++) {
+            for (int tokens = 192; tokens <= 256; tokens += 64) {
+                add(list, HEAD_THREADS, HEAD_THREADS, HEAD_RING_BYTES + RING_ALIGNMENT, true,
+                    "head_wgmma_kernel<%d, %d, %s>", cluster, tokens, truth(gated));
+            }
+        }
+    }
+}
+
+/* ---- attention ---- */
+
+/* Block attention has heads of 128, paged attention of 64, too. rows: of a group's queries. */
+static void add_lines(struct launch_list *list, bool compact) {
+    static const char *const keys[] = {"stored_keys", "paged_keys", "paged_keys"};
+    static const int head_size[] = {128, 128, 64};
+    for (int64_t rows = 1; rows <= 1024; rows++) {
+        for (int invariant = 0; invariant < 2; invariant++) {
+            struct line_shape shape = line_shape_of(rows, invariant, compact);
+            for (int i = 0; i < 3; i++) {
+                add(list, line_threads(shape), line_threads(shape), line_bytes(shape, head_size[i]),
+                    true, "line_attention_kernel<%s, %d, %d, %d, %d, %d, %s>", keys[i],
+                    head_size[i], shape.warps_m, shape.warps_n, shape.tile_keys, LINE_STAGES,
+                    truth(invariant));
+            }
+        }
+    }
+}
+
+static void add_hopper_attention(struct launch_list *list) {
+    add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(DENSE_WGMMA_STAGES), true,
+        "dense_attention_wgmma_kernel");
+    add(list, WARPGROUP_THREADS, WARPGROUP_THREADS, WARPGROUP_BYTES(PAGED_WGMMA_STAGES), true,
+        "paged_attention_wgmma_kernel");
+    for (int warps = 1; warps <= 4; warps *= 2) {
+        for (int paged = 0; paged < 2; paged++) {
+            add(list, FEW_ATTENTION_THREADS, FEW_ATTENTION_THREADS,
+                FEW_ATTENTION_STAGES * FEW_ATTENTION_STAGE_BYTES, true,
+                "few_attention_kernel<%s, %d>", paged ? "paged_keys" : "stored_keys", warps);
+        }
+    }
+}
+
+void launches_of(const struct architecture *architecture, struct launch_list *out) {
+    out->n = 0;
+    add_elementwise(out);
+    add_decode(out);
+    add_selection(out);
+    add_ranks(out);
+    add_experts(out);
+    add(out, DENSE_THREADS, DENSE_THREADS, DENSE_BYTES, true, "dense_attention_kernel");
+    add_lines(out, true);
+    if (!line_wants_compact(architecture->shared_bytes)) {
+        add_lines(out, false);
+    }
+    if (architecture->is_hopper) {
+        add_hopper_products(out);
+        add_hopper_attention(out);
+    }
+}
+
+/* ---- what was compiled, and the limits ---- */
+
+/* A line: registers+bytes of each architecture, "-" where nothing was compiled, and the kernel. */
+static bool line_read(const char *line, size_t column, struct launch *out) {
+    char cell[N_ARCHITECTURES][24];
+    return sscanf(line, "%23s %23s %23s %23s %23s %95[^\n]", cell[0], cell[1], cell[2], cell[3],
+                  cell[4], out->kernel) == N_ARCHITECTURES + 1 &&
+           sscanf(cell[column], "%d+%d", &out->registers, &out->static_bytes) == 2;
+}
+
+size_t launches_read(const char *path, const struct architecture *architecture,
+                     struct launch_list *list, char *unknown) {
+    char line[256];
+    struct launch read;
+    size_t n_unknown = 0;
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        if (!line_read(line, (size_t)(architecture - architectures), &read)) {
+            continue;
+        }
+        for (size_t i = 0; i < list->n; i++) {
+            if (strcmp(list->row[i].kernel, read.kernel) == 0) {
+                list->row[i].registers = read.registers;
+                list->row[i].static_bytes = read.static_bytes;
+            }
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->row[i].registers == 0) { /* compiled code has some */
+            (void)snprintf(unknown, KERNEL_CHARS, "%s", list->row[i].kernel);
+            n_unknown++;
+        }
+    }
+    return n_unknown;
+}
+
+int launch_registers(const struct launch *launch) {
+    int warps = (launch->threads + 31) / 32;
+    return (launch->registers * 32 + REGISTER_UNIT - 1) / REGISTER_UNIT * REGISTER_UNIT * warps;
+}
+
+const char *launch_refusal(const struct architecture *architecture, const struct launch *launch) {
+    int bytes = launch->dynamic_bytes + launch->static_bytes;
+    if (launch->threads < 1 || launch->threads > BLOCK_THREADS) {
+        return "more threads than a block has";
+    }
+    if (launch->threads > launch->most_threads) {
+        return "more threads than the kernel is compiled for";
+    }
+    if (bytes > architecture->block_bytes) {
+        return "more shared memory than a block has";
+    }
+    if (bytes > DEFAULT_BYTES && !launch->asks) {
+        return "more shared memory than a block has that does not ask for it";
+    }
+    if (launch->registers > THREAD_REGISTERS || launch_registers(launch) > BLOCK_REGISTERS) {
+        return "more registers than a block has";
+    }
+    return NULL;
+}
