@@ -87,13 +87,26 @@ static int open_ranks(struct engine *engine, const struct engine_request *reques
     return status != 0 ? status : forward_lead(engine->forward, engine->ranks, err);
 }
 
+/* Ranks are the machine's first devices. */
+static int check_device(const struct engine_request *request, struct err *err) {
+    const uint32_t n_ranks = request->system->settings.tensor_parallel;
+    return request->device == 0 || n_ranks == 1
+               ? 0
+               : err_usage(err,
+                           "--device %" PRId32 " is one GPU, and tensor_parallel = %" PRIu32
+                           " takes the first %" PRIu32 ": choose them by CUDA_VISIBLE_DEVICES",
+                           request->device, n_ranks, n_ranks);
+}
+
 int engine_open(const struct engine_request *request, struct engine **out, struct err *err) {
     struct engine *engine = mem_zeroed(1, sizeof *engine);
     engine->system = request->system;
     engine->limits = limits_of(request->system);
     int status = supports_runtime(request->system, err);
+    status = status == 0 ? check_device(request, err) : status;
     if (status == 0) {
-        status = engine_device_open(request->backend, request->library, &engine->device, err);
+        status = engine_device_open_at(request->backend, request->library, request->device,
+                                       &engine->device, err);
     }
     status = status == 0 ? supports_system(request->system, &engine->device, err) : status;
     status = status == 0 ? check_memory(engine, err) : status;

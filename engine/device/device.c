@@ -71,7 +71,9 @@ static int start(const struct device_table *table, int32_t index, enum kernel_dt
     int status = table->open(index, dtype, &out->device, text);
     if (status != DEVICE_OK) {
         *out = (struct engine_device){0};
-        return err_world(err, "no %s device%s: %s", table->name, index > 0 ? " more" : "", text);
+        return index > 0 ? err_world(err, "no %s device %" PRId32 ", counted from 0: %s",
+                                     table->name, index, text)
+                         : err_world(err, "no %s device: %s", table->name, text);
     }
     status = engine_device_err(out, table->facts(out->device, &out->facts),
                                "asking the device what it is", err);
@@ -101,6 +103,11 @@ int engine_device_another(const struct engine_device *device, int32_t index,
 
 int engine_device_open(enum backend backend, const char *library, struct engine_device *out,
                        struct err *err) {
+    return engine_device_open_at(backend, library, 0, out, err);
+}
+
+int engine_device_open_at(enum backend backend, const char *library, int32_t index,
+                          struct engine_device *out, struct err *err) {
     const struct device_table *table = NULL;
     ASSERT(backend != BACKEND_SIM);
     if (backend == BACKEND_CPU) {
@@ -108,7 +115,7 @@ int engine_device_open(enum backend backend, const char *library, struct engine_
     }
     const char *build = NULL;
     int status = load_cuda(library, &table, &build, err);
-    status = status != 0 ? status : engine_device_start(table, KERNEL_BF16, out, err);
+    status = status != 0 ? status : start(table, index, KERNEL_BF16, out, err);
     out->build = status == 0 ? build : NULL;
     return status;
 }
@@ -144,7 +151,7 @@ static bool is_near(int64_t is, int64_t stated, double share) {
 
 int engine_check_device(const struct device_facts *facts, const struct gpu *gpu, struct err *err) {
     static const double MIB = 1024.0 * 1024.0;
-    const bool is_cpu = strcmp(gpu->name, backend_names[BACKEND_CPU]) == 0;
+    const bool is_cpu = gpu->compute_capability == 0;
     if (is_cpu || facts->capability == 0) {
         return is_cpu && facts->capability == 0
                    ? 0

@@ -31,6 +31,9 @@ enum build_age engine_build_age(const char *measured, const char *loaded);
  * loader finds it. On error nothing needs closing. */
 int engine_device_open(enum backend backend, const char *library, struct engine_device *out,
                        struct err *err);
+/* The same of number `index` of the machine's GPUs, counted from 0 as CUDA does. */
+int engine_device_open_at(enum backend backend, const char *library, int32_t index,
+                          struct engine_device *out, struct err *err);
 void engine_device_close(struct engine_device *device);
 
 /* The same of a table that is at hand. */
@@ -49,7 +52,8 @@ int engine_device_err(const struct engine_device *device, int status, const char
 /* Whether a device is that card: its driver calls it so (`device` of the GPU's file), and it has
  * the card's multiprocessors, capability, memory and L2 cache. Laptop, Ti and PCIe variants, slices
  * and virtual GPUs are not the card that their names begin with. A file that says no `device` is
- * told by the rest alone. A device without a compute capability is the "cpu" and nothing else. */
+ * told by the rest alone. A device without a compute capability is the "cpu", or what a file
+ * without one describes, and nothing else. */
 bool engine_device_is(const struct device_facts *facts, const struct gpu *gpu);
 
 /* The same; ERR_USAGE and what differs, when it is another. */

@@ -68,6 +68,10 @@ const struct option backend_options[] = {
     {"library", "PATH",
      "the CUDA back end, libunmask_cuda.so (default: beside the program) [--backend = cuda]",
      false},
+    {"device", "N",
+     "which of the machine's GPUs, counted from 0; ranks are the first ones (default: 0) "
+     "[--backend = cuda]",
+     false},
     {NULL, NULL, NULL, false},
 };
 
@@ -346,8 +350,15 @@ static int check_weights(const char *weights, struct err *err) {
                : err_world(err, "--weights: cannot open '%s': %s", weights, strerror(errno));
 }
 
+int asked_device(const struct options *options, int32_t *out, struct err *err) {
+    uint64_t device = 0;
+    int status = options_whole(options, "device", 0, 255, &device, err);
+    *out = (int32_t)device;
+    return status;
+}
+
 int asked_backend(const struct options *options, struct backend_request *out, struct err *err) {
-    static const char *const alone[] = {"weights", "library",   "eos",
+    static const char *const alone[] = {"weights", "library",   "eos",  "device",
                                         "outputs", "reference", "clock"};
     const char *name = options_text(options, "backend");
     int kind = name != NULL ? name_find(backend_names, name) : BACKEND_SIM;
@@ -366,7 +377,8 @@ int asked_backend(const struct options *options, struct backend_request *out, st
     out->kind = (enum backend)kind;
     out->weights = "random:1";
     out->eos = options_text(options, "eos");
-    int status = asked_path(options, "library", &out->library, err);
+    int status = asked_device(options, &out->device, err);
+    status = status == 0 ? asked_path(options, "library", &out->library, err) : status;
     if (status == 0 && options_has(options, "weights")) {
         status = asked_path(options, "weights", &out->weights, err);
         status = status != 0 ? status : check_weights(out->weights, err);
@@ -418,7 +430,8 @@ static int name_machines_gpu(const struct backend_request *backend, const char *
                              struct err *err) {
     struct engine_device device;
     struct err none = {0};
-    if (engine_device_open(backend->kind, backend->library, &device, &none) != 0) {
+    if (engine_device_open_at(backend->kind, backend->library, backend->device, &device, &none) !=
+        0) {
         return 0;
     }
     int status = engine_find_gpu(&device.facts, gpu, err);

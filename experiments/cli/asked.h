@@ -66,6 +66,9 @@ void asked_say_unread(const struct system *system, const char *backend);
  * something else is set. */
 int asked_backend(const struct options *options, struct backend_request *out, struct err *err);
 
+/* --device N, 0 where it is not given. */
+int asked_device(const struct options *options, int32_t *out, struct err *err);
+
 /* The model that a checkpoint's config.json describes, by the name of the data folder where it is
  * one of those; NULL without an error where `weights` is no folder with such a file. `path` holds
  * 256 characters and stays with the name. */

@@ -24,7 +24,7 @@ extern const struct command command_list, command_run, command_compare, command_
     command_check_plugin, command_figure, command_fit, command_generate, command_transfer,
     command_allocator, command_calibrate, command_accuracy, command_lmax, command_server,
     command_latency, command_sensitivity, command_capacity, command_bound, command_trace_info,
-    command_trace_convert, command_plot, command_merge;
+    command_trace_convert, command_plot, command_merge, command_profile_pack, command_profile_add;
 
 /* --json, shared by all commands that report. */
 extern const struct option json_options[];

@@ -3,10 +3,12 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "engine/calibrate/calibrate.h"
 #include "engine/calibrate/calibration_log.h"
+#include "engine/calibrate/describe.h"
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
@@ -41,6 +43,10 @@ static const struct option own_options[] = {
     {"quick", NULL, "few points, short measurements", false},
     {"replace", NULL, "measure anew what FILE holds already", false},
     {"library", "PATH", "of the CUDA back end, libunmask_cuda.so", false},
+    {"device", "N", "which of the machine's GPUs, counted from 0 (default: 0)", false},
+    {"describe", NULL,
+     "instead: write what the device is as the file of a GPU, for cards that list gpus has not",
+     false},
     {NULL, NULL, NULL, false},
 };
 
@@ -52,6 +58,7 @@ struct asked_calibration {
     const char *path, *weights_source;
     const char *model; /* NULL: the system's own */
     char config_path[256];
+    int32_t device_number;
     uint64_t max_tokens, n_ranks;
     double minutes;
     struct engine_device device;
@@ -120,6 +127,11 @@ static int read_asked(const struct options *options, struct asked_calibration *a
                  ? options_whole(options, "tensor-parallel", 1, MAX_RANKS, &asked->n_ranks, err)
                  : status;
     status = status == 0 ? options_positive(options, "minutes", &asked->minutes, err) : status;
+    status = status == 0 ? asked_device(options, &asked->device_number, err) : status;
+    if (status == 0 && asked->device_number > 0 &&
+        (asked->backend != BACKEND_CUDA || asked->n_ranks > 1)) {
+        status = err_usage(err, "calibrate: --device is for one GPU of the cuda back end");
+    }
     status = status == 0 ? check_path(options, asked->path, err) : status;
     return status == 0 ? make_folders(asked->path, err) : status;
 }
@@ -193,8 +205,8 @@ static int open_system(const struct options *options, struct asked_calibration *
 
 static int open_asked(const struct options *options, struct asked_calibration *asked,
                       struct err *err) {
-    int status =
-        engine_device_open(asked->backend, options_text(options, "library"), &asked->device, err);
+    int status = engine_device_open_at(asked->backend, options_text(options, "library"),
+                                       asked->device_number, &asked->device, err);
     if (status == 0 && options_has(options, "clocks") && !asked->device.counts_energy) {
         status = err_usage(err, "%s does not say what energy it takes: leave --clocks out",
                            asked->device.facts.name);
@@ -455,8 +467,87 @@ static int measure(const struct options *options, struct asked_calibration *aske
     return 0;
 }
 
+/* ---- what the device is ---- */
+
+/* The day, "2026-11-28". */
+static const char *today(char text[16]) {
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(text, 16, "%Y-%m-%d", gmtime_r(&now, &utc));
+    return text;
+}
+
+static int write_description(const struct engine_device *device, const struct options *options,
+                             struct err *err) {
+    char date[16];
+    struct output out;
+    struct device_rates rates;
+    const char *path = options_text(options, "out"), *known = NULL;
+    struct err unknown = {0};
+    int status = describe_measure(device, &rates, err);
+    if (status != 0) {
+        return status;
+    }
+    if (engine_find_gpu(&device->facts, &known, &unknown) == 0) {
+        fprintf(stderr, "unmask: this device is known: --gpu %s\n", known);
+    }
+    if (path == NULL) {
+        describe_write(&device->facts, &rates, today(date), stdout);
+        return 0;
+    }
+    if (output_open(path, &out, err) != 0) {
+        return err_status(err);
+    }
+    describe_write(&device->facts, &rates, today(date), out.file);
+    return output_close(&out, true, err);
+}
+
+/* Of all options these alone are read. */
+static int check_described(const struct options *options, struct err *err) {
+    static const char *const read[] = {"describe", "backend", "library", "device",
+                                       "out",      "replace", NULL};
+    for (size_t i = 0; i < options->n_given; i++) {
+        if (name_find(read, options->given[i].option->name) < 0) {
+            return err_usage(err, "calibrate --describe takes no --%s",
+                             options->given[i].option->name);
+        }
+    }
+    const char *path = options_text(options, "out");
+    struct stat file;
+    if (path != NULL && stat(path, &file) == 0 && file.st_size > 0 &&
+        !options_has(options, "replace")) {
+        return err_usage(err, "%s is there already; --replace writes it anew", path);
+    }
+    return path != NULL ? output_may_replace(path, DESCRIPTION_HEAD, "a card's description", err)
+                        : 0;
+}
+
+static int describe(const struct options *options, struct err *err) {
+    struct engine_device device;
+    int32_t number = 0;
+    const char *backend = options_text(options, "backend");
+    const int kind = backend != NULL ? name_find(backend_names, backend) : BACKEND_SIM;
+    int status = check_described(options, err);
+    if (status == 0 && kind <= BACKEND_SIM) {
+        status = err_usage(err, "calibrate --describe: --backend is cpu or cuda");
+    }
+    status = status == 0 ? asked_device(options, &number, err) : status;
+    status = status == 0
+                 ? engine_device_open_at((enum backend)kind, options_text(options, "library"),
+                                         number, &device, err)
+                 : status;
+    if (status == 0) {
+        status = write_description(&device, options, err);
+        engine_device_close(&device);
+    }
+    return status;
+}
+
 static int run(const struct options *options, struct err *err) {
     struct asked_calibration asked;
+    if (options_has(options, "describe")) {
+        return describe(options, err);
+    }
     int status = read_asked(options, &asked, err);
     if (status == 0) {
         status = open_asked(options, &asked, err);

@@ -190,6 +190,7 @@ static int measure(const struct options *options, const struct system *system,
     if (status == 0 && backend.kind != BACKEND_SIM) {
         const struct engine_request request = {.backend = backend.kind,
                                                .library = backend.library,
+                                               .device = backend.device,
                                                .weights = backend.weights,
                                                .system = system};
         status = step_measure(&request, step, options_has(options, "once") ? &once : &measuring,

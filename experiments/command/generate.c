@@ -344,6 +344,7 @@ static int decode_on(struct system *system, const struct backend_request *backen
                      struct generation *generation, bool shows_canvas, struct err *err) {
     struct engine_request request = {.backend = backend->kind,
                                      .library = backend->library,
+                                     .device = backend->device,
                                      .weights = backend->weights,
                                      .system = system};
     struct engine *engine = NULL;

@@ -339,6 +339,7 @@ static int show_system(struct question *q, const char *name, struct table *table
     if (status == 0 && q->backend.kind != BACKEND_SIM) {
         const struct engine_request request = {.backend = q->backend.kind,
                                                .library = q->backend.library,
+                                               .device = q->backend.device,
                                                .weights = q->backend.weights,
                                                .system = system};
         status = engine_open(&request, &engine, err);

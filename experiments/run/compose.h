@@ -23,6 +23,7 @@ struct backend_request {
     const char *weights; /* a checkpoint folder or random:SEED */
     const char *eos;     /* ids of the tokens that end a text, or "none"; NULL: the checkpoint's */
     const char *library; /* of the CUDA back end; NULL: where it is found */
+    int32_t device;      /* which of the machine's GPUs, from 0 */
     bool skips_idle;     /* the clock skips the time in which nothing is under way */
 };
 

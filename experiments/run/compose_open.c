@@ -191,6 +191,7 @@ int compose_open_engine(struct composition *c, const struct backend_request *bac
     }
     struct engine_request request = {.backend = backend->kind,
                                      .library = backend->library,
+                                     .device = backend->device,
                                      .weights = backend->weights,
                                      .system = c->system};
     int status = compose_end_tokens(backend, c->system->whole, &c->ends, err);

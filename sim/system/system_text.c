@@ -168,7 +168,7 @@ void system_print_provenance(const struct system *s, FILE *out) {
         for (size_t i = 0; profile_fact(s->profile, i, &key, &value); i++) {
             fprintf(out, "%-13s%s: %s\n", "", key, value);
         }
-    } else if (s->gpu->profile == NULL) {
+    } else if (s->gpu->profile == NULL && s->donor != NULL) {
         print_transfer_check(s, out);
     }
 }

@@ -28,6 +28,7 @@ _G3 = (
     ("weights", "FOLDER", "a checkpoint for cpu and cuda, or random:SEED (default: random:1)"),
     ("eos", "IDS", "on cpu and cuda: the token ids that end a text, separated by commas, or none; default: the checkpoint's eos_token_id (random weights: none)"),
     ("library", "PATH", "the CUDA back end, libunmask_cuda.so (default: beside the program) [--backend = cuda]"),
+    ("device", "N", "which of the machine's GPUs, counted from 0; ranks are the first ones (default: 0) [--backend = cuda]"),
 )
 _G4 = (
     ("clock", "WORD", "on cpu and cuda: real, or virtual, which skips idle time (default: real)"),
@@ -209,9 +210,17 @@ _G33 = (
     ("steps", "FILE", "the steps, as replay --steps wrote them on the GPU that --gpu names"),
 )
 _G34 = (
-    ("context", "TOKENS", "what does not fit into this context, beside the usual ones"),
+    ("out", "FILE", "write the pack there (default: standard output)"),
+    ("replace", None, "overwrite the profile that is there"),
 )
 _G35 = (
+    ("gpu", "NAME", "the card, such as ./mine.ini (default: that of list gpus with the pack's title)"),
+    ("replace", None, "overwrite the profile that is there"),
+)
+_G36 = (
+    ("context", "TOKENS", "what does not fit into this context, beside the usual ones"),
+)
+_G37 = (
     ("columns", "time=NAME:UNIT,...", "what the columns of the file are called (below)"),
     ("time-unit", "UNIT", "of the file's times: s, ms, us, ns or date; default: as it says"),
     ("hash-tokens", "N", "tokens that each of its hash ids stands for; default: as its rows say"),
@@ -220,17 +229,17 @@ _G35 = (
     ("sort", None, "the file's rows need not be in order of arrival"),
     ("tokenizer", "FOLDER", "whose tokenizer.json counts the tokens of texts (prompts, ShareGPT)"),
 )
-_G36 = (
+_G38 = (
     ("requests", "N", "how many requests (default: all, or as the workload has it)"),
     ("rate", "R", "of a workload: mean requests a second"),
     ("seed", "N", "of a workload: of all random streams (default: 1)"),
 )
-_G37 = (
+_G39 = (
     ("to", "FORMAT", "plain, plain-lengths, vidur or mooncake (default: plain)"),
     ("out", "FILE", "where the rows go (default: standard output)"),
     ("context", "TOKENS", "leave out rows that do not fit into this context"),
 )
-_G38 = (
+_G40 = (
     ("backend", "NAME", "cpu or cuda"),
     ("model", "NAME", "the model (list models), an INI file or a Hugging Face folder; default: that of --weights, or the system's own"),
     ("gpu", "NAME", "what the device is (list gpus; default: found by its name)"),
@@ -245,8 +254,10 @@ _G38 = (
     ("quick", None, "few points, short measurements"),
     ("replace", None, "measure anew what FILE holds already"),
     ("library", "PATH", "of the CUDA back end, libunmask_cuda.so"),
+    ("device", "N", "which of the machine's GPUs, counted from 0 (default: 0)"),
+    ("describe", None, "instead: write what the device is as the file of a GPU, for cards that list gpus has not"),
 )
-_G39 = (
+_G41 = (
     ("model", "NAME", "the model (list models), an INI file or a Hugging Face folder; default: that of --weights, or the system's own"),
     ("gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s)"),
     ("systems-file", "FILE", "systems of your own, beside the shipped ones"),
@@ -262,14 +273,14 @@ _G39 = (
     ("seed", "N", "of all random streams (default: 1)"),
     ("decode-out", "FILE", "write a decode trace (a SQLite file): what each pass said of each position, and what it committed"),
 )
-_G40 = (
+_G42 = (
     ("db", "FILE", "the database"),
     ("run", "N", "the run's number; it must hold its steps"),
     ("steps", "FILE", "write what was predicted and measured, one row per submission, as CSV"),
     ("operators", "K", "with cpu or cuda: measure every K-th submission operator by operator"),
     ("allow-plugin", None, "load the plug-ins that the run names, where they are those that it loaded (default: a database runs no code)"),
 )
-_G41 = (
+_G43 = (
     ("measured", "FILE", "the requests and when the server answered them"),
     ("log", "FILE", "what vLLM or SGLang logged when it started: its arguments, as far as they are not given"),
     ("anyway", None, "print errors though the log says that weights, types or speculation differ [--log != none]"),
@@ -279,14 +290,14 @@ _G41 = (
     ("gpu-memory-utilization", "X", "vLLM's own: share of the memory (memory_utilization); default: the system's"),
     ("block-size", "N", "vLLM's own: tokens of a page (page_tokens); default: the system's"),
 )
-_G42 = (
+_G44 = (
     ("out", "FILE", "of `fit decode`: write the fitted processes there"),
     ("from", "TRACE", "of `fit decode`: fit a process to half of this decode trace's requests"),
     ("judge", "TRACE", "the same, and judge it by half of this one's requests too"),
     ("process", "NAME", "judge this process by the traces of --judge instead of fitting one"),
     ("name", "NAME", "what --out calls that process (default: MODEL/measured)"),
 )
-_G43 = (
+_G45 = (
     ("file", "FILE", "the rankings to try; default: experiments/sensitivity.ini"),
 )
 
@@ -307,15 +318,17 @@ OPTIONS = {
     "profile": _G31 + _G10,
     "profile transfer": _G32 + _G10,
     "profile accuracy": _G33 + _G0 + _G1 + _G2 + _G10,
-    "trace info": _G34 + _G35 + _G36 + _G10,
-    "trace convert": _G37 + _G35 + _G36,
+    "profile pack": _G34,
+    "profile add": _G35 + _G10,
+    "trace info": _G36 + _G37 + _G38 + _G10,
+    "trace convert": _G39 + _G37 + _G38,
     "list": _G10,
-    "calibrate": _G38 + _G10,
-    "generate": _G0 + _G2 + _G3 + _G5 + _G39 + _G10,
-    "replay": _G40 + _G3 + _G10,
-    "server": _G41 + _G0 + _G1 + _G2 + _G10,
+    "calibrate": _G40 + _G10,
+    "generate": _G0 + _G2 + _G3 + _G5 + _G41 + _G10,
+    "replay": _G42 + _G3 + _G10,
+    "server": _G43 + _G0 + _G1 + _G2 + _G10,
     "check-plugin": (),
-    "fit": _G42 + _G10,
-    "sensitivity": _G43 + _G12 + _G10,
+    "fit": _G44 + _G10,
+    "sensitivity": _G45 + _G12 + _G10,
     "merge": _G10,
 }
