@@ -185,6 +185,11 @@ TEST(a_pack_of_something_else_is_refused) {
     WILL_NOT(data, 2,
              "was measured on 'NVIDIA L4' of 40 multiprocessors, a l4 is 'NVIDIA L4' of 58",
              pack_of(scratch_write("8", text), "8.pack"));
+    /* What several GPUs hold together is no price of one. */
+    memcpy(sms, "58", 2);
+    sms = strstr(text, "# host: ");
+    memcpy(sms, "# ranks: 2", strlen("# ranks: 2"));
+    WILL_NOT(data, 2, "is of several GPUs", pack_of(scratch_write("9", text), "9.pack"));
     free(text);
     WILL_NOT(data, 2, "is no pack", calibration("7", L4, "llada-tiny", 1));
     WILL_NOT(data, 1, "No such file or directory", scratch_path("none.pack"));

@@ -63,11 +63,13 @@ SERVER = "arrival_us,input_tokens,output_tokens,first_token_us,last_token_us\n" 
 
 # What runs before, in a folder of its own: files that the commands read.
 FILES = {"sweep.ini": SWEEP, "cards.ini": SWEEP.replace("l40s", "h100, rtx3090"), "figure.ini": FIGURE, "server.csv": SERVER, "sensitivity.ini": RANKING,
+         "card.ini": open(os.path.join(ROOT, "sim/model/gpus/h100.ini")).read(),
          "prompts.jsonl": '{"prompt": "Tom has 3 apples and buys 4. How many?", "answer": "7"}\n'}
 BEFORE = [
     ["run", *TINY, "--db", "r.db", "--levels", "steps", "--decode-out", "d.db"],
     ["run", *LIVE, "--model", "llada-tiny", "--db", "r.db", "--levels", "steps", "--decode-out", "l.db"],
     ["replay", "--db", "r.db", "--run", "2", "--backend", "cpu", "--steps", "steps.csv"],
+    ["profile", "pack", f"{ROOT}/kernels/profiles/h100/llada-moe.csv", "--out", "moe.pack"],
 ]
 MODELS = os.path.join(ROOT, "experiments/train/models")
 COMMANDS = {
@@ -114,6 +116,9 @@ COMMANDS = {
     "list gpus": ["list", "gpus"],
     "list profiles": ["list", "profiles"],
     "profile transfer": ["profile", "transfer", "--from", "l40s", "--to", "a100-80g", "--out", "p.csv"],
+    "profile pack": ["profile", "pack", f"{ROOT}/kernels/profiles/h100/llada-moe.csv", "--out", "p.pack"],
+    "profile add": ["profile", "add", "moe.pack", "--gpu", "./card.ini", "--replace"],
+    "calibrate --describe": ["calibrate", "--describe", "--backend", "cpu", "--out", "d.ini"],
     "sensitivity": ["sensitivity", "--file", "sensitivity.ini"],
     "server": ["server", "--measured", "server.csv", "--json"],
     "generate": ["generate", "--backend", "cpu", "--model", "llada-tiny", "--ids", "1,2,3",

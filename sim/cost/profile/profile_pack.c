@@ -248,6 +248,13 @@ int profile_pack_check(const char *path, const char *text, const struct gpu *gpu
         return err_world(err, "%s has no line '# %s: ': it is of no calibration", path,
                          is_measured(text) ? missing_key(text) : "kind");
     }
+    char ranks[NEEDED_CHARS];
+    if (profile_pack_says(text, "ranks", ranks, sizeof ranks)) {
+        return err_usage(err,
+                         "%s is of several GPUs (%.40s): --profile names it, what is found by "
+                         "itself is of one",
+                         path, ranks);
+    }
     if (check_card(path, text, gpu, err) != 0 ||
         profile_parse(path, text, strlen(text), &peaks, &profile, err) != 0) {
         return err_status(err);
