@@ -1,6 +1,6 @@
 /* What exists does not change unseen: the numbers of every shipped system, policy, GPU, model and
- * workload, and what commands print, as tests/golden has them. Who means to change them renews the
- * files (make golden), whose difference says what that reaches. */
+ * workload, as tests/golden/runs has them. Who means to change them renews the files (make golden),
+ * whose difference says what that reaches. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
@@ -428,85 +428,6 @@ TEST(the_sources_of_prices_are_those_that_were_kept) {
 
 TEST(the_facts_of_systems_are_those_that_were_kept) {
     check_runs("tests/golden/runs/facts.txt", keep_facts);
-}
-
-/* ---- what commands print ---- */
-
-static const char grid[] = "[sweep]\nsystems = dllm-serve, fast-dllm\nrates = 0.2, 0.4\n"
-                           "requests = 10\n";
-static const char one[] = "[sweep]\nsystems = dllm-serve, fast-dllm\nrates = 0.3\nrequests = 6\n";
-static const char talk[] = "arrival_us,input_tokens,output_tokens,session,think_us,tenant\n"
-                           "0,100,50,a,,1\n0,30,20,b,,2\n500000,200,60,a,250000,1\n"
-                           "700000,10,5,,,3\n900000,90,30,b,,2\n";
-
-/* Words are between blanks, or between two quotes; TMP stands for the scratch folder, FIXED for the
- * systems that no shipped file changes. */
-static struct output run_line(const char *line, size_t length) {
-    static char room[CLI_MOST_ARGS][256];
-    const char *words[CLI_MOST_ARGS + 1] = {NULL};
-    const char *end = line + length;
-    size_t n = 0;
-    while (line < end) {
-        const bool is_quoted = *line == '\'';
-        line += is_quoted;
-        size_t used = strcspn(line, is_quoted ? "'" : " \n");
-        ck_assert_uint_lt(n, CLI_MOST_ARGS);
-        const bool is_there = strncmp(line, "TMP/", 4) == 0;
-        snprintf(room[n], sizeof room[n], "%s%.*s", is_there ? scratch_folder : "",
-                 (int)(used - (is_there ? 3 : 0)), line + (is_there ? 3 : 0));
-        words[n] = strcmp(room[n], "FIXED") == 0 ? "tests/golden/cli/systems.ini" : room[n];
-        n++;
-        line += used + is_quoted;
-        line += line < end;
-    }
-    return cli_run(&(const struct child){0}, words);
-}
-
-/* Lines that begin with such a word are sentences, whose wording is not kept. */
-static const char *const wordy[] = {"identity",    "warning",     "decisions",   "prices",
-                                    "profile",     "host",        "trace ",      "workload",
-                                    "collectives", "transferred", "of the time", NULL};
-
-/* With TMP for the folder. */
-static void put_output(FILE *out, const char *text) {
-    const size_t length = strlen(scratch_folder);
-    for (size_t n; *text != '\0'; text += n + (text[n] == '\n')) {
-        bool is_kept = true;
-        n = strcspn(text, "\n");
-        for (size_t i = 0; wordy[i] != NULL; i++) {
-            is_kept = is_kept && strncmp(text, wordy[i], strlen(wordy[i])) != 0;
-        }
-        for (const char *at = text; is_kept && at < text + n;) {
-            const bool is_folder = strncmp(at, scratch_folder, length) == 0;
-            fprintf(out, "%.*s", is_folder ? 3 : 1, is_folder ? "TMP" : at);
-            at += is_folder ? length : 1;
-        }
-        fputs(is_kept ? "\n" : "", out);
-    }
-}
-
-TEST(commands_print_what_was_kept) {
-    static const char path[] = "tests/golden/cli/commands.txt";
-    char *kept = scratch_read(path), *now;
-    size_t size;
-    FILE *out = mem_stream(&now, &size);
-    scratch_write("grid.ini", grid);
-    scratch_write("one.ini", one);
-    scratch_write("talk.csv", talk);
-    for (const char *at = kept; at != NULL && *at != '\0';) {
-        const size_t length = strcspn(at, "\n");
-        if (strncmp(at, "$ ", 2) == 0) {
-            struct output output = run_line(at + 2, length - 2);
-            fprintf(out, "%.*s\n", (int)length, at);
-            put_output(out, output.status == 0 ? output.out : output.err);
-            output_free(&output);
-        }
-        at += length + (at[length] == '\n');
-    }
-    mem_stream_close(out);
-    kept_same(path, now);
-    free(kept);
-    free(now);
 }
 
 SUITE("kept")

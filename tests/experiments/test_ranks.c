@@ -234,16 +234,82 @@ TEST(any_number_of_ranks_gives_the_same_bytes) {
                          "");
 }
 
+/* Points that find no room, reject requests or have limits, notes beneath tables, and points that
+ * the database holds some of. */
+TEST(ranks_tell_all_that_a_table_and_a_record_say) {
+    char words[512];
+    if (!has_ranks()) {
+        return;
+    }
+    const char *ini = scratch_write(
+        "room.ini", "[sweep]\nsystems = dllm-serve, sdar\ngpus = l4, l40s\nrates = 0.5\n"
+                    "requests = 8\nworkloads = traces/samples/burstgpt_head400.csv\n"
+                    "set.memory_utilization = 0.76\nset.context_tokens = 2048\n");
+    snprintf(words, sizeof words, "sweep %s --slo-latency 40s --levels steps", ini);
+    expect_same_by_ranks(words, "--db");
+    snprintf(words, sizeof words, "sweep %s --slo-latency 40s --levels steps --seeds 2 --bound",
+             ini);
+    expect_same_by_ranks(words, "--db");
+    expect_same_by_ranks("compare --systems dllm-serve,sdar --gpu l4 --requests 8 --seeds 2"
+                         " --set memory_utilization=0.76 --slo-ttft 9s --set context_tokens=1024"
+                         " --trace traces/samples/burstgpt_head400.csv --same-requests",
+                         "");
+}
+
+/* What ranks say on standard error when rank 0 and the other are given these words. */
+static char *said_by_two(const char *first, const char *second, int *status) {
+    char words[1024];
+    const char *err = scratch_path("err");
+    snprintf(words, sizeof words, "%s -j 1 : -n 1 %s %s", first, program(), second);
+    *status = as_ranks(1, words, scratch_path("out"), err);
+    return scratch_read(err);
+}
+
 TEST(what_is_asked_for_wrongly_ends_all_ranks_with_one_sentence) {
+    static const char *const wrong[][3] = {
+        {"1", "sweep /nowhere.ini", "No such file"},
+        {"2", "sweep tests/golden/cli/systems.ini", "systems.ini"},
+        {"2", "compare --systems dllm-serve,vanilla --set tensor_parallel=3 --requests 2", "by 3"},
+        {"2", "compare --systems native --gpu l4 --requests 2", "allocator"}};
     const char *err = scratch_path("err"), *out = scratch_path("out");
     if (!has_ranks()) {
         return;
     }
-    ck_assert_int_eq(as_ranks(2, "sweep /nowhere.ini", out, err), 1);
-    char *said = scratch_read(err);
-    const char *first = strstr(said, "unmask: ");
-    ck_assert(first != NULL && strstr(first + 1, "unmask: ") == NULL);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        int status = as_ranks(2, wrong[i][1], out, err);
+        char *said = scratch_read(err);
+        ck_assert_msg(status == wrong[i][0][0] - '0', "%s: status %d", wrong[i][1], status);
+        const char *first = strstr(said, "unmask: ");
+        ck_assert_msg(first != NULL && strstr(first + 1, "unmask: ") == NULL, "%s", said);
+        ck_assert_msg(strstr(first, wrong[i][2]) != NULL, "%s", said);
+        free(said);
+    }
+}
+
+TEST(a_rank_that_cannot_take_part_is_named_and_the_others_do_the_work) {
+    char words[256];
+    int status;
+    if (!has_ranks()) {
+        return;
+    }
+    const char *ini = scratch_write("grid.ini", grid);
+    char *expected = PRINTS("sweep", ini, "--json");
+    snprintf(words, sizeof words, "sweep %s --json", ini);
+    char *said = said_by_two(words, "sweep /nowhere.ini", &status);
+    char *printed = scratch_read(scratch_path("out"));
+    ck_assert_int_eq(status, 0);
+    ck_assert_str_eq(printed, expected);
+    ck_assert_msg(strstr(said, "rank 1 took no part: ") != NULL &&
+                      strstr(said, "/nowhere.ini") != NULL,
+                  "%s", said);
+    free(printed);
     free(said);
+    said = said_by_two("sweep /nowhere.ini", words, &status);
+    ck_assert_int_eq(status, 1);
+    ck_assert_msg(strstr(said, "No such file") != NULL && strstr(said, "took no part") == NULL,
+                  "%s", said);
+    free(said);
+    free(expected);
 }
 
 /* Kills one of the ranks after so many milliseconds; the database is whole and the rest can be had.
@@ -298,6 +364,4 @@ TEST(ranks_without_their_library_are_refused) {
     free(said);
 }
 
-int main(void) {
-    return suite_run("ranks");
-}
+SUITE("ranks")
