@@ -14,6 +14,7 @@
 #include "experiments/sweep/sample.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
+#include "sim/base/num.h"
 #include "sim/input/datadir.h"
 #include "sim/model/gpu.h"
 #include "sim/system/system.h"
@@ -295,8 +296,24 @@ static int make_searches(struct asking *asking, struct err *err) {
     return status;
 }
 
+static int price_of(const char *prices, const char *gpu, double *out, struct err *err) {
+    struct words words;
+    int status = words_split(prices, &words, "--price", err);
+    for (size_t i = 0; status == 0 && i < words.n; i++) {
+        char *equals = strchr(words.word[i], '=');
+        if (equals == NULL || !num_f64(equals + 1, out) || *out <= 0) {
+            return err_usage(err, "--price: '%s' is not GPU=DOLLARS an hour", words.word[i]);
+        }
+        *equals = '\0';
+        if (strcmp(words.word[i], gpu) == 0) {
+            return 0;
+        }
+    }
+    return status != 0 ? status : err_usage(err, "--price: the price of '%s' is missing", gpu);
+}
+
 /* A price list may know more cards than are compared, but no card that there is not. */
-static int check_prices(const struct capacities *c, struct err *err) {
+static int take_prices(struct capacities *c, struct err *err) {
     struct words words = {.n = 0};
     int status = c->prices != NULL ? words_split(c->prices, &words, "--price", err) : 0;
     for (size_t i = 0; status == 0 && i < words.n; i++) {
@@ -306,6 +323,13 @@ static int check_prices(const struct capacities *c, struct err *err) {
             is_asked |= strcmp(c->configs[k].asked.request.gpu, words.word[i]) == 0;
         }
         status = is_asked ? 0 : gpu_check_name(words.word[i], err);
+    }
+    for (size_t k = 0; status == 0 && k < c->found.n_configs; k++) {
+        struct configuration *config = &c->configs[k];
+        config->price = 1;
+        if (c->prices != NULL) {
+            status = price_of(c->prices, config->asked.request.gpu, &config->price, err);
+        }
     }
     return status;
 }
@@ -342,7 +366,7 @@ static int find(struct asking *asking, struct err *err) {
     status = status != 0 ? status : asked_threads(options, &n_threads, err);
     status = status != 0 ? status : read_axes(asking, err);
     status = status != 0 ? status : make_searches(asking, err);
-    status = status != 0 ? status : check_prices(c, err);
+    status = status != 0 ? status : take_prices(c, err);
     if (status != 0) {
         return status;
     }
@@ -351,7 +375,9 @@ static int find(struct asking *asking, struct err *err) {
     if (status == 0 && ranks_is_helper()) {
         return 0;
     }
-    status = status != 0 ? status : capacity_settle(c, err);
+    if (status == 0) {
+        capacity_settle(c);
+    }
     if (status == 0 && options_has(options, "json")) {
         status = cmd_print_json(capacity_json(c), err);
     } else if (status == 0) {

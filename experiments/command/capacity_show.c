@@ -11,7 +11,6 @@
 #include "experiments/run/prices.h"
 #include "experiments/sweep/sample.h"
 #include "sim/base/mem.h"
-#include "sim/base/num.h"
 
 static const double none = (double)NAN;
 
@@ -140,22 +139,6 @@ static void missed_of(const struct capacities *c, size_t config, char *text, siz
 
 /* ---- cost ---- */
 
-static int price_of(const char *prices, const char *gpu, double *out, struct err *err) {
-    struct words words;
-    int status = words_split(prices, &words, "--price", err);
-    for (size_t i = 0; status == 0 && i < words.n; i++) {
-        char *equals = strchr(words.word[i], '=');
-        if (equals == NULL || !num_f64(equals + 1, out) || *out <= 0) {
-            return err_usage(err, "--price: '%s' is not GPU=DOLLARS an hour", words.word[i]);
-        }
-        *equals = '\0';
-        if (strcmp(words.word[i], gpu) == 0) {
-            return 0;
-        }
-    }
-    return status != 0 ? status : err_usage(err, "--price: the price of '%s' is missing", gpu);
-}
-
 static void find_front(struct capacities *c) {
     for (size_t i = 0; i < c->found.n_configs; i++) {
         struct configuration *ours = &c->configs[i];
@@ -169,7 +152,7 @@ static void find_front(struct capacities *c) {
     }
 }
 
-int capacity_settle(struct capacities *c, struct err *err) {
+void capacity_settle(struct capacities *c) {
     size_t n = c->found.n_seeds;
     double base[SAMPLE_MOST_SEEDS], ours[SAMPLE_MOST_SEEDS];
     for (size_t i = 0; i < c->found.n_configs; i++) {
@@ -183,15 +166,9 @@ int capacity_settle(struct capacities *c, struct err *err) {
         config->ratio = spread_of_ratios(ours, base, n_pairs);
         config->difference = spread_of_differences(ours, base, n_pairs);
         config->gpus = search_at(c, i, 0)->gpus;
-        config->cost = config->gpus;
-        double price = 1;
-        if (c->prices != NULL && price_of(c->prices, config->asked.request.gpu, &price, err) != 0) {
-            return (int)err->kind;
-        }
-        config->cost *= price;
+        config->cost = config->price * (double)config->gpus;
     }
     find_front(c);
-    return 0;
 }
 
 /* Dollars for a thousand requests at the capacity. */

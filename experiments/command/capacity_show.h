@@ -13,6 +13,7 @@ struct configuration {
     struct asked asked;
     char label[192]; /* "dllm-serve replicas=2" */
     const char *values[CAPACITY_MOST_AXES];
+    double price; /* of a GPU: dollars an hour, or 1 */
 
     struct spread capacity, ratio, difference; /* to the first configuration; over seeds */
     uint32_t gpus;
@@ -40,8 +41,8 @@ struct spread capacity_spread(const struct capacities *c, size_t config, size_t 
 size_t capacity_most_samples(const struct capacities *c); /* of any configuration */
 
 /* The capacity over seeds, what it costs, and who is on the front: nobody else costs no more and
- * has no less. ERR_USAGE over prices. */
-int capacity_settle(struct capacities *c, struct err *err);
+ * has no less. */
+void capacity_settle(struct capacities *c);
 
 /* Whether some search knows what its cards drew. */
 bool capacity_knows_energy(const struct capacities *c);

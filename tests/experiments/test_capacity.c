@@ -350,8 +350,11 @@ TEST(what_makes_no_sense_is_refused) {
             "p99 latency<8s");
     REFUSES(2, "unknown system 'nope'", "capacity", SMALL, "--systems", "dllm-serve,nope", "--slo",
             "p99 latency<8s", "--no-curve");
-    REFUSES(2, "--price: the price of 'rtx4090' is missing", "capacity", SMALL, "--no-curve",
-            "--slo", "p99 latency<8s", "--price", "l40s=2");
+    /* Before a search that would take hours. */
+    REFUSES(2, "--price: the price of 'rtx4090' is missing", "capacity", "--requests", "500000000",
+            "--gpu", "rtx4090", "--slo", "p99 latency<8s", "--price", "l40s=2");
+    REFUSES(2, "--price: 'l40s=free' is not GPU=DOLLARS an hour", "capacity", "--requests",
+            "500000000", "--slo", "p99 latency<8s", "--price", "l40s=free");
     REFUSES(2, "--over: 'replicas' is not KEY=VALUE", "capacity", "--over", "replicas", "--slo",
             "p99 latency<8s");
 }
