@@ -70,16 +70,43 @@ static bool is_left_out(struct printed *printed, const char *line, const char *t
             text[strlen(text) - 1] == 's' && isdigit((unsigned char)took[4]));
 }
 
+/* Behind an object that begins at `at`. */
+static const char *skip_object(const char *at) {
+    int depth = 0;
+    do {
+        depth += *at == '{' ? 1 : *at == '}' ? -1 : 0;
+        at++;
+    } while (depth > 0 && *at != '\0');
+    return at;
+}
+
+/* With TMP for the folder, without identities on one line and with # for what is a digest. */
+static void put_words(FILE *out, const char *line) {
+    static const char member[] = "\"identity\":{";
+    const size_t folder = strlen(scratch_folder);
+    for (const char *at = line; *at != '\0';) {
+        const size_t n_hex = strspn(at, "0123456789abcdef");
+        if (strncmp(at, scratch_folder, folder) == 0) {
+            fputs("TMP", out);
+            at += folder;
+        } else if (strncmp(at, member, sizeof member - 1) == 0) {
+            at = skip_object(at + sizeof member - 2);
+        } else if (n_hex == 40 || n_hex == 64) {
+            fputc('#', out);
+            at += n_hex;
+        } else {
+            const size_t n = n_hex > 0 ? n_hex : 1;
+            fprintf(out, "%.*s", (int)n, at);
+            at += n;
+        }
+    }
+}
+
 static void put_line(struct printed *printed, const char *text, size_t length) {
     char *line = strndup(text, length), *kept;
-    const size_t folder = strlen(scratch_folder);
     size_t size;
     FILE *out = mem_stream(&kept, &size);
-    for (const char *at = line; *at != '\0';) {
-        const bool is_folder = strncmp(at, scratch_folder, folder) == 0;
-        fprintf(out, "%.*s", is_folder ? 3 : 1, is_folder ? "TMP" : at);
-        at += is_folder ? folder : 1;
-    }
+    put_words(out, line);
     mem_stream_close(out);
     if (!is_left_out(printed, kept, kept)) {
         if (printed->n++ < MOST_LINES) {
@@ -116,6 +143,17 @@ static const char *path_of(const char *line, size_t length) {
     return scratch_path(name);
 }
 
+/* A line of a file, with the folder for TMP. */
+static void write_line(FILE *file, const char *line, const char *end) {
+    for (const char *at = line; at < end; at++) {
+        const bool is_folder = has_prefix(at, "TMP/");
+        fputs(is_folder ? scratch_folder : "", file);
+        at += is_folder ? strlen("TMP") : 0;
+        fputc(*at, file);
+    }
+    fputc('\n', file);
+}
+
 /* Writes the lines behind "| " and returns where they end. */
 static const char *take_file(FILE *out, const char *path, const char *at) {
     FILE *file = fopen(path, "w");
@@ -123,7 +161,7 @@ static const char *take_file(FILE *out, const char *path, const char *at) {
     while (has_prefix(at, "| ") || has_prefix(at, "|\n")) {
         const size_t length = strcspn(at, "\n");
         fprintf(out, "%.*s\n", (int)length, at);
-        fprintf(file, "%.*s\n", length > 2 ? (int)length - 2 : 0, at + (length > 2 ? 2 : 1));
+        write_line(file, at + (length > 1 ? 2 : 1), at + length);
         at += length + (at[length] == '\n');
     }
     ck_assert_int_eq(fclose(file), 0);
@@ -213,6 +251,14 @@ TEST(servers_print_what_was_kept) {
 
 TEST(studies_print_what_was_kept) {
     check_commands("studies");
+}
+
+TEST(reports_print_what_was_kept) {
+    check_commands("reports");
+}
+
+TEST(jobs_print_what_was_kept) {
+    check_commands("jobs");
 }
 
 TEST(lists_print_what_was_kept) {

@@ -113,6 +113,9 @@ TEST(the_last_start_counts_however_it_is_written) {
     log = read_log("\033[1;36m(APIServer pid=1)\033[0;0m non-default args: "
                    "{'model': '\xe6\xa8\xa1', 'max_num_seqs': 3, 'max_model_len': 51");
     ck_assert_str_eq(taken(log, "max_requests"), "3");
+    log = read_log("\033[1;36mmax_num_seqs=64\033[0m, \033[mblock_size=32\n");
+    ck_assert_str_eq(taken(log, "max_requests"), "64");
+    ck_assert_str_eq(taken(log, "page_tokens"), "32");
 }
 
 /* The same table and lists; errors that would be another server's are refused. */
