@@ -1,10 +1,14 @@
 /* Whether a run kept up with its arrivals: queues whose capacity is known, under arrivals of every
  * kind, and runs that fool a simpler test. `make saturation` asks the same of simulated systems. */
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "analysis/offered.h"
+#include "sim/base/mem.h"
 #include "sim/base/rng.h"
+#include "tests/support/kept.h"
 #include "tests/support/suite.h"
 
 enum { MOST = 20000, SEEDS = 20, BATCH = 12 };
@@ -440,6 +444,69 @@ TEST(more_than_any_scheduler_serves_is_saturated_whatever_the_run_looks_like) {
     struct offered few = offer(ONE_BY_ONE, REGULAR, 1.7, 12, 1);
     offered_judge_by_bound(&few, 0.7);
     ck_assert_int_eq(few.state, OFFERED_UNKNOWN);
+}
+
+/* ---- what exists does not change unseen ---- */
+
+/* Also of runs that were cut short, and of full queues, a tenth of whose requests are turned away.
+ */
+static struct offered offer_some(enum server server, enum arrivals arrivals, double rate, size_t n,
+                                 uint64_t seed) {
+    struct offered offered = offer(server, arrivals, rate, n, seed);
+    if (seed % 5 == 4) {
+        const double end_s = stays[n - 1].arrival_s;
+        for (size_t i = 0; i < n; i++) {
+            stays[i].left_s = stays[i].left_s > end_s ? INFINITY : stays[i].left_s;
+        }
+        offered = judge(n);
+    } else if (seed % 5 == 3) {
+        for (size_t i = 5; i < n; i += 10) {
+            stays[i].admitted_s = stays[i].left_s = stays[i].arrival_s;
+        }
+        offered = offered_of(stays, n, n + n / 20, stays[n - 1].arrival_s);
+    }
+    return offered;
+}
+
+/* Loads around all that decides: how many of the seeds are which, and a digest of the numbers. */
+static void keep_verdicts(FILE *out, enum server server, enum arrivals arrivals, size_t n) {
+    static const double rates[] = {0.3,  0.8,  0.9, 0.95, 1,   1.02, 1.04,
+                                   1.06, 1.09, 1.1, 1.12, 1.2, 1.4,  2};
+    fprintf(out, "server %d, arrivals %d, %zu requests:", (int)server, (int)arrivals, n);
+    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    for (size_t r = 0; r < sizeof rates / sizeof rates[0]; r++) {
+        int counts[OFFERED_STATE_COUNT] = {0};
+        for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+            char text[160];
+            const struct offered o = offer_some(server, arrivals, rates[r], n, seed);
+            snprintf(text, sizeof text, "%d %.9g %.9g %.9g %zu %zu %.9g %.9g %.9g", (int)o.state,
+                     o.rate_req_s, o.served_req_s, o.growth_req_s, o.n, o.n_left, o.load,
+                     o.load_low, o.load_high);
+            for (const char *at = text; *at != '\0'; at++) {
+                digest = (digest ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
+            }
+            counts[o.state]++;
+        }
+        fprintf(out, " %d/%d/%d/%d", counts[0], counts[1], counts[2], counts[3]);
+    }
+    fprintf(out, " %016" PRIx64 "\n", digest);
+}
+
+TEST(verdicts_and_loads_are_those_that_were_kept) {
+    static const size_t sizes[] = {5, 29, 30, 41, 120};
+    char *now;
+    size_t size;
+    FILE *out = mem_stream(&now, &size);
+    for (int server = 0; server < SERVERS; server++) {
+        for (int arrivals = 0; arrivals < ARRIVALS; arrivals++) {
+            for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+                keep_verdicts(out, server, arrivals, sizes[i]);
+            }
+        }
+    }
+    mem_stream_close(out);
+    kept_same("tests/golden/verdicts.txt", now);
+    free(now);
 }
 
 SUITE("offered")
