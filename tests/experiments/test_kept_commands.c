@@ -3,7 +3,7 @@
  * golden). A file has lines that begin so, what is printed follows them:
  *   $ run --system sdar       a command, whose words are between blanks or two quotes
  *   $ write grid.ini          a file of the scratch folder, whose lines follow behind "| "
- *   $ show TMP/rows.csv       the lines of a file that a command has written
+ *   $ show TMP/rows.csv       the lines of a file that a command has written, of .svg its texts
  * TMP stands for the scratch folder, FIXED for the systems that no shipped file changes. */
 #include <ctype.h>
 #include <inttypes.h>
@@ -134,6 +134,17 @@ static void put_output(FILE *out, const char *text) {
     }
 }
 
+/* What a drawing says, without where it stands, and without tics and what is gnuplot's own. */
+static void put_drawn(FILE *out, const char *text) {
+    for (const char *at = text; (at = strchr(at, '>')) != NULL;) {
+        const size_t n = strcspn(++at, "<");
+        if (strspn(at, " \t\n") == 0 && n > 0 && !has_prefix(at, "gnuplot") &&
+            !has_prefix(at, "Gnuplot") && !has_prefix(at, "Produced by")) {
+            fprintf(out, "%.*s\n", (int)n, at);
+        }
+    }
+}
+
 /* ---- the files ---- */
 
 static const char *path_of(const char *line, size_t length) {
@@ -175,7 +186,8 @@ static void do_line(FILE *out, const char *line, size_t length, const char **res
     } else if (has_prefix(line, "show ")) {
         const char *path = path_of(line + 5, length - 5);
         char *text = access(path, R_OK) == 0 ? scratch_read(path) : strdup("no such file\n");
-        put_output(out, text);
+        const bool is_drawn = strcmp(path + strlen(path) - 4, ".svg") == 0;
+        (is_drawn ? put_drawn : put_output)(out, text);
         free(text);
     } else {
         struct output output = run_line(line, length);
@@ -255,6 +267,10 @@ TEST(studies_print_what_was_kept) {
 
 TEST(reports_print_what_was_kept) {
     check_commands("reports");
+}
+
+TEST(drawings_print_what_was_kept) {
+    check_commands("drawings");
 }
 
 TEST(jobs_print_what_was_kept) {
