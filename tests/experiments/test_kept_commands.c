@@ -8,10 +8,14 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "sim/base/mem.h"
 #include "tests/support/cli.h"
 #include "tests/support/kept.h"
+
+/* TMP: of the commands of one file. */
+static char folder[128];
 
 enum { MOST_LINES = 48 }; /* of an output; of what follows a digest is kept */
 
@@ -26,7 +30,7 @@ static struct output run_line(const char *line, size_t length) {
         size_t used = strcspn(line, is_quoted ? "'" : " \n");
         ck_assert_uint_lt(n, CLI_MOST_ARGS);
         const bool is_there = strncmp(line, "TMP/", 4) == 0;
-        snprintf(room[n], sizeof room[n], "%s%.*s", is_there ? scratch_folder : "",
+        snprintf(room[n], sizeof room[n], "%s%.*s", is_there ? folder : "",
                  (int)(used - (is_there ? 3 : 0)), line + (is_there ? 3 : 0));
         words[n] = strcmp(room[n], "FIXED") == 0 ? "tests/golden/cli/systems.ini" : room[n];
         n++;
@@ -83,15 +87,17 @@ static const char *skip_object(const char *at) {
 /* With TMP for the folder, without identities on one line and with # for what is a digest. */
 static void put_words(FILE *out, const char *line) {
     static const char member[] = "\"identity\":{";
-    const size_t folder = strlen(scratch_folder);
+    const size_t length = strlen(folder);
     for (const char *at = line; *at != '\0';) {
         const size_t n_hex = strspn(at, "0123456789abcdef");
-        if (strncmp(at, scratch_folder, folder) == 0) {
+        if (strncmp(at, folder, length) == 0) {
             fputs("TMP", out);
-            at += folder;
+            at += length;
         } else if (strncmp(at, member, sizeof member - 1) == 0) {
             at = skip_object(at + sizeof member - 2);
-        } else if (n_hex == 40 || n_hex == 64) {
+        } else if (has_prefix(at, "\"identity.build.")) {
+            at += strcspn(at, ",}");
+        } else if (n_hex >= 12 && strspn(at, "0123456789") < n_hex) {
             fputc('#', out);
             at += n_hex;
         } else {
@@ -148,17 +154,17 @@ static void put_drawn(FILE *out, const char *text) {
 /* ---- the files ---- */
 
 static const char *path_of(const char *line, size_t length) {
-    char name[256];
-    const bool is_there = has_prefix(line, "TMP/");
-    snprintf(name, sizeof name, "%.*s", (int)length - 4 * is_there, line + 4 * is_there);
-    return scratch_path(name);
+    static char path[512];
+    const size_t n = has_prefix(line, "TMP/") ? strlen("TMP") : 0;
+    snprintf(path, sizeof path, "%s%.*s", n > 0 ? folder : "", (int)(length - n), line + n);
+    return path;
 }
 
 /* A line of a file, with the folder for TMP. */
 static void write_line(FILE *file, const char *line, const char *end) {
     for (const char *at = line; at < end; at++) {
         const bool is_folder = has_prefix(at, "TMP/");
-        fputs(is_folder ? scratch_folder : "", file);
+        fputs(is_folder ? folder : "", file);
         at += is_folder ? strlen("TMP") : 0;
         fputc(*at, file);
     }
@@ -207,6 +213,8 @@ static void check_commands(const char *name) {
     char *kept = scratch_read(path);
     FILE *out = mem_stream(&now, &size);
     ck_assert_ptr_nonnull(freopen("/dev/null", "r", stdin));
+    snprintf(folder, sizeof folder, "%s", scratch_path(name));
+    ck_assert_int_eq(mkdir(folder, 0777), 0);
     for (const char *at = kept; *at != '\0';) {
         const char *line = at;
         const size_t length = strcspn(at, "\n");
