@@ -1,11 +1,15 @@
 /* unmask fit: repeat the fits of the calibrated constants. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/cli/cmd.h"
+#include "experiments/cli/progress.h"
+#include "experiments/study/decode_curve.h"
+#include "experiments/study/decode_fit.h"
 #include "experiments/study/decode_measured.h"
-#include "experiments/study/dinfer_fit.h"
 #include "experiments/study/fit.h"
+#include "sim/base/mem.h"
 #include "sim/base/output.h"
 #include "sim/decode/process_file.h"
 #include "sim/input/datadir.h"
@@ -13,7 +17,7 @@
 enum { MOST_FITS = 32, PATH_CHARS = 1024 };
 
 static const struct option own_options[] = {
-    {"out", "FILE", "of `fit decode`: write the fitted processes there", false},
+    {"out", "FILE", "of `fit shapes` and `fit decode`: write what was fitted there", false},
     {"from", "TRACE", "of `fit decode`: fit a process to half of this decode trace's requests",
      true},
     {"judge", "TRACE", "the same, and judge it by half of this one's requests too", true},
@@ -42,53 +46,91 @@ static int fit_constants(struct err *err) {
     return status;
 }
 
-struct fitted {
-    struct paper focus, dinfer; /* what the papers print */
-    struct decode_fits of_focus;
-    struct dinfer_fits of_dinfer;
-};
+static void show(void *state, size_t n_done) {
+    progress_update(state, n_done);
+}
 
-/* experiments/decode.ini with the numbers found. */
-static int write_fitted(const struct fitted *fitted, const char *path, struct err *err) {
-    struct fitted_number numbers[DECODE_FIT_NUMBERS + DINFER_FIT_NUMBERS];
-    size_t n = decode_fit_numbers(&fitted->of_focus, numbers);
-    n += dinfer_fit_numbers(&fitted->of_dinfer, numbers + n);
-    char shipped[PATH_CHARS];
+/* What was fitted, to FILE: `write` copies the shipped file, the numbers found in place of its
+ * own. */
+static int write_out(const char *path, int (*write)(const void *fitted, FILE *out, struct err *err),
+                     const void *fitted, struct err *err) {
     struct output out;
     if (output_open(path, &out, err) != 0) {
         return err_status(err);
     }
-    int status = fit_rewrite(data_path(shipped, sizeof shipped, "experiments/decode.ini"), numbers,
-                             n, out.file, err);
+    int status = write(fitted, out.file, err);
     int closed = output_close(&out, status == 0, err);
     return status != 0 ? status : closed;
 }
 
-static int fit_papers(struct fitted *fitted, const char *out, struct err *err) {
-    int status = decode_fit_all(&fitted->focus, &fitted->of_focus, err);
-    status = status == 0 ? dinfer_fit_all(&fitted->dinfer, &fitted->of_dinfer, err) : status;
-    if (status == 0 && out != NULL) {
-        status = write_fitted(fitted, out, err);
-    }
-    status = status == 0 ? decode_fit_print(&fitted->of_focus, stdout, err) : status;
-    return status == 0 ? dinfer_fit_print(&fitted->of_dinfer, stdout, err) : status;
+struct shapes {
+    struct curves curves;
+    struct curve_fit fits[CURVE_MOST_SHAPES];
+    size_t n;
+};
+
+static int write_shapes(const void *fitted, FILE *out, struct err *err) {
+    const struct shapes *shapes = fitted;
+    struct fitted_number numbers[3 * CURVE_MOST_SHAPES];
+    size_t n = curves_numbers(shapes->fits, shapes->n, numbers);
+    char shipped[PATH_CHARS];
+    return fit_rewrite(data_path(shipped, sizeof shipped, "experiments/decode.ini"), numbers, n,
+                       out, err);
 }
 
-static int fit_decode(const char *out, struct err *err) {
-    struct fitted fitted;
+static int fit_shapes(const char *out, struct err *err) {
+    static struct shapes shapes;
     char path[PATH_CHARS];
-    int status =
-        paper_load(data_path(path, sizeof path, "experiments/paper/focus.csv"), &fitted.focus, err);
+    int status = curves_open(data_path(path, sizeof path, "experiments/paper/decode_curves.csv"),
+                             &shapes.curves, err);
     if (status != 0) {
         return status;
     }
-    status = paper_load(data_path(path, sizeof path, "experiments/paper/dinfer.csv"),
-                        &fitted.dinfer, err);
-    if (status == 0) {
-        status = fit_papers(&fitted, out, err);
-        paper_fini(&fitted.dinfer);
+    struct progress progress;
+    progress_start(&progress, "fits", 2 * shapes.curves.n);
+    status = curves_fit(&shapes.curves, show, &progress, shapes.fits, &shapes.n, err);
+    progress_end(&progress);
+    if (status == 0 && out != NULL) {
+        status = write_out(out, write_shapes, &shapes, err);
     }
-    paper_fini(&fitted.focus);
+    if (status == 0) {
+        curves_print(&shapes.curves, shapes.fits, shapes.n, stdout);
+    }
+    curves_close(&shapes.curves);
+    return status;
+}
+
+struct located {
+    struct locations locations;
+    struct location_fit *fits;
+};
+
+static int write_located(const void *fitted, FILE *out, struct err *err) {
+    const struct located *located = fitted;
+    return locations_write(&located->locations, located->fits, out, err);
+}
+
+static int fit_locations(const char *out, struct err *err) {
+    struct located located;
+    char path[PATH_CHARS];
+    int status = locations_open(data_path(path, sizeof path, "experiments/locations.csv"),
+                                &located.locations, err);
+    if (status != 0) {
+        return status;
+    }
+    struct progress progress;
+    located.fits = mem_zeroed(located.locations.n, sizeof *located.fits);
+    progress_start(&progress, "locations", located.locations.n);
+    status = locations_fit(&located.locations, show, &progress, located.fits, err);
+    progress_end(&progress);
+    if (status == 0 && out != NULL) {
+        status = write_out(out, write_located, &located, err);
+    }
+    if (status == 0) {
+        locations_print(&located.locations, located.fits, stdout);
+    }
+    free(located.fits);
+    locations_close(&located.locations);
     return status;
 }
 
@@ -155,34 +197,42 @@ static int fit_measured(const struct options *options, struct err *err) {
 }
 
 static int run(const struct options *options, struct err *err) {
-    bool decode = options->n_words > 0;
-    if (decode && strcmp(options->words[0], "decode") != 0) {
-        return err_usage(err, "fit takes no word but 'decode', not '%s'", options->words[0]);
+    const char *what = options->n_words > 0 ? options->words[0] : "";
+    bool shapes = strcmp(what, "shapes") == 0, decode = strcmp(what, "decode") == 0;
+    if (what[0] != '\0' && !shapes && !decode) {
+        return err_usage(err, "fit takes no word but 'shapes' or 'decode', not '%s'", what);
     }
-    if (!decode && options->n_given > 0) {
+    if (!shapes && !decode && options->n_given > 0) {
         return err_usage(err, "--%s goes with `fit decode`", options->given[0].option->name);
     }
     if (decode && (options_has(options, "from") || options_has(options, "process"))) {
         return fit_measured(options, err);
     }
-    if (options_has(options, "judge") || options_has(options, "name") ||
+    if (options_has(options, "from") || options_has(options, "process") ||
+        options_has(options, "judge") || options_has(options, "name") ||
         options_has(options, "json")) {
-        return err_usage(err, "--judge, --name and --json go with --from TRACE");
+        return err_usage(err, "--from, --judge, --process, --name and --json go with `fit decode "
+                              "--from TRACE`");
     }
-    return decode ? fit_decode(options_text(options, "out"), err) : fit_constants(err);
+    const char *out = options_text(options, "out");
+    return shapes ? fit_shapes(out, err) : decode ? fit_locations(out, err) : fit_constants(err);
 }
 
 const struct command command_fit = {
     .name = "fit",
-    .words = "[decode]",
+    .words = "[shapes|decode]",
     .doc = "fits each calibrated constant to its one paper number again",
     .more = "Prints the stored value beside the fitted one; experiments/calibrated.ini is not\n"
-            "changed. `fit decode` fits the decode processes of experiments/decode.ini, which\n"
-            "takes two minutes. `fit decode --from TRACE --judge TRACE` fits a process to half of\n"
-            "the requests of decode traces that real runs wrote (--decode-out), and prints how\n"
-            "far its tokens a pass, order of commits and evictions are from those of the other\n"
-            "half, under the decoder of each trace; the assumed shape stands beside it. With\n"
-            "--process NAME a process that exists is judged, located by the first trace.",
+            "changed. `fit shapes` fits the shapes of decode processes in experiments/decode.ini\n"
+            "to published curves of tokens a pass (experiments/paper/decode_curves.csv), and\n"
+            "predicts each point by a fit that has not seen it. `fit decode` fits the locations\n"
+            "of experiments/locations.csv, each to its printed number. Either takes minutes, and\n"
+            "writes the file again with --out. `fit decode --from TRACE --judge TRACE` fits a\n"
+            "process to half of the requests of decode traces that real runs wrote\n"
+            "(--decode-out), and prints how far its tokens a pass, order of commits and evictions\n"
+            "are from those of the other half, under the decoder of each trace; the assumed shape\n"
+            "stands beside it. With --process NAME a process that exists is judged, located by\n"
+            "the first trace.",
     .options = groups,
     .max_words = 1,
     .run = run,

@@ -11,6 +11,7 @@
 #include "sim/base/num.h"
 #include "sim/cost/runtime.h"
 #include "sim/cost/transfer.h"
+#include "sim/decode/location.h"
 #include "sim/decode/process_file.h"
 #include "sim/input/config.h"
 #include "sim/input/datadir.h"
@@ -326,27 +327,41 @@ static void list_experiments(struct listing *out) {
     names_free(found);
 }
 
-/* Decode processes: sections of experiments/decode.ini that have a location. */
+static int add_process(struct listing *out, const char *name, const char *shape) {
+    struct decode_process process;
+    char text[PROVENANCE_SOURCE_CHARS + 16];
+    if (decode_process_find(name, &process, out->err) != 0) {
+        return err_status(out->err);
+    }
+    snprintf(text, sizeof text, "%s: %s", provenance_words[process.from.kind], process.from.source);
+    table_add(out->rows, "s s s", name, shape, text);
+    return 0;
+}
+
+/* Decode processes: rows of experiments/locations.csv, and sections of experiments/decode.ini that
+ * have a location. */
 static void list_confidences(struct listing *out) {
     out->rows = table_open("name|shape|where its location is from");
+    struct locations locations;
     struct config config;
-    char path[1024];
-    if (config_read(data_path(path, sizeof path, "experiments/decode.ini"), &config, out->err) !=
-        0) {
+    char path[1024], shapes[1024];
+    int status = locations_open(data_path(path, sizeof path, "experiments/locations.csv"),
+                                &locations, out->err);
+    if (status != 0) {
+        return;
+    }
+    for (size_t i = 0; status == 0 && i < locations.n; i++) {
+        status = add_process(out, locations.rows[i].process, locations.rows[i].shape);
+    }
+    locations_close(&locations);
+    if (status != 0 || config_read(data_path(shapes, sizeof shapes, "experiments/decode.ini"),
+                                   &config, out->err) != 0) {
         return;
     }
     const struct config_entry *entry = NULL;
-    while ((entry = decode_process_next(&config, entry)) != NULL) {
-        const char *section = entry->section;
-        const struct config_entry *shape = config_find(&config, section, "shape");
-        struct decode_process process;
-        if (decode_process_find(section, &process, out->err) != 0) {
-            break;
-        }
-        char text[PROVENANCE_SOURCE_CHARS + 16];
-        snprintf(text, sizeof text, "%s: %s", provenance_words[process.from.kind],
-                 process.from.source);
-        table_add(out->rows, "s s s", section, shape != NULL ? shape->value : NULL, text);
+    while (status == 0 && (entry = decode_process_next(&config, entry)) != NULL) {
+        const struct config_entry *shape = config_find(&config, entry->section, "shape");
+        status = add_process(out, entry->section, shape != NULL ? shape->value : NULL);
     }
     config_fini(&config);
 }

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "experiments/jobs/jobs.h"
-#include "experiments/study/dinfer_fit.h"
+#include "experiments/study/decode_fit.h"
+#include "experiments/study/dinfer_rule.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -79,17 +80,12 @@ static int rollout(void **state, const json_t *args, json_t *row, json_t *rows, 
     (void)state;
     struct decode_process process;
     struct rollout_rule rule;
-    char name[128];
-    const char *shape = job_text(args, "shape"), *drop_of = job_text(args, "less_sure_by");
-    double threshold = 0.9, temperature = 1, drop = 0;
+    const char *drop_of = job_text(args, "less_sure_by");
+    double threshold = 0.9, temperature = 1, drop = 0, noise = (double)NAN;
     uint64_t block = 0, seed = 1;
-    decode_process_name(job_text(args, "process"),
-                        shape != NULL && strcmp(shape, decode_shape_names[SHAPE_FITTED]) == 0
-                            ? SHAPE_FITTED
-                            : SHAPE_ASSUMED,
-                        name, sizeof name);
     int status = job_number(args, "threshold", 0, 1, &threshold, err);
     status = status != 0 ? status : job_number(args, "temperature", 0, 10, &temperature, err);
+    status = status != 0 ? status : job_number(args, "delta_noise", 0, 1000, &noise, err);
     status =
         status != 0 ? status : job_whole(args, "block_tokens", ROLLOUT_MOST_POSITIONS, &block, err);
     status = status != 0 ? status : job_whole(args, "seed", INT64_MAX, &seed, err);
@@ -98,11 +94,12 @@ static int rollout(void **state, const json_t *args, json_t *row, json_t *rows, 
     }
     status =
         status != 0 ? status : rule_of(job_text(args, "rule"), threshold, temperature, &rule, err);
-    status = status != 0 ? status : decode_process_find(name, &process, err);
+    status = status != 0 ? status : decode_process_find(job_text(args, "process"), &process, err);
     if (status != 0) {
         return status;
     }
     process.location -= drop;
+    process.delta_noise = isnan(noise) ? process.delta_noise : noise;
     rule.block_tokens = block > 0 ? (uint32_t)block : rule.block_tokens;
     struct rollout sums = decode_sample(&process, seed, &rule, N_REQUESTS);
     put_sums(&sums, row);
@@ -115,7 +112,7 @@ const struct job job_rollout = {
     .name = "rollout",
     .doc = "blocks of a decode process, decoded by a rule: what they run and commit",
     .required = (const char *const[]){"process", "rule", NULL},
-    .optional = (const char *const[]){"shape", "threshold", "temperature", "block_tokens",
+    .optional = (const char *const[]){"threshold", "temperature", "delta_noise", "block_tokens",
                                       "less_sure_by", "seed", NULL},
     .fill = rollout,
 };

@@ -12,7 +12,7 @@ PROGRAM ?= $(BUILD)/unmask
 
 # What the program reads, in the same folders as in the source tree.
 DATA := analysis/plot/report.html kernels/profiles sim/model/models sim/model/gpus sim/model/families \
-        sim/cost/runtimes traces/quantiles.csv traces/workloads traces/samples $(wildcard experiments/*.ini) \
+        sim/cost/runtimes traces/quantiles.csv traces/workloads traces/samples $(wildcard experiments/*.ini experiments/*.csv) \
         experiments/hosts experiments/paper experiments/studies experiments/reference experiments/train/models \
         experiments/train/prompts
 MEASURED = $(shell grep -rhoE 'experiments/gpu/results/[A-Za-z0-9_./-]+[A-Za-z0-9]' experiments/studies --include=*.ini | sort -u)

@@ -324,6 +324,9 @@ static void state_warnings(struct composition *c) {
         system_warn_of_host(c->system, &c->facts.warnings);
     }
     system_warn_of_settings(c->system, &c->facts.warnings);
+    if (c->facts.decisions.drawn) {
+        system_warn_of_decisions(c->system, &c->facts.warnings);
+    }
     warn_of_trace(c);
     if (!c->says_answers) {
         warnings_add(&c->facts.warnings, WARNING_ANSWERS_ASSUMED, (double)NAN,

@@ -2,38 +2,17 @@
 
 #include <errno.h>
 #include <gsl/gsl_errno.h>
-#include <gsl/gsl_multimin.h>
 #include <gsl/gsl_roots.h>
 #include <math.h>
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/names.h"
 #include "sim/base/rng.h"
-
-#define TABLE_5(process, model, dataset, workloads)                                                \
-    { process, "Table 5", model, dataset, "LMDeploy", "processed_per_decoded", false, workloads }
-#define FIGURE_2(process, quantity)                                                                \
-    {                                                                                              \
-        process, "Sec 2 Fig 2", "SDAR-8B-Chat", "all benchmarks", "block diffusion", quantity,     \
-            true, NULL                                                                             \
-    }
-
-enum { SLOWEST = 6, FASTEST = 7, N_OF_TABLE_5 = 6, N_OF_SDAR = 3 };
-const struct decode_target decode_targets[N_DECODE_TARGETS] = {
-    TABLE_5("sdar-8b/sharegpt", "SDAR-8B-Chat", "ShareGPT", "sharegpt, sharegpt-first-turn"),
-    TABLE_5("sdar-8b/wildchat", "SDAR-8B-Chat", "WildChat", "wildchat"),
-    TABLE_5("sdar-8b/math", "SDAR-8B-Chat", "MATH", "math"),
-    TABLE_5("llada2-mini/sharegpt", "LLaDA2.0-mini", "ShareGPT", "sharegpt, sharegpt-first-turn"),
-    TABLE_5("llada2-mini/wildchat", "LLaDA2.0-mini", "WildChat", "wildchat"),
-    TABLE_5("llada2-mini/math", "LLaDA2.0-mini", "MATH", "math"),
-    FIGURE_2("sdar-8b/slowest", "tokens_per_step_min"),
-    FIGURE_2("sdar-8b/fastest", "tokens_per_step_max"),
-};
-
-const char *const decode_shape_names[N_DECODE_SHAPES] = {"assumed", "fitted"};
+#include "sim/decode/process_file.h"
 
 /* Set before the first comparison, from what is known in general: half of a model's tokens are near
- * certain beside known context and the spread of their logits is some 2 (position) and 1 (step);
+ * certain next to known context and the spread of their logits is some 2 (position) and 1 (step);
  * far from it they are not; a filling block helps a little; the second token has about half of what
  * the first leaves. */
 const struct decode_process decode_assumed = {.distance = 3,
@@ -44,36 +23,9 @@ const struct decode_process decode_assumed = {.distance = 3,
                                               .delta_distance = 3,
                                               .tail_spread = 1};
 
-const char *decode_process_name(const char *process, enum decode_shape shape, char *text,
-                                size_t size) {
-    snprintf(text, size, "%s%s", process, shape == SHAPE_FITTED ? "-focus" : "");
-    return text;
-}
-
-static bool matches(const char *word, const char *text) {
-    return word == NULL || strcmp(word, text) == 0;
-}
-
-const struct paper_row *decode_row(const struct paper *paper, const char *source, const char *model,
-                                   const char *dataset, const char *system, const char *quantity) {
-    const struct paper_row *found = NULL;
-    for (size_t i = 0; i < paper->n_rows; i++) {
-        const struct paper_row *row = &paper->rows[i];
-        if (matches(source, row->source) && matches(model, row->model) &&
-            matches(dataset, row->dataset) && matches(system, row->system) &&
-            matches(quantity, row->quantity)) {
-            if (found != NULL) {
-                return NULL;
-            }
-            found = row;
-        }
-    }
-    return found;
-}
-
 /* ---- sampling ---- */
 
-enum { BLOCKS_OF_REQUEST = 8, BLOCKS_OF_CANVAS = 16, FEW_REQUESTS = 60, MANY_REQUESTS = 400 };
+enum { BLOCKS_OF_REQUEST = 8, BLOCKS_OF_CANVAS = 16, N_REQUESTS = 400 };
 
 struct rollout decode_sample(const struct decode_process *process, uint64_t seed,
                              const struct rollout_rule *rule, uint32_t n) {
@@ -83,10 +35,6 @@ struct rollout decode_sample(const struct decode_process *process, uint64_t seed
         rollout_request(process, seed, i, rule, blocks, &sums);
     }
     return sums;
-}
-
-double decode_temperature(const struct decode_target *to) {
-    return to->per_step ? 1 : 0.8;
 }
 
 struct rollout_rule decode_plain(float threshold, double temperature) {
@@ -106,28 +54,39 @@ struct rollout_rule decode_focus(float threshold, double temperature) {
     };
 }
 
+struct rollout_rule decode_rule_at(const struct decode_conditions *at) {
+    struct rollout_rule rule = decode_plain((float)at->threshold, at->temperature);
+    rule.block_tokens = at->block_tokens;
+    rule.answer_tokens = at->answer_tokens;
+    return rule;
+}
+
+double decode_counted(const struct rollout *sums, bool runs_per_token) {
+    return runs_per_token ? rollout_redundancy(sums) : rollout_tokens_per_step(sums);
+}
+
+uint64_t decode_fit_seed(void) {
+    return hash_text("decode fits");
+}
+
 /* ---- roots ---- */
 
 struct question {
     struct decode_process process;
     struct rollout_rule rule;
     uint32_t n_requests;
-    bool per_step;
+    bool runs_per_token;
     double target;
 };
 
-static uint64_t seed_of_fits(void) {
-    return hash_text("decode fits");
-}
-
-/* Falls as the location rises, so that both kinds have one sign. */
-static double tokens_run(double location, void *opaque) {
+/* Falls as the location rises, whatever is counted. */
+static double missing(double location, void *opaque) {
     struct question *question = opaque;
     question->process.location = location;
     struct rollout sums =
-        decode_sample(&question->process, seed_of_fits(), &question->rule, question->n_requests);
-    return question->per_step ? question->target - rollout_tokens_per_step(&sums)
-                              : rollout_redundancy(&sums) - question->target;
+        decode_sample(&question->process, decode_fit_seed(), &question->rule, question->n_requests);
+    double counted = decode_counted(&sums, question->runs_per_token);
+    return question->runs_per_token ? counted - question->target : question->target - counted;
 }
 
 /* The root of a falling function between `low` and `high`, or the nearer end. */
@@ -154,185 +113,164 @@ static double falling_root(double (*function)(double x, void *opaque), void *opa
     return root;
 }
 
-static double root_of(struct question *question) {
-    bool rough = question->n_requests < MANY_REQUESTS;
-    return falling_root(tokens_run, question, -20, 40, rough ? 2e-3 : 1e-4);
-}
-
-static void find_location(struct decode_process *process, const struct decode_target *to,
-                          double target, uint32_t n_requests) {
-    struct question question = {.process = *process,
-                                .rule = decode_plain(0.9F, decode_temperature(to)),
-                                .n_requests = n_requests,
-                                .per_step = to->per_step,
-                                .target = target};
-    process->location = root_of(&question);
-}
-
-double decode_location(const struct decode_process *process, const struct rollout_rule *rule,
-                       bool per_step, double target) {
+double decode_locate(const struct decode_process *process, const struct rollout_rule *rule,
+                     bool runs_per_token, double target, uint32_t n) {
     struct question question = {.process = *process,
                                 .rule = *rule,
-                                .n_requests = MANY_REQUESTS,
-                                .per_step = per_step,
+                                .n_requests = n,
+                                .runs_per_token = runs_per_token,
                                 .target = target};
-    return root_of(&question);
+    return falling_root(missing, &question, -20, 40, n < N_REQUESTS ? 2e-3 : 1e-3);
 }
 
-struct rollout decode_fit_sample(const struct decode_process *process,
-                                 const struct rollout_rule *rule) {
-    return decode_sample(process, seed_of_fits(), rule, MANY_REQUESTS);
+/* ---- locations ---- */
+
+static double reached(const struct decode_process *process, const struct location *row) {
+    struct rollout_rule rule = decode_rule_at(&row->at);
+    struct rollout sums = decode_sample(process, decode_fit_seed(), &rule, N_REQUESTS);
+    return decode_counted(&sums, row->runs_per_token);
 }
 
-/* ---- the two shapes ---- */
-
-struct printed {
-    double target[N_DECODE_TARGETS], focus[N_DECODE_TARGETS], quintile;
-};
-
-/* Mean over the ends of Figure 2, whose locations must be found. */
-static double quintile_of(const struct decode_process *slowest,
-                          const struct decode_process *fastest, uint32_t n) {
-    struct rollout_rule rule = decode_plain(0.9F, decode_temperature(&decode_targets[SLOWEST]));
-    rule.ranks = true;
-    struct rollout slow = decode_sample(slowest, seed_of_fits(), &rule, n);
-    struct rollout fast = decode_sample(fastest, seed_of_fits(), &rule, n);
-    return (rollout_top_quintile(&slow) + rollout_top_quintile(&fast)) / 2;
+/* Four decimals, as they are written: what is derived from a location is derived from those. */
+static void locate(const struct location *row, struct location_fit *fit) {
+    struct rollout_rule rule = decode_rule_at(&row->at);
+    double found =
+        decode_locate(&fit->process, &rule, row->runs_per_token, row->printed, N_REQUESTS);
+    fit->process.location = round(found * 1e4) / 1e4;
+    fit->reached = reached(&fit->process, row);
 }
 
-struct ends {
-    struct decode_process slowest, fastest;
-    double target;
-};
-
-static double quintile_missing(double noise, void *opaque) {
-    struct ends *ends = opaque;
-    ends->slowest.delta_noise = ends->fastest.delta_noise = noise;
-    return quintile_of(&ends->slowest, &ends->fastest, MANY_REQUESTS) - ends->target;
+/* The word before the slash is the same. */
+static bool is_of_one_model(const char *a, const char *b) {
+    size_t length = strcspn(a, "/");
+    return strncmp(a, b, length + 1) == 0;
 }
 
-static struct decode_process shape_assumed(const struct printed *printed) {
-    struct ends ends = {decode_assumed, decode_assumed, printed->quintile};
-    find_location(&ends.slowest, &decode_targets[SLOWEST], printed->target[SLOWEST], MANY_REQUESTS);
-    find_location(&ends.fastest, &decode_targets[FASTEST], printed->target[FASTEST], MANY_REQUESTS);
-    struct decode_process shape = decode_assumed;
-    shape.delta_noise = falling_root(quintile_missing, &ends, 0, 50, 1e-3);
-    return shape;
+static const char *task_of(const char *process) {
+    return strchr(process, '/') + 1;
 }
 
-static double focus_of(const struct decode_process *process, uint32_t n) {
-    struct rollout_rule rule = decode_focus(0.8F, decode_temperature(&decode_targets[0]));
-    struct rollout sums = decode_sample(process, seed_of_fits(), &rule, n);
-    return rollout_redundancy(&sums);
-}
-
-enum { N_FREE = 3 };
-
-/* delta_distance over distance; set by hand. Left free it grows without bound at the same misfit.
- */
-static const double known_by_layers = 4;
-
-/* The free constants are positive: their logarithms are varied. */
-static struct decode_process shape_at(const gsl_vector *x) {
-    struct decode_process shape = decode_assumed;
-    shape.distance = exp(gsl_vector_get(x, 0));
-    shape.position_spread = exp(gsl_vector_get(x, 1));
-    shape.delta_distance = known_by_layers * shape.distance;
-    shape.delta_noise = exp(gsl_vector_get(x, 2));
-    return shape;
-}
-
-/* Sum of squared logarithms of ours over printed, every location found anew. */
-static double misfit(const gsl_vector *x, void *opaque) {
-    const struct printed *printed = opaque;
-    struct decode_process shape = shape_at(x), slowest = shape, fastest = shape;
-    find_location(&slowest, &decode_targets[SLOWEST], printed->target[SLOWEST], FEW_REQUESTS);
-    find_location(&fastest, &decode_targets[FASTEST], printed->target[FASTEST], FEW_REQUESTS);
-    double sum = pow(log(quintile_of(&slowest, &fastest, FEW_REQUESTS) / printed->quintile), 2);
-    for (size_t i = 0; i < N_OF_SDAR; i++) {
-        struct decode_process process = shape;
-        find_location(&process, &decode_targets[i], printed->target[i], FEW_REQUESTS);
-        sum += pow(log(focus_of(&process, FEW_REQUESTS) / printed->focus[i]), 2);
-    }
-    return sum;
-}
-
-static struct decode_process shape_fitted(struct printed *printed) {
-    static const double begin[N_FREE] = {6, 1, 2};
-    gsl_vector *x = mem_given(gsl_vector_alloc(N_FREE)),
-               *steps = mem_given(gsl_vector_alloc(N_FREE));
-    gsl_multimin_fminimizer *minimizer =
-        mem_given(gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, N_FREE));
-    for (size_t i = 0; i < N_FREE; i++) {
-        gsl_vector_set(x, i, log(begin[i]));
-    }
-    gsl_vector_set_all(steps, 0.4);
-    gsl_multimin_function function = {.f = misfit, .n = N_FREE, .params = printed};
-    gsl_multimin_fminimizer_set(minimizer, &function, x, steps);
-    for (int i = 0; i < 80; i++) {
-        gsl_multimin_fminimizer_iterate(minimizer);
-        if (gsl_multimin_fminimizer_size(minimizer) < 0.02) {
-            break;
+/* By how far the row's model stands from that of the row it is moved from, on the one task that
+ * both have a number of. */
+static int transfer(const struct locations *locations, const struct location *row,
+                    struct location_fit *fits, struct err *err) {
+    const struct location *from = location_find(locations, row->transferred_from);
+    for (size_t i = 0; from != NULL && i < locations->n; i++) {
+        const struct location *to = &locations->rows[i];
+        if (isnan(to->printed) || !is_of_one_model(row->process, to->process)) {
+            continue;
+        }
+        for (size_t j = 0; j < locations->n; j++) {
+            const struct location *same = &locations->rows[j];
+            if (!isnan(same->printed) && is_of_one_model(from->process, same->process) &&
+                strcmp(task_of(same->process), task_of(to->process)) == 0) {
+                fits[row - locations->rows].process.location =
+                    fits[from - locations->rows].process.location + fits[i].process.location -
+                    fits[j].process.location;
+                return 0;
+            }
         }
     }
-    struct decode_process shape = shape_at(gsl_multimin_fminimizer_x(minimizer));
-    gsl_multimin_fminimizer_free(minimizer);
-    gsl_vector_free(x);
-    gsl_vector_free(steps);
-    return shape;
+    return err_world(err, "%s: no task has a number of both %s and %s, by which one could be moved",
+                     locations->csv.line.path, row->process, row->transferred_from);
 }
 
-static int read_printed(const struct paper *paper, struct printed *out, struct err *err) {
-    const struct paper_row *quintile = decode_row(paper, "App B Fig 12", NULL, NULL, NULL, NULL);
-    for (size_t i = 0; i < N_DECODE_TARGETS; i++) {
-        const struct decode_target *to = &decode_targets[i];
-        const struct paper_row *row =
-            decode_row(paper, to->source, to->model, to->dataset, to->system, to->quantity);
-        const struct paper_row *focus =
-            i < N_OF_TABLE_5
-                ? decode_row(paper, to->source, to->model, to->dataset, "FOCUS", to->quantity)
-                : row;
-        if (row == NULL || focus == NULL || quintile == NULL) {
-            return err_world(err, "%s lacks a row that decode processes are fitted to: %s %s %s",
-                             paper->path, to->source, to->model, to->dataset);
+/* What the row's process gives where later rows of the same model and workload were printed. */
+static void judge_by_seconds(const struct locations *locations, size_t i,
+                             struct location_fit *fits) {
+    const struct location *row = &locations->rows[i];
+    char model[64];
+    snprintf(model, sizeof model, "%.*s", (int)strcspn(row->process, "/"), row->process);
+    size_t used = 0;
+    const char *list = row->workloads, *word;
+    size_t size;
+    while (row->workloads[0] != '\0' && name_next(&list, " ", &word, &size)) {
+        char workload[64];
+        snprintf(workload, sizeof workload, "%.*s", (int)size, word);
+        if (location_of(locations, model, workload, NULL) != row) {
+            continue;
         }
-        out->target[i] = row->value;
-        out->focus[i] = i < N_OF_TABLE_5 ? focus->value : NAN;
+        const struct location *second = row;
+        while ((second = location_of(locations, model, workload, second)) != NULL) {
+            double ours = reached(&fits[i].process, second);
+            int n =
+                snprintf(fits[i].error + used, sizeof fits[i].error - used,
+                         "%s%+.0f %% of the %g of %s", used > 0 ? " and " : "",
+                         100 * (ours / second->printed - 1), second->printed, second->benchmark);
+            used += (size_t)n < sizeof fits[i].error - used ? (size_t)n : 0;
+        }
     }
-    out->quintile = quintile->value / 100;
+}
+
+static int begin(const struct locations *locations, struct location_fit *out, struct err *err) {
+    for (size_t i = 0; i < locations->n; i++) {
+        out[i] = (struct location_fit){.reached = (double)NAN};
+        int status = decode_process_find(locations->rows[i].process, &out[i].process, err);
+        if (status != 0) {
+            return status;
+        }
+    }
     return 0;
 }
 
-static void fit_shape(const struct printed *printed, enum decode_shape which,
-                      const struct decode_process *shape, struct decode_fits *out) {
-    for (size_t i = 0; i < N_DECODE_TARGETS; i++) {
-        struct decode_fit *fit = &out->fit[which][i];
-        struct rollout_rule rule = decode_plain(0.9F, decode_temperature(&decode_targets[i]));
-        *fit = (struct decode_fit){.process = *shape, .target = printed->target[i]};
-        find_location(&fit->process, &decode_targets[i], fit->target, MANY_REQUESTS);
-        struct rollout sums = decode_sample(&fit->process, seed_of_fits(), &rule, MANY_REQUESTS);
-        fit->reached =
-            decode_targets[i].per_step ? rollout_tokens_per_step(&sums) : rollout_redundancy(&sums);
-        out->focus_target[i] = printed->focus[i];
-        out->focus[which][i] = focus_of(&fit->process, MANY_REQUESTS);
-    }
-    out->quintile[which] = quintile_of(&out->fit[which][SLOWEST].process,
-                                       &out->fit[which][FASTEST].process, MANY_REQUESTS);
-}
-
-int decode_fit_all(const struct paper *paper, struct decode_fits *out, struct err *err) {
-    struct printed printed;
-    int status = read_printed(paper, &printed, err);
-    if (status != 0) {
-        return status;
-    }
+int locations_fit(const struct locations *locations, void (*told)(void *state, size_t n_done),
+                  void *state, struct location_fit *out, struct err *err) {
+    int status = begin(locations, out, err);
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
-    *out = (struct decode_fits){.quintile_target = printed.quintile};
-    struct decode_process shapes[N_DECODE_SHAPES] = {shape_assumed(&printed),
-                                                     shape_fitted(&printed)};
-    for (int s = 0; s < N_DECODE_SHAPES; s++) {
-        fit_shape(&printed, (enum decode_shape)s, &shapes[s], out);
+    for (size_t i = 0; status == 0 && i < locations->n; i++) {
+        if (!isnan(locations->rows[i].printed)) {
+            locate(&locations->rows[i], &out[i]);
+        }
+        if (told != NULL) {
+            told(state, i + 1);
+        }
+    }
+    for (size_t i = 0; status == 0 && i < locations->n; i++) {
+        const struct location *row = &locations->rows[i];
+        status = isnan(row->printed) ? transfer(locations, row, out, err) : 0;
+        judge_by_seconds(locations, i, out);
     }
     gsl_set_error_handler(handler);
+    return status;
+}
+
+void locations_print(const struct locations *locations, const struct location_fit *fits,
+                     FILE *out) {
+    fprintf(out, "%-30s %-8s %9s %9s %9s %9s  %s\n", "process", "shape", "stored", "fitted",
+            "printed", "gives", "second sources");
+    for (size_t i = 0; i < locations->n; i++) {
+        const struct location *row = &locations->rows[i];
+        fprintf(out, "%-30s %-8s %9.4f %9.4f ", row->process, row->shape, row->location,
+                fits[i].process.location);
+        if (isnan(row->printed)) {
+            fprintf(out, "%9s %9s  moved from %s\n", "-", "-", row->transferred_from);
+        } else {
+            fprintf(out, "%9.2f %9.2f  %s\n", row->printed, fits[i].reached, fits[i].error);
+        }
+    }
+}
+
+int locations_write(const struct locations *locations, const struct location_fit *fits, FILE *out,
+                    struct err *err) {
+    const char *path = locations->csv.line.path;
+    FILE *in = fopen(path, "r");
+    char line[1024];
+    if (in == NULL) {
+        return err_world(err, "cannot read '%s': %s", path, strerror(errno));
+    }
+    for (uint64_t at = 1; fgets(line, sizeof line, in) != NULL; at++) {
+        size_t i = 0;
+        while (i < locations->n && locations->rows[i].line != at) {
+            i++;
+        }
+        if (i == locations->n) {
+            fputs(line, out);
+            continue;
+        }
+        *strrchr(line, ',') = '\0';
+        *strrchr(line, ',') = '\0';
+        fprintf(out, "%s,%.4f,%s\n", line, fits[i].process.location, fits[i].error);
+    }
+    fclose(in);
     return 0;
 }

@@ -285,7 +285,7 @@ void measured_write(const struct measured *measured, const char *name, FILE *out
         fprintf(out, "%s %s under %s", i == 0 ? " of" : ",", decode_trace_about(trace, "model"),
                 decode_trace_about(trace, "system"));
     }
-    fprintf(out, "\nerror = %s\nblock_tokens = %u\n", error, measured->fitted.block_tokens);
+    fprintf(out, "\nerror = %s\nblock_tokens = %u\n", error, measured->fitted.at.block_tokens);
     for (int i = 0; i < N_CONSTANTS; i++) {
         fprintf(out, "%s = %.4f\n", constants[i].name, constant_of(&measured->fitted, i));
     }

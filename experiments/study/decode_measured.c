@@ -323,7 +323,7 @@ static void fit(struct measured *measured) {
         minimise(&fitting, 150);
     }
     measured->fitted = fitting.process;
-    measured->fitted.block_tokens = measured->traces[0].rule.block_tokens;
+    measured->fitted.at.block_tokens = measured->traces[0].rule.block_tokens;
     fit_gain(measured);
     gsl_set_error_handler(handler);
 }

@@ -11,6 +11,7 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_REJECTED] = "rejected",
     [WARNING_OBJECTIVE_UNMEASURED] = "objective-unmeasured",
     [WARNING_DECISIONS_ASSUMED] = "decisions-assumed",
+    [WARNING_DECISIONS_MOVED] = "decisions-moved",
     [WARNING_HOST_ASSUMED] = "host-assumed",
     [WARNING_HOST_FOREIGN] = "host-of-another-machine",
     [WARNING_PRICES_TRANSFERRED] = "prices-transferred",

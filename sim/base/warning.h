@@ -9,6 +9,7 @@ enum warning_code {
     WARNING_REJECTED,             /* requests were rejected: percentiles are of the survivors */
     WARNING_OBJECTIVE_UNMEASURED, /* no request has what an objective bounds: it is not met */
     WARNING_DECISIONS_ASSUMED,    /* the decode process is assumed or fitted to something else */
+    WARNING_DECISIONS_MOVED,      /* a run leaves the conditions its process was located under */
     WARNING_HOST_ASSUMED,         /* no measured or calibrated host stands behind host times */
     WARNING_HOST_FOREIGN,         /* a published system keeps its paper's host on another GPU */
     WARNING_PRICES_TRANSFERRED,   /* a share of the time is priced by another GPU's measurements */

@@ -85,18 +85,26 @@ struct decode_credit;
 /* A confidence of 0.999994, above any threshold that somebody uses (assumed). */
 enum { PROCESS_LOGIT_BEHIND_TEXT = 12 };
 
-enum { DECODE_MOST_ERRORS = 8 };
+enum { DECODE_MOST_ERRORS = 8, DECODE_ERROR_CHARS = 256 };
+
+/* What the number that a process was located at was printed or measured under; 0: not said. */
+struct decode_conditions {
+    double threshold;       /* of the threshold decoder */
+    double temperature;     /* that logits were divided by */
+    uint32_t block_tokens;  /* of its blocks */
+    uint32_t answer_tokens; /* where texts ended; 0: they filled what was decoded */
+};
 
 struct decode_process {
     char name[64];
-    struct provenance from; /* assumed where its file does not say */
-    char error[128]; /* what judging it, or else its shape, against measured decisions gave, or
-                        that nobody did */
+    struct provenance from;         /* assumed where its file does not say */
+    char error[DECODE_ERROR_CHARS]; /* what judging it, or else its shape, against measured or
+                                       printed decisions gave, or that nobody did */
     struct decode_error_of {
-        char name[24], text[128];
+        char name[24], text[DECODE_ERROR_CHARS];
     } errors[DECODE_MOST_ERRORS]; /* the same under a cache, a decoder or smoothing alone */
-    uint32_t block_tokens; /* of the blocks it was calibrated under; 0: its file does not say */
-    uint32_t independent;  /* 1: Kumaraswamy(a, b), and nothing else counts */
+    struct decode_conditions at;
+    uint32_t independent; /* 1: Kumaraswamy(a, b), and nothing else counts */
     double a, b;
     double location, distance, gap, context;
     double position_spread, step_spread, skew;

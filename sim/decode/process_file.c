@@ -1,11 +1,14 @@
-/* Reading experiments/decode.ini: a process has the constants of its own section and those of the
- * section that its key `shape` names; what says where a constant comes from is not read here. */
+/* Reading decode processes. A row of experiments/locations.csv is one, of the shape in
+ * experiments/decode.ini that it names; so is a section of decode.ini with a location, which has
+ * the constants of its own section and those of the section that its key `shape` names. */
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/base/names.h"
 #include "sim/base/param.h"
-#include "sim/decode/process.h"
+#include "sim/decode/location.h"
 #include "sim/decode/process_file.h"
 #include "sim/input/config.h"
 #include "sim/input/datadir.h"
@@ -35,7 +38,11 @@ static const struct param params[] = {
     REAL(tail, "0", -100, 100, "logit of the second token's share of what the first leaves"),
     REAL(tail_spread, "1", 0, 100, "spread of that logit between positions and steps"),
     {"block_tokens", PARAM_U32, 0, "tokens", "0", 0, 65536, NULL,
-     offsetof(struct decode_process, block_tokens), "blocks that it was calibrated under"},
+     offsetof(struct decode_process, at.block_tokens), "blocks that it was calibrated under"},
+    {"threshold", PARAM_F64, 0, "1", "0", 0, 1, NULL, offsetof(struct decode_process, at.threshold),
+     "threshold that it was calibrated under"},
+    {"temperature", PARAM_F64, 0, "1", "0", 0, 100, NULL,
+     offsetof(struct decode_process, at.temperature), "temperature that it was calibrated under"},
 };
 enum { N_PARAMS = sizeof params / sizeof params[0] };
 
@@ -67,7 +74,7 @@ static int take_section(const struct config *config, const char *section,
     return 0;
 }
 
-enum { MOST_NAMES = 64 };
+enum { MOST_NAMES = 256 };
 
 /* A process without a section: confidences of Kumaraswamy's shape (2, 1). */
 static const char plain_shape[] = "kumaraswamy";
@@ -77,10 +84,15 @@ const struct config_entry *decode_process_next(const struct config *config,
     return config_next(config, NULL, "location", last);
 }
 
-static int unknown_process(const struct config *config, const char *name, struct err *err) {
+/* `beside`: the table that has names, too, or NULL. */
+static int unknown_process(const struct config *config, const struct locations *beside,
+                           const char *name, struct err *err) {
     const char *names[MOST_NAMES + 2] = {plain_shape};
     size_t n = 1;
     const struct config_entry *entry = NULL;
+    for (size_t i = 0; beside != NULL && i < beside->n && n <= MOST_NAMES; i++) {
+        names[n++] = beside->rows[i].process;
+    }
     while (n <= MOST_NAMES && (entry = decode_process_next(config, entry)) != NULL) {
         names[n++] = entry->section;
     }
@@ -138,54 +150,62 @@ static void state_source(const struct config *config, const char *name,
     }
 }
 
-/* Whether a list of words, separated by commas, has the word. */
-static bool lists(const char *list, const char *word) {
-    const char *at;
-    size_t size;
-    while (name_next(&list, ", ", &at, &size)) {
-        if (size > 0 && size == strlen(word) && strncmp(at, word, size) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* 2: the process lists the workload; 1: it is named after it; 0: neither. */
-static int serves(const struct config *config, const char *section, const char *model,
-                  const char *workload) {
-    size_t length = strlen(model);
-    if (strncmp(section, model, length) != 0 || section[length] != '/') {
-        return 0;
-    }
-    const struct config_entry *listed = config_find(config, section, "workloads");
-    return listed != NULL && lists(listed->value, workload)
-               ? 2
-               : strcmp(section + length + 1, workload) == 0;
-}
-
 int decode_process_of(const char *model, const char *workload, char *name, size_t size,
                       struct err *err) {
+    struct locations locations;
     struct config config;
-    char path[1024];
-    int status = config_read(data_path(path, sizeof path, "experiments/decode.ini"), &config, err);
+    char path[1024], own[128];
+    name[0] = '\0';
+    int status =
+        locations_open(data_path(path, sizeof path, "experiments/locations.csv"), &locations, err);
     if (status != 0) {
         return status;
     }
-    name[0] = '\0';
-    const struct config_entry *entry = NULL;
-    for (size_t best = 0; (entry = decode_process_next(&config, entry)) != NULL;) {
-        size_t now = (size_t)serves(&config, entry->section, model, workload);
-        if (now > best) {
-            best = now;
-            snprintf(name, size, "%s", entry->section);
-        }
+    const struct location *row = location_of(&locations, model, workload, NULL);
+    if (row != NULL) {
+        snprintf(name, size, "%s", row->process);
+    }
+    locations_close(&locations);
+    if (row != NULL) {
+        return 0;
+    }
+    status = config_read(data_path(path, sizeof path, "experiments/decode.ini"), &config, err);
+    if (status != 0) {
+        return status;
+    }
+    snprintf(own, sizeof own, "%s/%s", model, workload);
+    if (config_find(&config, own, "location") != NULL) {
+        snprintf(name, size, "%s", own);
     }
     config_fini(&config);
     return 0;
 }
 
-int decode_process_read(const char *path, const char *name, struct decode_process *out,
-                        struct err *err) {
+/* The constants of a shape, which `where` names. */
+static int take_shape(const struct config *config, const char *shape, const char *where,
+                      uint64_t line, struct decode_process *out, struct err *err) {
+    if (config_find(config, shape, "distance") == NULL) {
+        return err_usage(err, "%s:%" PRIu64 ": there is no shape '%s'", where, line, shape);
+    }
+    return take_section(config, shape, out, err);
+}
+
+int decode_shape_read(const char *path, const char *shape, struct decode_process *out,
+                      struct err *err) {
+    struct config config;
+    int status = config_read(path, &config, err);
+    if (status != 0) {
+        return status;
+    }
+    *out = (struct decode_process){0};
+    param_defaults(params, N_PARAMS, out);
+    status = take_shape(&config, shape, path, 1, out, err);
+    config_fini(&config);
+    return status;
+}
+
+static int read_beside(const char *path, const char *name, const struct locations *beside,
+                       struct decode_process *out, struct err *err) {
     struct config config;
     int status = config_read(path, &config, err);
     if (status != 0) {
@@ -195,19 +215,77 @@ int decode_process_read(const char *path, const char *name, struct decode_proces
     param_defaults(params, N_PARAMS, out);
     const struct config_entry *shape = config_find(&config, name, "shape");
     if (config_find(&config, name, "location") == NULL) {
-        status = unknown_process(&config, name, err);
-    }
-    if (status == 0 && shape != NULL && config_find(&config, shape->value, "distance") == NULL) {
-        status = err_usage(err, "%s:%d: there is no shape '%s'", path, shape->line, shape->value);
+        status = unknown_process(&config, beside, name, err);
     }
     if (status == 0 && shape != NULL) {
-        status = take_section(&config, shape->value, out, err);
+        status = take_shape(&config, shape->value, path, (uint64_t)shape->line, out, err);
     }
     if (status == 0) {
         status = take_section(&config, name, out, err);
     }
     if (status == 0) {
         state_source(&config, name, out);
+    }
+    config_fini(&config);
+    return status;
+}
+
+int decode_process_read(const char *path, const char *name, struct decode_process *out,
+                        struct err *err) {
+    return read_beside(path, name, NULL, out, err);
+}
+
+/* ---- processes of experiments/locations.csv ---- */
+
+/* What a second source prints belongs to every error. */
+static void add_second(const char *second, char text[DECODE_ERROR_CHARS]) {
+    size_t used = strlen(text);
+    if (second[0] != '\0') {
+        snprintf(text + used, DECODE_ERROR_CHARS - used, "; location: %s", second);
+    }
+}
+
+static void state_located(const struct config *config, const struct location *row,
+                          struct decode_process *out) {
+    const struct config_entry *error = config_find(config, row->shape, "error");
+    struct provenance *from = &out->from;
+    snprintf(out->name, sizeof out->name, "%s", row->process);
+    *from = provenance_of(
+        row->transferred_from[0] != '\0' ? PROVENANCE_TRANSFERRED : PROVENANCE_CALIBRATED, NULL);
+    if (isnan(row->printed)) {
+        snprintf(from->source, sizeof from->source, "%s, %s; shape %s", row->transferred_from,
+                 row->source, row->shape);
+    } else {
+        snprintf(from->source, sizeof from->source,
+                 "%s: %s, %g %s at threshold %g, blocks of %" PRIu32 ", temperature %g; shape %s",
+                 row->source, row->benchmark, row->printed,
+                 row->runs_per_token ? "positions run a token" : "tokens a pass", row->at.threshold,
+                 row->at.block_tokens, row->at.temperature, row->shape);
+    }
+    snprintf(out->error, sizeof out->error, "%s",
+             error != NULL ? error->value : "of the shape not known");
+    take_errors(config, row->shape, out);
+    add_second(row->error, out->error);
+    for (size_t i = 0; i < DECODE_MOST_ERRORS && out->errors[i].name[0] != '\0'; i++) {
+        add_second(row->error, out->errors[i].text);
+    }
+}
+
+static int of_location(const struct locations *locations, const struct location *row,
+                       struct decode_process *out, struct err *err) {
+    struct config config;
+    char path[1024];
+    int status = config_read(data_path(path, sizeof path, "experiments/decode.ini"), &config, err);
+    if (status != 0) {
+        return status;
+    }
+    *out = (struct decode_process){0};
+    param_defaults(params, N_PARAMS, out);
+    status = take_shape(&config, row->shape, locations->csv.line.path, row->line, out, err);
+    if (status == 0) {
+        out->location = row->location;
+        out->at = row->at;
+        state_located(&config, row, out);
     }
     config_fini(&config);
     return status;
@@ -224,6 +302,21 @@ int decode_process_find(const char *name, struct decode_process *out, struct err
         snprintf(path, sizeof path, "%.*s", (int)(own - name + 4), name);
         return decode_process_read(path, own + strlen(".ini:"), out, err);
     }
-    return decode_process_read(data_path(path, sizeof path, "experiments/decode.ini"), name, out,
-                               err);
+    struct locations locations;
+    int status =
+        locations_open(data_path(path, sizeof path, "experiments/locations.csv"), &locations, err);
+    if (status != 0) {
+        return status;
+    }
+    const struct location *row = location_find(&locations, name);
+    if (row != NULL) {
+        status = of_location(&locations, row, out, err);
+        locations_close(&locations);
+        return status;
+    }
+    char shapes[1024];
+    status = read_beside(data_path(shapes, sizeof shapes, "experiments/decode.ini"), name,
+                         &locations, out, err);
+    locations_close(&locations);
+    return status;
 }

@@ -58,8 +58,8 @@ static void resolve_settings(struct system *s, uint32_t longest) {
     struct settings *settings = &s->settings;
     enum { LONGEST_CONTEXT = 32768 };
     if (settings->block_tokens == 0) {
-        bool has_blocks = s->process.block_tokens != 0 && s->model->mask != MASK_CAUSAL;
-        settings->block_tokens = has_blocks ? s->process.block_tokens : s->model->block_tokens;
+        bool has_blocks = s->process.at.block_tokens != 0 && s->model->mask != MASK_CAUSAL;
+        settings->block_tokens = has_blocks ? s->process.at.block_tokens : s->model->block_tokens;
     }
     if (settings->context_tokens == 0) {
         settings->context_tokens =

@@ -49,6 +49,10 @@ void system_warn_of_host(const struct system *system, struct warnings *warnings)
 /* One warning for each assumed setting whose value is still the file's. */
 void system_warn_of_settings(const struct system *system, struct warnings *warnings);
 
+/* That its threshold, blocks or temperature are not those that its decode process was located
+ * under: what is drawn then rests on the process's shape. */
+void system_warn_of_decisions(const struct system *system, struct warnings *warnings);
+
 /* A mixture whose price goes by chance: nobody counted what its trained router hits, or random
  * weights' choice is asked for. */
 void system_warn_of_experts(const struct system *system, struct warnings *warnings);

@@ -1,6 +1,7 @@
 /* What a system says of itself: its configuration as text, where its prices come from. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,52 @@ bool system_draws(const struct system *s) {
 
 struct provenance system_decisions(const struct system *s) {
     return s->process.from;
+}
+
+/* " and decoder credit": what of the run is not as it was where the process was located. */
+static void add_moved(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add_moved(char *text, size_t size, const char *format, ...) {
+    size_t used = strlen(text);
+    va_list args;
+    used += (size_t)snprintf(text + used, size - used, "%s", used > 0 ? ", " : "");
+    va_start(args, format);
+    vsnprintf(text + used, size - used, format, args);
+    va_end(args);
+}
+
+void system_warn_of_decisions(const struct system *s, struct warnings *warnings) {
+    const struct decode_conditions *at = &s->process.at;
+    const struct decode_rule rule = s->decoder->choose == NULL
+                                        ? decoder_rule_always(s->decoder, s->decoder_state)
+                                        : (struct decode_rule){.kind = DECODE_COUNT};
+    bool is_plain = rule.kind == DECODE_THRESHOLD && s->decoder->credit == NULL;
+    char moved[128] = "", was[96] = "";
+    if (at->threshold > 0) {
+        snprintf(was, sizeof was, "threshold %g, ", at->threshold);
+        if (!is_plain) {
+            add_moved(moved, sizeof moved, "decoder %s", s->decoder->policy.name);
+        } else if ((float)at->threshold != rule.threshold) {
+            add_moved(moved, sizeof moved, "threshold %g", (double)rule.threshold);
+        }
+    }
+    if (at->block_tokens > 0 && at->block_tokens != s->settings.block_tokens) {
+        add_moved(moved, sizeof moved, "blocks of %" PRIu32, s->settings.block_tokens);
+    }
+    if (at->temperature > 0 && at->temperature != s->settings.temperature) {
+        add_moved(moved, sizeof moved, "temperature %g", s->settings.temperature);
+    }
+    if (moved[0] != '\0') {
+        size_t used = strlen(was);
+        used +=
+            (size_t)snprintf(was + used, sizeof was - used, "blocks of %" PRIu32, at->block_tokens);
+        if (at->temperature > 0) {
+            snprintf(was + used, sizeof was - used, ", temperature %g", at->temperature);
+        }
+        warnings_add(warnings, WARNING_DECISIONS_MOVED, (double)NAN,
+                     "%s was located at %s; with %s what is drawn rests on its shape (%.96s)",
+                     s->process.name, was, moved, s->process.error);
+    }
 }
 
 void system_warn_of_experts(const struct system *s, struct warnings *warnings) {

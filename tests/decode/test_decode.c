@@ -283,9 +283,9 @@ TEST(a_process_says_where_it_is_from) {
     ck_assert(strncmp(process.from.source, "llada-moe/mbpp, ", 16) == 0);
     ck_assert_int_eq(decode_process_find("kumaraswamy", &process, &err), 0);
     ck_assert_int_eq(process.from.kind, PROVENANCE_ASSUMED);
-    const char *own = "experiments/decode.ini:llada-td/gsm8k";
+    const char *own = "experiments/decode.ini:sdar-2m/hops";
     ck_assert_int_eq(decode_process_find(own, &process, &err), 0);
-    ck_assert_str_eq(process.name, "llada-td/gsm8k");
+    ck_assert_str_eq(process.name, "sdar-2m/hops");
 }
 
 /* The distribution that the header describes, written out: its softmax at a temperature is what is

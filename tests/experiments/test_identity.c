@@ -335,8 +335,9 @@ static const char *make_data(const char *name) {
     const char *folder = scratch_path(name);
     snprintf(command, sizeof command,
              "mkdir -p '%s/experiments' && cd '%s' && ln -s '%s/kernels' '%s/traces' '%s/sim' . && "
-             "cp -r '%s'/experiments/*.ini '%s'/experiments/hosts experiments/",
-             folder, folder, cwd, cwd, cwd, cwd, cwd);
+             "cp -r '%s'/experiments/*.ini '%s'/experiments/locations.csv '%s'/experiments/hosts "
+             "experiments/",
+             folder, folder, cwd, cwd, cwd, cwd, cwd, cwd);
     ck_assert_int_eq(system(command), 0);
     return folder;
 }

@@ -45,7 +45,7 @@ static struct simulated simulate(const char *name, size_t n, const char *const *
 #define SIMULATE(name, n, ...) simulate(name, n, (const char *const[]){__VA_ARGS__, NULL})
 
 #define DRAWN                                                                                      \
-    "decoder=threshold", "decoder.threshold=0.3", "confidence=sdar-8b/sharegpt",                   \
+    "decoder=threshold", "decoder.threshold=0.3", "confidence=sdar-2m/hops",                       \
         "scheduler=continuous", "block_tokens=32"
 
 TEST(useful_steps_are_those_of_a_host_that_looks_each_time) {
