@@ -286,9 +286,9 @@ static int print(const struct options *options, const struct system *system,
                       system->gpu->name, "profile_kind", system_profile_kind(system), "runtime",
                       system->runtime_name, "host", host_json(system), "step", step->text, "tokens",
                       (json_int_t)step->shape.sym[SYM_TOKENS], "device_ms", price.device_ns * 1e-6,
-                      "host_ms", price.host_ns * 1e-6, "wall_ms", price.wall_ns * 1e-6,
-                      "price_time_shares", summary_price_shares(&shares), "operators",
-                      table_json(table), "measured",
+                      "host_ms", (price.host_ns + price.visit_ns) * 1e-6, "wall_ms",
+                      price.wall_ns * 1e-6, "price_time_shares", summary_price_shares(&shares),
+                      "operators", table_json(table), "measured",
                       measured != NULL ? measured_json(measured) : NULL, "experts_hit",
                       experts_json(system, step, measured), "settled",
                       settles ? settled_json(&settled) : NULL, "warnings", caution_json(&warnings)),
@@ -298,8 +298,8 @@ static int print(const struct options *options, const struct system *system,
         table_print(table, stdout);
         printf("\ndevice %.3f ms, host %.3f ms (runtime %s); the step takes "
                "%.3f ms: %s\n",
-               price.device_ns * 1e-6, price.host_ns * 1e-6, system->runtime_name,
-               price.wall_ns * 1e-6,
+               price.device_ns * 1e-6, (price.host_ns + price.visit_ns) * 1e-6,
+               system->runtime_name, price.wall_ns * 1e-6,
                serial                            ? "the host waits, so both add up"
                : price.host_ns > price.device_ns ? "the host is the longer"
                                                  : "the host runs ahead");

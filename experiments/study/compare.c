@@ -35,14 +35,17 @@ int study_print(const struct study *study, const struct paper *paper, struct tab
 
 /* ---- ours beside them ---- */
 
-/* "source|gpu|dataset|system|setting|quantity", as the constants of calibrated.ini name it. */
+/* "source|gpu|dataset|system|setting|quantity", as the constants of calibrated.ini name it, or
+ * "source|gpu|model|dataset|..." where rows of several models are alike. */
 static bool is_calibration(const struct config *calibrated, const struct paper_row *row) {
-    char text[256];
+    char text[256], of_model[320];
     snprintf(text, sizeof text, "%s|%s|%s|%s|%s|%s", row->source, row->gpu, row->dataset,
              row->system, row->setting, row->quantity);
+    snprintf(of_model, sizeof of_model, "%s|%s|%s|%s", row->source, row->gpu, row->model,
+             text + strlen(row->source) + strlen(row->gpu) + 2);
     const struct config_entry *entry = NULL;
     while ((entry = config_next(calibrated, NULL, "paper_row", entry)) != NULL) {
-        if (strcmp(entry->value, text) == 0) {
+        if (strcmp(entry->value, text) == 0 || strcmp(entry->value, of_model) == 0) {
             return true;
         }
     }

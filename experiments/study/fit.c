@@ -21,6 +21,7 @@ struct task {
     double requests; /* how many; 0: the workload's */
     double output_tokens; /* every output has this length; 0: the workload's */
     const char *quantity; /* ms_per_forward or tpf; NULL: throughput */
+    const char *set;      /* KEY=VALUE that the system is run with; NULL: as it is */
 };
 
 static bool is_of(const struct task *task, const char *quantity) {
@@ -52,8 +53,14 @@ static int number_of(const struct task *task, const char *key, bool may_lack, do
 }
 
 static int task_read(struct task *task, struct err *err) {
-    const struct config_entry *quantity = config_find(task->config, task->section, "quantity");
+    const struct config_entry *quantity = config_find(task->config, task->section, "quantity"),
+                              *set = config_find(task->config, task->section, "set");
     task->quantity = quantity != NULL ? quantity->value : NULL;
+    task->set = set != NULL ? set->value : NULL;
+    if (task->set != NULL && strchr(task->set, '=') == NULL) {
+        return err_usage(err, "%s: [%s] set is '%s', expected KEY=VALUE", task->config->path,
+                         task->section, task->set);
+    }
     task->most = 8;
     if (task->quantity != NULL && !is_of(task, "ms_per_forward") && !is_of(task, "tpf")) {
         return err_usage(err, "%s: [%s] quantity is '%s', expected ms_per_forward, tpf or none",
@@ -101,8 +108,8 @@ static int early_latency(const struct task *task, const struct run_request *requ
     return status;
 }
 
-/* Every key of the comma list gets the value. */
-static int set_keys(const struct task *task, double value, struct setting out[MOST_KEYS],
+/* Every key of the comma list gets the value; then what the section sets besides. */
+static int set_keys(const struct task *task, double value, struct setting out[MOST_KEYS + 1],
                     uint32_t *n, struct err *err) {
     struct words keys;
     int status = words_split(task->key, &keys, task->section, err);
@@ -115,12 +122,19 @@ static int set_keys(const struct task *task, double value, struct setting out[MO
         snprintf(out[i].value, sizeof out[i].value, "%.9g", value);
     }
     *n = status == 0 ? (uint32_t)keys.n : 0;
+    if (status == 0 && task->set != NULL) {
+        struct setting *also = &out[(*n)++];
+        const char *is = strchr(task->set, '=');
+        *also = (struct setting){.place = "fit"};
+        snprintf(also->key, sizeof also->key, "%.*s", (int)(is - task->set), task->set);
+        snprintf(also->value, sizeof also->value, "%s", is + 1);
+    }
     return status;
 }
 
 /* The quantity that is fitted. */
 static int reach(const struct task *task, double value, double *out, struct err *err) {
-    struct setting settings[MOST_KEYS];
+    struct setting settings[MOST_KEYS + 1];
     uint32_t n_settings = 0;
     int status = set_keys(task, value, settings, &n_settings, err);
     if (status != 0) {

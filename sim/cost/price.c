@@ -216,6 +216,12 @@ static double look_ns(const struct runtime *r, const struct step_shape *shape) {
                : 0;
 }
 
+/* What the host takes for asking the scheduler, before anything is launched. */
+static double visit_ns(const struct runtime *r, const struct step_shape *shape) {
+    return r->host_factor *
+           (r->host_visit_ns + r->host_visit_request_ns * (double)shape->sym[SYM_REQUESTS]);
+}
+
 /* How host and device go together; host_ns without looking. */
 static void take_wall(const struct runtime *r, const struct step_shape *shape, uint32_t layers,
                       struct step_price *out) {
@@ -236,6 +242,7 @@ static void take_wall(const struct runtime *r, const struct step_shape *shape, u
             (trunk_ns > out->host_ns ? trunk_ns : out->host_ns) + out->head_ns + look_ns(r, shape);
         break;
     }
+    out->wall_ns += out->visit_ns;
 }
 
 /* The chunks as far as they matter at this value of a symbol: numbers of rows that hold no loop
@@ -307,6 +314,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     double launches;
     const struct runtime *runtime = cost->pricing.runtime;
     out->host_ns = host_ns(cost, shape, &launches, &out->issued_ns);
+    out->visit_ns = visit_ns(cost->pricing.runtime, shape);
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
     out->device_ns = device + launches * runtime->small_kernel_ns;
     out->busy_ns = cost->power != NULL ? out->device_ns : 0;

@@ -45,6 +45,7 @@ struct price_time {
 
 struct step_price {
     double device_ns, host_ns, wall_ns;
+    double visit_ns; /* of wall_ns: the host asks the scheduler; in host_ns it is not */
     /* Where the profile knows the card's power, at the highest clock; else 0. */
     double compute_ns, busy_ns, flops_j, bytes_j;
     double head_ns;   /* of device_ns, the output head's */

@@ -83,6 +83,12 @@ const struct param runtime_params[] = {
            "device time of a launch beyond those [priced = on and launches = on]"),
     FLAG(whole_head, "of several ranks each has the whole output head; off: its share of it "
                      "[tensor_parallel > 1]"),
+    NUMBER(
+        "host_visit_ns", host_visit_ns, "ns", 1e10,
+        "each time that the scheduler is asked, while the device waits, whatever host_mode says of "
+        "launches; further steps of its batch pay none [priced = on]"),
+    NUMBER("host_visit_request_ns", host_visit_request_ns, "ns", 1e10,
+           "and for each request of the batch [priced = on]"),
     NUMBER("host_look_ns", host_look_ns, "ns", 1e10,
            "for each request, once its logits are there [priced = on and runtime.host_mode = "
            "by-layers]"),

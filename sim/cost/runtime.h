@@ -49,6 +49,9 @@ struct runtime {
     double host_request_ns[HOST_KIND_COUNT]; /* and for each request of the kind in it */
     double host_layer_ns[HOST_KIND_COUNT];   /* per step and layer */
     double host_layer_request_ns[HOST_KIND_COUNT];
+    /* Serial whatever the mode, for each time that the scheduler is asked and for each request
+     * then: steps that follow without it pay none. */
+    double host_visit_ns, host_visit_request_ns;
     double host_look_ns; /* for each request, once its logits are there (HOST_BY_LAYERS) */
     /* Where launches run ahead: what a step takes beyond the device. A step with a selection takes
      * what one with a refresh does. */

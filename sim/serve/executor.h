@@ -17,6 +17,9 @@ struct submission {
     /* The host does not look between these steps: what each commits is known when the last is done,
      * and the host pays for one visit. */
     bool unrolled;
+    /* The scheduler was not asked: the step before goes on with the same batch, and its visit of
+     * the host was paid for. */
+    bool follows;
     /* Stop before `repeat` steps at the first step border at or after this time. */
     int64_t stop_ns;
     struct planned_step step;

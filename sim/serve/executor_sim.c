@@ -140,12 +140,15 @@ static void account(struct executor_sim *sim, const struct flight *flight) {
  * same. */
 static void start_unrolled(struct executor_sim *sim, struct flight *flight, uint32_t steps) {
     const struct step_price *price = &flight->price;
+    const double visit_ns = price->visit_ns;
     if (sim->system->runtime.host_mode != HOST_SERIAL) {
-        take_off(sim, flight, steps, steps * whole_ns(price->wall_ns));
+        flight->host_ns = price->host_ns + visit_ns / steps;
+        take_off(sim, flight, steps,
+                 steps * whole_ns(price->wall_ns - visit_ns) + (int64_t)llround(visit_ns));
         return;
     }
-    flight->host_ns = price->host_ns / steps;
-    take_off(sim, flight, steps, whole_ns(steps * price->device_ns + price->host_ns));
+    flight->host_ns = (price->host_ns + visit_ns) / steps;
+    take_off(sim, flight, steps, whole_ns(steps * price->device_ns + price->host_ns + visit_ns));
 }
 
 /* ---- a card whose clock follows its power ---- */
@@ -160,13 +163,13 @@ static double run_at_clock(const struct executor_sim *sim, const struct step_sha
                            uint32_t n, const struct step_price *highest, struct power_state *clock,
                            struct step_price *out) {
     const bool waits_once = n > 1 && sim->system->runtime.host_mode == HOST_SERIAL;
-    const double wall_ns =
-        waits_once ? highest->device_ns + highest->host_ns / n : highest->wall_ns;
+    const double once_ns = highest->host_ns + highest->visit_ns;
+    const double wall_ns = waits_once ? highest->device_ns + once_ns / n : highest->wall_ns;
     const struct power_step step = cost_power_step(highest, wall_ns);
     const struct power_spent spent = power_run(power_of(sim), &step, clock);
     *out = *highest;
     cost_slow(sim->system->cost, shape, spent.slowdown, out);
-    out->wall_ns = waits_once ? out->device_ns + out->host_ns / n : out->wall_ns;
+    out->wall_ns = waits_once ? out->device_ns + once_ns / n : out->wall_ns;
     return spent.work_joules;
 }
 
@@ -242,7 +245,7 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
         joules += same * work;
     }
     flight->price.device_ns = device_ns / steps;
-    flight->host_ns = highest.host_ns / n_unrolled;
+    flight->host_ns = (highest.host_ns + highest.visit_ns) / n_unrolled;
     flight->work_joules = joules;
     take_off(sim, flight, steps, wall_ns);
     return 0;
@@ -254,10 +257,14 @@ static int start(struct executor_sim *sim, const struct submission *submission, 
     struct flight *flight = &sim->flights[submission->replica];
     ASSERT(submission->replica < sim->n_replicas && !flight->busy && submission->repeat >= 1);
     price(sim, submission->step.shape, submission->step.workspace_bytes, &flight->price);
+    if (submission->follows) {
+        flight->price.wall_ns -= flight->price.visit_ns;
+        flight->price.visit_ns = 0;
+    }
     int64_t step_ns = whole_ns(flight->price.wall_ns);
     int64_t steps = submission->repeat;
     flight->start_ns = sim->now_ns + behind_ns;
-    flight->host_ns = flight->price.host_ns;
+    flight->host_ns = flight->price.host_ns + flight->price.visit_ns;
     flight->work_joules = 0;
     if (check_clock(sim, step_ns, steps, err) != 0) {
         return err_status(err);

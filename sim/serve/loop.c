@@ -160,7 +160,7 @@ static void evict(void *state, uint32_t slot, const float *delta) {
 
 /* Submit the replica's listed members, or all of its running requests, as they stand. */
 static int submit_members(struct loop *loop, struct replica *replica, uint32_t index,
-                          const struct batch *batch, struct err *err) {
+                          const struct batch *batch, bool follows, struct err *err) {
     const struct settings *settings = &loop->asked->system->settings;
     uint32_t steps = form_batch(loop, replica, batch);
     const int64_t *sym = replica->shape.sym;
@@ -187,6 +187,7 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
         .replica = index,
         .repeat = steps,
         .unrolled = replica->unrolled,
+        .follows = follows,
         .stop_ns = stop_ns,
         .step =
             {
@@ -223,7 +224,7 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
     leave_waiting(loop, replica, batch);
     replica->n_idle = batch->n_idle;
     replica->loops_left = batch->loops > 1 && !batch->all_running ? batch->loops - 1 : 0;
-    return submit_members(loop, replica, index, batch, err);
+    return submit_members(loop, replica, index, batch, false, err);
 }
 
 /* Runs the same members again without asking the scheduler, as far as they still run and as their
@@ -259,7 +260,7 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
     replica->loops_left--;
     replica->n_idle = 0;
     const struct batch batch = {.n = n, .selected = replica->selected};
-    return submit_members(loop, replica, index, &batch, err);
+    return submit_members(loop, replica, index, &batch, true, err);
 }
 
 /* What a system that forms a step while the one before it runs does not know yet: arrivals since

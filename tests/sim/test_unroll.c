@@ -279,4 +279,44 @@ TEST(a_decoder_on_the_host_is_refused_live) {
     system_close(system);
 }
 
+/* Whatever host_mode says of launches, and whether steps are skipped ahead or not. */
+TEST(a_visit_of_the_host_is_paid_each_time_that_the_scheduler_is_asked) {
+    enum { VISIT_NS = 1000000, LOOPS = 4 };
+#define ASKED(...)                                                                                 \
+    SIMULATE("lmdeploy", 1, "decoder=fixed", "steps_per_block=8", "block_tokens=32", mode,         \
+             __VA_ARGS__)
+    static const char *const modes[] = {"runtime.host_mode=serial", "runtime.host_mode=overlaps",
+                                        "runtime.host_mode=by-layers"};
+    static const char *const terms[] = {"runtime.host_visit_ns=1000000",
+                                        "runtime.host_visit_request_ns=1000000"};
+    for (int i = 0; i < 6; i++) {
+        const char *mode = modes[i % 3], *visit = terms[i / 3];
+        struct simulated none = ASKED("scheduler.multi_loop=off");
+        struct simulated each = ASKED("scheduler.multi_loop=off", visit);
+        struct simulated stepped = ASKED("scheduler.multi_loop=off", visit, "skip_ahead=off");
+        struct simulated looped = ASKED("scheduler.multi_loop=on");
+        struct simulated some = ASKED("scheduler.multi_loop=on", visit);
+        int64_t steps = (int64_t)each.result.request_steps;
+        ck_assert_int_gt(steps / LOOPS, 2);
+        ck_assert_int_eq(each.result.end_ns - none.result.end_ns, steps * VISIT_NS);
+        ck_assert_int_eq(stepped.result.end_ns, each.result.end_ns);
+        ck_assert_int_eq(looped.result.end_ns, none.result.end_ns);
+        int64_t visits = (some.result.end_ns - looped.result.end_ns) / VISIT_NS;
+        ck_assert_int_eq((some.result.end_ns - looped.result.end_ns) % VISIT_NS, 0);
+        ck_assert_int_ge(visits, steps / LOOPS);
+        ck_assert_int_le(visits, steps / LOOPS + LOOPS);
+    }
+}
+
+/* As often as the host looks: unrolled steps are one visit. */
+TEST(unrolled_steps_are_one_visit) {
+#define UNROLLED(...)                                                                              \
+    SIMULATE("fast-dllm", 1, DRAWN, "unroll.maximum=4", "unroll.expected_tpf=1", __VA_ARGS__)
+    struct simulated none = UNROLLED("runtime.host_visit_ns=0");
+    struct simulated paid = UNROLLED("runtime.host_visit_ns=1000000");
+    int64_t more = paid.result.end_ns - none.result.end_ns;
+    ck_assert_int_gt(more, 0);
+    ck_assert_int_le(more, (int64_t)paid.result.request_steps * 1000000 / 2);
+}
+
 SUITE("unroll")
