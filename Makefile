@@ -345,7 +345,7 @@ breaks: ## break the program on purpose, line by line of tests/mutations: every 
 
 settings-test: all $(BUILD)/tests/experiments/test_settings ## move every key of every shipped system: the record changes, or a warning comes
 	@sed -n 's/^\[\(.*\)\]$$/\1/p' experiments/systems.ini | \
-	    xargs -P $(or $(JOBS),2) -I{} env UNMASK_SETTINGS={} CK_VERBOSITY=minimal $(BUILD)/tests/experiments/test_settings \
+	    xargs -P $(or $(JOBS),2) -I{} env UNMASK_SETTINGS={} CK_VERBOSITY=minimal CK_TIMEOUT_MULTIPLIER=10 $(BUILD)/tests/experiments/test_settings \
 	    a_key_changes_the_record_or_is_said_to_do_nothing
 
 MUTATE_SEED ?= 29
