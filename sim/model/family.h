@@ -24,8 +24,8 @@ const struct config_entry *family_assumed(const struct family *family, const cha
  */
 const char *family_value(const struct family *family, const char *section, const char *key);
 
-/* The name of the family whose models have that architecture in config.json; NULL: there is none, or
- * `err` says what could not be read. */
+/* The name of the family whose models have that architecture in config.json; NULL: there is none,
+ * or `err` says what could not be read. */
 const char *family_of_architecture(const char *architecture, char *name, size_t size,
                                    struct err *err);
 
