@@ -291,7 +291,7 @@ _G43 = (
     ("block-size", "N", "vLLM's own: tokens of a page (page_tokens); default: the system's"),
 )
 _G44 = (
-    ("out", "FILE", "of `fit decode`: write the fitted processes there"),
+    ("out", "FILE", "of `fit shapes` and `fit decode`: write what was fitted there"),
     ("from", "TRACE", "of `fit decode`: fit a process to half of this decode trace's requests"),
     ("judge", "TRACE", "the same, and judge it by half of this one's requests too"),
     ("process", "NAME", "judge this process by the traces of --judge instead of fitting one"),
