@@ -275,11 +275,11 @@ $(BUILD)/lint/%.ok: %.c .clang-tidy
 format: ## rewrite the sources in the house format
 	clang-format -i $(C_FILES)
 
-# Suites that take minutes under the sanitizers, most of them live runs; `make asan ASAN_SLOW=` runs
-# them, too. What they add to the others is the engine's course, not its memory: test_forward and
+# Suites that take minutes under the sanitizers, most of them live runs, and those of kept numbers and
+# outputs, whose like torture draws; `make asan ASAN_SLOW=` runs them, too. What they add to the others is the engine's course, not its memory: test_forward and
 # the other suites of the forward pass, kernels, weights and ranks are run.
-ASAN_SLOW ?= engine/test_calibrate sim/test_chunk_search experiments/test_figures experiments/test_kept_commands experiments/test_replay \
-             engine/test_forward_device sim/test_unroll $(patsubst tests/%.c,%,$(wildcard tests/live/test_*.c))
+ASAN_SLOW ?= engine/test_calibrate sim/test_chunk_search experiments/test_figures experiments/test_kept \
+             experiments/test_kept_commands experiments/test_replay engine/test_forward_device sim/test_unroll $(patsubst tests/%.c,%,$(wildcard tests/live/test_*.c))
 ASAN_TESTS := $(filter-out $(ASAN_SLOW:%=$(BUILD)/asan/tests/%),$(TESTS:$(BUILD)/%=$(BUILD)/asan/%))
 asan: ## build and run the tests, but for the slowest, under the address and undefined-behaviour sanitizers
 	@CK_TIMEOUT_MULTIPLIER=10 ASAN_OPTIONS=allocator_may_return_null=1 \
