@@ -8,7 +8,6 @@
 #include "sim/base/output.h"
 #include "sim/cost/profile/profile.h"
 #include "sim/cost/profile/profile_pack.h"
-#include "sim/input/datadir.h"
 #include "sim/model/model.h"
 
 static const char replace_doc[] = "overwrite the profile that is there";
@@ -18,11 +17,8 @@ static int write_text(const char *path, const char *text, struct err *err) {
     if (output_open(path, &out, err) != 0) {
         return err_status(err);
     }
-    bool fine = fputs(text, out.file) >= 0 && fflush(out.file) == 0;
-    int cause = errno, lost = output_close(&out, fine, err);
-    return lost != 0 ? lost
-           : fine    ? 0
-                     : err_world(err, "cannot write '%s': %s", path, strerror(cause));
+    (void)fputs(text, out.file);
+    return output_close(&out, true, err);
 }
 
 /* What stands at a path and is not this text stays, unless it is to be replaced. */
@@ -125,21 +121,12 @@ static const struct gpu *find_card(const struct options *options, const char *pa
  */
 static int find_place(const struct gpu *gpu, const char *text, const char *path, char *place,
                       size_t size, struct err *err) {
-    char model[128] = "", file[512];
+    char model[128] = "";
     if (!profile_pack_says(text, "model", model, sizeof model) || strchr(model, '/') != NULL ||
         model_find(model, err) == NULL) {
         return err->kind != ERR_NONE ? err_status(err) : err_usage(err, "%s names no model", path);
     }
-    gpu_model_profile(gpu, model, file, sizeof file);
-    const char *slash = gpu->path != NULL ? strrchr(gpu->path, '/') : NULL;
-    char relative[640];
-    if (gpu->path != NULL) {
-        snprintf(place, size, "%.*s%s", slash != NULL ? (int)(slash + 1 - gpu->path) : 0, gpu->path,
-                 file);
-    } else {
-        snprintf(relative, sizeof relative, "kernels/profiles/%s", file);
-        data_path(place, size, relative);
-    }
+    gpu_model_profile_place(gpu, model, place, size);
     char *end = strrchr(place, '/');
     *end = '\0';
     int failed = mkdir(place, 0777) != 0 && errno != EEXIST ? errno : 0;

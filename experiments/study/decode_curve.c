@@ -26,16 +26,6 @@ static const char *const columns[] = {"shape",        "model",       "benchmark"
                                       "block_tokens", "temperature", "tokens_per_pass", "how",
                                       "source",       NULL};
 
-static int number(const struct csv *csv, int column, double least, double most, double *out,
-                  struct err *err) {
-    char expected[64];
-    if (num_f64(csv_field(csv, column), out) && *out >= least && *out <= most) {
-        return 0;
-    }
-    snprintf(expected, sizeof expected, "a number from %g to %g", least, most);
-    return csv_bad(csv, column, expected, err);
-}
-
 static int read_point(struct csv *csv, struct curve_point *point, struct err *err) {
     int64_t block = 0;
     if (csv_row(csv, err) != 0) {
@@ -46,9 +36,9 @@ static int read_point(struct csv *csv, struct curve_point *point, struct err *er
                                   .how = csv_field(csv, COLUMN_HOW),
                                   .source = csv_field(csv, COLUMN_SOURCE)};
     bool failed =
-        number(csv, COLUMN_THRESHOLD, 0, 1, &point->at.threshold, err) != 0 ||
-        number(csv, COLUMN_TEMPERATURE, 0.01, 100, &point->at.temperature, err) != 0 ||
-        number(csv, COLUMN_PRINTED, 1, ROLLOUT_MOST_POSITIONS, &point->printed, err) != 0 ||
+        csv_number(csv, COLUMN_THRESHOLD, 0, 1, &point->at.threshold, err) != 0 ||
+        csv_number(csv, COLUMN_TEMPERATURE, 0.01, 100, &point->at.temperature, err) != 0 ||
+        csv_number(csv, COLUMN_PRINTED, 1, ROLLOUT_MOST_POSITIONS, &point->printed, err) != 0 ||
         csv_whole(csv, COLUMN_BLOCK, 1, ROLLOUT_MOST_POSITIONS, &block, err) != 0;
     point->at.block_tokens = (uint32_t)block;
     return failed ? err_status(err) : 0;

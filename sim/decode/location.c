@@ -32,16 +32,6 @@ static const char *const columns[] = {
 
 static const char *const counts[] = {"per-pass", "run-per-token", NULL};
 
-static int number(const struct csv *csv, int column, double least, double most, double *out,
-                  struct err *err) {
-    char expected[64];
-    if (num_f64(csv_field(csv, column), out) && *out >= least && *out <= most) {
-        return 0;
-    }
-    snprintf(expected, sizeof expected, "a number from %g to %g", least, most);
-    return csv_bad(csv, column, expected, err);
-}
-
 /* What a row was fitted to; nothing where it was transferred. */
 static int read_printed(const struct csv *csv, struct location *row, struct err *err) {
     row->printed = (double)NAN;
@@ -53,15 +43,15 @@ static int read_printed(const struct csv *csv, struct location *row, struct err 
         return csv_bad(csv, COLUMN_COUNTS, "per-pass or run-per-token", err);
     }
     row->runs_per_token = kind == 1;
-    return number(csv, COLUMN_PRINTED, 1, 1e6, &row->printed, err);
+    return csv_number(csv, COLUMN_PRINTED, 1, 1e6, &row->printed, err);
 }
 
 static int read_conditions(const struct csv *csv, struct decode_conditions *at, struct err *err) {
     int64_t block = 0, answer = 0;
     bool fills = csv_field(csv, COLUMN_ANSWER)[0] == '\0';
-    bool failed = number(csv, COLUMN_THRESHOLD, 0, 1, &at->threshold, err) != 0 ||
+    bool failed = csv_number(csv, COLUMN_THRESHOLD, 0, 1, &at->threshold, err) != 0 ||
                   csv_whole(csv, COLUMN_BLOCK, 1, 65536, &block, err) != 0 ||
-                  number(csv, COLUMN_TEMPERATURE, 0.01, 100, &at->temperature, err) != 0 ||
+                  csv_number(csv, COLUMN_TEMPERATURE, 0.01, 100, &at->temperature, err) != 0 ||
                   (!fills && csv_whole(csv, COLUMN_ANSWER, 1, 1 << 20, &answer, err) != 0);
     at->block_tokens = (uint32_t)block;
     at->answer_tokens = (uint32_t)answer;
@@ -87,7 +77,7 @@ static int read_row(struct csv *csv, struct location *row, struct err *err) {
     }
     int status = read_printed(csv, row, err);
     status = status != 0 ? status : read_conditions(csv, &row->at, err);
-    return status != 0 ? status : number(csv, COLUMN_LOCATION, -100, 100, &row->location, err);
+    return status != 0 ? status : csv_number(csv, COLUMN_LOCATION, -100, 100, &row->location, err);
 }
 
 static int read_rows(struct locations *out, struct err *err) {

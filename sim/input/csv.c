@@ -124,6 +124,16 @@ int csv_whole(const struct csv *csv, int column, int64_t least, int64_t most, in
     return csv_bad(csv, column, expected, err);
 }
 
+int csv_number(const struct csv *csv, int column, double least, double most, double *out,
+               struct err *err) {
+    char expected[64];
+    if (num_f64(csv_field(csv, column), out) && *out >= least && *out <= most) {
+        return 0;
+    }
+    snprintf(expected, sizeof expected, "a number from %g to %g", least, most);
+    return csv_bad(csv, column, expected, err);
+}
+
 int csv_bad(const struct csv *csv, int column, const char *expected, struct err *err) {
     const char *text = csv_field(csv, column);
     return field_bad(&csv->line, text, strlen(text), csv->names[column], expected, err);

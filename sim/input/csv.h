@@ -54,6 +54,10 @@ const char *csv_field(const struct csv *csv, int column);
 int csv_whole(const struct csv *csv, int column, int64_t least, int64_t most, int64_t *out,
               struct err *err);
 
+/* The same of any number. */
+int csv_number(const struct csv *csv, int column, double least, double most, double *out,
+               struct err *err);
+
 /* "path:line: found X in the column's name, expected ...". */
 int csv_bad(const struct csv *csv, int column, const char *expected, struct err *err);
 

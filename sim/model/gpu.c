@@ -128,21 +128,30 @@ const struct gpu *const *gpu_all(struct err *err) {
     return (const struct gpu *const *)catalogue_all(&gpus, err);
 }
 
-/* A file of profiles by its name, beside the GPU's own file where there is one, else among those
- * that are shipped. */
-static const char *profile_beside(const struct gpu *gpu, const char *file, char *path,
-                                  size_t size) {
-    const char *slash = gpu->path != NULL ? strrchr(gpu->path, '/') : NULL;
-    const int folder = slash != NULL ? (int)(slash + 1 - gpu->path) : 0;
-    const bool is_absolute = file[0] == '/';
+/* A file of profiles by its name where it belongs: beside the GPU's own file where it has one, else
+ * among those that are shipped. */
+static const char *profile_place(const struct gpu *gpu, const char *file, char *path, size_t size) {
     char relative[640];
-    snprintf(path, size, "%.*s%s", is_absolute ? 0 : folder, gpu->path != NULL ? gpu->path : "",
-             file);
-    if (!is_absolute && (gpu->path == NULL || access(path, F_OK) != 0)) {
+    if (file[0] == '/') {
+        snprintf(path, size, "%s", file);
+    } else if (gpu->path == NULL) {
         snprintf(relative, sizeof relative, "kernels/profiles/%s", file);
         data_path(path, size, relative);
+    } else {
+        const char *slash = strrchr(gpu->path, '/');
+        snprintf(path, size, "%.*s%s", slash != NULL ? (int)(slash + 1 - gpu->path) : 0, gpu->path,
+                 file);
     }
     return path;
+}
+
+/* Where it lies: who has it not beside the GPU's own file takes what is shipped. */
+static const char *profile_beside(const struct gpu *gpu, const char *file, char *path,
+                                  size_t size) {
+    static const struct gpu shipped = {.path = NULL};
+    profile_place(gpu, file, path, size);
+    return gpu->path == NULL || access(path, F_OK) == 0 ? path
+                                                        : profile_place(&shipped, file, path, size);
 }
 
 const char *gpu_profile_path(const struct gpu *gpu, char *path, size_t size) {
@@ -156,6 +165,12 @@ const char *gpu_model_profile(const struct gpu *gpu, const char *model, char *te
     const bool has_suffix = n >= n_suffix && strcmp(file + n - n_suffix, suffix) == 0;
     snprintf(text, size, "%.*s/%s%s", (int)(has_suffix ? n - n_suffix : n), file, model, suffix);
     return text;
+}
+
+const char *gpu_model_profile_place(const struct gpu *gpu, const char *model, char *path,
+                                    size_t size) {
+    char file[512];
+    return profile_place(gpu, gpu_model_profile(gpu, model, file, sizeof file), path, size);
 }
 
 const char *gpu_model_profile_path(const struct gpu *gpu, const char *model, char *path,

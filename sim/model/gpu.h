@@ -71,6 +71,11 @@ const char *gpu_profile_path(const struct gpu *gpu, char *path, size_t size);
  * where it has none and its own name is NAME. Returns `text`. */
 const char *gpu_model_profile(const struct gpu *gpu, const char *model, char *text, size_t size);
 
+/* Where that belongs: beside the GPU's own file where it has one, else among those that are
+ * shipped. Returns `path`. */
+const char *gpu_model_profile_place(const struct gpu *gpu, const char *model, char *path,
+                                    size_t size);
+
 /* Where that lies: beside the GPU's own file, else among those that are shipped. Returns `path`,
  * NULL where there is no such file. */
 const char *gpu_model_profile_path(const struct gpu *gpu, const char *model, char *path,

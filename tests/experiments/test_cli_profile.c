@@ -515,21 +515,13 @@ TEST(a_profile_of_another_gpu_or_element_is_refused) {
     free(PRINTS("run", TINY, "--profile", wide, "--set", "runtime.element_bytes=4"));
 }
 
-static char *text_of(const char *path) {
-    FILE *file = fopen(path, "r");
-    ck_assert_ptr_nonnull(file);
-    char *text = cli_read(file);
-    fclose(file);
-    return text;
-}
-
 TEST(a_transfer_overwrites_no_measurement_unless_told) {
     const char *out = own_profile();
     char sentence[512];
     snprintf(sentence, sizeof sentence,
              "%s holds a profile that was not transferred; --replace overwrites it", out);
     REFUSES(2, sentence, "profile", "transfer", "--from", "h200", "--to", "rtx4090", "--out", out);
-    char *text = text_of(out);
+    char *text = scratch_read(out);
     ck_assert_str_eq(text, rows);
     free(text);
     /* A full disk leaves it, and nothing beside it. */
@@ -538,7 +530,7 @@ TEST(a_transfer_overwrites_no_measurement_unless_told) {
                "h200", "--to", "rtx4090", "--replace", "--out", out);
     ck_assert_int_eq(output.status, 1);
     output_free(&output);
-    text = text_of(out);
+    text = scratch_read(out);
     ck_assert_str_eq(text, rows);
     free(text);
     ck_assert_int_ne(access(scratch_path("own.csv.new"), F_OK), 0);
@@ -546,7 +538,7 @@ TEST(a_transfer_overwrites_no_measurement_unless_told) {
                 out));
     /* What was transferred may be transferred anew, but not on. */
     free(PRINTS("profile", "transfer", "--from", "h200", "--to", "l40s", "--out", out));
-    text = text_of(out);
+    text = scratch_read(out);
     ck_assert_ptr_nonnull(strstr(text, "\n# source: l40s, scaled from h200 "));
     ck_assert_ptr_nonnull(strstr(text, "\n# for: l40s\n"));
     free(text);

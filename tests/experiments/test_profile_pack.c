@@ -43,14 +43,6 @@ static const char *pack_of(const char *path, const char *name) {
     return out;
 }
 
-static char *text_of(const char *path) {
-    FILE *file = fopen(path, "r");
-    ck_assert_msg(file != NULL, "%s", path);
-    char *text = scratch_rest(file);
-    fclose(file);
-    return text;
-}
-
 /* The shipped data, but without profiles of single models. */
 static const char *empty_data(const char *name) {
     static char data[512]; /* scratch_path keeps the eight latest */
@@ -75,7 +67,7 @@ static struct child at(const char *data) {
                sentence)
 
 TEST(a_pack_says_what_was_measured_and_of_nobody) {
-    char *text = text_of(pack_of(calibration("c.csv", L4, "llada-tiny", 1), "c.pack"));
+    char *text = scratch_read(pack_of(calibration("c.csv", L4, "llada-tiny", 1), "c.pack"));
     static const char *const kept[] = {
         "# gpu: NVIDIA L4 24 GB\n",
         "# kernels: 2026-11-28 0123456789ab\n",
@@ -125,7 +117,7 @@ TEST(a_pack_that_was_added_is_found_by_every_command) {
 }
 
 TEST(a_card_of_ones_own_has_its_packs_beside_its_file) {
-    char *ini = text_of("sim/model/gpus/l4.ini"), *title = strstr(ini, "NVIDIA L4 24 GB");
+    char *ini = scratch_read("sim/model/gpus/l4.ini"), *title = strstr(ini, "NVIDIA L4 24 GB");
     ck_assert_ptr_nonnull(title);
     memcpy(title, "NVIDIA L4 42 GB", strlen("NVIDIA L4 42 GB"));
     const char *card = scratch_write("mine.ini", ini), *data = empty_data("own");
@@ -134,7 +126,7 @@ TEST(a_card_of_ones_own_has_its_packs_beside_its_file) {
         pack_of(calibration("m.csv", "NVIDIA L4 42 GB", "NVIDIA L4", "llada-tiny", 1), "m.pack");
     WILL_NOT(data, 2, "which is none of `unmask list gpus`: name a file that describes it", pack);
     free(ADDS(data, pack, "--gpu", card));
-    char *text = text_of(scratch_path("mine/llada-tiny.csv"));
+    char *text = scratch_read(scratch_path("mine/llada-tiny.csv"));
     ck_assert_ptr_nonnull(strstr(text, "# pack: sha256 "));
     free(text);
     WILL_NOT(data, 2, "is of 'NVIDIA L4 42 GB', but l4 is 'NVIDIA L4 24 GB'", pack, "--gpu", "l4");
@@ -143,7 +135,7 @@ TEST(a_card_of_ones_own_has_its_packs_beside_its_file) {
 /* Whatever is changed in a pack is seen: every line's first byte, and its end. */
 TEST(a_pack_that_was_changed_is_refused) {
     const char *data = empty_data("changed");
-    char *text = text_of(pack_of(calibration("c.csv", L4, "llada-tiny", 1), "c.pack"));
+    char *text = scratch_read(pack_of(calibration("c.csv", L4, "llada-tiny", 1), "c.pack"));
     const size_t places[] = {5, strlen(text) / 3, strlen(text) / 2, strlen(text) - 3};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         char kept = text[places[i]];
@@ -179,7 +171,7 @@ TEST(a_pack_of_something_else_is_refused) {
     WILL_NOT(data, 1, "these are not its times in microseconds",
              pack_of(calibration("6", L4, "llada-tiny", 1e3), "6.pack"));
     /* A laptop's variant has the same name and fewer multiprocessors. */
-    char *text = text_of(calibration("8", L4, "llada-tiny", 1)), *sms = strstr(text, "58 multi");
+    char *text = scratch_read(calibration("8", L4, "llada-tiny", 1)), *sms = strstr(text, "58 multi");
     ck_assert_ptr_nonnull(sms);
     memcpy(sms, "40", 2);
     WILL_NOT(data, 2,
@@ -203,7 +195,7 @@ TEST(only_a_calibration_is_packed) {
                                       "backend: cpu\n# device: x\n# model: x\n"));
     REFUSES(2, "profile pack: expected the file of a calibration", "profile", "pack");
     const char *path = calibration("c.csv", L4, "llada-tiny", 1);
-    char *text = text_of(path);
+    char *text = scratch_read(path);
     strrchr(text, 'p')[0] = '\0'; /* without its last row */
     REFUSES(1, "the file says that it has 13 rows, but 12 are there", "profile", "pack",
             scratch_write("cut.csv", text));

@@ -137,14 +137,6 @@ TEST(tensors_are_classed_by_the_part_of_the_model_that_writes_them) {
     }
 }
 
-static char *read_file(const char *path) {
-    FILE *file = fopen(path, "r");
-    ck_assert_msg(file != NULL, "cannot read %s", path);
-    char *text = cli_read(file);
-    fclose(file);
-    return text;
-}
-
 #define FIXED   "plan", "--systems", "tests/golden/cli/systems.ini", "--roofline", "--system", "fused"
 #define EXAMPLE "tests/golden/instances/input.12.csv"
 
@@ -184,7 +176,7 @@ TEST(plan_draws_a_step_and_a_file) {
     ck_assert_str_eq(text, plain);
     free(text);
     free(plain);
-    char *svg = read_file(scratch_path("step.svg"));
+    char *svg = scratch_read(scratch_path("step.svg"));
     static const char *const shown[] = {"fused, llada-8b on l40s, planner first-fit: 4 requests",
                                         "dense layers, 32 times",
                                         "qkv, rotated qkv",
@@ -198,7 +190,7 @@ TEST(plan_draws_a_step_and_a_file) {
     }
     free(svg);
     free(PRINTS("plan", "--instance", EXAMPLE, "--picture", scratch_path("file.svg")));
-    svg = read_file(scratch_path("file.svg"));
+    svg = scratch_read(scratch_path("file.svg"));
     ck_assert_ptr_nonnull(strstr(svg, "input.12.csv: 5 buffers, planner exact"));
     ck_assert_ptr_nonnull(strstr(svg, "peak = lower bound 12 B"));
     ck_assert_ptr_nonnull(strstr(svg, ">b5<"));
@@ -207,7 +199,7 @@ TEST(plan_draws_a_step_and_a_file) {
                   "id,lower,upper,size\n<b> & 'c',0,4,40"); /* an end of line is not needed */
     free(PRINTS("plan", "--instance", scratch_path("hostile.csv"), "--picture",
                 scratch_path("file.svg"))); /* replaces its like */
-    svg = read_file(scratch_path("file.svg"));
+    svg = scratch_read(scratch_path("file.svg"));
     ck_assert_ptr_nonnull(strstr(svg, "&lt;b&gt; &amp; &#39;c&#39;"));
     ck_assert_ptr_null(strstr(svg, "<b>"));
     free(svg);
@@ -230,7 +222,7 @@ TEST(a_picture_that_fails_leaves_what_was_printed) {
     struct output refused = CLI("plan", "--instance", EXAMPLE, "--picture", other);
     ck_assert_int_eq(refused.status, 2);
     output_free(&refused);
-    char *kept = read_file(other);
+    char *kept = scratch_read(other);
     ck_assert_str_eq(kept, "not a picture");
     free(kept);
 }
