@@ -19,8 +19,8 @@ static int try_prices(const struct run_request *asked, enum price_source source,
     return status;
 }
 
-/* *all: none that can be priced at all lacks prices of this source. A file that cannot be read is
- * no lack of prices. */
+/* *all: none that can be priced at all lacks prices of this source. Whatever else goes wrong by it
+ * alone, such as a file that could not be read, is no lack of prices. */
 static int all_have(struct run_request *(*request)(void *, size_t), void *state, size_t n,
                     enum price_source source, bool *all, struct err *err) {
     *all = true;
@@ -30,7 +30,7 @@ static int all_have(struct run_request *(*request)(void *, size_t), void *state,
         if (try_prices(asked, source, &why) == 0 || try_prices(asked, PRICES_BEST, &best) != 0) {
             continue;
         }
-        if (why.kind == ERR_WORLD && why.code == ERR_CODE_NONE) {
+        if (why.code != ERR_NO_PRICES && why.code != ERR_NO_ROOM) {
             *err = why;
             return err_status(err);
         }

@@ -19,7 +19,8 @@ enum err_kind {
 /* What callers tell apart beyond the kind. */
 enum err_code {
     ERR_CODE_NONE = 0,
-    ERR_NO_ROOM, /* the system does not fit into its device: an answer, not a failure */
+    ERR_NO_ROOM,   /* the system does not fit into its device: an answer, not a failure */
+    ERR_NO_PRICES, /* there are none of the source that was asked for; the same */
 };
 
 /* Filled once, where the facts are known; callers above pass it on unchanged. */

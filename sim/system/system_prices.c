@@ -179,13 +179,15 @@ int system_take_prices(struct system *s, const struct system_request *asked, str
     if (status == 0 && choice.next != NULL && s->gpu->donor != NULL) {
         status = take_donor(&choice, err);
     }
-    return status != 0 || asked->price_source == PRICES_BEST || s->profile != NULL
-               ? status
-               : err_usage(err,
-                           "there are no %s prices of %s on %s%s: another --price-source, or one, "
-                           "which takes a source that all have",
-                           price_source_words[asked->price_source], s->model->name, s->gpu->name,
-                           s->settings.tensor_parallel > 1 ? " over several GPUs" : "");
+    if (status != 0 || asked->price_source == PRICES_BEST || s->profile != NULL) {
+        return status;
+    }
+    err_set(err, ERR_USAGE, ERR_NO_PRICES,
+            "there are no %s prices of %s on %s%s: another --price-source, or one, which takes a "
+            "source that all have",
+            price_source_words[asked->price_source], s->model->name, s->gpu->name,
+            s->settings.tensor_parallel > 1 ? " over several GPUs" : "");
+    return err_status(err);
 }
 
 /* ---- how far sources differ ---- */
