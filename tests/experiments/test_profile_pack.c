@@ -171,7 +171,8 @@ TEST(a_pack_of_something_else_is_refused) {
     WILL_NOT(data, 1, "these are not its times in microseconds",
              pack_of(calibration("6", L4, "llada-tiny", 1e3), "6.pack"));
     /* A laptop's variant has the same name and fewer multiprocessors. */
-    char *text = scratch_read(calibration("8", L4, "llada-tiny", 1)), *sms = strstr(text, "58 multi");
+    char *text = scratch_read(calibration("8", L4, "llada-tiny", 1)),
+         *sms = strstr(text, "58 multi");
     ck_assert_ptr_nonnull(sms);
     memcpy(sms, "40", 2);
     WILL_NOT(data, 2,
