@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "engine/device/mapping.h"
@@ -25,7 +26,8 @@ static int64_t region_bytes(const struct budget *budget, int64_t granule_bytes) 
     return align_up(region, granule_bytes);
 }
 
-static int check_memory(const struct engine *engine, struct err *err) {
+static int check_memory(const struct engine *engine, const struct engine_request *request,
+                        struct err *err) {
     const struct budget *budget = &engine->system->budget;
     const struct device_facts *facts = &engine->device.facts;
     int64_t needed =
@@ -34,8 +36,12 @@ static int check_memory(const struct engine *engine, struct err *err) {
         return 0;
     }
     char needs[32], has[32], lacks[32];
-    double fits =
+    const double share =
         engine->system->settings.memory_utilization * (double)(facts->free_bytes) / (double)needed;
+    const double fits = fmax(floor(100 * share) / 100, 0.01);
+    if (request->fits != NULL && engine_device_is(facts, engine->system->gpu)) {
+        *request->fits = fits;
+    }
     return err_world(err,
                      "%s has %s free, %s on %s plans %s: %s are missing "
                      "(memory_utilization = %.2f would fit)",
@@ -43,7 +49,7 @@ static int check_memory(const struct engine *engine, struct err *err) {
                      engine->system->name, engine->system->gpu->name,
                      num_format_bytes(needs, sizeof needs, (double)needed),
                      num_format_bytes(lacks, sizeof lacks, (double)(needed - facts->free_bytes)),
-                     fits > 0.01 ? fits - 0.005 : 0.01);
+                     fits);
 }
 
 static struct step_limits limits_of(const struct system *system) {
@@ -109,7 +115,7 @@ int engine_open(const struct engine_request *request, struct engine **out, struc
                                        &engine->device, err);
     }
     status = status == 0 ? supports_system(request->system, &engine->device, err) : status;
-    status = status == 0 ? check_memory(engine, err) : status;
+    status = status == 0 ? check_memory(engine, request, err) : status;
     if (status == 0 && engine->device.table->batch_invariant != NULL) {
         engine->device.table->batch_invariant(engine->device.device,
                                               request->system->runtime.batch_invariant);

@@ -14,6 +14,9 @@ struct engine_request {
     int32_t device;       /* which of the machine's GPUs; several ranks are the first ones */
     const char *weights;  /* a checkpoint folder, or random:SEED */
     const struct system *system;
+    /* Where the device is the system's GPU and has too little memory free, the memory_utilization
+     * that would do; NULL: nobody asks. */
+    double *fits;
 };
 
 struct engine {

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "engine/calibrate/calibration_fit.h"
@@ -14,6 +13,7 @@
 #include "engine/calibrate/calibration_price.h"
 #include "engine/calibrate/calibration_room.h"
 #include "engine/calibrate/calibration_samples.h"
+#include "engine/calibrate/calibration_state.h"
 #include "engine/calibrate/exchange.h"
 #include "engine/calibrate/measure.h"
 #include "engine/calibrate/quantile.h"
@@ -28,42 +28,8 @@ static const double light_ns = 2e6, heavy_ns = 20e6, quick_share = 0.25;
 static const double heat_ns = 1e9, reference_gpu_ns = 50e6, reference_cpu_ns = 10e6;
 /* Of heavy points and of the reference product where the device rests behind each. */
 static const double rested_ns = 10e6;
-/* Operators may take so much of the time; whole steps the rest. */
-static const double operators_share = 0.8;
+static const double ns_a_minute = 60e9;
 enum { SUBJECT_CHARS = 512 };
-
-struct calibration {
-    const struct calibration_request *request;
-    struct calibration_report *report;
-    struct calibration_bounds bounds;
-    struct calibration_grid grid;
-    struct calibration_samples samples;
-    struct calibration_log *log;
-    struct measure *measure;
-    struct exchange *exchange; /* with the other ranks; NULL: the model is on one device */
-    double target_scale;       /* of the device time for a sample */
-    uint64_t n_done, n_total;
-    double *references; /* [rounds, groups], as far as they were taken */
-    size_t n_references;
-    uint32_t *experts_hit;   /* of each point; 0: of no experts */
-    struct profile *profile; /* of the operators */
-};
-
-static int64_t element_bytes(const struct calibration *c) {
-    return engine_element_bytes(c->request->device);
-}
-
-static const struct model *model_of(const struct calibration *c) {
-    return c->request->system->model;
-}
-
-static int64_t now_ns(const struct calibration *c) {
-    return c->request->now_ns(c->request->clock_state);
-}
-
-static bool is_gpu(const struct calibration *c) {
-    return c->request->device->facts.capability > 0;
-}
 
 static void advance(struct calibration *c, uint64_t n) {
     c->n_done += n;
@@ -80,6 +46,77 @@ static bool is_stopped(const struct calibration *c) {
     return c->request->stop != NULL && *c->request->stop;
 }
 
+/* ---- time ---- */
+
+/* The operators' rows, as far as they were measured, as the cost model reads them. */
+static int read_back(struct calibration *c, struct err *err) {
+    const struct profile_peaks peaks = profile_peaks_of(c->request->system->gpu);
+    char *text = calibration_profile_text(c, false);
+    profile_close(c->profile);
+    c->profile = NULL;
+    int status = profile_parse(c->request->path, text, strlen(text), &peaks, &c->profile, err);
+    free(text);
+    return status;
+}
+
+static double left_ns(const struct calibration *c) {
+    return ns_a_minute * c->request->minutes - (double)(calibration_now_ns(c) - c->start_ns);
+}
+
+static const struct step_effort *effort_of(const struct calibration *c, int effort) {
+    return &step_efforts[c->bounds.is_coarse ? EFFORT_LESS : effort];
+}
+
+static double steps_ns(const struct calibration *c) {
+    return calibration_steps_ns(&c->report->steps, &c->pace, effort_of(c, EFFORT_FULL));
+}
+
+/* By the rows of the operators, or by roofline where there are none. */
+static int price_ahead(struct calibration *c, struct err *err) {
+    const struct calibration_prices prices = {c->request->system, c->profile,
+                                              calibration_element_bytes(c)};
+    return calibration_price_ahead(&c->report->steps, &prices, err);
+}
+
+/* What a whole step takes over the roofline of a product of this device: attention and passes are
+ * further from theirs (LLaDA-8B, H100, 2026-11-28). */
+static const double over_roofline = 1.3;
+static const int64_t bench_bytes = INT64_C(3) << 29; /* more than describe.c takes */
+
+/* How long it will take: said before it begins. A device that has no room for the bench is taken
+ * for what its file says. */
+static int foresee(struct calibration *c, struct err *err) {
+    const struct calibration_request *request = c->request;
+    const struct gpu *gpu = request->system->gpu;
+    struct calibration_steps *steps = &c->report->steps;
+    c->pace = (struct calibration_pace){.rates = {gpu->best_bf16_flops, gpu->best_bandwidth, 0},
+                                        .is_gpu = calibration_is_gpu(c),
+                                        .rests = calibration_rests(c),
+                                        .captures = request->device->table->capture_begin != NULL,
+                                        .has_experts = calibration_model(c)->experts > 0};
+    if (!calibration_is_gpu(c)) {
+        return 0;
+    }
+    if ((c->report->free_bytes > bench_bytes &&
+         describe_measure(request->device, &c->pace.rates, err) != 0) ||
+        price_ahead(c, err) != 0) {
+        return err_status(err);
+    }
+    for (size_t i = 0; i < steps->n; i++) {
+        steps->list[i].operators_ns *= over_roofline * gpu_roof_flops(gpu) / c->pace.rates.flops;
+    }
+    const double round_ns =
+        calibration_round_ns(&c->grid, &c->pace, c->target_scale * light_ns,
+                             c->target_scale * (calibration_rests(c) ? rested_ns : heavy_ns));
+    const double rounds =
+        fmin(fmax(floor((left_ns(c) - steps_ns(c)) / round_ns), 1), CALIBRATION_MAX_ROUNDS);
+    const double all_ns = rounds * round_ns + steps_ns(c);
+    c->report->estimated_ns =
+        fmax(fmin(all_ns, ns_a_minute * request->minutes), fmin(all_ns, round_ns));
+    calibration_note_time(request, c->report->estimated_ns, all_ns, c->grid.n, rounds, steps->n);
+    return 0;
+}
+
 /* ---- rounds ---- */
 
 static int interrupted(const struct calibration *c, struct err *err) {
@@ -90,15 +127,11 @@ static int interrupted(const struct calibration *c, struct err *err) {
 }
 
 static bool group_is_heavy(const struct calibration *c, size_t first) {
-    return is_gpu(c) && c->grid.points[first].is_heavy;
-}
-
-static bool rests(const struct calibration *c) {
-    return c->request->device->counts_energy;
+    return calibration_is_gpu(c) && c->grid.points[first].is_heavy;
 }
 
 static bool heats(const struct calibration *c, size_t first) {
-    return group_is_heavy(c, first) && !rests(c);
+    return group_is_heavy(c, first) && !calibration_rests(c);
 }
 
 /* The reference product; a line for the log. */
@@ -106,7 +139,9 @@ static int settle_device(struct calibration *c, uint32_t round, size_t first, st
     char group[POINT_TEXT_CHARS];
     struct device_vitals vitals = {0};
     double us = 0;
-    double target_ns = !is_gpu(c) ? reference_cpu_ns : rests(c) ? rested_ns : reference_gpu_ns;
+    double target_ns = !calibration_is_gpu(c) ? reference_cpu_ns
+                       : calibration_rests(c) ? rested_ns
+                                              : reference_gpu_ns;
     if (measure_renew(c->measure, err) != 0 ||
         (heats(c, first) &&
          measure_reference(c->measure, heat_ns * c->target_scale, &us, err) != 0) ||
@@ -116,12 +151,12 @@ static int settle_device(struct calibration *c, uint32_t round, size_t first, st
     c->references[c->n_references++] = us;
     c->request->device->table->vitals(c->request->device->device, &vitals);
     calibration_point_text(&c->grid.points[first], group);
-    return calibration_log_line(c->log, now_ns(c), round, group, us, &vitals, err);
+    return calibration_log_line(c->log, calibration_now_ns(c), round, group, us, &vitals, err);
 }
 
 static int measure_group(struct calibration *c, uint32_t round, size_t first, size_t last,
                          struct err *err) {
-    double heavy = rests(c) ? rested_ns : heavy_ns;
+    double heavy = calibration_rests(c) ? rested_ns : heavy_ns;
     double target_ns = c->target_scale * (group_is_heavy(c, first) ? heavy : light_ns);
     int status = settle_device(c, round, first, err);
     size_t point = first;
@@ -169,20 +204,23 @@ static int measure_round(struct calibration *c, uint32_t round, struct err *err)
     return status;
 }
 
-/* Rounds as long as time for another one is left, judged by the longest so far. */
+/* Rounds as long as time for another one is left, judged by the longest so far, and for the whole
+ * steps, judged by the rows of the first. */
 static int measure_rounds(struct calibration *c, struct err *err) {
-    double budget_ns = operators_share * 60e9 * c->request->minutes, longest_ns = 0;
-    int64_t start_ns = now_ns(c);
+    double longest_ns = 0, reserve_ns = 0;
     int status = 0;
     uint32_t round = 0;
     for (; status == 0 && round < CALIBRATION_MAX_ROUNDS; round++) {
-        int64_t round_ns = now_ns(c);
-        double gone_ns = (double)(round_ns - start_ns);
-        if (round > 0 && gone_ns + longest_ns > budget_ns) {
+        int64_t round_ns = calibration_now_ns(c);
+        if (round > 0 && longest_ns + reserve_ns > left_ns(c)) {
             break;
         }
         status = measure_round(c, round, err);
-        longest_ns = fmax(longest_ns, (double)(now_ns(c) - round_ns));
+        longest_ns = fmax(longest_ns, (double)(calibration_now_ns(c) - round_ns));
+        if (status == 0 && round == 0) {
+            status = read_back(c, err) == 0 ? price_ahead(c, err) : err_status(err);
+            reserve_ns = steps_ns(c);
+        }
     }
     c->report->n_rounds = round;
     return status;
@@ -257,167 +295,13 @@ static int count_pages(struct calibration *c, struct err *err) {
 
 /* ---- the profile ---- */
 
-static const char *today(char text[16]) {
-    time_t now = time(NULL);
-    struct tm utc;
-    strftime(text, 16, "%Y-%m-%d", gmtime_r(&now, &utc));
-    return text;
-}
-
-/* Of how many devices a step is, where not of one. */
-static void write_ranks(const struct calibration *c, FILE *file) {
-    const struct model *model = model_of(c);
-    if (model_ranks(model) > 1) {
-        fprintf(file,
-                "# ranks: %" PRIu32
-                " hold the model together%s; operators of one of them, what they "
-                "exchange and whole steps of all\n",
-                model_ranks(model), model->expert_ranks > 1 ? " and divide its experts" : "");
-    }
-}
-
-static void write_provenance(const struct calibration *c, FILE *file) {
-    const struct calibration_request *request = c->request;
-    const struct calibration_report *report = c->report;
-    const struct device_facts *facts = &request->device->facts;
-    char date[16], memory[32], l2[32];
-    bool is_bf16 = request->device->dtype == KERNEL_BF16;
-    fprintf(file, PROFILE_FILE_HEAD " one device as unmask's own kernels take them.\n");
-    fprintf(file, "# kind: measured\n# gpu: %s\n", request->system->gpu->title);
-    fprintf(file, "# source: unmask calibrate on %s, %s\n", facts->name, today(date));
-    fprintf(file, "# date: %s\n# backend: %s\n", date, request->device->table->name);
-    fprintf(file, "# device: %s, %" PRId32 " multiprocessors, %s, L2 %s\n", facts->name,
-            facts->n_sms, num_format_bytes(memory, sizeof memory, (double)facts->memory_bytes),
-            num_format_bytes(l2, sizeof l2, (double)facts->l2_bytes));
-    if (request->device->build != NULL) {
-        fprintf(file, "# kernels: %s\n", request->device->build);
-    }
-    fprintf(file, "# dtype: %s\n# model: %s\n# weights: %s\n", is_bf16 ? "bf16" : "float32",
-            model_of(c)->name, request->weights_source);
-    write_ranks(c, file);
-    fprintf(file, "# max_tokens: %" PRId64 "\n# rounds: %" PRIu32 "\n", c->bounds.max_tokens,
-            report->n_rounds);
-    fprintf(file,
-            "# method: median of rounds; weights and caches cold, activations in place, contexts "
-            "ragged%s\n",
-            !is_gpu(c) ? ""
-            : rests(c) ? "; rests between, so that the clock is the highest"
-                       : "; products, head and full attention under "
-                         "sustained load");
-    fprintf(file, "# spread: median %.2f %%, 95th percentile %.2f %% of (max - min) / median\n",
-            100 * report->spread_median, 100 * report->spread_p95);
-    fprintf(file,
-            "# reference_product: %" PRId64 "^3: first %.6g us, median %.6g us, drift %.2f %%\n",
-            report->reference_size, report->reference_first_us, report->reference_median_us,
-            100 * report->reference_drift);
-    calibration_log_summary(c->log, file);
-    if (model_of(c)->experts > 0) {
-        fputs("# experts_hit: counted: of moe rows with router logits drawn at random, of load "
-              "rows in whole steps with these weights, the mean of the layers\n",
-              file);
-    }
-    fprintf(file, "# rates: products of %.4g TFLOP/s, weights at %.4g TB/s, at best\n",
-            report->best_flops * 1e-12, report->best_bandwidth * 1e-12);
-    fprintf(file, "# free_bytes_after_weights: %" PRId64 "\n", report->free_bytes);
-    fprintf(file, "# kv_pages: %" PRId64 " of %" PRId64 " tokens for %s\n", report->kv_pages,
-            report->kv_page_tokens, request->system->name);
-}
-
-/* Between two submissions that differ, which a calibration has not, for no scheduler runs in it:
- * the mean of 16,571 of LLaDA-8B live on H100s and H200s (experiments/gpu/between.py). */
-static const double assumed_between_ns = 47e3, ns_a_us = 1e3;
-
-static void write_steps(const struct calibration_report *report, double between_ns, FILE *file) {
-    const struct calibration_steps *steps = &report->steps;
-    fprintf(file, "# steps: %zu of %zu in the fit\n", report->n_fitted, report->n_fittable);
-    for (size_t i = 0; i < report->n_notes; i++) {
-        fprintf(file, "# beware: %s\n", report->notes[i]);
-    }
-    fprintf(file, "# activation_peak_bytes: %" PRId64 ", as planned %" PRId64 "\n",
-            steps->activation_peak_bytes, steps->activation_planned_bytes);
-    calibration_write_errors(report, file);
-    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
-        const struct host_fit *fit = &report->host[kind];
-        if (fit->given) {
-            fprintf(file, "# covariance_%s: %.6g %.6g %.6g\n", step_kind_names[kind],
-                    fit->covariance[0], fit->covariance[1], fit->covariance[2]);
-        }
-    }
-    if (power_is_known(&report->power)) {
-        calibration_write_power_errors(&report->power_errors, file);
-    }
-    if (between_ns > 0) {
-        fprintf(file, "# between: %.0f us, assumed: that of LLaDA-8B live on H100s and H200s\n",
-                between_ns / ns_a_us);
-    }
-    correction_write(&report->correction, file);
-    power_write(&report->power, file);
-    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
-        const struct host_fit *fit = &report->host[kind];
-        if (fit->given) {
-            const struct profile_host host = {true, fit->step_ns, fit->request_ns,
-                                              report->issued_ns[kind]};
-            profile_host_write(&host, step_kind_names[kind], file);
-        }
-    }
-    profile_between_write(between_ns, file);
-}
-
-/* A block of one token is what others measure as decoding, their own key among those counted. */
-static void write_decode(const struct calibration_point *point, double us, FILE *file) {
-    const int64_t *s = point->sizes;
-    if (point->op == PROFILE_ATTENTION_BLOCK && s[POINT_Q] == 1) {
-        fprintf(file, "%s,%" PRId64 ",1,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%.6g\n",
-                profile_op_name(PROFILE_ATTENTION_DECODE), s[POINT_BATCH], s[POINT_KV] + 1, s[3],
-                s[4], s[5], us);
-    }
-}
-
-/* The whole text, with what came of the steps where they were run. */
-static void write_profile(const struct calibration *c, bool has_steps, FILE *file) {
-    char text[POINT_TEXT_CHARS];
-    write_provenance(c, file);
-    if (has_steps) {
-        write_steps(c->report, rests(c) ? assumed_between_ns : 0, file);
-    }
-    for (size_t i = 0; i < c->grid.n; i++) {
-        double median_us, spread;
-        samples_summarise(&c->samples, i, &median_us, &spread);
-        fputs(calibration_point_text(&c->grid.points[i], text), file);
-        if (c->experts_hit[i] > 0) {
-            fprintf(file, ",%" PRIu32, c->experts_hit[i]);
-        }
-        fprintf(file, ",%.6g\n", median_us);
-        write_decode(&c->grid.points[i], median_us, file);
-    }
-}
-
-/* The same in memory, which the caller frees. */
-static char *profile_text(const struct calibration *c, bool has_steps) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *file = mem_stream(&text, &size);
-    write_profile(c, has_steps, file);
-    mem_stream_close(file);
-    return text;
-}
-
-/* The operators' rows as the cost model reads them. */
-static int read_back(struct calibration *c, struct err *err) {
-    const struct profile_peaks peaks = profile_peaks_of(c->request->system->gpu);
-    char *text = profile_text(c, false);
-    int status = profile_parse(c->request->path, text, strlen(text), &peaks, &c->profile, err);
-    free(text);
-    return status;
-}
-
 /* Whole or not at all: written beside, then renamed. */
 static int write_file(const struct calibration *c, struct err *err) {
     struct output out;
     if (output_open(c->request->path, &out, err) != 0) {
         return err_status(err);
     }
-    char *text = profile_text(c, true);
+    char *text = calibration_profile_text(c, true);
     bool fine = profile_put(text, out.file) == 0 && fsync(fileno(out.file)) == 0;
     int cause = errno;
     free(text);
@@ -433,9 +317,25 @@ static int write_file(const struct calibration *c, struct err *err) {
 
 /* ---- whole steps ---- */
 
+/* As many as there is time for. */
+static const struct step_effort *choose_steps(struct calibration *c) {
+    struct calibration_steps *steps = &c->report->steps;
+    const bool is_enough = steps_ns(c) <= left_ns(c);
+    const struct step_effort *effort = effort_of(c, is_enough ? EFFORT_FULL : EFFORT_LESS);
+    c->report->n_left_out = calibration_steps_leave_out(steps, &c->pace, effort, left_ns(c));
+    if (c->report->n_left_out > 0) {
+        steps_kept_close(&c->kept);
+        steps_kept_open(&c->kept, &c->samples, steps);
+    }
+    return effort;
+}
+
 static int run_steps(struct calibration *c, struct err *err) {
     const struct calibration_request *request = c->request;
     struct calibration_report *report = c->report;
+    if (price_ahead(c, err) != 0) {
+        return err_status(err);
+    }
     const struct steps_request asked = {.device = request->device,
                                         .weights = request->weights,
                                         .ranks = c->exchange != NULL ? exchange_ranks(c->exchange)
@@ -443,6 +343,8 @@ static int run_steps(struct calibration *c, struct err *err) {
                                         .planner = request->system->planner,
                                         .chunks = request->system->chunks.bound,
                                         .bounds = c->bounds,
+                                        .effort = choose_steps(c),
+                                        .kept = &c->kept,
                                         .now_ns = request->now_ns,
                                         .clock_state = request->clock_state,
                                         .stop = request->stop,
@@ -452,7 +354,8 @@ static int run_steps(struct calibration *c, struct err *err) {
         return err_status(err);
     }
     report->power_is_followed = report->steps.idle_w > 0;
-    const struct calibration_prices prices = {request->system, c->profile, element_bytes(c)};
+    const struct calibration_prices prices = {request->system, c->profile,
+                                              calibration_element_bytes(c)};
     if (calibration_price(&report->steps, &prices, err) != 0 ||
         calibration_fit(report, &prices, err) != 0) {
         return err_status(err);
@@ -469,10 +372,11 @@ static void describe(const struct calibration *c, char *subject, size_t size) {
     const struct calibration_request *request = c->request;
     const char *build = request->device->build;
     snprintf(subject, size, "%s on %" PRIu32 " of %s, %s%s%s, %s%s%s%s, %" PRId64 " tokens asked, ",
-             model_of(c)->name, model_ranks(model_of(c)), request->device->facts.name,
-             request->device->table->name, build != NULL ? " " : "", build != NULL ? build : "",
-             request->weights_source, rests(c) ? ", clocks" : "",
-             model_of(c)->expert_ranks > 1 ? ", experts divided" : "",
+             calibration_model(c)->name, model_ranks(calibration_model(c)),
+             request->device->facts.name, request->device->table->name, build != NULL ? " " : "",
+             build != NULL ? build : "", request->weights_source,
+             calibration_rests(c) ? ", clocks" : "",
+             calibration_model(c)->expert_ranks > 1 ? ", experts divided" : "",
              request->is_quick ? ", quick" : "", request->max_tokens);
 }
 
@@ -506,10 +410,13 @@ static int calibrate_opened(struct calibration *c, struct err *err) {
     c->references =
         mem_zeroed((size_t)CALIBRATION_MAX_ROUNDS * c->grid.n_groups, sizeof *c->references);
     c->experts_hit = mem_zeroed(c->grid.n, sizeof *c->experts_hit);
-    calibration_steps_list(&c->report->steps, model_of(c), &c->bounds);
+    calibration_steps_list(&c->report->steps, calibration_model(c), &c->bounds);
+    steps_kept_open(&c->kept, &c->samples, &c->report->steps);
     c->n_total = CALIBRATION_MAX_ROUNDS * c->grid.n + c->report->steps.n;
-    c->n_done = c->samples.n_found;
-    if (calibration_log_open(&c->log, request->path, c->samples.n_found > 0, now_ns(c), err) != 0 ||
+    c->n_done = c->samples.n_found + c->kept.n_found;
+    if (foresee(c, err) != 0 ||
+        calibration_log_open(&c->log, request->path, c->samples.n_found > 0, calibration_now_ns(c),
+                             err) != 0 ||
         measure_operators(c, err) != 0) {
         return err_status(err);
     }
@@ -523,13 +430,15 @@ static int calibrate_opened(struct calibration *c, struct err *err) {
 
 int calibrate(const struct calibration_request *request, struct calibration_report *report,
               struct err *err) {
-    struct calibration c = {.request = request, .report = report};
+    struct calibration c = {
+        .request = request, .report = report, .start_ns = request->now_ns(request->clock_state)};
     char path[1024], subject[SUBJECT_CHARS];
     *report = (struct calibration_report){0};
     snprintf(path, sizeof path, "%s.partial", request->path);
     describe(&c, subject, sizeof subject);
     if (count_pages(&c, err) != 0 || find_bounds(&c, path, subject, err) != 0 ||
-        calibration_grid_make(&c.grid, model_of(&c), element_bytes(&c), &c.bounds, err) != 0) {
+        calibration_grid_make(&c.grid, calibration_model(&c), calibration_element_bytes(&c),
+                              &c.bounds, err) != 0) {
         return err_status(err);
     }
     calibration_note_bounds(request, &c.bounds, report);
@@ -540,6 +449,8 @@ int calibrate(const struct calibration_request *request, struct calibration_repo
     exchange_close(c.exchange);
     profile_close(c.profile);
     calibration_log_close(c.log);
+    report->took_ns = (double)(calibration_now_ns(&c) - c.start_ns);
+    steps_kept_close(&c.kept);
     samples_close(&c.samples);
     calibration_grid_close(&c.grid);
     free(c.references);

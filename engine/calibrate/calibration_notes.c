@@ -10,6 +10,7 @@
 
 /* A card is called faster or slower than its file, and its reference drifting, from here on. */
 static const double faster = 1.03, slower = 0.97, drifts = 0.05;
+static const double ns_a_minute = 60e9;
 
 __attribute__((format(printf, 3, 4))) static void note(const struct calibration_request *request,
                                                        struct calibration_report *report,
@@ -35,6 +36,22 @@ void calibration_note_bounds(const struct calibration_request *request,
              "the device's memory allows steps of up to %" PRId64 " tokens, not %" PRId64
              ": larger ones will be extrapolated",
              bounds->max_tokens, request->max_tokens);
+    }
+}
+
+void calibration_note_time(const struct calibration_request *request, double estimated_ns,
+                           double all_ns, size_t n_points, double n_rounds, size_t n_steps) {
+    char text[CALIBRATION_NOTE_CHARS], more[128] = "";
+    if (all_ns > estimated_ns) {
+        snprintf(more, sizeof more,
+                 "; in %.1f whole steps would be run as often as they should, and all of them",
+                 all_ns / ns_a_minute);
+    }
+    snprintf(
+        text, sizeof text, "about %.1f minutes: %.0f round%s of %zu points, and %zu whole steps%s",
+        estimated_ns / ns_a_minute, n_rounds, n_rounds > 1 ? "s" : "", n_points, n_steps, more);
+    if (request->note != NULL) {
+        request->note(request->note_state, text);
     }
 }
 
@@ -102,6 +119,12 @@ void calibration_note_operators(const struct calibration_request *request,
 
 void calibration_note_steps(const struct calibration_request *request,
                             struct calibration_report *report) {
+    if (report->n_left_out > 0) {
+        note(request, report,
+             "the %zu longest whole steps were left out for want of time: more --minutes measure "
+             "them",
+             report->n_left_out);
+    }
     if (report->n_fitted < report->n_fittable) {
         note(request, report,
              "%zu of %zu whole steps are in the fit; the others ran at another clock",

@@ -11,13 +11,18 @@ void calibration_note_bounds(const struct calibration_request *request,
                              const struct calibration_bounds *bounds,
                              struct calibration_report *report);
 
+/* How long it will take, before anything is measured, and would take if all steps were run as often
+ * as they should be: told and not kept. */
+void calibration_note_time(const struct calibration_request *request, double estimated_ns,
+                           double all_ns, size_t n_points, double n_rounds, size_t n_steps);
+
 /* Once operators are measured: the best rates of its products, which are written to the report,
  * beside those that the GPU's file states; how many rounds; the reference's drift. */
 void calibration_note_operators(const struct calibration_request *request,
                                 const struct calibration_samples *samples,
                                 struct calibration_report *report);
 
-/* Once steps are fitted: those that were not, and why there is no power. */
+/* Once steps are fitted: those that were not, or not even run, and why there is no power. */
 void calibration_note_steps(const struct calibration_request *request,
                             struct calibration_report *report);
 

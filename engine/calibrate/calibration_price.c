@@ -118,16 +118,27 @@ static int price_variant(struct calibration_steps *steps, const struct calibrati
 
 static int price_all(struct calibration_steps *steps, const struct calibration_prices *by,
                      const struct correction *correction, take_prices_fn *take, struct err *err) {
-    const struct correction before = *profile_correction(by->profile);
+    struct correction before = {0};
     int status = 0;
-    profile_correct(by->profile, correction);
+    if (by->profile != NULL) {
+        before = *profile_correction(by->profile);
+        profile_correct(by->profile, correction);
+    }
     for (int variant = 0; status == 0 && variant < CALIBRATION_VARIANTS; variant++) {
         if (calibration_has_graph(by->system->model, variant)) {
             status = price_variant(steps, by, variant, take, err);
         }
     }
-    profile_correct(by->profile, &before);
+    if (by->profile != NULL) {
+        profile_correct(by->profile, &before);
+    }
     return status;
+}
+
+int calibration_price_ahead(struct calibration_steps *steps,
+                            const struct calibration_prices *prices, struct err *err) {
+    static const struct correction none;
+    return price_all(steps, prices, &none, take_rows, err);
 }
 
 int calibration_price(struct calibration_steps *steps, const struct calibration_prices *prices,

@@ -10,7 +10,8 @@
 /* What steps are priced by: no host, no launches beyond the operators. */
 struct calibration_prices {
     const struct system *system;
-    struct profile *profile; /* rows of operators; a correction of its own is left out */
+    /* Rows of operators; a correction of its own is left out. NULL: by roofline. */
+    struct profile *profile;
     int64_t element_bytes;
 };
 
@@ -18,6 +19,10 @@ struct calibration_prices {
  * On an error as cost_open has it. */
 int calibration_price(struct calibration_steps *steps, const struct calibration_prices *prices,
                       struct err *err);
+
+/* The same before they were measured: operators_ns alone is worth something then. */
+int calibration_price_ahead(struct calibration_steps *steps,
+                            const struct calibration_prices *prices, struct err *err);
 
 /* Of every step, as a run prices it whose profile has the correction: corrected_ns, compute_ns. */
 int calibration_price_corrected(struct calibration_steps *steps,

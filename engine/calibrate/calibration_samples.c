@@ -35,7 +35,7 @@ static bool find_point(const struct calibration_grid *grid, const char *text, si
 }
 
 /* "ROUND ROW,us", in place. */
-static bool take_line(struct calibration_samples *samples, char *line, size_t *point) {
+static bool take_sample(struct calibration_samples *samples, char *line, size_t *point) {
     char *row = strchr(line, ' '), *us = strrchr(line, ',');
     uint64_t round;
     double time_us;
@@ -51,6 +51,16 @@ static bool take_line(struct calibration_samples *samples, char *line, size_t *p
     double *sample = samples_at(samples, (uint32_t)round, *point);
     samples->n_found += isnan(*sample);
     *sample = time_us;
+    return true;
+}
+
+static bool take_line(struct calibration_samples *samples, char *line, size_t *point) {
+    if (strncmp(line, STEP_LINE, strlen(STEP_LINE)) != 0) {
+        return take_sample(samples, line, point);
+    }
+    samples->lines =
+        mem_grown(samples->lines, samples->n_lines, &samples->room_lines, sizeof *samples->lines);
+    samples->lines[samples->n_lines++] = mem_text(line);
     return true;
 }
 
@@ -173,9 +183,27 @@ void samples_close(struct calibration_samples *samples) {
     if (samples->file != NULL) {
         fclose(samples->file);
     }
+    for (size_t i = 0; i < samples->n_lines; i++) {
+        free(samples->lines[i]);
+    }
+    free(samples->lines);
     free(samples->us);
     free(samples->path);
     *samples = (struct calibration_samples){0};
+}
+
+static bool put_line(const struct calibration_samples *samples, const char *line) {
+    return fprintf(samples->file, "%s" MARK "%0*" PRIx32 "\n", line, CHECK_DIGITS, check_of(line)) >
+           0;
+}
+
+int samples_sync(struct calibration_samples *samples, struct err *err) {
+    bool fine = fflush(samples->file) == 0 && fsync(fileno(samples->file)) == 0;
+    return fine ? 0 : cannot(samples, "write", err);
+}
+
+int samples_keep(struct calibration_samples *samples, const char *line, struct err *err) {
+    return put_line(samples, line) ? 0 : cannot(samples, "write", err);
 }
 
 int samples_append(struct calibration_samples *samples, uint32_t round, size_t first, size_t last,
@@ -186,11 +214,9 @@ int samples_append(struct calibration_samples *samples, uint32_t round, size_t f
         double us = *samples_at(samples, round, i);
         snprintf(line, sizeof line, "%" PRIu32 " %s,%.6g", round,
                  calibration_point_text(&samples->grid->points[i], text), us);
-        fine = isnan(us) || fprintf(samples->file, "%s" MARK "%0*" PRIx32 "\n", line, CHECK_DIGITS,
-                                    check_of(line)) > 0;
+        fine = isnan(us) || put_line(samples, line);
     }
-    fine = fine && fflush(samples->file) == 0 && fsync(fileno(samples->file)) == 0;
-    return fine ? 0 : cannot(samples, "write", err);
+    return fine ? samples_sync(samples, err) : cannot(samples, "write", err);
 }
 
 uint32_t samples_summarise(const struct calibration_samples *samples, size_t point,

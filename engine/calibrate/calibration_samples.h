@@ -20,7 +20,12 @@ struct calibration_samples {
     char *path;
     FILE *file;     /* appended to */
     size_t n_found; /* samples that the file held already */
+    char **lines;   /* about whole steps that it held, which calibration_kept.h reads */
+    size_t n_lines, room_lines;
 };
+
+/* How such a line begins. */
+#define STEP_LINE "step "
 
 /* What the file's samples are of, as it was told; false where there is no such file. */
 bool samples_subject(const char *path, char *subject, size_t size);
@@ -39,6 +44,10 @@ static inline double *samples_at(const struct calibration_samples *samples, uint
 /* Append a round's samples of the points [first, last) that are not NAN and sync the file. */
 int samples_append(struct calibration_samples *samples, uint32_t round, size_t first, size_t last,
                    struct err *err);
+
+/* Append a line about whole steps; in the file for good once it is synced. */
+int samples_keep(struct calibration_samples *samples, const char *line, struct err *err);
+int samples_sync(struct calibration_samples *samples, struct err *err);
 
 /* A point's median over the rounds in which it was taken, and (largest - smallest) / median.
  * Returns in how many. */

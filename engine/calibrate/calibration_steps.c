@@ -3,21 +3,18 @@
 #include <gsl/gsl_statistics_double.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "engine/calibrate/calibration_kept.h"
 #include "engine/calibrate/cool.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 
-/* A step is issued, then recorded, then played: the third time is like all later ones. */
-enum { WARM_ROUNDS_RECORDED = 3, ROUNDS = 7, ROUNDS_COARSE = 3 };
-/* Operator by operator; of long steps, which are seldom fitted, fewer. */
-enum { OPERATOR_ROUNDS = 4, OPERATOR_ROUNDS_LONG = 2 };
-/* Of steps whose operators are issued one by one. */
-enum { ISSUED_ROUNDS = 3 };
-/* Where the device rests behind each; of long steps fewer. */
-enum { RESTED_ROUNDS = 5, RESTED_ROUNDS_LONG = 2 };
-/* One behind the other, for the host's time; the first one's does not count. */
-enum { BUSY_ROUNDS = 5, BUSY_ROUNDS_LONG = 2 };
+/* A coarse calibration takes the second, and one that has little time. */
+const struct step_effort step_efforts[EFFORTS] = {
+    [EFFORT_FULL] = {3, {7, 0, 4, 0}, {5, 5, 4, 3}, {2, 2, 2, 0}},
+    [EFFORT_LESS] = {3, {3, 0, 2, 0}, {3, 3, 2, 2}, {2, 2, 2, 0}},
+};
 /* As long as a GPU that does not rest is kept busy with steps before they are timed: clocks follow
  * the power that the seconds before took. */
 static const double settle_ns = 5e9;
@@ -31,8 +28,12 @@ static int write_canvases(const struct stage *stage, struct err *err) {
 
 static int is_stopped(const struct stage *stage, struct err *err) {
     const volatile sig_atomic_t *stop = stage->request->stop;
-    return stop != NULL && *stop ? err_world(err, "interrupted while whole steps were measured")
-                                 : 0;
+    return stop != NULL && *stop
+               ? err_world(err,
+                           "interrupted while whole steps were measured; %s keeps them, and the "
+                           "same command continues there",
+                           stage->request->kept->samples->path)
+               : 0;
 }
 
 /* A run commits positions, which the next one finds masked again. */
@@ -57,33 +58,29 @@ static bool rests(const struct stage *stage) {
     return stage->request->device->counts_energy;
 }
 
-/* The rounds of a step that took so long in its first one. */
-static size_t rounds_of(const struct stage *stage, double device_ns) {
-    return rests(stage) && calibration_step_is_long(device_ns) ? RESTED_ROUNDS_LONG
-           : stage->request->bounds.is_coarse                  ? ROUNDS_COARSE
-           : rests(stage)                                      ? RESTED_ROUNDS
-                                                               : ROUNDS;
+/* How often a step is run that took so long in its first round. */
+static const struct step_times_of *often(const struct stage *stage, double device_ns) {
+    const struct step_effort *effort = stage->request->effort;
+    return !rests(stage)                         ? &effort->of_others
+           : calibration_step_is_long(device_ns) ? &effort->of_long
+                                                 : &effort->of_rested;
 }
 
-/* All steps of the stage, one after the other, as serving meets them: clocks depend on what runs
- * before. Where the device rests it does so between them. Round `round` of their times, NULL:
- * nobody wants to know. */
-static int run_round(struct stage *stage, struct calibration_steps *steps, size_t round,
-                     double (*wall_ns)[ROUNDS], double (*device_ns)[ROUNDS], double *spent_ns,
-                     struct err *err) {
+static bool is_measured(const struct calibration_step *step) {
+    return step->n_operators > 0;
+}
+
+/* All steps of the stage, one after the other, before anything is timed. */
+static int run_all(struct stage *stage, const struct calibration_steps *steps, double *spent_ns,
+                   struct err *err) {
     for (size_t i = 0; i < steps->n; i++) {
         double wall = 0, device = 0;
-        if (!stage_runs(stage, &steps->list[i]) ||
-            (round > 0 && round >= rounds_of(stage, device_ns[i][0]))) {
+        if (!stage_runs(stage, &steps->list[i])) {
             continue;
         }
         stage_fill(stage, &steps->list[i]);
         if (time_step(stage, &wall, &device, err) != 0) {
             return err_status(err);
-        }
-        if (wall_ns != NULL) {
-            wall_ns[i][round] = wall;
-            device_ns[i][round] = device;
         }
         *spent_ns += device;
         cool(stage->request->device, device);
@@ -91,15 +88,44 @@ static int run_round(struct stage *stage, struct calibration_steps *steps, size_
     return 0;
 }
 
+/* All steps of the stage, one after the other, as serving meets them: clocks depend on what runs
+ * before. Where the device rests it does so between them. Steps that were measured to the end and
+ * rounds that were taken before are left out. */
+static int run_round(struct stage *stage, const struct calibration_steps *steps, size_t round,
+                     struct err *err) {
+    struct steps_kept *kept = stage->request->kept;
+    for (size_t i = 0; i < steps->n; i++) {
+        struct step_times *times = &kept->times[i];
+        if (!stage_runs(stage, &steps->list[i]) || is_measured(&steps->list[i]) ||
+            !isnan(times->device_ns[round]) ||
+            (round > 0 && round >= often(stage, times->device_ns[0])->rounds)) {
+            continue;
+        }
+        double wall = 0, device = 0;
+        stage_fill(stage, &steps->list[i]);
+        if (time_step(stage, &wall, &device, err) != 0) {
+            return err_status(err);
+        }
+        times->wall_ns[round] = wall;
+        times->device_ns[round] = device;
+        if (steps_keep_round(kept, steps, i, round, err) != 0) {
+            return err_status(err);
+        }
+        cool(stage->request->device, device);
+    }
+    return samples_sync(kept->samples, err);
+}
+
 /* Until every step is launched from its graph and a GPU that does not rest has settled under the
  * load. */
 static int warm_up(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct engine_device *device = stage->request->device;
     bool settles = device->facts.capability > 0 && !rests(stage);
-    int least = device->table->capture_begin != NULL ? WARM_ROUNDS_RECORDED : 1, status = 0;
+    size_t least = device->table->capture_begin != NULL ? stage->request->effort->warm : 1;
     double spent_ns = 0;
-    for (int i = 0; status == 0 && (i < least || (settles && spent_ns < settle_ns)); i++) {
-        status = run_round(stage, steps, 0, NULL, NULL, &spent_ns, err);
+    int status = 0;
+    for (size_t i = 0; status == 0 && (i < least || (settles && spent_ns < settle_ns)); i++) {
+        status = run_all(stage, steps, &spent_ns, err);
     }
     return status;
 }
@@ -108,8 +134,8 @@ static int warm_up(struct stage *stage, struct calibration_steps *steps, struct 
  * 0.1 ms, 0.04 there (H100, 2026-11-25). The step's wall time becomes its device time behind a rest
  * and what the host takes without one. */
 static int measure_busy(const struct stage *stage, struct calibration_step *step, struct err *err) {
-    double host_ns[BUSY_ROUNDS], wall = 0, device = 0;
-    const size_t n = calibration_step_is_long(step->device_ns) ? BUSY_ROUNDS_LONG : BUSY_ROUNDS;
+    double host_ns[STEP_MOST_ROUNDS], wall = 0, device = 0;
+    const size_t n = often(stage, step->device_ns)->busy;
     for (size_t round = 0; round < n; round++) {
         if (time_step(stage, &wall, &device, err) != 0) {
             return err_status(err);
@@ -151,16 +177,16 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
     double ns[GRAPH_MAX_OPS] = {0};
     step->is_cut = rests(stage) && calibration_step_is_long(step->device_ns);
     const double until_ns = step->is_cut ? CALIBRATION_LOOK_NS : INFINITY;
-    const size_t rounds = step->is_cut ? OPERATOR_ROUNDS_LONG : OPERATOR_ROUNDS;
+    const size_t rounds = often(stage, step->device_ns)->operators;
+    const uint32_t n_operators = stage->graph.n_ops;
     stage_fill(stage, step);
-    step->n_operators = stage->graph.n_ops;
     for (size_t round = 0; round < rounds; round++) {
         double one[GRAPH_MAX_OPS] = {0};
         if (time_operators(stage, until_ns, one, NULL, err) != 0) {
             return err_status(err);
         }
         double all_ns = 0;
-        for (uint32_t i = 0; i < step->n_operators; i++) {
+        for (uint32_t i = 0; i < n_operators; i++) {
             ns[i] = round == 0 ? one[i] : fmin(ns[i], one[i]);
             all_ns += one[i];
         }
@@ -170,7 +196,7 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
     if (stage->model->experts > 0 && time_operators(stage, INFINITY, any_ns, &hits, err) != 0) {
         return err_status(err);
     }
-    for (uint32_t i = 0; i < step->n_operators; i++) {
+    for (uint32_t i = 0; i < n_operators; i++) {
         const struct op *op = &stage->graph.ops[i];
         const bool is_of_experts = op_type_of(op)->family == FAMILY_EXPERTS;
         const int64_t rows = rows_of(stage, op);
@@ -181,6 +207,7 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
                                    .between_ns = rows > 0 ? ns[i] : 0,
                                    .experts_hit = is_of_experts ? hits : 0};
     }
+    step->n_operators = n_operators;
     return 0;
 }
 
@@ -202,12 +229,16 @@ static int hold_all(struct stage *stage, struct calibration_steps *steps, struct
     if (!rests(stage)) {
         return 0;
     }
-    steps->idle_w = steps->idle_w > 0 ? steps->idle_w : hold_idle_w(&hold);
+    if (steps->idle_w <= 0) {
+        steps->idle_w = hold_idle_w(&hold);
+        status = steps_keep_idle(request->kept, steps, err);
+    }
     for (size_t i = 0; status == 0 && steps->idle_w > 0 && i < steps->n; i++) {
         struct calibration_step *step = &steps->list[i];
-        if (stage_runs(stage, step) && step->may_be_held) {
+        if (stage_runs(stage, step) && step->may_be_held && step->held.held_ns <= 0) {
             stage_fill(stage, step);
             status = hold_step(&hold, steps->idle_w, &step->held, err);
+            status = status == 0 ? steps_keep_held(request->kept, steps, i, err) : status;
         }
     }
     return status;
@@ -216,55 +247,69 @@ static int hold_all(struct stage *stage, struct calibration_steps *steps, struct
 /* What steps take whose operators are issued one by one, where steps are captured at all. Of a GPU
  * that rests the short ones: the clock does not come into it. */
 static int measure_issued(struct stage *stage, struct calibration_steps *steps, struct err *err) {
-    double ns[ISSUED_ROUNDS] = {0}, wall_ns = 0;
+    double ns[STEP_MOST_ROUNDS] = {0}, wall_ns = 0;
     if (!rests(stage) || stage->request->device->table->capture_begin == NULL) {
         return 0;
     }
     int status = forward_captures(stage->forward, false, err);
     for (size_t i = 0; status == 0 && i < steps->n; i++) {
         struct calibration_step *step = &steps->list[i];
-        if (!stage_runs(stage, step) || calibration_step_is_long(step->device_ns)) {
+        const size_t rounds = often(stage, step->device_ns)->issued;
+        if (!stage_runs(stage, step) || rounds == 0 || step->issued_ns > 0) {
             continue;
         }
         stage_fill(stage, step);
-        for (size_t round = 0; round < ISSUED_ROUNDS; round++) {
+        for (size_t round = 0; round < rounds; round++) {
             if (time_step(stage, &wall_ns, &ns[round], err) != 0) {
                 return err_status(err);
             }
             cool(stage->request->device, ns[round]);
         }
-        step->issued_ns = gsl_stats_median(ns, 1, ISSUED_ROUNDS);
+        step->issued_ns = gsl_stats_median(ns, 1, rounds);
+        if (steps_keep_issued(stage->request->kept, steps, i, err) != 0) {
+            return err_status(err);
+        }
     }
     return status == 0 ? forward_captures(stage->forward, true, err) : status;
 }
 
-static int measure_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
+static double median_of(const double rounds[STEP_MOST_ROUNDS], size_t n) {
+    double sorted[STEP_MOST_ROUNDS];
+    memcpy(sorted, rounds, n * sizeof *sorted);
+    return gsl_stats_median(sorted, 1, n);
+}
+
+/* A step after its rounds. */
+static int measure_step(struct stage *stage, struct calibration_steps *steps, size_t i,
+                        struct err *err) {
     const struct steps_request *request = stage->request;
-    size_t rounds = rounds_of(stage, 0);
-    double(*wall_ns)[ROUNDS] = mem_zeroed(steps->n, sizeof *wall_ns);
-    double(*device_ns)[ROUNDS] = mem_zeroed(steps->n, sizeof *device_ns), spent_ns = 0;
+    struct calibration_step *step = &steps->list[i];
+    const struct step_times *times = &request->kept->times[i];
+    const size_t n = often(stage, times->device_ns[0])->rounds;
+    step->wall_ns = median_of(times->wall_ns, n);
+    step->device_ns = median_of(times->device_ns, n);
+    stage_fill(stage, step);
+    if ((rests(stage) && measure_busy(stage, step, err) != 0) ||
+        measure_operators(stage, step, err) != 0 ||
+        steps_keep_whole(request->kept, steps, i, err) != 0) {
+        return err_status(err);
+    }
+    if (request->done != NULL) {
+        request->done(request->done_state);
+    }
+    return 0;
+}
+
+static int measure_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     int status = warm_up(stage, steps, err);
-    for (size_t round = 0; status == 0 && round < rounds; round++) {
-        status = run_round(stage, steps, round, wall_ns, device_ns, &spent_ns, err);
+    for (size_t round = 0; status == 0 && round < STEP_MOST_ROUNDS; round++) {
+        status = run_round(stage, steps, round, err);
     }
     for (size_t i = 0; status == 0 && i < steps->n; i++) {
-        struct calibration_step *step = &steps->list[i];
-        if (stage_runs(stage, step)) {
-            size_t n = rounds_of(stage, device_ns[i][0]);
-            step->wall_ns = gsl_stats_median(wall_ns[i], 1, n);
-            step->device_ns = gsl_stats_median(device_ns[i], 1, n);
-            if (rests(stage)) {
-                stage_fill(stage, &steps->list[i]);
-                status = measure_busy(stage, step, err);
-            }
-            status = status == 0 ? measure_operators(stage, step, err) : status;
-            if (request->done != NULL) {
-                request->done(request->done_state);
-            }
+        if (stage_runs(stage, &steps->list[i]) && !is_measured(&steps->list[i])) {
+            status = measure_step(stage, steps, i, err);
         }
     }
-    free(wall_ns);
-    free(device_ns);
     status = status == 0 ? measure_issued(stage, steps, err) : status;
     return status == 0 ? hold_all(stage, steps, err) : status;
 }
@@ -278,6 +323,8 @@ static int measure_stage(struct calibration_steps *steps, const struct steps_req
     status = status == 0 ? measure_all(stage, steps, err) : status;
     if (status == 0) {
         int64_t peak_bytes = forward_workspace_peak(stage->forward);
+        status = steps_keep_stage(request->kept, variant, peak_bytes, stage->limits.workspace_bytes,
+                                  err);
         steps->activation_peak_bytes = num_larger(steps->activation_peak_bytes, peak_bytes);
         steps->activation_planned_bytes =
             num_larger(steps->activation_planned_bytes, stage->limits.workspace_bytes);
@@ -291,7 +338,8 @@ int calibration_steps_measure(struct calibration_steps *steps, const struct step
                               struct err *err) {
     int status = 0;
     for (int variant = 0; status == 0 && variant < CALIBRATION_VARIANTS; variant++) {
-        if (calibration_has_graph(request->weights->layout.model, variant)) {
+        if (calibration_has_graph(request->weights->layout.model, variant) &&
+            request->kept->planned_bytes[variant] == 0) {
             status = measure_stage(steps, request, variant, err);
         }
     }

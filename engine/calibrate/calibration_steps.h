@@ -26,6 +26,8 @@ enum { CALIBRATION_MAX_STEPS = 128, STEP_MAX_SIDES = 2 };
 /* By enum host_kind, as profiles name them. */
 extern const char *const step_kind_names[HOST_KIND_COUNT];
 
+struct steps_kept; /* calibration_kept.h */
+
 struct step_side {
     uint32_t kind;                      /* enum host_kind */
     uint32_t n_requests, canvas_tokens; /* of reuses the mean */
@@ -76,6 +78,20 @@ struct calibration_steps {
     double idle_w;             /* what the device draws at rest; 0: it does not say */
 };
 
+/* How often a step is run: in turn with the others, one behind the other for the host's time, its
+ * operators one after another, and issued one by one. */
+struct step_times_of {
+    size_t rounds, busy, operators, issued;
+};
+
+/* Of long steps, which are seldom fitted, less often; one by one not at all. */
+struct step_effort {
+    size_t warm; /* rounds before they are timed: issued, then recorded, then played */
+    struct step_times_of of_others, of_rested, of_long; /* the last two where the device rests */
+};
+enum { EFFORT_FULL, EFFORT_LESS, EFFORTS };
+extern const struct step_effort step_efforts[EFFORTS];
+
 /* How steps are run. */
 struct steps_request {
     const struct engine_device *device;
@@ -84,6 +100,8 @@ struct steps_request {
     const struct planner *planner;
     struct chunk_rows chunks; /* of stored logits and FFN */
     struct calibration_bounds bounds;
+    const struct step_effort *effort;
+    struct steps_kept *kept;        /* what was measured before, and where the rest is kept */
     int64_t (*now_ns)(void *state); /* the host's clock */
     void *clock_state;
     const volatile sig_atomic_t *stop; /* may be NULL */
@@ -114,8 +132,8 @@ struct step_side calibration_side_one(const struct step_side *side, const struct
 void calibration_step_shape(const struct calibration_step *step, const struct model *model,
                             struct step_shape *shape);
 
-/* Measure all of them. ERR_WORLD when the device fails, its memory does not suffice, or `stop` was
- * set. */
+/* Measure those of them that are not measured yet. ERR_WORLD when the device fails, its memory does
+ * not suffice, or `stop` was set. */
 int calibration_steps_measure(struct calibration_steps *steps, const struct steps_request *request,
                               struct err *err);
 

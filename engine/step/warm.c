@@ -73,21 +73,39 @@ static int warm_product(const struct warming *warming, uint32_t op, int64_t n_to
     return engine_device_err(device, status, "warming up", err);
 }
 
-int warm_products(const struct warming *warming, struct err *err) {
-    const struct graph *graph = graph_of(warming);
+static int64_t most_rows(const struct warming *warming, uint32_t op) {
     const struct step_limits *limits = warming->limits;
-    for (uint32_t op = 0; chooses(warming) && op < graph->n_ops; op++) {
-        int64_t most =
-            graph->ops[op].rows == SYM_LOGIT_ROWS ? limits->max_logit_rows : limits->max_tokens;
-        most = most < MOST_WARM_TOKENS ? most : MOST_WARM_TOKENS;
-        if (!(op_launch_of(&graph->ops[op])->facts & OP_IS_CHOSEN_ALONE)) {
-            continue;
+    const int64_t most = graph_of(warming)->ops[op].rows == SYM_LOGIT_ROWS ? limits->max_logit_rows
+                                                                           : limits->max_tokens;
+    return most < MOST_WARM_TOKENS ? most : MOST_WARM_TOKENS;
+}
+
+/* Whether a choice is made for the operator. A device without a kernel for gates and ups runs them
+ * as a product of their own, whose choice is there once they ran: of more rows than any kernel for
+ * few, of fewer than such a device does at a time. */
+static int find_chosen(const struct warming *warming, uint32_t op, bool *chosen, struct err *err) {
+    enum { TRIED_TOKENS = 256 };
+    const int facts = op_launch_of(&graph_of(warming)->ops[op])->facts;
+    const int64_t most = most_rows(warming, op), n = most < TRIED_TOKENS ? most : TRIED_TOKENS;
+    *chosen = facts & OP_IS_CHOSEN_ALONE;
+    if (*chosen || !(facts & OP_IS_PRODUCT)) {
+        return 0;
+    }
+    int status = warm_product(warming, op, n, warming->limits->workspace_bytes, err);
+    *chosen = status == 0 && is_chosen(warming, op, n);
+    return status;
+}
+
+int warm_products(const struct warming *warming, struct err *err) {
+    for (uint32_t op = 0; chooses(warming) && op < graph_of(warming)->n_ops; op++) {
+        bool chosen;
+        int status = find_chosen(warming, op, &chosen, err);
+        for (int64_t n = 1; status == 0 && chosen && n <= most_rows(warming, op);
+             n = next_warm_size(n)) {
+            status = warm_product(warming, op, n, warming->limits->workspace_bytes, err);
         }
-        for (int64_t n = 1; n <= most; n = next_warm_size(n)) {
-            int status = warm_product(warming, op, n, limits->workspace_bytes, err);
-            if (status != 0) {
-                return status;
-            }
+        if (status != 0) {
+            return status;
         }
     }
     return 0;

@@ -35,7 +35,9 @@ static const struct option own_options[] = {
      false},
     {"max-tokens", "N", "of the largest step (default: 16384, on the CPU 1024)", false},
     {"minutes", "M",
-     "how long to measure (default: 6); less time means fewer rounds, never fewer points", false},
+     "how long to measure (default: 6); less time means fewer rounds of operators, one at least, "
+     "then fewer of whole steps, then fewer steps",
+     false},
     {"clocks", NULL,
      "let the card rest between measurements and hold steps, for its clock and power (where it "
      "counts its energy)",
@@ -398,6 +400,10 @@ static int print_json(const struct asked_calibration *asked,
         report->spread_median, "spread_p95", report->spread_p95, "reference_first_us",
         report->reference_first_us, "reference_median_us", report->reference_median_us,
         "reference_drift", report->reference_drift);
+    json_object_update_new(object,
+                           json_pack("{s:f, s:f, s:I}", "estimated_s", report->estimated_ns * 1e-9,
+                                     "took_s", report->took_ns * 1e-9, "steps_left_out",
+                                     (json_int_t)report->n_left_out));
     json_object_update_new(object,
                            json_pack("{s:f, s:f, s:I, s:I, s:o}", "best_flops", report->best_flops,
                                      "best_bandwidth", report->best_bandwidth, "steps_fitted",

@@ -18,8 +18,8 @@ void compose_write_system(const struct system *system, FILE *out);
 /* Each opens one part of `c`, which compose_close releases whatever became of it. */
 int compose_open_system(const struct run_request *request, struct composition *c, struct err *err);
 int compose_read_decode(const char *path, struct composition *c, struct err *err);
-int compose_open_engine(struct composition *c, const struct backend_request *backend,
-                        struct err *err);
+int compose_open_engine(struct composition *c, const struct backend_request *backend, double *fits,
+                        struct err *err); /* fits: as engine_request has it */
 
 /* ERR_USAGE where the system cannot play the decode trace. */
 int compose_check_decode(const struct composition *c, struct err *err);

@@ -177,7 +177,7 @@ int compose_end_tokens(const struct backend_request *backend, const struct model
                                 : end_tokens_read(backend->weights, model, out, err);
 }
 
-int compose_open_engine(struct composition *c, const struct backend_request *backend,
+int compose_open_engine(struct composition *c, const struct backend_request *backend, double *fits,
                         struct err *err) {
     if (backend->kind == BACKEND_SIM) {
         return 0;
@@ -193,7 +193,8 @@ int compose_open_engine(struct composition *c, const struct backend_request *bac
                                      .library = backend->library,
                                      .device = backend->device,
                                      .weights = backend->weights,
-                                     .system = c->system};
+                                     .system = c->system,
+                                     .fits = fits};
     int status = compose_end_tokens(backend, c->system->whole, &c->ends, err);
     status = status == 0 ? engine_open(&request, &c->engine, err) : status;
     if (status == 0) {
@@ -435,7 +436,8 @@ void compose_close(struct composition *c) {
     free(c);
 }
 
-int compose_open(const struct run_request *request, struct composition **out, struct err *err) {
+static int open_once(const struct run_request *request, double *fits, struct composition **out,
+                     struct err *err) {
     struct composition *c = mem_zeroed(1, sizeof *c);
     summary_init(&c->summary, &request->slo);
     c->seed = request->options.seed;
@@ -462,7 +464,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
     }
     status = status != 0 ? status : read_questions(c, err);
     mem_stream_close(text);
-    status = status != 0 ? status : compose_open_engine(c, &request->backend, err);
+    status = status != 0 ? status : compose_open_engine(c, &request->backend, fits, err);
     (void)inputs_collect(before);
     c->identity = status == 0 ? identity_json(c->config, &inputs) : NULL;
     inputs_fini(&inputs);
@@ -491,4 +493,51 @@ int compose_open(const struct run_request *request, struct composition **out, st
     }
     *out = c;
     return 0;
+}
+
+static const char memory_key[] = "memory_utilization";
+
+static bool asks_memory(const struct run_request *request) {
+    bool asks = false;
+    for (uint32_t i = 0; i < request->n_settings; i++) {
+        asks = asks || strcmp(request->settings[i].key, memory_key) == 0;
+    }
+    return asks;
+}
+
+/* With as much of the device's memory as is free, which the sentence in `err` has found too little.
+ * That sentence stays where this does not open either. */
+static int open_in_free(const struct run_request *request, double fits, struct composition **out,
+                        struct err *err) {
+    const uint32_t n = request->n_settings;
+    struct setting *settings = mem_zeroed(n + 1, sizeof *settings);
+    struct run_request less = *request;
+    struct err why = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        settings[i] = request->settings[i];
+    }
+    settings[n].said = SAID_BY_SHIPPED;
+    snprintf(settings[n].key, sizeof settings[n].key, "%s", memory_key);
+    snprintf(settings[n].value, sizeof settings[n].value, "%.2f", fits);
+    snprintf(settings[n].place, sizeof settings[n].place, "what the device has free");
+    less.settings = settings;
+    less.n_settings = n + 1;
+    int status = open_once(&less, NULL, out, &why);
+    free(settings);
+    if (status != 0) {
+        return err_status(err);
+    }
+    *err = (struct err){0};
+    warnings_add(&(*out)->facts.warnings, WARNING_MEMORY_AS_FREE, fits,
+                 "%s has less memory free than %s asks for: memory_utilization is %.2f here, and "
+                 "a simulation beside it takes --set memory_utilization=%.2f",
+                 (*out)->device, (*out)->system->name, fits, fits);
+    return 0;
+}
+
+int compose_open(const struct run_request *request, struct composition **out, struct err *err) {
+    double fits = 0;
+    const int status = open_once(request, &fits, out, err);
+    return status != 0 && fits > 0 && !asks_memory(request) ? open_in_free(request, fits, out, err)
+                                                            : status;
 }

@@ -243,7 +243,7 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     recall_identity(c, recorded, &inputs);
     inputs_fini(&inputs);
     status = status != 0 ? status : check_prefixes(c, backend, err);
-    status = status != 0 ? status : compose_open_engine(c, backend, err);
+    status = status != 0 ? status : compose_open_engine(c, backend, NULL, err);
     if (status != 0) {
         compose_close(c);
         return status;

@@ -20,6 +20,7 @@ const char *const warning_words[WARNING_CODE_COUNT + 1] = {
     [WARNING_PRICES_EXTRAPOLATED] = "prices-extrapolated",
     [WARNING_PRICES_OTHER_BUILD] = "prices-of-other-kernels",
     [WARNING_PRICES_DIFFER] = "prices-differ",
+    [WARNING_MEMORY_AS_FREE] = "memory-as-free",
     [WARNING_PROFILE_OF_OTHER] = "profile-of-another-model",
     [WARNING_EXPERTS_BY_CHANCE] = "experts-by-chance",
     [WARNING_ANSWERS_ASSUMED] = "answers-assumed",

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include "engine/calibrate/calibrate.h"
+#include "engine/calibrate/calibration_kept.h"
 #include "engine/calibrate/calibration_log.h"
 #include "engine/calibrate/calibration_room.h"
 #include "engine/calibrate/calibration_samples.h"
 #include "engine/calibrate/calibration_stage.h"
+#include "engine/calibrate/calibration_time.h"
 #include "engine/calibrate/measure.h"
 #include "engine/step/program.h"
 #include "engine/weights/weights.h"
@@ -111,6 +113,14 @@ static void rig_run(struct rig *rig) {
     ck_assert_msg(calibrate(&rig->request, &rig->report, &err) == 0, "%s", err.text);
 }
 
+static bool has_note(const struct calibration_report *report, const char *words) {
+    bool found = false;
+    for (size_t i = 0; i < report->n_notes; i++) {
+        found = found || strstr(report->notes[i], words) != NULL;
+    }
+    return found;
+}
+
 static bool exists(const struct rig *rig, const char *name) {
     char path[128];
     struct stat found;
@@ -126,18 +136,24 @@ int nanosleep(const struct timespec *span, struct timespec *left) {
     return 0;
 }
 
-/* One round, on a device that rests where it shows energy. */
-static struct rig *rig_run_quick(bool records, bool rests, double gap_ns, double event_ns,
-                                 double late_ns) {
+/* In so much time, on a device that rests where it shows energy. */
+static struct rig *rig_run_in(double minutes, bool records, bool rests, double gap_ns,
+                              double event_ns, double late_ns) {
     struct device_table table = fake_table(records);
     fake.energy_j = rests ? 1000 : 0;
     fake.gap_ns = gap_ns;
     fake.event_ns = event_ns;
     fake.late_ns = late_ns;
     struct rig *rig = rig_open(&table);
-    rig->request.minutes = 1e-6;
+    rig->request.minutes = minutes;
     rig_run(rig);
     return rig;
+}
+
+/* One round, and as few steps as may be. */
+static struct rig *rig_run_quick(bool records, bool rests, double gap_ns, double event_ns,
+                                 double late_ns) {
+    return rig_run_in(1e-6, records, rests, gap_ns, event_ns, late_ns);
 }
 
 /* The rows of a profile, from its first line that is no comment. */
@@ -471,6 +487,160 @@ TEST(an_interrupted_calibration_continues) {
     rig_close(rig);
 }
 
+/* A device that rests, slow enough that a hold is no more than some hundred steps. */
+static struct rig *rig_open_slow(double minutes) {
+    struct device_table table = fake_table(true);
+    fake.energy_j = 1000;
+    fake.slow = 5;
+    struct rig *rig = rig_open(&table);
+    rig->request.minutes = minutes;
+    return rig;
+}
+
+static void stop_after(struct rig *rig, uint64_t n_done) {
+    struct err err = {0};
+    rig->stop_after = n_done;
+    ck_assert_int_eq(calibrate(&rig->request, &rig->report, &err), ERR_WORLD);
+    ck_assert_msg(strstr(err.text, "p.csv.partial keeps them") != NULL, "%s", err.text);
+    ck_assert(exists(rig, "p.csv.partial") && !exists(rig, "p.csv"));
+    rig->stop = 0;
+    rig->stop_after = 0;
+}
+
+/* Nothing that was measured to the end is measured again, and the profile is the same. */
+TEST(whole_steps_are_kept_as_they_come) {
+    struct rig *whole = rig_open_slow(1000);
+    rig_run(whole);
+    char *expected = scratch_read(whole->path);
+    const uint64_t n_points = CALIBRATION_MAX_ROUNDS * whole->report.n_points;
+    const uint64_t n_steps = whole->report.steps.n;
+    const double whole_ns = whole->report.took_ns;
+    rig_close(whole);
+
+    struct rig *rig = rig_open_slow(1000);
+    for (uint64_t done = 1; done <= n_steps; done += n_steps / 3) {
+        stop_after(rig, n_points + done);
+    }
+    rig_run(rig);
+    /* Of the last stage there was but what it holds left. */
+    ck_assert_double_lt(rig->report.took_ns, 0.35 * whole_ns);
+    char *text = scratch_read(rig->path);
+    check_same_rows(rows_of(text), rows_of(expected));
+    free(text);
+    free(expected);
+    rig_close(rig);
+}
+
+static double tokens_of(const struct calibration_step *step, const struct model *model) {
+    double tokens = 0;
+    for (uint32_t i = 0; i < step->n_sides; i++) {
+        const struct step_side *side = &step->sides[i];
+        tokens += (double)side->n_requests *
+                  (side->kind == HOST_REUSE ? model->block_tokens : side->canvas_tokens);
+    }
+    return tokens;
+}
+
+static bool is_listed(const struct calibration_steps *steps, const struct calibration_step *step) {
+    char name[STEP_NAME_CHARS], other[STEP_NAME_CHARS];
+    bool found = false;
+    for (size_t i = 0; i < steps->n; i++) {
+        found = found || strcmp(step_name(&steps->list[i], name), step_name(step, other)) == 0;
+    }
+    return found;
+}
+
+/* A card on which a token takes 0.1 ms, and the minutes that its steps may take. The longest are
+ * not run; mixed ones keep their sides; what is left is enough for a fit. */
+TEST(little_time_leaves_the_longest_steps_out) {
+    static const double minutes[] = {1000, 7, 5, 3.5, 0.1};
+    const struct model *model = model_named("llada-8b");
+    const struct calibration_pace pace = {
+        .rates = {1e14, 1e12, 0}, .is_gpu = true, .rests = true, .captures = true};
+    const struct calibration_bounds bounds = {.max_tokens = 16384,
+                                              .max_logit_rows = 8192,
+                                              .max_kv_rows = 262144,
+                                              .max_store_rows = 65536};
+    const struct step_effort *effort = &step_efforts[EFFORT_LESS];
+    static struct calibration_steps whole, steps;
+    calibration_steps_list(&whole, model, &bounds);
+    for (size_t i = 0; i < whole.n; i++) {
+        whole.list[i].operators_ns = 1e5 * tokens_of(&whole.list[i], model);
+    }
+    ck_assert_double_gt(calibration_steps_ns(&whole, &pace, &step_efforts[EFFORT_FULL]),
+                        calibration_steps_ns(&whole, &pace, effort));
+    size_t n_before = whole.n + 1;
+    for (size_t i = 0; i < sizeof minutes / sizeof minutes[0]; i++) {
+        double longest = 0, least_gone = INFINITY;
+        size_t n_fitted[2][HOST_KIND_COUNT] = {{0}};
+        steps = whole;
+        const size_t n_gone = calibration_steps_leave_out(&steps, &pace, effort, minutes[i] * 60e9);
+        ck_assert_uint_eq(steps.n + n_gone, whole.n);
+        ck_assert_uint_lt(steps.n, n_before);
+        ck_assert((n_gone > 0) == (i > 0));
+        ck_assert(i == 4 || calibration_steps_ns(&steps, &pace, effort) <= minutes[i] * 60e9);
+        n_before = steps.n;
+        for (size_t k = 0; k < steps.n; k++) {
+            const struct calibration_step *step = &steps.list[k];
+            longest = fmax(longest, step->n_sides == 1 ? step->operators_ns : 0);
+            n_fitted[step->is_fused][step->sides[0].kind] +=
+                step->n_sides == 1 && !step->is_held_out;
+            for (int side = 0; side < 2 && step->n_sides == 2; side++) {
+                const struct calibration_step *alone = &steps.list[step->alone[side]];
+                ck_assert_uint_eq(alone->n_sides, 1);
+                ck_assert_mem_eq(&alone->sides[0], &step->sides[side], sizeof alone->sides[0]);
+                ck_assert(alone->is_fused == step->is_fused);
+            }
+        }
+        for (size_t k = 0; k < whole.n; k++) {
+            if (!is_listed(&steps, &whole.list[k])) {
+                least_gone = fmin(least_gone, whole.list[k].operators_ns);
+            }
+        }
+        ck_assert(i == 4 || n_gone == 0 || least_gone > 0.2 * longest);
+        for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+            ck_assert_uint_ge(n_fitted[0][kind], 5);
+            ck_assert_uint_ge(n_fitted[1][kind], 5);
+        }
+    }
+    /* What was measured before stays. */
+    steps = whole;
+    for (size_t k = 0; k < steps.n; k++) {
+        steps.list[k].n_operators = 1;
+    }
+    ck_assert_uint_eq(calibration_steps_leave_out(&steps, &pace, effort, 0), 0);
+    ck_assert_double_eq_tol(calibration_steps_ns(&steps, &pace, effort), 0, 1e-9);
+}
+
+/* Operators one round, whole steps as few as may be, and both are enough. */
+TEST(the_least_calibration_says_what_it_left_out) {
+    struct rig *rig = rig_open_slow(1e-6);
+    rig_run(rig);
+    const struct calibration_report *report = &rig->report;
+    ck_assert_uint_eq(report->n_rounds, 1);
+    ck_assert_uint_gt(report->n_left_out, 0);
+    ck_assert(has_note(report, "left out for want of time"));
+    ck_assert_double_eq_tol(report->correction.all, 1, 0.01);
+    ck_assert_double_lt(report->held_out.median, 0.002);
+    ck_assert_double_gt(report->additivity_measured, 0);
+    rig_close(rig);
+}
+
+/* Before anything is measured; of what the device reaches, not what its file states. */
+TEST(how_long_it_will_take_is_said_at_the_start) {
+    double said_ns[2];
+    for (int slow = 0; slow < 2; slow++) {
+        struct rig *rig = rig_open_slow(1000);
+        fake.slow = slow ? 50 : 5;
+        rig_run(rig);
+        said_ns[slow] = rig->report.estimated_ns;
+        ck_assert_double_gt(rig->report.took_ns, 0);
+        rig_close(rig);
+    }
+    ck_assert_double_gt(said_ns[0], 0);
+    ck_assert_double_gt(said_ns[1], 1.2 * said_ns[0]);
+}
+
 TEST(little_time_cuts_rounds_and_no_points) {
     struct rig *rig = rig_open_fake(false);
     rig->request.minutes = 1e-6;
@@ -657,14 +827,6 @@ TEST(long_steps_are_fitted_by_their_beginning) {
     ck_assert_uint_gt(100 * n[1], 85 * n[0]); /* what only a late part of a step runs is missing */
 }
 
-static bool has_note(const struct calibration_report *report, const char *words) {
-    bool found = false;
-    for (size_t i = 0; i < report->n_notes; i++) {
-        found = found || strstr(report->notes[i], words) != NULL;
-    }
-    return found;
-}
-
 static void count_notes(void *state, const char *sentence) {
     ck_assert_ptr_nonnull(sentence);
     ++*(size_t *)state;
@@ -694,9 +856,9 @@ TEST(a_card_that_is_not_what_its_file_says_is_told_so) {
         ck_assert(has_note(&rig->report, "faster") == (i == 0));
         ck_assert(has_note(&rig->report, "slower") == (i == 2));
         ck_assert(has_note(&rig->report, "one round") == (i > 0));
-        ck_assert_uint_eq(n_told, rig->report.n_notes);
+        ck_assert_uint_eq(n_told, rig->report.n_notes + 1); /* and how long it takes */
         struct profile *profile = open_profile(rig);
-        ck_assert((profile_note(profile, "beware") != NULL) == (n_told > 0));
+        ck_assert((profile_note(profile, "beware") != NULL) == (n_told > 1));
         profile_close(profile);
         rig_close(rig);
     }
@@ -786,7 +948,7 @@ TEST(what_is_measured_fits_any_card_that_holds_the_model) {
 TEST(of_an_operators_rounds_the_shortest_counts) {
     struct rig *rigs[2];
     for (int late = 0; late < 2; late++) {
-        rigs[late] = rig_run_quick(true, true, 0, 0, late ? 20000 : 0);
+        rigs[late] = rig_run_in(10, true, true, 0, 0, late ? 20000 : 0);
     }
     const struct calibration_steps *in_time = &rigs[0]->report.steps,
                                    *late = &rigs[1]->report.steps;

@@ -197,7 +197,7 @@ TEST(statistics_of_divided_rows_are_those_of_whole_ones) {
 
 /* The CPU, which would wait for its queue, and so for other ranks, whenever it meets a product of
  * new sizes: that has to be while nobody waits for it. */
-enum { TRYING_DEVICES = 4, TRYING_SIZES = 64 };
+enum { TRYING_DEVICES = 4, TRYING_SIZES = 1024 };
 static struct trying {
     const struct device *device;
     bool has_met; /* others since it was last waited for */
@@ -284,6 +284,55 @@ TEST(products_are_chosen_while_no_rank_waits_for_another) {
         ck_assert_int_eq(trying[i].n_late, 0);
     }
     together_close(&t);
+}
+
+/* Gates and ups of a device without a kernel for both. */
+static int trying_gate_up(struct device *device, const struct call_gate_up *call) {
+    struct trying *t = trying_of(device);
+    const struct call_linear product = {
+        .n_tokens = call->n_tokens, .n_outputs = 2 * call->n_hidden, .n_inputs = call->n_channels};
+    if (!trying_chosen(device, &product)) {
+        const int32_t size[] = {product.n_tokens, product.n_outputs, product.n_inputs};
+        ck_assert_int_lt(t->n_sizes, TRYING_SIZES);
+        memcpy(t->sizes[t->n_sizes++], size, sizeof size);
+    }
+    return device_cpu.gate_up(device, call);
+}
+
+static bool has_gates(const struct trying *t, int32_t n_outputs, int32_t n_tokens) {
+    bool has = false;
+    for (int i = 0; i < t->n_sizes; i++) {
+        has = has || (t->sizes[i][0] == n_tokens && t->sizes[i][1] == n_outputs);
+    }
+    return has;
+}
+
+/* So that the first request of its length waits for no choice; with a kernel for gates and ups
+ * there is nothing to choose. */
+TEST(products_behind_gates_and_ups_are_chosen_before_the_first_step) {
+    for (int apart = 0; apart < 2; apart++) {
+        struct device_table table = device_cpu;
+        struct err err = {0};
+        memset(trying, 0, sizeof trying);
+        table.linear = trying_linear;
+        table.linear_chosen = trying_chosen;
+        table.gate_up = apart ? trying_gate_up : device_cpu.gate_up;
+        struct graph_options by_gates = fused;
+        by_gates.fused_gate_up = true;
+        const struct rig_setup setup = {&few_heads, &by_gates,  "random:1",
+                                        &table,     KERNEL_F32, NULL};
+        struct rig *rig = rig_set_up(&setup);
+        start(rig, &few_heads);
+        ck_assert_msg(forward_warm(rig->forward, &err) == 0, "%s", err.text);
+        const int32_t n_outputs = 2 * (int32_t)few_heads.ffn;
+        for (int32_t n = 1; n < MAX_TOKENS && n < 64; n++) {
+            ck_assert(has_gates(&trying[0], n_outputs, n) == (apart == 1));
+        }
+        const int n_warm = trying[0].n_sizes;
+        first_step(rig);
+        ck_assert_int_eq(trying[0].n_sizes, n_warm);
+        rig_close(rig);
+    }
 }
 
 TEST(logits_that_ranks_divide_are_not_given) {

@@ -1,7 +1,9 @@
 /* One answer to every error: what a file, a flag, a signal or a want of memory causes ends in one
  * sentence and status 1 or 2. */
+#include <inttypes.h>
 #include <jansson.h>
 
+#include "sim/base/system.h"
 #include "tests/support/cli.h"
 
 #define DEVICE "/dev/zero"
@@ -113,6 +115,38 @@ TEST(a_hang_up_ends_a_run_as_an_interrupt_does) {
 }
 
 #ifndef __SANITIZE_ADDRESS__ /* which wants all addresses */
+/* A device of somewhat more than what is free. What was asked for is not changed, and another GPU
+ * is emulated, whose memory is its own. */
+TEST(a_live_run_takes_what_memory_is_free_where_none_was_asked_for) {
+    char text[600];
+    snprintf(text, sizeof text,
+             "[gpu]\ntitle = a processor\nsource = assumed\nsms = 2\ncompute_capability = 0\n"
+             "memory = %" PRId64 " MiB\nl2 = 16 MiB\npeak_bf16_flops = 192e9\n"
+             "best_bf16_flops = 100e9\npeak_fp64_flops = 48e9\npeak_bandwidth = 20e9\n"
+             "best_bandwidth = 15e9\nl2_bandwidth = 100e9\nlink = shared memory\n"
+             "link_bandwidth = 10e9\n",
+             (system_free_bytes() >> 20) / 100 * 115);
+    const char *gpu = scratch_write("more.ini", text);
+#define LIVE(...)                                                                                  \
+    CLI("run", "--backend", "cpu", "--clock", "virtual", "--model", "llada-tiny", "--requests",    \
+        "2", "--json", __VA_ARGS__)
+    struct output all = LIVE("--gpu", gpu);
+    ck_assert_msg(all.status == 0, "%s", all.err);
+    ck_assert_ptr_nonnull(strstr(all.out, "\"memory-as-free\""));
+    ck_assert_ptr_nonnull(
+        strstr(all.out, "a simulation beside it takes --set memory_utilization=0."));
+    output_free(&all);
+    struct output asked = LIVE("--gpu", gpu, "--set", "memory_utilization=0.95");
+    ck_assert_int_eq(asked.status, 1);
+    ck_assert_msg(strstr(asked.err, "would fit)") != NULL, "%s", asked.err);
+    output_free(&asked);
+    struct output other = LIVE("--gpu", "h100");
+    ck_assert_int_eq(other.status, 1);
+    ck_assert_msg(strstr(other.err, "would fit)") != NULL, "%s", other.err);
+    output_free(&other);
+#undef LIVE
+}
+
 /* Whatever the limit, and whatever libraries do as they are loaded. */
 TEST(out_of_memory_is_one_sentence) {
     static const char *const commands[][9] = {{"version"},
@@ -137,7 +171,9 @@ TEST(out_of_memory_is_one_sentence) {
 /* What starts threads and takes memory as it is loaded is loaded by who multiplies. */
 TEST(openblas_is_loaded_by_the_cpu_back_end_alone) {
     setenv("LD_DEBUG", "files", 1);
-    struct output output = CLI("run", "--requests", "5", "--gpu", "cpu", "--set", "gpu_memory=64G");
+    struct output output =
+        CLI("run", "--requests", "5", "--gpu", "cpu", "--model", "llada-tiny", "--roofline");
+    ck_assert_int_eq(output.status, 0);
     ck_assert_ptr_null(strstr(output.err, "openblas"));
     output_free(&output);
     output = CLI("generate", "--backend", "cpu", "--weights", "experiments/train/models/sdar-2m",
