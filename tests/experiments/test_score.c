@@ -1,0 +1,362 @@
+/* The score: which printed rows count, and that one leaves by its cause's calculation alone. */
+#include <math.h>
+#include <string.h>
+
+#include "experiments/study/score.h"
+#include "sim/input/datadir.h"
+#include "tests/support/scratch.h"
+#include "tests/support/suite.h"
+
+/* ---- the shipped papers ---- */
+
+struct shipped {
+    struct config papers, causes;
+    struct score *score;
+};
+
+static void open_shipped(struct shipped *out, const char *folder) {
+    char path[512];
+    struct err err = {0};
+    ck_assert_int_eq(
+        config_read(data_path(path, sizeof path, "experiments/paper/papers.ini"), &out->papers,
+                    &err),
+        0);
+    ck_assert_msg(config_read(data_path(path, sizeof path, "experiments/paper/causes.ini"),
+                              &out->causes, &err) == 0,
+                  "%s", err.text);
+    out->score = score_open(&out->papers, &out->causes,
+                            folder != NULL ? folder
+                                           : data_path(path, sizeof path, "experiments/paper"),
+                            &err);
+    ck_assert_msg(out->score != NULL, "%s", err.text);
+    ck_assert_msg(score_judge(out->score, &err) == 0, "%s", err.text);
+}
+
+static void close_shipped(struct shipped *shipped) {
+    score_close(shipped->score);
+    config_fini(&shipped->papers);
+    config_fini(&shipped->causes);
+}
+
+/* The row of a file that begins so and has this cause; "FILE:LINE". */
+static const char *id_of(const char *folder, const char *file, const char *begins,
+                         const char *cause, char id[96]) {
+    char path[512], line[512];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    FILE *in = fopen(path, "r");
+    ck_assert_ptr_nonnull(in);
+    for (int n = 1; fgets(line, sizeof line, in) != NULL; n++) {
+        line[strcspn(line, "\n")] = '\0';
+        const char *comma = strrchr(line, ',');
+        if (strncmp(line, begins, strlen(begins)) == 0 && strcmp(comma + 1, cause) == 0) {
+            snprintf(id, 96, "%s:%d", file, n);
+            fclose(in);
+            return id;
+        }
+    }
+    ck_abort_msg("%s: no row begins '%s' with the cause '%s'", path, begins, cause);
+}
+
+static const struct {
+    const char *file, *begins, *cause;
+    enum score_class class;
+} shown[] = {
+    {"dllm_serve.csv", "Table 4,L40S,LLaDA-8B-Instruct,Burst,Fast-dLLM", "dllm-latency",
+     SCORE_DERIVED},
+    {"dllm_serve.csv", "Table 4,L40S,LLaDA-8B-Instruct,LiveBench,dLLM-Cache", "dllm-latency",
+     SCORE_DERIVED},
+    /* what concurrency adds is more than the queue's length says: it stays */
+    {"dllm_serve.csv", "Table 4,L40S,LLaDA-8B-Instruct,LiveBench,dLLM-Serve", "dllm-latency",
+     SCORE_OURS},
+    {"dllm_serve.csv", "Sec 6.3 Fig 4,RTX 4090,LLaDA-8B-Instruct,Burst,dLLM-Serve",
+     "dllm-latency", SCORE_DERIVED},
+    {"dllm_serve.csv", "Sec 3.2", "dllm-product", SCORE_DERIVED},
+    {"dllm_serve.csv", "Sec 6.3 Fig 5", "dllm-jitter", SCORE_DERIVED},
+    {"dllm_serve.csv", "Sec 6.2,RTX 4090,LLaDA-8B-Instruct,all,baselines", "dllm-saturation",
+     SCORE_CONTRADICTS},
+    {"dllm_serve.csv", "Sec 6.2,RTX 4090,LLaDA-8B-Instruct,all,dLLM-Serve,-,saturation_rate_low",
+     "dllm-saturation", SCORE_CONTRADICTS},
+    {"dllm_serve.csv", "Table 4,L40S,LLaDA-8B-Instruct,Burst,Fast-dLLM,1.0,throughput",
+     "dllm-batch", SCORE_OURS}, /* without a number of ours nothing is shown */
+    {"dinfer_steps.csv", "Table 2,8xH800,LLaDA-MoE-TD,IFEval,dInfer TD,saturation,tpf",
+     "dinfer-distilled", SCORE_UNKNOWN},
+    {"dinfer_steps.csv", "Table 2 (quotient),8xH800,LLaDA-MoE-TD,IFEval", "dinfer-step",
+     SCORE_INSTEAD},
+    {"dinfer_steps.csv", "Table 1 (quotient),8xH800,LLaDA-MoE,IFEval,dInfer,", "dinfer-step",
+     SCORE_OURS},
+    {"focus.csv", "Fig 6,A100-80,LLaDA2.0-mini,ShareGPT,LMDeploy", "focus-batch-32",
+     SCORE_CONTRADICTS},
+    {"focus.csv", "Fig 6,A100-80,LLaDA2.0-mini,ShareGPT,FOCUS", "focus-batch-32", SCORE_OURS},
+    {"focus.csv", "Fig 6,A100-80,SDAR-8B-Chat,MATH,LMDeploy", "focus-batch-32", SCORE_OURS},
+};
+
+TEST(rows_of_the_papers_leave_by_what_their_own_numbers_show) {
+    struct shipped shipped;
+    char id[96], folder[512];
+    data_path(folder, sizeof folder, "experiments/paper");
+    open_shipped(&shipped, NULL);
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        id_of(folder, shown[i].file, shown[i].begins, shown[i].cause, id);
+        ck_assert_msg(score_class_of(shipped.score, id) == shown[i].class, "%s (%s) is %d", id,
+                      shown[i].cause, score_class_of(shipped.score, id));
+    }
+    close_shipped(&shipped);
+}
+
+/* A label is not enough: were the printed numbers others, the same rows would count. */
+TEST(a_row_whose_numbers_agree_counts_whatever_its_cause) {
+    static const struct {
+        const char *file, *from, *to, *begins, *cause;
+    } edits[] = {
+        {"focus.csv", "batch 32 B=32,throughput,472,", "batch 32 B=32,throughput,872,",
+         "Fig 6,A100-80,LLaDA2.0-mini,ShareGPT,LMDeploy", "focus-batch-32"},
+        {"dllm_serve.csv", "saturation_rate,0.25,", "saturation_rate,0.17,",
+         "Sec 6.2,RTX 4090,LLaDA-8B-Instruct,all,baselines", "dllm-saturation"},
+        {"dllm_serve.csv", "saturation_rate_low,0.4,", "saturation_rate_low,0.3,",
+         "Sec 6.2,RTX 4090,LLaDA-8B-Instruct,all,dLLM-Serve,-,saturation_rate_low",
+         "dllm-saturation"},
+        {"dllm_serve.csv", "avg_latency,3158.38,", "avg_latency,4158.38,",
+         "Table 4,L40S,LLaDA-8B-Instruct,Burst,Fast-dLLM", "dllm-latency"},
+        {"dinfer_steps.csv", "GSM8K,dInfer TD,saturation,tpf,6.12,",
+         "GSM8K,dInfer TD,saturation,tpf,5.30,",
+         "Table 2,8xH800,LLaDA-MoE-TD,IFEval,dInfer TD,saturation,tpf", "dinfer-distilled"}};
+    static const char *const files[] = {"dllm_serve.csv", "mosaic.csv", "focus.csv", "dinfer.csv",
+                                        "dinfer_steps.csv"};
+    for (size_t e = 0; e < sizeof edits / sizeof edits[0]; e++) {
+        struct shipped shipped;
+        char path[512], id[96];
+        for (size_t f = 0; f < 5; f++) {
+            snprintf(path, sizeof path, "experiments/paper/%s", files[f]);
+            char whole[512], *text = scratch_read(data_path(whole, sizeof whole, path));
+            char *at = strcmp(files[f], edits[e].file) == 0 ? strstr(text, edits[e].from) : NULL;
+            ck_assert(at != NULL || strcmp(files[f], edits[e].file) != 0);
+            if (at != NULL) {
+                ck_assert_uint_eq(strlen(edits[e].from), strlen(edits[e].to));
+                memcpy(at, edits[e].to, strlen(edits[e].to));
+            }
+            scratch_write(files[f], text);
+            free(text);
+        }
+        open_shipped(&shipped, scratch_folder);
+        id_of(scratch_folder, edits[e].file, edits[e].begins, edits[e].cause, id);
+        ck_assert_msg(score_class_of(shipped.score, id) == SCORE_OURS, "%s", id);
+        close_shipped(&shipped);
+    }
+}
+
+TEST(every_cause_of_the_papers_has_rows) {
+    struct shipped shipped;
+    char folder[512];
+    static const char *const files[] = {"dllm_serve.csv", "mosaic.csv", "focus.csv", "dinfer.csv",
+                                        "dinfer_steps.csv"};
+    char *text[5], wanted[96];
+    open_shipped(&shipped, NULL);
+    for (size_t f = 0; f < 5; f++) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/%s",
+                 data_path(folder, sizeof folder, "experiments/paper"), files[f]);
+        text[f] = scratch_read(path);
+    }
+    const struct config_entry *entry = NULL;
+    while ((entry = config_next(&shipped.causes, NULL, "class", entry)) != NULL) {
+        bool has_rows = false;
+        snprintf(wanted, sizeof wanted, ",%s\n", entry->section);
+        for (size_t f = 0; f < 5; f++) {
+            has_rows = has_rows || strstr(text[f], wanted) != NULL;
+        }
+        ck_assert_msg(has_rows, "[%s]", entry->section);
+        ck_assert_uint_le(strlen(config_find(&shipped.causes, entry->section, "says")->value), 60);
+    }
+    for (size_t f = 0; f < 5; f++) {
+        free(text[f]);
+    }
+    close_shipped(&shipped);
+}
+
+/* ---- a paper of our own ---- */
+
+#define HEADER "source,system,quantity,value,unit,role,compare,cause\n"
+
+static const char own_rows[] = HEADER "T,s,speed,100,tok/s,,,open\n"   /* 2 */
+                                      "T,s,steps,5,ms,derived,,place\n" /* 3 */
+                                      "T,s,share,50,%,,points,open\n"   /* 4 */
+                                      "T,s,speed,80,tok/s,,,\n"         /* 5 */
+                                      "T,s,more,1.1,x,,,\n"             /* 6 */
+                                      "T,s,free,1,x,,,\n";              /* 7 */
+
+static const char own_causes[] =
+    "[open]\nclass = unknown\nsays = how many\n"
+    "shown = SELECT p.id, min(f.ours) AS one, max(f.ours) AS other FROM printed p\n"
+    "  JOIN found f USING (id) WHERE p.cause = 'open' AND f.ours IS NOT NULL GROUP BY p.id\n"
+    "[place]\nclass = instead\nsays = a quotient\n"
+    "shown = SELECT p.id FROM printed p JOIN gone g WHERE p.cause = 'place'\n"
+    "  AND g.class = 'unknown'\n";
+
+struct own {
+    struct config papers, causes;
+    struct paper paper;
+    struct score *score;
+    struct err err;
+};
+
+static void open_own(struct own *own, const char *rows, const char *causes) {
+    const char papers[] = "[P]\nfiles = own.csv\n";
+    *own = (struct own){.score = NULL};
+    const char *path = scratch_write("own.csv", rows);
+    ck_assert_int_eq(config_parse("papers", papers, strlen(papers), &own->papers, &own->err), 0);
+    ck_assert_msg(config_parse("causes", causes, strlen(causes), &own->causes, &own->err) == 0,
+                  "%s", own->err.text);
+    own->score = score_open(&own->papers, &own->causes, scratch_folder, &own->err);
+    if (own->score != NULL) {
+        ck_assert_int_eq(paper_load(path, &own->paper, &own->err), 0);
+    }
+}
+
+static void close_own(struct own *own) {
+    score_close(own->score);
+    paper_fini(&own->paper);
+    config_fini(&own->papers);
+    config_fini(&own->causes);
+}
+
+/* The score with these two readings of every row. */
+static struct score_line line_of(struct own *own, const double (*ours)[2], size_t n) {
+    struct paper_result results[16];
+    for (size_t i = 0; i < n; i++) {
+        for (size_t r = 0; r < 2; r++) {
+            results[2 * i + r] =
+                (struct paper_result){.row = &own->paper.rows[i], .ours = ours[i][r]};
+            snprintf(results[2 * i + r].reading, sizeof results[0].reading, "%zu", r);
+        }
+    }
+    paper_settle(results, 2 * n, "", PAPER_COUNTED);
+    score_add(own->score, "own.csv", results, 2 * n);
+    score_add(own->score, "own.csv", results, 2 * n); /* another figure of the same rows */
+    ck_assert_msg(score_judge(own->score, &own->err) == 0, "%s", own->err.text);
+    return score_line(own->score, "P");
+}
+
+static void check_line(const double (*ours)[2], size_t n, struct score_line expected) {
+    struct own own;
+    open_own(&own, own_rows, own_causes);
+    struct score_line line = line_of(&own, ours, n), all = score_line(own.score, NULL);
+    ck_assert_uint_eq(line.counted, expected.counted);
+    ck_assert_uint_eq(line.within, expected.within);
+    ck_assert_uint_eq(line.with_left, expected.with_left);
+    ck_assert_uint_eq(line.within_left, expected.within_left);
+    ck_assert_uint_eq(line.unknown, expected.unknown);
+    ck_assert_uint_eq(line.bound, expected.bound);
+    ck_assert_uint_eq(line.missing, expected.missing);
+    ck_assert_int_eq(memcmp(&line, &all, sizeof all), 0);
+    close_own(&own);
+}
+
+/* A number counts once. What leaves takes its hits with it, and its quotient stands in for it; with
+ * what left the quotient is no fact of its own. */
+TEST(hits_leave_like_misses_and_a_quotient_counts_where_its_row_has_left) {
+    const double hit[][2] = {{100, 200}, {5, 5}}, miss[][2] = {{200, 100}, {5, 5}};
+    const struct score_line of_hit = {.counted = 1,
+                                      .within = 1,
+                                      .with_left = 1,
+                                      .within_left = 1,
+                                      .unknown = 1},
+                            of_miss = {
+                                .counted = 1, .within = 1, .with_left = 1, .unknown = 1};
+    check_line(hit, 2, of_hit);
+    check_line(miss, 2, of_miss);
+}
+
+/* 1.15 / 0.85 apart, and the printed value is one that some reading explains. */
+TEST(a_missing_number_excuses_nothing_that_it_does_not_move) {
+    const double near[][2] = {{130, 100}, {5, 5}}, far[][2] = {{136, 100}, {5, 5}};
+    const double above[][2] = {{400, 120}, {5, 5}}, one[][2] = {{130, NAN}, {5, 5}};
+    const struct score_line stays = {.counted = 1, .with_left = 1},
+                            leaves = {.counted = 1, .within = 1, .with_left = 1, .unknown = 1};
+    check_line(near, 2, stays);
+    check_line(far, 2, leaves);
+    check_line(above, 2, stays);
+    check_line(one, 2, stays);
+}
+
+TEST(shares_are_judged_in_points_and_a_number_near_no_effect_is_a_bound) {
+    const double ours[][2] = {{100, 100}, {5, 5}, {64, 64}, {80, 80}, {1.1, 1.1}, {NAN, NAN}};
+    const struct score_line expected = {.counted = 3,
+                                        .within = 3,
+                                        .with_left = 3,
+                                        .within_left = 3,
+                                        .bound = 2};
+    const double off[][2] = {{100, 100}, {5, 5}, {66, 66}, {NAN, NAN}, {1.1, 1.1}, {1, 1}};
+    const struct score_line missed = {.counted = 2,
+                                      .within = 1,
+                                      .with_left = 2,
+                                      .within_left = 1,
+                                      .bound = 2,
+                                      .missing = 1};
+    const double apart[][2] = {{100, 100}, {5, 5}, {66, 35}};
+    const struct score_line left = {.counted = 2, /* the speed, and the quotient */
+                                    .within = 2,
+                                    .with_left = 2,
+                                    .within_left = 1,
+                                    .unknown = 1};
+    check_line(ours, 6, expected);
+    check_line(off, 6, missed);
+    check_line(apart, 3, left);
+}
+
+static char *printed_of(void (*print)(const struct score *, enum paper_format, FILE *),
+                        enum paper_format format) {
+    const double ours[][2] = {{200, 100}, {6, 6}, {50, 50}, {100, 100}};
+    struct own own;
+    char *text = NULL;
+    size_t size;
+    open_own(&own, own_rows, own_causes);
+    line_of(&own, ours, 4);
+    FILE *out = open_memstream(&text, &size);
+    print(own.score, format, out);
+    fclose(out);
+    close_own(&own);
+    return text;
+}
+
+TEST(both_tables_say_what_counts_what_left_and_what_is_missed) {
+    char *text = printed_of(score_print, PAPER_CSV);
+    ck_assert_ptr_nonnull(strstr(text, "\nP,3,1,0.3333,3,1,0.3333,0,1,0,"));
+    ck_assert_ptr_nonnull(strstr(text, "\nall,3,1,0.3333,3,1,0.3333,0,1,0,"));
+    free(text);
+    text = printed_of(score_print_causes, PAPER_CSV);
+    ck_assert_ptr_nonnull(strstr(text, "\nP,-,ours,1,0,1.250,not found out\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nP,open,cannot be known,1,0,2.000,how many\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nP,place,"));
+    free(text);
+    text = printed_of(score_print_causes, PAPER_MARKDOWN);
+    ck_assert_ptr_nonnull(strstr(text, "| P | `open` | cannot be known | 1 | 0 | 2.000 |"));
+    free(text);
+}
+
+TEST(a_cause_without_a_calculation_is_refused) {
+    static const struct {
+        const char *rows, *causes, *says;
+    } bad[] = {
+        {HEADER "T,s,q,1,x,,,nobody\n", own_causes, "own.csv:2: the cause 'nobody'"},
+        {HEADER "T,s,q,1,x,,,\n", "[a]\nclass = unknown\nsays = x\n", "causes:2: [a]"},
+        {HEADER "T,s,q,1,x,,,\n", "[a]\nclass = contradicts\nsays = x\n", "causes:2: [a]"},
+        {HEADER "T,s,q,1,x,,,\n", "[a]\nclass = ours\nsays = x\nshown = SELECT 1\n", "[a]"},
+        {HEADER "T,s,q,1,x,,,\n", "[a]\nclass = odd\nsays = x\n", "[a] lacks"},
+        {HEADER "T,s,q,1,x,,,\n", "[a]\nclass = ours\n", "[a] lacks"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct own own;
+        open_own(&own, bad[i].rows, bad[i].causes);
+        ck_assert_ptr_null(own.score);
+        ck_assert_msg(strstr(own.err.text, bad[i].says) != NULL, "%s", own.err.text);
+        close_own(&own);
+    }
+    struct own own;
+    open_own(&own, own_rows, "[open]\nclass = unknown\nsays = x\nshown = SELECT nothing\n"
+                             "[place]\nclass = ours\nsays = y\n");
+    ck_assert_int_eq(score_judge(own.score, &own.err), ERR_USAGE);
+    ck_assert_msg(strstr(own.err.text, "causes:4") != NULL, "%s", own.err.text);
+    close_own(&own);
+}
+
+SUITE("score")
