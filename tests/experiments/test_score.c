@@ -144,6 +144,105 @@ TEST(a_row_whose_numbers_agree_counts_whatever_its_cause) {
     }
 }
 
+static double printed_value(const struct paper *paper, const char *source, const char *dataset,
+                            const char *system, const char *quantity) {
+    for (size_t i = 0; i < paper->n_rows; i++) {
+        const struct paper_row *row = &paper->rows[i];
+        if (strcmp(row->source, source) == 0 && strcmp(row->dataset, dataset) == 0 &&
+            strcmp(row->system, system) == 0 && strcmp(row->quantity, quantity) == 0) {
+            return row->value;
+        }
+    }
+    ck_abort_msg("no row %s, %s, %s, %s", source, dataset, system, quantity);
+}
+
+static void load_shipped(const char *file, struct paper *paper) {
+    char path[512], relative[128];
+    struct err err = {0};
+    snprintf(relative, sizeof relative, "experiments/paper/%s", file);
+    ck_assert_msg(paper_load(data_path(path, sizeof path, relative), paper, &err) == 0, "%s",
+                  err.text);
+}
+
+/* Settings that are not printed but that the paper's own numbers decide, as docs/papers says: which
+ * of its two cards dLLM-Serve's Figures 7 and 8 are of, and what Mosaic's prompt share is a share of. */
+TEST(what_the_papers_own_numbers_decide_is_not_open) {
+    static const char *const datasets[] = {"LiveBench", "OSC", "Burst"};
+    static const char over_sparse[] = "speedup_vs_Sparse-dLLM";
+    struct paper paper;
+    const double apart = (1 + PAPER_TOLERANCE) / (1 - PAPER_TOLERANCE);
+    load_shipped("dllm_serve.csv", &paper);
+    for (size_t i = 0; i < 3; i++) { /* not the L40S of Table 4: the other one */
+        ck_assert_double_gt(
+            printed_value(&paper, "Table 4", datasets[i], "dLLM-Serve", over_sparse) /
+                printed_value(&paper, "Sec 6.6 Fig 8", datasets[i], "+engine+scheduler+logits",
+                              over_sparse),
+            apart);
+    }
+    double shortest =
+        printed_value(&paper, "Sec 6.5 Fig 7a", "input 100", "dLLM-Serve", over_sparse);
+    double longest =
+        printed_value(&paper, "Sec 6.5 Fig 7a", "input 600", "dLLM-Serve", over_sparse);
+    double l40s = printed_value(&paper, "Table 4", "Burst", "dLLM-Serve", over_sparse);
+    double other = printed_value(&paper, "Sec 6.6 Fig 8", "Burst", "+engine+scheduler+logits",
+                                 over_sparse);
+    ck_assert(l40s <= shortest && l40s >= longest);
+    ck_assert_double_lt(other, longest * (1 - PAPER_TOLERANCE));
+    paper_fini(&paper);
+    load_shipped("mosaic.csv", &paper);
+    /* prompt / output = 0.5 masks 2 / 3 of the canvas: masked logits alone are 3 / 2 as long */
+    ck_assert_double_gt(printed_value(&paper, "Sec 5.3 Fig 14", "", "+mask-only kernel",
+                                      "Lmax_gain_min"),
+                        50 * (1 + PAPER_TOLERANCE));
+    paper_fini(&paper);
+}
+
+/* What stands for other rows, or in their place, is their quotient to the digits that are printed. */
+TEST(quotients_of_printed_numbers_are_their_quotients) {
+    struct paper serve, tables, steps;
+    size_t n = 0;
+    load_shipped("dllm_serve.csv", &serve);
+    load_shipped("dinfer.csv", &tables);
+    load_shipped("dinfer_steps.csv", &steps);
+    for (size_t i = 0; i < serve.n_rows; i++) {
+        const struct paper_row *row = &serve.rows[i];
+        const char *over = row->quantity + strlen("speedup_vs_"), base[] = "speedup_vs_Sparse-dLLM";
+        if (strcmp(row->source, "Sec 6.6 Fig 8 (quotient)") == 0) {
+            double all = printed_value(&serve, "Sec 6.6 Fig 8", row->dataset, row->system, base);
+            double one = printed_value(&serve, "Sec 6.6 Fig 8", row->dataset, over, base);
+            ck_assert_double_eq_tol(row->value, all / one, 0.0006);
+            n++;
+        }
+    }
+    ck_assert_uint_eq(n, 5);
+    for (size_t i = 0; i < steps.n_rows; i++) {
+        const struct paper_row *row = &steps.rows[i];
+        if (strcmp(row->quantity, "ms_per_forward") != 0 || strcmp(row->dataset, "Avg") == 0) {
+            continue;
+        }
+        const char *source = strncmp(row->source, "Table 1", 7) == 0 ? "Table 1" : "Table 2";
+        double tps = printed_value(&steps, source, row->dataset, row->system, "throughput"), tpf = 0;
+        for (size_t j = 0; j < tables.n_rows; j++) {
+            const struct paper_row *of = &tables.rows[j];
+            bool no_kv = strstr(row->system, "no KV") != NULL;
+            bool is_system = strncmp(of->system, row->system, strcspn(row->system, " ")) == 0;
+            bool is_cache = strcmp(of->setting, "-") == 0 ||
+                            no_kv == (strcmp(of->setting, "without KV cache") == 0);
+            if (is_system && is_cache && strcmp(of->source, source) == 0 &&
+                strcmp(of->dataset, row->dataset) == 0 && strcmp(of->quantity, "tpf") == 0) {
+                tpf = of->value;
+            }
+        }
+        ck_assert_msg(fabs(1000 * tpf / tps / row->value - 1) < 0.002, "%s, %s, %s", row->source,
+                      row->system, row->dataset);
+        n++;
+    }
+    ck_assert_uint_eq(n, 5 + 36);
+    paper_fini(&serve);
+    paper_fini(&tables);
+    paper_fini(&steps);
+}
+
 TEST(every_cause_of_the_papers_has_rows) {
     struct shipped shipped;
     char folder[512];
@@ -300,7 +399,39 @@ TEST(shares_are_judged_in_points_and_a_number_near_no_effect_is_a_bound) {
                                     .unknown = 1};
     check_line(ours, 6, expected);
     check_line(off, 6, missed);
+    const double nearer[][2] = {{100, 100}, {5, 5}, {66, 37}}; /* 29 points */
+    const struct score_line stays = {
+        .counted = 2, .within = 1, .with_left = 2, .within_left = 1};
     check_line(apart, 3, left);
+    check_line(nearer, 3, stays);
+}
+
+/* A query speaks of rows that name its cause alone, and by two numbers. */
+TEST(a_query_moves_no_row_of_another_cause_and_none_without_two_values) {
+    static const struct {
+        const char *answers;
+        size_t counted, contradicts;
+    } cases[] = {{"1 AS one, 9 AS other", 1, 2},    {"NULL AS one, 9 AS other", 3, 0},
+                 {"1 AS one, NULL AS other", 3, 0}, {"1 AS one", 3, 0},
+                 {"1 AS one, 1.35 AS other", 3, 0}, {"1 AS one, 1.36 AS other", 1, 2}};
+    const double ours[][2] = {{100, 100}, {5, 5}, {50, 50}, {80, 80}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char causes[256], rows[512];
+        struct own own;
+        snprintf(causes, sizeof causes,
+                 "[open]\nclass = contradicts\nsays = x\nshown = SELECT id, %s FROM printed\n"
+                 "[place]\nclass = ours\nsays = y\n",
+                 cases[i].answers);
+        snprintf(rows, sizeof rows, "%s", own_rows);
+        char *points = strstr(rows, "points");
+        memcpy(points, "equal,", 6);
+        memmove(points + 5, points + 6, strlen(points + 5));
+        open_own(&own, rows, causes);
+        struct score_line line = line_of(&own, ours, 4);
+        ck_assert_uint_eq(line.counted, cases[i].counted);
+        ck_assert_uint_eq(line.contradicts, cases[i].contradicts);
+        close_own(&own);
+    }
 }
 
 static char *printed_of(void (*print)(const struct score *, enum paper_format, FILE *),
