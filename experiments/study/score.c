@@ -20,7 +20,7 @@ static const char *const class_names[SCORE_N_CLASSES] = {
     [SCORE_CONTRADICTS] = "the paper contradicts itself",
     [SCORE_UNKNOWN] = "cannot be known",
     [SCORE_DERIVED] = "follows from other rows",
-    [SCORE_INSTEAD] = "in the place of rows that left",
+    [SCORE_INSTEAD] = "ours, in place of what left",
 };
 
 struct score {
