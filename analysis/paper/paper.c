@@ -26,10 +26,10 @@ enum column {
     COLUMN_COUNT,
 };
 
-static const char *const paper_role_words[PAPER_N_ROLES + 1] = {
-    "counted", "calibration", "derived", "bound", "appendix", NULL};
-static const char *const paper_compare_words[PAPER_N_COMPARES + 1] = {
-    "equal", "at-most", "at-least", "points", NULL};
+static const char *const paper_role_words[PAPER_N_ROLES + 1] = {"counted", "calibration", "derived",
+                                                                "bound",   "appendix",    NULL};
+static const char *const paper_compare_words[PAPER_N_COMPARES + 1] = {"equal", "at-most",
+                                                                      "at-least", "points", NULL};
 
 static const struct {
     const char *name, *other_name;
@@ -123,7 +123,8 @@ static int read_row(struct csv *csv, const int places[COLUMN_COUNT], struct pape
     int role = paper_role_of(texts[COLUMN_ROLE]);
     int compare = word_index(texts[COLUMN_COMPARE], paper_compare_words);
     if (role < 0) {
-        return err_world(err, "%s:%d: role '%s' is not counted, calibration, derived, bound or "
+        return err_world(err,
+                         "%s:%d: role '%s' is not counted, calibration, derived, bound or "
                          "appendix",
                          path, line_number, texts[COLUMN_ROLE]);
     }

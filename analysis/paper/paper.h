@@ -79,8 +79,8 @@ enum paper_verdict paper_judge(const struct paper_result *result);
  * number is 0, of PAPER_TOLERANCE of it. */
 double paper_distance(const struct paper_result *result);
 
-/* Whether a row can be missed on both sides: not a bound, and not a number, in points or `x`, so near to no
- * effect (0 points, 1 x) that no effect at all would be within. */
+/* Whether a row can be missed on both sides: not a bound, and not a number, in points or `x`, so
+ * near to no effect (0 points, 1 x) that no effect at all would be within. */
 bool paper_is_two_sided(const struct paper_row *row);
 
 /* Settles the roles of a figure's results: of the readings of one row the one that contains

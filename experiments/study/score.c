@@ -26,10 +26,10 @@ static const char *const class_names[SCORE_N_CLASSES] = {
 struct score {
     const struct config *papers, *causes;
     struct tables *tables;
-    json_t *printed; /* every row of every paper */
-    json_t *by_id;   /* {id: the row}, borrowing none */
-    json_t *found;   /* every result, in the order of the figures */
-    json_t *gone;    /* {id: class} of rows whose cause's calculation holds */
+    json_t *printed;                /* every row of every paper */
+    json_t *by_id;                  /* {id: the row}, borrowing none */
+    json_t *found;                  /* every result, in the order of the figures */
+    json_t *gone;                   /* {id: class} of rows whose cause's calculation holds */
     const char *names[MOST_PAPERS]; /* of papers with a result, in their order */
     size_t n_names;
 };
@@ -106,13 +106,15 @@ static int check_causes(const struct config *causes, struct err *err) {
         bool shows = config_find(causes, entry->section, "shown") != NULL;
         config_place(causes, entry, place, sizeof place);
         if (named < 0 || config_find(causes, entry->section, "says") == NULL) {
-            return err_usage(err, "%s: [%s] lacks 'says' or a 'class' of ours, contradicts, "
-                                  "unknown, derived or instead",
+            return err_usage(err,
+                             "%s: [%s] lacks 'says' or a 'class' of ours, contradicts, "
+                             "unknown, derived or instead",
                              place, entry->section);
         }
         if (shows == (named == SCORE_OURS)) {
-            return err_usage(err, "%s: [%s]: a row leaves by the query 'shown', and none of the "
-                                  "class ours does",
+            return err_usage(err,
+                             "%s: [%s]: a row leaves by the query 'shown', and none of the "
+                             "class ours does",
                              place, entry->section);
         }
     }
@@ -177,8 +179,7 @@ void score_add(struct score *score, const char *file, const struct paper_result 
     char id[ID_CHARS], off[32];
     for (size_t i = 0; i < n; i++) {
         const struct paper_result *result = &results[i];
-        const json_t *printed =
-            json_object_get(score->by_id, id_text(file, result->row->line, id));
+        const json_t *printed = json_object_get(score->by_id, id_text(file, result->row->line, id));
         const char *role = paper_role_name(result->role);
         bool is_again = has_result(score, id, role);
         bool has_ours = isfinite(result->ours);
@@ -187,14 +188,13 @@ void score_add(struct score *score, const char *file, const struct paper_result 
         }
         know_paper(score, text_at(printed, "paper"));
         json_array_append_new(
-            score->found,
-            json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:i, s:f, s:s}", "id", id, "paper",
-                      text_at(printed, "paper"), "cause", result->row->cause, "role",
-                      is_again ? paper_role_name(PAPER_APPENDIX) : role, "ours",
-                      has_ours ? json_real(result->ours) : json_null(), "reading", result->reading,
-                      "verdict", (int)paper_judge(result), "distance",
-                      has_ours ? paper_distance(result) : 0, "off",
-                      paper_ratio_text(result, off, sizeof off)));
+            score->found, json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:i, s:f, s:s}", "id", id,
+                                    "paper", text_at(printed, "paper"), "cause", result->row->cause,
+                                    "role", is_again ? paper_role_name(PAPER_APPENDIX) : role,
+                                    "ours", has_ours ? json_real(result->ours) : json_null(),
+                                    "reading", result->reading, "verdict", (int)paper_judge(result),
+                                    "distance", has_ours ? paper_distance(result) : 0, "off",
+                                    paper_ratio_text(result, off, sizeof off)));
     }
 }
 
@@ -262,7 +262,7 @@ static int ask_all(struct score *score, bool instead, struct err *err) {
     while (status == 0 && (entry = config_next(score->causes, NULL, "class", entry)) != NULL) {
         int class = name_find(class_words, entry->value);
         if (class != SCORE_OURS && (class == SCORE_INSTEAD) == instead) {
-            status = ask(score, entry->section, (enum score_class)class, err);
+            status = ask(score, entry->section, (enum score_class) class, err);
         }
     }
     return status;
@@ -271,8 +271,9 @@ static int ask_all(struct score *score, bool instead, struct err *err) {
 /* A table keeps its columns where there is no row: the first one, of no id, stands for them. */
 static int add_table(struct score *score, const char *name, const json_t *rows, json_t *first,
                      struct err *err) {
-    json_array_insert_new(first, 0, json_pack("{s:s, s:n, s:n, s:n, s:s}", "id", "", "ours",
-                                              "reading", "role", "class", ""));
+    json_array_insert_new(
+        first, 0,
+        json_pack("{s:s, s:n, s:n, s:n, s:s}", "id", "", "ours", "reading", "role", "class", ""));
     json_array_extend(first, (json_t *)(uintptr_t)rows);
     int status = tables_add(score->tables, name, first, err);
     json_decref(first);
@@ -283,8 +284,7 @@ int score_judge(struct score *score, struct err *err) {
     json_t *left = json_array(), *class;
     const char *id;
     int status = tables_add(score->tables, "printed", score->printed, err);
-    status =
-        status != 0 ? status : add_table(score, "found", score->found, json_array(), err);
+    status = status != 0 ? status : add_table(score, "found", score->found, json_array(), err);
     status = status != 0 ? status : ask_all(score, false, err);
     json_object_foreach(score->gone, id, class) {
         json_array_append_new(left, json_pack("{s:s, s:s}", "id", id, "class",
@@ -459,8 +459,8 @@ static void print_bundle(const struct score *score, const char *paper, const cha
     bool explains = is_class == NULL || class != SCORE_OURS ||
                     strcmp(is_class->value, class_words[SCORE_OURS]) == 0;
     char text[128];
-    snprintf(text, sizeof text, "%s%s", explains ? "" : "not explained by: ",
-             says != NULL ? says->value : "not found out");
+    snprintf(text, sizeof text, "%s%s",
+             explains ? "" : "not explained by: ", says != NULL ? says->value : "not found out");
     struct bundle bundle = bundle_of(score, paper, cause, class);
     if (bundle.rows == 0 || (class == SCORE_OURS && bundle.within == bundle.rows)) {
         return;

@@ -53,9 +53,9 @@ enum score_class score_class_of(const struct score *score, const char *id);
 
 /* Of a paper, or of all where `paper` is NULL. */
 struct score_line {
-    size_t counted, within;         /* what remains */
-    size_t with_left, within_left;  /* with the rows that left, and without those in their place */
-    size_t contradicts, unknown;    /* rows that left */
+    size_t counted, within;        /* what remains */
+    size_t with_left, within_left; /* with the rows that left, and without those in their place */
+    size_t contradicts, unknown;   /* rows that left */
     size_t bound, derived, calibration, appendix, missing;
 };
 struct score_line score_line(const struct score *score, const char *paper);

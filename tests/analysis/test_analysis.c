@@ -748,11 +748,12 @@ TEST(one_reading_of_a_printed_number_stands_for_it) {
 }
 
 TEST(paper_rows_are_judged_by_their_ratio_and_calibration_points_apart) {
-    const struct paper_row tokens = {"T4",         "L40S",  "m", "d", "s",           "1.0",
-                                     "throughput", "tok/s", 100, 2,   PAPER_COUNTED, PAPER_EQUAL, ""};
+    const struct paper_row tokens = {"T4",          "L40S",       "m",     "d", "s",
+                                     "1.0",         "throughput", "tok/s", 100, 2,
+                                     PAPER_COUNTED, PAPER_EQUAL,  ""};
     const struct paper_row bound = {.quantity = "l", .value = 4000, .compare = PAPER_AT_LEAST};
-    const struct paper_row share = {"F5",        "-", "m", "d", "s",           "-",
-                                    "reduction", "%", 56,  3,   PAPER_COUNTED, PAPER_EQUAL, ""};
+    const struct paper_row share = {"F5", "-", "m", "d",           "s",         "-", "reduction",
+                                    "%",  56,  3,   PAPER_COUNTED, PAPER_EQUAL, ""};
     const struct paper_row most = {.quantity = "l", .value = 0.5, .compare = PAPER_AT_MOST};
     const struct paper_result results[] = {
         {.row = &tokens, .ours = 115},
@@ -800,8 +801,9 @@ static char *print_table(const struct paper_result *results, size_t n, enum pape
 }
 
 TEST(a_paper_table_reads_the_same_as_text_markdown_and_csv) {
-    const struct paper_row row = {"T|4",        "L40S",  "m", "Burst", "dLLM-Serve",  "1.0",
-                                  "throughput", "tok/s", 100, 2,       PAPER_COUNTED, PAPER_EQUAL, ""};
+    const struct paper_row row = {"T|4",         "L40S",       "m",     "Burst", "dLLM-Serve",
+                                  "1.0",         "throughput", "tok/s", 100,     2,
+                                  PAPER_COUNTED, PAPER_EQUAL,  ""};
     const struct paper_result results[] = {{.row = &row, .ours = 90, .reading = "with pad, of two"},
                                            {.row = &row, .ours = 100, .role = PAPER_CALIBRATION}};
     char *text = print_table(results, 2, PAPER_TEXT);

@@ -17,17 +17,15 @@ struct shipped {
 static void open_shipped(struct shipped *out, const char *folder) {
     char path[512];
     struct err err = {0};
-    ck_assert_int_eq(
-        config_read(data_path(path, sizeof path, "experiments/paper/papers.ini"), &out->papers,
-                    &err),
-        0);
+    ck_assert_int_eq(config_read(data_path(path, sizeof path, "experiments/paper/papers.ini"),
+                                 &out->papers, &err),
+                     0);
     ck_assert_msg(config_read(data_path(path, sizeof path, "experiments/paper/causes.ini"),
                               &out->causes, &err) == 0,
                   "%s", err.text);
-    out->score = score_open(&out->papers, &out->causes,
-                            folder != NULL ? folder
-                                           : data_path(path, sizeof path, "experiments/paper"),
-                            &err);
+    out->score = score_open(
+        &out->papers, &out->causes,
+        folder != NULL ? folder : data_path(path, sizeof path, "experiments/paper"), &err);
     ck_assert_msg(out->score != NULL, "%s", err.text);
     ck_assert_msg(score_judge(out->score, &err) == 0, "%s", err.text);
 }
@@ -68,8 +66,8 @@ static const struct {
     /* what concurrency adds is more than the queue's length says: it stays */
     {"dllm_serve.csv", "Table 4,L40S,LLaDA-8B-Instruct,LiveBench,dLLM-Serve", "dllm-latency",
      SCORE_OURS},
-    {"dllm_serve.csv", "Sec 6.3 Fig 4,RTX 4090,LLaDA-8B-Instruct,Burst,dLLM-Serve",
-     "dllm-latency", SCORE_DERIVED},
+    {"dllm_serve.csv", "Sec 6.3 Fig 4,RTX 4090,LLaDA-8B-Instruct,Burst,dLLM-Serve", "dllm-latency",
+     SCORE_DERIVED},
     {"dllm_serve.csv", "Sec 3.2", "dllm-product", SCORE_DERIVED},
     {"dllm_serve.csv", "Sec 6.3 Fig 5", "dllm-jitter", SCORE_DERIVED},
     {"dllm_serve.csv", "Sec 6.2,RTX 4090,LLaDA-8B-Instruct,all,baselines", "dllm-saturation",
@@ -107,19 +105,19 @@ TEST(rows_of_the_papers_leave_by_what_their_own_numbers_show) {
 TEST(a_row_whose_numbers_agree_counts_whatever_its_cause) {
     static const struct {
         const char *file, *from, *to, *begins, *cause;
-    } edits[] = {
-        {"focus.csv", "batch 32 B=32,throughput,472,", "batch 32 B=32,throughput,872,",
-         "Fig 6,A100-80,LLaDA2.0-mini,ShareGPT,LMDeploy", "focus-batch-32"},
-        {"dllm_serve.csv", "saturation_rate,0.25,", "saturation_rate,0.17,",
-         "Sec 6.2,RTX 4090,LLaDA-8B-Instruct,all,baselines", "dllm-saturation"},
-        {"dllm_serve.csv", "saturation_rate_low,0.4,", "saturation_rate_low,0.3,",
-         "Sec 6.2,RTX 4090,LLaDA-8B-Instruct,all,dLLM-Serve,-,saturation_rate_low",
-         "dllm-saturation"},
-        {"dllm_serve.csv", "avg_latency,3158.38,", "avg_latency,4158.38,",
-         "Table 4,L40S,LLaDA-8B-Instruct,Burst,Fast-dLLM", "dllm-latency"},
-        {"dinfer_steps.csv", "GSM8K,dInfer TD,saturation,tpf,6.12,",
-         "GSM8K,dInfer TD,saturation,tpf,5.30,",
-         "Table 2,8xH800,LLaDA-MoE-TD,IFEval,dInfer TD,saturation,tpf", "dinfer-distilled"}};
+    } edits[] = {{"focus.csv", "batch 32 B=32,throughput,472,", "batch 32 B=32,throughput,872,",
+                  "Fig 6,A100-80,LLaDA2.0-mini,ShareGPT,LMDeploy", "focus-batch-32"},
+                 {"dllm_serve.csv", "saturation_rate,0.25,", "saturation_rate,0.17,",
+                  "Sec 6.2,RTX 4090,LLaDA-8B-Instruct,all,baselines", "dllm-saturation"},
+                 {"dllm_serve.csv", "saturation_rate_low,0.4,", "saturation_rate_low,0.3,",
+                  "Sec 6.2,RTX 4090,LLaDA-8B-Instruct,all,dLLM-Serve,-,saturation_rate_low",
+                  "dllm-saturation"},
+                 {"dllm_serve.csv", "avg_latency,3158.38,", "avg_latency,4158.38,",
+                  "Table 4,L40S,LLaDA-8B-Instruct,Burst,Fast-dLLM", "dllm-latency"},
+                 {"dinfer_steps.csv", "GSM8K,dInfer TD,saturation,tpf,6.12,",
+                  "GSM8K,dInfer TD,saturation,tpf,5.30,",
+                  "Table 2,8xH800,LLaDA-MoE-TD,IFEval,dInfer TD,saturation,tpf",
+                  "dinfer-distilled"}};
     static const char *const files[] = {"dllm_serve.csv", "mosaic.csv", "focus.csv", "dinfer.csv",
                                         "dinfer_steps.csv"};
     for (size_t e = 0; e < sizeof edits / sizeof edits[0]; e++) {
@@ -165,7 +163,8 @@ static void load_shipped(const char *file, struct paper *paper) {
 }
 
 /* Settings that are not printed but that the paper's own numbers decide, as docs/papers says: which
- * of its two cards dLLM-Serve's Figures 7 and 8 are of, and what Mosaic's prompt share is a share of. */
+ * of its two cards dLLM-Serve's Figures 7 and 8 are of, and what Mosaic's prompt share is a share
+ * of. */
 TEST(what_the_papers_own_numbers_decide_is_not_open) {
     static const char *const datasets[] = {"LiveBench", "OSC", "Burst"};
     static const char over_sparse[] = "speedup_vs_Sparse-dLLM";
@@ -184,20 +183,21 @@ TEST(what_the_papers_own_numbers_decide_is_not_open) {
     double longest =
         printed_value(&paper, "Sec 6.5 Fig 7a", "input 600", "dLLM-Serve", over_sparse);
     double l40s = printed_value(&paper, "Table 4", "Burst", "dLLM-Serve", over_sparse);
-    double other = printed_value(&paper, "Sec 6.6 Fig 8", "Burst", "+engine+scheduler+logits",
-                                 over_sparse);
+    double other =
+        printed_value(&paper, "Sec 6.6 Fig 8", "Burst", "+engine+scheduler+logits", over_sparse);
     ck_assert(l40s <= shortest && l40s >= longest);
     ck_assert_double_lt(other, longest * (1 - PAPER_TOLERANCE));
     paper_fini(&paper);
     load_shipped("mosaic.csv", &paper);
     /* prompt / output = 0.5 masks 2 / 3 of the canvas: masked logits alone are 3 / 2 as long */
-    ck_assert_double_gt(printed_value(&paper, "Sec 5.3 Fig 14", "", "+mask-only kernel",
-                                      "Lmax_gain_min"),
-                        50 * (1 + PAPER_TOLERANCE));
+    ck_assert_double_gt(
+        printed_value(&paper, "Sec 5.3 Fig 14", "", "+mask-only kernel", "Lmax_gain_min"),
+        50 * (1 + PAPER_TOLERANCE));
     paper_fini(&paper);
 }
 
-/* What stands for other rows, or in their place, is their quotient to the digits that are printed. */
+/* What stands for other rows, or in their place, is their quotient to the digits that are printed.
+ */
 TEST(quotients_of_printed_numbers_are_their_quotients) {
     struct paper serve, tables, steps;
     size_t n = 0;
@@ -221,7 +221,8 @@ TEST(quotients_of_printed_numbers_are_their_quotients) {
             continue;
         }
         const char *source = strncmp(row->source, "Table 1", 7) == 0 ? "Table 1" : "Table 2";
-        double tps = printed_value(&steps, source, row->dataset, row->system, "throughput"), tpf = 0;
+        double tps = printed_value(&steps, source, row->dataset, row->system, "throughput"),
+               tpf = 0;
         for (size_t j = 0; j < tables.n_rows; j++) {
             const struct paper_row *of = &tables.rows[j];
             bool no_kv = strstr(row->system, "no KV") != NULL;
@@ -252,8 +253,8 @@ TEST(every_cause_of_the_papers_has_rows) {
     open_shipped(&shipped, NULL);
     for (size_t f = 0; f < 5; f++) {
         char path[1024];
-        snprintf(path, sizeof path, "%s/%s",
-                 data_path(folder, sizeof folder, "experiments/paper"), files[f]);
+        snprintf(path, sizeof path, "%s/%s", data_path(folder, sizeof folder, "experiments/paper"),
+                 files[f]);
         text[f] = scratch_read(path);
     }
     const struct config_entry *entry = NULL;
@@ -276,7 +277,7 @@ TEST(every_cause_of_the_papers_has_rows) {
 
 #define HEADER "source,system,quantity,value,unit,role,compare,cause\n"
 
-static const char own_rows[] = HEADER "T,s,speed,100,tok/s,,,open\n"   /* 2 */
+static const char own_rows[] = HEADER "T,s,speed,100,tok/s,,,open\n"    /* 2 */
                                       "T,s,steps,5,ms,derived,,place\n" /* 3 */
                                       "T,s,share,50,%,,points,open\n"   /* 4 */
                                       "T,s,speed,80,tok/s,,,\n"         /* 5 */
@@ -359,8 +360,7 @@ TEST(hits_leave_like_misses_and_a_quotient_counts_where_its_row_has_left) {
                                       .with_left = 1,
                                       .within_left = 1,
                                       .unknown = 1},
-                            of_miss = {
-                                .counted = 1, .within = 1, .with_left = 1, .unknown = 1};
+                            of_miss = {.counted = 1, .within = 1, .with_left = 1, .unknown = 1};
     check_line(hit, 2, of_hit);
     check_line(miss, 2, of_miss);
 }
@@ -379,18 +379,11 @@ TEST(a_missing_number_excuses_nothing_that_it_does_not_move) {
 
 TEST(shares_are_judged_in_points_and_a_number_near_no_effect_is_a_bound) {
     const double ours[][2] = {{100, 100}, {5, 5}, {64, 64}, {80, 80}, {1.1, 1.1}, {NAN, NAN}};
-    const struct score_line expected = {.counted = 3,
-                                        .within = 3,
-                                        .with_left = 3,
-                                        .within_left = 3,
-                                        .bound = 2};
+    const struct score_line expected = {
+        .counted = 3, .within = 3, .with_left = 3, .within_left = 3, .bound = 2};
     const double off[][2] = {{100, 100}, {5, 5}, {66, 66}, {NAN, NAN}, {1.1, 1.1}, {1, 1}};
-    const struct score_line missed = {.counted = 2,
-                                      .within = 1,
-                                      .with_left = 2,
-                                      .within_left = 1,
-                                      .bound = 2,
-                                      .missing = 1};
+    const struct score_line missed = {
+        .counted = 2, .within = 1, .with_left = 2, .within_left = 1, .bound = 2, .missing = 1};
     const double apart[][2] = {{100, 100}, {5, 5}, {66, 35}};
     const struct score_line left = {.counted = 2, /* the speed, and the quotient */
                                     .within = 2,
@@ -400,8 +393,7 @@ TEST(shares_are_judged_in_points_and_a_number_near_no_effect_is_a_bound) {
     check_line(ours, 6, expected);
     check_line(off, 6, missed);
     const double nearer[][2] = {{100, 100}, {5, 5}, {66, 37}}; /* 29 points */
-    const struct score_line stays = {
-        .counted = 2, .within = 1, .with_left = 2, .within_left = 1};
+    const struct score_line stays = {.counted = 2, .within = 1, .with_left = 2, .within_left = 1};
     check_line(apart, 3, left);
     check_line(nearer, 3, stays);
 }
@@ -483,8 +475,9 @@ TEST(a_cause_without_a_calculation_is_refused) {
         close_own(&own);
     }
     struct own own;
-    open_own(&own, own_rows, "[open]\nclass = unknown\nsays = x\nshown = SELECT nothing\n"
-                             "[place]\nclass = ours\nsays = y\n");
+    open_own(&own, own_rows,
+             "[open]\nclass = unknown\nsays = x\nshown = SELECT nothing\n"
+             "[place]\nclass = ours\nsays = y\n");
     ck_assert_int_eq(score_judge(own.score, &own.err), ERR_USAGE);
     ck_assert_msg(strstr(own.err.text, "causes:4") != NULL, "%s", own.err.text);
     close_own(&own);
