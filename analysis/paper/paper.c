@@ -313,7 +313,9 @@ static void fill_cells(const struct paper_result *result, char cells[N_CELLS][CE
         snprintf(cells[3], CELL_BYTES, "-");
     }
     paper_ratio_text(result, cells[4], CELL_BYTES);
-    snprintf(cells[5], CELL_BYTES, "%s", paper_role_words[result->role]);
+    bool has_cause = row->cause != NULL && row->cause[0] != '\0' && result->role != PAPER_APPENDIX;
+    snprintf(cells[5], CELL_BYTES, "%s%s%s%s", paper_role_words[result->role],
+             has_cause ? " (" : "", has_cause ? row->cause : "", has_cause ? ")" : "");
     snprintf(cells[6], CELL_BYTES, "%s", verdicts[paper_judge(result)]);
 }
 
@@ -369,7 +371,7 @@ static void print_markdown(const struct paper_result *results, size_t n, FILE *o
 static void print_csv(const struct paper_result *results, size_t n, FILE *out) {
     static const char *const verdicts[] = {"", "yes", "no"};
     fputs("source,gpu,model,dataset,system,setting,quantity,unit,paper,ours,ratio,difference,"
-          "role,compare,within_15_percent,reading\n",
+          "role,compare,within_15_percent,reading,cause\n",
           out);
     for (size_t i = 0; i < n; i++) {
         const struct paper_result *result = &results[i];
@@ -392,7 +394,7 @@ static void print_csv(const struct paper_result *results, size_t n, FILE *out) {
         fprintf(out, "%s,%s,%s,", paper_role_words[result->role], paper_compare_words[row->compare],
                 verdicts[paper_judge(result)]);
         output_csv_text(out, result->reading);
-        fputc('\n', out);
+        fprintf(out, ",%s\n", row->cause != NULL ? row->cause : "");
     }
 }
 

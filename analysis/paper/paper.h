@@ -106,7 +106,8 @@ const char *paper_ratio_text(const struct paper_result *result, char *text, size
 
 enum paper_format { PAPER_TEXT, PAPER_MARKDOWN, PAPER_CSV };
 
-/* The table; text and Markdown end with "N of M rows within 15 %" and the rows by role. */
+/* The table; text and Markdown end with "N of M rows within 15 %" and the rows by role, before any
+ * cause is asked (experiments/study/score.h); its name stands behind the role. */
 void paper_print(const struct paper_result *results, size_t n, enum paper_format format, FILE *out);
 
 /* The same into a file. */

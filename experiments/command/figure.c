@@ -181,8 +181,8 @@ static int draw(const struct making *making, const struct study *study, struct t
 static int show_rows(struct making *making, const struct study *study,
                      const struct finding_of_study *found, struct err *err) {
     const char *file = study_text(study, "paper", NULL);
-    if (file != NULL) {
-        score_add(making->score, file, found->rows, found->n);
+    if (file != NULL && score_add(making->score, file, found->rows, found->n, err) != 0) {
+        return err_status(err);
     }
     if (!making->scores_only && found->n > 0) {
         paper_print(found->rows, found->n, PAPER_TEXT, stdout);

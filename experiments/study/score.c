@@ -25,6 +25,7 @@ static const char *const class_names[SCORE_N_CLASSES] = {
 
 struct score {
     const struct config *papers, *causes;
+    char *folder;
     struct tables *tables;
     json_t *printed;                /* every row of every paper */
     json_t *by_id;                  /* {id: the row}, borrowing none */
@@ -59,11 +60,11 @@ static int check_cause(const struct score *score, const char *path, const struct
     return 0;
 }
 
-static int read_file(struct score *score, const char *paper_name, const char *folder,
-                     const char *file, struct err *err) {
+static int read_file(struct score *score, const char *paper_name, const char *file,
+                     struct err *err) {
     char path[PATH_CHARS], id[ID_CHARS];
     struct paper paper = {0};
-    snprintf(path, sizeof path, "%s/%s", folder, file);
+    snprintf(path, sizeof path, "%s/%s", score->folder, file);
     int status = paper_load(path, &paper, err);
     for (size_t i = 0; status == 0 && i < paper.n_rows; i++) {
         const struct paper_row *row = &paper.rows[i];
@@ -81,13 +82,13 @@ static int read_file(struct score *score, const char *paper_name, const char *fo
     return status;
 }
 
-static int read_papers(struct score *score, const char *folder, struct err *err) {
+static int read_papers(struct score *score, struct err *err) {
     const struct config_entry *entry = NULL;
     while ((entry = config_next(score->papers, NULL, "files", entry)) != NULL) {
         struct words files;
         int status = words_split(entry->value, &files, score->papers->path, err);
         for (size_t f = 0; status == 0 && f < files.n; f++) {
-            status = read_file(score, entry->section, folder, files.word[f], err);
+            status = read_file(score, entry->section, files.word[f], err);
         }
         if (status != 0) {
             return status;
@@ -126,12 +127,13 @@ struct score *score_open(const struct config *papers, const struct config *cause
     struct score *score = mem_zeroed(1, sizeof *score);
     *score = (struct score){.papers = papers,
                             .causes = causes,
+                            .folder = mem_text(folder),
                             .tables = tables_open(),
                             .printed = json_array(),
                             .by_id = json_object(),
                             .found = json_array(),
                             .gone = json_object()};
-    if (check_causes(causes, err) != 0 || read_papers(score, folder, err) != 0) {
+    if (check_causes(causes, err) != 0 || read_papers(score, err) != 0) {
         score_close(score);
         return NULL;
     }
@@ -145,6 +147,7 @@ void score_close(struct score *score) {
         json_decref(score->by_id);
         json_decref(score->found);
         json_decref(score->gone);
+        free(score->folder);
         free(score);
     }
 }
@@ -174,28 +177,35 @@ static bool has_result(const struct score *score, const char *id, const char *ro
     return false;
 }
 
-void score_add(struct score *score, const char *file, const struct paper_result *results,
-               size_t n) {
-    char id[ID_CHARS], off[32];
+static void add_result(struct score *score, const json_t *printed,
+                       const struct paper_result *result) {
+    char off[32];
+    const char *id = text_at(printed, "id"), *role = paper_role_name(result->role);
+    bool is_again = has_result(score, id, role);
+    bool has_ours = isfinite(result->ours);
+    json_array_append_new(
+        score->found, json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:i, s:f, s:s}", "id", id, "paper",
+                                text_at(printed, "paper"), "cause", text_at(printed, "cause"),
+                                "role", is_again ? paper_role_name(PAPER_APPENDIX) : role, "ours",
+                                has_ours ? json_real(result->ours) : json_null(), "reading",
+                                result->reading, "verdict", (int)paper_judge(result), "distance",
+                                has_ours ? paper_distance(result) : 0, "off",
+                                paper_ratio_text(result, off, sizeof off)));
+}
+
+int score_add(struct score *score, const char *file, const struct paper_result *results, size_t n,
+              struct err *err) {
+    char id[ID_CHARS];
     for (size_t i = 0; i < n; i++) {
-        const struct paper_result *result = &results[i];
-        const json_t *printed = json_object_get(score->by_id, id_text(file, result->row->line, id));
-        const char *role = paper_role_name(result->role);
-        bool is_again = has_result(score, id, role);
-        bool has_ours = isfinite(result->ours);
-        if (printed == NULL) {
-            continue; /* a file of no paper */
+        id_text(file, results[i].row->line, id);
+        if (json_object_get(score->by_id, id) == NULL && read_file(score, file, file, err) != 0) {
+            return err_status(err);
         }
+        const json_t *printed = json_object_get(score->by_id, id);
         know_paper(score, text_at(printed, "paper"));
-        json_array_append_new(
-            score->found, json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:i, s:f, s:s}", "id", id,
-                                    "paper", text_at(printed, "paper"), "cause", result->row->cause,
-                                    "role", is_again ? paper_role_name(PAPER_APPENDIX) : role,
-                                    "ours", has_ours ? json_real(result->ours) : json_null(),
-                                    "reading", result->reading, "verdict", (int)paper_judge(result),
-                                    "distance", has_ours ? paper_distance(result) : 0, "off",
-                                    paper_ratio_text(result, off, sizeof off)));
+        add_result(score, printed, &results[i]);
     }
+    return 0;
 }
 
 /* ---- what the causes show ---- */

@@ -42,8 +42,10 @@ struct score *score_open(const struct config *papers, const struct config *cause
                          const char *folder, struct err *err);
 void score_close(struct score *score); /* NULL is fine */
 
-/* Adds the settled results of one figure, whose rows are of `file`. */
-void score_add(struct score *score, const char *file, const struct paper_result *results, size_t n);
+/* Adds the settled results of one figure, whose rows are of `file`: one that papers.ini does not
+ * list is a paper of its own. */
+int score_add(struct score *score, const char *file, const struct paper_result *results, size_t n,
+              struct err *err);
 
 /* Asks every cause's query; once, behind the last figure. */
 int score_judge(struct score *score, struct err *err);

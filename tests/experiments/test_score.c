@@ -330,8 +330,9 @@ static struct score_line line_of(struct own *own, const double (*ours)[2], size_
         }
     }
     paper_settle(results, 2 * n, "", PAPER_COUNTED);
-    score_add(own->score, "own.csv", results, 2 * n);
-    score_add(own->score, "own.csv", results, 2 * n); /* another figure of the same rows */
+    for (int figure = 0; figure < 2; figure++) { /* of the same rows */
+        ck_assert_int_eq(score_add(own->score, "own.csv", results, 2 * n, &own->err), 0);
+    }
     ck_assert_msg(score_judge(own->score, &own->err) == 0, "%s", own->err.text);
     return score_line(own->score, "P");
 }
@@ -454,6 +455,18 @@ TEST(both_tables_say_what_counts_what_left_and_what_is_missed) {
     text = printed_of(score_print_causes, PAPER_MARKDOWN);
     ck_assert_ptr_nonnull(strstr(text, "| P | `open` | cannot be known | 1 | 0 | 2.000 |"));
     free(text);
+}
+
+TEST(a_file_of_no_paper_is_one_of_its_own) {
+    struct own own;
+    open_own(&own, own_rows, own_causes);
+    scratch_write("other.csv", own_rows);
+    const struct paper_result result = {.row = &own.paper.rows[3], .ours = 80};
+    ck_assert_int_eq(score_add(own.score, "other.csv", &result, 1, &own.err), 0);
+    ck_assert_int_eq(score_judge(own.score, &own.err), 0);
+    ck_assert_uint_eq(score_line(own.score, "other.csv").within, 1);
+    ck_assert_uint_eq(score_line(own.score, "P").counted, 0);
+    close_own(&own);
 }
 
 TEST(a_cause_without_a_calculation_is_refused) {
