@@ -154,15 +154,17 @@ void score_close(struct score *score) {
 
 /* ---- ours beside it ---- */
 
-static void know_paper(struct score *score, const char *name) {
-    for (size_t i = 0; i < score->n_names; i++) {
-        if (strcmp(score->names[i], name) == 0) {
-            return;
-        }
+static int know_paper(struct score *score, const char *name, struct err *err) {
+    size_t i = 0;
+    while (i < score->n_names && strcmp(score->names[i], name) != 0) {
+        i++;
     }
-    if (score->n_names < MOST_PAPERS) {
-        score->names[score->n_names++] = name;
+    if (i == MOST_PAPERS) {
+        return err_usage(err, "scores are kept of at most %d papers", MOST_PAPERS);
     }
+    score->names[i] = name;
+    score->n_names = i == score->n_names ? i + 1 : score->n_names;
+    return 0;
 }
 
 /* Whether a result of that row has that role already: a printed number stands there once. */
@@ -202,7 +204,9 @@ int score_add(struct score *score, const char *file, const struct paper_result *
             return err_status(err);
         }
         const json_t *printed = json_object_get(score->by_id, id);
-        know_paper(score, text_at(printed, "paper"));
+        if (know_paper(score, text_at(printed, "paper"), err) != 0) {
+            return err_status(err);
+        }
         add_result(score, printed, &results[i]);
     }
     return 0;

@@ -469,6 +469,22 @@ TEST(a_file_of_no_paper_is_one_of_its_own) {
     close_own(&own);
 }
 
+TEST(more_papers_than_a_score_has_lines_are_refused) {
+    struct own own;
+    int status = 0, n = 0;
+    open_own(&own, own_rows, own_causes);
+    for (; status == 0 && n < 20; n++) {
+        char name[32];
+        snprintf(name, sizeof name, "other%d.csv", n);
+        scratch_write(name, own_rows);
+        const struct paper_result result = {.row = &own.paper.rows[3], .ours = 80};
+        status = score_add(own.score, name, &result, 1, &own.err);
+    }
+    ck_assert_int_eq(status, ERR_USAGE);
+    ck_assert_int_eq(n, 17);
+    close_own(&own);
+}
+
 TEST(a_cause_without_a_calculation_is_refused) {
     static const struct {
         const char *rows, *causes, *says;
