@@ -162,6 +162,32 @@ static void load_shipped(const char *file, struct paper *paper) {
                   err.text);
 }
 
+/* Of FOCUS's 48 bars exactly these leave. */
+TEST(three_bars_of_focus_leave_and_no_other) {
+    struct shipped shipped;
+    struct paper paper;
+    size_t n_bars = 0, n_left = 0;
+    load_shipped("focus.csv", &paper);
+    open_shipped(&shipped, NULL);
+    for (size_t i = 0; i < paper.n_rows; i++) {
+        const struct paper_row *row = &paper.rows[i];
+        char id[96];
+        snprintf(id, sizeof id, "focus.csv:%d", row->line);
+        bool has_left = score_class_of(shipped.score, id) != SCORE_OURS;
+        bool is_bar = strcmp(row->source, "Fig 6") == 0;
+        ck_assert(!is_bar || row->role == PAPER_COUNTED);
+        ck_assert(!has_left || (is_bar && strcmp(row->model, "LLaDA2.0-mini") == 0 &&
+                                strcmp(row->system, "LMDeploy") == 0 &&
+                                strcmp(row->setting, "batch 32 B=32") == 0));
+        n_bars += is_bar;
+        n_left += has_left;
+    }
+    ck_assert_uint_eq(n_bars, 48);
+    ck_assert_uint_eq(n_left, 3);
+    close_shipped(&shipped);
+    paper_fini(&paper);
+}
+
 /* Settings that are not printed but that the paper's own numbers decide, as docs/papers says: which
  * of its two cards dLLM-Serve's Figures 7 and 8 are of, and what Mosaic's prompt share is a share
  * of. */
