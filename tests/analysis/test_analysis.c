@@ -812,9 +812,9 @@ TEST(a_paper_table_reads_the_same_as_text_markdown_and_csv) {
     ck_assert_ptr_nonnull(strstr(text, "1 of 1 rows within 15 %; not counted: 1 calibration\n"));
     free(text);
     text = print_table(results, 2, PAPER_MARKDOWN);
-    ck_assert_ptr_nonnull(
-        strstr(text, "| T\\|4 | L40S, m, Burst, dLLM-Serve, 1.0, throughput "
-                     "(with pad, of two) | 100 tok/s | 90 tok/s | 0.900 | counted (why) | yes |\n"));
+    ck_assert_ptr_nonnull(strstr(
+        text, "| T\\|4 | L40S, m, Burst, dLLM-Serve, 1.0, throughput "
+              "(with pad, of two) | 100 tok/s | 90 tok/s | 0.900 | counted (why) | yes |\n"));
     free(text);
     text = print_table(results, 2, PAPER_CSV);
     ck_assert_ptr_nonnull(strstr(
