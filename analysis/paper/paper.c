@@ -22,13 +22,14 @@ enum column {
     COLUMN_UNIT,
     COLUMN_ROLE,
     COLUMN_COMPARE,
+    COLUMN_CAUSE,
     COLUMN_COUNT,
 };
 
 static const char *const paper_role_words[PAPER_N_ROLES + 1] = {"counted", "calibration", "derived",
-                                                                "appendix", NULL};
+                                                                "bound",   "appendix",    NULL};
 static const char *const paper_compare_words[PAPER_N_COMPARES + 1] = {"equal", "at-most",
-                                                                      "at-least", NULL};
+                                                                      "at-least", "points", NULL};
 
 static const struct {
     const char *name, *other_name;
@@ -45,6 +46,7 @@ static const struct {
     [COLUMN_UNIT] = {"unit", NULL, true},
     [COLUMN_ROLE] = {"role", NULL, false},
     [COLUMN_COMPARE] = {"compare", NULL, false},
+    [COLUMN_CAUSE] = {"cause", NULL, false},
 };
 
 static int read_header(struct csv *csv, int places[COLUMN_COUNT], struct err *err) {
@@ -87,6 +89,10 @@ int paper_role_of(const char *word) {
     return word_index(word, paper_role_words);
 }
 
+const char *paper_role_name(enum paper_role role) {
+    return paper_role_words[role];
+}
+
 static int read_row(struct csv *csv, const int places[COLUMN_COUNT], struct paper_row *out,
                     struct err *err) {
     const char *path = csv->line.path;
@@ -107,6 +113,7 @@ static int read_row(struct csv *csv, const int places[COLUMN_COUNT], struct pape
         .setting = texts[COLUMN_SETTING],
         .quantity = texts[COLUMN_QUANTITY],
         .unit = texts[COLUMN_UNIT],
+        .cause = texts[COLUMN_CAUSE],
         .line = line_number,
     };
     if (!num_f64(texts[COLUMN_VALUE], &out->value)) {
@@ -116,11 +123,13 @@ static int read_row(struct csv *csv, const int places[COLUMN_COUNT], struct pape
     int role = paper_role_of(texts[COLUMN_ROLE]);
     int compare = word_index(texts[COLUMN_COMPARE], paper_compare_words);
     if (role < 0) {
-        return err_world(err, "%s:%d: role '%s' is not counted, calibration, derived or appendix",
+        return err_world(err,
+                         "%s:%d: role '%s' is not counted, calibration, derived, bound or "
+                         "appendix",
                          path, line_number, texts[COLUMN_ROLE]);
     }
     if (compare < 0) {
-        return err_world(err, "%s:%d: compare '%s' is not equal, at-most or at-least", path,
+        return err_world(err, "%s:%d: compare '%s' is not equal, at-most, at-least or points", path,
                          line_number, texts[COLUMN_COMPARE]);
     }
     out->role = (enum paper_role)role;
@@ -161,11 +170,36 @@ enum paper_verdict paper_judge(const struct paper_result *result) {
     if (!isfinite(ours)) {
         return PAPER_MISSING;
     }
-    bool within = fabs(ours - printed) <= PAPER_TOLERANCE * fabs(printed);
-    if (result->row->compare != PAPER_EQUAL) {
-        within = result->row->compare == PAPER_AT_MOST ? ours <= printed : ours >= printed;
+    bool within;
+    switch (result->row->compare) {
+    case PAPER_AT_MOST:
+        within = ours <= printed;
+        break;
+    case PAPER_AT_LEAST:
+        within = ours >= printed;
+        break;
+    case PAPER_POINTS:
+        within = fabs(ours - printed) <= PAPER_POINTS_TOLERANCE;
+        break;
+    default:
+        within = fabs(ours - printed) <= PAPER_TOLERANCE * fabs(printed);
     }
     return within ? PAPER_WITHIN : PAPER_BEYOND;
+}
+
+double paper_distance(const struct paper_result *result) {
+    double apart = fabs(result->ours - result->row->value), printed = fabs(result->row->value);
+    bool is_points = result->row->compare == PAPER_POINTS;
+    return apart / (is_points || printed == 0 ? PAPER_POINTS_TOLERANCE : PAPER_TOLERANCE * printed);
+}
+
+bool paper_is_two_sided(const struct paper_row *row) {
+    if (row->compare == PAPER_POINTS) {
+        return fabs(row->value) > PAPER_POINTS_TOLERANCE;
+    }
+    bool is_ratio = strcmp(row->unit, "x") == 0;
+    return row->compare == PAPER_EQUAL &&
+           (!is_ratio || fabs(1 - row->value) > PAPER_TOLERANCE * fabs(row->value));
 }
 
 /* The result that stands for the row of result `i`. */
@@ -194,6 +228,9 @@ void paper_settle(struct paper_result *results, size_t n, const char *declared,
             (all == PAPER_APPENDIX || declared_of(results, n, i, declared) != i)) {
             result->role = PAPER_APPENDIX;
         }
+        if (result->role == PAPER_COUNTED && !paper_is_two_sided(result->row)) {
+            result->role = PAPER_BOUND;
+        }
     }
 }
 
@@ -207,6 +244,9 @@ struct paper_tally paper_tally(const struct paper_result *results, size_t n) {
             break;
         case PAPER_DERIVED:
             tally.derived++;
+            break;
+        case PAPER_BOUND:
+            tally.bound++;
             break;
         case PAPER_APPENDIX:
             tally.appendix++;
@@ -264,7 +304,7 @@ static void fill_cells(const struct paper_result *result, char cells[N_CELLS][CE
     const struct paper_row *row = result->row;
     snprintf(cells[0], CELL_BYTES, "%s", row->source);
     paper_label(result, cells[1], CELL_BYTES);
-    static const char *const bounds[] = {"", "<= ", ">= "};
+    static const char *const bounds[PAPER_N_COMPARES] = {"", "<= ", ">= ", ""};
     size_t n = (size_t)snprintf(cells[2], CELL_BYTES, "%s", bounds[row->compare]);
     number_text(row->value, row->unit, cells[2] + n, CELL_BYTES - n);
     if (isfinite(result->ours)) {
@@ -273,7 +313,9 @@ static void fill_cells(const struct paper_result *result, char cells[N_CELLS][CE
         snprintf(cells[3], CELL_BYTES, "-");
     }
     paper_ratio_text(result, cells[4], CELL_BYTES);
-    snprintf(cells[5], CELL_BYTES, "%s", paper_role_words[result->role]);
+    bool has_cause = row->cause != NULL && row->cause[0] != '\0' && result->role != PAPER_APPENDIX;
+    snprintf(cells[5], CELL_BYTES, "%s%s%s%s", paper_role_words[result->role],
+             has_cause ? " (" : "", has_cause ? row->cause : "", has_cause ? ")" : "");
     snprintf(cells[6], CELL_BYTES, "%s", verdicts[paper_judge(result)]);
 }
 
@@ -329,7 +371,7 @@ static void print_markdown(const struct paper_result *results, size_t n, FILE *o
 static void print_csv(const struct paper_result *results, size_t n, FILE *out) {
     static const char *const verdicts[] = {"", "yes", "no"};
     fputs("source,gpu,model,dataset,system,setting,quantity,unit,paper,ours,ratio,difference,"
-          "role,compare,within_15_percent,reading\n",
+          "role,compare,within_15_percent,reading,cause\n",
           out);
     for (size_t i = 0; i < n; i++) {
         const struct paper_result *result = &results[i];
@@ -352,7 +394,7 @@ static void print_csv(const struct paper_result *results, size_t n, FILE *out) {
         fprintf(out, "%s,%s,%s,", paper_role_words[result->role], paper_compare_words[row->compare],
                 verdicts[paper_judge(result)]);
         output_csv_text(out, result->reading);
-        fputc('\n', out);
+        fprintf(out, ",%s\n", row->cause != NULL ? row->cause : "");
     }
 }
 
@@ -374,6 +416,7 @@ void paper_print(const struct paper_result *results, size_t n, enum paper_format
         size_t n;
     } others[] = {{"calibration", tally.calibration},
                   {"derived", tally.derived},
+                  {"bound", tally.bound},
                   {"appendix", tally.appendix},
                   {"not run", tally.missing}};
     const char *before = "; not counted: ";

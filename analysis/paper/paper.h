@@ -17,15 +17,18 @@ enum paper_role {
     PAPER_COUNTED,     /* independent: nothing was fitted to it */
     PAPER_CALIBRATION, /* a constant was fitted to it, or it follows from such a fit */
     PAPER_DERIVED,     /* a quotient or mean of other rows, or one of them printed again */
+    PAPER_BOUND,       /* can be missed on one side alone, or not by doing nothing */
     PAPER_APPENDIX,    /* another reading of a printed number than the declared one */
     PAPER_N_ROLES,
 };
 
 /* The role that a word names, counted for ""; -1 where it names none. */
 int paper_role_of(const char *word);
+const char *paper_role_name(enum paper_role role);
 
-/* How ours has to stand to what was printed: a bound is judged as a bound. */
-enum paper_compare { PAPER_EQUAL, PAPER_AT_MOST, PAPER_AT_LEAST, PAPER_N_COMPARES };
+/* How ours has to stand to what was printed: a bound is judged as a bound, a share of a whole in
+ * points. */
+enum paper_compare { PAPER_EQUAL, PAPER_AT_MOST, PAPER_AT_LEAST, PAPER_POINTS, PAPER_N_COMPARES };
 
 struct paper_row {
     const char *source; /* section, table or figure */
@@ -36,6 +39,7 @@ struct paper_row {
     int line; /* in the file, from 1 */
     enum paper_role role;
     enum paper_compare compare;
+    const char *cause; /* of causes.ini, "" where there is none; or NULL */
 };
 
 struct paper {
@@ -46,8 +50,8 @@ struct paper {
 };
 
 /* Columns are known by their header: source, system, quantity, value and unit must be there; gpu,
- * model, dataset, rate_req_s, setting, compare (default: equal) and role (default: counted) may
- * be. A bad row is an error with file and line. */
+ * model, dataset, rate_req_s, setting, cause, compare (default: equal) and role (default: counted)
+ * may be. A bad row is an error with file and line. */
 int paper_load(const char *path, struct paper *out, struct err *err);
 void paper_fini(struct paper *paper);
 
@@ -65,20 +69,31 @@ enum paper_verdict { PAPER_MISSING, PAPER_WITHIN, PAPER_BEYOND };
 /* The share by which ours may differ and still count as reproduced. */
 #define PAPER_TOLERANCE 0.15
 
+#define PAPER_POINTS_TOLERANCE 15.0 /* of a share of a whole, in points of % */
+
 /* Within when |ours / paper - 1| <= PAPER_TOLERANCE, whatever the unit; of a bound, when ours lies
- * on its side of it. */
+ * on its side of it; of points, when ours is within PAPER_POINTS_TOLERANCE. */
 enum paper_verdict paper_judge(const struct paper_result *result);
+
+/* How far off ours is, as a share of what may be: 1 is the edge. Of a bound and where the paper's
+ * number is 0, of PAPER_TOLERANCE of it. */
+double paper_distance(const struct paper_result *result);
+
+/* Whether a row can be missed on both sides: not a bound, and not a number, in points or `x`, so
+ * near to no effect (0 points, 1 x) that no effect at all would be within. */
+bool paper_is_two_sided(const struct paper_row *row);
 
 /* Settles the roles of a figure's results: of the readings of one row the one that contains
  * `declared` stands for it, or the first where `declared` is "" or in none of them; the others are
- * appendix unless they are calibration points. Rows whose own role is not counted keep it.
+ * appendix unless they are calibration points. Rows whose own role is not counted keep it; a
+ * counted one that is not two-sided is a bound.
  * With `all` as PAPER_APPENDIX the whole figure is one. */
 void paper_settle(struct paper_result *results, size_t n, const char *declared,
                   enum paper_role all);
 
 /* Of each row is in one of them; `within` are among `counted`. */
 struct paper_tally {
-    size_t counted, within, missing, calibration, derived, appendix;
+    size_t counted, within, missing, calibration, derived, bound, appendix;
 };
 struct paper_tally paper_tally(const struct paper_result *results, size_t n);
 
@@ -91,7 +106,8 @@ const char *paper_ratio_text(const struct paper_result *result, char *text, size
 
 enum paper_format { PAPER_TEXT, PAPER_MARKDOWN, PAPER_CSV };
 
-/* The table; text and Markdown end with "N of M rows within 15 %" and the rows by role. */
+/* The table; text and Markdown end with "N of M rows within 15 %" and the rows by role, before any
+ * cause is asked (experiments/study/score.h); its name stands behind the role. */
 void paper_print(const struct paper_result *results, size_t n, enum paper_format format, FILE *out);
 
 /* The same into a file. */

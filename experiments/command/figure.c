@@ -5,16 +5,17 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "analysis/paper/paper_score.h"
 #include "analysis/plot/plot.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/progress.h"
 #include "experiments/cli/words.h"
 #include "experiments/ranks/ranks.h"
 #include "experiments/study/changed.h"
+#include "experiments/study/score.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/base/output.h"
 #include "sim/input/datadir.h"
 
 enum { MOST_SEEDS = 64, PATH_CHARS = 1024 };
@@ -129,25 +130,9 @@ struct making {
     const char *sets[OPTIONS_MOST_GIVEN];
     unsigned n_threads;
     bool scores_only; /* no figure is drawn nor its table printed */
-    struct config calibrated, papers;
-    struct paper_score score;
+    struct config calibrated, papers, causes;
+    struct score *score;
 };
-
-/* The paper whose numbers a file of experiments/paper has: a section of papers.ini. */
-static const char *paper_of(const struct config *papers, const char *file) {
-    const struct config_entry *entry = NULL;
-    while ((entry = config_next(papers, NULL, "files", entry)) != NULL) {
-        struct words files;
-        struct err err = {0};
-        bool lists = words_split(entry->value, &files, papers->path, &err) == 0;
-        for (size_t f = 0; lists && f < files.n; f++) {
-            if (strcmp(files.word[f], file) == 0) {
-                return entry->section;
-            }
-        }
-    }
-    return file;
-}
 
 /* ---- what is printed and written of one figure ---- */
 
@@ -196,17 +181,15 @@ static int draw(const struct making *making, const struct study *study, struct t
 static int show_rows(struct making *making, const struct study *study,
                      const struct finding_of_study *found, struct err *err) {
     const char *file = study_text(study, "paper", NULL);
-    int status = file == NULL ? 0
-                              : paper_score_add(&making->score, paper_of(&making->papers, file),
-                                                found->rows, found->n, err);
-    if (status == 0 && !making->scores_only && found->n > 0) {
+    if (file != NULL && score_add(making->score, file, found->rows, found->n, err) != 0) {
+        return err_status(err);
+    }
+    if (!making->scores_only && found->n > 0) {
         paper_print(found->rows, found->n, PAPER_TEXT, stdout);
-    } else if (status == 0 && !making->scores_only && file != NULL) {
+    } else if (!making->scores_only && file != NULL) {
         printf("the paper prints no number of this figure\n");
     }
-    return status == 0 && !making->scores_only && study_is_table(study)
-               ? print_rows(found->tables, err)
-               : status;
+    return !making->scores_only && study_is_table(study) ? print_rows(found->tables, err) : 0;
 }
 
 /* Of a changed one: it, and the figure as it is. */
@@ -364,46 +347,76 @@ static int make_figure(const char *path, struct making *making, struct err *err)
     return status;
 }
 
-/* The table of scores, and its files where every figure was drawn. */
-static int finish(const struct making *making, bool all, struct err *err) {
+/* One of the two tables of scores. */
+struct score_table {
+    const char *name;
+    void (*print)(const struct score *score, enum paper_format format, FILE *out);
+};
+
+static int write_score(const struct making *making, const struct score_table *table,
+                       enum paper_format format, struct err *err) {
     char path[PATH_CHARS];
-    printf("%s", making->scores_only ? "" : "score by paper (independent rows alone)\n");
-    paper_score_print(&making->score, PAPER_TEXT, stdout);
-    if (!all || making->out == NULL) {
-        return 0;
+    struct output out;
+    snprintf(path, sizeof path, "%s/%s.%s", making->out, table->name,
+             format == PAPER_CSV ? "csv" : "md");
+    if (output_open(path, &out, err) != 0) {
+        return err_status(err);
     }
-    snprintf(path, sizeof path, "%s/scores.csv", making->out);
-    int status = paper_score_write(&making->score, PAPER_CSV, path, err);
-    if (status == 0) {
-        snprintf(path, sizeof path, "%s/scores.md", making->out);
-        status = paper_score_write(&making->score, PAPER_MARKDOWN, path, err);
+    table->print(making->score, format, out.file);
+    return output_close(&out, true, err);
+}
+
+/* The tables of scores, and their files where every figure was drawn. */
+static int finish(const struct making *making, bool all, struct err *err) {
+    static const struct score_table tables[] = {{"scores", score_print},
+                                                {"causes", score_print_causes}};
+    int status = score_judge(making->score, err);
+    if (status != 0) {
+        return status;
     }
-    if (status == 0) {
-        printf("wrote %s/scores.csv and scores.md\n", making->out);
+    printf("%s", making->scores_only ? "" : "score by paper\n");
+    for (size_t t = 0; t < 2; t++) {
+        tables[t].print(making->score, PAPER_TEXT, stdout);
+        printf("%s", t == 0 ? "\n" : "");
+    }
+    for (size_t t = 0; all && making->out != NULL && t < 2 && status == 0; t++) {
+        status = write_score(making, &tables[t], PAPER_CSV, err);
+        status = status != 0 ? status : write_score(making, &tables[t], PAPER_MARKDOWN, err);
+    }
+    if (all && making->out != NULL && status == 0) {
+        printf("wrote %s/scores.csv, scores.md, causes.csv and causes.md\n", making->out);
     }
     return status;
 }
 
-static int make_all(const struct paths *paths, bool all, struct making *making, struct err *err) {
+static int read_tables(struct making *making, struct err *err) {
+    const struct {
+        const char *path;
+        struct config *config;
+    } files[] = {{"experiments/calibrated.ini", &making->calibrated},
+                 {"experiments/paper/papers.ini", &making->papers},
+                 {"experiments/paper/causes.ini", &making->causes}};
     char path[PATH_CHARS];
-    if (config_read(data_path(path, sizeof path, "experiments/calibrated.ini"), &making->calibrated,
-                    err) != 0) {
-        return (int)err->kind;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        if (config_read(data_path(path, sizeof path, files[i].path), files[i].config, err) != 0) {
+            return (int)err->kind;
+        }
     }
-    int status = config_read(data_path(path, sizeof path, "experiments/paper/papers.ini"),
-                             &making->papers, err);
-    if (status != 0) {
-        config_fini(&making->calibrated);
-        return status;
-    }
-    paper_score_init(&making->score);
+    making->score = score_open(&making->papers, &making->causes,
+                               data_path(path, sizeof path, "experiments/paper"), err);
+    return (int)err->kind;
+}
+
+static int make_all(const struct paths *paths, bool all, struct making *making, struct err *err) {
+    int status = read_tables(making, err);
     for (size_t i = 0; status == 0 && i < paths->n; i++) {
         status = make_figure(paths->path[i], making, err);
     }
-    if (status == 0 && paths->n > 1 && making->score.n_lines > 0 && !ranks_is_helper()) {
+    if (status == 0 && paths->n > 1 && score_has_rows(making->score) && !ranks_is_helper()) {
         status = finish(making, all, err);
     }
-    paper_score_fini(&making->score);
+    score_close(making->score);
+    config_fini(&making->causes);
     config_fini(&making->papers);
     config_fini(&making->calibrated);
     return status;
@@ -444,32 +457,34 @@ const struct command command_figure = {
     .name = "figure",
     .words = "NAME|FILE...",
     .doc = "draws the figure of a study: of one's own, of a paper or of a measured server",
-    .more = "A study is an INI file: what to run, and a query over the results.\n"
-            "\n"
-            "  [figure]\n"
-            "  title = p99 latency over the rate\n"
-            "  kind = lines\n"
-            "  x_label = requests a second\n"
-            "  y_label = seconds\n"
-            "  query = SELECT system AS series, rate AS x, latency_s_p99 AS y FROM run\n"
-            "\n"
-            "  [run]\n"
-            "  system = dllm-serve, sparse-dllm\n"
-            "  gpu = l40s\n"
-            "  workload = osc\n"
-            "  rate = 0.2, 0.4, 0.6\n"
-            "  set cache.retention = 0.3\n"
-            "\n"
-            "The table `run` has a row for every combination of the lists, and every field of\n"
-            "`run --json` as a column (latency_s.p99 is latency_s_p99). Kinds are lines, bars, "
-            "stacked\n"
-            "and table. Writes NAME.svg, .png, .pdf and .csv into the folder of --out.\n"
-            "experiments/studies has the papers' figures, and README.md there all keys and jobs.\n"
-            "Beside a paper, the comparison goes to NAME-paper.csv and .md: calibration points,\n"
-            "quotients of other rows and readings other than the declared one are marked and not\n"
-            "counted. --all ends with the score of each paper, in scores.csv and .md where --out "
-            "names\n"
-            "a folder; --scores prints it alone.",
+    .more =
+        "A study is an INI file: what to run, and a query over the results.\n"
+        "\n"
+        "  [figure]\n"
+        "  title = p99 latency over the rate\n"
+        "  kind = lines\n"
+        "  x_label = requests a second\n"
+        "  y_label = seconds\n"
+        "  query = SELECT system AS series, rate AS x, latency_s_p99 AS y FROM run\n"
+        "\n"
+        "  [run]\n"
+        "  system = dllm-serve, sparse-dllm\n"
+        "  gpu = l40s\n"
+        "  workload = osc\n"
+        "  rate = 0.2, 0.4, 0.6\n"
+        "  set cache.retention = 0.3\n"
+        "\n"
+        "The table `run` has a row for every combination of the lists, and every field of\n"
+        "`run --json` as a column (latency_s.p99 is latency_s_p99). Kinds are lines, bars, "
+        "stacked\n"
+        "and table. Writes NAME.svg, .png, .pdf and .csv into the folder of --out.\n"
+        "experiments/studies has the papers' figures, and README.md there all keys and jobs.\n"
+        "Beside a paper, the comparison goes to NAME-paper.csv and .md: calibration points,\n"
+        "quotients of other rows and readings other than the declared one are marked and not\n"
+        "counted. --all ends with the score of each paper and the causes of what is missed and of "
+        "what\n"
+        "left the count (experiments/paper/causes.ini), in scores and causes.csv and .md where\n"
+        "--out names a folder; --scores prints them alone.",
     .options = groups,
     .max_words = 16,
     .takes_ranks = true,

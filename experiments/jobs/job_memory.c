@@ -31,6 +31,8 @@ static int lmax(void **state, const json_t *args, json_t *row, json_t *rows, str
                         : job_number(args, "prompt_share", 0, 1e6, &request.prompt_share, err);
     status = status != 0 ? status : job_whole(args, "canvas", LMAX_MOST_TOKENS, &canvas, err);
     status = status != 0 ? status : job_whole(args, "multiple_of", 1 << 20, &granule, err);
+    status = status != 0 ? status : job_number(args, "before", 0, 16, &request.before[0], err);
+    request.n_before = request.before[0] > 0 ? 1 : 0;
     if (status == 0 && of == SHARE_OF_CANVAS && request.prompt_share >= 1) {
         status = err_usage(err, "prompt_share: of the canvas it is below 1");
     }
@@ -64,7 +66,7 @@ const struct job job_lmax = {
     .name = "lmax",
     .doc = "the longest canvas that fits (unmask plan lmax), or what one of `canvas` tokens holds",
     .required = (const char *const[]){"system", "gpu", "model", "prompt_share", NULL},
-    .optional = (const char *const[]){"share_of", "canvas", "multiple_of", NULL},
+    .optional = (const char *const[]){"share_of", "canvas", "multiple_of", "before", NULL},
     .shared = (const char *const[]){"system", "gpu", "model", NULL},
     .close = close_system,
     .fill = lmax,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """paper_tables.py PROGRAM DRAWN: puts the tables that `unmask figure --all --out DRAWN` wrote into the pages of docs/papers,
-each below the heading that is its figure's title, and the score into their README."""
+each below the heading that is its figure's title, and the score and its causes into their README."""
 
 import json
 import pathlib
@@ -15,7 +15,8 @@ for page in sorted(pathlib.Path("docs/papers").glob("*.md")):
     parts = re.split(r"^(##+ .*)\n", page.read_text(), flags=re.M)
     for i in range(1, len(parts), 2):
         title = parts[i].lstrip("# ")
-        made = drawn / ("scores.md" if title.startswith("Score:") else f"{names.get(title)}-paper.md")
+        of_all = {"Score": "scores.md", "Causes": "causes.md"}.get(title.split(":")[0])
+        made = drawn / (of_all or f"{names.get(title)}-paper.md")
         if made.exists():
             parts[i + 1] = "\n" + made.read_text().strip() + "\n\n"
     lines = "".join(part + ("\n" if i % 2 else "") for i, part in enumerate(parts))

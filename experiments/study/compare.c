@@ -12,10 +12,11 @@
 /* ---- the paper's rows as a table ---- */
 
 static json_t *row_json(const struct paper_row *row, size_t id) {
-    return json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:s}", "id", (json_int_t)id,
-                     "source", row->source, "gpu", row->gpu, "model", row->model, "dataset",
-                     row->dataset, "system", row->system, "setting", row->setting, "quantity",
-                     row->quantity, "value", row->value, "unit", row->unit);
+    return json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:s, s:s}", "id",
+                     (json_int_t)id, "source", row->source, "gpu", row->gpu, "model", row->model,
+                     "dataset", row->dataset, "system", row->system, "setting", row->setting,
+                     "quantity", row->quantity, "value", row->value, "unit", row->unit, "cause",
+                     row->cause);
 }
 
 int study_print(const struct study *study, const struct paper *paper, struct tables *tables,

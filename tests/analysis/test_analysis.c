@@ -9,7 +9,6 @@
 
 #include "analysis/caution.h"
 #include "analysis/paper/paper.h"
-#include "analysis/paper/paper_score.h"
 #include "analysis/plot/timeline.h"
 #include "analysis/rate.h"
 #include "analysis/summary.h"
@@ -636,7 +635,7 @@ TEST(the_numbers_of_the_papers_load) {
     struct paper paper;
     struct err err = {0};
     ck_assert_int_eq(paper_load("experiments/paper/dllm_serve.csv", &paper, &err), 0);
-    ck_assert_uint_eq(paper.n_rows, 78);
+    ck_assert_uint_eq(paper.n_rows, 83);
     const struct paper_row *row = &paper.rows[0];
     while (strcmp(row->gpu, "L40S") != 0 || strcmp(row->dataset, "Burst") != 0 ||
            strcmp(row->system, "dLLM-Serve") != 0 || strcmp(row->setting, "1.0") != 0 ||
@@ -696,9 +695,37 @@ TEST(a_papers_rows_say_their_role_and_how_they_compare) {
     ck_assert_int_eq(load_text(ROLES "T,s,q,1,x,,about\n", &paper, &err), ERR_WORLD);
 }
 
+/* A bound, and what no effect at all would meet. */
+TEST(a_row_that_cannot_be_missed_on_both_sides_is_a_bound) {
+    static const struct {
+        const char *unit;
+        double value;
+        enum paper_compare compare;
+        enum paper_role role;
+    } cases[] = {{"x", 1, PAPER_EQUAL, PAPER_BOUND},      {"x", 1.17, PAPER_EQUAL, PAPER_BOUND},
+                 {"x", 1.18, PAPER_EQUAL, PAPER_COUNTED}, {"x", 0.86, PAPER_EQUAL, PAPER_COUNTED},
+                 {"x", 0.88, PAPER_EQUAL, PAPER_BOUND},   {"s", 1, PAPER_EQUAL, PAPER_COUNTED},
+                 {"s", 9, PAPER_AT_MOST, PAPER_BOUND},    {"s", 9, PAPER_AT_LEAST, PAPER_BOUND},
+                 {"%", 15, PAPER_POINTS, PAPER_BOUND},    {"%", 16, PAPER_POINTS, PAPER_COUNTED},
+                 {"%", 9, PAPER_EQUAL, PAPER_COUNTED}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct paper_row row = {
+            .unit = cases[i].unit, .value = cases[i].value, .compare = cases[i].compare};
+        struct paper_result result = {.row = &row, .ours = cases[i].value};
+        paper_settle(&result, 1, "", PAPER_COUNTED);
+        ck_assert_msg(result.role == cases[i].role, "%zu", i);
+        ck_assert_int_eq(paper_judge(&result), PAPER_WITHIN);
+    }
+    const struct paper_row share = {.unit = "%", .value = 50, .compare = PAPER_POINTS};
+    const struct paper_result on = {.row = &share, .ours = 65}, off = {.row = &share, .ours = 65.1};
+    ck_assert_int_eq(paper_judge(&on), PAPER_WITHIN);
+    ck_assert_int_eq(paper_judge(&off), PAPER_BEYOND);
+    ck_assert_double_eq_tol(paper_distance(&on), 1, 1e-9);
+}
+
 TEST(one_reading_of_a_printed_number_stands_for_it) {
-    const struct paper_row a = {.quantity = "a", .value = 1},
-                           b = {.quantity = "b", .value = 1, .role = PAPER_DERIVED};
+    const struct paper_row a = {.quantity = "a", .value = 1, .unit = "s"},
+                           b = {.quantity = "b", .value = 1, .unit = "s", .role = PAPER_DERIVED};
     const struct paper_result given[] = {{.row = &a, .reading = "of the output"},
                                          {.row = &a, .reading = "of the canvas"},
                                          {.row = &b},
@@ -720,51 +747,13 @@ TEST(one_reading_of_a_printed_number_stands_for_it) {
     ck_assert_int_eq(results[3].role, PAPER_CALIBRATION);
 }
 
-static struct paper_row row_of(const char *source, const char *quantity) {
-    return (struct paper_row){.source = source,
-                              .gpu = "",
-                              .model = "",
-                              .dataset = "",
-                              .system = "s",
-                              .setting = "",
-                              .quantity = quantity,
-                              .unit = "x",
-                              .value = 1};
-}
-
-TEST(the_score_counts_a_printed_number_once_over_all_figures) {
-    const struct paper_row first = row_of("T1", "a"), again = row_of("T1", "a"),
-                           other = row_of("T1", "b");
-    const struct paper_result one[] = {{.row = &first, .ours = 1}, {.row = &other, .ours = 2}};
-    const struct paper_result two[] = {{.row = &again, .ours = 1}};
-    struct paper_score score;
-    struct err err = {0};
-    char *text = NULL;
-    size_t size;
-    paper_score_init(&score);
-    ck_assert_int_eq(paper_score_add(&score, "P", one, 2, &err), 0);
-    ck_assert_int_eq(paper_score_add(&score, "P", two, 1, &err), 0);
-    ck_assert_int_eq(paper_score_add(&score, "Q", two, 1, &err), 0); /* another paper's */
-    ck_assert_uint_eq(score.n_lines, 2);
-    ck_assert_uint_eq(score.lines[0].tally.counted, 2);
-    ck_assert_uint_eq(score.lines[0].tally.within, 1);
-    ck_assert_uint_eq(score.lines[0].tally.derived, 1);
-    ck_assert_uint_eq(score.lines[1].tally.counted, 1);
-    FILE *out = open_memstream(&text, &size);
-    paper_score_print(&score, PAPER_CSV, out);
-    fclose(out);
-    ck_assert_ptr_nonnull(strstr(text, "\nP,2,1,0.5000,0,0,1,0\n"));
-    ck_assert_ptr_nonnull(strstr(text, "\nall,3,2,0.6667,0,0,1,0\n"));
-    free(text);
-    paper_score_fini(&score);
-}
-
 TEST(paper_rows_are_judged_by_their_ratio_and_calibration_points_apart) {
-    const struct paper_row tokens = {"T4",         "L40S",  "m", "d", "s",           "1.0",
-                                     "throughput", "tok/s", 100, 2,   PAPER_COUNTED, PAPER_EQUAL};
+    const struct paper_row tokens = {"T4",          "L40S",       "m",     "d", "s",
+                                     "1.0",         "throughput", "tok/s", 100, 2,
+                                     PAPER_COUNTED, PAPER_EQUAL,  ""};
     const struct paper_row bound = {.quantity = "l", .value = 4000, .compare = PAPER_AT_LEAST};
-    const struct paper_row share = {"F5",        "-", "m", "d", "s",           "-",
-                                    "reduction", "%", 56,  3,   PAPER_COUNTED, PAPER_EQUAL};
+    const struct paper_row share = {"F5", "-", "m", "d",           "s",         "-", "reduction",
+                                    "%",  56,  3,   PAPER_COUNTED, PAPER_EQUAL, ""};
     const struct paper_row most = {.quantity = "l", .value = 0.5, .compare = PAPER_AT_MOST};
     const struct paper_result results[] = {
         {.row = &tokens, .ours = 115},
@@ -812,8 +801,9 @@ static char *print_table(const struct paper_result *results, size_t n, enum pape
 }
 
 TEST(a_paper_table_reads_the_same_as_text_markdown_and_csv) {
-    const struct paper_row row = {"T|4",        "L40S",  "m", "Burst", "dLLM-Serve",  "1.0",
-                                  "throughput", "tok/s", 100, 2,       PAPER_COUNTED, PAPER_EQUAL};
+    const struct paper_row row = {"T|4",         "L40S",       "m",     "Burst", "dLLM-Serve",
+                                  "1.0",         "throughput", "tok/s", 100,     2,
+                                  PAPER_COUNTED, PAPER_EQUAL,  "why"};
     const struct paper_result results[] = {{.row = &row, .ours = 90, .reading = "with pad, of two"},
                                            {.row = &row, .ours = 100, .role = PAPER_CALIBRATION}};
     char *text = print_table(results, 2, PAPER_TEXT);
@@ -822,15 +812,15 @@ TEST(a_paper_table_reads_the_same_as_text_markdown_and_csv) {
     ck_assert_ptr_nonnull(strstr(text, "1 of 1 rows within 15 %; not counted: 1 calibration\n"));
     free(text);
     text = print_table(results, 2, PAPER_MARKDOWN);
-    ck_assert_ptr_nonnull(
-        strstr(text, "| T\\|4 | L40S, m, Burst, dLLM-Serve, 1.0, throughput "
-                     "(with pad, of two) | 100 tok/s | 90 tok/s | 0.900 | counted | yes |\n"));
+    ck_assert_ptr_nonnull(strstr(
+        text, "| T\\|4 | L40S, m, Burst, dLLM-Serve, 1.0, throughput "
+              "(with pad, of two) | 100 tok/s | 90 tok/s | 0.900 | counted (why) | yes |\n"));
     free(text);
     text = print_table(results, 2, PAPER_CSV);
     ck_assert_ptr_nonnull(strstr(
         text, "T|4,L40S,m,Burst,dLLM-Serve,1.0,throughput,tok/s,100,90,0.9,-10,counted,equal,yes,"
-              "\"with pad, of two\"\n"));
-    ck_assert_ptr_nonnull(strstr(text, "tok/s,100,100,1,0,calibration,equal,yes,\n"));
+              "\"with pad, of two\",why\n"));
+    ck_assert_ptr_nonnull(strstr(text, "tok/s,100,100,1,0,calibration,equal,yes,,why\n"));
     free(text);
 }
 
