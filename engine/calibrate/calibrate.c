@@ -532,6 +532,7 @@ int calibrate(const struct calibration_request *request, struct calibration_repo
         calibration_grid_make(&c.grid, model_of(&c), element_bytes(&c), &c.bounds, err) != 0) {
         return err_status(err);
     }
+    calibration_note_surroundings(request, report);
     calibration_note_bounds(request, &c.bounds, report);
     int status = open_samples(&c, path, subject, err);
     if (status == 0) {
