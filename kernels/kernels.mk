@@ -23,7 +23,7 @@ NVCC_CCBIN ?=
 KNOWN_ARCH = $(call once,KNOWN_ARCH,$(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch)))
 SMI        = $(firstword $(shell command -v nvidia-smi 2>/dev/null) $(wildcard /usr/lib/wsl/lib/nvidia-smi))
 SEEN_ARCH  = $(call once,SEEN_ARCH,$(if $(SMI),$(shell $(SMI) --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
-             tr -d '. ' | grep -E '^(8|9|[1-9][0-9])[0-9]$$' | sort -nu)))
+             tr -d '. \r' | grep -E '^(8|9|[1-9][0-9])[0-9]$$' | sort -nu)))
 OWN_ARCH   = $(patsubst 90,90a,$(filter $(KNOWN_ARCH),$(SEEN_ARCH)))
 NEW_ARCH   = $(filter-out $(KNOWN_ARCH),$(SEEN_ARCH))
 # Those of the machine's own cards where it has some, else A100; RTX 3090; RTX 4090 and L40S; H100 and H200; RTX 5090
@@ -64,15 +64,15 @@ ifneq ($(NVCC),)
 # What keeps this toolkit from building them; nothing: it builds.
 UNKNOWN_ARCH = $(sort $(filter-out $(KNOWN_ARCH),$(patsubst %f,%,$(patsubst %a,%,$(ARCH) $(CUDA_PTX)))))
 RELEASE      = $(call once,RELEASE,$(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'))
-CUBLASLT_OF  = $(shell readelf -d $(CUBLASLT) | sed -n 's/.*SONAME.*\.\([0-9]*\)\]/\1/p')
+CUBLASLT_OF  = $(filter-out lib%,$(firstword $(subst ., ,$(patsubst libcublasLt.so.%,%,$(notdir $(realpath $(CUBLASLT)))))))
 NO_NVCC      = $(NVCC) does not run: it is to print with --list-gpu-arch what it compiles for
 NO_ARCH      = CUDA $(RELEASE) ($(NVCC)) does not compile for $(UNKNOWN_ARCH): take an architecture that it knows \
                ($(KNOWN_ARCH); CUDA_ARCH=...) or a newer toolkit (CUDA=FOLDER; for 120 that is 12.8)
 NO_CUBLASLT  = libcublasLt.so was found neither in $(CUDA) nor where $(CC) looks: it comes with the cuBLAS of a toolkit \
                (PyPI: nvidia-cublas); CUBLASLT=FILE names it
 NOT_OF_IT    = $(CUBLASLT) is of CUDA $(CUBLASLT_OF) and $(NVCC) of $(RELEASE): CUBLASLT=FILE names that of one toolkit
-TROUBLE      = $(if $(KNOWN_ARCH),$(if $(UNKNOWN_ARCH),$(NO_ARCH),$(if $(CUBLASLT),$(if $(filter $(CUBLASLT_OF).%,$(RELEASE)),,\
-               $(NOT_OF_IT)),$(NO_CUBLASLT))),$(NO_NVCC))
+TROUBLE      = $(or $(if $(KNOWN_ARCH),,$(NO_NVCC)),$(if $(UNKNOWN_ARCH),$(NO_ARCH)),$(if $(CUBLASLT),,$(NO_CUBLASLT)),\
+               $(if $(CUBLASLT_OF),$(if $(filter $(CUBLASLT_OF).%,$(RELEASE)),,$(NOT_OF_IT))))
 NEW_CARD     = $(if $(filter file,$(origin CUDA_ARCH)),$(if $(NEW_ARCH),CUDA $(RELEASE) does not know the compute capability \
                $(NEW_ARCH) of this machine: its driver compiles code of 89 at the first start; a newer toolkit builds its own))
 

@@ -70,7 +70,8 @@ static void look_around(struct nvml *nvml) {
         programs(nvml->device, &n, nullptr) == too_short) {
         nvml->n_others = (int)n;
     }
-    nvml_memory_2 memory = {.version = (unsigned)sizeof memory | 2U << 24};
+    nvml_memory_2 memory = {};
+    memory.version = (unsigned)sizeof memory | 2U << 24;
     if (find(nvml, "nvmlDeviceGetMemoryInfo_v2", &memory_of) &&
         memory_of(nvml->device, &memory) == 0) {
         nvml->others_bytes = (int64_t)memory.used;
@@ -99,7 +100,8 @@ void nvml_surroundings(struct nvml *nvml, struct device_surroundings *out) {
     }
     out->n_others = nvml->n_others;
     out->others_bytes = nvml->others_bytes;
-    if (find(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", &reasons) &&
+    if ((find(nvml, "nvmlDeviceGetCurrentClocksEventReasons", &reasons) || /* the newer name */
+         find(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", &reasons)) &&
         reasons(nvml->device, &why) == 0) {
         out->is_slowed = (why & slowed) != 0;
     }
