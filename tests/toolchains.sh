@@ -8,7 +8,7 @@ mkdir -p "$build"
 red=0
 
 # warnings LOG: how many sentences of the compilers, each once.
-warnings() { { grep -E "warning[ :#]" "$1" || true; } | sort -u | wc -l; }
+warnings() { { grep -E "warning[ :#]" "$1" | grep -v "nvlink warning : Skipping" || true; } | sort -u | wc -l; }
 first_error() { { grep -m 1 -E '#error|error[ :]|was not found|does not' "$1" || tail -n 1 "$1"; } | sed 's/.*#error *//; s/^ *-- *//' | cut -c 1-90; }
 
 try() { # try TOOLKIT COMPILER
