@@ -1,12 +1,14 @@
 # The CUDA kernels. Included by the top-level Makefile; needs its BUILD, Q, say, COMPILE, LINK.
 # Where nvcc is absent nothing here runs, and `make kernels` says so.
 
-# The toolkit: CUDA=FOLDER, else /usr/local/cuda, else that of the nvcc in PATH. Debian's own is in /usr, where every
-# compiler looks anyway. Values that ask a tool are asked once, when they are used: (call once,NAME,value).
+# The toolkit: CUDA=FOLDER, else that of NVCC=FILE, /usr/local/cuda, or that of the nvcc in PATH. Debian's own is in /usr,
+# where every compiler looks anyway. Values that ask a tool are asked once, when they are used: (call once,NAME,value).
 once       = $(eval $1 := $2)$($1)
+toolkit_of = $(patsubst %/bin/nvcc,%,$(filter %/bin/nvcc,$(realpath $1)))
 PATH_NVCC := $(shell command -v nvcc 2>/dev/null)
 ifeq ($(origin CUDA),undefined)
-CUDA      := $(or $(wildcard /usr/local/cuda),$(patsubst %/bin/nvcc,%,$(realpath $(or $(NVCC),$(PATH_NVCC)))),/usr/local/cuda)
+CUDA      := $(or $(call toolkit_of,$(NVCC)),$(patsubst %/bin/nvcc,%,$(wildcard /usr/local/cuda/bin/nvcc)),\
+             $(call toolkit_of,$(PATH_NVCC)),/usr/local/cuda)
 NVCC      ?= $(firstword $(wildcard $(CUDA)/bin/nvcc) $(PATH_NVCC))
 endif
 NVCC      ?= $(wildcard $(CUDA)/bin/nvcc)
@@ -35,7 +37,8 @@ ARCH       = $(patsubst 90,90a,$(patsubst compute_%,%,$(patsubst sm_%,%,$(subst 
 # Code that the driver of a card without its own compiles at its first start. Sorted as texts: of all it is 89, which
 # a B200 (100) takes, too, as it would not take 120.
 CUDA_PTX  ?= $(lastword $(sort $(filter-out %a %f,$(ARCH)) $(if $(NEW_ARCH),89)))
-NVCCFLAGS  = -std=c++17 -O3 -I. $(NVCC_CCBIN:%=-ccbin %) -Xcompiler -fPIC,-Wall,-Wextra --threads 2 \
+# The toolkit's headers as a system's: else those of 12.x and those of glibc 2.41 (13.0, 2.42) contradict each other.
+NVCCFLAGS  = -std=c++17 -O3 -I. $(TOOLKIT:%=-isystem %/include) $(NVCC_CCBIN:%=-ccbin %) -Xcompiler -fPIC,-Wall,-Wextra --threads 2 \
              $(foreach a,$(ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
              $(foreach a,$(CUDA_PTX),-gencode arch=compute_$(a),code=compute_$(a))
 

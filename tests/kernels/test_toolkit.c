@@ -38,18 +38,20 @@ static void toolkits(void) {
 }
 
 /* What make says of a target, and behind it the flags that it wrote, if any; the caller frees it.
- */
+ * `toolkit` is CUDA's, NULL: not given. */
 static char *made(const char *target, const char *toolkit, const char *cards, const char *with) {
-    char command[2048];
+    char command[2048], where[256] = "";
+    if (toolkit != NULL) {
+        snprintf(where, sizeof where, "CUDA=%s/%s", scratch_folder, toolkit);
+    }
     toolkits();
     program("cards/nvidia-smi", cards != NULL ? cards : "exit 9");
     remove(scratch_path("kernels_flags"));
     snprintf(command, sizeof command,
              "exec 2>&1; cd . && unset CUDA NVCC CUDA_ARCH MAKEFLAGS MFLAGS; PATH=%s/cards:$PATH "
-             "make -f %s/Makefile BUILD=%s CC=false CUDA=%s/%s %s %s; cat %s/kernels_flags "
+             "make -f %s/Makefile BUILD=%s CC=false %s %s %s; cat %s/kernels_flags "
              "2>/dev/null",
-             scratch_folder, scratch_folder, scratch_folder, scratch_folder, toolkit, with, target,
-             scratch_folder);
+             scratch_folder, scratch_folder, scratch_folder, where, with, target, scratch_folder);
     FILE *pipe = popen(command, "r");
     ck_assert_ptr_nonnull(pipe);
     char *text = scratch_rest(pipe);
@@ -95,6 +97,7 @@ static const struct {
     {"old", "echo 12.0", "", "89 +89", "CUDA 12.4 does not know the compute capability 120 of"},
     {"new", "printf '12.0\\n14.0\\n'", "", "120 +89", "does not know the compute capability 140"},
     {"old", "echo 12.0", "CUDA_ARCH=8.6", "86 +89", NULL},
+    {NULL, NULL, "NVCC=*/old/bin/nvcc", "80 86 89 90a +89", NULL}, /* of its folder is the rest */
     {"new", "echo 8.9", "CUDA_ARCH=sm_80,9.0", "80 90a +80", NULL},
     {"new", NULL, "CUDA_ARCH= CUDA_PTX=86", "+86", NULL},
     {"old", NULL, "CUDA_ARCH=120", "", "CUDA 12.4 (*/old/bin/nvcc) does not compile for 120:"},
@@ -116,7 +119,7 @@ static const char *placed(const char *text, char out[512]) {
 TEST_EACH(kernels_are_built_for_the_cards, sizeof machines / sizeof machines[0]) {
     char compiled[128], with[512], said[512];
     char *text = flags(machines[_i].toolkit, machines[_i].cards, placed(machines[_i].with, with));
-    if (strcmp(machines[_i].toolkit, "none") == 0) {
+    if (machines[_i].toolkit != NULL && strcmp(machines[_i].toolkit, "none") == 0) {
         free(text);
         text = made("kernels", "none", NULL, "");
     }
