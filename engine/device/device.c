@@ -27,9 +27,9 @@ static int say_unloadable(const char *library, bool is_given, const char *why, s
     const size_t n = end != NULL ? (size_t)(end - why) : 0;
     if (n > 0 && strncmp(why, library, n) != 0) {
         return err_world(err,
-                         "no cuda device: %s needs %.*s, which is not found: LD_LIBRARY_PATH names "
-                         "its folder, or `make kernels CUDA=FOLDER` builds with a toolkit that is "
-                         "here",
+                         "no cuda device: %s needs %.*s, which is not found: put it beside that "
+                         "library, name its folder in LD_LIBRARY_PATH, or build with a toolkit "
+                         "that is here (`make kernels CUDA=FOLDER`)",
                          library, (int)n, why);
     }
     return err_world(err, "no cuda device: %s cannot be loaded%s (%s)", library,
