@@ -37,7 +37,7 @@ ARCH       = $(patsubst 90,90a,$(patsubst compute_%,%,$(patsubst sm_%,%,$(subst 
 # Code that the driver of a card without its own compiles at its first start. Sorted as texts: of all it is 89, which
 # a B200 (100) takes, too, as it would not take 120.
 CUDA_PTX  ?= $(lastword $(sort $(filter-out %a %f,$(ARCH)) $(if $(NEW_ARCH),89)))
-# The toolkit's headers as a system's: else those of 12.x and those of glibc 2.41 (13.0, 2.42) contradict each other.
+# The toolkit's headers as a system's: else those of 12.x and those of glibc 2.41 (of 13.0 and 2.43) contradict each other.
 NVCCFLAGS  = -std=c++17 -O3 -I. $(TOOLKIT:%=-isystem %/include) $(NVCC_CCBIN:%=-ccbin %) -Xcompiler -fPIC,-Wall,-Wextra --threads 2 \
              $(foreach a,$(ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
              $(foreach a,$(CUDA_PTX),-gencode arch=compute_$(a),code=compute_$(a))
