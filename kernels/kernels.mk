@@ -24,8 +24,10 @@ NVCC_CCBIN ?=
 # these it knows. The kernels need 8.0, and on 9.0 they use Hopper's own instructions, 90a.
 KNOWN_ARCH = $(call once,KNOWN_ARCH,$(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch)))
 SMI        = $(firstword $(shell command -v nvidia-smi 2>/dev/null) $(wildcard /usr/lib/wsl/lib/nvidia-smi))
-SEEN_ARCH  = $(call once,SEEN_ARCH,$(if $(SMI),$(shell $(SMI) --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
-             tr -d '. \r' | grep -E '^(8|9|[1-9][0-9])[0-9]$$' | sort -nu)))
+CARDS      = $(call once,CARDS,$(if $(SMI),$(shell $(SMI) --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
+             tr -d '. \r' | grep -E '^[0-9]+$$' | sort -nu)))
+OLD_ARCH   = $(filter 30 32 35 37 50 52 53 60 61 62 70 72 75,$(CARDS))
+SEEN_ARCH  = $(filter-out $(OLD_ARCH),$(CARDS))
 OWN_ARCH   = $(patsubst 90,90a,$(filter $(KNOWN_ARCH),$(SEEN_ARCH)))
 NEW_ARCH   = $(filter-out $(KNOWN_ARCH),$(SEEN_ARCH))
 # Those of the machine's own cards where it has some, else A100; RTX 3090; RTX 4090 and L40S; H100 and H200; RTX 5090
@@ -76,14 +78,17 @@ NO_CUBLASLT  = libcublasLt.so was found neither in $(CUDA) nor where $(CC) looks
 NOT_OF_IT    = $(CUBLASLT) is of CUDA $(CUBLASLT_OF) and $(NVCC) of $(RELEASE): CUBLASLT=FILE names that of one toolkit
 TROUBLE      = $(or $(if $(KNOWN_ARCH),,$(NO_NVCC)),$(if $(UNKNOWN_ARCH),$(NO_ARCH)),$(if $(CUBLASLT),,$(NO_CUBLASLT)),\
                $(if $(CUBLASLT_OF),$(if $(filter $(CUBLASLT_OF).%,$(RELEASE)),,$(NOT_OF_IT))))
-NEW_CARD     = $(if $(filter file,$(origin CUDA_ARCH)),$(if $(NEW_ARCH),CUDA $(RELEASE) does not know the compute capability \
-               $(NEW_ARCH) of this machine: its driver compiles code of 89 at the first start; a newer toolkit builds its own))
+OF_NEW_CARD  = CUDA $(RELEASE) does not know the compute capability $(NEW_ARCH) of this machine: its driver compiles code of 89 \
+               at the first start; a newer toolkit builds its own
+OF_OLD_CARD  = the kernels need compute capability 80 and this machine has $(OLD_ARCH): they are built for other machines
+OF_CARDS     = $(if $(filter file,$(origin CUDA_ARCH)),$(if $(NEW_ARCH),$(OF_NEW_CARD),$(if $(SEEN_ARCH),,\
+               $(if $(OLD_ARCH),$(OF_OLD_CARD)))))
 
 # Another CUDA_ARCH compiles everything anew.
 $(BUILD)/kernels_flags: FORCE
 	@mkdir -p $(@D)
 	@$(if $(TROUBLE),echo '$(strip $(TROUBLE))' >&2; exit 1)
-	@$(if $(NEW_CARD),echo '$(strip $(NEW_CARD))' >&2)
+	@$(if $(OF_CARDS),echo '$(strip $(OF_CARDS))' >&2)
 	@echo '$(NVCC) $(NVCCFLAGS)' >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 $(BUILD)/%.cu.o: %.cu $(BUILD)/kernels_flags

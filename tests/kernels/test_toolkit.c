@@ -92,7 +92,9 @@ static const struct {
     {"new", "echo '[N/A]'", "", "80 86 89 90a 120 +89", NULL},
     {"new", "echo 'Field \"compute_cap\" is not a valid field to query.'; exit 2", "",
      "80 86 89 90a 120 +89", NULL},
-    {"new", "echo 7.5", "", "80 86 89 90a 120 +89", NULL}, /* the kernels need 8.0 */
+    {"new", "printf '6.1\n7.5\n'", "", "80 86 89 90a 120 +89",
+     "need compute capability 80 and this machine has 61 75"},
+    {"new", "printf '7.5\n8.9\n'", "", "89 +89", NULL},
     {"new", "echo 14.0", "", "89 +89", "CUDA 13.0 does not know the compute capability 140 of"},
     {"old", "echo 12.0", "", "89 +89", "CUDA 12.4 does not know the compute capability 120 of"},
     {"new", "printf '12.0\\n14.0\\n'", "", "120 +89", "does not know the compute capability 140"},
