@@ -64,7 +64,7 @@ PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check
+.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -335,6 +335,11 @@ distributions: ## build and test on Debian 11, 12, 13 and sid, in chroots: a tab
 oldest: ## build on Debian 11, in a chroot, and run the suites that touch libraries (root)
 	@sh .ci/packages mmdebstrap || true
 	@tests/distributions.sh libraries $(BUILD) $(MIRROR)
+
+TOOLKITS  ?= $(CUDA)
+COMPILERS ?= $(or $(foreach n,11 12 13 14,$(shell command -v g++-$n)),g++)
+toolchains: ## build the CUDA kernels with other toolkits and compilers: a table (TOOLKITS, COMPILERS; CUDA_ARCH: 89 unless given)
+	@tests/toolchains.sh $(BUILD) '$(TOOLKITS)' '$(COMPILERS)'
 
 browser: all ## install a browser, work the report page in it, without a window
 	@sh .ci/packages chromium

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 8, DEVICE_TEXT_CHARS = 256 };
+enum { DEVICE_ABI = 9, DEVICE_TEXT_CHARS = 256 };
 
 enum device_status {
     DEVICE_OK,
@@ -45,6 +45,16 @@ struct device_vitals {
     double energy_j; /* since the driver was loaded, in steps of about a tenth of a second */
 };
 
+/* What else is there that changes how long work takes, as far as the device's driver says; zeros:
+ * nothing, or it does not say. Of the time before this process opened it, but for `is_slowed`. */
+struct device_surroundings {
+    bool has_time_limit;     /* kernels of some seconds are ended: a display's watchdog */
+    bool is_slowed;          /* just now, by heat or by its power supply, not by its power limit */
+    int32_t n_others;        /* programs that computed on it */
+    int64_t others_bytes;    /* of its memory that were taken */
+    double limit_w, usual_w; /* the power limit that is kept to, and the one it is delivered with */
+};
+
 struct device;
 struct device_event;  /* a moment in the queue */
 struct device_graph;  /* calls to be issued again, all at once */
@@ -63,6 +73,7 @@ struct device_table {
     const char *(*trouble)(const struct device *device);
     int (*facts)(struct device *device, struct device_facts *out);
     void (*vitals)(struct device *device, struct device_vitals *out);
+    void (*surroundings)(struct device *device, struct device_surroundings *out); /* may be NULL */
 
     /* Memory, aligned to 512 bytes. allocated_bytes: the sum of what allocate gave and release did
      * not take back; what the device needs for itself is not in it (own_bytes). */

@@ -441,6 +441,7 @@ int calibrate(const struct calibration_request *request, struct calibration_repo
                               &c.bounds, err) != 0) {
         return err_status(err);
     }
+    calibration_note_surroundings(request, report);
     calibration_note_bounds(request, &c.bounds, report);
     int status = open_samples(&c, path, subject, err);
     if (status == 0) {

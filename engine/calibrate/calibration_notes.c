@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "engine/calibrate/calibration_grid.h"
+#include "engine/device/surroundings.h"
 #include "sim/model/gpu.h"
 
 /* A card is called faster or slower than its file, and its reference drifting, from here on. */
@@ -26,6 +27,25 @@ __attribute__((format(printf, 3, 4))) static void note(const struct calibration_
     if (request->note != NULL) {
         request->note(request->note_state, to);
     }
+}
+
+/* ---- the machine ---- */
+
+struct telling {
+    const struct calibration_request *request;
+    struct calibration_report *report;
+};
+
+static void tell(void *state, const char *sentence) {
+    const struct telling *telling = state;
+    note(telling->request, telling->report, "%s", sentence);
+}
+
+void calibration_note_surroundings(const struct calibration_request *request,
+                                   struct calibration_report *report) {
+    struct telling telling = {request, report};
+    engine_say_surroundings(request->device, "", tell, &telling);
+    engine_say_spilled(request->device, request->weights->layout.bytes, tell, &telling);
 }
 
 void calibration_note_bounds(const struct calibration_request *request,

@@ -6,6 +6,11 @@
 #include "engine/calibrate/calibrate.h"
 #include "engine/calibrate/calibration_samples.h"
 
+/* What is around the device and spoils measurements, before the first of them; and that its memory
+ * is less free by less than the weights that it holds. */
+void calibration_note_surroundings(const struct calibration_request *request,
+                                   struct calibration_report *report);
+
 /* That sizes are smaller than was asked for. */
 void calibration_note_bounds(const struct calibration_request *request,
                              const struct calibration_bounds *bounds,

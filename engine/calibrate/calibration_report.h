@@ -13,7 +13,7 @@ struct error_summary {
     double median, p95; /* of |predicted / measured - 1| */
 };
 
-enum { CALIBRATION_NOTES = 8, CALIBRATION_NOTE_CHARS = 256 };
+enum { CALIBRATION_NOTES = 16, CALIBRATION_NOTE_CHARS = 256 };
 
 struct calibration_report {
     char notes[CALIBRATION_NOTES][CALIBRATION_NOTE_CHARS]; /* sentences about what to beware of */

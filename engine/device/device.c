@@ -19,6 +19,23 @@ static const char cuda_library[] = "libunmask_cuda.so";
 
 /* ---- the CUDA library ---- */
 
+/* What the loader says of a library that is there, whose own libraries are not: their names come
+ * first in its sentence (dlerror of glibc and musl). */
+static int say_unloadable(const char *library, bool is_given, const char *why, struct err *err) {
+    static const char absent[] = ": cannot open shared object file";
+    const char *end = strstr(why, absent);
+    const size_t n = end != NULL ? (size_t)(end - why) : 0;
+    if (n > 0 && strncmp(why, library, n) != 0) {
+        return err_world(err,
+                         "no cuda device: %s needs %.*s, which is not found: put it beside that "
+                         "library, name its folder in LD_LIBRARY_PATH, or build with a toolkit "
+                         "that is here (`make kernels CUDA=FOLDER`)",
+                         library, (int)n, why);
+    }
+    return err_world(err, "no cuda device: %s cannot be loaded%s (%s)", library,
+                     is_given ? "" : "; `make kernels` builds it", why);
+}
+
 /* The library stays loaded until the program ends: what it registered with the driver does too. */
 static int load_cuda(const char *library, const struct device_table **out, const char **build,
                      struct err *err) {
@@ -33,8 +50,7 @@ static int load_cuda(const char *library, const struct device_table **out, const
         return err_status(err);
     }
     if (handle == NULL) {
-        return err_world(err, "no cuda device: %s cannot be loaded%s (%s)", library,
-                         is_given ? "" : "; `make kernels` builds it", dlerror());
+        return say_unloadable(library, is_given, dlerror(), err);
     }
     const struct device_table *table = dlsym(handle, DEVICE_CUDA_SYMBOL);
     if (table == NULL) {

@@ -9,6 +9,7 @@
 #include "engine/calibrate/calibrate.h"
 #include "engine/calibrate/calibration_log.h"
 #include "engine/calibrate/describe.h"
+#include "engine/device/surroundings.h"
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
@@ -483,6 +484,11 @@ static const char *today(char text[16]) {
     return text;
 }
 
+static void say_beware(void *state, const char *sentence) {
+    (void)state;
+    fprintf(stderr, "unmask: %s\n", sentence);
+}
+
 static int write_description(const struct engine_device *device, const struct options *options,
                              struct err *err) {
     char date[16];
@@ -490,6 +496,7 @@ static int write_description(const struct engine_device *device, const struct op
     struct device_rates rates;
     const char *path = options_text(options, "out"), *known = NULL;
     struct err unknown = {0};
+    engine_say_surroundings(device, "", say_beware, NULL);
     int status = describe_measure(device, &rates, err);
     if (status != 0) {
         return status;

@@ -104,10 +104,11 @@ static int absent(char *text, const char *why) {
     return DEVICE_ABSENT;
 }
 
-/* DEVICE_OK when there is a device of this index that can run the kernels. These are loaded when
+/* DEVICE_OK when there is a device of this index that can run the kernels; its monitor, either way.
+ * These are loaded when
  * the first device is opened unless the environment has it otherwise: loading one later may wait
  * for the GPU, whose rank may wait for another. */
-static int find_device(int32_t index, char *text) {
+static int find_device(int32_t index, struct nvml **nvml, char *text) {
     int n_devices = 0, driver = 0, major = 0, minor = 0;
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     const cudaError_t status = cudaGetDeviceCount(&n_devices);
@@ -141,6 +142,7 @@ static int find_device(int32_t index, char *text) {
                  major, minor, LEAST_CAPABILITY / 10, LEAST_CAPABILITY % 10);
         return DEVICE_ABSENT;
     }
+    *nvml = nvml_open(index);
     if (cudaSetDevice(index) != cudaSuccess) {
         return absent(text, "the CUDA device does not answer");
     }
@@ -246,17 +248,20 @@ static int cuda_open(int32_t index, enum kernel_dtype dtype, struct device **out
         snprintf(text, DEVICE_TEXT_CHARS, "the GPU's kernels take bf16 only");
         return DEVICE_REFUSED;
     }
-    int status = find_device(index, text);
+    struct nvml *nvml = nullptr;
+    int status = find_device(index, &nvml, text);
     if (status != DEVICE_OK) {
+        nvml_close(nvml);
         return status;
     }
     struct device *device = new (std::nothrow) struct device();
     if (!device) {
+        nvml_close(nvml);
         snprintf(text, DEVICE_TEXT_CHARS, "no host memory");
         return DEVICE_NO_MEMORY;
     }
     device->index = index;
-    device->nvml = nvml_open(device->index);
+    device->nvml = nvml;
     status = open_parts(device);
     if (status != DEVICE_OK) {
         snprintf(text, DEVICE_TEXT_CHARS, "%s", device->trouble);
@@ -297,6 +302,16 @@ static int cuda_facts(struct device *device, struct device_facts *out) {
 
 static void cuda_vitals(struct device *device, struct device_vitals *out) {
     nvml_vitals(device->nvml, out);
+}
+
+static void cuda_surroundings(struct device *device, struct device_surroundings *out) {
+    int has_limit = 0;
+    nvml_surroundings(device->nvml, out);
+    if (cudaDeviceGetAttribute(&has_limit, cudaDevAttrKernelExecTimeout, device->index) !=
+        cudaSuccess) {
+        cudaGetLastError();
+    }
+    out->has_time_limit = has_limit != 0;
 }
 
 /* ---- memory ---- */
@@ -390,6 +405,7 @@ extern "C" const struct device_table unmask_device_cuda = {
     .trouble = cuda_trouble,
     .facts = cuda_facts,
     .vitals = cuda_vitals,
+    .surroundings = cuda_surroundings,
     .allocate = cuda_allocate,
     .release = cuda_release,
     .allocated_bytes = cuda_allocated_bytes,

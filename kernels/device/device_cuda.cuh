@@ -102,8 +102,10 @@ void device_graph_close(struct device *device, struct device_graph *graph);
 /* Whether the library has code for the current device: what the runtime says of one kernel. */
 cudaError_t kernels_have_code();
 
-/* NULL when the monitor is absent. */
+/* NULL when the monitor is absent. What others do on the device is asked at once, so that this
+ * process is not among them when it has not used the device before. */
 struct nvml *nvml_open(int index);
+void nvml_surroundings(struct nvml *nvml, struct device_surroundings *out);
 void nvml_close(struct nvml *nvml);
 void nvml_vitals(struct nvml *nvml, struct device_vitals *out);
 int64_t nvml_used_bytes(struct nvml *nvml); /* of the device's memory, by everybody; 0: unknown */

@@ -1,12 +1,9 @@
-/* Memory behind addresses, as the driver's virtual memory management has it. Its functions are
- * found through the runtime, so that the library does not link the driver. */
+/* Memory behind addresses, as the driver's virtual memory management has it. */
 #include "kernels/device/device_cuda.cuh"
+#include "kernels/driver_function.cuh"
 
 #include <cuda.h>
 #include <stdio.h>
-
-/* The version of the driver's interface that they are asked for in. */
-enum { INTERFACE_VERSION = 12000 };
 
 static struct {
     decltype(&cuDeviceGetAttribute) attribute;
@@ -20,24 +17,16 @@ static struct {
     decltype(&cuMemUnmap) unmap;
 } driver;
 
-template <typename Function> static bool find(const char *name, Function *out) {
-    void *function = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    const bool found =
-        cudaGetDriverEntryPointByVersion(name, &function, INTERFACE_VERSION, cudaEnableDefault,
-                                         &result) == cudaSuccess &&
-        result == cudaDriverEntryPointSuccess;
-    *out = found ? reinterpret_cast<Function>(function) : nullptr;
-    return found;
-}
-
 static bool find_all() {
-    return find("cuDeviceGetAttribute", &driver.attribute) &&
-           find("cuMemGetAllocationGranularity", &driver.granularity) &&
-           find("cuMemAddressReserve", &driver.reserve) &&
-           find("cuMemAddressFree", &driver.unreserve) && find("cuMemCreate", &driver.create) &&
-           find("cuMemRelease", &driver.release) && find("cuMemMap", &driver.map) &&
-           find("cuMemSetAccess", &driver.allow) && find("cuMemUnmap", &driver.unmap);
+    return driver_function("cuDeviceGetAttribute", &driver.attribute) &&
+           driver_function("cuMemGetAllocationGranularity", &driver.granularity) &&
+           driver_function("cuMemAddressReserve", &driver.reserve) &&
+           driver_function("cuMemAddressFree", &driver.unreserve) &&
+           driver_function("cuMemCreate", &driver.create) &&
+           driver_function("cuMemRelease", &driver.release) &&
+           driver_function("cuMemMap", &driver.map) &&
+           driver_function("cuMemSetAccess", &driver.allow) &&
+           driver_function("cuMemUnmap", &driver.unmap);
 }
 
 /* The driver's errors have the runtime's numbers. A shortage breaks nothing. */

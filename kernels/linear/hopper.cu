@@ -1,23 +1,16 @@
 #include "kernels/linear/hopper.cuh"
 
-#include <cuda_runtime_api.h>
+#include "kernels/driver_function.cuh"
 
 typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
                                     const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
                                     const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                                     CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-/* The driver's function, found through the runtime so that the library does not link the driver. */
 static encode_function encode() {
     static encode_function found = nullptr;
     if (!found) {
-        void *function = nullptr;
-        cudaDriverEntryPointQueryResult result;
-        if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                             cudaEnableDefault, &result) == cudaSuccess &&
-            result == cudaDriverEntryPointSuccess) {
-            found = reinterpret_cast<encode_function>(function);
-        }
+        driver_function("cuTensorMapEncodeTiled", &found);
     }
     return found;
 }

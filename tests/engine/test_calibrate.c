@@ -864,6 +864,38 @@ TEST(a_card_that_is_not_what_its_file_says_is_told_so) {
     }
 }
 
+static void tell_display(struct device *device, struct device_surroundings *out) {
+    (void)device;
+    *out = MAKE(struct device_surroundings, .has_time_limit = true, .is_slowed = true);
+}
+
+/* Before the first measurement. */
+static void hear_early(void *state, const char *sentence) {
+    const struct rig *rig = state;
+    if (rig->report.n_notes <= 3) {
+        ck_assert_msg(!exists(rig, "p.log.csv"), "%s", sentence);
+    }
+}
+
+/* What is around the device, and weights that are not in its memory, are said before anything is
+ * measured, and stand in the profile. */
+TEST(surroundings_are_said_first) {
+    struct rig *rig = rig_open_fake(true);
+    rig->table.surroundings = tell_display;
+    rig->request.minutes = 1e-6;
+    rig->request.note = hear_early;
+    rig->request.note_state = rig;
+    fake.spills = true;
+    rig_run(rig);
+    ck_assert(strstr(rig->report.notes[0], "a display is drawn") != NULL);
+    ck_assert(strstr(rig->report.notes[1], "slows this card") != NULL);
+    ck_assert(strstr(rig->report.notes[2], "in the host's") != NULL);
+    struct profile *profile = open_profile(rig);
+    ck_assert_ptr_nonnull(profile_note(profile, "beware"));
+    profile_close(profile);
+    rig_close(rig);
+}
+
 /* A device of so much memory, and a model's weights that nobody has drawn. */
 static struct calibration_request planned(struct rig *rig, const char *model, int64_t memory_gib) {
     struct err err = {0};

@@ -170,15 +170,15 @@ static void open_side(struct side *side, enum backend backend, const char *model
                       const char *head, const char *on) {
     struct err err = {0};
     const struct setting settings[] = {
-        {"cache", "", "test", "", 0},
-        {"runtime.element_bytes", "", "test", "", 0},
-        {"max_batched_tokens", "4096", "test", "", 0},
-        {"context_tokens", "1024", "test", "", 0},
-        {"memory_utilization", "0.05", "test", "", 0},
-        {"runtime.fused_head", "", "test", "", 0},
-        {"decoder", "fixed", "test", "", 0},
-        {"page_tokens", "16", "test", "", 0},
-        {"runtime.vmm", "off", "test", "", 0},
+        {"cache", "", "test", "", 0, 0},
+        {"runtime.element_bytes", "", "test", "", 0, 0},
+        {"max_batched_tokens", "4096", "test", "", 0, 0},
+        {"context_tokens", "1024", "test", "", 0, 0},
+        {"memory_utilization", "0.05", "test", "", 0, 0},
+        {"runtime.fused_head", "", "test", "", 0, 0},
+        {"decoder", "fixed", "test", "", 0, 0},
+        {"page_tokens", "16", "test", "", 0, 0},
+        {"runtime.vmm", "off", "test", "", 0, 0},
     };
     struct setting own[sizeof settings / sizeof settings[0]];
     memcpy(own, settings, sizeof own);
@@ -491,17 +491,17 @@ static int keep_focused(void *state, uint64_t id, const int32_t *tokens, uint32_
 static void serve_focused(const char *loops, const char *decoder, struct focused *run) {
     struct err err = {0};
     struct setting settings[] = {
-        {"scheduler.multi_loop", "", "test", "", 0},
-        {"decoder", "", "test", "", 0},
-        {"decoder.threshold", "0.02", "test", "", 0},
-        {"block_tokens", "16", "test", "", 0},
-        {"steps_per_block", "16", "test", "", 0},
-        {"max_batched_tokens", "2048", "test", "", 0},
-        {"context_tokens", "1024", "test", "", 0},
-        {"memory_utilization", "0.05", "test", "", 0},
-        {"max_requests", "16", "test", "", 0},
-        {"runtime.batch_invariant", "on", "test", "", 0},
-        {"runtime.element_bytes", "2", "test", "", 0},
+        {"scheduler.multi_loop", "", "test", "", 0, 0},
+        {"decoder", "", "test", "", 0, 0},
+        {"decoder.threshold", "0.02", "test", "", 0, 0},
+        {"block_tokens", "16", "test", "", 0, 0},
+        {"steps_per_block", "16", "test", "", 0, 0},
+        {"max_batched_tokens", "2048", "test", "", 0, 0},
+        {"context_tokens", "1024", "test", "", 0, 0},
+        {"memory_utilization", "0.05", "test", "", 0, 0},
+        {"max_requests", "16", "test", "", 0, 0},
+        {"runtime.batch_invariant", "on", "test", "", 0, 0},
+        {"runtime.element_bytes", "2", "test", "", 0, 0},
     };
     snprintf(settings[0].value, sizeof settings[0].value, "%s", loops);
     snprintf(settings[1].value, sizeof settings[1].value, "%s", decoder);
