@@ -31,8 +31,8 @@ struct calibration_request {
     const struct system *system;
     const char *path; /* replaced when all is measured; the caller has checked it */
     int64_t max_tokens;
-    double minutes; /* of all of it: cuts rounds, then whole steps, never points */
-    bool is_quick;  /* few points, short plays */
+    double minutes;                 /* of all of it: cuts rounds, then whole steps, never points */
+    bool is_quick;                  /* few points, short plays */
     int64_t (*now_ns)(void *state); /* the host's clock */
     void *clock_state;
     const volatile sig_atomic_t *stop;                                /* may be NULL */

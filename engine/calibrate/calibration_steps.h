@@ -14,6 +14,7 @@
 
 #include <signal.h>
 
+#include "engine/calibrate/calibration_effort.h"
 #include "engine/calibrate/calibration_grid.h"
 #include "engine/calibrate/hold.h"
 #include "engine/device/ranks.h"
@@ -78,20 +79,6 @@ struct calibration_steps {
     double idle_w;             /* what the device draws at rest; 0: it does not say */
 };
 
-/* How often a step is run: in turn with the others, one behind the other for the host's time, its
- * operators one after another, and issued one by one. */
-struct step_times_of {
-    size_t rounds, busy, operators, issued;
-};
-
-/* Of long steps, which are seldom fitted, less often; one by one not at all. */
-struct step_effort {
-    size_t warm; /* rounds before they are timed: issued, then recorded, then played */
-    struct step_times_of of_others, of_rested, of_long; /* the last two where the device rests */
-};
-enum { EFFORT_FULL, EFFORT_LESS, EFFORTS };
-extern const struct step_effort step_efforts[EFFORTS];
-
 /* How steps are run. */
 struct steps_request {
     const struct engine_device *device;
@@ -115,13 +102,6 @@ void calibration_steps_list(struct calibration_steps *steps, const struct model 
 
 /* Which of the model's graphs runs the step. */
 int calibration_step_variant(const struct calibration_step *step);
-
-/* How long after a rest firmware takes to look at what a card draws. A step that lasts longer may
- * end at another clock than it begins at: of operators at the highest one its beginning tells. */
-#define CALIBRATION_LOOK_NS 45e6
-static inline bool calibration_step_is_long(double device_ns) {
-    return device_ns > CALIBRATION_LOOK_NS;
-}
 
 /* The side's r-th request by itself. Canvases that blocks attend to differ in length, as those of
  * the operators' own points do (trial_share): attention shares its work out by lengths. */
