@@ -218,8 +218,10 @@ static double look_ns(const struct runtime *r, const struct step_shape *shape) {
 
 /* What the host takes for asking the scheduler, before anything is launched. */
 static double visit_ns(const struct runtime *r, const struct step_shape *shape) {
+    double cached_rows = r->shares_prefixes ? (double)shape->sym[SYM_CONTEXT_ROWS] : 0;
     return r->host_factor *
-           (r->host_visit_ns + r->host_visit_request_ns * (double)shape->sym[SYM_REQUESTS]);
+           (r->host_visit_ns + r->host_visit_request_ns * (double)shape->sym[SYM_REQUESTS] +
+            r->host_visit_cached_ns * cached_rows);
 }
 
 /* How host and device go together; host_ns without looking. */
