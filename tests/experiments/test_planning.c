@@ -57,6 +57,39 @@ TEST(each_step_pays_for_the_plans_that_the_released_search_makes) {
     }
 }
 
+/* Steps that are started at once are planned one by one all the same. */
+TEST(unrolled_steps_pay_for_their_plans_each) {
+#define UNROLLED(...)                                                                              \
+    SIMULATE("mosaic-published", "unroll.maximum=4", "unroll.expected_tpf=1",                      \
+             "logit_scope=queries", __VA_ARGS__)
+    struct loop_result none = UNROLLED("runtime.host_plan_ns=0");
+    struct loop_result paid = UNROLLED("runtime.host_plan_ns=1000000");
+    ck_assert_int_eq(paid.end_ns - none.end_ns, (int64_t)paid.request_steps * 2 * 1000000);
+}
+
+/* A price at the clock that was measured at stays what it was, whatever part of it is planning. */
+TEST(a_clock_that_does_not_change_leaves_a_planned_step_as_it_is) {
+    static const char *const modes[] = {"runtime.host_mode=serial", "runtime.host_mode=overlaps",
+                                        "runtime.host_mode=by-layers"};
+    const struct span span = {
+        .phase = PHASE_REFRESH, .queries = 512, .first_queries = 512, .logit_rows = 256};
+    struct step_shape shape;
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, 1);
+    for (int mode = 0; mode < 3; mode++) {
+        struct system *system =
+            rig_system("mosaic-published", "a100-40g", true,
+                       (const char *const[]){modes[mode], "runtime.host_plan_ns=1000000000", NULL});
+        struct step_price price, slowed;
+        system_price(system, &shape, INT64_C(8) << 30, &price);
+        slowed = price;
+        cost_slow(system->cost, &shape, 1, &slowed);
+        ck_assert_double_eq_tol(slowed.wall_ns, price.wall_ns, 1);
+        ck_assert_double_eq_tol(slowed.host_ns, price.host_ns, 1);
+        system_close(system);
+    }
+}
+
 /* One chunk more is one plan more, and the search's own chunks are counted. */
 TEST(a_step_in_chunks_pays_for_each_that_was_added) {
     struct system *system = rig_system("mosaic-published", "a100-40g", true,
