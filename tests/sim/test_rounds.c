@@ -64,6 +64,20 @@ TEST(cached_tokens_are_paid_for_while_prefixes_are_shared) {
     ck_assert_int_eq(longer_ms(none, on), rows);
 }
 
+/* Matching and entering prefixes is 72 % of the host's time with 4 Ki tokens of prompt and half of
+ * 1.5 Ki of answer in each of 128 rows (#33322). */
+TEST(cached_tokens_take_the_printed_share_of_a_round) {
+    static const char *const names[] = {"sglang-published", "sglang-published-q"};
+    for (int i = 0; i < 2; i++) {
+        struct system *system = rig_system(names[i], "h20", true, NULL);
+        const struct runtime *r = &system->runtime;
+        double cached_ns = 128.0 * (4096 + 768) * r->host_visit_cached_ns;
+        double other_ns = r->host_visit_ns + 128 * r->host_request_ns[HOST_REUSE];
+        ck_assert_double_eq_tol(cached_ns / (cached_ns + other_ns), 0.72, 0.002);
+        system_close(system);
+    }
+}
+
 /* Passes of all blocks, less their commit passes and the prompt's. */
 static int64_t steps_of(const char *mean) {
     struct loop_result result = SIMULATE(mean, NONE);
