@@ -15,18 +15,20 @@ static void put_ms(json_t *row, const char *key, double ns) {
     job_put(row, key, strtod(text, NULL));
 }
 
-static void put_price(const struct system *s, const struct step_shape *shape,
+static void put_price(const struct system *s, const struct asked_step *step,
                       struct chunk_rows chunks, json_t *row) {
+    const struct step_shape *shape = &step->shape;
     struct step_price price;
     struct op_price ops[GRAPH_MAX_OPS];
     double op_ns[GRAPH_MAX_OPS];
-    cost_price(s->cost, shape, chunks, &price);
+    system_price(s, shape, step->workspace_bytes, &price);
     cost_explain(s->cost, shape, chunks, ops);
     for (uint32_t op = 0; op < s->graph.n_ops; op++) {
         op_ns[op] = ops[op].ns;
     }
     struct step_parts parts = step_parts_of(&s->graph, op_ns);
     put_ms(row, "priced_ms", price.wall_ns);
+    put_ms(row, "planning_ms", price.plan_ns);
     put_ms(row, "attention_ms", parts.attention_ns);
     put_ms(row, "ffn_ms", parts.ffn_ns);
     put_ms(row, "logits_ms", parts.logits_ns);
@@ -50,7 +52,7 @@ static int price_step(struct system *s, uint32_t canvas_tokens, double share, js
         status = system_place(s, &step.shape, step.workspace_bytes, &placement, err);
     }
     if (status == 0) {
-        put_price(s, &step.shape, placement.chunks, row);
+        put_price(s, &step, placement.chunks, row);
         json_array_append(rows, row);
     }
     step_fini(&step);

@@ -23,7 +23,8 @@ static int lmax(void **state, const json_t *args, json_t *row, json_t *rows, str
                                     .model = job_text(args, "model"),
                                     .roofline = true};
     struct lmax found = {0};
-    uint64_t canvas = 0, granule = 0;
+    uint64_t canvas = 0, granule = 0, batch = 1;
+    double masked = 1;
     const char *share_of = job_text(args, "share_of");
     int of = share_of != NULL ? share_of_index(share_of) : SHARE_OF_CANVAS;
     struct lmax_request request = {.share_of = (enum share_of)of};
@@ -33,6 +34,8 @@ static int lmax(void **state, const json_t *args, json_t *row, json_t *rows, str
     status = status != 0 ? status : job_whole(args, "multiple_of", 1 << 20, &granule, err);
     status = status != 0 ? status : job_number(args, "before", 0, 16, &request.before[0], err);
     request.n_before = request.before[0] > 0 ? 1 : 0;
+    status = status != 0 ? status : job_whole(args, "batch", LMAX_MOST_BATCH, &batch, err);
+    status = status != 0 ? status : job_number(args, "masked", 0, 1, &masked, err);
     if (status == 0 && of == SHARE_OF_CANVAS && request.prompt_share >= 1) {
         status = err_usage(err, "prompt_share: of the canvas it is below 1");
     }
@@ -44,6 +47,8 @@ static int lmax(void **state, const json_t *args, json_t *row, json_t *rows, str
         request.system = system;
         request.canvas_tokens = (uint32_t)canvas;
         request.granule_tokens = (uint32_t)granule;
+        request.batch = (uint32_t)batch;
+        request.decoded_share = 1 - masked;
         json_object_set_new(row, "gpu_title", json_string(system->gpu->title));
         status = lmax_find(&request, &found, err);
     }
@@ -66,7 +71,8 @@ const struct job job_lmax = {
     .name = "lmax",
     .doc = "the longest canvas that fits (unmask plan lmax), or what one of `canvas` tokens holds",
     .required = (const char *const[]){"system", "gpu", "model", "prompt_share", NULL},
-    .optional = (const char *const[]){"share_of", "canvas", "multiple_of", "before", NULL},
+    .optional = (const char *const[]){"share_of", "canvas", "multiple_of", "before", "batch",
+                                      "masked", NULL},
     .shared = (const char *const[]){"system", "gpu", "model", NULL},
     .close = close_system,
     .fill = lmax,

@@ -278,7 +278,7 @@ static int show_step(const struct question *q, struct system *system, struct eng
         status = 0;
     }
     if (status == 0 && line.fits) {
-        cost_price(system->cost, &step.shape, line.chunks, &price);
+        system_price(system, &step.shape, step.workspace_bytes, &price);
         (void)cost_settle(system->cost, &step.shape, &price);
         line.price_ns = price.wall_ns;
         line.roofline = cost_shares(system->cost, &price.time).by_kind[PROVENANCE_ROOFLINE];

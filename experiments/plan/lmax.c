@@ -32,6 +32,11 @@ static const struct option own_options[] = {
      "denoising steps that are played (default: 10, the benchmarks of Mosaic) "
      "[allocator != planned]",
      false},
+    {"batch", "N", "canvases of that length in a step (default: 1)", false},
+    {"masked", "R",
+     "outputs that are still masked in the step in question, as a share (default: 1, the first "
+     "step) [allocator = planned]",
+     false},
     {"multiple-of", "N", "canvases are multiples of N tokens (default: 64) [--canvas = none]",
      false},
     {"canvas", "N", "show a canvas of N tokens instead of the longest", false},
@@ -111,7 +116,9 @@ static int read_memory(const struct options *options, struct lmax_request *out, 
 }
 
 static int read_counts(const struct options *options, struct lmax_request *out, struct err *err) {
-    uint64_t canvas = 0, steps = 0, multiple = 0;
+    uint64_t canvas = 0, steps = 0, multiple = 0, batch = 1;
+    const char *masked = options_text(options, "masked");
+    double share = 1;
     int status = options_whole(options, "canvas", 1, LMAX_MOST_TOKENS, &canvas, err);
     if (status == 0) {
         status = options_whole(options, "steps", 1, LMAX_MOST_STEPS, &steps, err);
@@ -119,6 +126,14 @@ static int read_counts(const struct options *options, struct lmax_request *out, 
     if (status == 0) {
         status = options_whole(options, "multiple-of", 1, LMAX_MOST_TOKENS, &multiple, err);
     }
+    if (status == 0) {
+        status = options_whole(options, "batch", 1, LMAX_MOST_BATCH, &batch, err);
+    }
+    if (status == 0 && masked != NULL && (!num_f64(masked, &share) || share <= 0 || share > 1)) {
+        status = err_usage(err, "--masked: '%s' is not a share above 0, up to 1", masked);
+    }
+    out->batch = (uint32_t)batch;
+    out->decoded_share = 1 - share;
     out->canvas_tokens = (uint32_t)canvas;
     out->n_steps = (uint32_t)steps;
     out->granule_tokens = (uint32_t)multiple;
@@ -254,17 +269,25 @@ static struct table *parts_of(const struct lmax *lmax) {
     return table;
 }
 
+static const char *batch_text(const struct question *q, char text[64]) {
+    if (q->request.batch <= 1) {
+        return "one request";
+    }
+    snprintf(text, 64, "each of %" PRIu32 " requests", q->request.batch);
+    return text;
+}
+
 static void print_head(const struct question *q) {
     const struct line *line = &q->lines[0];
-    char memory[32];
+    char memory[32], batch[64];
     for (size_t i = 0; i < q->n && !line->is_known; i++) {
         line = &q->lines[i];
     }
     if (line->is_known) {
         int64_t of_gpu =
             q->request.memory_bytes > 0 ? q->request.memory_bytes : line->gpu->memory_bytes;
-        printf("%s on %s (%s), one request, prompt %g of the %s\n\n", line->model.title,
-               line->gpu->title, bytes(memory, of_gpu), q->request.prompt_share,
+        printf("%s on %s (%s), %s, prompt %g of the %s\n\n", line->model.title, line->gpu->title,
+               bytes(memory, of_gpu), batch_text(q, batch), q->request.prompt_share,
                q->request.share_of == SHARE_OF_CANVAS ? "canvas" : "output");
     }
 }

@@ -424,11 +424,11 @@ static bool keeps_decision(struct guard *guard, struct batch *first, struct batc
                      (long long)second->wake_ns) ||
         !guard_keeps(guard, PROMISE_REPEATABLE,
                      first->n_preempted == second->n_preempted && first->n_idle == second->n_idle &&
-                         first->loops == second->loops,
+                         first->loops == second->loops && first->continues == second->continues,
                      "decides differently when asked the same again: %u preempted, %u idle, %u "
-                     "loops, then %u, %u, %u",
-                     first->n_preempted, first->n_idle, first->loops, second->n_preempted,
-                     second->n_idle, second->loops)) {
+                     "loops, continues %u, then %u, %u, %u, %u",
+                     first->n_preempted, first->n_idle, first->loops, first->continues,
+                     second->n_preempted, second->n_idle, second->loops, second->continues)) {
         return false;
     }
     const uint32_t n[N_BATCH_LISTS] = {first->n, first->n, first->n_preempted, first->n_idle};

@@ -218,8 +218,10 @@ static double look_ns(const struct runtime *r, const struct step_shape *shape) {
 
 /* What the host takes for asking the scheduler, before anything is launched. */
 static double visit_ns(const struct runtime *r, const struct step_shape *shape) {
+    double cached_rows = r->shares_prefixes ? (double)shape->sym[SYM_CONTEXT_ROWS] : 0;
     return r->host_factor *
-           (r->host_visit_ns + r->host_visit_request_ns * (double)shape->sym[SYM_REQUESTS]);
+           (r->host_visit_ns + r->host_visit_request_ns * (double)shape->sym[SYM_REQUESTS] +
+            r->host_visit_cached_ns * cached_rows);
 }
 
 /* How host and device go together; host_ns without looking. */
@@ -229,20 +231,21 @@ static void take_wall(const struct runtime *r, const struct step_shape *shape, u
     double sync_ns = reuses ? r->host_sync_ns[HOST_REUSE] + r->host_sync_layer_ns * layers
                             : r->host_sync_ns[HOST_REFRESH];
     double trunk_ns = out->device_ns - out->head_ns;
+    double launching_ns = out->host_ns - out->plan_ns;
     switch ((enum host_mode)r->host_mode) {
     case HOST_SERIAL:
-        out->wall_ns = out->device_ns + out->host_ns;
+        out->wall_ns = out->device_ns + launching_ns;
         break;
     case HOST_OVERLAPS:
         out->wall_ns = out->device_ns + r->host_factor * sync_ns;
-        out->wall_ns = out->wall_ns > out->host_ns ? out->wall_ns : out->host_ns;
+        out->wall_ns = out->wall_ns > launching_ns ? out->wall_ns : launching_ns;
         break;
     case HOST_BY_LAYERS:
         out->wall_ns =
-            (trunk_ns > out->host_ns ? trunk_ns : out->host_ns) + out->head_ns + look_ns(r, shape);
+            (trunk_ns > launching_ns ? trunk_ns : launching_ns) + out->head_ns + look_ns(r, shape);
         break;
     }
-    out->wall_ns += out->visit_ns;
+    out->wall_ns += out->visit_ns + out->plan_ns;
 }
 
 /* The chunks as far as they matter at this value of a symbol: numbers of rows that hold no loop
@@ -326,6 +329,13 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     out->head_ns = head_ns;
     take_wall(runtime, shape, cost->pricing.graph->model->layers, out);
     out->host_ns += look_ns(runtime, shape);
+}
+
+void cost_add_plans(const struct cost_model *cost, double n_plans, struct step_price *price) {
+    const struct runtime *r = cost->pricing.runtime;
+    price->plan_ns = r->host_factor * r->host_plan_ns * n_plans;
+    price->host_ns += price->plan_ns;
+    price->wall_ns += price->plan_ns;
 }
 
 bool cost_knows_issued(const struct cost_model *cost) {

@@ -46,6 +46,7 @@ struct price_time {
 struct step_price {
     double device_ns, host_ns, wall_ns;
     double visit_ns; /* of wall_ns: the host asks the scheduler; in host_ns it is not */
+    double plan_ns;  /* of wall_ns and host_ns: the host finds chunks and a plan (cost_add_plans) */
     /* Where the profile knows the card's power, at the highest clock; else 0. */
     double compute_ns, busy_ns, flops_j, bytes_j;
     double head_ns;   /* of device_ns, the output head's */
@@ -97,6 +98,9 @@ double cost_experts_hit(const struct cost_model *cost, double n_tokens);
  * its weights are read again. Never allocates. */
 void cost_price(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
                 struct step_price *out);
+
+/* And what the runtime's host takes to make so many plans before the step runs. */
+void cost_add_plans(const struct cost_model *cost, double n_plans, struct step_price *price);
 
 /* Whether the profile says what steps take more that are no captured graph. */
 bool cost_knows_issued(const struct cost_model *cost);

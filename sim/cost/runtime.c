@@ -89,6 +89,13 @@ const struct param runtime_params[] = {
         "launches; further steps of its batch pay none [priced = on]"),
     NUMBER("host_visit_request_ns", host_visit_request_ns, "ns", 1e10,
            "and for each request of the batch [priced = on]"),
+    NUMBER("host_visit_cached_ns", host_visit_cached_ns, "ns", 1e7,
+           "and for each cached row of its requests, to find and enter prefixes [priced = on and "
+           "prefix_caching = on]"),
+    NUMBER("host_plan_ns", host_plan_ns, "ns", 1e11,
+           "each plan that a released search makes of a step, while the device waits: one for each "
+           "number of chunks that it tries and one of what it found [priced = on and allocator = "
+           "planned]"),
     NUMBER("host_look_ns", host_look_ns, "ns", 1e10,
            "for each request, once its logits are there [priced = on and runtime.host_mode = "
            "by-layers]"),

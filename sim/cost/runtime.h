@@ -52,6 +52,10 @@ struct runtime {
     /* Serial whatever the mode, for each time that the scheduler is asked and for each request
      * then: steps that follow without it pay none. */
     double host_visit_ns, host_visit_request_ns;
+    /* And for each cached row of its requests, where prefixes are shared, which the system says. */
+    double host_visit_cached_ns;
+    bool shares_prefixes;
+    double host_plan_ns; /* serial as well: each plan that a step is searched for with */
     double host_look_ns; /* for each request, once its logits are there (HOST_BY_LAYERS) */
     /* Where launches run ahead: what a step takes beyond the device. A step with a selection takes
      * what one with a refresh does. */

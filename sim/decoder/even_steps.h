@@ -7,15 +7,21 @@
 
 #include "sim/policy/request.h"
 
-/* A decoder's `count`. */
-static inline uint32_t even_steps_count(const struct request *request, uint32_t *repeat) {
+/* Of so many steps, at least 1. */
+static inline uint32_t even_steps_of(const struct request *request, uint32_t steps,
+                                     uint32_t *repeat) {
     uint32_t n = request->block_length;
-    uint32_t steps = request->steps_per_block < n ? request->steps_per_block : n;
+    steps = steps < n ? steps : n;
     uint32_t base = n / steps, longer = n % steps;
     bool is_longer = request->step_in_block < longer;
     uint32_t commits = is_longer ? base + 1 : base;
     *repeat = is_longer ? longer - request->step_in_block : UINT32_MAX;
     return commits < request->masked_in_block ? commits : request->masked_in_block;
+}
+
+/* A decoder's `count`. */
+static inline uint32_t even_steps_count(const struct request *request, uint32_t *repeat) {
+    return even_steps_of(request, request->steps_per_block, repeat);
 }
 
 #endif

@@ -201,6 +201,12 @@ static bool next_counts(uint32_t counts[CHUNK_KINDS], const uint32_t most[CHUNK_
     return false;
 }
 
+static uint32_t most_combined(const struct chunk_request *request, enum chunk_kind kind) {
+    int64_t rows = longest(request->graph, request->shape, kind);
+    uint32_t most = rows < request->rule->grid ? (uint32_t)rows : request->rule->grid;
+    return most < 1 ? 1 : most;
+}
+
 /* Only what may be cheaper, and has no more live than is available, is worth a plan. */
 static void search_all(struct search *s) {
     const struct chunk_request *r = s->request;
@@ -208,8 +214,7 @@ static void search_all(struct search *s) {
     uint32_t most[CHUNK_KINDS];
     double best_ns = 0;
     for (int kind = 0; kind < CHUNK_KINDS; kind++) {
-        uint32_t n = most_chunks(s, (enum chunk_kind)kind);
-        most[kind] = n < 1 ? 1 : n < CHUNK_BRUTE_FORCE_MOST ? n : CHUNK_BRUTE_FORCE_MOST;
+        most[kind] = most_combined(r, (enum chunk_kind)kind);
     }
     do {
         struct chunk_rows chunks = rows_now(s);
@@ -246,6 +251,26 @@ void chunk_place(const struct chunk_request *request, struct placement *out,
     case CHUNK_SEARCH_LONGEST:
         ASSERT(false);
     }
+}
+
+uint64_t chunk_released_plans(const struct chunk_request *request,
+                              const uint32_t counts[CHUNK_KINDS]) {
+    uint64_t n_added = 0, n_combined = 1;
+    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
+        n_added += counts[kind] - 1;
+        n_combined *= most_combined(request, (enum chunk_kind)kind);
+    }
+    switch (request->rule->search) {
+    case CHUNK_SEARCH_BOTTLENECK:
+        return 1 + n_added + 1;
+    case CHUNK_SEARCH_BRUTE_FORCE:
+        return n_combined + 1;
+    case CHUNK_SEARCH_NONE:
+    case CHUNK_SEARCH_ALWAYS:
+    case CHUNK_SEARCH_LONGEST:
+        break;
+    }
+    return 1;
 }
 
 int chunk_misfit(const struct chunk_request *request, const struct placement *placement,

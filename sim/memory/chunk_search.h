@@ -19,8 +19,8 @@ enum chunk_search {
     CHUNK_SEARCH_LONGEST,
 };
 
-/* More chunks shrink a loop by less than a thousandth; and all combinations up to so many. */
-enum { CHUNK_MOST = 1024, CHUNK_BRUTE_FORCE_MOST = 32 };
+/* More chunks shrink a loop by less than a thousandth. */
+enum { CHUNK_MOST = 1024 };
 
 /* How a system chunks. A loop of N rows in k chunks holds ceil(N / k) of them at once, and never
  * more than its bound, whatever is searched. */
@@ -28,6 +28,7 @@ struct chunk_rule {
     enum chunk_search search;
     struct chunk_rows bound;      /* 0: none */
     uint32_t counts[CHUNK_KINDS]; /* of CHUNK_SEARCH_ALWAYS */
+    uint32_t grid;                /* of CHUNK_SEARCH_BRUTE_FORCE: all combinations up to so many */
     /* What a step costs in such chunks; asked by CHUNK_SEARCH_BRUTE_FORCE alone. */
     double (*price_ns)(void *state, const struct step_shape *shape, struct chunk_rows chunks);
     void *state;
@@ -50,6 +51,13 @@ struct chunk_result {
 /* The placement found; where none fits, the last one tried. Allocates nothing. */
 void chunk_place(const struct chunk_request *request, struct placement *out,
                  struct chunk_result *result);
+
+/* Plans that Mosaic's released code (flashserve/Mosaic at 4441da1, online_searcher.py and
+ * llada_model.py) makes of a step that ends in such counts: one when nothing is searched for; else
+ * one for each number of chunks tried, of which the bottleneck search adds one at a time and brute
+ * force has every combination, and one more of what was found. */
+uint64_t chunk_released_plans(const struct chunk_request *request,
+                              const uint32_t counts[CHUNK_KINDS]);
 
 /* Whether the rule looks at the shape alone, and then what it says: no plan is needed to know. */
 bool chunk_rows_given(const struct chunk_rule *rule, const struct graph *graph,

@@ -51,6 +51,9 @@ struct batch {
     /* Ask again only after so many steps of those listed, as far as they last and memory and
      * max_batched_tokens suffice; 0 and 1: by `hold`. */
     uint32_t loops;
+    /* 1: the loop that the last batch began goes on without the host's scheduler, which is asked
+     * here to say who is left: what asking takes (runtime.host_visit_ns) was paid for. */
+    uint32_t continues;
 };
 
 /* Like passes in a row, of those that a request has yet to take. */

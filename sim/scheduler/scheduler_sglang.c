@@ -54,6 +54,7 @@ static void list_decodes(const struct state *state, const struct schedule_view *
     struct growth growth = growth_of(view);
     bool waits = state->mode == MODE_LOCKSTEP && any_under_way(view);
     int64_t tokens = list_blocks(view, &growth, waits, batch);
+    batch->continues = waits && batch->n > 0; /* its passes are one call of the model's worker */
     if (waits && batch->n == 0) {
         list_blocks(view, &growth, false, batch); /* those under way gave their memory back */
         return;

@@ -147,8 +147,9 @@ static void start_unrolled(struct executor_sim *sim, struct flight *flight, uint
                  steps * whole_ns(price->wall_ns - visit_ns) + (int64_t)llround(visit_ns));
         return;
     }
-    flight->host_ns = (price->host_ns + visit_ns) / steps;
-    take_off(sim, flight, steps, whole_ns(steps * price->device_ns + price->host_ns + visit_ns));
+    const double once_ns = price->host_ns - price->plan_ns + visit_ns;
+    flight->host_ns = price->plan_ns + once_ns / steps;
+    take_off(sim, flight, steps, whole_ns(steps * (price->device_ns + price->plan_ns) + once_ns));
 }
 
 /* ---- a card whose clock follows its power ---- */
@@ -163,13 +164,15 @@ static double run_at_clock(const struct executor_sim *sim, const struct step_sha
                            uint32_t n, const struct step_price *highest, struct power_state *clock,
                            struct step_price *out) {
     const bool waits_once = n > 1 && sim->system->runtime.host_mode == HOST_SERIAL;
-    const double once_ns = highest->host_ns + highest->visit_ns;
-    const double wall_ns = waits_once ? highest->device_ns + once_ns / n : highest->wall_ns;
+    const double each_ns = highest->plan_ns;
+    const double once_ns = highest->host_ns - each_ns + highest->visit_ns;
+    const double wall_ns =
+        waits_once ? highest->device_ns + each_ns + once_ns / n : highest->wall_ns;
     const struct power_step step = cost_power_step(highest, wall_ns);
     const struct power_spent spent = power_run(power_of(sim), &step, clock);
     *out = *highest;
     cost_slow(sim->system->cost, shape, spent.slowdown, out);
-    out->wall_ns = waits_once ? out->device_ns + once_ns / n : out->wall_ns;
+    out->wall_ns = waits_once ? out->device_ns + each_ns + once_ns / n : out->wall_ns;
     return spent.work_joules;
 }
 
@@ -245,7 +248,8 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
         joules += same * work;
     }
     flight->price.device_ns = device_ns / steps;
-    flight->host_ns = (highest.host_ns + highest.visit_ns) / n_unrolled;
+    flight->host_ns =
+        highest.plan_ns + (highest.host_ns - highest.plan_ns + highest.visit_ns) / n_unrolled;
     flight->work_joules = joules;
     take_off(sim, flight, steps, wall_ns);
     return 0;

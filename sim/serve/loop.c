@@ -224,7 +224,7 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
     leave_waiting(loop, replica, batch);
     replica->n_idle = batch->n_idle;
     replica->loops_left = batch->loops > 1 && !batch->all_running ? batch->loops - 1 : 0;
-    return submit_members(loop, replica, index, batch, false, err);
+    return submit_members(loop, replica, index, batch, batch->continues != 0, err);
 }
 
 /* Runs the same members again without asking the scheduler, as far as they still run and as their

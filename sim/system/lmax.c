@@ -1,5 +1,6 @@
 #include "sim/system/lmax.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,14 +36,19 @@ static uint32_t output_tokens(const struct lmax_request *r, uint32_t canvas_toke
     return tokens < 1 ? 1 : (uint32_t)tokens;
 }
 
+static uint32_t batch_of(const struct lmax_request *r) {
+    return r->batch > 0 ? r->batch : 1;
+}
+
 static uint32_t granule_of(const struct lmax_request *r) {
     return r->granule_tokens > 0 ? r->granule_tokens : LMAX_GRANULE_TOKENS;
 }
 
-/* A step over the whole canvas and one block of so many outputs, with that many of them masked; the
- * first: all. */
-static struct step_shape full_step(const struct system *s, uint32_t canvas, uint32_t outputs,
+/* A step over the whole canvas of each of a batch and one block of so many outputs, with that many
+ * of them masked; the first: all. */
+static struct step_shape full_step(const struct lmax_request *r, uint32_t canvas, uint32_t outputs,
                                    uint32_t masked) {
+    const struct system *s = r->system;
     struct span span = {
         .phase = PHASE_REFRESH,
         .queries = canvas,
@@ -54,7 +60,7 @@ static struct step_shape full_step(const struct system *s, uint32_t canvas, uint
     span.sampled_rows = system_sampled_rows(&s->settings, span.logit_rows, outputs);
     struct step_shape shape;
     shape_clear(&shape);
-    shape_add(shape.sym, &span, 1);
+    shape_add(shape.sym, &span, batch_of(r));
     return shape;
 }
 
@@ -118,10 +124,11 @@ static void replay(const struct stream *stream, uint32_t allocator, int64_t limi
 }
 
 /* Whether all steps of a run ask for the same: then two of them say it all. */
-static bool steps_are_equal(const struct system *s, uint32_t canvas_tokens, uint32_t outputs) {
-    struct step_shape more = full_step(s, canvas_tokens, outputs, canvas_tokens);
-    struct step_shape fewer = full_step(s, canvas_tokens, outputs, 1);
-    return eager_ignores_masks(&s->graph) && memcmp(&more, &fewer, sizeof more) == 0;
+static bool steps_are_equal(const struct lmax_request *r, uint32_t canvas_tokens,
+                            uint32_t outputs) {
+    struct step_shape more = full_step(r, canvas_tokens, outputs, canvas_tokens);
+    struct step_shape fewer = full_step(r, canvas_tokens, outputs, 1);
+    return eager_ignores_masks(&r->system->graph) && memcmp(&more, &fewer, sizeof more) == 0;
 }
 
 /* The steps of one canvas, behind those that the stream has: the first one twice, then each with as
@@ -131,13 +138,13 @@ static void add_steps(const struct lmax_request *r, struct step_memory *step,
     const struct system *s = r->system;
     uint32_t outputs = step->output_tokens, n = r->n_steps > 0 ? r->n_steps : LMAX_STEPS;
     n = n < outputs ? n : outputs;
-    uint32_t n_played = n > 1 && steps_are_equal(s, step->canvas_tokens, outputs) ? 2 : n + 1;
+    uint32_t n_played = n > 1 && steps_are_equal(r, step->canvas_tokens, outputs) ? 2 : n + 1;
     struct eager_step *steps = mem_unwritten(n_played, sizeof *steps);
     for (uint32_t i = 0; i < n_played; i++) {
         uint32_t before = i > 0 ? i - 1 : 0, rest = outputs % n;
         uint32_t masked = outputs - before * (outputs / n) - (before < rest ? before : rest);
-        steps[i] = (struct eager_step){.shape = full_step(s, step->canvas_tokens, outputs, masked),
-                                       .masked_rows = masked};
+        steps[i] = (struct eager_step){.shape = full_step(r, step->canvas_tokens, outputs, masked),
+                                       .masked_rows = (int64_t)masked * batch_of(r)};
     }
     const struct eager_request request = {.graph = &s->graph,
                                           .steps = steps,
@@ -187,12 +194,14 @@ void lmax_step(const struct lmax_request *r, uint32_t canvas_tokens, int64_t ava
     *out = (struct step_memory){.canvas_tokens = canvas_tokens,
                                 .output_tokens = output_tokens(r, canvas_tokens)};
     bool is_exact = s->rows.kind == ROW_EXACT;
-    out->cached_bytes = cached_bytes(s, out);
+    out->cached_bytes = batch_of(r) * cached_bytes(s, out);
     int64_t left = available_bytes - out->cached_bytes;
     if (s->settings.allocator == ALLOCATOR_PLANNED) {
-        struct step_shape shape =
-            is_exact ? widest_exact_step(s, out)
-                     : full_step(s, canvas_tokens, out->output_tokens, out->output_tokens);
+        double left_share = 1 - r->decoded_share;
+        uint32_t masked = (uint32_t)ceil(left_share * (double)out->output_tokens);
+        struct step_shape shape = is_exact
+                                      ? widest_exact_step(s, out)
+                                      : full_step(r, canvas_tokens, out->output_tokens, masked);
         hold_planned(s, &shape, left, out);
     } else {
         hold_asked_for(r, left > 0 ? left : 1, out);

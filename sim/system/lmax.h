@@ -22,6 +22,7 @@ enum {
     LMAX_STEPS = 10, /* played, unless asked otherwise: Mosaic's released benchmarks' --steps */
     LMAX_MOST_STEPS = 4096,
     LMAX_MOST_BEFORE = 8,
+    LMAX_MOST_BATCH = 128,
 };
 
 /* What the share of the prompt is a share of: the paper's text has it as prompt to output, its
@@ -38,6 +39,8 @@ struct lmax_request {
     int64_t memory_bytes;    /* of the device; 0: the GPU's */
     uint32_t canvas_tokens;  /* this canvas alone; 0: search */
     uint32_t granule_tokens; /* canvases are multiples of it; 0: LMAX_GRANULE_TOKENS */
+    uint32_t batch;          /* canvases of that length in a step; 0: one */
+    double decoded_share;    /* of the outputs, decoded before the planned step in question */
     /* With an allocator of PyTorch: denoising steps that unmask the outputs in equal parts, 0:
      * LMAX_STEPS; and canvases that ran before in the same process, as shares of the canvas in
      * question, each for as many steps. */
@@ -57,11 +60,11 @@ enum lmax_bound {
 };
 extern const char *const lmax_bound_names[N_LMAX_BOUNDS];
 
-/* One request's worst step. */
+/* The worst step of one request, or of a batch of equals. */
 struct step_memory {
     uint32_t canvas_tokens, output_tokens;
     bool fits;
-    int64_t cached_bytes;         /* rows that its cache policy keeps */
+    int64_t cached_bytes;         /* rows that its cache policy keeps, of the whole batch */
     int64_t held_bytes;           /* of the workspace: the plan's end, or the most reserved */
     int64_t unlimited_bytes;      /* what an allocator reserves on a device without end */
     uint32_t chunks[CHUNK_KINDS]; /* in which the loops of a planned step come; else 0 */

@@ -81,6 +81,8 @@ const struct param system_params[] = {
            "not; "
            "longest: always, as the longest canvas with half of it prompt needs [allocator = "
            "planned]"),
+    WHOLE(chunk_grid, "1", "32", 1, 1024,
+          "chunks of each kind, at most, that brute-force combines [chunk_search = brute-force]"),
     WHOLE(attention_chunks, "1", "1", 1, 1024,
           "chunks of the attention under chunk_search = always and runtime.query_chunks "
           "[chunk_search = always and runtime.query_chunks = on]"),

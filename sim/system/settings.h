@@ -75,7 +75,7 @@ struct settings {
     uint32_t max_batched_tokens, max_requests, replicas, max_in_system;
     uint32_t page_tokens, pool_pages, kv_layout, logit_scope, sample_scope;
     uint32_t allocator; /* enum step_allocator */
-    uint32_t chunk_search, attention_chunks, ffn_chunks, logit_chunks;
+    uint32_t chunk_search, chunk_grid, attention_chunks, ffn_chunks, logit_chunks;
     uint32_t layers;          /* of the model's that run; 0: all */
     uint32_t tensor_parallel; /* GPUs that hold a replica together */
     bool expert_parallel;

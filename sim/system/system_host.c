@@ -29,6 +29,7 @@ int system_take_host(struct system *s, const struct config *constants, struct er
         s->host.provenance = provenance_of(PROVENANCE_ASSUMED, "the factor was set by hand");
     }
     s->runtime.host_factor = s->host.factor;
+    s->runtime.shares_prefixes = s->settings.prefix_caching;
     return status;
 }
 

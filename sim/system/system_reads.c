@@ -191,8 +191,8 @@ static const char *profiled_word(const struct system *s) {
 
 static const char *host_terms_word(const struct system *s) {
     const struct runtime *r = &s->runtime;
-    double sum =
-        r->host_look_ns + r->host_sync_layer_ns + r->host_visit_ns + r->host_visit_request_ns;
+    double sum = r->host_look_ns + r->host_sync_layer_ns + r->host_visit_ns +
+                 r->host_visit_request_ns + r->host_visit_cached_ns + r->host_plan_ns;
     for (int i = 0; i < HOST_KIND_COUNT; i++) {
         sum += r->host_step_ns[i] + r->host_request_ns[i] + r->host_layer_ns[i] +
                r->host_layer_request_ns[i] + r->host_sync_ns[i];

@@ -17,6 +17,7 @@ struct chunk_rule system_chunk_rule(const struct system *s) {
         .counts = {[CHUNK_ATTENTION] = s->settings.attention_chunks,
                    [CHUNK_FFN] = s->settings.ffn_chunks,
                    [CHUNK_LOGITS] = s->settings.logit_chunks},
+        .grid = s->settings.chunk_grid,
         .price_ns = price_in_chunks,
         .state = s->cost,
     };
@@ -35,18 +36,28 @@ int system_place(const struct system *s, const struct step_shape *shape, int64_t
     return result.fits ? 0 : chunk_misfit(&request, out, err);
 }
 
-struct chunk_rows system_chunks(const struct system *s, const struct step_shape *shape,
-                                int64_t available_bytes) {
+/* `result` is of a search alone: without one its counts are whole. */
+static struct chunk_rows find_chunks(const struct system *s, const struct step_shape *shape,
+                                     int64_t available_bytes, struct chunk_result *result) {
     const struct chunk_request request = request_of(s, shape, available_bytes);
     struct placement placement;
-    struct chunk_result result;
+    *result = (struct chunk_result){.counts = {1, 1, 1}};
     if (!chunk_rows_given(&s->chunks, &s->graph, shape, &placement.chunks)) {
-        chunk_place(&request, &placement, &result);
+        chunk_place(&request, &placement, result);
     }
     return placement.chunks;
 }
 
+struct chunk_rows system_chunks(const struct system *s, const struct step_shape *shape,
+                                int64_t available_bytes) {
+    struct chunk_result result;
+    return find_chunks(s, shape, available_bytes, &result);
+}
+
 void system_price(const struct system *s, const struct step_shape *shape, int64_t available_bytes,
                   struct step_price *out) {
-    cost_price(s->cost, shape, system_chunks(s, shape, available_bytes), out);
+    const struct chunk_request request = request_of(s, shape, available_bytes);
+    struct chunk_result result;
+    cost_price(s->cost, shape, find_chunks(s, shape, available_bytes, &result), out);
+    cost_add_plans(s->cost, (double)chunk_released_plans(&request, result.counts), out);
 }

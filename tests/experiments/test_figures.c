@@ -312,7 +312,7 @@ TEST(the_readings_of_a_printed_number_are_all_beside_it) {
                     {"mosaic-fig12", 4, 1, 1},
                     {"mosaic-fig13", 8, 2, 0},
                     {"mosaic-fig14", 6, 6, 4},
-                    {"mosaic-fig15", 10, 4, -1},
+                    {"mosaic-fig15", 14, 4, 3},
                     {"mosaic-fig16", 2, 0, 0},
                     {"mosaic-fig17", 2, 0, 0},
                     {"mosaic-fig18", 2, 0, 0},

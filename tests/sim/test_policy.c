@@ -432,13 +432,14 @@ TEST(the_fixed_decoder_commits_every_position_in_the_given_steps) {
     struct err err = {0};
     const struct decoder *fixed =
         (const struct decoder *)policy_find(POLICY_DECODER, "fixed", &err);
+    void *state = policy_state(&fixed->policy);
     for (uint32_t n = 1; n <= 40; n++) {
         for (uint32_t t = 1; t <= 48; t++) {
             struct request request = {
                 .block_length = n, .steps_per_block = t, .masked_in_block = n};
             uint32_t steps = 0;
             while (request.masked_in_block > 0) {
-                uint32_t repeat, count = fixed->count(NULL, &request, &repeat);
+                uint32_t repeat, count = fixed->count(state, &request, &repeat);
                 ck_assert(count >= 1 && count <= request.masked_in_block && repeat >= 1);
                 request.masked_in_block -= count;
                 request.step_in_block++;
@@ -447,6 +448,7 @@ TEST(the_fixed_decoder_commits_every_position_in_the_given_steps) {
             ck_assert_uint_eq(steps, t < n ? t : n);
         }
     }
+    free(state);
 }
 
 TEST(the_threshold_decoder_commits_what_qualifies_and_the_best_one_always) {

@@ -176,6 +176,8 @@ _G28 = (
     ("share-of", "WORD", "what R is a share of: canvas or output (default: canvas)"),
     ("before", "R,R,...", "canvases that ran before, as shares of this one [allocator != planned]"),
     ("steps", "N", "denoising steps that are played (default: 10, the benchmarks of Mosaic) [allocator != planned]"),
+    ("batch", "N", "canvases of that length in a step (default: 1)"),
+    ("masked", "R", "outputs that are still masked in the step in question, as a share (default: 1, the first step) [allocator = planned]"),
     ("multiple-of", "N", "canvases are multiples of N tokens (default: 64) [--canvas = none]"),
     ("canvas", "N", "show a canvas of N tokens instead of the longest"),
     ("breakdown", None, "what each part of the step holds, at that canvas and one beyond"),
