@@ -14,6 +14,11 @@ struct shipped {
     struct score *score;
 };
 
+/* Of all papers. */
+static const char *const files[] = {"dllm_serve.csv", "mosaic.csv",       "focus.csv",
+                                    "dinfer.csv",     "dinfer_steps.csv", "sglang.csv"};
+enum { FILES = sizeof files / sizeof files[0] };
+
 static void open_shipped(struct shipped *out, const char *folder) {
     char path[512];
     struct err err = {0};
@@ -118,12 +123,10 @@ TEST(a_row_whose_numbers_agree_counts_whatever_its_cause) {
                   "GSM8K,dInfer TD,saturation,tpf,5.30,",
                   "Table 2,8xH800,LLaDA-MoE-TD,IFEval,dInfer TD,saturation,tpf",
                   "dinfer-distilled"}};
-    static const char *const files[] = {"dllm_serve.csv", "mosaic.csv", "focus.csv", "dinfer.csv",
-                                        "dinfer_steps.csv"};
     for (size_t e = 0; e < sizeof edits / sizeof edits[0]; e++) {
         struct shipped shipped;
         char path[512], id[96];
-        for (size_t f = 0; f < 5; f++) {
+        for (size_t f = 0; f < FILES; f++) {
             snprintf(path, sizeof path, "experiments/paper/%s", files[f]);
             char whole[512], *text = scratch_read(data_path(whole, sizeof whole, path));
             char *at = strcmp(files[f], edits[e].file) == 0 ? strstr(text, edits[e].from) : NULL;
@@ -273,11 +276,9 @@ TEST(quotients_of_printed_numbers_are_their_quotients) {
 TEST(every_cause_of_the_papers_has_rows) {
     struct shipped shipped;
     char folder[512];
-    static const char *const files[] = {"dllm_serve.csv", "mosaic.csv", "focus.csv", "dinfer.csv",
-                                        "dinfer_steps.csv"};
-    char *text[5], wanted[96];
+    char *text[FILES], wanted[96];
     open_shipped(&shipped, NULL);
-    for (size_t f = 0; f < 5; f++) {
+    for (size_t f = 0; f < FILES; f++) {
         char path[1024];
         snprintf(path, sizeof path, "%s/%s", data_path(folder, sizeof folder, "experiments/paper"),
                  files[f]);
@@ -287,13 +288,13 @@ TEST(every_cause_of_the_papers_has_rows) {
     while ((entry = config_next(&shipped.causes, NULL, "class", entry)) != NULL) {
         bool has_rows = false;
         snprintf(wanted, sizeof wanted, ",%s\n", entry->section);
-        for (size_t f = 0; f < 5; f++) {
+        for (size_t f = 0; f < FILES; f++) {
             has_rows = has_rows || strstr(text[f], wanted) != NULL;
         }
         ck_assert_msg(has_rows, "[%s]", entry->section);
         ck_assert_uint_le(strlen(config_find(&shipped.causes, entry->section, "says")->value), 60);
     }
-    for (size_t f = 0; f < 5; f++) {
+    for (size_t f = 0; f < FILES; f++) {
         free(text[f]);
     }
     close_shipped(&shipped);
