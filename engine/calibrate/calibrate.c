@@ -63,12 +63,9 @@ static double left_ns(const struct calibration *c) {
     return ns_a_minute * c->request->minutes - (double)(calibration_now_ns(c) - c->start_ns);
 }
 
-static const struct step_effort *effort_of(const struct calibration *c, int effort) {
-    return &step_efforts[c->bounds.is_coarse ? EFFORT_LESS : effort];
-}
-
 static double steps_ns(const struct calibration *c) {
-    return calibration_steps_ns(&c->report->steps, &c->pace, effort_of(c, EFFORT_FULL));
+    return calibration_steps_ns(&c->report->steps, &c->pace,
+                                &step_efforts[c->bounds.is_coarse ? EFFORT_LESS : EFFORT_FULL]);
 }
 
 /* By the rows of the operators, or by roofline where there are none. */
@@ -320,8 +317,9 @@ static int write_file(const struct calibration *c, struct err *err) {
 /* As many as there is time for. */
 static const struct step_effort *choose_steps(struct calibration *c) {
     struct calibration_steps *steps = &c->report->steps;
-    const bool is_enough = steps_ns(c) <= left_ns(c);
-    const struct step_effort *effort = effort_of(c, is_enough ? EFFORT_FULL : EFFORT_LESS);
+    const struct step_effort *effort = c->bounds.is_coarse
+                                           ? &step_efforts[EFFORT_LESS]
+                                           : calibration_steps_effort(steps, &c->pace, left_ns(c));
     c->report->n_left_out = calibration_steps_leave_out(steps, &c->pace, effort, left_ns(c));
     if (c->report->n_left_out > 0) {
         steps_kept_close(&c->kept);

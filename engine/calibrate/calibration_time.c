@@ -72,6 +72,13 @@ double calibration_steps_ns(const struct calibration_steps *steps,
     return ns;
 }
 
+const struct step_effort *calibration_steps_effort(const struct calibration_steps *steps,
+                                                   const struct calibration_pace *pace,
+                                                   double budget_ns) {
+    const struct step_effort *full = &step_efforts[EFFORT_FULL];
+    return calibration_steps_ns(steps, pace, full) <= budget_ns ? full : &step_efforts[EFFORT_LESS];
+}
+
 /* ---- what is left out ---- */
 
 /* As many of one kind alone stay in the fit, and without it: a host's time is a line through them,

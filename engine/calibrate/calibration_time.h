@@ -23,6 +23,11 @@ double calibration_round_ns(const struct calibration_grid *grid,
 double calibration_steps_ns(const struct calibration_steps *steps,
                             const struct calibration_pace *pace, const struct step_effort *effort);
 
+/* As often as they should be run where that takes no more than `budget_ns`, else less often. */
+const struct step_effort *calibration_steps_effort(const struct calibration_steps *steps,
+                                                   const struct calibration_pace *pace,
+                                                   double budget_ns);
+
 /* Leaves out the longest steps, mixed ones with their sides, until the others take no more than
  * `budget_ns`. Some of each kind stay, whatever they take. Returns how many were left out. */
 size_t calibration_steps_leave_out(struct calibration_steps *steps,

@@ -429,7 +429,8 @@ class Raised(unittest.TestCase):
         with self.assertRaises(unmask.Error) as caught:
             unmask.run(**BASE, scheduler=Idle())
         self.assertIn("Idle", str(caught.exception))
-        self.assertNotIn(tempfile.gettempdir(), str(caught.exception))
+        # This file's own folder may be named, wherever it lies.
+        self.assertNotIn(tempfile.gettempdir(), str(caught.exception).replace(os.path.dirname(os.path.abspath(__file__)), ""))
         with self.assertRaises(unmask.UsageError) as caught:
             unmask.sweep(systems="dllm-serve", set={"early_stop": [True]})
         self.assertNotIn(tempfile.gettempdir(), str(caught.exception))

@@ -603,6 +603,14 @@ TEST(little_time_leaves_the_longest_steps_out) {
             ck_assert_uint_ge(n_fitted[1][kind], 5);
         }
     }
+    /* Less often first, where that is enough. */
+    const double full_ns = calibration_steps_ns(&whole, &pace, &step_efforts[EFFORT_FULL]);
+    const double less_ns = calibration_steps_ns(&whole, &pace, effort);
+    ck_assert_ptr_eq(calibration_steps_effort(&whole, &pace, full_ns), &step_efforts[EFFORT_FULL]);
+    ck_assert_ptr_eq(calibration_steps_effort(&whole, &pace, (full_ns + less_ns) / 2), effort);
+    steps = whole;
+    ck_assert_uint_eq(calibration_steps_leave_out(&steps, &pace, effort, (full_ns + less_ns) / 2),
+                      0);
     /* What was measured before stays. */
     steps = whole;
     for (size_t k = 0; k < steps.n; k++) {
@@ -610,6 +618,76 @@ TEST(little_time_leaves_the_longest_steps_out) {
     }
     ck_assert_uint_eq(calibration_steps_leave_out(&steps, &pace, effort, 0), 0);
     ck_assert_double_eq_tol(calibration_steps_ns(&steps, &pace, effort), 0, 1e-9);
+}
+
+static struct calibration_step *step_of(struct calibration_steps *steps, size_t i) {
+    ck_assert_uint_lt(i, steps->n);
+    return &steps->list[i];
+}
+
+/* Whatever is kept of a step is what was measured of it. */
+TEST(what_is_kept_of_a_step_is_read_again) {
+    static struct calibration_steps wrote, read;
+    const struct model *model = model_named("llada-8b");
+    const struct calibration_bounds bounds = {
+        .max_tokens = 1024, .max_logit_rows = 1024, .max_kv_rows = 16384, .max_store_rows = 16384};
+    struct calibration_grid grid;
+    struct calibration_samples samples;
+    struct steps_kept kept;
+    struct err err = {0};
+    const char *path = scratch_path("kept.partial");
+    ck_assert_int_eq(calibration_grid_make(&grid, model, 2, &bounds, &err), 0);
+    calibration_steps_list(&wrote, model, &bounds);
+    ck_assert_int_eq(samples_open(&samples, &grid, path, "a subject", &err), 0);
+    steps_kept_open(&kept, &samples, &wrote);
+    ck_assert(isnan(kept.times[3].wall_ns[0]) && kept.n_found == 0);
+    struct calibration_step *step = step_of(&wrote, 3);
+    kept.times[3].wall_ns[1] = 1e6 / 3;
+    kept.times[3].device_ns[1] = 1e6 / 7;
+    ck_assert_int_eq(steps_keep_round(&kept, &wrote, 3, 1, &err), 0);
+    step->wall_ns = 1e6 / 9;
+    step->device_ns = 1e6 / 11;
+    step->is_cut = true;
+    step->n_operators = 2;
+    for (int i = 0; i < 2; i++) {
+        step->operators[i] = (struct step_operator){.kind = i == 0 ? OP_EMBED : OP_LINEAR,
+                                                    .key = {"4096x4096"},
+                                                    .rows = 128 + i,
+                                                    .between_ns = 1e5 / 3 + i,
+                                                    .experts_hit = 69.5 + i};
+    }
+    ck_assert_int_eq(steps_keep_whole(&kept, &wrote, 3, &err), 0);
+    step->issued_ns = 1e6 / 13;
+    ck_assert_int_eq(steps_keep_issued(&kept, &wrote, 3, &err), 0);
+    step->held = (struct power_sample){.watts = 300.1,
+                                       .first_ns = 1e6 / 3,
+                                       .settled_ns = 1e6 / 5,
+                                       .late_ns = 1e6 / 7,
+                                       .gap_ns = 1e3 / 3,
+                                       .held_ns = 2.5e9,
+                                       .lag_ms = 65.5};
+    ck_assert_int_eq(steps_keep_held(&kept, &wrote, 3, &err), 0);
+    wrote.idle_w = 71.25;
+    ck_assert_int_eq(steps_keep_idle(&kept, &wrote, &err), 0);
+    ck_assert_int_eq(steps_keep_stage(&kept, 2, 1000, 3000, &err), 0);
+    steps_kept_close(&kept);
+    samples_close(&samples);
+
+    calibration_steps_list(&read, model, &bounds);
+    ck_assert_int_eq(samples_open(&samples, &grid, path, "a subject", &err), 0);
+    steps_kept_open(&kept, &samples, &read);
+    ck_assert_uint_eq(kept.n_found, 1);
+    ck_assert(kept.times[3].wall_ns[1] == 1e6 / 3 && kept.times[3].device_ns[1] == 1e6 / 7);
+    ck_assert(isnan(kept.times[3].wall_ns[0]) && isnan(kept.times[2].wall_ns[1]));
+    ck_assert(kept.planned_bytes[2] == 3000 && kept.planned_bytes[1] == 0);
+    wrote.activation_peak_bytes = 1000;
+    wrote.activation_planned_bytes = 3000;
+    ck_assert_mem_eq(step_of(&read, 3), step, sizeof *step);
+    ck_assert(read.idle_w == wrote.idle_w && read.activation_peak_bytes == 1000 &&
+              read.activation_planned_bytes == 3000);
+    steps_kept_close(&kept);
+    samples_close(&samples);
+    calibration_grid_close(&grid);
 }
 
 /* Operators one round, whole steps as few as may be, and both are enough. */
@@ -623,6 +701,21 @@ TEST(the_least_calibration_says_what_it_left_out) {
     ck_assert_double_eq_tol(report->correction.all, 1, 0.01);
     ck_assert_double_lt(report->held_out.median, 0.002);
     ck_assert_double_gt(report->additivity_measured, 0);
+    rig_close(rig);
+}
+
+/* Where time for a round is left but not for the whole steps behind it, there is none. */
+TEST(rounds_leave_time_for_the_whole_steps) {
+    struct rig *all = rig_open_slow(1000);
+    rig_run(all);
+    ck_assert_uint_eq(all->report.n_rounds, CALIBRATION_MAX_ROUNDS);
+    const double all_ns = all->report.took_ns;
+    rig_close(all);
+    struct rig *rig = rig_open_slow(0.985 * all_ns / 60e9);
+    rig_run(rig);
+    ck_assert_uint_eq(rig->report.n_rounds, CALIBRATION_MAX_ROUNDS - 1);
+    ck_assert_uint_eq(rig->report.n_left_out, 0);
+    ck_assert_double_lt(rig->report.took_ns, 0.985 * all_ns);
     rig_close(rig);
 }
 
