@@ -517,6 +517,7 @@ TEST(operators_write_their_outputs_and_read_what_is_live_and_nothing_else) {
         ck_assert_int_eq(forward_begin(rig->forward, &rig->step, &err), 0);
         unsigned char *workspace = forward_workspace(rig->forward);
         int64_t n = rig->placement.peak_bytes + 4096, n_written = 0;
+        ck_assert_int_gt(n, 0);
         unsigned char *before = malloc((size_t)n);
         while (forward_instance(rig->forward) != NULL) {
             const struct op_instance instance = *forward_instance(rig->forward);
