@@ -28,7 +28,6 @@ static const double light_ns = 2e6, heavy_ns = 20e6, quick_share = 0.25;
 static const double heat_ns = 1e9, reference_gpu_ns = 50e6, reference_cpu_ns = 10e6;
 /* Of heavy points and of the reference product where the device rests behind each. */
 static const double rested_ns = 10e6;
-static const double ns_a_minute = 60e9;
 enum { SUBJECT_CHARS = 512 };
 
 static void advance(struct calibration *c, uint64_t n) {
@@ -60,7 +59,13 @@ static int read_back(struct calibration *c, struct err *err) {
 }
 
 static double left_ns(const struct calibration *c) {
-    return ns_a_minute * c->request->minutes - (double)(calibration_now_ns(c) - c->start_ns);
+    return CALIBRATION_MINUTE_NS * c->request->minutes -
+           (double)(calibration_now_ns(c) - c->start_ns);
+}
+
+/* Device time for a sample of a point. */
+static double target_ns(const struct calibration *c, bool is_heavy) {
+    return c->target_scale * (!is_heavy ? light_ns : calibration_rests(c) ? rested_ns : heavy_ns);
 }
 
 static double steps_ns(const struct calibration *c) {
@@ -103,13 +108,12 @@ static int foresee(struct calibration *c, struct err *err) {
         steps->list[i].operators_ns *= over_roofline * gpu_roof_flops(gpu) / c->pace.rates.flops;
     }
     const double round_ns =
-        calibration_round_ns(&c->grid, &c->pace, c->target_scale * light_ns,
-                             c->target_scale * (calibration_rests(c) ? rested_ns : heavy_ns));
+        calibration_round_ns(&c->grid, &c->pace, target_ns(c, false), target_ns(c, true));
     const double rounds =
         fmin(fmax(floor((left_ns(c) - steps_ns(c)) / round_ns), 1), CALIBRATION_MAX_ROUNDS);
     const double all_ns = rounds * round_ns + steps_ns(c);
     c->report->estimated_ns =
-        fmax(fmin(all_ns, ns_a_minute * request->minutes), fmin(all_ns, round_ns));
+        fmax(fmin(all_ns, CALIBRATION_MINUTE_NS * request->minutes), fmin(all_ns, round_ns));
     calibration_note_time(request, c->report->estimated_ns, all_ns, c->grid.n, rounds, steps->n);
     return 0;
 }
@@ -136,13 +140,13 @@ static int settle_device(struct calibration *c, uint32_t round, size_t first, st
     char group[POINT_TEXT_CHARS];
     struct device_vitals vitals = {0};
     double us = 0;
-    double target_ns = !calibration_is_gpu(c) ? reference_cpu_ns
-                       : calibration_rests(c) ? rested_ns
-                                              : reference_gpu_ns;
+    const double wanted_ns = !calibration_is_gpu(c) ? reference_cpu_ns
+                             : calibration_rests(c) ? rested_ns
+                                                    : reference_gpu_ns;
     if (measure_renew(c->measure, err) != 0 ||
         (heats(c, first) &&
          measure_reference(c->measure, heat_ns * c->target_scale, &us, err) != 0) ||
-        measure_reference(c->measure, target_ns * c->target_scale, &us, err) != 0) {
+        measure_reference(c->measure, wanted_ns * c->target_scale, &us, err) != 0) {
         return err_status(err);
     }
     c->references[c->n_references++] = us;
@@ -153,8 +157,7 @@ static int settle_device(struct calibration *c, uint32_t round, size_t first, st
 
 static int measure_group(struct calibration *c, uint32_t round, size_t first, size_t last,
                          struct err *err) {
-    double heavy = calibration_rests(c) ? rested_ns : heavy_ns;
-    double target_ns = c->target_scale * (group_is_heavy(c, first) ? heavy : light_ns);
+    const double sample_ns = target_ns(c, group_is_heavy(c, first));
     int status = settle_device(c, round, first, err);
     size_t point = first;
     for (; status == 0 && point < last && !is_stopped(c); point++) {
@@ -163,8 +166,8 @@ static int measure_group(struct calibration *c, uint32_t round, size_t first, si
             continue;
         }
         status = calibration_point_is_exchange(&c->grid.points[point])
-                     ? exchange_point(c->exchange, &c->grid.points[point], target_ns, &us, err)
-                     : measure_point(c->measure, &c->grid.points[point], target_ns, &us, err);
+                     ? exchange_point(c->exchange, &c->grid.points[point], sample_ns, &us, err)
+                     : measure_point(c->measure, &c->grid.points[point], sample_ns, &us, err);
         if (status == 0) {
             *sample = us;
             advance(c, 1);
@@ -314,7 +317,7 @@ static int write_file(const struct calibration *c, struct err *err) {
 
 /* ---- whole steps ---- */
 
-/* As many as there is time for. */
+/* As many as there is time for, by the rows of the first round. */
 static const struct step_effort *choose_steps(struct calibration *c) {
     struct calibration_steps *steps = &c->report->steps;
     const struct step_effort *effort = c->bounds.is_coarse
@@ -331,9 +334,6 @@ static const struct step_effort *choose_steps(struct calibration *c) {
 static int run_steps(struct calibration *c, struct err *err) {
     const struct calibration_request *request = c->request;
     struct calibration_report *report = c->report;
-    if (price_ahead(c, err) != 0) {
-        return err_status(err);
-    }
     const struct steps_request asked = {.device = request->device,
                                         .weights = request->weights,
                                         .ranks = c->exchange != NULL ? exchange_ranks(c->exchange)

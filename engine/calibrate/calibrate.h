@@ -21,6 +21,8 @@
 #include "engine/weights/weights.h"
 #include "sim/system/system.h"
 
+#define CALIBRATION_MINUTE_NS 60e9
+
 struct calibration_request {
     const struct engine_device *device;
     const struct weights *weights;

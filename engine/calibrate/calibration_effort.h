@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* How often a step is run: in turn with the others, one behind the other for the host's time, its
- * operators one after another, and issued one by one. */
+/* Runs of a step: in rounds of all steps, in a row for the host's time, with a time for each
+ * operator, and without a captured graph. */
 struct step_times_of {
     size_t rounds, busy, operators, issued;
 };

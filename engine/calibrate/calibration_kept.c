@@ -47,21 +47,20 @@ static double number(const struct words *words, size_t i) {
     return i < words->n && num_f64(words->list[i], &value) ? value : NAN;
 }
 
-static bool take_round(struct step_times *times, const struct words *w) {
+static void take_round(struct step_times *times, const struct words *w) {
     const double round = number(w, 3), wall_ns = number(w, 4), device_ns = number(w, 5);
     if (!(round >= 0 && round < STEP_MOST_ROUNDS && wall_ns > 0 && device_ns > 0)) {
-        return false;
+        return;
     }
     times->wall_ns[(size_t)round] = wall_ns;
     times->device_ns[(size_t)round] = device_ns;
-    return true;
 }
 
-static bool take_operator(struct calibration_step *step, const struct words *w) {
+static void take_operator(struct calibration_step *step, const struct words *w) {
     const double i = number(w, 3), kind = number(w, 4), rows = number(w, 6);
     if (!(w->n == 9 && i >= 0 && i < GRAPH_MAX_OPS && kind >= 0 && kind < OP_KIND_COUNT &&
           rows >= 0)) {
-        return false;
+        return;
     }
     struct step_operator *op = &step->operators[(size_t)i];
     *op = (struct step_operator){.kind = (enum op_kind)kind,
@@ -69,24 +68,22 @@ static bool take_operator(struct calibration_step *step, const struct words *w) 
                                  .between_ns = number(w, 7),
                                  .experts_hit = number(w, 8)};
     snprintf(op->key.text, sizeof op->key.text, "%s", w->list[5]);
-    return true;
 }
 
-static bool take_whole(struct calibration_step *step, const struct words *w) {
+static void take_whole(struct calibration_step *step, const struct words *w) {
     const double wall_ns = number(w, 3), device_ns = number(w, 4), n = number(w, 6);
     if (!(wall_ns > 0 && device_ns > 0 && n > 0 && n <= GRAPH_MAX_OPS)) {
-        return false;
+        return;
     }
     step->wall_ns = wall_ns;
     step->device_ns = device_ns;
     step->is_cut = number(w, 5) > 0;
     step->n_operators = (uint32_t)n;
-    return true;
 }
 
-static bool take_held(struct calibration_step *step, const struct words *w) {
+static void take_held(struct calibration_step *step, const struct words *w) {
     if (isnan(number(w, 9))) {
-        return false;
+        return;
     }
     step->held = (struct power_sample){.watts = number(w, 3),
                                        .first_ns = number(w, 4),
@@ -95,44 +92,38 @@ static bool take_held(struct calibration_step *step, const struct words *w) {
                                        .gap_ns = number(w, 7),
                                        .held_ns = number(w, 8),
                                        .lag_ms = number(w, 9)};
-    return true;
 }
 
-static bool take_of_step(struct calibration_step *step, struct step_times *times,
+static void take_of_step(struct calibration_step *step, struct step_times *times,
                          const struct words *w) {
     const char *what = w->list[2];
     if (strcmp(what, "round") == 0) {
-        return take_round(times, w);
+        take_round(times, w);
+    } else if (strcmp(what, "operator") == 0) {
+        take_operator(step, w);
+    } else if (strcmp(what, "whole") == 0) {
+        take_whole(step, w);
+    } else if (strcmp(what, "held") == 0) {
+        take_held(step, w);
+    } else if (number(w, 3) > 0) {
+        step->issued_ns = number(w, 3);
     }
-    if (strcmp(what, "operator") == 0) {
-        return take_operator(step, w);
-    }
-    if (strcmp(what, "whole") == 0) {
-        return take_whole(step, w);
-    }
-    if (strcmp(what, "held") == 0) {
-        return take_held(step, w);
-    }
-    const double issued_ns = number(w, 3);
-    step->issued_ns = issued_ns > 0 ? issued_ns : step->issued_ns;
-    return issued_ns > 0;
 }
 
-static bool take_of_all(struct steps_kept *kept, struct calibration_steps *steps,
+static void take_of_all(struct steps_kept *kept, struct calibration_steps *steps,
                         const struct words *w) {
     const double first = number(w, 3);
     if (strcmp(w->list[2], "idle") == 0 && first > 0) {
         steps->idle_w = first;
-        return true;
+        return;
     }
     const double peak = number(w, 4), planned = number(w, 5);
     if (!(first >= 0 && first < CALIBRATION_VARIANTS && peak > 0 && planned > 0)) {
-        return false;
+        return;
     }
     kept->planned_bytes[(size_t)first] = (int64_t)planned;
     steps->activation_peak_bytes = num_larger(steps->activation_peak_bytes, (int64_t)peak);
     steps->activation_planned_bytes = num_larger(steps->activation_planned_bytes, (int64_t)planned);
-    return true;
 }
 
 static void take(struct steps_kept *kept, struct calibration_steps *steps, const char *line) {
@@ -144,12 +135,12 @@ static void take(struct steps_kept *kept, struct calibration_steps *steps, const
         return;
     }
     if (strcmp(words.list[1], all) == 0) {
-        (void)take_of_all(kept, steps, &words);
+        take_of_all(kept, steps, &words);
         return;
     }
     for (size_t i = 0; i < steps->n; i++) {
         if (strcmp(step_name(&steps->list[i], name), words.list[1]) == 0) {
-            (void)take_of_step(&steps->list[i], &kept->times[i], &words);
+            take_of_step(&steps->list[i], &kept->times[i], &words);
             return;
         }
     }

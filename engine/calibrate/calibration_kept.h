@@ -34,7 +34,7 @@ void steps_kept_close(struct steps_kept *kept);
 enum { STEP_NAME_CHARS = 80 };
 const char *step_name(const struct calibration_step *step, char text[STEP_NAME_CHARS]);
 
-/* Each appends what it says of the i-th step, or of all. ERR_WORLD when it cannot be written. */
+/* Each appends lines about step i, or about all steps. ERR_WORLD when they cannot be written. */
 int steps_keep_round(struct steps_kept *kept, const struct calibration_steps *steps, size_t i,
                      size_t round, struct err *err);
 int steps_keep_whole(struct steps_kept *kept, const struct calibration_steps *steps, size_t i,

@@ -11,7 +11,6 @@
 
 /* A card is called faster or slower than its file, and its reference drifting, from here on. */
 static const double faster = 1.03, slower = 0.97, drifts = 0.05;
-static const double ns_a_minute = 60e9;
 
 __attribute__((format(printf, 3, 4))) static void note(const struct calibration_request *request,
                                                        struct calibration_report *report,
@@ -65,11 +64,12 @@ void calibration_note_time(const struct calibration_request *request, double est
     if (all_ns > estimated_ns) {
         snprintf(more, sizeof more,
                  "; in %.1f whole steps would be run as often as they should, and all of them",
-                 all_ns / ns_a_minute);
+                 all_ns / CALIBRATION_MINUTE_NS);
     }
-    snprintf(
-        text, sizeof text, "about %.1f minutes: %.0f round%s of %zu points, and %zu whole steps%s",
-        estimated_ns / ns_a_minute, n_rounds, n_rounds > 1 ? "s" : "", n_points, n_steps, more);
+    snprintf(text, sizeof text,
+             "about %.1f minutes: %.0f round%s of %zu points, and %zu whole steps%s",
+             estimated_ns / CALIBRATION_MINUTE_NS, n_rounds, n_rounds > 1 ? "s" : "", n_points,
+             n_steps, more);
     if (request->note != NULL) {
         request->note(request->note_state, text);
     }

@@ -70,6 +70,17 @@ static bool is_measured(const struct calibration_step *step) {
     return step->n_operators > 0;
 }
 
+/* A step, and the rest behind it. */
+static int run_one(struct stage *stage, const struct calibration_step *step, double *wall_ns,
+                   double *device_ns, struct err *err) {
+    stage_fill(stage, step);
+    int status = time_step(stage, wall_ns, device_ns, err);
+    if (status == 0) {
+        cool(stage->request->device, *device_ns);
+    }
+    return status;
+}
+
 /* All steps of the stage, one after the other, before anything is timed. */
 static int run_all(struct stage *stage, const struct calibration_steps *steps, double *spent_ns,
                    struct err *err) {
@@ -78,12 +89,10 @@ static int run_all(struct stage *stage, const struct calibration_steps *steps, d
         if (!stage_runs(stage, &steps->list[i])) {
             continue;
         }
-        stage_fill(stage, &steps->list[i]);
-        if (time_step(stage, &wall, &device, err) != 0) {
+        if (run_one(stage, &steps->list[i], &wall, &device, err) != 0) {
             return err_status(err);
         }
         *spent_ns += device;
-        cool(stage->request->device, device);
     }
     return 0;
 }
@@ -102,8 +111,7 @@ static int run_round(struct stage *stage, const struct calibration_steps *steps,
             continue;
         }
         double wall = 0, device = 0;
-        stage_fill(stage, &steps->list[i]);
-        if (time_step(stage, &wall, &device, err) != 0) {
+        if (run_one(stage, &steps->list[i], &wall, &device, err) != 0) {
             return err_status(err);
         }
         times->wall_ns[round] = wall;
@@ -111,7 +119,6 @@ static int run_round(struct stage *stage, const struct calibration_steps *steps,
         if (steps_keep_round(kept, steps, i, round, err) != 0) {
             return err_status(err);
         }
-        cool(stage->request->device, device);
     }
     return samples_sync(kept->samples, err);
 }

@@ -2,10 +2,10 @@
 
 #include <math.h>
 
+#include "engine/calibrate/measure.h"
+
 /* ---- operators ---- */
 
-/* As measure.c plays a point: twice by itself, then copies that together last so long. */
-static const double played_captured_ns = 4e6, played_launched_ns = 5e5;
 /* What the host does for a point beside it: it packs and places a step, captures copies, launches;
  * and drawing all data anew for a group, with its reference products. Such that the first round of
  * LLaDA-8B takes 40 s, as on an H100 (2026-11-28; the second 28, as kernels are chosen by then). */
@@ -21,10 +21,11 @@ static double once_ns(const struct calibration_point *point, const struct calibr
                       BF16_BYTES * weights / pace->rates.bandwidth);
 }
 
+/* As measure.c plays it: twice by itself, then copies that together last so long. */
 static double point_ns(const struct calibration_point *point, const struct calibration_pace *pace,
                        double target_ns) {
     const double once = once_ns(point, pace);
-    const double played = fmax(pace->captures ? played_captured_ns : played_launched_ns, 2 * once);
+    const double played = fmax(measure_played_ns(pace->captures), 2 * once);
     const double device_ns = 2 * once + played * fmax(ceil(target_ns / played), 1);
     return (device_ns * (pace->rests ? 2 : 1) + (pace->is_gpu ? point_host_ns : 0)) *
            (point->is_difference ? 2 : 1);
@@ -46,9 +47,6 @@ double calibration_round_ns(const struct calibration_grid *grid,
 
 /* ---- whole steps ---- */
 
-/* A hold, with its rests (hold.h). */
-static const double hold_ns = 3.1e9;
-
 static double step_ns(const struct calibration_step *step, const struct calibration_pace *pace,
                       const struct step_effort *effort) {
     const struct step_times_of *often = pace->rests && calibration_step_is_long(step->operators_ns)
@@ -59,7 +57,7 @@ static double step_ns(const struct calibration_step *step, const struct calibrat
     runs += pace->rests ? (double)often->busy : 0;
     runs += pace->rests && pace->captures ? (double)often->issued : 0;
     const bool is_held = pace->rests && step->may_be_held;
-    return step->operators_ns * runs * (pace->rests ? 2 : 1) + (is_held ? hold_ns : 0);
+    return step->operators_ns * runs * (pace->rests ? 2 : 1) + (is_held ? hold_takes_ns() : 0);
 }
 
 double calibration_steps_ns(const struct calibration_steps *steps,

@@ -2,21 +2,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine/calibrate/calibration_log.h"
 #include "engine/calibrate/calibration_samples.h"
 #include "engine/calibrate/calibration_state.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/system.h"
 #include "sim/model/ranks.h"
-
-static const char *today(char text[16]) {
-    time_t now = time(NULL);
-    struct tm utc;
-    strftime(text, 16, "%Y-%m-%d", gmtime_r(&now, &utc));
-    return text;
-}
 
 /* Of how many devices a step is, where not of one. */
 static void write_ranks(const struct calibration *c, FILE *file) {
@@ -38,7 +31,7 @@ static void write_provenance(const struct calibration *c, FILE *file) {
     bool is_bf16 = request->device->dtype == KERNEL_BF16;
     fprintf(file, PROFILE_FILE_HEAD " one device as unmask's own kernels take them.\n");
     fprintf(file, "# kind: measured\n# gpu: %s\n", request->system->gpu->title);
-    fprintf(file, "# source: unmask calibrate on %s, %s\n", facts->name, today(date));
+    fprintf(file, "# source: unmask calibrate on %s, %s\n", facts->name, system_today(date));
     fprintf(file, "# date: %s\n# backend: %s\n", date, request->device->table->name);
     fprintf(file, "# device: %s, %" PRId32 " multiprocessors, %s, L2 %s\n", facts->name,
             facts->n_sms, num_format_bytes(memory, sizeof memory, (double)facts->memory_bytes),

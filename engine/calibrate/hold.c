@@ -118,6 +118,11 @@ static void summarise(const struct trace *trace, struct power_sample *out) {
     }
 }
 
+double hold_takes_ns(void) {
+    enum { RESTS = 4 + 1 };
+    return held_ns + RESTS * rest_ns;
+}
+
 /* The counter lags behind by up to a tenth of a second: it is read at rest, before and after. */
 int hold_step(const struct hold_request *request, double idle_w, struct power_sample *out,
               struct err *err) {

@@ -21,4 +21,7 @@ int hold_step(const struct hold_request *request, double idle_w, struct power_sa
 /* What the device draws at rest, its context open; 0 where it does not say. */
 double hold_idle_w(const struct hold_request *request);
 
+/* How long a hold takes, its rests and the step that is under way in the end among it. */
+double hold_takes_ns(void);
+
 #endif

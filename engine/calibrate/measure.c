@@ -11,9 +11,7 @@
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
 
-/* A CUDA graph takes about this long, as far as MAX_COPIES make it: starting it, some microseconds,
- * is a small part of it then. What is not captured is queued while it runs. */
-enum { CAPTURED_NS = 4000000, LAUNCHED_NS = 500000, MIN_COPIES = 2, MAX_COPIES = 128 };
+enum { MIN_COPIES = 2, MAX_COPIES = 128 };
 enum { MAX_TIMES = 256, FLUSH_CACHES = 3 };
 enum { REFERENCE_GPU = 8192, REFERENCE_CPU = 256, REFERENCES_AT_ONCE = 4 };
 
@@ -475,7 +473,7 @@ static int capture(struct measure *m, struct copies *copies, struct err *err) {
 
 static int count_copies(const struct measure *m, double once_ns) {
     bool captures = m->device->table->capture_begin != NULL;
-    double copies = (captures ? CAPTURED_NS : LAUNCHED_NS) / (once_ns > 1 ? once_ns : 1);
+    double copies = measure_played_ns(captures) / (once_ns > 1 ? once_ns : 1);
     int least = captures ? MIN_COPIES : 1;
     return copies < least ? least : copies > MAX_COPIES ? MAX_COPIES : (int)copies;
 }

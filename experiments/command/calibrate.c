@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "engine/calibrate/calibrate.h"
@@ -18,6 +17,7 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
+#include "sim/base/system.h"
 #include "sim/model/ranks.h"
 
 static const struct option own_options[] = {
@@ -476,14 +476,6 @@ static int measure(const struct options *options, struct asked_calibration *aske
 
 /* ---- what the device is ---- */
 
-/* The day, "2026-11-28". */
-static const char *today(char text[16]) {
-    time_t now = time(NULL);
-    struct tm utc;
-    strftime(text, 16, "%Y-%m-%d", gmtime_r(&now, &utc));
-    return text;
-}
-
 static void say_beware(void *state, const char *sentence) {
     (void)state;
     fprintf(stderr, "unmask: %s\n", sentence);
@@ -505,13 +497,13 @@ static int write_description(const struct engine_device *device, const struct op
         fprintf(stderr, "unmask: this device is known: --gpu %s\n", known);
     }
     if (path == NULL) {
-        describe_write(&device->facts, &rates, today(date), stdout);
+        describe_write(&device->facts, &rates, system_today(date), stdout);
         return 0;
     }
     if (output_open(path, &out, err) != 0) {
         return err_status(err);
     }
-    describe_write(&device->facts, &rates, today(date), out.file);
+    describe_write(&device->facts, &rates, system_today(date), out.file);
     return output_close(&out, true, err);
 }
 

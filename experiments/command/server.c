@@ -48,12 +48,7 @@ static const struct {
 };
 
 static bool is_set(const struct asked *asked, const char *key) {
-    for (uint32_t i = 0; i < asked->request.n_settings; i++) {
-        if (strcmp(asked->settings[i].key, key) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return setting_find(asked->settings, asked->request.n_settings, key) != NULL;
 }
 
 /* What the log says, where neither an option nor --set says it. */
@@ -71,12 +66,8 @@ static int take_log(const struct start_log *log, struct asked *asked, struct err
 }
 
 static const char *value_of(const struct asked *asked, const char *key) {
-    for (uint32_t i = 0; i < asked->request.n_settings; i++) {
-        if (strcmp(asked->settings[i].key, key) == 0) {
-            return asked->settings[i].value;
-        }
-    }
-    return "0";
+    const struct setting *found = setting_find(asked->settings, asked->request.n_settings, key);
+    return found != NULL ? found->value : "0";
 }
 
 /* A pool that is given is all of the KV cache, but for the page that vLLM keeps. */

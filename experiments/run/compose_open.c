@@ -497,14 +497,6 @@ static int open_once(const struct run_request *request, double *fits, struct com
 
 static const char memory_key[] = "memory_utilization";
 
-static bool asks_memory(const struct run_request *request) {
-    bool asks = false;
-    for (uint32_t i = 0; i < request->n_settings; i++) {
-        asks = asks || strcmp(request->settings[i].key, memory_key) == 0;
-    }
-    return asks;
-}
-
 /* With as much of the device's memory as is free, which the sentence in `err` has found too little.
  * That sentence stays where this does not open either. */
 static int open_in_free(const struct run_request *request, double fits, struct composition **out,
@@ -538,6 +530,8 @@ static int open_in_free(const struct run_request *request, double fits, struct c
 int compose_open(const struct run_request *request, struct composition **out, struct err *err) {
     double fits = 0;
     const int status = open_once(request, &fits, out, err);
-    return status != 0 && fits > 0 && !asks_memory(request) ? open_in_free(request, fits, out, err)
-                                                            : status;
+    return status != 0 && fits > 0 &&
+                   setting_find(request->settings, request->n_settings, memory_key) == NULL
+               ? open_in_free(request, fits, out, err)
+               : status;
 }

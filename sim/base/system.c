@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef __APPLE__
@@ -370,4 +371,11 @@ FILE *system_stream(const struct system_reader *reader, void *state) {
         free(stream);
     }
     return file;
+}
+
+const char *system_today(char text[SYSTEM_DAY_CHARS]) {
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(text, SYSTEM_DAY_CHARS, "%Y-%m-%d", gmtime_r(&now, &utc));
+    return text;
 }

@@ -82,4 +82,8 @@ double system_log_gamma(double x);
 /* The last `c` within `n` bytes; NULL: there is none. */
 const void *system_last(const void *bytes, int c, size_t n);
 
+/* The day in UTC, "2026-11-28". Returns `text`. */
+enum { SYSTEM_DAY_CHARS = 16 };
+const char *system_today(char text[SYSTEM_DAY_CHARS]);
+
 #endif

@@ -2,7 +2,9 @@
 #ifndef UNMASK_SIM_SYSTEM_SETTING_H
 #define UNMASK_SIM_SYSTEM_SETTING_H
 
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { MAX_CALIBRATED = 16, MAX_SETTINGS = 160, MAX_ASSUMED = 8, SETTING_KEY_CHARS = 64 };
 
@@ -30,5 +32,16 @@ struct setting {
     uint32_t layer;    /* written by the system: later layers override earlier ones */
     uint32_t said;     /* enum said_by */
 };
+
+/* The first of them with that key; NULL: there is none. */
+static inline const struct setting *setting_find(const struct setting *settings, uint32_t n,
+                                                 const char *key) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (strcmp(settings[i].key, key) == 0) {
+            return &settings[i];
+        }
+    }
+    return NULL;
+}
 
 #endif

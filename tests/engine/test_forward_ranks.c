@@ -231,7 +231,7 @@ static bool trying_chosen(const struct device *device, const struct call_linear 
     return false;
 }
 
-static int trying_linear(struct device *device, const struct call_linear *call) {
+static void try_out(struct device *device, const struct call_linear *call) {
     struct trying *t = trying_of(device);
     if (!trying_chosen(device, call)) {
         const int32_t size[] = {call->n_tokens, call->n_outputs, call->n_inputs};
@@ -239,6 +239,10 @@ static int trying_linear(struct device *device, const struct call_linear *call) 
         memcpy(t->sizes[t->n_sizes++], size, sizeof size);
         t->n_late += t->has_met;
     }
+}
+
+static int trying_linear(struct device *device, const struct call_linear *call) {
+    try_out(device, call);
     return device_cpu.linear(device, call);
 }
 
@@ -288,14 +292,9 @@ TEST(products_are_chosen_while_no_rank_waits_for_another) {
 
 /* Gates and ups of a device without a kernel for both. */
 static int trying_gate_up(struct device *device, const struct call_gate_up *call) {
-    struct trying *t = trying_of(device);
     const struct call_linear product = {
         .n_tokens = call->n_tokens, .n_outputs = 2 * call->n_hidden, .n_inputs = call->n_channels};
-    if (!trying_chosen(device, &product)) {
-        const int32_t size[] = {product.n_tokens, product.n_outputs, product.n_inputs};
-        ck_assert_int_lt(t->n_sizes, TRYING_SIZES);
-        memcpy(t->sizes[t->n_sizes++], size, sizeof size);
-    }
+    try_out(device, &product);
     return device_cpu.gate_up(device, call);
 }
 
