@@ -113,6 +113,37 @@ static void rig_run(struct rig *rig) {
     ck_assert_msg(calibrate(&rig->request, &rig->report, &err) == 0, "%s", err.text);
 }
 
+/* A device that chooses products' kernels by trying: of each range of 256 tokens the first size that
+ * it met, which is what it chose on. */
+enum { CHOOSING_RANGES = 8, CHOOSING_TOKENS = 256, CHOOSING_PRODUCTS = 16, WIDE_FROM = 4 };
+static struct choosing {
+    int32_t n_outputs, n_inputs, first[CHOOSING_RANGES];
+} choosing[CHOOSING_PRODUCTS];
+static const struct device_table *choosing_base;
+
+static int32_t *choosing_first(const struct call_linear *call) {
+    int i = 0;
+    while (choosing[i].n_outputs != 0 && (choosing[i].n_outputs != call->n_outputs ||
+                                          choosing[i].n_inputs != call->n_inputs)) {
+        ck_assert_int_lt(++i, CHOOSING_PRODUCTS);
+    }
+    const int range = (call->n_tokens - 1) / CHOOSING_TOKENS;
+    choosing[i].n_outputs = call->n_outputs;
+    choosing[i].n_inputs = call->n_inputs;
+    return &choosing[i].first[range < CHOOSING_RANGES ? range : CHOOSING_RANGES - 1];
+}
+
+static bool choosing_chosen(const struct device *device, const struct call_linear *call) {
+    (void)device;
+    return *choosing_first(call) > 0;
+}
+
+static int choosing_linear(struct device *device, const struct call_linear *call) {
+    int32_t *first = choosing_first(call);
+    *first = *first > 0 ? *first : call->n_tokens;
+    return choosing_base->linear(device, call);
+}
+
 static bool has_note(const struct calibration_report *report, const char *words) {
     bool found = false;
     for (size_t i = 0; i < report->n_notes; i++) {
@@ -1694,6 +1725,30 @@ TEST(half_of_the_block_that_a_step_decides_on_is_masked) {
     rig_run(rig);
     ck_assert_uint_gt(embedded.n_blocks, 0);
     ck_assert_uint_eq(embedded.n_half_masked, embedded.n_blocks);
+    rig_close(rig);
+}
+
+/* A live run chooses on the last size of each range, before its first request: so do the rows. */
+TEST(products_are_chosen_on_the_sizes_that_a_live_run_chooses_on) {
+    const struct device_table base = fake_table(false);
+    struct device_table table = base;
+    choosing_base = &base;
+    memset(choosing, 0, sizeof choosing);
+    table.linear = choosing_linear;
+    table.linear_chosen = choosing_chosen;
+    struct rig *rig = rig_open(&table);
+    rig->request.max_tokens = CHOOSING_RANGES * CHOOSING_TOKENS;
+    rig->request.is_quick = true;
+    rig_run(rig);
+    size_t n = 0;
+    for (int i = 0; i < CHOOSING_PRODUCTS && choosing[i].n_outputs != 0; i++) {
+        bool is_of_a_step = choosing[i].first[WIDE_FROM] > 0;
+        for (int32_t range = WIDE_FROM; is_of_a_step && range < CHOOSING_RANGES; range++) {
+            ck_assert_int_eq(choosing[i].first[range], (range + 1) * CHOOSING_TOKENS);
+        }
+        n += is_of_a_step;
+    }
+    ck_assert_uint_ge(n, 4); /* projections, the output's, gates and ups, the way down */
     rig_close(rig);
 }
 
