@@ -341,14 +341,28 @@ static int measure_stage(struct calibration_steps *steps, const struct steps_req
     return status;
 }
 
+/* An earlier run that had less time may have finished the stage without some of its steps. */
+static bool stage_is_done(const struct calibration_steps *steps,
+                          const struct steps_request *request, int variant) {
+    bool is_done = request->kept->planned_bytes[variant] > 0;
+    for (size_t i = 0; i < steps->n; i++) {
+        is_done = is_done && (calibration_step_variant(&steps->list[i]) != variant ||
+                              is_measured(&steps->list[i]));
+    }
+    return is_done;
+}
+
 int calibration_steps_measure(struct calibration_steps *steps, const struct steps_request *request,
                               struct err *err) {
     int status = 0;
     for (int variant = 0; status == 0 && variant < CALIBRATION_VARIANTS; variant++) {
         if (calibration_has_graph(request->weights->layout.model, variant) &&
-            request->kept->planned_bytes[variant] == 0) {
+            !stage_is_done(steps, request, variant)) {
             status = measure_stage(steps, request, variant, err);
         }
+    }
+    for (size_t i = 0; status == 0 && i < steps->n; i++) {
+        ASSERT(is_measured(&steps->list[i]) && steps->list[i].wall_ns > 0);
     }
     return status;
 }

@@ -147,7 +147,7 @@ void describe_write(const struct device_facts *facts, const struct device_rates 
             rates->flops, rates->flops, fp64);
     fprintf(file, "peak_bandwidth = %.4g\nbest_bandwidth = %.4g\nl2_bandwidth = %.4g\n",
             rates->bandwidth, rates->bandwidth,
-            is_gpu ? l2_bytes_per_clock * facts->n_sms * clock
+            is_gpu ? fmax(l2_bytes_per_clock * facts->n_sms * clock, rates->bandwidth)
                    : cpu_cache_over_memory * rates->bandwidth);
     fprintf(file, "%s",
             is_gpu ? "link = PCIe 4.0 x16\nlink_bandwidth = 31.5e9\n"

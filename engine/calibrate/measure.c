@@ -266,8 +266,8 @@ static struct step_limits find_limits(struct measure *m, const struct calibratio
 
 /* A device that chooses a product's kernel by trying chooses for a range of sizes, on the first of
  * them that it meets. It meets those that a live run begins with, in the same order: on 32
- * multiprocessors of an H100 kernels chosen for 1,152 tokens were 5 to 10 % slower than those that a
- * live run had chosen for 1,280 (2026-11-28). */
+ * multiprocessors of an H100 kernels chosen for 1,152 tokens were 5 to 10 % slower than those that
+ * a live run had chosen for 1,280 (2026-11-28). */
 static int choose_products(struct measure *m, const struct step_limits *limits, struct err *err) {
     m->issue.program = &m->programs[0];
     const struct warming warming = {.issue = &m->issue, .limits = limits, .room = &m->room};

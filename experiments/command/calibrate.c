@@ -390,6 +390,12 @@ static json_t *notes_json(const struct calibration_report *report) {
     return notes;
 }
 
+/* A number that is none would end the object here without a word. */
+static void put_all(json_t *object, json_t *more) {
+    ASSERT(more != NULL);
+    json_object_update_new(object, more);
+}
+
 static int print_json(const struct asked_calibration *asked,
                       const struct calibration_report *report, struct err *err) {
     const struct calibration_steps *steps = &report->steps;
@@ -401,25 +407,22 @@ static int print_json(const struct asked_calibration *asked,
         report->spread_median, "spread_p95", report->spread_p95, "reference_first_us",
         report->reference_first_us, "reference_median_us", report->reference_median_us,
         "reference_drift", report->reference_drift);
-    json_object_update_new(object,
-                           json_pack("{s:f, s:f, s:I}", "estimated_s", report->estimated_ns * 1e-9,
-                                     "took_s", report->took_ns * 1e-9, "steps_left_out",
-                                     (json_int_t)report->n_left_out));
-    json_object_update_new(object,
-                           json_pack("{s:f, s:f, s:I, s:I, s:o}", "best_flops", report->best_flops,
-                                     "best_bandwidth", report->best_bandwidth, "steps_fitted",
-                                     (json_int_t)report->n_fitted, "steps_fittable",
-                                     (json_int_t)report->n_fittable, "beware", notes_json(report)));
-    json_object_update_new(
-        object,
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:o}", "host",
-                  host_json(report), "power", power_json(report), "fitted",
-                  errors_json(&report->fitted), "held_out", errors_json(&report->held_out), "mixed",
-                  errors_json(&report->mixed), "additivity_measured", report->additivity_measured,
-                  "additivity_predicted", report->additivity_predicted, "free_bytes",
-                  (json_int_t)report->free_bytes, "kv_pages", (json_int_t)report->kv_pages,
-                  "activation_peak_bytes", (json_int_t)steps->activation_peak_bytes, "steps",
-                  steps_json(steps)));
+    put_all(object,
+            json_pack("{s:f, s:f, s:I}", "estimated_s", report->estimated_ns * 1e-9, "took_s",
+                      report->took_ns * 1e-9, "steps_left_out", (json_int_t)report->n_left_out));
+    put_all(object, json_pack("{s:f, s:f, s:I, s:I, s:o}", "best_flops", report->best_flops,
+                              "best_bandwidth", report->best_bandwidth, "steps_fitted",
+                              (json_int_t)report->n_fitted, "steps_fittable",
+                              (json_int_t)report->n_fittable, "beware", notes_json(report)));
+    put_all(object,
+            json_pack("{s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:o}", "host",
+                      host_json(report), "power", power_json(report), "fitted",
+                      errors_json(&report->fitted), "held_out", errors_json(&report->held_out),
+                      "mixed", errors_json(&report->mixed), "additivity_measured",
+                      report->additivity_measured, "additivity_predicted",
+                      report->additivity_predicted, "free_bytes", (json_int_t)report->free_bytes,
+                      "kv_pages", (json_int_t)report->kv_pages, "activation_peak_bytes",
+                      (json_int_t)steps->activation_peak_bytes, "steps", steps_json(steps)));
     return cmd_print_json(object, err);
 }
 

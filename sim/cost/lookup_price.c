@@ -11,12 +11,26 @@ bool lookup_is_assumed(const struct lookup *l) {
     return l->type->family == FAMILY_EXCHANGE && !l->has_own;
 }
 
+static struct profile_peaks peaks_of(const struct lookup *l) {
+    return l->profile != NULL ? *profile_peaks(l->profile) : profile_peaks_of(l->of->gpu);
+}
+
+/* What memory is read at: the best that is known of such cards, or this card's own where its rows
+ * show more than its data sheet. By a slower one's word operators that the clock stretches would be
+ * taken for bound by memory (experiments/gpu/rehearsal.sh, 2026-11-28: a step of 2.8 times its
+ * time). */
+static double reached_bandwidth(const struct lookup *l) {
+    const double peak = peaks_of(l).bandwidth;
+    return peak > l->of->gpu->peak_bandwidth ? peak : l->of->gpu->best_bandwidth;
+}
+
 /* The bound that the price's work comes closest to; price_exchange says that of exchanges. */
 static void lookup_settle(const struct lookup *l, struct op_price *price) {
-    double compute_ns = price->flops / l->of->gpu->peak_bf16_flops * 1e9;
-    double memory_ns = price->bytes / l->of->gpu->peak_bandwidth * 1e9;
+    const struct profile_peaks peaks = peaks_of(l);
+    double compute_ns = price->flops / peaks.flops * 1e9;
+    double memory_ns = price->bytes / peaks.bandwidth * 1e9;
     double larger = compute_ns > memory_ns ? compute_ns : memory_ns;
-    double moving_ns = price->bytes / l->of->gpu->best_bandwidth * 1e9;
+    double moving_ns = price->bytes / reached_bandwidth(l) * 1e9;
     price->compute_ns = stretched_ns(price->ns, moving_ns);
     if (l->type->family == FAMILY_EXCHANGE) {
         return;
@@ -67,7 +81,7 @@ static void take_product_ratio(const struct lookup *l, int64_t m, struct op_pric
     const struct op *op = l->op;
     double ratio = l->of->runtime->product_ratio;
     double bytes = (double)(l->of->graph->element_bytes * (m * op->k + op->k * op->n + m * op->n));
-    double memory_ns = bytes / l->of->gpu->best_bandwidth * 1e9;
+    double memory_ns = bytes / reached_bandwidth(l) * 1e9;
     if (ratio > 0 && price->ns > memory_ns) {
         price->ns = price->ns * ratio > memory_ns ? price->ns * ratio : memory_ns;
     }
@@ -351,7 +365,7 @@ void lookup_price_share(const struct lookup *l, const struct step_shape *shape, 
     *price = *whole;
     price->flops *= share;
     price->bytes = op_work_bytes(&work);
-    double least_ns = price->bytes / l->of->gpu->best_bandwidth * 1e9;
+    double least_ns = price->bytes / reached_bandwidth(l) * 1e9;
     price->ns = fmax(whole->ns * share, least_ns);
     lookup_settle(l, price);
 }

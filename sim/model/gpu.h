@@ -34,6 +34,11 @@ struct gpu {
 extern const struct param gpu_params[];
 extern const size_t gpu_n_params;
 
+/* A card is called faster or slower than its file from here on: from run to run cards of one kind
+ * differ by less. */
+#define GPU_IS_FASTER 1.03
+#define GPU_IS_SLOWER 0.97
+
 /* The most FLOP/s that the card is known to do: its data sheet's peak, or the best product where
  * that is faster, as on GeForce cards, whose clocks rise above the boost clock of the sheet. */
 static inline double gpu_roof_flops(const struct gpu *gpu) {

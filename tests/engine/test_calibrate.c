@@ -113,8 +113,8 @@ static void rig_run(struct rig *rig) {
     ck_assert_msg(calibrate(&rig->request, &rig->report, &err) == 0, "%s", err.text);
 }
 
-/* A device that chooses products' kernels by trying: of each range of 256 tokens the first size that
- * it met, which is what it chose on. */
+/* A device that chooses products' kernels by trying: of each range of 256 tokens the first size
+ * that it met, which is what it chose on. */
 enum { CHOOSING_RANGES = 8, CHOOSING_TOKENS = 256, CHOOSING_PRODUCTS = 16, WIDE_FROM = 4 };
 static struct choosing {
     int32_t n_outputs, n_inputs, first[CHOOSING_RANGES];
@@ -123,8 +123,8 @@ static const struct device_table *choosing_base;
 
 static int32_t *choosing_first(const struct call_linear *call) {
     int i = 0;
-    while (choosing[i].n_outputs != 0 && (choosing[i].n_outputs != call->n_outputs ||
-                                          choosing[i].n_inputs != call->n_inputs)) {
+    while (choosing[i].n_outputs != 0 &&
+           (choosing[i].n_outputs != call->n_outputs || choosing[i].n_inputs != call->n_inputs)) {
         ck_assert_int_lt(++i, CHOOSING_PRODUCTS);
     }
     const int range = (call->n_tokens - 1) / CHOOSING_TOKENS;
@@ -559,6 +559,28 @@ TEST(whole_steps_are_kept_as_they_come) {
     check_same_rows(rows_of(text), rows_of(expected));
     free(text);
     free(expected);
+    rig_close(rig);
+}
+
+/* What little time left out of a stage that was finished is measured where there is more. */
+TEST(a_calibration_that_continues_with_more_time_measures_what_was_left_out) {
+    struct rig *least = rig_open_slow(1e-6);
+    rig_run(least);
+    const uint64_t n_done = least->report.n_points + least->report.steps.n - 1;
+    ck_assert_uint_gt(least->report.n_left_out, 0);
+    rig_close(least);
+
+    struct rig *rig = rig_open_slow(1e-6);
+    stop_after(rig, n_done);
+    rig->request.minutes = 1000;
+    rig_run(rig);
+    const struct calibration_report *report = &rig->report;
+    ck_assert_uint_eq(report->n_left_out, 0);
+    for (size_t i = 0; i < report->steps.n; i++) {
+        ck_assert_double_gt(report->steps.list[i].wall_ns, 0);
+    }
+    ck_assert_double_lt(report->fitted.p95, 0.05);
+    ck_assert(isfinite(report->host[HOST_REFRESH].covariance[0]));
     rig_close(rig);
 }
 

@@ -151,7 +151,7 @@ static const char rows[] =
     "power,flop_pj,1\npower,byte_pj,50\npower,exponent,1\npower,lag_ms,30\n";
 
 static int parse(const char *text, struct profile **out, struct err *err) {
-    const struct profile_peaks peaks = {1e15, 4e12, 132, 50000000};
+    const struct profile_peaks peaks = {1e15, 4e12, 132, 50000000, false};
     return profile_parse("here", text, strlen(text), &peaks, out, err);
 }
 
@@ -299,6 +299,33 @@ TEST(skipping_ahead_is_step_by_step_to_the_nanosecond) {
     for (size_t s = 0; s < sizeof systems / sizeof *systems; s++) {
         skip_and_step(systems[s], more);
     }
+}
+
+/* Rows that were measured on a card whose file says a third of its bandwidth: what the clock
+ * stretches is the card's, not the file's. */
+TEST(what_the_clock_stretches_goes_by_the_rows_not_by_the_sheet) {
+    double share[2];
+    for (int i = 0; i < 2; i++) {
+        const struct system_request request = {.system = "fast-dllm",
+                                               .model = "llada-8b",
+                                               .gpu = i == 0 ? "h200" : "rtx4090",
+                                               .profile_path =
+                                                   "kernels/profiles/h200/llada-8b.csv"};
+        const struct span canvas = {
+            .phase = PHASE_REFRESH, .queries = 512, .first_queries = 512, .logit_rows = 32};
+        struct err err = {0};
+        struct system *system = NULL;
+        struct step_price price;
+        struct step_shape shape;
+        ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+        shape_clear(&shape);
+        shape_add(shape.sym, &canvas, 1);
+        cost_price(system->cost, &shape, (struct chunk_rows){{0}}, &price);
+        share[i] = price.compute_ns / price.device_ns;
+        system_close(system);
+    }
+    ck_assert_double_gt(share[0], 0.3);
+    ck_assert_double_eq_tol(share[1], share[0], 0.1);
 }
 
 /* Of submissions one after another: another one starts as long behind as the profile says, the same

@@ -70,6 +70,37 @@ TEST(an_exact_hit_returns_the_row) {
     profile_close(rtx4090);
 }
 
+/* A data sheet that says less than a card does would have its products bound by memory. */
+TEST(a_card_that_does_more_than_its_sheet_has_its_own_peaks) {
+    static const struct {
+        const char *kind, *row;
+        double flops, bandwidth;
+        bool is_assumed;
+    } cases[] = {
+        /* 33.6 MB in 11 us: 3.05e12 bytes/s. 137 GFLOP in 500 us: 275e12 FLOP/s. */
+        {"measured", "gemm,1,4096,4096,11\ngemm,4096,4096,4096,500\n", 274.9e12, 3.05e12, false},
+        {"measured", "gemm,1,4096,4096,11\ngemm,4096,4096,4096,2000\n", 100e12, 3.05e12, false},
+        {"measured", "gemm,1,4096,4096,33\ngemm,4096,4096,4096,1350\n", 100e12, 1e12, false},
+        {"imported", "gemm,1,4096,4096,11\ngemm,4096,4096,4096,500\n", 100e12, 1e12, false},
+        {"measured", "gemm,1,4096,4096,11\ngemm,4096,4096,4096,500\n", 100e12, 1e12, true},
+        {"measured", "head,1,4096,4096,11\n", 100e12, 1e12, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct profile_peaks sheet = peaks;
+        struct profile *profile = NULL;
+        struct err err = {0};
+        char text[256];
+        snprintf(text, sizeof text, "# kind: %s\n# source: a test\n%s", cases[i].kind,
+                 cases[i].row);
+        sheet.is_assumed = cases[i].is_assumed;
+        ck_assert_msg(profile_parse("t.csv", text, strlen(text), &sheet, &profile, &err) == 0, "%s",
+                      err.text);
+        ck_assert_double_eq_tol(profile_peaks(profile)->flops, cases[i].flops, 1e11);
+        ck_assert_double_eq_tol(profile_peaks(profile)->bandwidth, cases[i].bandwidth, 1e9);
+        profile_close(profile);
+    }
+}
+
 TEST(a_time_between_two_rows_lies_between_them) {
     struct profile *profile = parse(HEAD "gemm,512,4096,4096,100\ngemm,1024,4096,4096,200\n"
                                          "gemm,512,4096,8192,190\ngemm,1024,4096,8192,390\n");
@@ -1027,7 +1058,7 @@ TEST(the_l40s_table_is_noisier_than_its_leave_one_out_error) {
 }
 
 static struct transfer_side side(const char *name, double flops, double bandwidth, int64_t sms) {
-    struct profile_peaks rates = {flops, bandwidth, sms, 0};
+    struct profile_peaks rates = {flops, bandwidth, sms, 0, false};
     return (struct transfer_side){
         .gpu = name, .peaks = rates, .reached = rates, .link_bandwidth = 450e9};
 }

@@ -65,7 +65,7 @@ const char *const profile_pass_names[PROFILE_PASSES] = {
 
 struct profile_peaks profile_peaks_of(const struct gpu *gpu) {
     return (struct profile_peaks){gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms,
-                                  gpu->l2_bytes};
+                                  gpu->l2_bytes, gpu->compute_capability == 0};
 }
 
 const char *profile_kind_of_file(const char *path, char *text, size_t size, struct err *err) {
@@ -136,7 +136,21 @@ struct profile *profile_copy(const struct profile *donor, const char *source,
     return copy;
 }
 
+/* A card that does more than its data sheet says does that between its rows, too. Weights are bf16.
+ */
+static void raise_peaks(struct profile *profile) {
+    struct profile_peaks *peaks = &profile->peaks;
+    double flops = 0, bandwidth = 0;
+    if (profile->kind != PROVENANCE_MEASURED || peaks->is_assumed) {
+        return;
+    }
+    gemm_find_rates(profile, &flops, &bandwidth);
+    peaks->flops = flops > GPU_IS_FASTER * peaks->flops ? flops : peaks->flops;
+    peaks->bandwidth = bandwidth > GPU_IS_FASTER * peaks->bandwidth ? bandwidth : peaks->bandwidth;
+}
+
 void profile_refresh(struct profile *profile) {
+    raise_peaks(profile);
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         const struct lattice *lattice = &profile->ops[op];
         profile->floor_us[op] = INFINITY;

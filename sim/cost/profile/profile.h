@@ -49,6 +49,7 @@ struct profile_peaks {
     double bandwidth; /* bytes/s */
     int64_t sms;      /* streaming multiprocessors */
     int64_t l2_bytes; /* 0: not known */
+    bool is_assumed;  /* no data sheet's: the host's CPU */
 };
 
 struct profile_peaks profile_peaks_of(const struct gpu *gpu);
@@ -90,6 +91,8 @@ const char *profile_kind_of_file(const char *path, char *text, size_t size, stru
 /* Measured, imported or transferred, and where the numbers come from. */
 enum provenance_kind profile_kind(const struct profile *profile);
 const char *profile_source(const struct profile *profile);
+/* Those of the data sheet; of a profile that was measured on this card what its own products
+ * reached where that is more by GPU_IS_FASTER. */
 const struct profile_peaks *profile_peaks(const struct profile *profile);
 
 /* What the provenance line of that key says, NULL where there is none; and all the lines, in the

@@ -86,6 +86,19 @@ static void neighbours(const struct lattice *lattice, size_t cell, size_t axis, 
     }
 }
 
+void gemm_find_rates(const struct profile *profile, double *flops, double *bandwidth) {
+    const struct lattice *gemm = &profile->ops[PROFILE_GEMM];
+    for (size_t cell = 0; cell < gemm->n_cells; cell++) {
+        const double weights =
+            (double)lattice_value(gemm, cell, GEMM_N) * (double)lattice_value(gemm, cell, GEMM_K);
+        const double s = gemm->time_us[cell] * 1e-6;
+        if (s > 0) { /* NAN: no row */
+            *flops = fmax(*flops, 2 * weights * (double)lattice_value(gemm, cell, GEMM_M) / s);
+            *bandwidth = fmax(*bandwidth, 2 * weights / s);
+        }
+    }
+}
+
 static double from_columns(const struct profile *profile, size_t tile, size_t cell, ptrdiff_t lo,
                            ptrdiff_t hi) {
     const struct lattice *gemm = &profile->ops[PROFILE_GEMM];
