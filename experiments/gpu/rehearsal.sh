@@ -24,12 +24,18 @@ ln -sf "$(cd "$build" && pwd)"/portable/* "$guise/portable/"
 unmask=$guise/portable/unmask
 failed=0
 
+gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
+nccl=$(python3 -c 'import glob, os, torch
+print("nccl" if glob.glob(os.path.dirname(os.path.dirname(torch.__file__)) + "/nvidia/nccl/lib/libnccl.so*") else "alone")' 2>/dev/null)
+
 # Kernels of Hopper alone are tests of their own, which say that they are skipped.
 suites() {
     for test in "$guise"/tests/gpu/test_*; do
-        case $test in *.o | *.d | */test_ranks) continue ;; esac
+        case $test in *.o | *.d) continue ;; esac
+        case $test in */test_ranks) [ "$gpus" -gt 1 ] || { echo "test_ranks: left out, it needs two GPUs"; continue; } ;; esac
         case $test in
         */test_engine) words=("$library") ;;
+        */test_ranks) words=("$library" "$gpus" "$nccl") ;;
         */test_long) words=(cuda "$library") ;;
         *) words=() ;;
         esac
