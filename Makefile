@@ -66,7 +66,7 @@ PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains
+.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -159,6 +159,8 @@ $(BUILD)/manual: $(BUILD)/experiments/package/manual.o $(BUILD)/libunmask.a
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
 # A profile of several calibrations.
+profiles: $(BUILD)/refit ## make the measured profiles again from experiments/gpu/calibrations, into build/profiles
+	@python3 experiments/gpu/profiles.py $(BUILD) $(BUILD)/profiles
 $(BUILD)/refit: $(BUILD)/experiments/gpu/refit.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)

@@ -29,7 +29,7 @@ paper-tables: all ## renew the tables of docs/papers: every figure is run, more 
 	$(Q)$(BUILD)/unmask figure --all --out $(BUILD)/paper-tables >/dev/null
 	$(Q)python3 $(PACKAGE)/paper_tables.py $(BUILD)/unmask $(BUILD)/paper-tables
 
-docs: all $(BUILD)/manual plugins ## run every command of the documentation, compare made pages, follow links
+docs: all $(BUILD)/manual $(BUILD)/refit plugins ## run every command of the documentation, compare made pages and profiles, follow links
 	@python3 tests/docs/check.py $(BUILD)
 
 INSTALLED = $(DESTDIR)$(PREFIX)

@@ -3,8 +3,9 @@
 
 Every command in a fenced block marked sh, and every command in inline code, is run in a folder of its own beside links to
 the source tree, one folder a page, in the page's order; tests/docs/rules says which are not, and why. Pages that are made
-from tables are compared with what the program makes of them now; the fields of JSON and the columns of databases have to
-stand in their pages; links and paths have to lead somewhere.
+from tables are compared with what the program makes of them now, and so are the measured profiles; the fields of JSON and
+the columns of databases have to stand in their pages; links and paths have to lead somewhere, if only in the history that
+the index of measurements names.
 """
 
 import concurrent.futures
@@ -167,6 +168,16 @@ def check_made():
             fail(f"{page} is not what the program's tables say now; run make reference")
 
 
+def check_profiles():
+    with tempfile.TemporaryDirectory(prefix="profiles-") as folder:
+        done = subprocess.run([sys.executable, ROOT / "experiments/gpu/profiles.py", BUILD, folder],
+                              capture_output=True, text=True)
+        if done.returncode != 0:
+            fail(f"profiles that are shipped are not those of their calibrations:\n{done.stdout}{done.stderr}")
+        elif len(done.stdout.splitlines()) != len(list((ROOT / "kernels/profiles").glob("*/*.csv"))):
+            fail(f"experiments/gpu/calibrations and kernels/profiles have not the same models:\n{done.stdout}")
+
+
 def fields(value, prefix=""):
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -226,6 +237,7 @@ def check_links():
 
 
 check_made()
+check_profiles()
 check_links()
 check_json()
 check_database()
