@@ -246,10 +246,11 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	$(say) TAR $(BUILD)/unmask-bundle.tar.gz
 	$(Q)tar czf $(BUILD)/unmask-bundle.tar.gz -C $(BUILD)/bundle unmask
 
-bench-gpu: kernels portable ## measure kernels and engine beside their peers, on a GPU
+bench-gpu: kernels ## measure kernels next to what PyTorch runs for the same work, on a GPU
 	@mkdir -p $(OUT)/bench-gpu
-	experiments/gpu/check_and_bench.sh $(BUILD) $(OUT)/bench-gpu bench
-	experiments/gpu/bench_engine.sh $(BUILD) $(OUT)/bench-gpu all
+	$(BUILD)/tests/gpu/bench_vmm cuda $(BUILD)/kernels/libunmask_cuda.so $(OUT)/bench-gpu/vmm.csv
+	$(BUILD)/tests/gpu/bench_decode
+	CUDA_MODULE_LOADING=EAGER python3 experiments/gpu/bench_kernels.py $(BUILD)/kernels/libunmask_cuda.so $(OUT)/bench-gpu/kernels.csv
 
 # ---- checking ----
 

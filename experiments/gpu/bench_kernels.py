@@ -2,8 +2,6 @@
 
     python3 bench_kernels.py LIBRARY OUT.csv [PIECE...]
 
-bench_block.py does the same for block diffusion's own kernels.
-
 Every number is a ratio to a peer, to a plain device copy or to a bare GEMM measured in the same
 run. Kernels run from CUDA graphs that walk through sets of random buffers larger together than
 three times the L2 cache; ours and the peers' take turns for ROUNDS rounds; medians are printed.

@@ -9,6 +9,7 @@ the index of measurements names.
 """
 
 import concurrent.futures
+import fnmatch
 import glob
 import json
 import os
@@ -23,7 +24,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build").resolve()
 MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "keys",
         "experiments/python/unmask/_options.py": "python"}
-PAGES = ["README.md", "CONTRIBUTING.md", "experiments/studies/README.md"] + sorted(
+RESULTS = "experiments/gpu/results"
+PAGES = ["README.md", "CONTRIBUTING.md", "experiments/studies/README.md", f"{RESULTS}/README.md", "tests/README.md",
+         "kernels/lab/README.md"] + sorted(
     str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))
 FORM = re.compile(r"\b(FILE|NAME|TRACE|OUT|WHAT|COMMAND|KEY|G|S|N|X|DIR|IN|MODEL)\b|\.\.\.|…")
 WRAPPER = """#!/bin/sh
@@ -224,7 +227,47 @@ def check_database():
                     fail(f"docs/reference/database.md does not have {table}.{column[0]}")
 
 
+def index_of_measurements():
+    """(commit, name) of every line of the index; the name may be a pattern."""
+    page = f"{RESULTS}/README.md"
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in (ROOT / page).read_text().splitlines()
+            if re.match(r"\| 20\d\d-", line)]
+    for row in rows:
+        if len(row) != 5 or len(row[3]) > 60 or not re.fullmatch(r"`[0-9a-f]{8}:[^`]+`", row[4]):
+            fail(f"{page}: not date, card, question, an answer of at most 60 characters and `COMMIT:NAME`: {row}")
+    return [row[4].strip("`").split(":") for row in rows if ":" in row[-1]]
+
+
+def is_measurement(path, index):
+    """Whether a path below experiments/gpu/results is of one that the index knows."""
+    name = path.removeprefix(f"{RESULTS}/").split("/")[0]
+    return path.startswith(f"{RESULTS}/") and any(fnmatch.fnmatch(name, known) for _, known in index)
+
+
+def git(*words):
+    return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True)
+
+
+def check_index():
+    """Lines of the index lead into this history, and every path of a measurement that is gone to a line."""
+    index = index_of_measurements()
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() == "false":
+        for commit, name in index:
+            held = git("ls-tree", "--name-only", commit, f"{RESULTS}/").stdout.split()
+            if not fnmatch.filter(held, f"{RESULTS}/{name}"):
+                fail(f"{RESULTS}/README.md: {commit} has no {name}")
+            elif git("merge-base", "--is-ancestor", commit, "HEAD").returncode != 0:
+                fail(f"{RESULTS}/README.md: {commit} is not in this history")
+    scripts = set(re.findall(r"^\| `([\w./]+)` \|", (ROOT / RESULTS / "README.md").read_text(), re.M))
+    paths = r"experiments/gpu/[A-Za-z0-9_./-]*\.(sh|py|c)\b|" + RESULTS + r"/[A-Za-z0-9_./-]*[A-Za-z0-9]"
+    for line in sorted(set(git("grep", "-IohE", paths).stdout.splitlines())):
+        if not (list(ROOT.glob(line + "*")) or is_measurement(line, index) or FORM.search(line)
+                or line.removeprefix("experiments/gpu/") in scripts):
+            fail(f"{line} is neither in the tree nor in {RESULTS}/README.md")
+
+
 def check_links():
+    index = index_of_measurements()
     tops = {p.name for p in ROOT.iterdir() if p.is_dir()} - {BUILD.name, "out", ".git"}
     for page in PAGES:
         text = (ROOT / page).read_text()
@@ -232,12 +275,14 @@ def check_links():
             if "://" not in link and not (ROOT / page).parent.joinpath(link).exists():
                 fail(f"{page}: the link to {link} leads nowhere")
         for code in re.findall(r"`([\w./*-]+/[\w./*-]+)`", text) if page not in MADE else ():
-            if code.split("/")[0] in tops and not glob.glob(str(ROOT / code) + "*") and not FORM.search(code):
+            if code.split("/")[0] in tops and not (glob.glob(str(ROOT / code) + "*") or FORM.search(code) or
+                                                   is_measurement(code, index)):
                 fail(f"{page}: there is no {code}")
 
 
 check_made()
 check_profiles()
+check_index()
 check_links()
 check_json()
 check_database()
