@@ -85,12 +85,20 @@ static void find_rates(const struct calibration_request *request,
     for (size_t i = 0; i < samples->grid->n; i++) {
         const struct calibration_point *point = &samples->grid->points[i];
         double us, spread;
-        if (point->op == PROFILE_GEMM && samples_summarise(samples, i, &us, &spread) > 0) {
+        const bool is_product =
+            point->op == PROFILE_GEMM || point->op == PROFILE_HEAD || point->op == PROFILE_GATE_UP;
+        if (is_product && samples_summarise(samples, i, &us, &spread) > 0) {
             const double weights = (double)point->sizes[1] * (double)point->sizes[2];
             const double flops = 2 * weights * (double)point->sizes[0];
-            report->best_flops = fmax(report->best_flops, flops / (us * 1e-6));
-            report->best_bandwidth =
-                fmax(report->best_bandwidth, weights * element_bytes / (us * 1e-6));
+            report->best_flops = point->op == PROFILE_GEMM
+                                     ? fmax(report->best_flops, flops / (us * 1e-6))
+                                     : report->best_flops;
+            /* Smaller ones may come from the L2 cache in part. */
+            const struct device_facts *facts = &request->device->facts;
+            if (facts->capability == 0 || weights * element_bytes > (double)facts->l2_bytes) {
+                report->best_bandwidth =
+                    fmax(report->best_bandwidth, weights * element_bytes / (us * 1e-6));
+            }
         }
     }
 }
@@ -105,7 +113,7 @@ static void compare_rate(const struct calibration_request *request,
              "this card is faster than %s says: %s of %.3g %s measured, %.3g stated; its rows are "
              "taken as they are",
              file, what, measured / unit, unit_name, peak / unit);
-    } else if (measured < GPU_IS_SLOWER * reached) {
+    } else if (measured > 0 && measured < GPU_IS_SLOWER * reached) {
         note(request, report,
              "this card is slower than %s says, or our kernels are: %s of %.3g %s measured, %.3g "
              "reached by others",

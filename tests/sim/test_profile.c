@@ -83,7 +83,9 @@ TEST(a_card_that_does_more_than_its_sheet_has_its_own_peaks) {
         {"measured", "gemm,1,4096,4096,33\ngemm,4096,4096,4096,1350\n", 100e12, 1e12, false},
         {"imported", "gemm,1,4096,4096,11\ngemm,4096,4096,4096,500\n", 100e12, 1e12, false},
         {"measured", "gemm,1,4096,4096,11\ngemm,4096,4096,4096,500\n", 100e12, 1e12, true},
-        {"measured", "head,1,4096,4096,11\n", 100e12, 1e12, false},
+        {"measured", "head,1,4096,4096,11\n", 100e12, 3.05e12, false},
+        /* 16.8 MB, which the L2 cache of 20 MB may hold. */
+        {"measured", "gemm,1,4096,2048,5.5\n", 100e12, 1e12, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct profile_peaks sheet = peaks;
@@ -93,6 +95,7 @@ TEST(a_card_that_does_more_than_its_sheet_has_its_own_peaks) {
         snprintf(text, sizeof text, "# kind: %s\n# source: a test\n%s", cases[i].kind,
                  cases[i].row);
         sheet.is_assumed = cases[i].is_assumed;
+        sheet.l2_bytes = 20000000;
         ck_assert_msg(profile_parse("t.csv", text, strlen(text), &sheet, &profile, &err) == 0, "%s",
                       err.text);
         ck_assert_double_eq_tol(profile_peaks(profile)->flops, cases[i].flops, 1e11);

@@ -86,15 +86,28 @@ static void neighbours(const struct lattice *lattice, size_t cell, size_t axis, 
     }
 }
 
+/* Products alone tell of operations, for fused ones do more than that. Smaller weights may come
+ * from the L2 cache in part, however cold they were meant to be. */
 void gemm_find_rates(const struct profile *profile, double *flops, double *bandwidth) {
-    const struct lattice *gemm = &profile->ops[PROFILE_GEMM];
-    for (size_t cell = 0; cell < gemm->n_cells; cell++) {
-        const double weights =
-            (double)lattice_value(gemm, cell, GEMM_N) * (double)lattice_value(gemm, cell, GEMM_K);
-        const double s = gemm->time_us[cell] * 1e-6;
-        if (s > 0) { /* NAN: no row */
-            *flops = fmax(*flops, 2 * weights * (double)lattice_value(gemm, cell, GEMM_M) / s);
-            *bandwidth = fmax(*bandwidth, 2 * weights / s);
+    static const struct {
+        enum profile_op op;
+        size_t rows; /* the axis */
+    } products[] = {
+        {PROFILE_GEMM, GEMM_M}, {PROFILE_HEAD, FUSED_ROWS}, {PROFILE_GATE_UP, FUSED_ROWS}};
+    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
+        const struct lattice *lattice = &profile->ops[products[i].op];
+        for (size_t cell = 0; cell < lattice->n_cells; cell++) {
+            double all = 1;
+            for (size_t axis = 0; axis < 3; axis++) {
+                all *= (double)lattice_value(lattice, cell, axis);
+            }
+            const double s = lattice->time_us[cell] * 1e-6;
+            const double bytes = 2 * all / (double)lattice_value(lattice, cell, products[i].rows);
+            if (s > 0) { /* NAN: no row */
+                *flops = products[i].op == PROFILE_GEMM ? fmax(*flops, 2 * all / s) : *flops;
+                *bandwidth = bytes > (double)profile->peaks.l2_bytes ? fmax(*bandwidth, bytes / s)
+                                                                     : *bandwidth;
+            }
         }
     }
 }
