@@ -30,7 +30,7 @@ static const struct param params[] = {
     {"running_share", PARAM_F64, 0, "1", "0.5", 0, 1, NULL, offsetof(struct state, running_share),
      "fewer running requests than this share of max_requests start a prefill"},
     {"multi_loop", PARAM_BOOL, 0, "1", "on", 0, 1, NULL, offsetof(struct state, multi_loop),
-     "min(16, 2 (64 / block)) steps of decoding a decision, where the block is below 64"},
+     "min(16, 2 (64 / block)) steps of decoding a decision; one where the block is beyond 64"},
 };
 
 static bool prefills(const struct request *request) {
@@ -67,7 +67,7 @@ static void list_decodes(const struct state *state, const struct schedule_view *
             block = request->block_tokens;
         }
     }
-    uint32_t loops = block > 0 && block < 64 ? 2 * (64 / block) : 1;
+    uint32_t loops = block > 0 && block <= 64 ? 2 * (64 / block) : 1;
     batch->loops = !state->multi_loop ? 1 : loops < 16 ? loops : 16;
 }
 
