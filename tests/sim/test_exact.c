@@ -496,6 +496,28 @@ TEST(several_loops_ask_the_scheduler_once) {
     }
 }
 
+/* get_num_loops of LMDeploy: twice as many steps as blocks fit into the 64 tokens of its pages. */
+TEST(a_visit_of_lmdeploy_is_of_as_many_steps_as_its_pages_hold_blocks) {
+    static const struct {
+        uint32_t block, visits; /* of 15 steps and a commit pass */
+    } of[] = {{16, 2}, {32, 4}, {64, 8}, {128, 16}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        char block[32], page[32], expected[17 * 6] = "";
+        const char *const settings[] = {
+            block, page, "steps_per_block=15", "decoder=fixed", "scheduler=lmdeploy", NULL};
+        const struct arrival list[] = {
+            {.prompt_tokens = of[i].block, .output_tokens = of[i].block}};
+        snprintf(block, sizeof block, "block_tokens=%u", of[i].block);
+        snprintf(page, sizeof page, "page_tokens=%u", of[i].block);
+        for (size_t n = 0, used = 0; n < 17; n++) {
+            used += (size_t)snprintf(expected + used, sizeof expected - used,
+                                     n == 0 ? "%u:0" : " %u:0", of[i].block);
+        }
+        CHECK_STEPS("sdar", settings, 0, list, expected);
+        ck_assert_uint_eq(n_asked, 1 + of[i].visits);
+    }
+}
+
 /* Request 1 has but 2 positions to decide in its first block and is done a step before. */
 #define FAST_AND_SLOW                                                                              \
     {                                                                                              \
