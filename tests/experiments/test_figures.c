@@ -71,6 +71,55 @@ TEST(a_baseline_that_rejected_requests_is_not_the_best) {
     }
 }
 
+/* A run of each system, workload and batch of FOCUS's Figure 6, and what is drawn of them. */
+static void check_marks(const char *name) {
+    static const char *const systems[] = {"LMDeploy", "FOCUS"};
+    static const char *const datasets[] = {"ShareGPT", "WildChat", "MATH"};
+    static const char *const zeros[] = {"tpf_answer",
+                                        "latency_s_mean",
+                                        "latency_s_std",
+                                        "latency_s_min",
+                                        "latency_s_max",
+                                        "throughput_tok_s",
+                                        "tpf"};
+    char path[256];
+    struct err err = {0};
+    struct studied made = {.tables = tables_open()};
+    const struct study_changes none = {.n_seeds = 1};
+    json_t *rows = json_array();
+    ck_assert_int_eq(study_open(study_path(name, path), &none, &made.study, &err), 0);
+    for (int i = 0; i < 24; i++) {
+        json_t *row = json_pack("{s:i, s:i, s:i, s:s, s:i, s:s, s:i, s:i, s:i}", "point", i, "seed",
+                                1, "system_n", i / 12, "label", systems[i / 12], "workload_n",
+                                i / 4 % 3, "dataset", datasets[i / 4 % 3], "x", 32 << i % 4, "x_n",
+                                i % 4, "throughput_answer_tok_s", i + 1);
+        for (size_t z = 0; z < sizeof zeros / sizeof zeros[0]; z++) {
+            json_object_set_new(row, zeros[z], json_real(1));
+        }
+        json_array_append_new(rows, row);
+    }
+    ck_assert_int_eq(tables_add(made.tables, "run", rows, &err), 0);
+    ck_assert_int_eq(paper_load("experiments/paper/focus.csv", &made.paper, &err), 0);
+    ck_assert_msg(study_print(&made.study, &made.paper, made.tables, &err) == 0, "%s", err.text);
+    ck_assert_msg(study_select(&made.study, made.tables, &err) == 0, "%s", err.text);
+    ck_assert_msg(study_ask(&made.study, made.tables, &err) == 0, "%s", err.text);
+    ck_assert_double_eq(study_number(&made, "SELECT count(*) FROM drawn"), 24);
+    ck_assert_double_eq(study_number(&made, "SELECT count(DISTINCT paper) FROM drawn"), 24);
+    /* Each beside its own: the printed row of that system, data set and batch. */
+    ck_assert_double_eq(
+        study_number(&made, "SELECT count(*) FROM drawn JOIN printed ON series = system AND "
+                            "panel = dataset AND setting = 'batch ' || x || ' B=32' "
+                            "WHERE quantity = 'throughput' AND paper = value"),
+        24);
+    json_decref(rows);
+    studied_fini(&made);
+}
+
+TEST(each_bar_of_focus_figure_6_is_marked_beside_ours) {
+    check_marks("focus-fig6-sdar");
+    check_marks("focus-fig6-llada2");
+}
+
 static struct paper_result *compare(const struct studied *made, const struct config *calibrated,
                                     size_t *n) {
     struct paper_result *rows;
