@@ -344,7 +344,7 @@ static int decoder_of(const struct decode_trace *trace, struct rollout_rule *rul
         decoder->credit(state, &credit);
         rule->credit = credit.rule;
     }
-    free(state);
+    policy_state_free(policy, state);
     return status;
 }
 

@@ -75,6 +75,10 @@ void call_broke(const struct watched_call *call, const char *callback, const cha
              number_text(call->n, number), ")");
 }
 
+void call_cannot(const char *sentence) {
+    END_WITH(sentence);
+}
+
 /* ---- crashes and exits ---- */
 
 static const struct {

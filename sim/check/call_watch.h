@@ -45,4 +45,7 @@ enum { CALL_TRIAL_ENDED = 86 };
 _Noreturn void call_broke(const struct watched_call *call, const char *callback, const char *format,
                           ...) __attribute__((format(printf, 3, 4)));
 
+/* The plug-in cannot be called at all: ends the program with the sentence. */
+_Noreturn void call_cannot(const char *sentence);
+
 #endif

@@ -207,7 +207,7 @@ static void print_report(FILE *report, const char *path, const struct shared *sh
     if (has_statics) {
         fprintf(report,
                 "  note   has static variables, of which %llu bytes changed: every run and replica "
-                "has its own, and threads call it one after the other\n",
+                "has its own\n",
                 (unsigned long long)shared->changed_bytes);
     }
     if (err->kind != ERR_NONE) {

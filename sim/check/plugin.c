@@ -8,6 +8,7 @@
 #include "sim/base/system.h"
 #include "sim/base/wait.h"
 #include "sim/cache/cache.h"
+#include "sim/check/object.h"
 #include "sim/decoder/decoder.h"
 #include "sim/input/inputs.h"
 #include "sim/policy/registry.h"
@@ -262,6 +263,9 @@ int plugin_validate(const struct policy *policy, const char *place, struct err *
 /* The symbol's length in the object file: a pointer exported by mistake shows before it is read. */
 static int validate_symbol(const void *symbol, const char *path, struct err *err) {
     uint64_t bytes;
+    if (symbol == NULL) {
+        return err_world(err, "%s: no symbol 'unmask_policy' is exported", path);
+    }
     if (!system_symbol_bytes(symbol, &bytes)) {
         return err_world(err, "%s: 'unmask_policy' is not an object of the file", path);
     }
@@ -276,7 +280,7 @@ static int validate_symbol(const void *symbol, const char *path, struct err *err
         return err_world(err, "%s: the descriptor says %u bytes but has %llu", path, size,
                          (unsigned long long)bytes);
     }
-    return 0;
+    return plugin_validate(symbol, path, err);
 }
 
 static _Thread_local const struct plugin_gate *asked;
@@ -292,6 +296,18 @@ int plugin_may_load(const char *path, int file, struct err *err) {
                                                                                 : 0;
 }
 
+/* The loader says why. */
+static int no_file(const char *path, struct err *err) {
+    const int wait = wait_begin();
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    wait_end(wait);
+    if (object != NULL) {
+        (void)dlclose(object);
+        return err_world(err, "cannot load the plug-in: %s is no regular file", path);
+    }
+    return err_world(err, "cannot load the plug-in: %s", dlerror());
+}
+
 /* As plugin_open; `kind` 0 takes any. */
 static int load(const char *path, uint32_t kind, const struct policy **out, struct err *err) {
     if (strchr(path, '/') == NULL) {
@@ -305,34 +321,19 @@ static int load(const char *path, uint32_t kind, const struct policy **out, stru
         (void)inputs_release(held, path, &ignored);
         return status;
     }
-    const int wait = wait_begin();
-    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    wait_end(wait);
-    if (inputs_release(held, path, err) != 0) {
+    status = held >= 0 ? object_open(path, held, validate_symbol, out, err) : no_file(path, err);
+    struct err replaced = {0};
+    if (inputs_release(held, path, &replaced) != 0) {
+        *err = replaced;
+        *out = NULL;
         return err_status(err);
     }
-    if (object == NULL) {
-        return err_world(err, "cannot load the plug-in: %s", dlerror());
+    if (status == 0 && kind != 0 && (*out)->kind != kind) {
+        const char *name = (*out)->name, *found = policy_kind_names[(*out)->kind];
+        *out = NULL;
+        return err_usage(err, "%s: %s is a %s, but a %s is wanted here", path, name, found,
+                         policy_kind_names[kind]);
     }
-    const struct policy *policy = dlsym(object, "unmask_policy");
-    if (policy == NULL) {
-        status = err_world(err, "%s: no symbol 'unmask_policy' is exported", path);
-        goto close_object;
-    }
-    status = validate_symbol(policy, path, err);
-    if (status == 0) {
-        status = plugin_validate(policy, path, err);
-    }
-    if (status == 0 && kind != 0 && policy->kind != kind) {
-        status = err_usage(err, "%s: %s is a %s, but a %s is wanted here", path, policy->name,
-                           policy_kind_names[policy->kind], policy_kind_names[kind]);
-    }
-    if (status == 0) {
-        *out = policy;
-        return 0;
-    }
-close_object:
-    dlclose(object);
     return status;
 }
 

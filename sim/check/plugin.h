@@ -31,7 +31,7 @@ const struct plugin_gate *plugin_ask(const struct plugin_gate *gate);
 int plugin_may_load(const char *path, int file, struct err *err);
 
 /* Load the policy of `kind` in the file `path`, which holds a slash. ERR_WORLD when the file is not
- * a valid plug-in, ERR_USAGE when it is one of another kind; nothing stays loaded then. */
+ * a valid plug-in, which does not stay loaded, ERR_USAGE when it is one of another kind. */
 int plugin_load(const char *path, enum policy_kind kind, const struct policy **out,
                 struct err *err);
 

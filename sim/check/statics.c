@@ -77,7 +77,7 @@ void statics_of(const void *symbol, struct statics *out) {
 }
 
 #else
-/* Other formats than ELF are not looked into: all replicas and runs share the variables. */
+/* Other formats than ELF are not looked into. */
 void statics_of(const void *symbol, struct statics *out) {
     (void)symbol;
     *out = (struct statics){.n = 0};
@@ -89,14 +89,6 @@ void statics_keep(const struct statics *statics, void *copy) {
     for (unsigned i = 0; i < statics->n; i++) {
         memcpy(to, statics->ranges[i].at, statics->ranges[i].bytes);
         to += statics->ranges[i].bytes;
-    }
-}
-
-void statics_place(const struct statics *statics, const void *copy) {
-    const char *from = copy;
-    for (unsigned i = 0; i < statics->n; i++) {
-        memcpy(statics->ranges[i].at, from, statics->ranges[i].bytes);
-        from += statics->ranges[i].bytes;
     }
 }
 

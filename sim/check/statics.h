@@ -1,8 +1,5 @@
-/* The static variables of a plug-in: what of its object is written while it is called.
- *
- * There is one object for all threads, replicas and runs. A ward (ward.h) keeps the variables with
- * each state of the policy instead: they are put in place for a call, and kept with that state
- * afterwards. Thread-local variables stay the thread's. */
+/* The static variables of a plug-in: what of its object is written while it is called. Every run and
+ * replica has its own (object.h); check-plugin says that there are some. */
 #ifndef UNMASK_SIM_CHECK_STATICS_H
 #define UNMASK_SIM_CHECK_STATICS_H
 
@@ -26,9 +23,8 @@ void statics_of(const void *symbol, struct statics *out);
 enum statics_found { STATICS_UNKNOWN, STATICS_NONE, STATICS_SOME };
 enum statics_found statics_in_file(const char *path);
 
-/* Copies `bytes` of variables out of their places and back. */
+/* Copies `bytes` of variables. */
 void statics_keep(const struct statics *statics, void *copy);
-void statics_place(const struct statics *statics, const void *copy);
 
 /* How many of these bytes are others than in the copy. */
 size_t statics_changed(const struct statics *statics, const void *copy);

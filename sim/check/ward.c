@@ -10,24 +10,22 @@
 #include "sim/base/system.h"
 #include "sim/check/any_policy.h"
 #include "sim/check/call_watch.h"
-#include "sim/check/statics.h"
+#include "sim/check/object.h"
 
 struct ward {
     union any_policy outer;
     const struct policy *inner;
     const char *path;
     struct ward *next;
-    /* Its static variables, of which each state has a copy behind it; one thread at a time has them
-     * in place. None: calls of several threads do not meet. */
-    struct statics statics;
-    void *first_statics; /* as they were when the object was loaded */
-    pthread_mutex_t has_statics;
+    struct object *object; /* of which each world has its own load; NULL: all have `inner` */
 };
 
-/* Before a plug-in's state, and behind it; then come its static variables. */
+/* Before a plug-in's state; behind it stands a tail. */
 struct state_head {
     const struct ward *ward;
-    unsigned char fill[48];
+    const struct policy *called; /* from the first call on: this state's own load of the plug-in */
+    void *handle;                /* of it */
+    unsigned char fill[32];
     uint64_t mark;
 };
 enum { TAIL_BYTES = 16, FILL = 0xA5, ARENA_BYTES = 1 << 22, MOST_LOANS = 8, N_LISTS = 4 };
@@ -96,6 +94,28 @@ void lent_close(struct lent *lent) {
     *lent = (struct lent){0};
 }
 
+/* ---- worlds ---- */
+
+static void world_open(struct state_head *head, bool is_for_run) {
+    const struct ward *ward = head->ward;
+    struct err err = {0};
+    struct watched_call *call = call_enter(ward->path, "its constructors");
+    head->called = ward->inner;
+    if (ward->object != NULL &&
+        object_load(ward->object, is_for_run, &head->called, &head->handle, &err) != 0) {
+        call_cannot(err.text);
+    }
+    call_leave(call);
+}
+
+static void world_close(struct state_head *head) {
+    struct watched_call *call = call_enter(head->ward->path, "its destructors");
+    object_close(head->handle);
+    call_leave(call);
+    head->called = NULL;
+    head->handle = NULL;
+}
+
 /* ---- a call ---- */
 
 struct loan {
@@ -107,6 +127,7 @@ struct loan {
 
 struct lending {
     const struct ward *ward;
+    const struct policy *called; /* the world's own */
     const char *callback;
     void *state; /* the plug-in's own */
     char *next, *end;
@@ -115,11 +136,15 @@ struct lending {
 };
 
 static void lending_open(struct lending *l, const void *state, const char *callback) {
-    const struct state_head *head = state;
+    struct state_head *head = (struct state_head *)(uintptr_t)state;
     if (room.arena == NULL) {
         room.arena = map_fenced(ARENA_BYTES, 1) + whole_pages(1);
     }
     l->ward = head->ward;
+    if (head->called == NULL) {
+        world_open(head, false);
+    }
+    l->called = head->called;
     l->callback = callback;
     l->state = (char *)(uintptr_t)state + sizeof *head;
     l->next = room.arena;
@@ -154,15 +179,7 @@ static const void *lend_state(struct lending *l) {
     return bytes <= MOST_COPIED ? lend(l, l->state, bytes, "its state") : l->state;
 }
 
-static char *statics_behind(const struct ward *ward, void *state) {
-    return (char *)state + ward->inner->state_bytes + TAIL_BYTES;
-}
-
 static struct watched_call *enter(const struct lending *l) {
-    if (l->ward->statics.bytes > 0) {
-        pthread_mutex_lock(&((struct ward *)l->ward)->has_statics);
-        statics_place(&l->ward->statics, statics_behind(l->ward, l->state));
-    }
     return call_enter(l->ward->path, l->callback);
 }
 
@@ -171,10 +188,6 @@ static void leave(const struct lending *l, struct watched_call *call) {
                                                    FILL, FILL, FILL, FILL, FILL, FILL, FILL, FILL};
     const struct state_head *head = (const struct state_head *)l->state - 1;
     call_leave(call);
-    if (l->ward->statics.bytes > 0) {
-        statics_keep(&l->ward->statics, statics_behind(l->ward, l->state));
-        pthread_mutex_unlock(&((struct ward *)l->ward)->has_statics);
-    }
     for (unsigned i = 0; i < l->n; i++) {
         if (memcmp(l->loans[i].of, l->loans[i].copy, l->loans[i].bytes) != 0) {
             call_broke(call, l->callback, "it wrote to %s, which it may only read,",
@@ -300,7 +313,7 @@ static void warded_schedule(void *state, const struct schedule_view *view, struc
     *answer = given;
     const struct schedule_view *lent = lend(&l, &shown, sizeof shown, "the view");
     struct watched_call *call = enter(&l);
-    ((const struct scheduler *)l.ward->inner)->schedule(l.state, lent, answer);
+    ((const struct scheduler *)l.called)->schedule(l.state, lent, answer);
     leave(&l, call);
     bool in_place = answer->capacity == given.capacity;
     for (int list = 0; list < N_LISTS; list++) {
@@ -341,7 +354,7 @@ static uint32_t warded_plan(const void *state, const void *memory, const struct 
     const void *known = lend_memory(&l, memory);
     const struct request *lent = lend_request(&l, request);
     struct watched_call *call = enter(&l);
-    uint32_t holds = ((const struct cache_policy *)l.ward->inner)->plan(own, known, lent, answer);
+    uint32_t holds = ((const struct cache_policy *)l.called)->plan(own, known, lent, answer);
     leave(&l, call);
     *rows = *answer;
     return holds;
@@ -362,7 +375,7 @@ static uint32_t warded_evict(const void *state, const void *memory,
     const void *known = lend_memory(&l, memory);
     memcpy(answer, keep, view->length);
     struct watched_call *call = enter(&l);
-    uint32_t n = ((const struct cache_policy *)l.ward->inner)->evict(own, known, lent, answer);
+    uint32_t n = ((const struct cache_policy *)l.called)->evict(own, known, lent, answer);
     leave(&l, call);
     memcpy(keep, answer, view->length);
     return n;
@@ -372,7 +385,7 @@ static void warded_learn(const void *state, void *memory, const struct request *
                          const struct learned *learned) {
     struct lending l;
     lending_open(&l, state, "learn");
-    const struct cache_policy *cache = (const struct cache_policy *)l.ward->inner;
+    const struct cache_policy *cache = (const struct cache_policy *)l.called;
     void *own_memory = room_for(&l, cache->memory_bytes, 8);
     struct learned shown = *learned;
     uint32_t length = request->block_length;
@@ -398,7 +411,7 @@ static uint32_t warded_count(const void *state, const struct request *request, u
     const void *own = lend_state(&l);
     const struct request *lent = lend_request(&l, request);
     struct watched_call *call = enter(&l);
-    uint32_t n = ((const struct decoder *)l.ward->inner)->count(own, lent, answer);
+    uint32_t n = ((const struct decoder *)l.called)->count(own, lent, answer);
     leave(&l, call);
     *repeat = *answer;
     return n;
@@ -420,7 +433,7 @@ static uint32_t warded_choose(const void *state, const struct request *request,
     const struct request *lent_request = lend_request(&l, request);
     memcpy(answer, commit, seen->n);
     struct watched_call *call = enter(&l);
-    uint32_t n = ((const struct decoder *)l.ward->inner)->choose(own, lent_request, lent, answer);
+    uint32_t n = ((const struct decoder *)l.called)->choose(own, lent_request, lent, answer);
     leave(&l, call);
     uint32_t marked = 0;
     for (uint32_t i = 0; i < seen->n; i++) {
@@ -443,7 +456,7 @@ static void warded_rule(const void *state, const struct request *request, struct
     const void *own = lend_state(&l);
     const struct request *lent = lend_request(&l, request);
     struct watched_call *call = enter(&l);
-    ((const struct decoder *)l.ward->inner)->rule(own, lent, answer);
+    ((const struct decoder *)l.called)->rule(own, lent, answer);
     leave(&l, call);
     *out = *answer;
 }
@@ -455,7 +468,7 @@ static void warded_credit(const void *state, struct decoder_credit *out) {
     *answer = *out;
     const void *own = lend_state(&l);
     struct watched_call *call = enter(&l);
-    ((const struct decoder *)l.ward->inner)->credit(own, answer);
+    ((const struct decoder *)l.called)->credit(own, answer);
     leave(&l, call);
     *out = *answer;
 }
@@ -470,7 +483,7 @@ static uint32_t warded_route(void *state, const struct request *request,
         lend(&l, replicas, n * sizeof *replicas, "what it sees of the replicas");
     const struct request *lent_request = lend_request(&l, request);
     struct watched_call *call = enter(&l);
-    uint32_t chosen = ((const struct router *)l.ward->inner)->route(l.state, lent_request, lent, n);
+    uint32_t chosen = ((const struct router *)l.called)->route(l.state, lent_request, lent, n);
     leave(&l, call);
     if (chosen >= n) {
         call_broke(call, l.callback, "it chose replica %u of %u", chosen, n);
@@ -499,14 +512,8 @@ static struct ward *make(const struct policy *inner, const char *path) {
     memcpy(&ward->outer, inner, inner->size);
     ward->inner = inner;
     ward->path = mem_text(path);
-    pthread_mutex_init(&ward->has_statics, NULL);
-    if (statics_in_file(path) != STATICS_NONE) {
-        statics_of(inner, &ward->statics);
-        ward->first_statics = mem_zeroed(1, ward->statics.bytes + 1);
-        statics_keep(&ward->statics, ward->first_statics);
-    }
-    ward->outer.policy.state_bytes +=
-        (uint32_t)(sizeof(struct state_head) + TAIL_BYTES + ward->statics.bytes);
+    ward->object = object_of(inner);
+    ward->outer.policy.state_bytes += (uint32_t)(sizeof(struct state_head) + TAIL_BYTES);
     ward->outer.policy.params = inner->n_params > 0 ? moved_params(inner) : NULL;
     switch ((enum policy_kind)inner->kind) {
     case POLICY_SCHEDULER:
@@ -557,25 +564,31 @@ static const struct ward *ward_of(const struct policy *policy) {
     return ward;
 }
 
-static void renew_statics(const struct ward *ward, void *own_state) {
-    if (ward->statics.bytes > 0) {
-        memcpy(statics_behind(ward, own_state), ward->first_statics, ward->statics.bytes);
-    }
-}
-
 void ward_fill_state(const struct policy *policy, void *state) {
     const struct ward *ward = ward_of(policy);
     if (ward != NULL) {
         struct state_head *head = state;
         *head = (struct state_head){.ward = ward, .mark = head_mark};
         memset((char *)(head + 1) + ward->inner->state_bytes, FILL, TAIL_BYTES);
-        renew_statics(ward, head + 1);
     }
 }
 
 void ward_begin_run(const struct policy *policy, void *state) {
-    const struct ward *ward = ward_of(policy);
-    if (ward != NULL) {
-        renew_statics(ward, (struct state_head *)state + 1);
+    if (ward_of(policy) != NULL) {
+        world_close(state);
+        world_open(state, true);
+    }
+}
+
+void ward_forget_world(const struct policy *policy, void *state) {
+    if (ward_of(policy) != NULL) {
+        ((struct state_head *)state)->called = NULL;
+        ((struct state_head *)state)->handle = NULL;
+    }
+}
+
+void ward_end_state(const struct policy *policy, void *state) {
+    if (ward_of(policy) != NULL) {
+        world_close(state);
     }
 }

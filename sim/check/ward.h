@@ -18,13 +18,19 @@
  * same. Never freed. */
 const struct policy *ward_policy(const struct policy *inner, const char *path);
 
-/* Fresh memory of state_bytes for a policy, which may be a ward's or another: what stands around a
+/* Of a policy, which may be a ward's or another. Fresh memory of state_bytes: what stands around a
  * plug-in's own state. */
 void ward_fill_state(const struct policy *policy, void *state);
 
-/* A run begins with this state: a plug-in's static variables are as they were when it was loaded,
- * whatever was asked of it since. */
+/* A run begins with this state: from now on a load of the plug-in is called that was never called
+ * before (object.h), whatever was asked of it since it was made. */
 void ward_begin_run(const struct policy *policy, void *state);
+
+/* The state is a copy of another, whose load of the plug-in it does not share. */
+void ward_forget_world(const struct policy *policy, void *state);
+
+/* Before a state's memory is freed. */
+void ward_end_state(const struct policy *policy, void *state);
 
 /* Memory that is written at one address and can only be read at another. */
 struct lent {

@@ -129,3 +129,18 @@ void *policy_state(const struct policy *policy) {
     param_defaults(policy->params, policy->n_params, state);
     return state;
 }
+
+void *policy_state_for_run(const struct policy *policy, const void *state) {
+    void *own = mem_zeroed(1, policy->state_bytes + 1);
+    memcpy(own, state, policy->state_bytes);
+    ward_forget_world(policy, own);
+    ward_begin_run(policy, own);
+    return own;
+}
+
+void policy_state_free(const struct policy *policy, void *state) {
+    if (state != NULL) {
+        ward_end_state(policy, state);
+        free(state);
+    }
+}

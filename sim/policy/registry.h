@@ -20,7 +20,13 @@ bool policy_is_built_in(const struct policy *policy);
  * loaded. */
 const struct policy *policy_find(enum policy_kind kind, const char *name, struct err *err);
 
-/* Fresh state of a policy: zeroed, initial parameter values written. Freed with free(). */
+/* Fresh state of a policy: zeroed, initial parameter values written. */
 void *policy_state(const struct policy *policy);
+
+/* A state for a replica or run of its own, with the same parameters: a plug-in's static variables
+ * are as if nothing had called it yet. */
+void *policy_state_for_run(const struct policy *policy, const void *state);
+
+void policy_state_free(const struct policy *policy, void *state); /* NULL: nothing happens */
 
 #endif

@@ -14,8 +14,7 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
     const struct loop_request *asked = life->asked;
     const struct policy *scheduler = &asked->system->scheduler->policy;
     uint32_t n = life->n_slots;
-    replica->scheduler_state = mem_zeroed(1, scheduler->state_bytes + 1);
-    memcpy(replica->scheduler_state, asked->system->scheduler_state, scheduler->state_bytes);
+    replica->scheduler_state = policy_state_for_run(scheduler, asked->system->scheduler_state);
     replica->running = (uint32_t *)(life->requests + n) + 3 * (size_t)n * index;
     replica->waiting = replica->running + n;
     replica->selected = mem_reserved(n, sizeof *replica->selected);
@@ -87,9 +86,8 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
                        n);
     }
     life->replicas = mem_zeroed(life->n_replicas, sizeof *life->replicas);
-    const struct policy *router = &asked->system->router->policy;
-    life->router_state = mem_zeroed(1, router->state_bytes + 1);
-    memcpy(life->router_state, asked->system->router_state, router->state_bytes);
+    life->router_state =
+        policy_state_for_run(&asked->system->router->policy, asked->system->router_state);
     cluster_init(life);
     sharing_init(life);
     for (uint32_t i = 0; i < life->n_replicas; i++) {
@@ -101,7 +99,7 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
 void lifecycle_fini(struct lifecycle *life) {
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         struct replica *replica = &life->replicas[i];
-        free(replica->scheduler_state);
+        policy_state_free(&life->system->scheduler->policy, replica->scheduler_state);
         sharing_fini_replica(replica);
         mem_released(replica->selected);
         mem_released(replica->chunk_tokens);
@@ -124,7 +122,7 @@ void lifecycle_fini(struct lifecycle *life) {
     mem_released(life->tracked);
     mem_released(life->free_slots);
     mem_released(life->own);
-    free(life->router_state);
+    policy_state_free(&life->system->router->policy, life->router_state);
     cluster_fini(life);
     mem_released(life->together);
     if (life->has_positions) {

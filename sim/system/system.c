@@ -10,6 +10,7 @@
 #include "sim/cost/profile_share.h"
 #include "sim/decode/process_file.h"
 #include "sim/model/ranks.h"
+#include "sim/policy/registry.h"
 #include "sim/system/lmax.h"
 #include "sim/system/system_parts.h"
 #include "sim/system/system_step.h"
@@ -390,9 +391,10 @@ void system_close(struct system *s) {
     cost_close(s->cost);
     profile_give_back(s->profile);
     profile_give_back(s->behind);
-    free(s->scheduler_state);
-    free(s->cache_state);
-    free(s->decoder_state);
-    free(s->router_state);
+    for (enum system_part part = 0; part < SYSTEM_POLICIES; part++) {
+        void *state;
+        const struct policy *policy = system_policy(s, part, &state);
+        policy_state_free(policy, state);
+    }
     free(s);
 }

@@ -108,8 +108,8 @@ static int choose_policy(struct system *s, enum system_part part, const struct s
         return (int)err->kind;
     }
     void *state;
-    (void)system_policy(s, part, &state);
-    free(state);
+    const struct policy *before = system_policy(s, part, &state);
+    policy_state_free(before, state);
     state = policy_state(policy);
     memcpy((char *)s + slots[part].policy, &policy, sizeof policy);
     memcpy((char *)s + slots[part].state, &state, sizeof state);

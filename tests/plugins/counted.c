@@ -1,7 +1,8 @@
-/* The template decoder, which writes a line to the file in UNMASK_COUNTED each time that a process
- * loads it. */
+/* The template decoder, which writes the number of its process to the file in UNMASK_COUNTED each
+ * time that it is loaded. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "tests/plugins/template_decoder.c"
 
@@ -9,7 +10,7 @@ __attribute__((constructor)) static void count(void) {
     const char *path = getenv("UNMASK_COUNTED");
     FILE *file = path != NULL ? fopen(path, "a") : NULL;
     if (file != NULL) {
-        fprintf(file, "loaded\n");
+        fprintf(file, "%ld\n", (long)getpid());
         fclose(file);
     }
 }

@@ -1,6 +1,8 @@
 /* Keeps in static variables what others keep in their state: at every third moment it admits up to
  * eight requests, at the others one. It answers the same question the same way. Compiled with
- * KEEPS_STATE it is the same policy as it should be. */
+ * KEEPS_STATE it is the same policy as it should be; others say what else can outlive a run. */
+#include <stdlib.h>
+
 #include "sim/scheduler/scheduler.h"
 
 struct state {
@@ -8,11 +10,29 @@ struct state {
     uint64_t n_moments;
 };
 
+#if defined KEEPS_THREADS
+static _Thread_local struct state all;
+#elif defined KEEPS_UNIQUE /* as C++ has variables of inline functions and of templates */
+struct state static_scheduler_all;
+__asm__(".type static_scheduler_all, %gnu_unique_object");
+#define all static_scheduler_all
+#elif defined KEEPS_HEAP /* memory that a constructor takes, which C++'s containers do */
+static struct state *taken;
+__attribute__((constructor)) static void take(void) {
+    taken = calloc(1, sizeof *taken);
+}
+__attribute__((destructor)) static void give_back(void) {
+    free(taken);
+}
+#define all (*taken)
+#elif !defined KEEPS_STATE
+static struct state all;
+#endif
+
 static struct state *kept(struct state *state) {
 #ifdef KEEPS_STATE
     return state;
 #else
-    static struct state all;
     (void)state;
     return &all;
 #endif
