@@ -38,10 +38,44 @@ class Raises(InOrder):
     def __init__(self, raised, in_trial=True):
         self.raised, self.in_trial = raised, in_trial
 
+    def __deepcopy__(self, _):  # raises this very object
+        return self
+
     def schedule(self, view, batch):
         if view.is_trial <= self.in_trial:
             raise self.raised
         super().schedule(view, batch)
+
+
+class Counts(InOrder):
+    """Admits one at two of three moments, which it counts in itself."""
+
+    def __init__(self):
+        self.n, self.last = 0, None
+
+    def schedule(self, view, batch):
+        self.n, self.last = self.n + (self.last != view.now_ns), view.now_ns
+        if not batch.run_all():
+            for request in view.running:
+                batch.run(request)
+        for request in view.waiting[:8 if self.n % 3 == 0 else 1]:
+            if not batch.admit(request):
+                break
+
+
+class CountsDecided(unmask.Decoder):
+    def __init__(self):
+        self.n, self.last = 0, None
+
+    def choose(self, request, offsets, confidences):
+        question = request.id, request.steps
+        self.n, self.last = self.n + (self.last != question), question
+        return [i < (3 if self.n % 3 == 0 else 1) for i in range(len(offsets))]
+
+
+class CannotBeCopied(InOrder):
+    def __init__(self):
+        self.lock = threading.Lock()
 
 
 class Endless(InOrder):
@@ -295,6 +329,30 @@ class Folders(unittest.TestCase):
         self.assertEqual(results, [unmask.run(**BASE)["makespan_s"]] * 4)
         self.assertEqual(os.listdir(self.path), [])
 
+    def test_every_run_and_replica_has_a_policy_of_its_own(self):
+        for key, policy, more in (("scheduler", Counts, dict(BASE, requests=40, rates=[2, 20])),
+                                  ("decoder", CountsDecided, dict(BASE, system="sdar", requests=20, rates=[2, 20]))):
+            more.pop("rate")
+            known, sweeps = policy(), []
+            for j in (1, 8, 8):
+                sweeps.append(list(unmask.sweep(**more, seeds=2, set={key: known}, j=j)["makespan_s"]))
+                self.assertEqual(known.n, 0)
+            self.assertEqual(sweeps[1:], [sweeps[0]] * 2)
+            more.pop("rates")
+            alone = policy()
+            self.assertEqual(unmask.run(**more, rate=20, seed=1, **{key: alone})["makespan_s"], sweeps[0][2])
+            self.assertGreater(alone.n, 10)
+        replicas = [unmask.run(**dict(BASE, rate=60, requests=60), replicas=3, scheduler=Counts())["makespan_s"] for _ in "ab"]
+        self.assertEqual(*replicas)
+
+    def test_what_cannot_be_copied_is_shared_and_the_rest_is_not(self):
+        policy = Counts()
+        alone = unmask.run(**dict(BASE, rate=20, requests=40), scheduler=policy)["makespan_s"]
+        policy = Counts()
+        policy.lock, policy.me = threading.Lock(), policy
+        rows = unmask.sweep(**dict(BASE, rates=[20, 20], rate=None, requests=40), set={"scheduler": policy})
+        self.assertEqual(list(rows["makespan_s"]), [alone] * 2)
+
     def test_a_folder_with_a_long_name(self):
         tempfile.tempdir = os.path.join(self.root, "x" * 100)
         os.mkdir(tempfile.tempdir)
@@ -479,18 +537,17 @@ class Raised(unittest.TestCase):
 
             def schedule(self, view, batch):
                 assert view.is_trial == self.is_trial
-                self.n_trial += view.is_trial
-                self.n_run += not view.is_trial
+                Slow.n_trial += view.is_trial
+                Slow.n_run += not view.is_trial
                 if view.is_trial:
                     time.sleep(0.05)
                 super().schedule(view, batch)
 
-        slow = Slow()
         with unittest.mock.patch.object(unmask._policy._Trials, "LIMIT_S", 0.3):
-            unmask.run(**BASE, scheduler=slow)
-        self.assertLessEqual(slow.n_trial, 7)
-        self.assertGreater(slow.n_trial, 0)
-        self.assertGreater(slow.n_run, 0)
+            unmask.run(**BASE, scheduler=Slow())
+        self.assertLessEqual(Slow.n_trial, 7)
+        self.assertGreater(Slow.n_trial, 0)
+        self.assertGreater(Slow.n_run, 0)
 
 
 if __name__ == "__main__":

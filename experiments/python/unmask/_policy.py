@@ -16,6 +16,7 @@ from unmask._process import Program, now, warn
 from unmask._progress import Progress
 from unmask._view import ENOUGH, Batch, heard_confidences, heard_view, packed_enough
 
+_NAME, _NAME_BYTES = b"UNMASK-NAME-OF-THE-POLICY", 128  # where shim.c has the policy's name
 _HERE = pathlib.Path(__file__).resolve().parent
 _BUILD = _HERE.parents[2] / "build"
 # Installed they are beside this file; in a clone they are what `make` has built there.
@@ -35,7 +36,9 @@ class _Asked:
 class Scheduler(_Asked):
     """A scheduler: `schedule` says which requests take part in the next step. It has to decide the same for the same
     view, which may be any that can be: before a run it is tried on drawn ones, twice each, for up to 0.3 s;
-    `view.is_trial` tells. Where there are several replicas it answers for all of them. It is asked by the thread that
+    `view.is_trial` tells. Every run and replica, and the trial, asks a copy of its own (`copy.deepcopy` of the policy as it
+    was at the call), so that what it keeps in `self` does not depend on how many threads there are; open files,
+    locks and the like are shared. The first replica of `unmask.run` asks the policy itself. It is asked by the thread that
     called, one question at a time.
 
         class ShortestFirst(unmask.Scheduler):
@@ -98,6 +101,12 @@ def _known_as(policy):
     code = getattr(getattr(type(policy), policy._decides, None), "__code__", None)
     where = f" ({file_of(code)}:{code.co_firstlineno})" if code is not None else ""
     return type(policy).__name__ + where
+
+
+def _named_shim(shim, name):
+    content = (_SHIMS / shim).read_bytes()
+    at = content.index(_NAME)
+    return content[:at] + name.encode().ljust(_NAME_BYTES, b"\0") + content[at + _NAME_BYTES:]
 
 
 class _Trials:
@@ -167,7 +176,7 @@ class Policies:
                 break
             name = f"{first}-{n}"
         name += ".so"
-        self._place().write(name, (_SHIMS / policy._shim).read_bytes() + f"{name} {made_of}".encode())
+        self._place().write(name, _named_shim(policy._shim, name) + f"{name} {made_of}".encode())
         self._by_name[name] = policy
         self._paths[id(policy)] = os.path.join(self._folder.path, name)
         self.names[self._paths[id(policy)]] = _known_as(policy)
@@ -208,6 +217,6 @@ class Policies:
             name = f"{os.getpid()}-{next(self._calls)}.sock"
             listener = self._folder.listen(name)
             environment["UNMASK_POLICIES"] = os.path.join(self._folder.path, name)
-        answer = Program(self._by_name, self._trials, self.named, Progress(command)).run(words, environment, listener)
+        answer = Program(self._by_name, self._trials, self.named, Progress(command), command == "run").run(words, environment, listener)
         self._trials.end()
         return answer

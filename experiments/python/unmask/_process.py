@@ -1,6 +1,7 @@
 """The program as a process beside this one: it is run once for a call, asks the call's policies over pipes, and ends,
 stops and goes on with Python."""
 
+import copy
 import ctypes
 import mmap
 import os
@@ -40,15 +41,15 @@ class _Overdue(BaseException):
 
 
 class Line:
-    """A connection of one thread of the program, see shim.c: a pipe on which it says that it asks, one on which it is
-    answered, and the memory in which its questions stand. It begins with a hello: whether this is the trial before a run,
-    and the name of the shared object that asks."""
+    """A connection of one run or replica, see shim.c: a pipe on which it says that it asks, one on which it is answered,
+    and the memory in which its questions stand. It begins with a hello: whether this is the trial before a run, and the
+    name of the policy that is asked. `own` is the copy of the policy that answers."""
 
     def __init__(self, connection, policies):
         hello, self._ends, _, _ = socket.recv_fds(connection, 1024, 3, socket.MSG_CMSG_CLOEXEC)
         self._memory, self.is_enough, self.is_known, self._owner = b"", False, False, os.getpid()
         self.policy = policies.get(hello[1:].decode("utf-8", "replace"))
-        self.is_trial = hello[:1] == b"\1"
+        self.own, self.is_trial = self.policy, hello[:1] == b"\1"
         if len(self._ends) != 3 or self.policy is None:
             self.close()
             raise Gone
@@ -84,6 +85,37 @@ class Line:
         self._memory = b""
         while self._ends:
             os.close(self._ends.pop())
+
+
+class Copies:
+    """Who answers whom: every run and replica, and the trial, has a copy of what the policy was when it was first asked.
+    Where there is one run its first replica has the policy itself, whose caller may want to know what it saw."""
+
+    def __init__(self, is_one_run):
+        self._before, self._is_one_run, self._taken = {}, is_one_run, set()  # by id(policy)
+
+    def of(self, policy, is_trial):
+        if id(policy) not in self._before:
+            self._before[id(policy)] = self._copy(policy)
+        if self._is_one_run and not is_trial and id(policy) not in self._taken:
+            self._taken.add(id(policy))
+            return policy
+        return self._copy(self._before[id(policy)])
+
+    @staticmethod
+    def _copy(policy):
+        """Parts that cannot be copied, such as open files, locks and modules, are shared."""
+        try:
+            return copy.deepcopy(policy)
+        except Exception:  # whatever a class makes of it
+            own = object.__new__(type(policy))
+            memo = {id(policy): own}
+            for name, part in vars(policy).items():
+                try:
+                    vars(own)[name] = copy.deepcopy(part, memo)
+                except Exception:
+                    vars(own)[name] = part
+            return own
 
 
 class Watch:
@@ -225,10 +257,11 @@ class Program:
 
     PATIENCE_S, QUIET_S, LOOK_S, MOST_WAITS = 1.0, 0.5, 50e-6, 1023
 
-    def __init__(self, policies, trials, named, progress):
+    def __init__(self, policies, trials, named, progress, is_one_run=True):
         self._policies, self._trials, self._progress = policies, trials, progress
         self._said, self._out, self._counts = _Said(named), bytearray(), b""
         self._lines, self._handlers, self._poll = {}, {}, select.epoll()
+        self._copies = Copies(is_one_run)
         self._n_open, self._owner = 0, os.getpid()
         self._looks, self._waits, self._in_vain = len(os.sched_getaffinity(0)) > 1, 0, 0
 
@@ -345,6 +378,7 @@ class Program:
             except (Gone, ConnectionError):
                 return
         self._lines[line.fileno()] = line
+        line.own = self._copies.of(line.policy, line.is_trial)
         self._handle(line.fileno(), lambda fd: self._answer(fd, line, watch))
 
     def _answer(self, fd, line, watch):
@@ -357,10 +391,11 @@ class Program:
         outer, now.is_trial = getattr(now, "is_trial", False), line.is_trial  # a policy may call this module itself
         watch.ask(policy, line.is_trial)
         try:
-            policy._answer(line)
+            line.own._answer(line)
         except Gone:
             self._forget(fd)
             self._lines.pop(fd).close()
+            line.own = None
         except Exception as raised:  # what a policy raises is what the caller gets
             raise policy_error(policy, raised) from raised
         finally:

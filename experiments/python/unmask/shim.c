@@ -1,14 +1,13 @@
 /* A policy that asks another program: how policies in Python are run.
  *
  * Compiled twice, as a scheduler and, with SHIM_DECODER, as a decoder. UNMASK_POLICIES is the path
- * of a socket; every process and thread that asks hands over the ends of two pipes and a memory
- * there, with the name of this file, that is of the policy. A question stands in the memory and its
+ * of a socket; every load of this object, of which each run and replica has its own, hands over the
+ * ends of two pipes and a memory there, with the name of the policy. A question stands in the memory and its
  * size in bytes goes through one pipe; the answer comes through the other. Where nobody answers any
  * more the program ends. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -33,6 +32,10 @@ enum { N_HANDED = 3 }; /* descriptors */
 /* A processor that sleeps is woken in tens of microseconds, as long as a decision takes: so an
  * answer is looked for without sleeping, unless that was in vain the last times. */
 enum { LOOK_NS = 50 * 1000, MOST_WAITS = 1023 };
+
+/* Who copies this file writes the policy's name here. */
+enum { NAME_BYTES = 128 };
+static const volatile char policy_name[NAME_BYTES] = "UNMASK-NAME-OF-THE-POLICY";
 
 /* Of one thread; a forked process makes its own. */
 static __thread struct {
@@ -71,14 +74,12 @@ static int dial(const char *path) {
 
 /* With a hello: whether this is a trial, and the name. */
 static void hand_over(int fd, const int handed[N_HANDED]) {
-    static const char place; /* in this file */
-    Dl_info info;
-    const char *slash = dladdr(&place, &info) != 0 ? strrchr(info.dli_fname, '/') : NULL;
-    if (slash == NULL) {
-        lost();
+    char name[NAME_BYTES];
+    for (size_t i = 0; i < sizeof name; i++) {
+        name[i] = policy_name[i];
     }
     char is_trial = getenv(CALL_IS_TRIAL) != NULL;
-    struct iovec hello[2] = {{&is_trial, 1}, {(void *)(uintptr_t)(slash + 1), strlen(slash + 1)}};
+    struct iovec hello[2] = {{&is_trial, 1}, {name, strnlen(name, sizeof name)}};
     union {
         struct cmsghdr head;
         char bytes[CMSG_SPACE(N_HANDED * sizeof *handed)];
@@ -113,6 +114,18 @@ static void open_line(void) {
     line.shared = NULL;
     line.shared_bytes = 0;
     line.owner = getpid();
+}
+
+/* The run has ended, or the replica's. */
+__attribute__((destructor)) static void close_line(void) {
+    if (line.owner == getpid()) {
+        close(line.question);
+        close(line.answer);
+        close(line.memory);
+        (void)munmap(line.shared, line.shared_bytes);
+        free(line.heard);
+        line.owner = 0;
+    }
 }
 
 /* Where the next question goes. */
@@ -288,7 +301,7 @@ const struct scheduler unmask_policy = {
                .size = sizeof(struct scheduler),
                .state_bytes = 8,
                .name = "python",
-               .doc = "a scheduler in Python; slow, and one for all replicas"},
+               .doc = "a scheduler in Python; slow"},
     .schedule = schedule,
 };
 
