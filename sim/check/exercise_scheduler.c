@@ -195,6 +195,8 @@ void exercise_scheduler(struct guard *guard, struct rng *rng) {
     const bool grows = guard->outer.scheduler.grows == 1;
     rules->decoder = (const struct decoder *)decoder;
     world->own_bytes = guard->outer.scheduler.request_bytes;
+    void *first_state = mem_copied(guard->inner_state, guard->inner->state_bytes);
+    world->first_state = first_state;
     world->own = world->own_bytes > 0 ? mem_zeroed(EXERCISE_SLOTS, world->own_bytes) : NULL;
     set_cache(rules, "sparse-head", false);
     run_worlds(guard, world, rng);
@@ -214,6 +216,7 @@ void exercise_scheduler(struct guard *guard, struct rng *rng) {
                             .grows = grows};
     run_loads(guard, world, rng, 300);
     free(rules->cache_state);
+    free(first_state);
     free(world->own);
     free(world);
 }

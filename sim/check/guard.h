@@ -45,11 +45,13 @@ const char *promise_text(enum promise promise);
 bool promise_concerns(enum promise promise, enum policy_kind kind);
 
 enum {
-    /* Empty batches in a row while something could run. Who paces a queue may ask to be woken every
-     * millisecond for as long as a request takes. */
-    GUARD_MAX_POSTPONED = 100000,
+    /* Empty batches in a row while something could run, after which time passes ever faster until
+     * a week is over: who paces a queue may ask to be woken every millisecond, and waits for
+     * something. */
+    GUARD_MANY_POSTPONED = 1000,
     GUARD_CALLBACK_CHARS = 16,
 };
+#define GUARD_LONGEST_WAIT_NS (INT64_C(7) * 24 * 3600 * 1000000000)
 
 struct guard_scratch; /* the copies, see guard.c */
 
@@ -67,6 +69,7 @@ struct guard {
     enum promise broken; /* when err.kind is not ERR_NONE */
     struct err err;
     uint32_t n_postponed;
+    int64_t postponed_since_ns; /* of the world's clock */
     struct row_sets facts; /* a cache policy's last answer: what it has to `recent` never changes */
     bool has_facts, keeps_all, keeps_some; /* of a canvas, in some answer */
     uint64_t n_preempted, n_idle;          /* requests, over all decisions */

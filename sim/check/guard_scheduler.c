@@ -396,7 +396,11 @@ static bool keeps_progress(struct guard *guard, const struct schedule_view *view
                      "preempts %u requests and selects none", batch->n_preempted)) {
         return false;
     }
+    if (guard->n_postponed == 0) {
+        guard->postponed_since_ns = view->now_ns;
+    }
     guard->n_postponed = slot == UINT32_MAX ? 0 : guard->n_postponed + 1;
+    int64_t waited_ns = view->now_ns - guard->postponed_since_ns;
     return guard_keeps(
                guard, PROMISE_PROGRESS, batch->wake_ns > view->now_ns,
                "selects nothing and asks to be woken at %lld ns, which is not after now (%lld)",
@@ -404,9 +408,12 @@ static bool keeps_progress(struct guard *guard, const struct schedule_view *view
            guard_keeps(guard, PROMISE_PROGRESS, slot == UINT32_MAX || batch->wake_ns != INT64_MAX,
                        "selects nothing and names no later time although slot %u could run",
                        slot) &&
-           guard_keeps(guard, PROMISE_PROGRESS, guard->n_postponed < GUARD_MAX_POSTPONED,
-                       "starves: it selected nothing %d times in a row although slot %u could run",
-                       GUARD_MAX_POSTPONED, slot);
+           guard_keeps(
+               guard, PROMISE_PROGRESS,
+               guard->n_postponed < GUARD_MANY_POSTPONED || waited_ns < GUARD_LONGEST_WAIT_NS,
+               "starves: it selected nothing for %lld s, again and again, although slot %u could "
+               "run",
+               (long long)(waited_ns / 1000000000), slot);
 }
 
 static bool keeps_decision(struct guard *guard, struct batch *first, struct batch *second) {

@@ -274,20 +274,18 @@ void world_enter(struct world *world, struct request *request) {
 void world_fill(struct world *world, struct rng *rng, uint32_t n, uint32_t max_prompt,
                 uint32_t max_output, uint32_t mean_gap_ns) {
     const struct rules rules = world->rules;
-    char *own = world->own;
-    const size_t own_bytes = world->own_bytes;
-    memset(world, 0, sizeof *world);
-    world->rules = rules;
-    world->own = own;
-    world->own_bytes = own_bytes;
-    if (own != NULL) {
-        memset(own, 0, EXERCISE_SLOTS * own_bytes);
+    const size_t begin = offsetof(struct world, n_requests);
+    int64_t now_ns = world->now_ns;
+    memset((char *)world + begin, 0, sizeof *world - begin);
+    world->now_ns = now_ns;
+    if (world->own != NULL) {
+        memset(world->own, 0, EXERCISE_SLOTS * world->own_bytes);
     }
     world->slowness = 1;
     world->n_requests = n;
     world->max_asks = world->rules.causal != SEES_CANVAS ? EXACT_ASKS : ASKS;
     world->max_requests = exercise_size(rng, 64);
-    int64_t arrival_ns = 1;
+    int64_t arrival_ns = world->now_ns + 1; /* static variables may know how late it was */
     for (uint32_t i = 0; i < n; i++) {
         struct request *request = &world->requests[i];
         *request = rules.block_tokens > 0 ? exercise_exact_request(rng, i, max_prompt, max_output,
@@ -323,10 +321,19 @@ static void look_at_end(struct guard *guard, const struct world *world, uint32_t
                       undone, world->n_requests, asked, oldest);
 }
 
+/* Who asks to be woken again and again is woken later every time. */
+static int64_t sleep_of(const struct guard *guard, int64_t wanted_ns) {
+    uint32_t n = guard->n_postponed,
+             doublings = n > GUARD_MANY_POSTPONED ? n - GUARD_MANY_POSTPONED : 0;
+    int64_t least_ns = doublings < 40 ? INT64_C(1) << doublings : longest_sleep_ns;
+    int64_t sleep_ns = doublings == 0 || wanted_ns > least_ns ? wanted_ns : least_ns;
+    return sleep_ns < longest_sleep_ns ? sleep_ns : longest_sleep_ns;
+}
+
 void world_run(struct guard *guard, struct world *world) {
     guard->n_postponed = 0;
-    /* Long enough asleep for the guard to call it starvation, in worlds that are small. */
-    uint32_t sleeps_left = world->n_requests <= 20 ? 2 * GUARD_MAX_POSTPONED : 4000;
+    memcpy(guard->inner_state, world->first_state, guard->inner->state_bytes);
+    uint32_t sleeps_left = 2000; /* long enough for the guard to call it starvation */
     uint32_t asked = 0;
     while (asked < world->max_asks) {
         struct batch batch = {.capacity = world->max_requests,
@@ -352,8 +359,7 @@ void world_run(struct guard *guard, struct world *world) {
         if (sleeps_left-- == 0) {
             return;
         }
-        int64_t sleep_ns = wake_ns - world->now_ns;
-        world->now_ns += sleep_ns < longest_sleep_ns ? sleep_ns : longest_sleep_ns;
+        world->now_ns += sleep_of(guard, wake_ns - world->now_ns);
     }
     if (world->ends) {
         look_at_end(guard, world, asked);

@@ -20,13 +20,15 @@ struct rules {
 
 struct world {
     struct rules rules;
+    const void *first_state; /* the scheduler's, with which every world begins */
+    char *own;               /* its memory of requests; own_bytes each */
+    size_t own_bytes;
+
     uint32_t n_requests, max_batched_tokens, max_requests, max_asks;
     int64_t kv_total_bytes;
     int64_t slowness; /* of its steps; objectives and patience of minutes pass in slow worlds */
     bool shows_next_arrival;
     bool ends; /* it is run until every request is done, which takes max_asks at most */
-    char *own; /* the scheduler's memory of requests; own_bytes each */
-    size_t own_bytes;
 
     struct request requests[EXERCISE_SLOTS]; /* the slot is the place in order of arrival */
     uint32_t running[EXERCISE_SLOTS], waiting[EXERCISE_SLOTS];

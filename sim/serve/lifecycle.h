@@ -50,6 +50,7 @@ struct replica {
     bool ends_at_arrivals;
     int64_t wake_ns;
     uint32_t n_postponed; /* times in a row that nothing was selected and a time was named */
+    int64_t postponed_since_ns;
     /* Shape of the batch in flight. */
     struct step_shape shape;
     uint32_t batch_by_phase[PHASE_COUNT];

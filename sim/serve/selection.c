@@ -226,17 +226,29 @@ int64_t selection_estimate_spans_ns(const void *opaque, const struct span *const
         budget_workspace_bytes(&life->system->budget, replica->kv_used_bytes), &joules);
 }
 
+/* Who paces a queue may ask to be woken every millisecond for as long as it takes. */
+static bool is_starving(uint32_t n_postponed, int64_t waited_ns) {
+    enum { MANY = 100000, MOST = 10000000 };
+    static const int64_t blink_ns = 100000000, long_ns = INT64_C(3600000000000);
+    return n_postponed > MANY &&
+           (waited_ns < blink_ns || waited_ns > long_ns || n_postponed > MOST);
+}
+
 int selection_postpone(const struct lifecycle *life, struct replica *replica, int64_t wake_ns,
                        struct err *err) {
-    enum { MOST_POSTPONED = GUARD_MAX_POSTPONED };
+    if (replica->n_postponed == 0) {
+        replica->postponed_since_ns = life->now_ns;
+    }
     replica->wake_ns = wake_ns;
     replica->n_postponed = wake_ns != INT64_MAX ? replica->n_postponed + 1 : 0;
-    return replica->n_postponed <= MOST_POSTPONED
+    int64_t waited_ns = life->now_ns - replica->postponed_since_ns;
+    return !is_starving(replica->n_postponed, waited_ns)
                ? 0
                : err_world(err,
-                           "scheduler %s starves at %.3f s: it selected nothing %d times in a row "
-                           "and named a later time, while %" PRIu32 " requests wait and %" PRIu32
-                           " hold memory",
+                           "scheduler %s starves at %.3f s: it selected nothing %" PRIu32
+                           " times in a row, for %.6g s, and named a later time, while %" PRIu32
+                           " requests wait and %" PRIu32 " hold memory",
                            life->system->scheduler->policy.name, (double)life->now_ns * 1e-9,
-                           MOST_POSTPONED, replica->n_waiting, replica->n_running);
+                           replica->n_postponed, (double)waited_ns * 1e-9, replica->n_waiting,
+                           replica->n_running);
 }

@@ -25,6 +25,7 @@ static struct {
     uint32_t foreseen;      /* the passes to come of slot foreseen - 1 are asked for when > 0 */
     struct span step;       /* the duration of a step with two of it is asked for then */
     bool writes_running, writes_now, moves_list, grows;
+    int64_t nap_ns; /* of the clock, after each call */
 } scene;
 
 static void foresee_nothing(const void *estimator, uint32_t slot, struct pass_ahead *passes,
@@ -126,6 +127,8 @@ static void assert_scene(uint32_t capacity, uint32_t calls, const char *sentence
             MAKE(struct batch, .capacity = capacity, .selected = selected,
                  .chunk_tokens = chunk_tokens, .preempted = preempted, .idle = idle);
         guard.outer.scheduler.schedule(&guard, &scene.view, &batch);
+        scene.view.now_ns += scene.nap_ns;
+        scene.answer.wake_ns += scene.nap_ns;
         if (guard.err.kind != ERR_NONE) {
             ck_assert(batch.n == 0 && batch.n_admitted == 0 && batch.all_running == 0);
         } else {
@@ -412,10 +415,18 @@ TEST(the_guard_names_starvation) {
                  "scheduler scripted selects nothing and asks to be woken at 50 ns, which is not "
                  "after now (50)");
     scene.answer.wake_ns = 51;
-    assert_scene(4, GUARD_MAX_POSTPONED - 1, "");
-    assert_scene(4, GUARD_MAX_POSTPONED,
-                 "scheduler scripted starves: it selected nothing 100000 times in a row although "
-                 "slot 0 could run");
+    assert_scene(4, 2 * GUARD_MANY_POSTPONED, "");
+    /* A wait is no starvation by its number of naps, nor by its length, but by both. */
+    ANSWER(0, 0, 0, 0);
+    scene.answer.wake_ns = 51;
+    scene.nap_ns = GUARD_LONGEST_WAIT_NS / 4;
+    assert_scene(4, GUARD_MANY_POSTPONED - 1, "");
+    scene.nap_ns = GUARD_LONGEST_WAIT_NS / GUARD_MANY_POSTPONED - 1;
+    assert_scene(4, GUARD_MANY_POSTPONED + 1, "");
+    scene.nap_ns++;
+    assert_scene(4, GUARD_MANY_POSTPONED + 1,
+                 "scheduler scripted starves: it selected nothing for 604800 s, again and again, "
+                 "although slot 0 could run");
     ANSWER(0, 0, 0, 0); /* all there is, which the others could give back */
     scene.requests[0].kv_bytes = scene.view.kv_total_bytes;
     assert_scene(4, 1,

@@ -260,8 +260,8 @@ TEST(check_plugin_names_what_each_bad_sample_does) {
     } bad[] = {
         {"bad_starving", ": scheduler starving selects nothing and names no later time although "
                          "slot 0 could run (call 5)"},
-        {"bad_postponing", ": scheduler postponing starves: it selected nothing 100000 times in a "
-                           "row although slot 0 could run (call 600003)"},
+        {"bad_postponing", ": scheduler postponing starves: it selected nothing for 605099 s, again "
+                           "and again, although slot 0 could run (call 7291)"},
         {"bad_over_selecting", ": scheduler over-selecting takes 2808 query tokens into a step, "
                                "more than max_batched_tokens 2807 (call 11)"},
         {"bad_double_selecting", ": scheduler double-selecting selects slot 0 twice (call 11)"},
