@@ -385,6 +385,14 @@ static uint32_t runnable_slot(const struct guard *guard, const struct schedule_v
     return UINT32_MAX;
 }
 
+/* Of what could run: its prefill alone can be wider than a step. */
+static bool needs_chunks(const struct schedule_view *view, uint32_t slot) {
+    return slot != UINT32_MAX && view->requests[slot].span.queries > view->max_batched_tokens;
+}
+static const char chunks_text[] =
+    " in chunks (chunk_tokens), which a scheduler that grows has to take of a prefill wider than "
+    "a step";
+
 static bool keeps_progress(struct guard *guard, const struct schedule_view *view,
                            const struct batch *batch) {
     uint32_t slot = runnable_slot(guard, view);
@@ -406,14 +414,15 @@ static bool keeps_progress(struct guard *guard, const struct schedule_view *view
                "selects nothing and asks to be woken at %lld ns, which is not after now (%lld)",
                (long long)batch->wake_ns, (long long)view->now_ns) &&
            guard_keeps(guard, PROMISE_PROGRESS, slot == UINT32_MAX || batch->wake_ns != INT64_MAX,
-                       "selects nothing and names no later time although slot %u could run",
-                       slot) &&
+                       "selects nothing and names no later time although slot %u could run%s", slot,
+                       needs_chunks(view, slot) ? chunks_text : "") &&
            guard_keeps(
                guard, PROMISE_PROGRESS,
                guard->n_postponed < GUARD_MANY_POSTPONED || waited_ns < GUARD_LONGEST_WAIT_NS,
                "starves: it selected nothing for %lld s, again and again, although slot %u could "
-               "run",
-               (long long)(waited_ns / 1000000000), slot);
+               "run%s",
+               (long long)(waited_ns / 1000000000), slot,
+               needs_chunks(view, slot) ? chunks_text : "");
 }
 
 static bool keeps_decision(struct guard *guard, struct batch *first, struct batch *second) {

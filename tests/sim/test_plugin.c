@@ -260,11 +260,15 @@ TEST(check_plugin_names_what_each_bad_sample_does) {
     } bad[] = {
         {"bad_starving", ": scheduler starving selects nothing and names no later time although "
                          "slot 0 could run (call 5)"},
-        {"bad_postponing", ": scheduler postponing starves: it selected nothing for 605099 s, again "
-                           "and again, although slot 0 could run (call 7291)"},
+        {"bad_postponing",
+         ": scheduler postponing starves: it selected nothing for 605099 s, again "
+         "and again, although slot 0 could run (call 7291)"},
         {"bad_over_selecting", ": scheduler over-selecting takes 2808 query tokens into a step, "
                                "more than max_batched_tokens 2807 (call 11)"},
         {"bad_double_selecting", ": scheduler double-selecting selects slot 0 twice (call 11)"},
+        {"bad_unchunked", ": scheduler unchunked selects nothing and names no later time although "
+                          "slot 0 could run in chunks (chunk_tokens), which a scheduler that grows "
+                          "has to take of a prefill wider than a step (call 32969)"},
         {"bad_refusing", ": scheduler refusing selects nothing and names no later time although "
                          "slot 10 could run (call 40777)"},
         {"bad_crowded", ": scheduler crowded selects nothing and names no later time although slot "
