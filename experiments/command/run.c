@@ -133,8 +133,10 @@ static int record(struct keeping *keeping, const struct composition *composition
 
 static int close_keeping(struct keeping *keeping, const struct composition *composition, int status,
                          struct err *err) {
-    /* The rows of a live run that was cut short are kept: its machine time cannot be had again. */
-    bool keeps = compose_is_live(composition) || (status == 0 && !composition->result.interrupted);
+    /* The rows of a live run that was cut short are kept: its machine time cannot be had again. So
+     * are those of one that starves, which is over. */
+    bool keeps = compose_is_live(composition) || composition->facts.incomplete != NULL ||
+                 (status == 0 && !composition->result.interrupted);
     if (keeping->timeline != NULL) {
         struct err late = {0};
         if (timeline_close(keeping->timeline, &late) != 0 && status == 0) {
@@ -183,8 +185,8 @@ static int run_kept(const struct options *options, struct composition *compositi
                                   .progress = progress_of_loop,
                                   .progress_state = progress};
         status = compose_run(composition, &watch, err);
-        *has_summary =
-            status == 0 || (compose_is_live(composition) && composition->summary.submissions > 0);
+        *has_summary = status == 0 || (composition->facts.incomplete != NULL &&
+                                       composition->summary.submissions > 0);
         double wall_s = progress_end(progress);
         if (status == 0) {
             fprintf(stderr, "unmask: %.6g s %s in %.3g s\n",
@@ -287,8 +289,9 @@ const struct command command_run = {
     .more =
         "Standard output is the same for the same inputs; the wall time goes to standard error.\n"
         "An interrupted run prints what it has and ends with status 1: a simulated run then\n"
-        "records nothing, runs of the back ends cpu and cuda are recorded as incomplete. These\n"
-        "two execute every step on a device and measure its times. Where such a run is killed,\n"
+        "records nothing, runs of the back ends cpu and cuda are recorded as incomplete. So is a\n"
+        "run whose scheduler leaves requests waiting for ever. cpu and cuda execute every step on\n"
+        "a device and measure its times. Where a run on them is killed,\n"
         "its database and the file FILE.part-... that stands beside that of --decode-out until it\n"
         "is whole hold what was done until about a second before. The CPU stands for the GPU\n"
         "`cpu` unless --gpu is given, and computes in float32. A decode trace holds what every\n"

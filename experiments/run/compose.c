@@ -230,10 +230,11 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
     if (start_j > 0) {
         c->facts.energy.measured_j = engine_energy_j(c->engine) - start_j;
     }
-    if (status == 0 || compose_is_live(c)) {
+    const bool is_kept = compose_is_live(c) || (status != 0 && err->code == ERR_STARVES);
+    if (status == 0 || is_kept) {
         settle(c, &meter, sim);
     }
-    if (compose_is_live(c)) {
+    if (is_kept) {
         note_incomplete(c, status, err);
     }
     c->is_played_out = replay != NULL && executor_replay_is_over(replay);

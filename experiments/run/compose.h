@@ -91,7 +91,7 @@ struct composition {
     bool emulates;                     /* it stands in for the system's GPU */
     char kernels[64];                  /* whose prices they are */
     char collectives[512];             /* where the prices of what ranks exchange come from */
-    char incomplete[1024];             /* why a live run was cut short; "": it is whole */
+    char incomplete[1024]; /* why a live or starving run was cut short; "": it is whole */
     struct run_figure figures[ENGINE_FIGURES];
     struct quality quality; /* of a recorded run of prompts */
     struct run_figure constants[MAX_CALIBRATED];

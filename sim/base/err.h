@@ -21,6 +21,7 @@ enum err_code {
     ERR_CODE_NONE = 0,
     ERR_NO_ROOM,   /* the system does not fit into its device: an answer, not a failure */
     ERR_NO_PRICES, /* there are none of the source that was asked for; the same */
+    ERR_STARVES,   /* a scheduler leaves requests waiting for ever: the run is there until then */
 };
 
 /* Filled once, where the facts are known; callers above pass it on unchanged. */
@@ -43,6 +44,7 @@ static inline int err_status(const struct err *err) {
 /* Set the sentence and be its kind, so that a callee can `return err_world(err, ...)`. */
 #define err_world(err, ...)   (err_set((err), ERR_WORLD, ERR_CODE_NONE, __VA_ARGS__), err_status(err))
 #define err_no_room(err, ...) (err_set((err), ERR_WORLD, ERR_NO_ROOM, __VA_ARGS__), err_status(err))
+#define err_starves(err, ...) (err_set((err), ERR_WORLD, ERR_STARVES, __VA_ARGS__), err_status(err))
 #define err_usage(err, ...)   (err_set((err), ERR_USAGE, ERR_CODE_NONE, __VA_ARGS__), err_status(err))
 
 /* Prints the failed condition with its place and aborts. */

@@ -493,11 +493,11 @@ static int starved(const struct loop *loop, struct err *err) {
     if (waiting + running == 0) {
         return 0;
     }
-    return err_world(err,
-                     "scheduler %s starves at %.3f s: %" PRIu64 " requests wait and %" PRIu64
-                     " hold memory, nothing was selected and no later time was named",
-                     loop->asked->system->scheduler->policy.name, (double)loop->life.now_ns * 1e-9,
-                     waiting, running);
+    return err_starves(err,
+                       "scheduler %s starves at %.3f s: %" PRIu64 " requests wait and %" PRIu64
+                       " hold memory, nothing was selected and no later time was named",
+                       loop->asked->system->scheduler->policy.name,
+                       (double)loop->life.now_ns * 1e-9, waiting, running);
 }
 
 static int reject_all(struct loop *loop, struct err *err) {
@@ -570,6 +570,10 @@ int loop_run(const struct loop_request *request, struct loop_result *result, str
     struct loop loop = {.asked = request, .result = result};
     lifecycle_init(&loop.life, request, result);
     int status = run_turns(&loop, err);
+    if (status != 0 && err->code == ERR_STARVES) {
+        struct err late = {0}; /* the first cause is told */
+        (void)reject_all(&loop, &late);
+    }
     result->end_ns = loop.life.now_ns;
     if (status == 0) {
         audit_run(&loop.life);

@@ -41,7 +41,8 @@ struct loop_result {
     bool interrupted;
 };
 
-/* Run to the end of the source. Rejected requests are reported to the sinks, never an error. */
+/* Run to the end of the source. Rejected requests are reported to the sinks, never an error. Where
+ * the scheduler starves (ERR_STARVES) those that are left are rejected, and *result is what was. */
 int loop_run(const struct loop_request *request, struct loop_result *result, struct err *err);
 
 #endif

@@ -244,11 +244,11 @@ int selection_postpone(const struct lifecycle *life, struct replica *replica, in
     int64_t waited_ns = life->now_ns - replica->postponed_since_ns;
     return !is_starving(replica->n_postponed, waited_ns)
                ? 0
-               : err_world(err,
-                           "scheduler %s starves at %.3f s: it selected nothing %" PRIu32
-                           " times in a row, for %.6g s, and named a later time, while %" PRIu32
-                           " requests wait and %" PRIu32 " hold memory",
-                           life->system->scheduler->policy.name, (double)life->now_ns * 1e-9,
-                           replica->n_postponed, (double)waited_ns * 1e-9, replica->n_waiting,
-                           replica->n_running);
+               : err_starves(err,
+                             "scheduler %s starves at %.3f s: it selected nothing %" PRIu32
+                             " times in a row, for %.6g s, and named a later time, while %" PRIu32
+                             " requests wait and %" PRIu32 " hold memory",
+                             life->system->scheduler->policy.name, (double)life->now_ns * 1e-9,
+                             replica->n_postponed, (double)waited_ns * 1e-9, replica->n_waiting,
+                             replica->n_running);
 }
