@@ -139,7 +139,7 @@ class Tables(unittest.TestCase):
                 with open(trace, "w", encoding="utf-8") as file:
                     file.write(f"arrival_us,input_tokens,output_tokens\n0,{text}\n1000000,100,64\n")
                 for seed in (1, 1, 2):
-                    unmask.run(gpu="l40s", workload=trace, db=db, seed=seed)
+                    unmask.run(gpu="l40s", workload=trace, arrivals="poisson", rate=1, db=db, seed=seed)
             self.assertEqual(len(unmask.read(db)), 4)
             file = sqlite3.connect(db)  # as older programs recorded seed 1 again
             columns = [name for _, name, *_ in file.execute("PRAGMA table_info(runs)") if name != "run"]
@@ -152,6 +152,16 @@ class Tables(unittest.TestCase):
                 runs = unmask.read(db)
             self.assertEqual(len(runs), 4)
             self.assertEqual(runs.groupby("setup").size().tolist(), [2, 2])
+
+    def test_seeds_that_draw_nothing_are_one_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            db, trace = os.path.join(folder, "r.db"), os.path.join(folder, "t.csv")
+            with open(trace, "w", encoding="utf-8") as file:
+                file.write("arrival_us,input_tokens,output_tokens\n0,100,64\n1000000,100,64\n")
+            unmask.sweep(systems=["dllm-serve", "vanilla"], gpu="l40s", workload=trace, db=db, seeds=3)
+            with self.assertWarnsRegex(UserWarning, "4 runs of .* draws nothing"):
+                runs = unmask.read(db)
+            self.assertEqual(sorted(runs["system"]), ["dllm-serve", "vanilla"])
 
 
 class Traces(unittest.TestCase):

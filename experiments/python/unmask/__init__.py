@@ -204,9 +204,9 @@ def _setup(config, identity):
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]
 
 
-def _once(summaries):
+def _once(summaries, setups):
     """Places of the runs that count, one for each identity: a whole run before one that was cut short, of those the
-    longest. What was measured on a device again is another run."""
+    longest. What was measured on a device again is another run; one with another seed is none where seeds draw nothing."""
     best = {}
     whole = {(summary.get("identity") or {}).get("digest") for summary in summaries if summary.get("incomplete") is None}
     for place, summary in enumerate(summaries):
@@ -214,6 +214,8 @@ def _once(summaries):
         if cut and digest and digest in whole:
             continue
         key = digest if digest and (cut or summary.get("device") is None) else place
+        if key == digest and not cut and summary.get("is_drawn") is False:
+            key = setups[place]
         rank = (not cut, summary.get("completed") or 0)
         if key not in best or rank > best[key][0]:
             best[key] = (rank, place)
@@ -222,8 +224,8 @@ def _once(summaries):
 
 def read(db, table="runs"):
     """A database that --db recorded, as a DataFrame: its runs with all fields of their summaries, or another table
-    (requests, steps, events, decisions), codes as words. A run that is on record more than once counts once. Runs of
-    one `setup` differ in the seed alone: means over seeds are `read(db).groupby("setup")`'s."""
+    (requests, steps, events, decisions), codes as words. A run that is on record more than once counts once, and so
+    do seeds that draw nothing (`is_drawn`). Runs of one `setup` differ in the seed alone: means over seeds are `read(db).groupby("setup")`'s."""
     import pandas
 
     if not os.path.exists(db):
@@ -244,9 +246,10 @@ def read(db, table="runs"):
         whole = rows[rows["summary"].notna()]
         summaries = [json.loads(text) for text in whole["summary"]]
         setups = [_setup(config, s.get("identity")) for config, s in zip(whole["config"], summaries)]
-        places = _once(summaries)
+        places = _once(summaries, setups)
         if len(places) < len(summaries):
-            warn(f"{len(summaries) - len(places)} runs of {db} are on record more than once and count once")
+            warn(f"{len(summaries) - len(places)} runs of {db} are on record more than once, or differ in a seed that "
+                 "draws nothing, and count once")
         varied = _varied(whole["config"])
         rows = [{**{key: value for key, value in varied[i].items() if key not in summaries[i]}, **summaries[i]}
                 for i in places]
