@@ -32,6 +32,7 @@ bool json_list_is(FILE *file) {
 
 /* One file on its way. */
 struct list {
+    struct survey_names *unread;
     const char *path;
     const struct prompt_taker *counter;
     uint64_t number; /* of the element, from 1 */
@@ -132,6 +133,16 @@ static int write_talk(struct list *list, const json_t *turns, struct err *err) {
     return 0;
 }
 
+static void name_unread(struct list *list, const json_t *element, const json_t *turns) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)element, key, value) {
+        if (value != turns) {
+            survey_add_name(list->unread, key, strlen(key));
+        }
+    }
+}
+
 static int write_element(struct list *list, const json_t *element, struct err *err) {
     const json_t *turns = turns_of(element);
     bool is_talk = json_is_array(turns) && json_object_get(element, "usage") == NULL;
@@ -150,6 +161,7 @@ static int write_element(struct list *list, const json_t *element, struct err *e
                          list->path);
     }
     if (list->is_talk) {
+        name_unread(list, element, turns);
         return write_talk(list, turns, err);
     }
     (void)json_dumpf(element, list->out, JSON_COMPACT);
@@ -174,9 +186,10 @@ static int read_element(struct list *list, FILE *file, struct err *err) {
 }
 
 int json_list_rows(FILE *file, const char *path, const struct prompt_taker *counter, char **out,
-                   const char **name, struct err *err) {
+                   const char **name, struct survey_names *unread, struct err *err) {
     size_t size;
-    struct list list = {.path = path, .counter = counter, .out = mem_stream(out, &size)};
+    struct list list = {
+        .path = path, .counter = counter, .unread = unread, .out = mem_stream(out, &size)};
     int status = 0, c;
     (void)first_mark(file); /* the bracket that opens the list */
     do {

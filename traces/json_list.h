@@ -13,14 +13,16 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "traces/format/survey.h"
 #include "traces/prompts.h"
 
 /* Whether the file begins with a list of objects. The stream is rewound. */
 bool json_list_is(FILE *file);
 
 /* In `*out`, malloc'd, a table "session,input,output" of a list of conversations, or JSON lines;
- * the name of the format in `*name` (NULL for lines). ERR_WORLD; ERR_USAGE where nobody counts. */
+ * the name of the format in `*name` (NULL for lines); `unread` is added the keys of a conversation
+ * that nobody reads. ERR_WORLD; ERR_USAGE where nobody counts. */
 int json_list_rows(FILE *file, const char *path, const struct prompt_taker *counter, char **out,
-                   const char **name, struct err *err);
+                   const char **name, struct survey_names *unread, struct err *err);
 
 #endif

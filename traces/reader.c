@@ -328,7 +328,8 @@ const char *const *trace_unread(const struct trace *trace, size_t *n) {
 const char *trace_hint_of_time(const struct trace *trace, char *text, size_t size) {
     const struct place *at = trace->layout.at;
     text[0] = '\0';
-    if (trace->unread.n > 0 && !trace_has_prompts(trace) && at[COLUMN_INPUT].name != NULL) {
+    if (trace->log == NULL && trace->unread.n > 0 && !trace_has_prompts(trace) &&
+        at[COLUMN_INPUT].name != NULL) {
         const char *name = trace->unread.items[0];
         snprintf(
             text, size,

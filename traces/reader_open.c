@@ -247,6 +247,7 @@ static int learn(struct trace *trace, const struct trace_reading *how, int64_t u
     struct format_survey survey;
     size_t size;
     survey_begin(&survey, trace->format, layout, trace->path);
+    survey.unread = trace->unread; /* of the file that was made a table */
     survey_header(&survey);
     if (unit_ns != UNIT_ASKED) {
         bool is_same_tool = layout->think_unit_ns == layout->unit_ns;
@@ -321,10 +322,10 @@ static int take_table(struct trace *trace, const struct trace_reading *how, stru
         }
     } else if (json_list_is(trace->file)) {
         status = json_list_rows(trace->file, trace->path, &how->counter, &trace->lengths,
-                                &trace->log, err);
+                                &trace->log, &trace->unread, err);
     } else if (!is_given && (trace->log = server_log_is(trace->file)) != NULL) {
         status = server_log_rows(trace->file, trace->path, trace->log, &trace->lengths,
-                                 &trace->notes, err);
+                                 &trace->notes, &trace->unread, err);
     }
     if (status == 0 && trace->lengths != NULL) {
         fclose(trace->file);

@@ -71,7 +71,24 @@ static json_t *read_object(FILE *file, json_error_t *trouble) {
     return object;
 }
 
-static int read_bench(FILE *file, const char *path, struct server_rows *rows, struct err *err) {
+/* The lists that have an element for each request beside those that are read. */
+static void name_unread(const json_t *object, size_t n, struct survey_names *unread) {
+    static const char *const read[] = {"input_lens", "output_lens", "start_times", NULL};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value) {
+        size_t i = 0;
+        while (read[i] != NULL && strcmp(read[i], key) != 0) {
+            i++;
+        }
+        if (read[i] == NULL && json_array_size(value) == n) {
+            survey_add_name(unread, key, strlen(key));
+        }
+    }
+}
+
+static int read_bench(FILE *file, const char *path, struct server_rows *rows,
+                      struct survey_names *unread, struct err *err) {
     json_error_t trouble;
     json_t *object = read_object(file, &trouble);
     json_t *inputs = json_object_get(object, "input_lens");
@@ -103,6 +120,9 @@ static int read_bench(FILE *file, const char *path, struct server_rows *rows, st
                 err_world(err, "%s: element %zu of the lists is no number in its range", path, i);
         }
         row->start_ns = status == 0 ? llround(start_s * 1e9) : 0;
+    }
+    if (status == 0) {
+        name_unread(object, n, unread);
     }
     json_decref(object);
     if (status == 0 && trouble.position < 0) {
@@ -212,11 +232,11 @@ static int by_start(const void *a, const void *b) {
 }
 
 int server_log_rows(FILE *file, const char *path, const char *name, char **out, char **notes,
-                    struct err *err) {
+                    struct survey_names *unread, struct err *err) {
     struct server_rows rows = {0};
     size_t notes_size;
     FILE *said = mem_stream(notes, &notes_size);
-    int status = name == bench_name  ? read_bench(file, path, &rows, err)
+    int status = name == bench_name  ? read_bench(file, path, &rows, unread, err)
                  : name == vllm_name ? vllm_log_read(file, path, &rows, said, err)
                                      : read_log(file, path, &rows, err);
     mem_stream_close(said);

@@ -21,16 +21,17 @@
 #include <stdio.h>
 
 #include "sim/base/err.h"
+#include "traces/format/survey.h"
 
 /* The name of the format that the begin of a file shows, or NULL. The stream is
  * rewound. */
 const char *server_log_is(FILE *file);
 
 /* "start_ns,input,output", or without the first column where nobody knows when; in `*notes` what
- * was taken for granted. Both malloc'd. Failed requests have 0 output tokens. ERR_WORLD in one
- * sentence.
+ * was taken for granted; both malloc'd. `unread` is added the lists that nobody reads. Failed
+ * requests have 0 output tokens. ERR_WORLD in one sentence.
  */
 int server_log_rows(FILE *file, const char *path, const char *name, char **out, char **notes,
-                    struct err *err);
+                    struct survey_names *unread, struct err *err);
 
 #endif

@@ -189,6 +189,12 @@ TEST(results_of_serving_benchmarks_are_traces) {
     const char *sglang = scratch_write("bench.jsonl", "{\"backend\": \"sglang\", \"input_lens\": "
                                                       "[12, 20], \"output_lens\": [5, 8]}\n");
     CONVERTS("input_tokens,output_tokens\n12,5\n20,8\n", sglang, "--to", "plain-lengths");
+    char *info = PRINTS("trace", "info",
+                        scratch_write("bench_more.json",
+                                      "{\"input_lens\": [12, 20], \"output_lens\": [5, 6], "
+                                      "\"deadlines\": [1, 2], \"percentiles\": [1]}"));
+    ck_assert_msg(strstr(info, "columns not read: deadlines\n") != NULL, "%s", info);
+    free(info);
     REFUSES(1, "found 2 input_lens, 1 output_lens", "trace", "info",
             scratch_write("b", "{\"input_lens\": [1, 2], \"output_lens\": [5]}"));
     REFUSES(1, "element 1 of the lists is no number", "trace", "info",

@@ -64,7 +64,7 @@ static enum name_use use_of(const struct layout *layout, const char *path, size_
     return use;
 }
 
-static void add_name(struct survey_names *names, const char *name, size_t length) {
+void survey_add_name(struct survey_names *names, const char *name, size_t length) {
     for (size_t i = 0; i < names->n; i++) {
         if (strlen(names->items[i]) == length && memcmp(names->items[i], name, length) == 0) {
             return;
@@ -87,7 +87,7 @@ void survey_header(struct format_survey *survey) {
         const struct field_span *name = &layout->names[i];
         if (name->length > 0 &&
             use_of(layout, name->text, name->length, reads_failures(survey)) != NAME_READ) {
-            add_name(&survey->unread, name->text, name->length);
+            survey_add_name(&survey->unread, name->text, name->length);
         }
     }
 }
@@ -104,7 +104,7 @@ static void look_for_unread(struct format_survey *survey, const json_t *object,
         }
         enum name_use use = use_of(survey->layout, path, (size_t)n, reads_failures(survey));
         if (use == NAME_UNREAD) {
-            add_name(&survey->unread, path, (size_t)n);
+            survey_add_name(&survey->unread, path, (size_t)n);
         } else if (use == NAME_WITHIN && json_is_object(value)) {
             look_for_unread(survey, value, path);
         }

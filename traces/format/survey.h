@@ -52,4 +52,7 @@ int survey_settle(struct format_survey *survey, int64_t unit_ns, uint32_t hash_t
                   struct err *err);
 void survey_end(struct format_survey *survey);
 
+/* Adds a name of something that nobody reads, once. */
+void survey_add_name(struct survey_names *names, const char *name, size_t length);
+
 #endif
