@@ -178,11 +178,25 @@ static void put_relation(const struct comparison *c, size_t i, json_t *object) {
     json_object_set_new(object, "warnings", caution_json(&c->warnings[i]));
 }
 
+static const char *system_at(const struct comparison *c, size_t i) {
+    return c->systems[i / c->n_values];
+}
+
+/* The value of --over that makes it this one. */
+static void put_over(const struct comparison *c, size_t i, json_t *object) {
+    if (c->over[0] != '\0') {
+        json_object_set_new(object, "over",
+                            json_pack("{s:s, s:s, s:s}", "key", c->over, "value",
+                                      c->values[i % c->n_values], "name", c->names[i]));
+    }
+}
+
 static json_t *one_run(const struct comparison *c, size_t i) {
     const struct campaign_point *point = point_at(c, i, 0);
     json_t *object = point->summary != NULL ? json_deep_copy(point->summary)
-                                            : json_pack("{s:s, s:s}", "system", c->names[i],
+                                            : json_pack("{s:s, s:s}", "system", system_at(c, i),
                                                         "no_result", point->err.text);
+    put_over(c, i, object);
     put_relation(c, i, object);
     if (c->same != NULL) {
         json_object_set(object, "same_requests", c->same[i]);
@@ -194,7 +208,8 @@ static json_t *many_runs(const struct comparison *c, size_t i) {
     static const char *const common[] = {"system", "model", "gpu", "profile", "profile_kind"};
     json_t *object = json_object(), *runs = json_array();
     const json_t *any = sample_any(&c->samples[i]);
-    json_object_set_new(object, "system", json_string(c->names[i]));
+    json_object_set_new(object, "system", json_string(system_at(c, i)));
+    put_over(c, i, object);
     for (size_t k = 1; k < sizeof common / sizeof common[0]; k++) {
         json_object_set(object, common[k], json_object_get(any, common[k]));
     }

@@ -7,9 +7,17 @@
 #include "experiments/sweep/campaign.h"
 #include "experiments/sweep/sample.h"
 
-/* Ratios and differences are to the first system. */
+enum { COMPARISON_NAME_CHARS = 512 }; /* a system, a key, a value twice */
+
+/* Ratios and differences are to the first. With --over each system stands there once for each value
+ * of a key. */
 struct comparison {
-    char names[ASKED_MOST_SYSTEMS][ASKED_NAME_CHARS];
+    char systems[ASKED_MOST_SYSTEMS][ASKED_NAME_CHARS];                  /* [n_systems] */
+    char over[sizeof((struct setting *)0)->key];                         /* the key; "": none */
+    char values[ASKED_MOST_SYSTEMS][sizeof((struct setting *)0)->value]; /* [n_values] */
+    struct asked *variants; /* [n_values], what is asked with each; NULL: `asked` */
+    size_t n_systems, n_values;
+    char names[ASKED_MOST_SYSTEMS][COMPARISON_NAME_CHARS]; /* [n_systems][n_values], as shown */
     size_t n, n_seeds;
     struct campaign_point *points; /* [n][n_seeds] */
     struct sample samples[ASKED_MOST_SYSTEMS];

@@ -309,6 +309,50 @@ TEST(the_same_requests_take_away_what_rejections_gain) {
     free(text);
 }
 
+/* Each policy is what it is with --set, and a plug-in has its own name. */
+TEST(policies_are_compared_over_a_key) {
+    char over[1024];
+    const char *plugin = suite_plugin("state_scheduler"), *other = suite_plugin("static_scheduler");
+    snprintf(over, sizeof over, "scheduler=%s,look-ahead,%s", plugin,
+             suite_plugin("paced_scheduler"));
+    json_t *all = JSON("compare", "--roofline", "--systems", "dllm-serve,sdar", "--over", over,
+                       "--requests", "20", "--rate", "2");
+    ck_assert_uint_eq(json_array_size(all), 6);
+    static const char *const names[] = {"dllm-serve, counting", "dllm-serve, look-ahead",
+                                        "dllm-serve, paced",    "sdar, counting",
+                                        "sdar, look-ahead",     "sdar, paced"};
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *one = json_array_get(all, i), *at = json_object_get(one, "over");
+        ck_assert_str_eq(json_string_value(json_object_get(at, "name")), names[i]);
+        ck_assert_str_eq(json_string_value(json_object_get(one, "system")),
+                         i < 3 ? "dllm-serve" : "sdar");
+    }
+    json_t *alone = JSON("run", "--roofline", "--system", "sdar", "--scheduler", "look-ahead",
+                         "--requests", "20", "--rate", "2");
+    ck_assert_double_eq(number(all, "4/makespan_s"), number(alone, "makespan_s"));
+    ck_assert_double_ne(number(all, "4/makespan_s"), number(all, "5/makespan_s"));
+    json_decref(alone);
+    json_decref(all);
+    snprintf(over, sizeof over, "scheduler=%s,%s", plugin,
+             other); /* both call themselves counting */
+    char *text = PRINTS("compare", "--roofline", "--systems", "dllm-serve", "--over", over,
+                        "--requests", "20");
+    ck_assert_msg(strstr(text, "\ncounting (") != NULL &&
+                      strstr(text, "static_scheduler.so)") != NULL,
+                  "%s", text);
+    free(text);
+    text = PRINTS("compare", "--roofline", "--systems", "dllm-serve", "--over", "max_requests=2,4",
+                  "--requests", "20");
+    ck_assert_msg(strstr(text, "\nmax_requests=4 ") != NULL, "%s", text);
+    free(text);
+    REFUSES(2, "is not KEY=A,B,...", "compare", "--systems", "sdar", "--over", "scheduler");
+    REFUSES(2, "expected KEY=A,B,...", "compare", "--systems", "sdar", "--over", "scheduler=a,,b");
+    REFUSES(2, "the workload is one for all", "compare", "--systems", "sdar", "--over",
+            "workload.rate=1,2");
+    REFUSES(2, "unknown scheduler 'nosuch'", "compare", "--systems", "sdar", "--over",
+            "scheduler=static,nosuch");
+}
+
 /* Bursts that overload an L40S, in the run of `make demo`. */
 TEST(bursty_overload_is_saturated_and_no_latencies_are_compared) {
     json_t *json = JSON("compare", "--gpu", "l40s", "--workload", "burst-replay", "--rate", "1",

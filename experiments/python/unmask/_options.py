@@ -72,6 +72,7 @@ _G10 = (
 )
 _G11 = (
     ("systems", "A,B,...", "the systems; ratios and differences are to the first"),
+    ("over", "KEY=A,B,...", "each system with each of these values of a key, such as scheduler"),
     ("seeds", "N", "run each system with N seeds, from --seed on (default: 1)"),
     ("same-requests", None, "measure by the requests that every system served"),
     ("bound", None, "put each beside what no scheduler could beat (`unmask bound`); sim only"),
