@@ -2,8 +2,10 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"
@@ -269,10 +271,48 @@ int system_take_section(struct system *s, const struct system_files *files, cons
     return status != 0 ? status : settle_assumptions(s, err);
 }
 
+/* Whether the value of the key names a file where it holds a slash. */
+static bool names_file(const char *key) {
+    size_t length = strcspn(key, "@");
+    for (int part = 0; part < SYSTEM_PARTS; part++) {
+        const char *name = system_part_names[part];
+        if (strlen(name) == length && strncmp(name, key, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A path in one's own file begins at that file's folder. */
+static int place_files(struct config *own, struct err *err) {
+    const char *slash = strrchr(own->path, '/');
+    for (size_t i = 0; slash != NULL && i < own->n_entries; i++) {
+        struct config_entry *entry = &own->entries[i];
+        const char *value = entry->value;
+        if (!names_file(entry->key) || strchr(value, '/') == NULL || value[0] == '/') {
+            continue;
+        }
+        value += strncmp(value, "./", 2) == 0 ? 2 : 0;
+        size_t size = (size_t)(slash - own->path) + 1 + strlen(value) + 1;
+        if (size > sizeof((struct setting *)0)->value) {
+            return err_usage(err, "%s:%d: the path of %s is longer than %zu characters", own->path,
+                             entry->line, entry->key, sizeof((struct setting *)0)->value - 1);
+        }
+        char *placed = mem_zeroed(size, 1);
+        snprintf(placed, size, "%.*s%s", (int)(slash - own->path) + 1, own->path, value);
+        free(entry->value);
+        entry->value = placed;
+    }
+    return 0;
+}
+
 int system_files_read(const char *own_path, struct system_files *out, struct err *err) {
     char path[1024];
     *out = (struct system_files){.own.path = NULL};
     int status = own_path != NULL ? config_read(own_path, &out->own, err) : 0;
+    if (status == 0 && own_path != NULL) {
+        status = place_files(&out->own, err);
+    }
     if (status == 0) {
         status = config_read(data_path(path, sizeof path, "experiments/systems.ini"), &out->shipped,
                              err);

@@ -266,6 +266,29 @@ TEST(an_interrupt_ends_a_callback_that_hangs) {
 }
 #endif
 
+/* Wherever the program is started. */
+TEST(paths_in_a_systems_file_begin_at_its_folder) {
+    char command[1024], absolute[512], text[1024];
+    ck_assert_ptr_nonnull(realpath(suite_plugin("template_scheduler"), absolute));
+    const char *folder = scratch_path("systems");
+    snprintf(command, sizeof command, "mkdir -p '%s' && cp '%s' '%s/mine.so'", folder, absolute,
+             folder);
+    ck_assert_int_eq(system(command), 0);
+    const char *file = scratch_write(
+        "systems/mine.ini", "[mine]\nbase = dllm-serve\nscheduler = ./mine.so\n"
+                            "[again]\nbase = dllm-serve\nscheduler = nowhere/../mine.so\n");
+    const char *db = scratch_path("placed.db");
+    free(PRINTS("run", "--systems-file", file, "--system", "mine", "--requests", "5", "--db", db,
+                "--levels", "steps"));
+    free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin"));
+    snprintf(text, sizeof text, "%s/nowhere/../mine.so", folder);
+    struct output output =
+        CLI("run", "--systems-file", file, "--system", "again", "--requests", "5");
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_msg(strstr(output.err, text) != NULL, "%s", output.err);
+    output_free(&output);
+}
+
 /* What it served until then is printed and recorded, and replayed to the same end. */
 TEST(a_run_that_starves_is_there_until_then) {
     const char *db = scratch_path("starves.db");
