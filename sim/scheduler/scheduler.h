@@ -117,8 +117,7 @@ struct schedule_view {
 
 struct scheduler {
     struct policy policy;
-    uint32_t grows; /* 1: requests hold what their next step needs, and prefills that are wider than
-                       a step are taken in chunks (see above) */
+    uint32_t grows; /* 1: requests hold what their next step needs, and come in chunks (above) */
     /* The scheduler's own memory of each request, in the view; a multiple of 8, at most
      * SCHEDULER_MAX_REQUEST_BYTES. */
     uint32_t request_bytes;
