@@ -371,8 +371,9 @@ coverage: ## build and run the tests with gcov: lines and branches that they rea
 	    SAN='--coverage -Wl,-u,__gcov_dump' test || true
 	@python3 tests/coverage.py $(BUILD)/coverage
 
-# One program for all readers, built with clang under build/fuzz. Each starts from its kept corpus;
-# what it finds on the way stays in build/fuzz/corpus, of which tests/fuzz/keep.py keeps the best.
+# One program for all readers, built with clang under build/fuzz. Each starts from its kept corpus,
+# an archive that is unpacked into build/fuzz/seeds; what it finds on the way stays in
+# build/fuzz/corpus, of which tests/fuzz/keep.py keeps the best.
 FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= clang
 FUZZ         := $(BUILD)/fuzz/tests/fuzz/fuzz
@@ -390,12 +391,12 @@ $(FUZZ): FORCE
 fuzz: $(FUZZ) ## run every fuzz target for FUZZ_SECONDS seconds
 	@$(MAKE) --no-print-directory $$($(FUZZ) | sed 's/$$/.fuzz/')
 %.fuzz:
-	@mkdir -p $(BUILD)/fuzz/corpus/$*
+	@rm -rf $(BUILD)/fuzz/seeds/$* && mkdir -p $(BUILD)/fuzz/corpus/$* $(BUILD)/fuzz/seeds/$*
+	@cd $(BUILD)/fuzz/seeds/$* && ar x $(CURDIR)/tests/fuzz/corpus/$*.ar
 	@echo "fuzz $*"; cd $(BUILD)/fuzz && UNMASK_DATA=$(CURDIR) UNMASK_READER=$* \
 	    timeout $$(( $(FUZZ_SECONDS) + 60 )) $(CURDIR)/$(FUZZ) -max_total_time=$(FUZZ_SECONDS) \
 	    $(if $(FUZZ_SEED),-seed=$(FUZZ_SEED)) \
-	    -print_final_stats=1 -verbosity=0 -timeout=20 -artifact_prefix=$*- corpus/$* \
-	    $(CURDIR)/tests/fuzz/corpus/$*
+	    -print_final_stats=1 -verbosity=0 -timeout=20 -artifact_prefix=$*- corpus/$* seeds/$*
 
 include kernels/kernels.mk
 include experiments/package/package.mk

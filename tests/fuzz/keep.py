@@ -1,9 +1,12 @@
-"""keep.py PROGRAM READER BYTES FOLDER...: keeps in tests/fuzz/corpus/READER the inputs of the folders that
-together reach most of the program, at most FILES of them and BYTES in all; smaller ones first. Files there
-whose names begin with "found-" stay: something was wrong with them once."""
+"""keep.py PROGRAM READER BYTES FOLDER...: keeps in tests/fuzz/corpus/READER.ar the inputs of the folders that
+together reach most of the program, at most FILES of them and BYTES in all; smaller ones first. Cases there
+whose names begin with "found-" stay: something was wrong with them once. `make fuzz` unpacks the archive into
+build/fuzz/seeds/READER and leaves what it finds in build/fuzz/corpus/READER. One case is added by hand with
+`ar rDS tests/fuzz/corpus/READER.ar CASE`."""
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -40,14 +43,18 @@ def main():
         if len(chosen) < FILES and len(data) <= most and edges + features > 0:
             chosen.append(data)
             most -= len(data)
-    target = f"tests/fuzz/corpus/{reader}"
-    os.makedirs(target, exist_ok=True)
-    for name in os.listdir(target):
-        if not name.startswith("found-"):
-            os.remove(f"{target}/{name}")
-    for data in chosen:
-        with open(f"{target}/{hashlib.sha1(data).hexdigest()[:12]}", "wb") as file:
-            file.write(data)
+    target = os.path.abspath(f"tests/fuzz/corpus/{reader}.ar")
+    with tempfile.TemporaryDirectory() as scratch:
+        if os.path.exists(target):
+            subprocess.run(["ar", "x", target], cwd=scratch, check=True)
+        for name in os.listdir(scratch):
+            if not name.startswith("found-"):
+                os.remove(f"{scratch}/{name}")
+        for data in chosen:
+            with open(f"{scratch}/{hashlib.sha1(data).hexdigest()[:12]}", "wb") as file:
+                file.write(data)
+        subprocess.run(["ar", "rcDS", "new.ar", *sorted(os.listdir(scratch))], cwd=scratch, check=True)
+        shutil.move(f"{scratch}/new.ar", target)
     print(f"{reader}: {len(chosen)} inputs, {sum(map(len, chosen))} bytes")
 
 
