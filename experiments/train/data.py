@@ -1,6 +1,6 @@
 """Texts for training and for tests.
 
-  data.py tokenizer [--gsm8k FOLDER]       tokenizer/ out of a sample of the training texts
+  data.py tokenizer [--gsm8k FOLDER]       the tokenizer in models/sdar-2m, out of a sample of the training texts
   data.py prompts [--gsm8k FOLDER]         prompts/*.jsonl: held-out problems with answers
   data.py chunks OUT --count N [...]       packed rows of tokens, which train.py reads while they are still being made
   data.py check                            lossless round trip; no held-out question in a training text
@@ -22,6 +22,7 @@ import numpy as np  # noqa: E402
 import tasks  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+TOKENIZER = os.path.join(HERE, "models", "sdar-2m")  # that every model of this folder shares
 VOCAB = 2048
 END, PAD, MASK = "<|endoftext|>", "<|pad|>", "<|mask|>"
 END_ID, PAD_ID, MASK_ID = VOCAB - 3, VOCAB - 2, VOCAB - 1
@@ -39,7 +40,7 @@ MIXES = {"large": {"gsm": 0.55, "shots": 0.04, "pick": 0.08, "multiply": 0.06, "
 TESTS = {"gsm": 512, "pick": 192, "shots": 128, "multiply": 192, "add": 96, "lookup": 128, "hops": 128, "easy": 256}
 
 
-def load_tokenizer(folder=os.path.join(HERE, "tokenizer")):
+def load_tokenizer(folder=TOKENIZER):
     from tokenizers import Tokenizer
     return Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
 
@@ -255,7 +256,7 @@ def main():
     ap.add_argument("--seed", type=int, default=1)
     args = ap.parse_args()
     if args.what == "tokenizer":
-        build_tokenizer(args.out or os.path.join(HERE, "tokenizer"), args.gsm8k)
+        build_tokenizer(args.out or TOKENIZER, args.gsm8k)
     elif args.what == "prompts":
         write_prompts(args.out or os.path.join(HERE, "prompts"), args.gsm8k)
     elif args.what == "chunks":

@@ -6,7 +6,6 @@
 import glob
 import json
 import os
-import shutil
 import sys
 
 import torch
@@ -119,7 +118,10 @@ def write(net, folder, most_bytes=15_500_000):
     write_json(folder, "config.json", config_of(net.name, net.shape))
     write_json(folder, "generation_config.json", dict(eos_token_id=data.END_ID, pad_token_id=data.PAD_ID))
     for file in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copyfile(os.path.join(data.HERE, "tokenizer", file), os.path.join(folder, file))
+        with open(os.path.join(data.TOKENIZER, file), "rb") as shared:
+            text = shared.read()
+        with open(os.path.join(folder, file), "wb") as copy:
+            copy.write(text)
 
 
 def load(folder, device="cpu", dtype=torch.float32):

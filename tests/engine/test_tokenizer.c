@@ -79,7 +79,7 @@ TEST(ids_and_texts_are_those_of_hugging_face) {
         snprintf(golden, sizeof golden, "%sl", path);
         ck_assert_uint_gt(compare(path, golden), 100);
     }
-    data_path(path, sizeof path, "experiments/train/tokenizer/tokenizer.json");
+    data_path(path, sizeof path, "experiments/train/models/sdar-2m/tokenizer.json");
     data_path(golden, sizeof golden, "tests/golden/tokenizers/ours.jsonl");
     ck_assert_uint_gt(compare(path, golden), 100);
 }
@@ -116,7 +116,7 @@ TEST(a_beginning_stands_in_front_where_the_file_says_so) {
 /* Long words meet the heap's bounds and the time that a merge takes. */
 TEST(a_word_of_a_million_letters_is_merged_at_once) {
     enum { N = 1000000 };
-    struct tokenizer *t = shipped("experiments/train/tokenizer/tokenizer.json");
+    struct tokenizer *t = shipped("experiments/train/models/sdar-2m/tokenizer.json");
     struct token_ids ids = {0};
     struct err err = {0};
     char *text = malloc(N);
@@ -142,7 +142,7 @@ TEST(text_that_is_not_utf_8_is_refused_with_its_place) {
     static const char *const bad[] = {"abc\xff",  "\xc3",     "a\xed\xa0\x80",
                                       "\xc0\x80", "\xf5\x80", "x\xe2\x82"};
     static const char *const byte[] = {"byte 3", "byte 0", "byte 1", "byte 0", "byte 0", "byte 1"};
-    struct tokenizer *t = shipped("experiments/train/tokenizer/tokenizer.json");
+    struct tokenizer *t = shipped("experiments/train/models/sdar-2m/tokenizer.json");
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct token_ids ids = {0};
         struct err err = {0};
@@ -155,7 +155,7 @@ TEST(text_that_is_not_utf_8_is_refused_with_its_place) {
 }
 
 TEST(ids_beyond_the_models_vocabulary_do_not_fit) {
-    struct tokenizer *t = shipped("experiments/train/tokenizer/tokenizer.json");
+    struct tokenizer *t = shipped("experiments/train/models/sdar-2m/tokenizer.json");
     struct err err = {0};
     ck_assert_uint_eq(tokenizer_n_ids(t), 2048);
     ck_assert_int_eq(tokenizer_check_fits(t, "a model", 2048, &err), 0);
@@ -214,9 +214,9 @@ TEST(a_vocabulary_with_merges_is_the_same_tokenizer) {
                                         "\r\n\r\na  b   c\u4e2d\u6587 don't 'RE"};
     char path[4096];
     struct err err = {0};
-    struct tokenizer *whole = shipped("experiments/train/tokenizer/tokenizer.json");
+    struct tokenizer *whole = shipped("experiments/train/models/sdar-2m/tokenizer.json");
     json_t *root = json_load_file(
-        data_path(path, sizeof path, "experiments/train/tokenizer/tokenizer.json"), 0, NULL);
+        data_path(path, sizeof path, "experiments/train/models/sdar-2m/tokenizer.json"), 0, NULL);
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
         struct tokenizer *pair = NULL;
         write_pair(root, classes[i]);

@@ -20,7 +20,7 @@ TEST(masks_fill_in_and_rows_are_drawn_over_themselves) {
     struct tokenizer *tokenizer = NULL;
     struct err err = {0};
     struct token_ids ids = {0};
-    char *json = scratch_read("experiments/train/tokenizer/tokenizer.json");
+    char *json = scratch_read("experiments/train/models/sdar-2m/tokenizer.json");
     ck_assert_int_eq(tokenizer_parse("x", json, strlen(json), &tokenizer, &err), 0);
     free(json);
     /* Half of a character, and what would move the cursor, are shown as harmless. */

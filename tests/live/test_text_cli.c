@@ -262,10 +262,11 @@ TEST(bad_input_is_told_in_one_sentence) {
              "%s:1: '1024' is no token of llada-tiny, whose ids are 0 to 1023", beyond);
     REFUSES(2, sentence, GENERATE, "--prompts", beyond);
     REFUSES(2, sentence, RUN, "--workload", beyond);
-    REFUSES(2,
-            "experiments/train/tokenizer/tokenizer.json does not fit llada-tiny: its ids reach "
-            "2047, the model's vocabulary ends at 1023",
-            "generate", SMALL, "--tokenizer", "experiments/train/tokenizer", "--text", "a");
+    REFUSES(
+        2,
+        "experiments/train/models/sdar-2m/tokenizer.json does not fit llada-tiny: its ids reach "
+        "2047, the model's vocabulary ends at 1023",
+        "generate", SMALL, "--tokenizer", "experiments/train/models/sdar-2m", "--text", "a");
     REFUSES(2, "--outputs is for the back ends cpu and cuda", "run", "--outputs", broken);
     REFUSES(2, "--reference is for workloads whose trace is a file of prompts", RUN, "--reference",
             broken, "--requests", "1", "--input-tokens", "4", "--output-tokens", "4");
