@@ -13,7 +13,10 @@
 #include "sim/policy/registry.h"
 
 static const struct option own_options[] = {
-    {"systems", "A,B,...", "the systems; ratios and differences are to the first", false},
+    {"systems", "A,B,...",
+     "the systems, of --over the one that serves the model unless given; ratios and "
+     "differences are to the first",
+     false},
     {"over", "KEY=A,B,...", "each system with each of these values of a key, such as scheduler",
      false},
     {"seeds", "N", "run each system with N seeds, from --seed on (default: 1)", false},
@@ -145,7 +148,9 @@ static int read_options(const struct options *options, struct comparison *c, str
     uint64_t n_seeds = 1;
     int status = asked_read(options, &c->asked, err);
     status = status != 0 ? status : asked_systems_file(options, &c->asked, err);
-    status = status != 0 ? status : read_systems(options_text(options, "systems"), c, err);
+    const char *systems = options_text(options, "systems");
+    systems = systems == NULL && options_has(options, "over") ? c->asked.request.system : systems;
+    status = status != 0 ? status : read_systems(systems, c, err);
     status = status != 0 ? status : read_over(options_text(options, "over"), c, err);
     if (status == 0 && c->n_systems * c->n_values > ASKED_MOST_SYSTEMS) {
         status = err_usage(err, "--over: at most %d are compared", ASKED_MOST_SYSTEMS);

@@ -345,6 +345,12 @@ TEST(policies_are_compared_over_a_key) {
                   "--requests", "20");
     ck_assert_msg(strstr(text, "\nmax_requests=4 ") != NULL, "%s", text);
     free(text);
+    /* Without --systems the one that serves the model. */
+    all = JSON("compare", "--roofline", "--model", "sdar-8b", "--over", "max_requests=2,4",
+               "--requests", "4");
+    ck_assert_uint_eq(json_array_size(all), 2);
+    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(all, 1), "system")), "sdar");
+    json_decref(all);
     REFUSES(2, "is not KEY=A,B,...", "compare", "--systems", "sdar", "--over", "scheduler");
     REFUSES(2, "expected KEY=A,B,...", "compare", "--systems", "sdar", "--over", "scheduler=a,,b");
     REFUSES(2, "the workload is one for all", "compare", "--systems", "sdar", "--over",
