@@ -1,5 +1,5 @@
-/* The static variables of a plug-in: what of its object is written while it is called. Every run and
- * replica has its own (object.h); check-plugin says that there are some. */
+/* The static variables of a plug-in: what of its object is written while it is called. Every run
+ * and replica has its own (object.h); check-plugin says that there are some. */
 #ifndef UNMASK_SIM_CHECK_STATICS_H
 #define UNMASK_SIM_CHECK_STATICS_H
 

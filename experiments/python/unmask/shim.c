@@ -2,9 +2,9 @@
  *
  * Compiled twice, as a scheduler and, with SHIM_DECODER, as a decoder. UNMASK_POLICIES is the path
  * of a socket; every load of this object, of which each run and replica has its own, hands over the
- * ends of two pipes and a memory there, with the name of the policy. A question stands in the memory and its
- * size in bytes goes through one pipe; the answer comes through the other. Where nobody answers any
- * more the program ends. */
+ * ends of two pipes and a memory there, with the name of the policy. A question stands in the
+ * memory and its size in bytes goes through one pipe; the answer comes through the other. Where
+ * nobody answers any more the program ends. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
