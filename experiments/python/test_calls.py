@@ -1,5 +1,6 @@
 """Tests of calls as processes: files and sockets, ends, stops, what is raised: `make wheel-test`."""
 
+import copy
 import os
 import signal
 import socket
@@ -352,6 +353,43 @@ class Folders(unittest.TestCase):
         policy.lock, policy.me = threading.Lock(), policy
         rows = unmask.sweep(**dict(BASE, rates=[20, 20], rate=None, requests=40), set={"scheduler": policy})
         self.assertEqual(list(rows["makespan_s"]), [alone] * 2)
+
+    def test_what_holds_a_lock_is_copied_around_it(self):
+        class Part:
+            def __init__(self):
+                self.lock, self.n = threading.Lock(), 0
+
+        class Slotted:
+            __slots__ = "lock", "n"
+            __init__ = Part.__init__
+
+        class CopiesAnew(Part):  # without what was copied before
+            def __deepcopy__(self, _):
+                copy.deepcopy(self.lock)
+
+        class Own(unmask.Scheduler):
+            __slots__ = "lock", "part", "names"
+
+            def __init__(self, part):
+                self.lock, self.part, self.names = threading.Lock(), part, [{"same": part}]
+
+        class Listed(list, unmask.Scheduler):
+            pass
+
+        for part in (Part(), Slotted()):
+            policy = Own(part)
+            own = unmask._process.Copies(True).of(policy, True)
+            self.assertIs(own.lock, policy.lock)
+            self.assertIsNot(own.part, part)
+            self.assertIs(own.names[0]["same"], own.part)
+            self.assertIs(own.part.lock, part.lock)
+            self.assertEqual(own.part.n, 0)
+        policy = Listed([Part(), 7])
+        own = unmask._process.Copies(True).of(policy, True)
+        self.assertEqual(own[1], 7)
+        self.assertIsNot(own[0], policy[0])
+        policy = Own(CopiesAnew())
+        self.assertIs(unmask._process.Copies(True).of(policy, True).part, policy.part)
 
     def test_a_folder_with_a_long_name(self):
         tempfile.tempdir = os.path.join(self.root, "x" * 100)

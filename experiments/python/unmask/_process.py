@@ -93,6 +93,7 @@ class Copies:
 
     def __init__(self, is_one_run):
         self._before, self._is_one_run, self._taken = {}, is_one_run, set()  # by id(policy)
+        self._shared = {}  # by id, as `deepcopy` knows what it has copied
 
     def of(self, policy, is_trial):
         if id(policy) not in self._before:
@@ -102,20 +103,28 @@ class Copies:
             return policy
         return self._copy(self._before[id(policy)])
 
-    @staticmethod
-    def _copy(policy):
-        """Parts that cannot be copied, such as open files, locks and modules, are shared."""
-        try:
-            return copy.deepcopy(policy)
-        except Exception:  # whatever a class makes of it
-            own = object.__new__(type(policy))
-            memo = {id(policy): own}
-            for name, part in vars(policy).items():
-                try:
-                    vars(own)[name] = copy.deepcopy(part, memo)
-                except Exception:
-                    vars(own)[name] = part
-            return own
+    def _copy(self, whole, memo=None):
+        """A part that cannot be copied, such as an open file, a lock or a generator, is shared, wherever it is; all
+        around it is copied."""
+        while id(whole) not in self._shared:
+            try:
+                return copy.deepcopy(whole, {**self._shared, **(memo or {})})
+            except Exception as error:  # whatever a class makes of it
+                part = self._failed_at(error, whole)
+                self._shared[id(part)] = part
+        own = object.__new__(type(whole))  # its own way of being copied fails
+        vars(own).update(self._copy(vars(whole), {id(whole): own}))
+        return own
+
+    def _failed_at(self, error, whole):
+        """The innermost object that was being copied, and was not known to fail."""
+        part, trace = whole, error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code is copy.deepcopy.__code__:
+                asked = trace.tb_frame.f_locals["x"]
+                part = part if id(asked) in self._shared else asked
+            trace = trace.tb_next
+        return part
 
 
 class Watch:
