@@ -41,14 +41,19 @@ static int read_systems(const char *text, struct comparison *out, struct err *er
 
 /* What is asked with one value of --over. */
 static int read_value(struct comparison *c, const char *word, size_t length, struct err *err) {
-    char *value = c->values[c->n_values];
     if (length == 0 || length >= sizeof c->values[0] || c->n_values == ASKED_MOST_SYSTEMS) {
         return err_usage(err,
                          "--over: expected KEY=A,B,... with at most %d values of 1 to %zu "
                          "characters",
                          ASKED_MOST_SYSTEMS, sizeof c->values[0] - 1);
     }
+    char *value = c->values[c->n_values];
     snprintf(value, sizeof c->values[0], "%.*s", (int)length, word);
+    for (size_t i = 0; i < c->n_values; i++) {
+        if (strcmp(c->values[i], value) == 0) {
+            return err_usage(err, "--over: '%s' is there twice", value);
+        }
+    }
     struct asked *variant = &c->variants[c->n_values++];
     *variant = c->asked;
     variant->request.settings = variant->settings;

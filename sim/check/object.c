@@ -153,6 +153,8 @@ static int load_again(const struct object *object, void **handle, struct err *er
     if (*handle == NULL) {
         const int number = errno;
         const char *why = dlerror();
+        const char *behind = why != NULL ? strstr(why, ": ") : NULL; /* the name that it has here */
+        why = behind != NULL ? behind + 2 : why;
         return err_world(err,
                          "%s: no copy of the plug-in, which every run and replica has, can be "
                          "loaded from memory: %s",

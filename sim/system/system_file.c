@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
@@ -283,9 +284,12 @@ static bool names_file(const char *key) {
     return false;
 }
 
-/* A path in one's own file begins at that file's folder. */
+/* A path in one's own file begins at that file's folder; in what comes through a pipe, where the
+ * program does. */
 static int place_files(struct config *own, struct err *err) {
-    const char *slash = strrchr(own->path, '/');
+    struct stat facts;
+    const bool is_file = stat(own->path, &facts) == 0 && S_ISREG(facts.st_mode);
+    const char *slash = is_file ? strrchr(own->path, '/') : NULL;
     for (size_t i = 0; slash != NULL && i < own->n_entries; i++) {
         struct config_entry *entry = &own->entries[i];
         const char *value = entry->value;

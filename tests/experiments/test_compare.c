@@ -353,6 +353,7 @@ TEST(policies_are_compared_over_a_key) {
     json_decref(all);
     REFUSES(2, "is not KEY=A,B,...", "compare", "--systems", "sdar", "--over", "scheduler");
     REFUSES(2, "expected KEY=A,B,...", "compare", "--systems", "sdar", "--over", "scheduler=a,,b");
+    REFUSES(2, "--over: '2' is there twice", "compare", "--over", "max_requests=2,4,2");
     REFUSES(2, "the workload is one for all", "compare", "--systems", "sdar", "--over",
             "workload.rate=1,2");
     REFUSES(2, "unknown scheduler 'nosuch'", "compare", "--systems", "sdar", "--over",
