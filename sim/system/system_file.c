@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
@@ -284,12 +283,11 @@ static bool names_file(const char *key) {
     return false;
 }
 
-/* A path in one's own file begins at that file's folder; in what comes through a pipe, where the
- * program does. */
+/* A path in one's own file begins at that file's folder; in what comes by /dev/stdin or <(...) in a
+ * shell, where the program does. */
 static int place_files(struct config *own, struct err *err) {
-    struct stat facts;
-    const bool is_file = stat(own->path, &facts) == 0 && S_ISREG(facts.st_mode);
-    const char *slash = is_file ? strrchr(own->path, '/') : NULL;
+    const bool is_handed = strncmp(own->path, "/dev/", strlen("/dev/")) == 0;
+    const char *slash = is_handed ? NULL : strrchr(own->path, '/');
     for (size_t i = 0; slash != NULL && i < own->n_entries; i++) {
         struct config_entry *entry = &own->entries[i];
         const char *value = entry->value;

@@ -289,6 +289,16 @@ TEST(paths_in_a_systems_file_begin_at_its_folder) {
     output_free(&output);
 }
 
+/* What a shell hands over lies in no folder of anybody's. */
+TEST(paths_in_a_systems_file_from_a_pipe_begin_where_the_program_does) {
+    char command[1024];
+    snprintf(command, sizeof command,
+             "printf '[mine]\\nbase = dllm-serve\\nscheduler = %s\\n' | '%s' run --requests 5 "
+             "--systems-file /dev/stdin --system mine >/dev/null 2>&1",
+             suite_plugin("template_scheduler"), getenv("UNMASK"));
+    ck_assert_int_eq(system(command), 0);
+}
+
 /* What it served until then is printed and recorded, and replayed to the same end. */
 TEST(a_run_that_starves_is_there_until_then) {
     const char *db = scratch_path("starves.db");
