@@ -10,6 +10,7 @@
 #include "analysis/store/position_bytes.h"
 #include "analysis/store/varint.h"
 #include "sim/base/mem.h"
+#include "sim/base/system.h"
 
 /* A tape of this size goes on in a file. */
 enum { LONG_BYTES = 16 << 20, PATH_CHARS = 4096 };
@@ -33,25 +34,10 @@ static bool open_file(struct tape *tape) {
     return tape->file >= 0 && unlink(path) == 0;
 }
 
-static bool write_all(int file, const unsigned char *bytes, size_t size) {
-    while (size > 0) {
-        ssize_t n = write(file, bytes, size);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return false;
-        }
-        bytes += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
 /* Whole records go into the file; where it takes none, the tape stays in memory. */
 static void go_on_in_file(struct tape *tape) {
     bool is_filed =
-        (tape->n_filed > 0 || open_file(tape)) && write_all(tape->file, tape->bytes, tape->size);
+        (tape->n_filed > 0 || open_file(tape)) && system_write(tape->file, tape->bytes, tape->size);
     if (is_filed) {
         tape->n_filed += tape->size;
         tape->size = 0;

@@ -1,6 +1,7 @@
 #include "sim/base/system.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
@@ -378,4 +379,16 @@ const char *system_today(char text[SYSTEM_DAY_CHARS]) {
     struct tm utc;
     strftime(text, SYSTEM_DAY_CHARS, "%Y-%m-%d", gmtime_r(&now, &utc));
     return text;
+}
+
+bool system_write(int file, const void *bytes, size_t size) {
+    for (const char *next = bytes; size > 0;) {
+        ssize_t n = write(file, next, size);
+        if (n <= 0 && !(n < 0 && errno == EINTR)) {
+            return false;
+        }
+        next += n > 0 ? n : 0;
+        size -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
 }

@@ -28,6 +28,9 @@ const char *system_signal_name(int signal);
  * errno where there is none. */
 int system_memory_file(void);
 
+/* Writes all of them, however many calls that takes; false and errno where it cannot. */
+bool system_write(int file, const void *bytes, size_t size);
+
 /* The environment, as posix_spawn takes it. */
 char **system_environment(void);
 

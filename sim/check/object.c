@@ -94,18 +94,6 @@ static int read_bytes(struct object *object, int file, struct err *err) {
     return 0;
 }
 
-static bool write_bytes(int file, const char *bytes, size_t size) {
-    while (size > 0) {
-        ssize_t n = write(file, bytes, size);
-        if (n <= 0 && !(n < 0 && errno == EINTR)) {
-            return false;
-        }
-        bytes += n > 0 ? n : 0;
-        size -= n > 0 ? (size_t)n : 0;
-    }
-    return true;
-}
-
 /* ---- copies ---- */
 
 #ifdef __linux__
@@ -125,7 +113,7 @@ static void *load_file(int file) {
 /* In memory alone, so that nothing is left whenever the program ends. */
 static void *load_copy(const struct object *object) {
     int file = system_memory_file();
-    bool is_whole = file >= 0 && write_bytes(file, object->bytes, object->size);
+    bool is_whole = file >= 0 && system_write(file, object->bytes, object->size);
     void *handle = is_whole ? load_file(file) : NULL;
     if (file >= 0) {
         close(file);
@@ -139,7 +127,7 @@ static void *load_copy(const struct object *object) {
     if (file < 0) {
         return NULL;
     }
-    bool is_whole = write_bytes(file, object->bytes, object->size);
+    bool is_whole = system_write(file, object->bytes, object->size);
     close(file);
     void *handle = is_whole ? dlopen(name, RTLD_NOW | RTLD_LOCAL) : NULL;
     unlink(name);
