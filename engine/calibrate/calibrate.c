@@ -419,8 +419,11 @@ static int calibrate_opened(struct calibration *c, struct err *err) {
         return err_status(err);
     }
     summarise_points(c);
-    calibration_note_operators(request, &c->samples, c->report);
-    if (read_back(c, err) != 0 || run_steps(c, err) != 0) {
+    if (read_back(c, err) != 0) {
+        return err_status(err);
+    }
+    calibration_note_operators(request, c->profile, c->report);
+    if (run_steps(c, err) != 0) {
         return err_status(err);
     }
     return write_file(c, err);

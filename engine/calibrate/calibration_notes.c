@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "engine/calibrate/calibration_grid.h"
 #include "engine/device/surroundings.h"
 #include "sim/model/gpu.h"
 
@@ -78,31 +77,6 @@ void calibration_note_time(const struct calibration_request *request, double est
 
 /* ---- operators ---- */
 
-static void find_rates(const struct calibration_request *request,
-                       const struct calibration_samples *samples,
-                       struct calibration_report *report) {
-    const double element_bytes = (double)engine_element_bytes(request->device);
-    for (size_t i = 0; i < samples->grid->n; i++) {
-        const struct calibration_point *point = &samples->grid->points[i];
-        double us, spread;
-        const bool is_product =
-            point->op == PROFILE_GEMM || point->op == PROFILE_HEAD || point->op == PROFILE_GATE_UP;
-        if (is_product && samples_summarise(samples, i, &us, &spread) > 0) {
-            const double weights = (double)point->sizes[1] * (double)point->sizes[2];
-            const double flops = 2 * weights * (double)point->sizes[0];
-            report->best_flops = point->op == PROFILE_GEMM
-                                     ? fmax(report->best_flops, flops / (us * 1e-6))
-                                     : report->best_flops;
-            /* Smaller ones may come from the L2 cache in part. */
-            const struct device_facts *facts = &request->device->facts;
-            if (facts->capability == 0 || weights * element_bytes > (double)facts->l2_bytes) {
-                report->best_bandwidth =
-                    fmax(report->best_bandwidth, weights * element_bytes / (us * 1e-6));
-            }
-        }
-    }
-}
-
 /* `peak` is what the file calls the most, `reached` what somebody has. */
 static void compare_rate(const struct calibration_request *request,
                          struct calibration_report *report, const char *what, double unit,
@@ -122,10 +96,12 @@ static void compare_rate(const struct calibration_request *request,
 }
 
 void calibration_note_operators(const struct calibration_request *request,
-                                const struct calibration_samples *samples,
-                                struct calibration_report *report) {
+                                const struct profile *profile, struct calibration_report *report) {
     const struct gpu *gpu = request->system->gpu;
-    find_rates(request, samples, report);
+    const struct profile_rates rates =
+        profile_rates(profile, (double)engine_element_bytes(request->device));
+    report->best_flops = rates.flops;
+    report->best_bandwidth = rates.bandwidth;
     if (request->device->facts.capability > 0) {
         compare_rate(request, report, "products", 1e12, "TFLOP/s", report->best_flops,
                      gpu_roof_flops(gpu), gpu->best_bf16_flops);

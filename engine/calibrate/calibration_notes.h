@@ -4,7 +4,7 @@
 #define UNMASK_ENGINE_CALIBRATE_CALIBRATION_NOTES_H
 
 #include "engine/calibrate/calibrate.h"
-#include "engine/calibrate/calibration_samples.h"
+#include "sim/cost/profile/profile.h"
 
 /* What is around the device and spoils measurements, before the first of them; and that its memory
  * is less free by less than the weights that it holds. */
@@ -21,11 +21,10 @@ void calibration_note_bounds(const struct calibration_request *request,
 void calibration_note_time(const struct calibration_request *request, double estimated_ns,
                            double all_ns, size_t n_points, double n_rounds, size_t n_steps);
 
-/* Once operators are measured: the best rates of its products, which are written to the report,
+/* Once operators are measured: the best rates of their rows, which are written to the report,
  * beside those that the GPU's file states; how many rounds; the reference's drift. */
 void calibration_note_operators(const struct calibration_request *request,
-                                const struct calibration_samples *samples,
-                                struct calibration_report *report);
+                                const struct profile *profile, struct calibration_report *report);
 
 /* Once steps are fitted: those that were not, or not even run, and why there is no power. */
 void calibration_note_steps(const struct calibration_request *request,

@@ -136,17 +136,16 @@ struct profile *profile_copy(const struct profile *donor, const char *source,
     return copy;
 }
 
-/* A card that does more than its data sheet says does that between its rows, too. Weights are bf16.
- */
+/* A card that does more than its data sheet says does that between its rows, too. */
 static void raise_peaks(struct profile *profile) {
     struct profile_peaks *peaks = &profile->peaks;
-    double flops = 0, bandwidth = 0;
     if (profile->kind != PROVENANCE_MEASURED || peaks->is_assumed) {
         return;
     }
-    gemm_find_rates(profile, &flops, &bandwidth);
-    peaks->flops = flops > GPU_IS_FASTER * peaks->flops ? flops : peaks->flops;
-    peaks->bandwidth = bandwidth > GPU_IS_FASTER * peaks->bandwidth ? bandwidth : peaks->bandwidth;
+    const struct profile_rates own = profile_rates(profile, BF16_BYTES);
+    peaks->flops = own.flops > GPU_IS_FASTER * peaks->flops ? own.flops : peaks->flops;
+    peaks->bandwidth =
+        own.bandwidth > GPU_IS_FASTER * peaks->bandwidth ? own.bandwidth : peaks->bandwidth;
 }
 
 void profile_refresh(struct profile *profile) {

@@ -95,6 +95,14 @@ const char *profile_source(const struct profile *profile);
  * reached where that is more by GPU_IS_FASTER. */
 const struct profile_peaks *profile_peaks(const struct profile *profile);
 
+/* The most that a profile's products reach: FLOP/s of the plain ones, for fused ones do more than
+ * that; bytes/s of weights that the L2 cache does not hold, for smaller ones may come from it in
+ * part, however cold they were meant to be. 0 where there are no such rows. */
+struct profile_rates {
+    double flops, bandwidth;
+};
+struct profile_rates profile_rates(const struct profile *profile, double element_bytes);
+
 /* What the provenance line of that key says, NULL where there is none; and all the lines, in the
  * file's order, false past the last one. */
 const char *profile_note(const struct profile *profile, const char *key);

@@ -86,30 +86,33 @@ static void neighbours(const struct lattice *lattice, size_t cell, size_t axis, 
     }
 }
 
-/* Products alone tell of operations, for fused ones do more than that. Smaller weights may come
- * from the L2 cache in part, however cold they were meant to be. */
-void gemm_find_rates(const struct profile *profile, double *flops, double *bandwidth) {
+struct profile_rates profile_rates(const struct profile *profile, double element_bytes) {
     static const struct {
         enum profile_op op;
         size_t rows; /* the axis */
     } products[] = {
         {PROFILE_GEMM, GEMM_M}, {PROFILE_HEAD, FUSED_ROWS}, {PROFILE_GATE_UP, FUSED_ROWS}};
+    const double cached_bytes = profile->peaks.is_assumed ? 0 : (double)profile->peaks.l2_bytes;
+    struct profile_rates most = {0, 0};
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
         const struct lattice *lattice = &profile->ops[products[i].op];
         for (size_t cell = 0; cell < lattice->n_cells; cell++) {
+            const double s = lattice->time_us[cell] * 1e-6;
             double all = 1;
             for (size_t axis = 0; axis < 3; axis++) {
                 all *= (double)lattice_value(lattice, cell, axis);
             }
-            const double s = lattice->time_us[cell] * 1e-6;
-            const double bytes = 2 * all / (double)lattice_value(lattice, cell, products[i].rows);
-            if (s > 0) { /* NAN: no row */
-                *flops = products[i].op == PROFILE_GEMM ? fmax(*flops, 2 * all / s) : *flops;
-                *bandwidth = bytes > (double)profile->peaks.l2_bytes ? fmax(*bandwidth, bytes / s)
-                                                                     : *bandwidth;
+            const double bytes =
+                element_bytes * all / (double)lattice_value(lattice, cell, products[i].rows);
+            if (s > 0 && products[i].op == PROFILE_GEMM) { /* NAN: no row */
+                most.flops = fmax(most.flops, 2 * all / s);
+            }
+            if (s > 0 && bytes > cached_bytes) {
+                most.bandwidth = fmax(most.bandwidth, bytes / s);
             }
         }
     }
+    return most;
 }
 
 static double from_columns(const struct profile *profile, size_t tile, size_t cell, ptrdiff_t lo,

@@ -138,10 +138,6 @@ double gemm_without_slice(const struct profile *profile, size_t cell, size_t axi
 /* Fill gemm_tile and gemm_tile_errors, allocating them once. */
 void gemm_choose_tiles(struct profile *profile);
 
-/* The most FLOP/s of the rows, and bytes/s of their weights; left as they are where there are none.
- */
-void gemm_find_rates(const struct profile *profile, double *flops, double *bandwidth);
-
 /* Causal attention of `batch` sequences, each of `q` queries after `prefix` cached keys, with the
  * heads of layout `i_layout` on the lattice's first axis. */
 double causal_us(const struct profile *profile, size_t i_layout, double batch, double q,
