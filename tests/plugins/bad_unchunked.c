@@ -1,30 +1,20 @@
 /* Grows, and leaves a prefill that is wider than a step waiting for ever. */
-#include "sim/scheduler/scheduler.h"
+#include "tests/plugins/first_fits.h"
 
 static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
-    int64_t tokens = 0, bytes = 0;
+    struct taken used = {0, 0};
     (void)state;
     for (uint32_t i = 0; i < view->n_running; i++) {
         const struct request *request = &view->requests[view->running[i]];
         int64_t growth = request->kv_bytes - request->kv_held_bytes;
-        if (tokens + request->span.queries <= view->max_batched_tokens &&
-            bytes + growth <= view->kv_free_bytes) {
+        if (used.tokens + request->span.queries <= view->max_batched_tokens &&
+            used.bytes + growth <= view->kv_free_bytes) {
             batch->selected[batch->n++] = view->running[i];
-            tokens += request->span.queries;
-            bytes += growth;
+            used.tokens += request->span.queries;
+            used.bytes += growth;
         }
     }
-    for (uint32_t i = 0; i < view->n_waiting; i++) {
-        const struct request *request = &view->requests[view->waiting[i]];
-        tokens += request->span.queries;
-        bytes += request->kv_bytes;
-        if (tokens > view->max_batched_tokens || bytes > view->kv_free_bytes ||
-            view->n_running + batch->n_admitted == view->max_requests) {
-            break;
-        }
-        batch->selected[batch->n++] = view->waiting[i];
-        batch->n_admitted++;
-    }
+    admit_waiting(view, UINT32_MAX, &used, batch);
 }
 
 const struct scheduler unmask_policy = {.policy = {.abi = POLICY_ABI,

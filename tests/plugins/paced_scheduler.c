@@ -1,6 +1,6 @@
 /* Runs all that fits, and begins no step sooner than `pause` after the one before: until then it
  * asks to be woken every millisecond. That is slow, and no starvation. */
-#include "sim/scheduler/scheduler.h"
+#include "tests/plugins/first_fits.h"
 
 struct state {
     int64_t pause_ns, next_ns;
@@ -12,29 +12,13 @@ static const struct param params[] = {{"pause", PARAM_I64, 0, "ns", "2 s", 0, 1e
 
 static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
     struct state *state = opaque;
-    int64_t tokens = 0, bytes = 0;
+    struct taken used = {0, 0};
     if (view->now_ns < state->next_ns) {
         batch->wake_ns = view->now_ns + 1000000;
         return;
     }
-    for (uint32_t i = 0; i < view->n_running; i++) {
-        const struct request *request = &view->requests[view->running[i]];
-        if (tokens + request->span.queries <= view->max_batched_tokens) {
-            batch->selected[batch->n++] = view->running[i];
-            tokens += request->span.queries;
-        }
-    }
-    for (uint32_t i = 0; i < view->n_waiting; i++) {
-        const struct request *request = &view->requests[view->waiting[i]];
-        tokens += request->span.queries;
-        bytes += request->kv_bytes;
-        if (tokens > view->max_batched_tokens || bytes > view->kv_free_bytes ||
-            view->n_running + batch->n_admitted == view->max_requests) {
-            break;
-        }
-        batch->selected[batch->n++] = view->waiting[i];
-        batch->n_admitted++;
-    }
+    select_running(view, &used, batch);
+    admit_waiting(view, UINT32_MAX, &used, batch);
     if (batch->n > 0) {
         state->next_ns = view->now_ns + state->pause_ns;
     }

@@ -3,7 +3,7 @@
  * KEEPS_STATE it is the same policy as it should be; others say what else can outlive a run. */
 #include <stdlib.h>
 
-#include "sim/scheduler/scheduler.h"
+#include "tests/plugins/first_fits.h"
 
 struct state {
     int64_t last_ns;
@@ -46,25 +46,9 @@ static uint64_t count_moment(struct state *state, int64_t now_ns) {
 
 static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
     uint32_t most = count_moment(kept(state), view->now_ns) % 3 == 0 ? 8 : 1;
-    int64_t tokens = 0, bytes = 0;
-    for (uint32_t i = 0; i < view->n_running; i++) {
-        const struct request *request = &view->requests[view->running[i]];
-        if (tokens + request->span.queries <= view->max_batched_tokens) {
-            batch->selected[batch->n++] = view->running[i];
-            tokens += request->span.queries;
-        }
-    }
-    for (uint32_t i = 0; i < view->n_waiting && batch->n_admitted < most; i++) {
-        const struct request *request = &view->requests[view->waiting[i]];
-        tokens += request->span.queries;
-        bytes += request->kv_bytes;
-        if (tokens > view->max_batched_tokens || bytes > view->kv_free_bytes ||
-            view->n_running + batch->n_admitted == view->max_requests) {
-            break;
-        }
-        batch->selected[batch->n++] = view->waiting[i];
-        batch->n_admitted++;
-    }
+    struct taken used = {0, 0};
+    select_running(view, &used, batch);
+    admit_waiting(view, most, &used, batch);
 }
 
 const struct scheduler unmask_policy = {
