@@ -14,9 +14,7 @@
 
 static const struct option own_options[] = {
     {"systems", "A,B,...",
-     "the systems, of --over the one that serves the model unless given; ratios and "
-     "differences are to the first",
-     false},
+     "the systems; ratios are to the first (default with --over: the system of `run`)", false},
     {"over", "KEY=A,B,...", "each system with each of these values of a key, such as scheduler",
      false},
     {"seeds", "N", "run each system with N seeds, from --seed on (default: 1)", false},

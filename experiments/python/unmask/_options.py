@@ -71,7 +71,7 @@ _G9 = (
 _G10 = (
 )
 _G11 = (
-    ("systems", "A,B,...", "the systems, of --over the one that serves the model unless given; ratios and differences are to the first"),
+    ("systems", "A,B,...", "the systems; ratios are to the first (default with --over: the system of `run`)"),
     ("over", "KEY=A,B,...", "each system with each of these values of a key, such as scheduler"),
     ("seeds", "N", "run each system with N seeds, from --seed on (default: 1)"),
     ("same-requests", None, "measure by the requests that every system served"),
