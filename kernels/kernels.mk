@@ -103,7 +103,7 @@ $(BUILD)/kernels_id.h: FORCE
 	@day=$$(git log -1 --format=%cs -- $(KERNEL_FILES) 2>/dev/null); \
 	echo "#define KERNELS_BUILD \"$${day:-unknown} $$(cat $(KERNEL_FILES) | sha256sum | cut -c1-12)\"" >$@.new; \
 	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
-$(BUILD)/kernels/device/build.cu.o: NVCCFLAGS += -include $(BUILD)/kernels_id.h
+$(BUILD)/kernels/device/build.cu.o: private NVCCFLAGS += -include $(BUILD)/kernels_id.h '-DKERNELS_CODE="$(ARCH)"'
 $(BUILD)/kernels/device/build.cu.o: $(BUILD)/kernels_id.h
 
 # The runtime is linked in; cuBLASLt is looked for in LD_LIBRARY_PATH, beside the library, where it was linked from, and

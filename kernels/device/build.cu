@@ -5,6 +5,7 @@
 #include "kernels/device/device_cuda.cuh"
 
 extern "C" const char unmask_cuda_build[] = KERNELS_BUILD;
+const char kernels_code[] = KERNELS_CODE;
 
 namespace {
 __global__ void probe() {}

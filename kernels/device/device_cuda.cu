@@ -7,6 +7,7 @@
 #include "kernels/attention/scratch.h"
 #include "kernels/device/device_cuda.cuh"
 #include "kernels/kernels.h"
+#include "kernels/rules/code.h"
 
 enum { ALIGN_BYTES = 512, LEAST_CAPABILITY = 80 };
 
@@ -104,6 +105,20 @@ static int absent(char *text, const char *why) {
     return DEVICE_ABSENT;
 }
 
+/* Said once, before it happens: the driver keeps what it compiled and starts fast afterwards. */
+static void say_driver_compiles(int major, int minor) {
+    static bool is_said;
+    const int capability = 10 * major + minor;
+    if (!is_said && !code_runs_on(kernels_code, capability)) {
+        fprintf(stderr,
+                "this build has no code for compute capability %d.%d: the driver compiles its "
+                "kernels at the first start, which takes up to a minute; `make kernels "
+                "CUDA_ARCH=%d%s` builds them where the CUDA toolkit knows this GPU\n",
+                major, minor, capability, capability == 90 ? "a" : "");
+        is_said = true;
+    }
+}
+
 /* DEVICE_OK when there is a device of this index that can run the kernels; its monitor, either way.
  * These are loaded when
  * the first device is opened unless the environment has it otherwise: loading one later may wait
@@ -143,6 +158,7 @@ static int find_device(int32_t index, struct nvml **nvml, char *text) {
         return DEVICE_ABSENT;
     }
     *nvml = nvml_open(index);
+    say_driver_compiles(major, minor);
     if (cudaSetDevice(index) != cudaSuccess) {
         return absent(text, "the CUDA device does not answer");
     }

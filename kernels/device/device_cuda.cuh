@@ -99,6 +99,8 @@ void device_graph_close(struct device *device, struct device_graph *graph);
 #define RANK_KERNEL(name) KERNEL(name)
 #include "kernels/device/kernels.def"
 
+/* What the library was compiled for, as "80 86 90a": kernels/rules/code.h reads it. */
+extern const char kernels_code[];
 /* Whether the library has code for the current device: what the runtime says of one kernel. */
 cudaError_t kernels_have_code();
 

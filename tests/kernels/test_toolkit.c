@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "kernels/rules/code.h"
 #include "tests/support/cli.h"
 
 static void program(const char *path, const char *lines) {
@@ -147,6 +148,35 @@ TEST(cublaslt_is_that_of_the_toolkit) {
                  i == 0 ? "64" : "");
         ck_assert_msg(strstr(text, path) != NULL && strstr(text, folder) != NULL, "%s", text);
         free(text);
+    }
+}
+
+/* What the driver has to compile is known before it does. */
+TEST(compiled_code_runs_on_later_cards_of_its_generation) {
+    static const struct {
+        const char *code;
+        int capability;
+        bool runs;
+    } cases[] = {
+        {"80 86 89 90a 120", 80, true},
+        {"80 86 89 90a 120", 87, true},
+        {"80 86 89 90a 120", 89, true},
+        {"80 86 89 90a 120", 90, true},
+        {"80 86 89 90a 120", 100, false},
+        {"80 86 89 90a 120", 121, true},
+        {"86", 80, false},
+        {"86", 89, true},
+        {"89", 90, false},
+        {"90a", 89, false},
+        {"90a 89", 90, true},
+        {"89 90a", 91, false},
+        {"120", 12, false},
+        {"", 89, false},
+        {" 89 ", 89, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ck_assert_msg(code_runs_on(cases[i].code, cases[i].capability) == cases[i].runs,
+                      "'%s' on %d", cases[i].code, cases[i].capability);
     }
 }
 
