@@ -37,6 +37,9 @@ requests=${REQUESTS:-24}
 failed=0
 mkdir -p "$out"
 
+# A run that was stopped says so: it is run again and simulated by no one.
+whole() { [ -s "$1" ] && grep -q '"incomplete": null' "$1"; }
+
 # NAME MODEL ARGUMENTS...: one run of a part, in both worlds.
 one() {
     # shellcheck disable=SC2053
@@ -57,7 +60,7 @@ one() {
         return
     fi
     if [ "$what" != simulate ]; then
-        [ -s "$out/$name-$what.json" ] && return
+        whole "$out/$name-$what.json" && return
         [ $SECONDS -gt "${LAST:-100000}" ] && { echo "$name: no time left"; return; }
         rm -f "$out/$name-$what.db"
         start=$SECONDS
@@ -67,12 +70,10 @@ one() {
         fi
         "$unmask" run "${common[@]}" "${device[@]}" --db "$out/$name-$what.db" --levels steps \
             >"$out/$name-$what.json" 2>"$out/$name-$what.err" || { failed=1; tail -n 1 "$out/$name-$what.err"; rm -f "$out/$name-$what.json"; }
-        # One that was stopped says so, and is run again.
-        [ ! -s "$out/$name-$what.json" ] || grep -q '"incomplete": null' "$out/$name-$what.json" || rm "$out/$name-$what.json"
         echo "$name: $((SECONDS - start)) s"
         return
     fi
-    [ -s "$out/$name-live.json" ] || return
+    whole "$out/$name-live.json" || return
     [ $decides = 1 ] && common+=(--decode "$decode")
     # Status 1 where the run is of another build or profile: its batches are the same.
     "$unmask" replay --db "$out/$name-live.db" --run 1 --json >"$out/$name-batches.json" 2>"$out/$name-batches.err"

@@ -66,11 +66,13 @@ int device_paged_attention(struct device *device, const struct call_paged_attent
 }
 
 /* The product and the activation one after the other, as many tokens at a time as the spare memory
- * has room for. */
+ * has room for: whole tiles, for a product of 1,056 tokens costs as much as one of 1,152. */
 static int gate_up_apart(struct device *device, const struct call_gate_up *call) {
     int64_t spare_bytes;
     void *spare = device_spare(device, &spare_bytes);
-    const int64_t most = spare_bytes / (2 * 2 * (int64_t)call->n_hidden);
+    enum { TILE_TOKENS = 128 };
+    const int64_t fit = spare_bytes / (2 * 2 * (int64_t)call->n_hidden);
+    const int64_t most = fit > TILE_TOKENS ? fit / TILE_TOKENS * TILE_TOKENS : fit;
     int status = most > 0 ? DEVICE_OK : device_refuse(device, "gate_up: rows beyond the scratch");
     for (int64_t first = 0; status == DEVICE_OK && first < call->n_tokens; first += most) {
         struct call_linear product = {};

@@ -1,7 +1,8 @@
 /* Several GPUs as ranks: sums and gatherings against the host's, again and again, launched and
  * played; what they take beside NCCL; a model on all of them against the same on one. A plain
- * program: `test_ranks LIBRARY [RANKS [nccl]]`, 2 unless said, prints a line for each comparison
- * and the count of failures; `nccl` where the loader finds it. */
+ * program: `test_ranks LIBRARY [RANKS [nccl|refused]]`, 2 unless said, prints a line for each
+ * comparison and the count of failures; `nccl` where the loader finds it, `refused` where it does
+ * not and the GPUs do not reach each other's memory, so that they cannot be ranks. */
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -26,12 +27,15 @@ enum {
 
 static const char *library;
 static int n_ranks;
-static bool has_nccl;
+static bool has_nccl, is_refused;
+static bool reach; /* each other's memory: sums are made through it, too */
 static pthread_barrier_t all;
 
+/* At once: other ranks' threads are in the middle of calls. */
 static void stop(const char *what, const char *why) {
     printf("FAILED %s: %s\n", what, why);
-    exit(1);
+    fflush(stdout);
+    _Exit(1);
 }
 
 struct party {
@@ -192,7 +196,7 @@ static void check_plays(struct party *p) {
                 const int64_t first =
                     (int64_t)(common(round, 3) % (uint64_t)(sizes[i] - WINDOW + 1));
                 n_wrong += count_wrong(p, (unsigned char *)p->y + i * (4 << 20), round, first,
-                                       WINDOW, KERNEL_BF16, true);
+                                       WINDOW, KERNEL_BF16, reach);
             }
             for (int rank = 0; rank < n_ranks; rank++) {
                 uint16_t found[600], wanted[600];
@@ -264,7 +268,7 @@ static void time_sums(struct party *p) {
                PLAYS, "bytes", "own", "nccl", "own/nccl");
     }
     for (int64_t bytes = 8 << 10; bytes <= 16 << 20; bytes *= 2) {
-        const double own = time_sum(p, bytes / 2, ALL_REDUCE_OWN);
+        const double own = reach ? time_sum(p, bytes / 2, ALL_REDUCE_OWN) : (double)NAN;
         const double nccl = has_nccl ? time_sum(p, bytes / 2, ALL_REDUCE_NCCL) : (double)NAN;
         if (p->rank == 0) {
             printf("%10" PRId64 " %10.2f %10.2f %8.2f\n", bytes, own, nccl, own / nccl);
@@ -287,13 +291,31 @@ static void *work(void *argument) {
         for (int i = 0; i < n_ranks; i++) {
             devices[i] = parties[i].device.device;
         }
-        must(p, p->device.table->ranks_open(devices, n_ranks), "ranks_open");
+        const int status = p->device.table->ranks_open(devices, n_ranks);
+        if (is_refused) {
+            const char *why = p->device.table->trouble(p->device.device);
+            check(status == DEVICE_ABSENT && strstr(why, "libnccl") != NULL,
+                  "ranks_open ends with %d: %s", status, why);
+            printf("refused: %s\n%d passed, %d failed\n", why, n_passed, n_failed);
+            fflush(stdout);
+            _Exit(n_failed > 0);
+        }
+        must(p, status, "ranks_open");
+        const struct call_all_reduce own = {.x = p->x, .y = p->y, .way = ALL_REDUCE_OWN};
+        reach = p->device.table->all_reduce(p->device.device, &own) == DEVICE_OK;
         const struct call_all_reduce none = {.x = p->x, .y = p->y, .n = -8, .dtype = KERNEL_BF16};
         check(p->device.table->all_reduce(p->device.device, &none) == DEVICE_REFUSED,
               "a negative size is not refused");
     }
     meet();
-    check_sums(p, ALL_REDUCE_OWN, "by ourselves");
+    if (reach) {
+        check_sums(p, ALL_REDUCE_OWN, "by ourselves");
+    } else if (p->rank == 0) {
+        printf("sums by ourselves: left out, the GPUs do not reach each other's memory\n");
+    }
+    if (has_nccl) {
+        check_sums(p, ALL_REDUCE_NCCL, "by NCCL");
+    }
     check_sums(p, ALL_REDUCE_CHOSEN, "by whoever is faster");
     check_plays(p);
     time_sums(p);
@@ -453,6 +475,7 @@ int main(int argc, char **argv) {
     library = argc > 1 ? argv[1] : NULL;
     n_ranks = argc > 2 ? atoi(argv[2]) : 2;
     has_nccl = argc > 3 && strcmp(argv[3], "nccl") == 0;
+    is_refused = argc > 3 && strcmp(argv[3], "refused") == 0;
     must_be(engine_device_open(BACKEND_CUDA, library, &parties[0].device, &err), &err);
     printf("%s, %d ranks%s\n", parties[0].device.facts.name, n_ranks, has_nccl ? ", NCCL" : "");
     pthread_barrier_init(&all, NULL, (unsigned)n_ranks);
