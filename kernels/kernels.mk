@@ -60,7 +60,7 @@ ifneq ($(GUISE),)
 GUISE_OBJ  := $(BUILD)/tests/gpu/guise.o
 GUISE_WRAP := cudaGetDeviceProperties cudaGetDeviceProperties_v2 cudaDeviceGetAttribute cudaMemGetInfo cudaMalloc \
               cudaGetDriverEntryPointByVersion cudaFuncSetAttribute cudaLaunchKernel __cudaLaunchKernel cudaLaunchKernelExC \
-              cudaDeviceCanAccessPeer cudaDeviceEnablePeerAccess cudaStreamCreateWithFlags dlsym
+              cudaDeviceCanAccessPeer cudaDeviceEnablePeerAccess cudaStreamCreateWithFlags dlsym dlopen
 $(GUISE_OBJ): OUR_CFLAGS += -fPIC
 endif
 

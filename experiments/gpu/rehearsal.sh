@@ -47,8 +47,8 @@ suites() {
         *.o | *.d) ;;
         test_ranks)
             [ "$gpus" -gt 1 ] || { echo "$name: left out, it needs two GPUs"; continue; }
-            suite "$name-refused" "$test" "$library" 2 refused
-            [ -z "$nccl" ] || LD_LIBRARY_PATH=$nccl:$LD_LIBRARY_PATH suite "$name-nccl" "$test" "$library" 2 nccl
+            UNMASK_GUISE_NCCL=off suite "$name-refused" "$test" "$library" 2 refused
+            LD_LIBRARY_PATH=$nccl:$LD_LIBRARY_PATH suite "$name-nccl" "$test" "$library" 2 nccl
             ;;
         test_engine) suite "$name" "$test" "$library" ;;
         test_long) suite "$name" "$test" cuda "$library" ;;

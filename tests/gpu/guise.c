@@ -4,10 +4,10 @@
  * nothing of it is in the product. The device then says that it is the other card: its name,
  * compute capability, multiprocessors, memory less what a display takes, L2 cache, shared memory of
  * a block (what a launch asks for beyond it fails, its static part counted), no peers, and with
- * UNMASK_GUISE_ENERGY=off no energy counter. UNMASK_GUISE_SMS=N lets streams run on N
- * multiprocessors (a green context), which makes it as slow as such a card. Clocks and settings of
- * the device are not touched. What this cannot show: cuBLASLt's choices for the other card, its
- * clocks, and caches that are larger than this device's. */
+ * UNMASK_GUISE_ENERGY=off no energy counter, with UNMASK_GUISE_NCCL=off no NCCL. UNMASK_GUISE_SMS=N
+ * lets streams run on N multiprocessors (a green context), which makes it as slow as such a card.
+ * Clocks and settings of the device are not touched. What this cannot show: cuBLASLt's choices for
+ * the other card, its clocks, and caches that are larger than this device's. */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -263,6 +263,8 @@ cudaError_t __real_cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t __wrap_cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 void *__real_dlsym(void *library, const char *symbol);
 void *__wrap_dlsym(void *library, const char *symbol);
+void *__real_dlopen(const char *name, int flags);
+void *__wrap_dlopen(const char *name, int flags);
 
 cudaError_t __wrap_cudaDeviceCanAccessPeer(int *out, int device, int peer) {
     cudaError_t status = __real_cudaDeviceCanAccessPeer(out, device, peer);
@@ -280,6 +282,13 @@ void *__wrap_dlsym(void *library, const char *symbol) {
     const bool hides = guise() != NULL && energy != NULL && strcmp(energy, "off") == 0 &&
                        strcmp(symbol, "nvmlDeviceGetTotalEnergyConsumption") == 0;
     return hides ? NULL : __real_dlsym(library, symbol);
+}
+
+void *__wrap_dlopen(const char *name, int flags) {
+    const char *nccl = getenv("UNMASK_GUISE_NCCL");
+    const bool hides = guise() != NULL && nccl != NULL && strcmp(nccl, "off") == 0 &&
+                       name != NULL && strstr(name, "libnccl") != NULL;
+    return hides ? NULL : __real_dlopen(name, flags);
 }
 
 /* ---- as slow as it ---- */
