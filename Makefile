@@ -236,7 +236,7 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	$(Q)cp $(BUILD)/kernels/libunmask_cuda.so $(BUILD)/bundle/unmask/build/kernels/
 	$(Q)cp $(BUILD)/portable/libunmask_blas.so $(BUILD)/bundle/unmask/build/portable/
 	$(Q)tar c --exclude=tests/golden/allocations --exclude=tests/golden/instances kernels/profiles kernels/*.h \
-	    kernels/device/kernels.def sim/model/models sim/model/gpus sim/model/families sim/cost/runtimes traces experiments docs tests/golden LICENSE \
+	    kernels/kernels.def sim/model/models sim/model/gpus sim/model/families sim/cost/runtimes traces experiments docs tests/golden LICENSE \
 	    README.md | tar x -C $(BUILD)/bundle/unmask
 	$(Q)printf '%s\n' '#!/bin/sh' '# Runs the GPU tests of this folder.' 'cd "$$(dirname "$$0")" || exit 1' \
 	    'export UNMASK_DATA="$$PWD"' 'for t in build/tests/gpu/test_*; do' \

@@ -18,13 +18,19 @@
 extern "C" {
 #endif
 
-cudaError_t kernel_embed(const struct call_embed *call, cudaStream_t stream);
+/* Those that kernels.def lists as one launcher each. Where its path is not the only one, the others
+ * are below. decode: cudaErrorInvalidValue for rules other than take and threshold over more than
+ * DECODE_MAX_RANKED rows. */
+#define LAUNCHER_OWN(name)
+#define LAUNCHER_PLAIN(name)                                                                       \
+    cudaError_t kernel_##name(const struct call_##name *call, cudaStream_t stream);
+#define KERNEL(name, cuda, cpu) LAUNCHER_##cuda(name)
+#define RANK_KERNEL(...)        KERNEL(__VA_ARGS__)
+#include "kernels/kernels.def"
+#undef LAUNCHER_OWN
+#undef LAUNCHER_PLAIN
+
 cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t stream);
-cudaError_t kernel_add(const struct call_add *call, cudaStream_t stream);
-cudaError_t kernel_swiglu(const struct call_swiglu *call, cudaStream_t stream);
-cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t stream);
-cudaError_t kernel_keep(const struct call_keep *call, cudaStream_t stream);
-cudaError_t kernel_random(const struct call_random *call, cudaStream_t stream);
 
 /* Bytes of scratch block attention needs on a device of n_sms multiprocessors, for any call.
  * Calls on one stream may share it; calls that may overlap may not. */
@@ -55,18 +61,16 @@ cudaError_t kernel_paged_attention_compact(const struct call_paged_attention *ca
 cudaError_t kernel_paged_attention_wgmma(const struct call_paged_attention *call,
                                          cudaStream_t stream);
 
-/* Takes the fastest path the current device has; the two below are the paths themselves.
- * The wgmma path is compiled for compute capability 9.0 and answers
- * cudaErrorNotSupported anywhere else. */
-cudaError_t kernel_dense_attention(const struct call_dense_attention *call, cudaStream_t stream);
+/* The two paths of kernel_dense_attention, which takes the fastest that the current device has. The
+ * wgmma path is compiled for compute capability 9.0 and answers cudaErrorNotSupported anywhere
+ * else. */
 cudaError_t kernel_dense_attention_mma(const struct call_dense_attention *call,
                                        cudaStream_t stream);
 cudaError_t kernel_dense_attention_wgmma(const struct call_dense_attention *call,
                                          cudaStream_t stream);
 
-/* Three launches: scores, selection, packing; for uniform scores one more, their sum. */
-cudaError_t kernel_select(const struct call_select *call, cudaStream_t stream);
-/* The second of them alone: pools call->scores, selects, writes call->indices. */
+/* The second alone of the three launches of kernel_select (scores, selection, packing; for uniform
+ * scores one more, their sum): pools call->scores, selects, writes call->indices. */
 cudaError_t kernel_select_top(const struct call_select *call, cudaStream_t stream);
 
 /* The LM head's products run in cuBLASLt, whose handle and chosen algorithms this holds.
@@ -106,32 +110,12 @@ cudaError_t kernel_linear_wgmma(const struct call_linear *call, cudaStream_t str
  * cudaErrorNotSupported). */
 cudaError_t kernel_linear_few(const struct call_linear *call, cudaStream_t stream);
 
-cudaError_t kernel_sample(const struct call_sample *call, cudaStream_t stream);
-cudaError_t kernel_credit(const struct call_credit *call, cudaStream_t stream);
-cudaError_t kernel_draw(const struct call_draw *call, cudaStream_t stream);
-cudaError_t kernel_softmax(const struct call_softmax *call, cudaStream_t stream);
-cudaError_t kernel_keep_expected(const struct call_keep_expected *call, cudaStream_t stream);
-cudaError_t kernel_add_expected(const struct call_add_expected *call, cudaStream_t stream);
-cudaError_t kernel_next_step(const struct call_next_step *call, cudaStream_t stream);
-/* cudaErrorInvalidValue for rules other than take and threshold over more than DECODE_MAX_RANKED
- * rows. */
-cudaError_t kernel_decode(const struct call_decode *call, cudaStream_t stream);
-
-cudaError_t kernel_importance(const struct call_importance *call, cudaStream_t stream);
-/* Two launches: choices, lists. */
-cudaError_t kernel_compact(const struct call_compact *call, cudaStream_t stream);
-cudaError_t kernel_combine(const struct call_combine *call, cudaStream_t stream);
-
-cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaStream_t stream);
-cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStream_t stream);
-cudaError_t kernel_moe_combine(const struct call_moe_combine *call, cudaStream_t stream);
-/* The experts' products take the fastest path the current device has; those below are the paths
- * themselves, the wgmma ones compiled for compute capability 9.0 (else cudaErrorNotSupported). On
- * one device a pair's outputs are the same bits whatever other rows are in the call. */
-cudaError_t kernel_moe_gate_up(const struct call_moe_gate_up *call, cudaStream_t stream);
+/* The paths of the experts' products, kernel_moe_gate_up and kernel_moe_down, which take the
+ * fastest that the current device has. The wgmma ones are compiled for compute capability 9.0 (else
+ * cudaErrorNotSupported). On one device a pair's outputs are the same bits whatever other rows are
+ * in the call. */
 cudaError_t kernel_moe_gate_up_mma(const struct call_moe_gate_up *call, cudaStream_t stream);
 cudaError_t kernel_moe_gate_up_wgmma(const struct call_moe_gate_up *call, cudaStream_t stream);
-cudaError_t kernel_moe_down(const struct call_moe_down *call, cudaStream_t stream);
 cudaError_t kernel_moe_down_mma(const struct call_moe_down *call, cudaStream_t stream);
 cudaError_t kernel_moe_down_wgmma(const struct call_moe_down *call, cudaStream_t stream);
 

@@ -3,7 +3,6 @@
 const struct op_launch *const op_launches[OP_KIND_COUNT] = {
 #define OP(id, file, name) [OP_##id] = &op_launch_##file,
 #include "sim/op/ops.def"
-#undef OP
 };
 
 unsigned op_facts(const struct graph *graph) {

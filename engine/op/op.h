@@ -78,7 +78,6 @@ struct op_launch {
 
 #define OP(id, file, name) extern const struct op_launch op_launch_##file;
 #include "sim/op/ops.def"
-#undef OP
 extern const struct op_launch *const op_launches[OP_KIND_COUNT];
 
 static inline const struct op_launch *op_launch_of(const struct op *op) {

@@ -339,32 +339,17 @@ static int cpu_event_elapsed(struct device *device, struct device_event *from,
 
 /* ---- kernels ---- */
 
-/* A kernel whose reference implementation serves both dtypes. */
-#define REFERENCE(kernel)                                                                          \
+/* Whose reference implementation serves both dtypes. */
+#define RUN_OWN(kernel)
+#define RUN_PLAIN(kernel)                                                                          \
     static int cpu_run_##kernel(struct device *device, const struct call_##kernel *call) {         \
         (void)device;                                                                              \
         ref_##kernel(call);                                                                        \
         return DEVICE_OK;                                                                          \
     }
-REFERENCE(embed)
-REFERENCE(norm)
-REFERENCE(add)
-REFERENCE(rope)
-REFERENCE(keep)
-REFERENCE(swiglu)
-REFERENCE(credit)
-REFERENCE(softmax)
-REFERENCE(keep_expected)
-REFERENCE(add_expected)
-REFERENCE(next_step)
-REFERENCE(decode)
-REFERENCE(random)
-REFERENCE(importance)
-REFERENCE(compact)
-REFERENCE(combine)
-REFERENCE(moe_route)
-REFERENCE(moe_sort)
-REFERENCE(moe_combine)
+#define KERNEL(name, cuda, cpu) RUN_##cpu(name)
+#define RANK_KERNEL(...)        KERNEL(__VA_ARGS__)
+#include "kernels/kernels.def"
 
 static int ref_status(struct device *device, bool ran) {
     return ran ? DEVICE_OK : fail(device, DEVICE_NO_MEMORY, "no memory for one row");
@@ -573,7 +558,7 @@ const struct device_table device_cpu = {
     .event_elapsed = cpu_event_elapsed,
     .ranks_open = cpu_open_ranks,
     .ranks_break = cpu_break_ranks,
-#define KERNEL(name)      .name = cpu_run_##name,
-#define RANK_KERNEL(name) KERNEL(name)
-#include "kernels/device/kernels.def"
+#define KERNEL(name, cuda, cpu) .name = cpu_run_##name,
+#define RANK_KERNEL(...)        KERNEL(__VA_ARGS__)
+#include "kernels/kernels.def"
 };

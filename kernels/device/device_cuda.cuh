@@ -95,9 +95,10 @@ int device_graph_launch(struct device *device, struct device_graph *graph);
 void device_graph_close(struct device *device, struct device_graph *graph);
 
 /* The kernels. */
-#define KERNEL(name)      int device_##name(struct device *device, const struct call_##name *call);
-#define RANK_KERNEL(name) KERNEL(name)
-#include "kernels/device/kernels.def"
+#define KERNEL(name, cuda, cpu)                                                                    \
+    int device_##name(struct device *device, const struct call_##name *call);
+#define RANK_KERNEL(...) KERNEL(__VA_ARGS__)
+#include "kernels/kernels.def"
 
 /* What the library was compiled for, as "80 86 90a": kernels/rules/code.h reads it. */
 extern const char kernels_code[];

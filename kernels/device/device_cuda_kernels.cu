@@ -14,36 +14,14 @@ static int kernel_status(struct device *device, cudaError_t status, const char *
     return device_status(device, status, what);
 }
 
-/* A table function of one launcher. */
-#define LAUNCH(name)                                                                               \
+#define LAUNCH_OWN(name)
+#define LAUNCH_PLAIN(name)                                                                         \
     int device_##name(struct device *device, const struct call_##name *call) {                     \
         return kernel_status(device, kernel_##name(call, device->stream), #name);                  \
     }
-
-LAUNCH(embed)
-LAUNCH(add)
-LAUNCH(rope)
-LAUNCH(keep)
-LAUNCH(dense_attention)
-LAUNCH(select)
-LAUNCH(swiglu)
-LAUNCH(sample)
-LAUNCH(credit)
-LAUNCH(draw)
-LAUNCH(softmax)
-LAUNCH(keep_expected)
-LAUNCH(add_expected)
-LAUNCH(next_step)
-LAUNCH(decode)
-LAUNCH(random)
-LAUNCH(importance)
-LAUNCH(compact)
-LAUNCH(combine)
-LAUNCH(moe_route)
-LAUNCH(moe_sort)
-LAUNCH(moe_gate_up)
-LAUNCH(moe_down)
-LAUNCH(moe_combine)
+#define KERNEL(name, cuda, cpu) LAUNCH_##cuda(name)
+#define RANK_KERNEL(...)        KERNEL(__VA_ARGS__)
+#include "kernels/kernels.def"
 
 int device_norm(struct device *device, const struct call_norm *call) {
     struct call_norm own = *call;

@@ -27,15 +27,19 @@ void ref_store(void *array, enum kernel_dtype dtype, int64_t i, double value);
  * Accuracy and Stability of Numerical Algorithms, 2002, section 4.2): 2 u + 2^-24 length. */
 double ref_bound(enum kernel_dtype dtype, int64_t length);
 
-void ref_embed(const struct call_embed *call);
-void ref_norm(const struct call_norm *call);
+/* Those that kernels.def lists as plain. Equal inputs give equal bytes on any device for decode,
+ * credit, keep_expected, add_expected, next_step, compact and the experts, starts, orders and
+ * places of moe_route and moe_sort. */
+#define REF_OWN(name)
+#define REF_PLAIN(name)         void ref_##name(const struct call_##name *call);
+#define KERNEL(name, cuda, cpu) REF_##cpu(name)
+#define RANK_KERNEL(...)        KERNEL(__VA_ARGS__)
+#include "kernels/kernels.def"
+#undef REF_OWN
+#undef REF_PLAIN
+
 void ref_linear(const struct call_linear *call);
-void ref_add(const struct call_add *call);
-void ref_swiglu(const struct call_swiglu *call);
 void ref_gate_up(const struct call_gate_up *call);
-void ref_rope(const struct call_rope *call);
-void ref_keep(const struct call_keep *call);
-void ref_random(const struct call_random *call);
 
 /* cos_sin[p, i] = {cos, sin}(p theta^(-2 i / R)) for the positions below n_positions: rotary
  * embedding as in Su et al., RoFormer (arXiv 2104.09864), equation 15. */
@@ -68,33 +72,14 @@ bool ref_select(const struct call_select *call);
 bool ref_head(const struct call_head *call);
 bool ref_sample(const struct call_sample *call);
 
-/* Exact, like the two below; false when memory for one row is lacking. */
+/* Exact; false when memory for one row is lacking. */
 bool ref_draw(const struct call_draw *call);
-
-/* Equal inputs give equal choices on any device. */
-void ref_decode(const struct call_decode *call);
-void ref_credit(const struct call_credit *call);
-
-/* All but softmax exact: equal inputs give equal bytes on any device. */
-void ref_softmax(const struct call_softmax *call);
-void ref_keep_expected(const struct call_keep_expected *call);
-void ref_add_expected(const struct call_add_expected *call);
-void ref_next_step(const struct call_next_step *call);
-
-/* All but importance exact: equal inputs give equal bytes on any device. */
-void ref_importance(const struct call_importance *call);
-void ref_compact(const struct call_compact *call);
 
 /* Elements [first, end) of the sum of n_ranks calls, to every one's y. */
 void ref_all_reduce(const struct call_all_reduce *const *calls, int32_t n_ranks, int64_t first,
                     int64_t end);
-void ref_combine(const struct call_combine *call);
-/* Experts, starts, orders and places are exact: equal inputs give equal bytes on any device. */
-void ref_moe_route(const struct call_moe_route *call);
-void ref_moe_sort(const struct call_moe_sort *call);
 void ref_moe_gate_up(const struct call_moe_gate_up *call);
 void ref_moe_down(const struct call_moe_down *call);
-void ref_moe_combine(const struct call_moe_combine *call);
 
 #ifdef __cplusplus
 }

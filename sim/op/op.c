@@ -6,13 +6,11 @@
 const char *const op_kind_names[OP_KIND_COUNT] = {
 #define OP(id, file, name) [OP_##id] = (name),
 #include "sim/op/ops.def"
-#undef OP
 };
 
 const struct op_type *const op_types[OP_KIND_COUNT] = {
 #define OP(id, file, name) [OP_##id] = &op_type_##file,
 #include "sim/op/ops.def"
-#undef OP
 };
 
 static int64_t row_bytes_of(const struct graph *graph, int tensor) {

@@ -18,7 +18,6 @@ struct op;
 enum op_kind {
 #define OP(id, file, name) OP_##id,
 #include "sim/op/ops.def"
-#undef OP
     OP_KIND_COUNT
 };
 extern const char *const op_kind_names[OP_KIND_COUNT];
@@ -133,7 +132,6 @@ struct op_type {
 
 #define OP(id, file, name) extern const struct op_type op_type_##file;
 #include "sim/op/ops.def"
-#undef OP
 extern const struct op_type *const op_types[OP_KIND_COUNT];
 
 /* Of an operator whose type is not WIDE_NONE. */

@@ -26,20 +26,9 @@ enum profile_op {
  * each is wide: embed, norm, add and moe_combine the hidden size; rope (H + 2 G) D; keep, select
  * and pack G D; swiglu its output; sample the vocabulary; moe_choose the experts; decode 1. */
 enum profile_pass {
-    PASS_EMBED,
-    PASS_NORM,
-    PASS_NORM_ADD, /* with the residual added first */
-    PASS_ROPE,
-    PASS_KEEP, /* fresh keys and values into the store, during a pass over the canvas */
-    PASS_SWIGLU,
-    PASS_ADD,
-    PASS_SAMPLE,
-    PASS_DECODE,
-    PASS_SELECT,
-    PASS_PACK,
-    PASS_MOE_CHOOSE,  /* from router logits to experts, and the pairs in their order */
-    PASS_MOE_COMBINE, /* each token's pairs, weighed and summed */
+#define PASS(id, name) PASS_##id,
+#include "sim/op/ops.def"
+    PROFILE_PASSES
 };
-enum { PROFILE_PASSES = PASS_MOE_COMBINE + 1 };
 
 #endif

@@ -268,8 +268,8 @@ static inline struct device_table fake_table(bool records) {
     table.event_close = fake_event_close;
     table.event_record = fake_event_record;
     table.event_elapsed = fake_elapsed;
-#define KERNEL(name) table.name = fake_##name;
-#include "kernels/device/kernels.def"
+#define KERNEL(name, cuda, cpu) table.name = fake_##name;
+#include "kernels/kernels.def"
     return table;
 }
 

@@ -84,14 +84,14 @@ static inline int faulty_drain(struct device *device) {
     return status;
 }
 
-#define KERNEL(kernel)                                                                             \
+#define KERNEL(kernel, cuda, cpu)                                                                             \
     static int faulty_issue_##kernel(struct device *device, const void *call) {                    \
         return device_cpu.kernel(device, call);                                                    \
     }                                                                                              \
     static int faulty_##kernel(struct device *device, const struct call_##kernel *call) {          \
         return faulty_issue(device, faulty_issue_##kernel, call, sizeof *call);                    \
     }
-#include "kernels/device/kernels.def"
+#include "kernels/kernels.def"
 
 struct faulty_move {
     void *to;
@@ -297,8 +297,8 @@ static inline struct device_table faulty_device(long fail_at) {
         ENTRY(event_elapsed), ENTRY(capture_begin), ENTRY(capture_end), ENTRY(graph_launch),
         ENTRY(graph_close);
 #undef ENTRY
-#define KERNEL(kernel) table.kernel = faulty_##kernel;
-#include "kernels/device/kernels.def"
+#define KERNEL(kernel, cuda, cpu) table.kernel = faulty_##kernel;
+#include "kernels/kernels.def"
     return table;
 }
 

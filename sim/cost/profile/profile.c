@@ -48,19 +48,8 @@ const struct profile_operator profile_operators[PROFILE_OPS] = {
 };
 
 const char *const profile_pass_names[PROFILE_PASSES] = {
-    [PASS_EMBED] = "embed",
-    [PASS_NORM] = "norm",
-    [PASS_NORM_ADD] = "norm_add",
-    [PASS_ROPE] = "rope",
-    [PASS_KEEP] = "keep",
-    [PASS_SWIGLU] = "swiglu",
-    [PASS_ADD] = "add",
-    [PASS_SAMPLE] = "sample",
-    [PASS_DECODE] = "decode",
-    [PASS_SELECT] = "select",
-    [PASS_PACK] = "pack",
-    [PASS_MOE_CHOOSE] = "moe_choose",
-    [PASS_MOE_COMBINE] = "moe_combine",
+#define PASS(id, name) [PASS_##id] = (name),
+#include "sim/op/ops.def"
 };
 
 struct profile_peaks profile_peaks_of(const struct gpu *gpu) {
