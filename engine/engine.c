@@ -104,17 +104,21 @@ static int check_device(const struct engine_request *request, struct err *err) {
                            request->device, n_ranks, n_ranks);
 }
 
+static unsigned where_of(const struct engine_request *request) {
+    return (request->backend == BACKEND_CPU ? WHERE_CPU : WHERE_CUDA) |
+           (request->system->settings.tensor_parallel > 1 ? WHERE_RANKS : 0);
+}
+
 int engine_open(const struct engine_request *request, struct engine **out, struct err *err) {
     struct engine *engine = mem_zeroed(1, sizeof *engine);
     engine->system = request->system;
     engine->limits = limits_of(request->system);
-    int status = supports_runtime(request->system, err);
+    int status = supports_system(request->system, where_of(request), err);
     status = status == 0 ? check_device(request, err) : status;
     if (status == 0) {
         status = engine_device_open_at(request->backend, request->library, request->device,
                                        &engine->device, err);
     }
-    status = status == 0 ? supports_system(request->system, &engine->device, err) : status;
     status = status == 0 ? check_memory(engine, request, err) : status;
     if (status == 0 && engine->device.table->batch_invariant != NULL) {
         engine->device.table->batch_invariant(engine->device.device,

@@ -1,147 +1,173 @@
 #include "engine/supported.h"
 
-#include <inttypes.h>
-
+#include "engine/op/op.h"
 #include "engine/session/session.h"
 #include "sim/decode/block.h"
 
-/* The row sets that the engine cannot run, and why. */
-static int refuse_rows(const struct system *system, struct err *err) {
-    const struct row_sets *rows = &system->rows;
-    const char *name = system->cache->policy.name;
-    if (rows->kind == ROW_FEATURES || rows->chooser == CHOSEN_BY_CHANGE) {
-        return err_usage(err,
-                         "the engine does not run cache policy %s: it keeps keys and values of a "
-                         "canvas, and runs the same positions through all layers",
-                         name);
-    }
-    if (rows->kind == ROW_PATTERN) {
-        return err_usage(err,
-                         "the engine does not run cache policy %s: it has no attention in which "
-                         "each head leaves out keys of its own",
-                         name);
-    }
-    bool scatters = rows->settles == BLOCK_DELAYED || rows->settles == BLOCK_NEIGHBOUR ||
-                    rows->chooser == CHOSEN_BY_POLICY;
-    if (scatters && system->model->shifted_logits) {
-        return err_usage(err,
-                         "the engine does not run cache policy %s with %s: its logits decide on "
-                         "the next position, and the one before a masked position may be left out",
-                         name, system->model->name);
-    }
-    if (rows->chooser == CHOSEN_BY_POLICY && system->settings.iteration == ITERATION_SMOOTH) {
-        return err_usage(err,
-                         "iteration = smooth keeps what a step says of every masked position, and "
-                         "cache %s evicts some in its middle: the engine does not run both",
-                         name);
-    }
-    return 0;
+/* ---- what a system has ---- */
+
+static bool pads(const struct system *s) {
+    return !s->runtime.varlen;
 }
 
-/* Rules that look at every position's place among the others do so for so many, at most. */
-static int check_rule(const struct system *system, struct err *err) {
-    uint32_t kind = decoder_rule_always(system->decoder, system->decoder_state).kind;
-    bool is_ranked = kind != DECODE_COUNT && kind != DECODE_THRESHOLD;
-    return !is_ranked || system->settings.block_tokens <= DECODE_MAX_RANKED
-               ? 0
-               : err_usage(err,
-                           "the engine decides by %s in blocks of at most %d tokens, not %" PRIu32,
-                           system->decoder->policy.name, DECODE_MAX_RANKED,
-                           system->settings.block_tokens);
+static bool gathers(const struct system *s) {
+    return s->runtime.gathers_cache;
 }
 
-int supports_policies(const struct system *system, struct err *err) {
-    if (refuse_rows(system, err) != 0) {
-        return (int)err->kind;
-    }
-    const struct decoder *decoder = system->decoder;
-    if (system->settings.unroll_maximum > 1 && decoder->choose != NULL) {
-        return err_usage(err,
-                         "decoder %s chooses on the host after each step, which unroll.maximum = "
-                         "%" PRIu32 " does not let it: set unroll.maximum = 1",
-                         decoder->policy.name, system->settings.unroll_maximum);
-    }
-    if (system->row_bytes % (STORE_ALIGN_ELEMENTS * system->runtime.element_bytes) != 0) {
-        return err_usage(err,
-                         "the engine keeps rows of a multiple of %d values, those of %s have "
-                         "%" PRId64,
-                         STORE_ALIGN_ELEMENTS, system->model->name,
-                         system->row_bytes / system->runtime.element_bytes);
-    }
-    return check_rule(system, err);
+static bool is_not_ours(const struct system *s) {
+    return !s->runtime.engine;
 }
 
-int supports_runtime(const struct system *system, struct err *err) {
-    const struct runtime *runtime = &system->runtime;
-    if (!runtime->varlen) {
-        return err_usage(err, "the engine runs packed batches, runtime %s pads them",
-                         system->runtime_name);
-    }
-    if (runtime->gathers_cache) {
-        return err_usage(err,
-                         "runtime %s gathers cached rows, which the engine does not: set "
-                         "runtime = unmask",
-                         system->runtime_name);
-    }
-    if (!runtime->engine) {
-        return err_usage(err,
-                         "system %s has runtime.engine = off, steps without what the engine's "
-                         "kernels hold: to run it, add --set runtime.engine=on",
-                         system->name);
-    }
-    return 0;
+static bool keeps_features(const struct system *s) {
+    return s->rows.kind == ROW_FEATURES || s->rows.chooser == CHOSEN_BY_CHANGE;
+}
+
+static bool has_pattern(const struct system *s) {
+    return s->rows.kind == ROW_PATTERN;
+}
+
+static bool scatters_shifted(const struct system *s) {
+    return s->model->shifted_logits &&
+           (s->rows.settles == BLOCK_DELAYED || s->rows.settles == BLOCK_NEIGHBOUR ||
+            s->rows.chooser == CHOSEN_BY_POLICY);
+}
+
+static bool smooths(const struct system *s) {
+    return s->settings.iteration == ITERATION_SMOOTH;
+}
+
+static bool evicts_and_smooths(const struct system *s) {
+    return s->rows.chooser == CHOSEN_BY_POLICY && smooths(s);
+}
+
+static bool shares_prefixes(const struct system *s) {
+    return s->settings.prefix_caching;
+}
+
+static bool has_replicas(const struct system *s) {
+    return s->settings.replicas > 1;
+}
+
+static bool chooses_unrolled(const struct system *s) {
+    return s->decoder->choose != NULL && s->settings.unroll_maximum > 1;
+}
+
+static bool ranks_wide_blocks(const struct system *s) {
+    const uint32_t kind = decoder_rule_always(s->decoder, s->decoder_state).kind;
+    return kind != DECODE_COUNT && kind != DECODE_THRESHOLD &&
+           s->settings.block_tokens > DECODE_MAX_RANKED;
+}
+
+static bool divides_alone(const struct system *s) {
+    return s->settings.temperature != 1 && !system_reads_logits(s);
+}
+
+static bool has_odd_rows(const struct system *s) {
+    return s->row_bytes % (STORE_ALIGN_ELEMENTS * s->runtime.element_bytes) != 0;
+}
+
+static bool gives_credit(const struct system *s) {
+    return s->decoder->credit != NULL;
 }
 
 /* calls.h says which heads a GPU's kernels take. */
-int supports_heads(const struct system *system, const struct device_facts *facts, struct err *err) {
-    const uint32_t head = system->model->head_dim;
-    const bool is_paged = system->rows.kind == ROW_EXACT;
-    return facts->capability == 0 || head == 128 || (is_paged && head == 64)
-               ? 0
-               : err_usage(err,
-                           "attention on a GPU takes heads of %s, those of %s have %" PRIu32
-                           ": the cpu back end runs it",
-                           is_paged ? "64 or 128 values" : "128 values", system->model->name, head);
+static bool has_other_heads(const struct system *s) {
+    const uint32_t head = s->model->head_dim;
+    return head != 128 && !(s->rows.kind == ROW_EXACT && head == 64);
 }
 
-int supports_system(const struct system *system, const struct engine_device *device,
-                    struct err *err) {
-    int64_t element_bytes = engine_element_bytes(device);
-    if (supports_heads(system, &device->facts, err) != 0) {
-        return (int)err->kind;
+static bool is_narrower(const struct system *s) {
+    return s->runtime.element_bytes != 4;
+}
+
+static bool is_wider(const struct system *s) {
+    return s->runtime.element_bytes != 2;
+}
+
+/* ---- the table ---- */
+
+enum { LIVE = WHERE_CPU | WHERE_CUDA };
+
+const struct feature feature_table[] = {
+    {OF_RUNTIME, LIVE, "padded batches", pads, "the engine runs packed batches",
+     "runtime = unmask"},
+    {OF_RUNTIME, LIVE, "cached rows copied together before attention", gathers,
+     "the engine's attention reads them where they lie", "runtime = unmask"},
+    {OF_SYSTEM, LIVE, "runtime.engine = off", is_not_ours,
+     "its steps lack what the engine's kernels hold", "runtime.engine = on"},
+    {OF_CACHE, LIVE, "cached features, or rows chosen by how much they changed", keeps_features,
+     "the engine keeps keys and values of a canvas, and runs the same positions through all layers",
+     NULL},
+    {OF_CACHE, LIVE, "attention in which each head leaves out keys of its own", has_pattern,
+     "the engine has no such kernel", NULL},
+    {OF_CACHE, LIVE, "scattered positions with shifted logits", scatters_shifted,
+     "the model's logits decide on the next position, and the one before a masked position may be "
+     "left out",
+     NULL},
+    {OF_CACHE, LIVE, "eviction in the middle of a block with iteration = smooth",
+     evicts_and_smooths, "smoothing keeps what a step says of every masked position",
+     "iteration = plain"},
+    {OF_SYSTEM, LIVE, "prefix_caching = on", shares_prefixes,
+     "the engine has no rows that requests share", "prefix_caching = off"},
+    {OF_SYSTEM, LIVE, "replicas above 1", has_replicas, "the engine runs one replica",
+     "replicas = 1"},
+    {OF_DECODER, LIVE, "choices of the host with unroll.maximum above 1", chooses_unrolled,
+     "it chooses after each step, and unrolled steps start before", "unroll.maximum = 1"},
+    {OF_DECODER, LIVE, "rules that rank positions, in blocks over 4,096 tokens", ranks_wide_blocks,
+     "the engine ranks no more at once", "block_tokens = 4096"},
+    {OF_SYSTEM, LIVE, "a temperature other than 1 for nothing else than confidences", divides_alone,
+     "the engine divides logits where they are stored and drawn from",
+     "runtime.fused_head = off and another decoder than credit, iteration = plain, or "
+     "temperature = 1"},
+    {OF_SYSTEM, LIVE, "cached rows of no multiple of 8 values", has_odd_rows,
+     "the engine's kernels read 8 at once", NULL},
+    {OF_SYSTEM, WHERE_CPU, "elements of other than 4 bytes", is_narrower,
+     "the cpu back end computes in float32", "runtime.element_bytes = 4"},
+    {OF_SYSTEM, WHERE_CUDA, "elements of other than 2 bytes", is_wider,
+     "the cuda back end computes in bfloat16", "runtime.element_bytes = 2"},
+    {OF_SYSTEM, WHERE_CUDA, "heads of other than 128 values (64 with exact caches, too)",
+     has_other_heads, "attention on a GPU takes no others: the cpu back end runs them", NULL},
+    {OF_SYSTEM, WHERE_RANKS, "sampling, and confidences from logits", system_reads_logits,
+     "it looks at the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
+    {OF_DECODER, WHERE_RANKS, "credit", gives_credit,
+     "it looks at the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
+    {OF_SYSTEM, WHERE_RANKS, "iteration = smooth", smooths,
+     "it looks at the logits of all GPUs, which no rank has", "tensor_parallel = 1"},
+    {.name = NULL},
+};
+_Static_assert(STORE_ALIGN_ELEMENTS == 8 && DECODE_MAX_RANKED == 4096, "the table says so");
+
+const struct feature *feature_lacked(const struct system *system, unsigned where) {
+    for (const struct feature *f = feature_table; f->name != NULL; f++) {
+        if (!feature_runs(f, where) && f->has(system)) {
+            return f;
+        }
     }
-    if (system->settings.temperature != 1 && !system_reads_logits(system)) {
-        return err_usage(err,
-                         "the engine divides logits by temperature = %g where they are stored and "
-                         "nothing else is done with them: set runtime.fused_head = off and another "
-                         "decoder than credit, iteration = plain, or temperature = 1",
-                         system->settings.temperature);
+    return NULL;
+}
+
+static int refuse(const struct system *system, const struct feature *f, struct err *err) {
+    const char *const kinds[] = {"system", "runtime", "cache", "decoder"};
+    const char *const names[] = {system->name, system->runtime_name, system->cache->policy.name,
+                                 system->decoder->policy.name};
+    const char *place = f->lacked == WHERE_RANKS  ? " on several GPUs"
+                        : f->lacked == WHERE_CUDA ? " on a GPU"
+                        : f->lacked == WHERE_CPU  ? " on the CPU"
+                                                  : "";
+    return err_usage(err, "%s %s does not run live%s, for it has %s: %s%s%s", kinds[f->of],
+                     names[f->of], place, f->name, f->why, f->instead != NULL ? "; set " : "",
+                     f->instead != NULL ? f->instead : "");
+}
+
+int supports_system(const struct system *system, unsigned where, struct err *err) {
+    const struct feature *lacked = feature_lacked(system, where);
+    if (lacked != NULL) {
+        return refuse(system, lacked, err);
     }
-    if (system->settings.tensor_parallel > 1 && system_reads_logits(system)) {
-        return err_usage(err,
-                         "sampling looks at the logits of all GPUs, which the engine does not: set "
-                         "tensor_parallel = 1");
+    for (uint32_t op = 0; op < system->graph.n_ops; op++) {
+        if (op_check(&system->graph, &system->graph.ops[op], err) != 0) {
+            return (int)err->kind;
+        }
     }
-    if (system->settings.replicas != 1) {
-        return err_usage(err, "the engine runs one replica, the system has %" PRIu32,
-                         system->settings.replicas);
-    }
-    if (system->settings.tensor_parallel > 1 && system->decoder->credit != NULL) {
-        return err_usage(err,
-                         "decoder %s looks at the logits of all GPUs, which the engine does not: "
-                         "set tensor_parallel = 1",
-                         system->decoder->policy.name);
-    }
-    if (system->settings.tensor_parallel > 1 && system->settings.iteration == ITERATION_SMOOTH) {
-        return err_usage(err,
-                         "iteration = smooth looks at the logits of all GPUs, which the engine "
-                         "does not: set tensor_parallel = 1");
-    }
-    if (system->runtime.element_bytes != element_bytes) {
-        return err_usage(err,
-                         "the %s back end computes in %" PRId64 "-byte elements, the system says "
-                         "runtime.element_bytes = %" PRId64,
-                         device->table->name, element_bytes, system->runtime.element_bytes);
-    }
-    return supports_policies(system, err);
+    return 0;
 }

@@ -1,21 +1,37 @@
-/* Which systems the engine runs: ERR_USAGE says what of a system it does not, and what to set. */
+/* What runs where: the table of what systems have that the engine lacks. It refuses, and `unmask
+ * list features` and `list systems` print it; a simulation has everything that a system can be
+ * made of. */
 #ifndef UNMASK_ENGINE_SUPPORTED_H
 #define UNMASK_ENGINE_SUPPORTED_H
 
-#include "engine/device/device.h"
 #include "sim/system/system.h"
 
-/* Before there is a device: what other runtimes hold and copy has no place in our step graph. */
-int supports_runtime(const struct system *system, struct err *err);
+/* Live on the CPU, on a GPU, and on several ranks of either. */
+enum { WHERE_CPU = 1 << 0, WHERE_CUDA = 1 << 1, WHERE_RANKS = 1 << 2 };
 
-/* On this device; its policies are among what is asked. */
-int supports_system(const struct system *system, const struct engine_device *device,
-                    struct err *err);
+/* Which policy a feature is of, which a refusal then names. */
+enum feature_of { OF_SYSTEM, OF_RUNTIME, OF_CACHE, OF_DECODER };
 
-/* Whether the device's attention takes the heads of the system's model. */
-int supports_heads(const struct system *system, const struct device_facts *facts, struct err *err);
+struct feature {
+    enum feature_of of;
+    unsigned lacked; /* WHERE_*: where it does not run */
+    const char *name;
+    bool (*has)(const struct system *system);
+    const char *why;
+    const char *instead; /* what to set; NULL: nothing that leaves the system what it is */
+};
+extern const struct feature feature_table[]; /* ends with a NULL name */
 
-/* The cache policy with its rows, and the decoder with its rule. */
-int supports_policies(const struct system *system, struct err *err);
+/* Whether it runs in all of these places at once. */
+static inline bool feature_runs(const struct feature *feature, unsigned where) {
+    return (feature->lacked & where) == 0;
+}
+
+/* The first feature of the system that one of these places lacks; NULL: none. */
+const struct feature *feature_lacked(const struct system *system, unsigned where);
+
+/* ERR_USAGE with a sentence where these places lack a feature of the system or do not run one of
+ * its operators. */
+int supports_system(const struct system *system, unsigned where, struct err *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/field.h"
+#include "engine/supported.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
 #include "experiments/study/collectives.h"
@@ -65,13 +66,30 @@ struct listing {
 
 static const char name_doc[] = "name|what";
 
+/* Whether it runs live on one GPU, with its own model, or which of its features does not. */
+static const char *live_words(const char *name, char text[128], struct err *err) {
+    const struct system_request request = {.system = name, .gpu = "h200", .roofline = true};
+    struct system *system = NULL;
+    if (system_open(&request, &system, err) != 0) {
+        return NULL;
+    }
+    const struct feature *lacked = feature_lacked(system, WHERE_CUDA);
+    system_close(system);
+    snprintf(text, 128, "%s%s",
+             lacked == NULL ? "yes" : "no: ", lacked == NULL ? "" : lacked->name);
+    return text;
+}
+
 static int list_system(void *state, const char *name, const char *doc) {
-    table_add(((struct listing *)state)->rows, "s s", name, doc);
-    return 0;
+    struct listing *out = state;
+    char text[128];
+    const char *live = live_words(name, text, out->err);
+    table_add(out->rows, "s s s", name, doc, live);
+    return live == NULL ? err_status(out->err) : 0;
 }
 
 static void list_systems(struct listing *out) {
-    out->rows = table_open(name_doc);
+    out->rows = table_open("name|what|live");
     (void)system_list(list_system, out, out->err);
     out->params = table_open(param_columns);
     add_params(out->params, "every system", "", system_params, system_n_params);
@@ -373,6 +391,16 @@ static void list_fields(struct listing *out) {
     }
 }
 
+/* A simulation has all of them. */
+static void list_features(struct listing *out) {
+    out->rows = table_open("feature|cpu|cuda|several GPUs|why not|instead");
+    for (const struct feature *f = feature_table; f->name != NULL; f++) {
+        table_add(out->rows, "s s s s s s", f->name, feature_runs(f, WHERE_CPU) ? "yes" : "no",
+                  feature_runs(f, WHERE_CUDA) ? "yes" : "no",
+                  feature_runs(f, WHERE_CUDA | WHERE_RANKS) ? "yes" : "no", f->why, f->instead);
+    }
+}
+
 static void list_collectives(struct listing *out) {
     out->rows = collectives_table(out->err);
 }
@@ -401,6 +429,7 @@ static const struct section {
     {"hosts", list_hosts, 0},
     {"fields", list_fields, 0},
     {"collectives", list_collectives, 0},
+    {"features", list_features, 0},
 };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 

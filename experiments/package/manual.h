@@ -10,6 +10,8 @@
 /* docs/reference/commands.md and keys.md. */
 void manual_commands(FILE *out);
 void manual_keys(FILE *out);
+/* docs/reference/features.md */
+void manual_features(FILE *out);
 
 /* unmask(1) where `command` is NULL, else the command's own page in roff. */
 void manual_page(const struct command *command, FILE *out);

@@ -1,6 +1,7 @@
 /* Reference pages in Markdown, man pages in roff. */
 #include <string.h>
 
+#include "engine/supported.h"
 #include "experiments/package/manual.h"
 #include "sim/base/build.h"
 #include "sim/cost/runtime.h"
@@ -153,6 +154,21 @@ static void policy_keys(enum policy_kind kind, const char *title, const char *ab
     for (size_t i = 0; i < policy_count(kind); i++) {
         const struct policy *policy = policy_at(kind, i);
         keys(policy->name, prefix, policy->params, policy->n_params, out);
+    }
+}
+
+void manual_features(FILE *out) {
+    fprintf(out, "# What runs where\n\nMade by `make reference` from the table that refuses "
+                 "(`engine/supported.c`). A simulation has all of it; `unmask list systems` says "
+                 "which system runs live on a GPU, and `unmask list features` prints this "
+                 "table.\n\n| what a system has | CPU | GPU | several GPUs | why not | set "
+                 "instead |\n|---|---|---|---|---|---|\n");
+    for (const struct feature *f = feature_table; f->name != NULL; f++) {
+        fprintf(out, "| %s | %s | %s | %s | %s | %s |\n", f->name,
+                feature_runs(f, WHERE_CPU) ? "yes" : "no",
+                feature_runs(f, WHERE_CUDA) ? "yes" : "no",
+                feature_runs(f, WHERE_CUDA | WHERE_RANKS) ? "yes" : "no", f->why,
+                f->instead != NULL ? f->instead : "");
     }
 }
 

@@ -20,9 +20,10 @@ TEMPLATES := $(wildcard tests/plugins/template_*.c)
 
 .PHONY: install reference paper-tables docs deb package-test wheel wheel-test python-test python-bench
 
-reference: $(BUILD)/manual ## renew docs/reference/commands.md and keys.md, and Python's options, from the program's tables
+reference: $(BUILD)/manual ## renew the pages of docs/reference that are made, and Python's options, from the program's tables
 	$(Q)$(BUILD)/manual commands >docs/reference/commands.md
 	$(Q)$(BUILD)/manual keys >docs/reference/keys.md
+	$(Q)$(BUILD)/manual features >docs/reference/features.md
 	$(Q)$(BUILD)/manual python >experiments/python/unmask/_options.py
 
 paper-tables: all ## renew the tables of docs/papers: every figure is run, more than a minute

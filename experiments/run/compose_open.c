@@ -182,13 +182,6 @@ int compose_open_engine(struct composition *c, const struct backend_request *bac
     if (backend->kind == BACKEND_SIM) {
         return 0;
     }
-    if (c->system->settings.prefix_caching) {
-        return err_usage(
-            err,
-            "%s caches prefixes, which is simulated alone: the engine has no rows that "
-            "requests share (--set prefix_caching=off)",
-            c->system->name);
-    }
     struct engine_request request = {.backend = backend->kind,
                                      .library = backend->library,
                                      .device = backend->device,

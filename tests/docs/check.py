@@ -22,7 +22,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build").resolve()
-MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "keys",
+MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "keys", "docs/reference/features.md": "features",
         "experiments/python/unmask/_options.py": "python"}
 RESULTS = "experiments/gpu/results"
 PAGES = ["README.md", "CONTRIBUTING.md", "experiments/studies/README.md", f"{RESULTS}/README.md", "tests/README.md",

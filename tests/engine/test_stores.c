@@ -1,7 +1,6 @@
 /* Places in the pool, and sessions: what a request's step reads, writes and decides. The forward
  * pass is replaced by two arrays, so that nothing but the sessions is on trial. */
 #include "engine/session/members.h"
-#include "engine/supported.h"
 #include "tests/support/rig.h"
 #include "tests/support/says.h"
 
@@ -355,39 +354,6 @@ TEST(steps_read_write_and_decide_what_the_policies_say) {
             system_close(system);
         }
     }
-}
-
-TEST(a_cache_policy_that_the_engine_does_not_run_is_refused) {
-    const char *const settings[] = {"cache=dllm-cache", "kv=slab", NULL};
-    struct system *system = rig_system("dllm-serve", "h200", true, settings);
-    struct err err = {0};
-    ck_assert_int_eq(supports_policies(system, &err), ERR_USAGE);
-    ASSERT_SAYS(err.text,
-                "the engine does not run cache policy dllm-cache: it keeps keys and values "
-                "of a canvas, and runs the same positions through all layers");
-    system_close(system);
-    system = small_system("dual", "block", "fixed");
-    system->row_bytes = 12;
-    ck_assert_int_eq(supports_policies(system, &err), ERR_USAGE);
-    system_close(system);
-}
-
-TEST(heads_that_a_gpu_has_no_attention_for_are_refused_before_a_run) {
-    const struct device_facts cpu = {0}, gpu = {.capability = 90};
-    struct system *system = small_system("none", "block", "fixed");
-    struct model model = *system->model;
-    struct err err = {0};
-    system->model = &model;
-    for (uint32_t head = 32; head <= 256; head *= 2) {
-        model.head_dim = head;
-        ck_assert_int_eq(supports_heads(system, &cpu, &err), 0);
-        system->rows.kind = ROW_KV;
-        ck_assert_int_eq(supports_heads(system, &gpu, &err), head == 128 ? 0 : ERR_USAGE);
-        system->rows.kind = ROW_EXACT;
-        ck_assert_int_eq(supports_heads(system, &gpu, &err),
-                         head == 64 || head == 128 ? 0 : ERR_USAGE);
-    }
-    system_close(system);
 }
 
 TEST(prompts_are_drawn_by_seed_and_request_and_never_hold_the_mask) {

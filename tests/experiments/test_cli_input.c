@@ -255,12 +255,12 @@ static void refuses_file(const char *name, const char *text, const char *option,
 
 TEST(a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device) {
     REFUSES(2,
-            "runtime nano-vllm gathers cached rows, which the engine does not: set runtime = "
-            "unmask",
+            "runtime nano-vllm does not run live, for it has cached rows copied together before "
+            "attention: the engine's attention reads them where they lie; set runtime = unmask",
             "run", "--backend", "cuda", "--library", "/nowhere/lib.so", "--runtime", "nano-vllm");
     REFUSES(2,
-            "system dllm-serve has runtime.engine = off, steps without what the engine's kernels "
-            "hold: to run it, add --set runtime.engine=on",
+            "system dllm-serve does not run live, for it has runtime.engine = off: its steps lack "
+            "what the engine's kernels hold; set runtime.engine = on",
             "run", "--backend", "cuda", "--library", "/nowhere/lib.so", "--set",
             "runtime.engine=off");
 }

@@ -45,9 +45,9 @@ static const struct {
 static const char *const reasons[] = {
     "which `unmask plan lmax` models and serving does not",
     "the engine runs packed batches",
-    "gathers cached rows, which the engine does not",
-    "the engine does not run cache policy dllm-cache",
-    "the engine does not run cache policy sparse-attention",
+    "the engine's attention reads them where they lie",
+    "cache dllm-cache does not run live",
+    "cache sparse-attention does not run live",
     "the engine keeps lists of credit",
     "plans by what it learns of each request, which a trace of decisions does not tell",
     "the engine takes the softmax of logits as they are",
@@ -330,8 +330,8 @@ TEST(blocks_that_requests_share_are_played) {
     free(workloads[0]);
     free(workloads[1]);
     REFUSES(2,
-            "sdar caches prefixes, which is simulated alone: the engine has no rows that requests "
-            "share (--set prefix_caching=off)",
+            "system sdar does not run live, for it has prefix_caching = on: the engine has no rows "
+            "that requests share; set prefix_caching = off",
             "run", "--backend", "cpu", "--system", "sdar", "--model", "sdar-tiny", "--set",
             "prefix_caching=on");
     REFUSES(2, "LLaDA-8B Base/Instruct/1.5 is bidirectional: set prefix_caching = off", "run",

@@ -570,11 +570,12 @@ TEST(a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole) {
 
 TEST(what_the_engine_does_not_run_is_refused_when_it_opens) {
     static const char *const cases[][3] = {
-        {"replicas=2", "kv=pages", "the engine runs one replica, the system has 2"},
+        {"replicas=2", "kv=pages", "the engine runs one replica; set replicas = 1"},
         {"runtime=hf-eager", "kv=slab",
-         "the engine runs packed batches, runtime hf-eager pads them"},
+         "runtime hf-eager does not run live, for it has padded batches: the engine runs packed "
+         "batches; set runtime = unmask"},
         {"runtime.element_bytes=2", "kv=pages",
-         "the cpu back end computes in 4-byte elements, the system says runtime.element_bytes = 2"},
+         "the cpu back end computes in float32; set runtime.element_bytes = 4"},
     };
     for (size_t i = 0; i < 3; i++) {
         struct system *system = LIVE_SYSTEM("llada-tiny", cases[i][0], cases[i][1]);

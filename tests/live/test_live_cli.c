@@ -308,16 +308,16 @@ TEST(what_cannot_be_run_is_said_in_one_sentence) {
     REFUSES(2, "--clock is for the back ends cpu and cuda", "run", "--clock", "real");
     REFUSES(2, "--clock: 'lunar' is neither real nor virtual", "run", SMALL, "--backend", "cpu",
             "--clock", "lunar");
-    REFUSES(2, "the engine runs one replica, the system has 2", "run", SMALL, LIVE, "--replicas",
-            "2");
+    REFUSES(2, "has replicas above 1: the engine runs one replica; set replicas = 1", "run", SMALL,
+            LIVE, "--replicas", "2");
     REFUSES(2,
-            "the cpu back end computes in 4-byte elements, the system says "
-            "runtime.element_bytes = 2",
+            "does not run live on the CPU, for it has elements of other than 4 bytes: the cpu back "
+            "end computes in float32; set runtime.element_bytes = 4",
             "run", SMALL, LIVE, "--set", "runtime.element_bytes=2");
     REFUSES(2,
-            "the engine does not run cache policy dllm-cache: it keeps keys and values of a "
-            "canvas, and "
-            "runs the same positions through all layers",
+            "cache dllm-cache does not run live, for it has cached features, or rows chosen by how "
+            "much they changed: the engine keeps keys and values of a canvas, and runs the same "
+            "positions through all layers",
             "run", SMALL, LIVE, "--system", "dllm-cache");
     complains(CLI("run", SMALL, "--backend", "cuda", "--library", "/nowhere/lib.so"), 1,
               "/nowhere/lib.so");

@@ -389,7 +389,7 @@ static void refuses(const char *system_name, const char *model, const char *key,
     struct system *system = NULL;
     struct err err = {0};
     int status = system_open(&asked, &system, &err);
-    status = status == 0 ? supports_policies(system, &err) : status;
+    status = status == 0 ? supports_system(system, WHERE_CPU, &err) : status;
     ck_assert_int_eq(status, ERR_USAGE);
     ASSERT_SAYS(err.text, sentence);
     system_close(system);
@@ -397,8 +397,9 @@ static void refuses(const char *system_name, const char *model, const char *key,
 
 TEST(a_model_whose_logits_decide_on_the_next_position_is_refused) {
     refuses("dkv-cache", "dream-tiny", "runtime.element_bytes", "4",
-            "the engine does not run cache policy dkv-decode with dream-tiny: its logits decide on "
-            "the next position, and the one before a masked position may be left out");
+            "cache dkv-decode does not run live, for it has scattered positions with shifted "
+            "logits: the model's logits decide on the next position, and the one before a masked "
+            "position may be left out");
 }
 
 SUITE("live dkv")

@@ -93,8 +93,9 @@ TEST(what_ranks_do_not_run_is_refused_when_the_engine_opens) {
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ASSERT_SAYS(err.text, "decoder credit looks at the logits of all GPUs, which the engine "
-                          "does not: set tensor_parallel = 1");
+    ASSERT_SAYS(err.text,
+                "decoder credit does not run live on several GPUs, for it has credit: it looks at "
+                "the logits of all GPUs, which no rank has; set tensor_parallel = 1");
     system_close(system);
 }
 

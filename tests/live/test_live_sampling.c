@@ -111,9 +111,9 @@ TEST(what_does_not_go_with_sampling_is_refused) {
             "sampling = on or temperature = 1",
             GENERATE, "--set", "temperature=0.8", "--set", "probabilities=model");
     REFUSES(2,
-            "the engine divides logits by temperature = 0.8 where they are stored and nothing "
-            "else is done with them: set runtime.fused_head = off and another decoder than "
-            "credit, iteration = plain, or temperature = 1",
+            "the engine divides logits where they are stored and drawn from; set "
+            "runtime.fused_head = off and another decoder than credit, iteration = plain, or "
+            "temperature = 1",
             GENERATE, "--set", "temperature=0.8", "--set", "runtime.fused_head=on");
 }
 
@@ -124,8 +124,8 @@ TEST(several_gpus_do_not_draw) {
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ASSERT_SAYS(err.text, "sampling looks at the logits of all GPUs, which the engine does not: "
-                          "set tensor_parallel = 1");
+    ASSERT_SAYS(err.text, "it looks at the logits of all GPUs, which no rank has; set "
+                          "tensor_parallel = 1");
     system_close(system);
 }
 

@@ -515,14 +515,16 @@ static void assert_refused(struct system *system, const char *sentence) {
 }
 
 TEST(what_the_engine_does_not_smooth_is_refused_when_it_opens) {
-    assert_refused(SMOOTH("llada-tiny", "cache=dual", "tensor_parallel=2"),
-                   "iteration = smooth looks at the logits of all GPUs, which the engine does not: "
-                   "set tensor_parallel = 1");
-    assert_refused(live_system_of("focus", "sdar-tiny",
-                                  (const char *const[]){"runtime=unmask", "iteration=smooth",
-                                                        "runtime.fused_head=off", NULL}),
-                   "iteration = smooth keeps what a step says of every masked position, and cache "
-                   "focus evicts some in its middle: the engine does not run both");
+    assert_refused(
+        SMOOTH("llada-tiny", "cache=dual", "tensor_parallel=2"),
+        "it looks at the logits of all GPUs, which no rank has; set tensor_parallel = 1");
+    assert_refused(
+        live_system_of("focus", "sdar-tiny",
+                       (const char *const[]){"runtime=unmask", "iteration=smooth",
+                                             "runtime.fused_head=off", NULL}),
+        "cache focus does not run live, for it has eviction in the middle of a block with "
+        "iteration = smooth: smoothing keeps what a step says of every masked position; "
+        "set iteration = plain");
 }
 
 SUITE("live smooth")

@@ -274,8 +274,8 @@ TEST(a_decoder_on_the_host_is_refused_live) {
     struct engine *engine = NULL;
     struct err err = {0};
     ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ASSERT_SAYS(err.text, "decoder threshold chooses on the host after each step, which "
-                          "unroll.maximum = 4 does not let it: set unroll.maximum = 1");
+    ASSERT_SAYS(err.text, "it chooses after each step, and unrolled steps start before; set "
+                          "unroll.maximum = 1");
     system_close(system);
 }
 

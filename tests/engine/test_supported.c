@@ -1,0 +1,173 @@
+/* The table of what runs where: a system that has a feature is refused where the table says so, by
+ * its reason, and nowhere else; each of the shipped systems opens on the CPU or is refused. */
+#include <string.h>
+
+#include "engine/engine.h"
+#include "engine/supported.h"
+#include "sim/system/system_facts.h"
+#include "tests/support/says.h"
+#include "tests/support/suite.h"
+
+static struct system *system_with(const char *name, const char *model, const char *settings) {
+    struct setting overrides[8];
+    struct system_request asked = {.system = name, .model = model, .gpu = "cpu", .roofline = true};
+    for (const char *at = settings; *at != '\0';
+         at += strcspn(at, " ") + (strchr(at, ' ') != NULL)) {
+        struct setting *setting = &overrides[asked.n_overrides++];
+        *setting = (struct setting){.place = "test"};
+        const int key = (int)strcspn(at, "="), value = (int)strcspn(at, " ") - key - 1;
+        snprintf(setting->key, sizeof setting->key, "%.*s", key, at);
+        snprintf(setting->value, sizeof setting->value, "%.*s", value, at + key + 1);
+    }
+    asked.overrides = overrides;
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_msg(system_open(&asked, &system, &err) == 0, "%s %s: %s", name, settings, err.text);
+    return system;
+}
+
+/* What has each row of the table, in its order, and nothing else of it on the places where that is
+ * lacked. */
+static const struct {
+    const char *feature, *system, *model, *settings;
+} cases[] = {
+    {"padded batches", "fast-dllm", "llada-tiny", "runtime=hf-eager runtime.element_bytes=4"},
+    {"cached rows copied", "dllm-serve", "llada-tiny",
+     "runtime=nano-vllm runtime.engine=on runtime.element_bytes=4"},
+    {"runtime.engine = off", "dllm-serve", "llada-tiny",
+     "runtime.engine=off runtime.element_bytes=4"},
+    {"cached features", "dllm-cache", "llada-tiny", "runtime.element_bytes=4"},
+    {"attention in which", "sparsed", "llada-tiny", "runtime.element_bytes=4"},
+    {"scattered positions", "dkv-cache", "dream-tiny", "runtime.element_bytes=4"},
+    {"eviction in the middle", "focus", "sdar-tiny",
+     "iteration=smooth runtime.fused_head=off runtime.element_bytes=4"},
+    {"prefix_caching = on", "sdar", "sdar-tiny", "prefix_caching=on runtime.element_bytes=4"},
+    {"replicas above 1", "dllm-serve", "llada-tiny", "replicas=2 runtime.element_bytes=4"},
+    {"choices of the host", NULL, NULL, NULL}, /* no built-in decoder: tests/sim/test_unroll.c */
+    {"rules that rank", NULL, NULL, NULL},     /* changed below */
+    {"a temperature other", "dllm-serve", "llada-tiny",
+     "temperature=0.8 runtime.fused_head=on probabilities=kept runtime.element_bytes=4"},
+    {"cached rows of no", NULL, NULL, NULL}, /* changed below */
+    {"elements of other than 4", "dllm-serve", "llada-tiny", "runtime.element_bytes=2"},
+    {"elements of other than 2", NULL, NULL, NULL}, /* on a GPU, below */
+    {"heads of other", NULL, NULL, NULL},           /* on a GPU, below */
+    {"sampling", "fast-dllm", "dream-tiny",
+     "tensor_parallel=2 sampling=on runtime.fused_head=off runtime.element_bytes=4"},
+    {"credit", "fast-dllm", "dream-tiny",
+     "tensor_parallel=2 decoder=credit runtime.fused_head=off runtime.element_bytes=4"},
+    {"iteration = smooth", "fast-dllm", "dream-tiny",
+     "tensor_parallel=2 iteration=smooth runtime.fused_head=off runtime.element_bytes=4"},
+};
+enum { N_CASES = sizeof cases / sizeof cases[0] };
+
+static void assert_lacks(const struct system *system, unsigned where, const struct feature *f) {
+    struct err err = {0};
+    ck_assert_int_eq(supports_system(system, where, &err), ERR_USAGE);
+    ASSERT_SAYS(err.text, f->name);
+    ASSERT_SAYS(err.text, f->why);
+    if (f->instead != NULL) {
+        ASSERT_SAYS(err.text, f->instead);
+    }
+}
+
+TEST(there_is_a_case_for_every_row) {
+    for (size_t i = 0; i < N_CASES; i++) {
+        ck_assert_ptr_nonnull(feature_table[i].name);
+        ck_assert_msg(strstr(feature_table[i].name, cases[i].feature) == feature_table[i].name,
+                      "row %zu is '%s'", i, feature_table[i].name);
+    }
+    ck_assert_ptr_null(feature_table[N_CASES].name);
+}
+
+TEST_EACH(a_system_that_has_a_feature_is_refused_where_it_is_lacked, N_CASES) {
+    const struct feature *f = &feature_table[_i];
+    if (cases[_i].system == NULL) {
+        return;
+    }
+    struct system *system = system_with(cases[_i].system, cases[_i].model, cases[_i].settings);
+    const bool of_ranks = f->lacked == WHERE_RANKS;
+    assert_lacks(system, WHERE_CPU | (of_ranks ? WHERE_RANKS : 0), f);
+    struct err err = {0};
+    ck_assert_msg(!of_ranks || supports_system(system, WHERE_CPU, &err) == 0, "%s", err.text);
+    system_close(system);
+}
+
+TEST(sizes_that_kernels_do_not_take_are_refused) {
+    struct system *system = system_with("dllm-serve", "llada-tiny", "runtime.element_bytes=4");
+    struct err err = {0};
+    ck_assert_msg(supports_system(system, WHERE_CPU, &err) == 0, "%s", err.text);
+    ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[14]);
+    system->row_bytes = 12;
+    assert_lacks(system, WHERE_CPU, &feature_table[12]);
+    system_close(system);
+    system = system_with("dllm-serve", "llada-tiny", "decoder=entropy-bounded");
+    ck_assert_ptr_ne(feature_lacked(system, WHERE_CUDA), &feature_table[10]);
+    system->settings.block_tokens = 5000;
+    ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[10]);
+    system_close(system);
+}
+
+TEST(heads_that_a_gpu_has_no_attention_for_are_refused) {
+    struct system *system = system_with("dllm-serve", "llada-tiny", "runtime.element_bytes=2");
+    struct model model = *system->model;
+    system->model = &model;
+    for (uint32_t head = 32; head <= 256; head *= 2) {
+        model.head_dim = head;
+        for (int exact = 0; exact < 2; exact++) {
+            system->rows.kind = exact ? ROW_EXACT : ROW_KV;
+            const struct feature *lacked = feature_lacked(system, WHERE_CUDA);
+            ck_assert_int_eq(lacked == NULL, head == 128 || (exact && head == 64));
+            ck_assert(lacked == NULL || lacked == &feature_table[15]);
+        }
+    }
+    system_close(system);
+}
+
+/* ---- every system ---- */
+
+static const char *tiny_model(const struct system *system) {
+    return system->model->mask == MASK_BIDIRECTIONAL ? "llada-tiny"
+           : system->model->experts > 0              ? "llada2-tiny"
+           : system->model->mask == MASK_CAUSAL      ? NULL
+                                                     : "sdar-tiny";
+}
+
+static int count_opened(void *state, const char *name, const char *doc) {
+    (void)doc;
+    uint32_t *counts = state;
+    struct err err = {0};
+    const struct system_request own = {.system = name, .gpu = "h200", .roofline = true};
+    struct system *system = NULL;
+    ck_assert_msg(system_open(&own, &system, &err) == 0, "%s: %s", name, err.text);
+    const char *model = tiny_model(system);
+    system_close(system);
+    if (model == NULL) {
+        return 0;
+    }
+    system = system_with(name, model,
+                         "runtime.element_bytes=4 max_requests=4 max_batched_tokens=2048 "
+                         "expert_parallel=off tensor_parallel=1");
+    struct engine_request asked = {.backend = BACKEND_CPU, .weights = "random:3", .system = system};
+    struct engine *engine = NULL;
+    const bool runs = supports_system(system, WHERE_CPU, &err) == 0;
+    err = (struct err){0};
+    const int status =
+        system_serves(system, &err) != 0 ? ERR_USAGE : engine_open(&asked, &engine, &err);
+    ck_assert_msg((status == 0) == runs, "%s: %s", name, err.text);
+    counts[runs]++;
+    if (status == 0) {
+        engine_close(engine);
+    }
+    system_close(system);
+    return 0;
+}
+
+TEST(each_system_opens_or_is_refused_by_the_table) {
+    uint32_t counts[2] = {0};
+    struct err err = {0};
+    ck_assert_int_eq(system_list(count_opened, counts, &err), 0);
+    ck_assert_uint_gt(counts[0], 20);
+    ck_assert_uint_gt(counts[1], 20);
+}
+
+SUITE("supported")
