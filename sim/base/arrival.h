@@ -1,4 +1,4 @@
-/* An arrival: what the outside world says about one request, and where arrivals come from.
+/* An arrival: what is known of one request before it runs, and where arrivals come from.
  *
  * Trace readers and generators implement `struct arrival_source`; the serving loop pulls from it
  * and knows nothing of files. */
@@ -13,12 +13,11 @@ struct arrival {
     int64_t arrival_ns;     /* from the start of the run, never decreasing */
     uint64_t id;            /* position in the source, from 0 */
     uint32_t prompt_tokens; /* >= 1 */
-    uint32_t output_tokens; /* >= 1: positions to decode, the canvas behind the prompt */
-    uint32_t answer_tokens; /* of these, those up to and including the end of text; 0: nobody says,
+    uint32_t output_tokens; /* >= 1: positions to decode, the canvas after the prompt */
+    uint32_t answer_tokens; /* of these, those up to and including the end of text; 0: not known,
                                all of them */
     uint32_t tenant;        /* 0 where the source names none */
-    uint64_t
-        prompt; /* 1 + the place in its file of what is asked (traces/prompts.h); 0: nothing is */
+    uint64_t prompt; /* 1 + the index of its text in its file (traces/prompts.h); 0: no text */
     uint32_t prefix_tokens; /* of the prompt, with which an earlier request's prompt began, too */
     uint64_t session;       /* which conversation it is a turn of; 0: of none */
     /* With which (sim/serve/contents.h), by names that the source makes up; 0: none. */

@@ -141,7 +141,7 @@ bool condition_next_name(const char **rest, char name[FACT_CHARS]) {
     if (!take_term(rest, &term)) {
         return false;
     }
-    (void)take_word(rest, word, sizeof word); /* and, or; nothing behind the last */
+    (void)take_word(rest, word, sizeof word); /* and, or; nothing after the last */
     snprintf(name, FACT_CHARS, "%s", term.name);
     return true;
 }

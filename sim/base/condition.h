@@ -36,7 +36,7 @@ bool condition_holds(const char *condition, const struct facts *facts);
 /* Whether its form is right. */
 bool condition_is_valid(const char *condition);
 
-/* The next name of a condition, from `*rest` on, into `name`; false behind the last. */
+/* The next name of a condition, from `*rest` on, into `name`; false after the last. */
 bool condition_next_name(const char **rest, char name[FACT_CHARS]);
 
 #endif

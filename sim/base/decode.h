@@ -16,17 +16,16 @@ struct decode_pass {
     uint32_t committed; /* positions that the pass decides on; 0 in a commit pass, 1 where it yields
                            the next block's first token (shifted logits) */
     uint32_t processed; /* positions of the block that it runs; >= 1 in a pass */
-    uint32_t kept;      /* of these, those behind an eviction; all where nothing is evicted */
+    uint32_t kept;      /* of these, those left by an eviction; all where nothing is evicted */
     uint32_t reach;     /* positions of the block up to the right-most one kept */
 };
 
-/* What a pass said of the positions of its block, each array [length] by position of the block. */
+/* A pass's outcome for the positions of its block; each array is [length], by position. */
 struct decode_positions {
     uint32_t start;  /* the block's first position in the canvas */
     uint32_t length; /* positions of the block */
-    /* 1 or 0: not committed before the pass; run by it; of these, gone on behind an eviction (all
-     * where nothing evicts); committed by it; something was said of it (one that is masked, and
-     * whose logits were made). */
+    /* 1 or 0: not committed before the pass; run by it; of these, left by an eviction (all where
+     * nothing evicts); committed by it; seen (masked, and its logits were computed). */
     uint8_t *masked, *run, *keep, *commit, *seen;
     /* Of those seen, else 0: the most likely token; its probability, with credit where there is
      * any; less that of the second; minus the sum of p log p over the vocabulary, in nats. */
@@ -38,7 +37,7 @@ struct decode_positions {
     float *before, *after;
 };
 
-/* Memory for blocks of so many positions. */
+/* Memory for blocks of up to `most` positions. */
 void decode_positions_init(struct decode_positions *positions, uint32_t most);
 void decode_positions_fini(struct decode_positions *positions);
 
@@ -47,7 +46,7 @@ struct decode_source {
     const char *name; /* for sentences: the file */
     /* How many tokens the request's passes commit. ERR_WORLD when it is not among the recorded. */
     int (*tokens)(const void *state, uint64_t request, uint64_t *out, struct err *err);
-    /* Its pass `index`, from 0. ERR_WORLD when there are not so many. */
+    /* Its pass `index`, from 0. ERR_WORLD when it has fewer. */
     int (*pass)(const void *state, uint64_t request, uint32_t index, struct decode_pass *out,
                 struct err *err);
     /* Of its output tokens those up to and including the end of text; 0: it says nothing of an end.

@@ -20,8 +20,8 @@
 /* `n` elements of `size` bytes, all zero, for free(); also for no elements. */
 void *mem_zeroed(size_t n, size_t size);
 
-/* The same for tables of which nobody knows how much will be used: the system finds memory for what
- * is touched, as it is touched, and ends the program then if there is none. For mem_released. */
+/* The same for tables whose used part is not known in advance: the system provides pages as they
+ * are touched and ends the program if it has none. Free with mem_released. */
 void *mem_reserved(size_t n, size_t size);
 void mem_released(void *reserved);
 
@@ -35,7 +35,7 @@ void *mem_resized(void *items, size_t n, size_t size);
  * how many it has room for, and doubles. */
 void *mem_grown(void *items, size_t n, size_t *room, size_t size);
 
-/* A copy of `n` bytes with a NUL behind them, and one of a text. */
+/* A copy of `n` bytes with a NUL appended, and one of a text. */
 void *mem_copied(const void *bytes, size_t n);
 char *mem_text(const char *text);
 
@@ -46,7 +46,7 @@ void mem_stream_close(FILE *stream);
 /* What a library allocated; NULL: it had no memory. */
 void *mem_given(void *memory);
 
-/* Ends the program: `bytes` more could not be had; 0: nobody knows how many. */
+/* Ends the program: `bytes` more could not be allocated; 0: the number is not known. */
 _Noreturn void mem_out(size_t bytes);
 
 #endif

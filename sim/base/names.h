@@ -8,13 +8,13 @@
 /* The index of `word` among `names`, which end with NULL; -1 where it is none of them. */
 int name_find(const char *const *names, const char *word);
 
-/* What stands behind `prefix`, NULL where `text` does not begin with it. */
+/* The part of `text` after `prefix`, NULL where `text` does not begin with it. */
 const char *name_behind(const char *text, const char *prefix);
 
 /* Whether `text` is longer than `ending` and ends with it. */
 bool name_ends(const char *text, const char *ending);
 
-/* The next word of a list, between `marks` such as ",", without the blanks around it; false behind
+/* The next word of a list, between `marks` such as ",", without the blanks around it; false after
  * the last one. `*rest` begins as the list and moves on; a list has one word at least, and any of
  * them may be empty. */
 bool name_next(const char **rest, const char *marks, const char **word, size_t *length);

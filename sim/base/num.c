@@ -29,7 +29,7 @@ bool num_u64(const char *text, uint64_t max, uint64_t *out) {
     return true;
 }
 
-/* Reads a decimal prefix; `*rest` points behind it. */
+/* Reads a decimal prefix; `*rest` points after it. */
 static bool decimal_prefix(const char *text, double *out, const char **rest) {
     size_t length = strspn(text, "0123456789+-.eE");
     if (length == 0 || length > 63 || text[0] == 'e' || text[0] == 'E') {

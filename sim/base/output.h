@@ -14,25 +14,25 @@ int output_may_replace(const char *path, const char *head, const char *what, str
 
 enum { OUTPUT_PATH_CHARS = 4096 };
 
-/* A file that is being written: beside its place, under a name that no other file has (it begins
- * with FILE.part-), until it is whole. It replaces what a link leads to, not the link, and keeps
- * its mode. What is no file, such as /dev/stdout, is written as it stands. Not to be moved in
- * memory. */
+/* A file that is written under a temporary name in its folder (FILE.part-...) until it is complete.
+ * It replaces the target of a link, not the link, and keeps that file's mode. What is not a regular
+ * file, such as /dev/stdout, is written directly. Not to be moved in memory. */
 struct output {
     FILE *file;
-    const char *path;                                          /* borrowed */
-    char target[OUTPUT_PATH_CHARS], beside[OUTPUT_PATH_CHARS]; /* beside "": it is no file */
+    const char *path; /* borrowed */
+    /* `path` with its links followed, and the temporary path, "" where it is no regular file. */
+    char target[OUTPUT_PATH_CHARS], beside[OUTPUT_PATH_CHARS];
 };
 
 /* Begin it; ERR_WORLD, or ERR_USAGE of a path that is too long. */
 int output_open(const char *path, struct output *out, struct err *err);
 
-/* The same for what others write, such as SQLite and gnuplot: `beside` is empty and there, `file`
- * is NULL. ERR_WORLD of what is no file. */
+/* The same for what others write, such as SQLite and gnuplot: the temporary file exists and is
+ * empty, `file` is NULL. ERR_WORLD where the path is not of a regular file. */
 int output_reserve(const char *path, struct output *out, struct err *err);
 
-/* End it: rename what was written over its place where `keeps`, else remove it. An error, of which
- * those of writing are one, leaves what was there. 0 where nothing is kept. */
+/* End it: rename the temporary file to its target where `keeps`, else remove it. After an error,
+ * also one of writing, the target is unchanged. 0 where nothing is kept. */
 int output_close(struct output *out, bool keeps, struct err *err);
 
 /* From now on what is unfinished stays as it is where the program ends. */
@@ -42,8 +42,9 @@ void output_keep(const struct output *out);
 void output_abandon(void);
 
 /* A file that grows over several runs of the program, begun where it is not there, to be read and
- * written at its end through `file`; who has it open has it alone. ERR_WORLD of a link, which may
- * lead to anything, of what is no file, and while another has it: `who` ("calibration") that is. */
+ * written at its end through `file`; only one process has it open at a time. ERR_WORLD of a link,
+ * which may lead to anything, of what is no file, and while another has it: `who` ("calibration")
+ * that is. */
 int output_grow(const char *path, const char *who, FILE **file, struct err *err);
 
 /* A text between the tags, or in the quotes, of XML and HTML. */

@@ -6,7 +6,7 @@
  *   transferred  scaled from a measurement of something else (another GPU, another model)
  *   roofline     computed from a data sheet
  *   calibrated   fitted so that one known result comes out
- *   assumed      chosen; nothing that was measured or printed stands behind it */
+ *   assumed      chosen; rests on nothing measured or printed */
 #ifndef UNMASK_SIM_BASE_PROVENANCE_H
 #define UNMASK_SIM_BASE_PROVENANCE_H
 
@@ -20,7 +20,7 @@ enum provenance_kind {
 };
 enum { PROVENANCE_KIND_COUNT = PROVENANCE_ASSUMED + 1, PROVENANCE_SOURCE_CHARS = 256 };
 
-/* The words above, by kind; NULL behind the last. */
+/* The words above, by kind; NULL after the last. */
 extern const char *const provenance_words[PROVENANCE_KIND_COUNT + 1];
 
 struct provenance {

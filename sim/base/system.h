@@ -1,5 +1,5 @@
-/* What differs from system to system: Linux, of which all is tried, and macOS, for which the
- * program is compiled alone (`make mac-check`). Nobody else asks which system this is. */
+/* What differs between operating systems: Linux, where everything is tested, and macOS, where the
+ * program is only compiled (`make mac-check`). No other code depends on it. */
 #ifndef UNMASK_SIM_BASE_SYSTEM_H
 #define UNMASK_SIM_BASE_SYSTEM_H
 
@@ -17,8 +17,8 @@ bool system_program(char *path, size_t size);
 /* What starts it once more, on Linux even where its file was replaced meanwhile; may be `path`. */
 const char *system_itself(char *path, size_t size);
 
-/* The path of a library of ours: beside the program, in lib/unmask of an installed one, in kernels/
- * of a build, two folders above (of a test). False where it is in none of them. */
+/* The path of a library of ours: in the program's folder, in lib/unmask of an installation, in
+ * kernels/ of a build, or two folders up (for a test). False where it is in none of them. */
 bool system_beside(const char *name, char *path, size_t size);
 
 /* "SEGV" of SIGSEGV; "unknown" of a number that has no name. */
@@ -57,7 +57,7 @@ void system_nap(int64_t ns);
 /* When a file's content last changed. */
 struct timespec system_changed(const struct stat *facts);
 
-/* What the processor is called; "CPU" where nothing says it. */
+/* The processor's name; "CPU" where it is not known. */
 void system_processor_name(char *out, size_t size);
 
 /* Bytes of memory that programs could have, and of the processor's second cache; 0: not known. */
@@ -73,7 +73,7 @@ struct system_reader {
 };
 FILE *system_stream(const struct system_reader *reader, void *state);
 
-/* Bytes that nobody can foresee; false with errno where there are none. */
+/* Unpredictable bytes; false with errno where there are none. */
 bool system_random(void *out, size_t n);
 
 /* Frees a tree of tsearch, and by `free_item` what it holds. */

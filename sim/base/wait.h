@@ -11,7 +11,7 @@
 int wait_begin(void);
 void wait_end(int place);
 
-/* How many have begun so far; whether one of the first so many has not ended. A handler may ask. */
+/* How many have begun; whether one of the first `count` has not ended. For signal handlers, too. */
 uint64_t wait_count(void);
 bool wait_is_on(uint64_t count);
 

@@ -1,5 +1,5 @@
 /* What makes a result easy to misread: an entry of `warnings` in every JSON output and a line on
- * the terminal. One vocabulary for all commands; nobody parses the sentence. */
+ * the terminal. One vocabulary for all commands; programs read the code, not the sentence. */
 #ifndef UNMASK_SIM_BASE_WARNING_H
 #define UNMASK_SIM_BASE_WARNING_H
 
@@ -10,7 +10,7 @@ enum warning_code {
     WARNING_OBJECTIVE_UNMEASURED, /* no request has what an objective bounds: it is not met */
     WARNING_DECISIONS_ASSUMED,    /* the decode process is assumed or fitted to something else */
     WARNING_DECISIONS_MOVED,      /* a run leaves the conditions its process was located under */
-    WARNING_HOST_ASSUMED,         /* no measured or calibrated host stands behind host times */
+    WARNING_HOST_ASSUMED,         /* host times rest on no measured or calibrated host */
     WARNING_HOST_FOREIGN,         /* a published system keeps its paper's host on another GPU */
     WARNING_PRICES_TRANSFERRED,   /* a share of the time is priced by another GPU's measurements */
     WARNING_PRICES_ROOFLINE,      /* a share of the time is priced from data sheets */
@@ -24,7 +24,7 @@ enum warning_code {
     WARNING_ANSWERS_ASSUMED,      /* answers are taken to fill the canvas */
     WARNING_ARCHITECTURE_UNKNOWN, /* a model's class is known to no family: its model_type's runs */
     WARNING_TRACE_ASSUMED,        /* what a trace means was found out from its rows or names */
-    WARNING_COLUMNS_UNREAD,       /* the trace has columns or keys that nobody reads */
+    WARNING_COLUMNS_UNREAD,       /* the trace has columns or keys that are not read */
     WARNING_REPEATED,             /* the trace's rows are gone through more than once */
     WARNING_SETTING_ASSUMED,      /* a setting that decides a ranking was inferred, not printed */
     WARNING_SETTING_UNUSED,       /* the user set what nothing reads */
@@ -35,7 +35,7 @@ enum warning_code {
 };
 enum { WARNING_CODE_COUNT = WARNING_INCOMPLETE + 1, WARNINGS_MAX = 24, WARNING_CHARS = 320 };
 
-/* "saturated", "rejected", ...: what JSON carries as `code`; NULL behind the last. */
+/* "saturated", "rejected", ...: what JSON carries as `code`; NULL after the last. */
 extern const char *const warning_words[WARNING_CODE_COUNT + 1];
 
 struct warning {

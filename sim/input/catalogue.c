@@ -25,7 +25,7 @@ struct item {
 struct catalogue_items {
     struct item *read;
     size_t n, room;
-    const void **all; /* NULL behind the last; NULL until they are asked for */
+    const void **all; /* NULL after the last; NULL until first needed */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -19,8 +19,8 @@
 struct catalogued {
     const char *name; /* its file's, without folder and ending */
     const char *path; /* as it was given; NULL: found by its name in the data folder */
-    /* Keys of one's own file that nothing reads of such a thing, whatever runs: lines of "KEY",
-     * "VALUE", "FILE:LINE" and the condition of its doc with tabs between; NULL: none. */
+    /* Keys of a user's file that no command reads of such a thing: lines of "KEY", "VALUE",
+     * "FILE:LINE" and the condition of its doc with tabs between; NULL: none. */
     const char *unread;
 };
 
@@ -63,7 +63,7 @@ const void *catalogue_find(struct catalogue *catalogue, const char *name, struct
 /* 0 if there is a thing of that name in the data folder, which is not read; else a sentence. */
 int catalogue_check_name(const struct catalogue *catalogue, const char *name, struct err *err);
 
-/* All of the data folder, by name; NULL behind the last. NULL and a sentence when one cannot be
+/* All of the data folder, by name; NULL after the last. NULL and a sentence when one cannot be
  * read. The array is the catalogue's. */
 const void *const *catalogue_all(struct catalogue *catalogue, struct err *err);
 

@@ -139,7 +139,7 @@ bool field_time_ns(const char *text, size_t length, int64_t unit_ns, int64_t *ou
     return true;
 }
 
-/* Exactly `n` digits at `*cursor`, which moves behind them. */
+/* Exactly `n` digits at `*cursor`, which moves past them. */
 static bool take_digits(const char **cursor, const char *end, int n, int64_t *out) {
     int64_t value = 0;
     for (int i = 0; i < n; i++) {
@@ -213,8 +213,8 @@ static bool take_utc(const char **cursor, const char *end) {
     return false;
 }
 
-/* The time zone behind the seconds: nothing, UTC by one of its names, or an offset, which Go
- * follows by a name. What Java ("[Europe/Paris]") and Go (" m=+0.5") add is passed over. */
+/* The time zone after the seconds: nothing, UTC by one of its names, or an offset, which Go follows
+ * by a name. What Java ("[Europe/Paris]") and Go (" m=+0.5") add is passed over. */
 static bool take_zone(const char **cursor, const char *end, int64_t *offset_s) {
     *offset_s = 0;
     if (take_char(cursor, end, " ") && *cursor == end) {

@@ -2,9 +2,9 @@
  *
  * What is digested is what is read: the open file, not what its name leads to a moment later. A
  * run is composed on one thread, which collects what is noted between inputs_collect and its
- * undoing; readers need not know for whom they read. Nothing is noted, and nothing is digested,
- * where nobody collects. A file that did not change is digested once a process, however many runs
- * read it: it is recognised by device, inode, size and time of change.
+ * undoing; readers need not know for whom they read. Outside of a collection nothing is noted or
+ * digested. A file that did not change is digested once a process, however many runs read it: it is
+ * recognised by device, inode, size and time of change.
  *
  * Files of the data folder are named relative to it, others as they were given, so that what is
  * noted does not depend on the machine. */

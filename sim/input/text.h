@@ -8,18 +8,18 @@
 
 #include "sim/base/err.h"
 
-/* Reads the file, notes it among the run's inputs under `role` (NULL: not), and puts a NUL behind
- * it; the caller frees it. NULL and ERR_WORLD where it cannot be read, holds a NUL byte or has more
- * than `most` bytes, so that a device or a pipe without an end is refused soon. */
+/* Reads the file, notes it among the run's inputs under `role` (NULL: not), and appends a NUL; the
+ * caller frees it. NULL and ERR_WORLD where it cannot be read, holds a NUL byte or has more than
+ * `most` bytes, so that a device or a pipe without an end is refused soon. */
 char *text_read(const char *path, const char *role, size_t most, size_t *size, struct err *err);
 
 /* Whether the n bytes that a file begins with are those of a Git LFS pointer, which stands in the
- * place of a large file in a clone without LFS, or of an archive or table that nobody here reads;
- * if so, `err` has the sentence. TEXT_HEAD_BYTES are enough. */
+ * place of a large file in a clone without LFS, or of an archive or table that unmask does not
+ * read; if so, `err` has the sentence. TEXT_HEAD_BYTES are enough. */
 enum { TEXT_HEAD_BYTES = 64 };
 bool text_is_foreign(const char *path, const void *bytes, size_t n, struct err *err);
 
-/* The next line of a text, ended in place without its LF or CR LF; NULL behind the last. `*rest`
+/* The next line of a text, ended in place without its LF or CR LF; NULL after the last. `*rest`
  * begins as the text, which ends with NUL; `*length`, where asked for, is the line's. */
 char *text_line(char **rest, size_t *length);
 
