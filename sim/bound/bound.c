@@ -14,7 +14,7 @@ static double least_ns(const struct price_parts *parts, const struct prices *pri
     return is_cut ? price_ns : fmax(price_ns, parts_alone_ns(parts, pass));
 }
 
-/* From the last pass to the first: what is left of the request behind each. */
+/* From the last pass to the first: what is left of the request after each. */
 static struct machine_job job_of(const struct passes *passes, const struct passenger *request,
                                  const struct price_parts *parts, const struct prices *prices) {
     struct machine_job job = {.release_ns = (double)request->arrival_ns};

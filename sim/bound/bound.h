@@ -31,7 +31,7 @@ struct bound {
     struct pass_type types[PASS_TYPES];
 };
 
-/* `latency_ns`: what a request may take to be on time; 0: nothing is asked. */
+/* `latency_ns`: the longest latency that is on time; 0: no objective. */
 int bound_find(const struct passes_request *request, int64_t latency_ns, struct bound *out,
                struct err *err);
 

@@ -66,7 +66,7 @@ static void coord_range(const struct finder *f, const struct cell *cell, int c, 
     }
 }
 
-/* Takes `point` behind the vertices so far, of which those that it makes concave go. */
+/* Appends `point` to the vertices and removes those that it makes concave. */
 static void hull_take(struct hull *hull, struct part_point point) {
     while (hull->n > 0 && hull->points[hull->n - 1].at >= point.at) {
         hull->n--; /* as far along, and no lower: points come with `ns` rising */
@@ -154,7 +154,7 @@ static bool is_padded_mix(const struct finder *f, const struct cell *cell) {
     return !f->parts->system->runtime.varlen && (cell->types & (cell->types - 1)) != 0;
 }
 
-/* What the price of a step has beside its parts. A step may be a nanosecond's half shorter. */
+/* What a step's price has besides its parts. A step may be half a nanosecond shorter. */
 static void set_fixed_price(const struct finder *f, struct cell *cell) {
     const struct price_parts *parts = f->parts;
     double unrolled = fmax(1, parts->system->settings.unroll_maximum);

@@ -25,7 +25,7 @@ struct hull {
     int column; /* 0: the part is none of this cell's */
 };
 
-/* Batches that hold exactly these types of passes and between so many query tokens. */
+/* Batches that hold exactly these types of passes and a number of query tokens in this range. */
 struct cell {
     unsigned types;
     double tokens[2], most_of[PASS_TYPES];

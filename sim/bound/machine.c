@@ -121,7 +121,7 @@ static void drop_one(const struct machine_job *jobs, double speed, size_t *kept,
     }
     size_t best = *n - 1;
     double best_ns = now_ns - before_ns;
-    for (size_t i = *n; i-- > 0;) { /* what is behind moves up as far as its releases let it */
+    for (size_t i = *n; i-- > 0;) { /* later jobs move up as far as their releases allow */
         const struct machine_job *job = &jobs[kept[i]];
         double gain_ns = fmin(job->work_ns / speed, room_ns);
         if (i + 1 < *n && gain_ns > best_ns) {

@@ -6,7 +6,7 @@
  * machine does in the same time, so that it is done with each set of jobs no later:
  * - shortest remaining job first ends the jobs with the least sum of completion times (Schrage,
  *   1968), and any order that never idles ends the last one first;
- * - a request needs the time of its own passes, one after the other, whoever runs beside it;
+ * - a request needs the time of its own passes, one after the other, whatever else runs;
  * - both together: with M the mean of the times at which a job is worked on, a request is done at
  *   M + tail or later, tail the mean over its work of the time that its own passes need from there
  *   on. The sum of all M is least when the smallest job goes first (Goemans, 1997);

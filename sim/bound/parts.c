@@ -125,7 +125,7 @@ static double attention_ns(const struct price_parts *parts, uint32_t i_op, doubl
     shape.sym[op->span_k] = (int64_t)fmax(n, floor(sum_qk / most_q));
     shape.sym[op->span_qk] = (int64_t)sum_qk;
     shape.sym[op->span_q] = (int64_t)sum_q;
-    /* Attention behind an eviction is asked for with what is before it. */
+    /* Attention after an eviction gets the same shape as the attention before it. */
     for (uint32_t i = 0; i < s->graph.n_ops; i++) {
         const struct op *other = &s->graph.ops[i];
         if (i != i_op && op_is_attention(other) && other->span_n == op->span_n) {
@@ -317,7 +317,7 @@ void parts_close(struct price_parts *parts) {
 
 /* ---- host ---- */
 
-/* Host and launches of so many requests of each kind. */
+/* Times of the host and of launches for n[kind] requests of each kind. */
 static void probe_host(const struct system *s, const int64_t n[HOST_KIND_COUNT], double *host_ns,
                        double *launches_ns) {
     static const enum symbol counts[] = {SYM_REQUESTS, SYM_REFRESH_N, SYM_SELECT_N};

@@ -22,14 +22,14 @@ enum { PARTS_EXACT = 1024, PARTS_MOST = SYM_COUNT + 8 };
 
 struct part_point {
     double at, ns;
-    double beyond_ns;   /* the least ns of this point and all behind it */
+    double beyond_ns;   /* the least ns of this point and all after it */
     double least, most; /* attention: queries of the batches it stands for; else `at` */
 };
 
 struct price_part {
     int coord;                 /* the coordinate: a symbol */
     int queries;               /* attention: the symbol of its queries; -1: another operator */
-    bool is_head;              /* behind the trunk (HOST_BY_LAYERS) */
+    bool is_head;              /* after the trunk (HOST_BY_LAYERS) */
     bool misses_prefill;       /* says nothing of steps that prefill as well */
     struct part_point *points; /* by `at`, rising */
     size_t n;

@@ -6,15 +6,15 @@
  *     sum of p(k) over k in S  <=  t(S)      for every such S                                  (1)
  *
  * bound every schedule: it takes at least the sum of all passes' prices, and a machine that works
- * off passes at their prices is never behind it (machine.h). The best prices are the dual of the
+ * off passes at their prices is never later (machine.h). The best prices are the dual of the
  * configuration LP, which has a variable for each S. They are found in a relaxation of it that has
  * no more than some hundred: batches are divided into cells, by the types of passes that they hold
  * and the query tokens in them, and in each cell t is bounded from below by a convex function of
  * the batch's coordinates, the sum over its parts (parts.h) of each part's lower convex hull. Then
- * (Jensen) N steps of a cell that add up to X take at least N t(X / N), so that the least of
- * the sum over cells of N t(X / N), with all passes in some cell, is a lower bound; as an LP it has
- * the hulls' segments as rows, added where a solution violates them (column generation in its
- * dual). A pass is priced by its type and linearly in the coordinates that vary within the type.
+ * (Jensen) N steps of a cell that add up to X take at least N t(X / N), so that the least of the
+ * sum over cells of N t(X / N), with all passes in some cell, is a lower bound; as an LP it has the
+ * hulls' segments as rows, added where a solution violates them (column generation in its dual). A
+ * pass is priced by its type and linearly in the coordinates that vary within the type.
  *
  * The certificate does not rest on the solver. For each cell its dual values say which lines of the
  * hulls and which limits add up to (1); the sum is taken again, the worst batch of the cell put

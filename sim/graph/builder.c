@@ -64,7 +64,7 @@ static void add_selection(struct builder *b, int rotated, int64_t row_bytes) {
         graph_add_op(g, "pack", OP_PACK, SYM_PACK_ROWS, LIST(picked, scores), LIST(packed));
     add_copy(pack, b->options, EAGER_PICK, row_bytes / g->element_bytes);
     if (together && b->options->engine) {
-        graph_add_barrier(g, indices); /* chosen behind the sum, from the same keys */
+        graph_add_barrier(g, indices); /* chosen after the sum, from the same keys */
         graph_add_barrier(g, rotated);
     }
 }

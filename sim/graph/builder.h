@@ -26,11 +26,11 @@ struct graph_options {
     bool samples_output;   /* of the head's logits only the output's rows are looked at */
     int64_t element_bytes; /* of activations, weights and cached values; 0: bf16's 2. Logits as
                               the head writes them are wider by as much. */
-    bool shift_copy; /* logits that decide on the position behind theirs (Dream) are shifted by a
-                        copy; off: they stay, and whoever reads a row knows whose it is */
+    bool shift_copy; /* logits that decide on the next position (Dream) are shifted by a copy; off:
+                        they stay, and readers of a row allow for the offset */
     bool fused_head; /* the head's logits are reduced as they are made: one operator; the
                         three sizes of logits are not read */
-    bool statistics; /* the margin and entropy of each row, beside its confidence */
+    bool statistics; /* the margin and entropy of each row, besides its confidence */
     bool draws;      /* tokens are drawn from stored logits, or their confidences tempered, */
     bool draws_kept; /* among the most likely ones, which are looked for */
     uint32_t credit_slots; /* tokens of a row's list of credit; 0: decoders give none */

@@ -1,4 +1,4 @@
-/* What the parts of the builder share; nobody else includes this. */
+/* What the parts of the builder share; no other file includes this. */
 #ifndef UNMASK_SIM_GRAPH_BUILDER_PARTS_H
 #define UNMASK_SIM_GRAPH_BUILDER_PARTS_H
 

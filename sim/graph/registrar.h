@@ -15,7 +15,7 @@ void graph_add_segment(struct graph *graph, const char *name, uint32_t repeat);
 int graph_add_tensor(struct graph *graph, const char *name, enum symbol symbol, int64_t per);
 int graph_add_cache(struct graph *graph, const char *name, enum symbol symbol, int64_t per);
 
-/* A new value in the memory of `of`, which nobody reads once it is written. */
+/* A new value in the memory of `of`, which is not read any more once this one is written. */
 int graph_add_alias(struct graph *graph, const char *name, int of);
 
 /* Append an operator to the segment added last; `in` and `out` are -1-ended lists. */
@@ -30,7 +30,7 @@ void graph_add_barrier(struct graph *graph, int tensor);
 void graph_begin_loop(struct graph *graph, enum chunk_kind kind, enum symbol rows);
 void graph_end_loop(struct graph *graph, int output);
 
-/* No step has more rows, and with so many no graph more bytes. */
+/* No step has more rows, and no graph of so large a step more bytes. */
 #define GRAPH_MAX_ROWS  (INT64_C(1) << 31)
 #define GRAPH_MAX_BYTES (INT64_C(1) << 61)
 

@@ -34,8 +34,8 @@ struct span {
         value_rows; /* rows whose values are projected first and compared with the cached
                        ones (dLLM-Cache); the queries are picked out of them, with their keys */
     uint32_t exact; /* 1: the queries' own keys and values are rows of the cache (exact KV) */
-    /* Policies that evict queries behind the first layers (FOCUS); else 0. */
-    uint32_t kept_queries;  /* tokens through the layers behind the eviction */
+    /* Policies that evict queries after the first layers (FOCUS); else 0. */
+    uint32_t kept_queries;  /* tokens through the layers after the eviction */
     uint32_t kept_keys;     /* KV rows that these attend to there, their own among them */
     uint32_t part_start;    /* policies that run parts of a block: where in it the queries begin,
                                which then follow one another; else 0 */
@@ -70,7 +70,7 @@ enum symbol {
     SYM_BLOCK_Q,
     SYM_BLOCK_K,
     SYM_BLOCK_QK,
-    /* The same behind the eviction. */
+    /* The same after the eviction. */
     SYM_KEPT_Q,
     SYM_KEPT_K,
     SYM_KEPT_QK,
@@ -93,13 +93,13 @@ extern const char *const symbol_names[SYM_COUNT];
 struct step_shape {
     int64_t sym[SYM_COUNT];
     uint32_t n_spans;
-    const struct span *const *spans; /* borrowed, in batch order; NULL when nobody asked for them */
+    const struct span *const *spans; /* borrowed, in batch order; NULL unless requested */
 };
 
 /* Zero spans, SYM_ONE = 1. */
 void shape_clear(struct step_shape *shape);
 
-/* Add one span's symbols so many times, or take them away (-1); the ragged list is the caller's. */
+/* Add one span's symbols `times` times, or subtract them (-1); the ragged list is the caller's. */
 void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t times);
 
 /* The sums of the same batch when every span is padded to the longest one, as a runtime without

@@ -3,7 +3,7 @@
  * One const descriptor an operator, `op_type_FILE` in sim/op, and the list of all in ops.def. The
  * cost model, the memory models, the registrar and the figures read descriptors; none of them asks
  * which operator it has. An operator without a descriptor does not link. How the engine launches an
- * operator and what calibration measures of it stands beside, in engine/op. */
+ * operator and what calibration measures of it is in engine/op. */
 #ifndef UNMASK_SIM_OP_OP_H
 #define UNMASK_SIM_OP_OP_H
 
@@ -51,9 +51,9 @@ enum op_memory {
 };
 enum { MEMORY_COUNT = MEMORY_SAMPLE + 1 };
 
-/* How much of an operator runs: so many rows in so many steps, each of which reads the weights; of
- * a mixture's experts, how many are hit in a step. Attention runs over sums over sequences instead
- * of rows: queries, keys, those of the keys that were cached, and pairs of query and key. */
+/* How much of an operator runs: rows in n_steps steps, each of which reads the weights; `hits`
+ * experts of a mixture are hit in a step. Attention runs over sums over sequences instead of rows:
+ * queries, keys, those of the keys that were cached, and pairs of query and key. */
 struct op_amount {
     double rows, n_steps, hits;
     double sum_q, sum_kv, sum_cached, sum_q_kv;
@@ -118,10 +118,12 @@ struct op_type {
     bool activates;
     /* A mixture's: rows are pairs of a token and one of its experts. */
     bool by_pairs;
-    /* A mixture's: what others measured as experts has this in it, unless its pass is measured. */
+    /* A mixture's: imported MoE timings include this operator: it is free unless its own pass is
+     * measured. */
     bool within_experts;
-    /* Part of the operator before it for all but our own kernels: without a pass of its own in the
-     * profile it takes no time, and averages over operators and counts of launches leave it out. */
+    /* Fused into the operator before it, except in our own kernels: without a pass of its own in
+     * the profile it takes no time, and averages over operators and counts of launches leave it
+     * out. */
     bool is_part;
     /* Attention: a step's single queries are decoding, which kernels for variable lengths serve in
      * their own way (sim/cost/lookup_price.c). */
@@ -137,8 +139,8 @@ extern const struct op_type *const op_types[OP_KIND_COUNT];
 /* Of an operator whose type is not WIDE_NONE. */
 struct op_pass op_pass_of(const struct graph *graph, const struct op *op);
 
-/* What tells apart operators of one type, and rows of them: output and input channels of a product;
- * of attention those of queries and of keys; of all others the bytes that a row moves. */
+/* Size key of an operator in profile tables: output and input channels of a product; of attention
+ * those of queries and of keys; of all others the bytes that a row moves. */
 struct op_size {
     int64_t n, k;
 };

@@ -39,7 +39,7 @@ struct plan_request {
     int64_t capacity_bytes; /* a plan this low is low enough; 0: as low as possible */
     uint64_t max_nodes;     /* of a search for the optimum; 0: PLAN_DEFAULT_NODES */
     /* Told now and then how many nodes a search has seen; true stops it, and the best plan that it
-     * found is the answer. NULL: nobody looks. */
+     * found is the answer. May be NULL. */
     bool (*watch)(void *state, uint64_t n_nodes);
     void *watch_state;
 };

@@ -12,8 +12,8 @@ extern const char *const policy_kind_names[]; /* by enum policy_kind */
 size_t policy_count(enum policy_kind kind);
 const struct policy *policy_at(enum policy_kind kind, size_t index);
 
-/* Whether it is one of them: the guard's tests have seen its answers, and nobody checks them again
- * while they are used. */
+/* Whether it is built in: its answers are tested under the guard, and are not checked again while
+ * it runs. */
 bool policy_is_built_in(const struct policy *policy);
 
 /* The descriptor, or NULL and a sentence naming the nearest known one. A loaded shared object stays

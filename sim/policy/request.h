@@ -25,12 +25,12 @@ enum causality {
     SEES_BLOCKS, /* a block and those before it; blocks start at multiples of block_tokens, so that
                     the end of the prompt may stand in the first */
     SEES_TOKENS, /* itself and what is before it; a position's logits decide on the next, so that a
-                    block of one token starts behind the position that decides on it */
+                    block of one token starts after the position that decides on it */
 };
 
 struct request {
-    /* Progress. The first half line of the processor's cache has what every step changes, each
-     * beside one that it leaves alone: counted by itself, not gathered in vectors, which is slower.
+    /* Progress. The first half line of the processor's cache has what every step changes, each next
+     * to one that stays the same, so that compilers do not gather them in vectors, which is slower.
      */
     uint32_t steps;           /* steps done over all blocks */
     uint32_t state;           /* enum request_state */
@@ -45,14 +45,14 @@ struct request {
 
     /* The next step, renewed by the loop whenever the policies' word changes. */
     uint32_t commit_tokens; /* positions the decoder commits at the end of the step, or fewer where
-                               fewer masked ones stay behind an eviction; 0: known only then */
+                               an eviction leaves fewer masked ones; 0: known only then */
     uint32_t steps_to_change; /* consecutive steps for which span and commit_tokens hold, >= 1 */
     struct span span;         /* made of the cache policy's row sets */
     struct row_sets rows;
 
     /* More of the active block. */
-    uint32_t known_in_front; /* positions of the block before its first masked one; where nobody
-                                follows positions, as if it were decoded from left to right */
+    uint32_t known_in_front; /* positions of the block before its first masked one; where positions
+                                are not followed, as if decoded from left to right */
     uint32_t
         uncached_in_block;   /* where a cache leaves some out: positions whose keys and values are
                                 not final, or those of them that it lists for its next step */
@@ -79,7 +79,7 @@ struct request {
     uint32_t steps_per_block;
     uint32_t causal;  /* enum causality: what a position sees, and what its logits decide on */
     uint32_t shifted; /* 1, under SEES_BLOCKS: a position's logits decide on the next, too */
-    uint32_t tenant;  /* whose it is, by the trace; 0 where the trace names nobody */
+    uint32_t tenant;  /* by the trace; 0 where it names none */
     uint32_t reserved;
 };
 
