@@ -15,7 +15,7 @@ void blocks_enter(struct request *request, uint32_t block);
 void blocks_enter_last(struct request *request);
 
 /* Whether the last of its logit rows decides on the first position of a block, whatever the decoder
- * says: logits are shifted, and behind the pass a block begins of which nothing is decided. A
+ * says: logits are shifted, and the pass is followed by a block of which nothing is decided yet. A
  * prefill ends before the active block, a commit pass with it, before the next. */
 static inline bool blocks_yield(const struct request *request) {
     const struct span *span = &request->span;

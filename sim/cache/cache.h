@@ -31,7 +31,7 @@ enum { CACHE_MAX_MEMORY_BYTES = 4096 }; /* of a request */
 struct cache_policy {
     struct policy policy;
     uint32_t memory_bytes;  /* what it remembers of each request, zeros at first */
-    uint32_t reads_entropy; /* 1: learn reads entropies, which the head then makes beside tokens */
+    uint32_t reads_entropy; /* 1: learn reads entropies, which the head then computes as well */
 
     /* The row sets of the request's next step, every field of them, and for how many consecutive
      * steps they hold, >= 1, unless the block ends before. A pure function of the arguments.
@@ -54,7 +54,7 @@ struct cache_policy {
     uint32_t (*plan)(const void *state, const void *memory, const struct request *request,
                      struct row_sets *rows);
 
-    /* CHOSEN_BY_POLICY, else NULL: which of the pending positions go on behind layer evict_layer.
+    /* CHOSEN_BY_POLICY, else NULL: which of the pending positions continue after layer evict_layer.
      * Sets keep[i] to 1 or 0, 1 where a pending position is not masked, and returns how many are 1,
      * at least one masked one among them. */
     uint32_t (*evict)(const void *state, const void *memory, const struct eviction_view *view,

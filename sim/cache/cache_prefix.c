@@ -1,5 +1,5 @@
 /* Fast-dLLM's prefix cache: one pass over the canvas at the start of a block keeps the KV before
- * it; later steps run the block and everything behind it (arXiv 2505.22618, section 3.2). With
+ * it; later steps run the block and everything after it (arXiv 2505.22618, section 3.2). With
  * interval_steps such passes return within a block. */
 #include "sim/cache/renewal.h"
 

@@ -43,7 +43,7 @@ static enum phase phase_of(const struct row_sets *rows, const struct request *re
     return request->masked_in_block > 0 ? PHASE_REUSE : PHASE_COMMIT;
 }
 
-/* What goes on behind the layer where a policy evicts: of a block alone. */
+/* What continues after the layer where a policy evicts; prefills are not evicted from. */
 static void add_eviction(const struct request *request, struct span *span) {
     if (span->phase == PHASE_PREFILL || span->queries == 0) {
         return;

@@ -1,9 +1,9 @@
 /* The row sets of a request's next step: which positions of its canvas run, and which have a row in
- * the cache behind it. A cache policy answers with one such value and nothing else; what a step
+ * the cache after it. A cache policy answers with one such value and nothing else; what a step
  * reads and writes, what it costs and what it asks of memory and engine follow from that.
  *
  * A step writes the rows of positions that run and are kept, and reads those of positions that are
- * kept and do not run, beside the keys and values of its own queries. */
+ * kept and do not run, and the keys and values of its own queries. */
 #ifndef UNMASK_SIM_CACHE_ROWS_H
 #define UNMASK_SIM_CACHE_ROWS_H
 
@@ -33,8 +33,8 @@ enum row_kind {
 /* Who chooses among the positions of a set, in the middle of a step. */
 enum row_chooser {
     CHOSEN_BY_NOBODY,
-    CHOSEN_BY_POLICY, /* its callback evict: of the positions that run, which go on behind the
-                         layer evict_layer */
+    CHOSEN_BY_POLICY, /* its callback evict: which of the positions that run continue after layer
+                         evict_layer */
     CHOSEN_BY_HEAD,   /* a kernel: each KV head chooses n_chosen of the positions that are kept */
     CHOSEN_FOR_HEADS, /* the same positions for all heads */
     CHOSEN_BY_CHANGE, /* a kernel: n_chosen of the positions that run, by how their values changed
@@ -50,15 +50,15 @@ struct row_sets {
     uint32_t chooser; /* enum row_chooser */
     uint32_t settles; /* enum block_cache: when a position of the active block is settled, which is
                          to say has its final row and need not run any more */
-    uint32_t evict_layer; /* CHOSEN_BY_POLICY: the layer, 1 for the second, behind whose keys and
-                             values those evicted go no further; else 0 */
-    uint32_t recent;      /* BLOCK_DELAYED of ROW_KV: a decoded position runs until so many were
-                             decoded in steps after its own; 0: once */
+    uint32_t evict_layer; /* CHOSEN_BY_POLICY: the layer, 1 for the second, after whose keys and
+                             values evicted positions stop; else 0 */
+    uint32_t recent;      /* BLOCK_DELAYED of ROW_KV: a decoded position runs until this many were
+                             decoded in later steps; 0: once */
 
     struct range run;     /* positions through the layers */
     uint32_t skips;       /* 1: of the active block, those alone that are not settled */
     struct range head;    /* positions through the output head */
-    struct range keep[2]; /* positions with a row behind the step, in order; all of the canvas in
+    struct range keep[2]; /* positions with a row after the step, in order; all of the canvas in
                              every answer or in none */
     uint32_t n_chosen;    /* where a kernel chooses; 0: it does not in this step */
     uint32_t held;        /* rows that the request has memory for */
@@ -98,7 +98,7 @@ static inline bool rows_are_chosen(const struct row_sets *rows) {
     return rows->chooser == CHOSEN_BY_HEAD || rows->chooser == CHOSEN_FOR_HEADS;
 }
 
-/* Whether steps may leave positions of the active block out, so that somebody has to know which. */
+/* Whether steps may leave positions of the active block out, so that the loop tracks which. */
 static inline bool rows_leave_out(const struct row_sets *rows) {
     return rows->settles != BLOCK_WHOLE || rows->chooser == CHOSEN_BY_POLICY;
 }

@@ -1,5 +1,5 @@
 /* Small blocks of a block, decoded from left to right: the active one is the first with a masked
- * position. Under the decoder of the same name those behind it are masked whole. */
+ * position. Under the decoder of the same name those after it are wholly masked. */
 #ifndef UNMASK_SIM_CACHE_SMALL_BLOCKS_H
 #define UNMASK_SIM_CACHE_SMALL_BLOCKS_H
 

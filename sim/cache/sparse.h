@@ -3,7 +3,7 @@
  * As Sparse-dLLM and dLLM-Serve are released: the cache is built anew per block. Step 0 runs the
  * canvas and stores nothing, step `delay_steps` runs it again, scores and packs the retained rows,
  * later steps run the block against them: two full passes per block, not one. With `interval_steps`
- * the same begins anew every so many steps of a block (K_int of dLLM-Serve, arXiv 2512.17077,
+ * this is repeated after that many steps of a block (K_int of dLLM-Serve, arXiv 2512.17077,
  * section 2.3). */
 #ifndef UNMASK_SIM_CACHE_SPARSE_H
 #define UNMASK_SIM_CACHE_SPARSE_H

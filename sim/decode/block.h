@@ -41,8 +41,8 @@ struct block_state {
     int32_t frontier;           /* right-most position run so far (kept, under FOCUS); -1: none */
     uint8_t *masked, *uncached; /* [length], 1 or 0; borrowed */
     /* BLOCK_DELAYED: a decoded position runs until `recent` others were decoded in passes after its
-     * own, in each pass; written by whoever began the block. 0: once. later [length], how many
-     * were; borrowed, NULL with 0. */
+     * own, in each pass; written by the caller that began the block. 0: once. later [length], how
+     * many were; borrowed, NULL with 0. */
     uint32_t recent;
     uint16_t *later;
 };

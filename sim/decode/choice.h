@@ -1,5 +1,5 @@
-/* What a pass over a block says of its masked positions, drawn from a decode process, as decoders
- * take it: of the positions that the pass keeps alone, one behind the other.
+/* The outcome of a pass for the masked positions of a block, drawn from a decode process, as
+ * decoders read it: a packed list of only the positions that the pass keeps.
  *
  *     choice_see(&choice, &asked, &seen);           seen->n of them, 0: nothing to choose from
  *     ... marks in choice.picked, by decode_choose or a policy's own code ...
@@ -12,7 +12,7 @@
 #include "sim/decode/rule.h"
 #include "sim/decode/smooth.h"
 
-/* Memory for blocks of up to so many positions, owned. */
+/* Memory for blocks up to a given length, owned. */
 struct choice {
     float *confidence, *margin, *entropy; /* by position */
     float *values[3];                     /* the same of the positions that are asked for */

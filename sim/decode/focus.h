@@ -1,4 +1,4 @@
-/* FOCUS's eviction: which tokens of a block go on behind layer 1, or another (arXiv 2601.23278,
+/* FOCUS's eviction: which tokens of a block continue after layer 1, or another (arXiv 2601.23278,
  * sections 4.1 and 4.2).
  *
  * The rule is the released code's (focus_select_and_enforce_ragged of its LMDeploy fork); where the

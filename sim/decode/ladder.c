@@ -50,7 +50,7 @@ double ladder_entropy(const struct ladder *ladder) {
     if (m < 1) {
         return 0;
     }
-    /* Sums of r^i and i r^i over the m tokens behind the first. */
+    /* Sums of r^i and i r^i over the m tokens after the first. */
     double power = isinf(m) ? 0 : pow(r, m), times = isinf(m) ? 0 : m * power;
     double sum = (1 - power) / (1 - r), weighted = (r * (1 - power) / (1 - r) - times) / (1 - r);
     double all = p * log(p) + behind * (log(behind) * sum + log(r) * weighted);

@@ -1,8 +1,7 @@
-/* The tokens of a position as a decode process has them, the most likely one first: of probability
- * p, behind it a share q of what is left, of what is left then, and so on (process.h), or as much
- * less that the second has no more than the first. What a
- * temperature, top_k and top_p leave of them, and which is drawn, as kernels/rules/draw.h does it
- * of logits. */
+/* The tokens of a position as a decode process has them, the most likely one first: it has
+ * probability p, each next one a share q of what is left (process.h), or less, so that the second
+ * has no more than the first. Which of them a temperature, top_k and top_p leave, and which is
+ * drawn, as kernels/rules/draw.h does it on logits. */
 #ifndef UNMASK_SIM_DECODE_LADDER_H
 #define UNMASK_SIM_DECODE_LADDER_H
 

@@ -44,8 +44,8 @@ void locations_close(struct locations *locations);
 /* The row of that name, or NULL. */
 const struct location *location_find(const struct locations *locations, const char *process);
 
-/* The first row of `model` (the word before the slash) that lists the workload, behind `last`
- * (NULL: the first of all); NULL after the last. */
+/* The first row of `model` (the word before the slash) that lists the workload, after `last` (NULL:
+ * the first of all); NULL after the last. */
 const struct location *location_of(const struct locations *locations, const char *model,
                                    const char *workload, const struct location *last);
 

@@ -132,8 +132,7 @@ static double walk_logit(struct walk *walk, uint32_t i, double distance) {
            process->step_spread * rng_bell(walk->step_key, position);
 }
 
-/* Of position i, so many masked positions behind what is known: whether the model is at a loss at
- * it. */
+/* Whether the model is at a loss at position i, `gap` masked positions after what is known. */
 static bool is_lost(const struct walk *walk, uint32_t i, uint32_t gap) {
     const struct decode_process *process = walk->process;
     if (process->lost_reach == 0) {

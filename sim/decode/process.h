@@ -45,7 +45,7 @@
  * where its confidence passes the bar. Shares and bars are assumed, no printed number speaks of
  * them.
  *
- * Text ends. Positions behind the end of text hold one token, again and again, and a model is sure
+ * Text ends. Positions after the end of text hold one token, again and again, and a model is sure
  * of it: their x is PROCESS_LOGIT_BEHIND_TEXT, whatever the process, the step or the neighbours. A
  * threshold decodes a block of them in its first pass, as it does in released code; that they are
  * as sure in the block that holds the end, before the end itself is decoded, was assumed, and is so
@@ -82,12 +82,12 @@
 
 struct decode_credit;
 
-/* A confidence of 0.999994, above any threshold that somebody uses (assumed). */
+/* A confidence of 0.999994, above any threshold in use (assumed). */
 enum { PROCESS_LOGIT_BEHIND_TEXT = 12 };
 
 enum { DECODE_MOST_ERRORS = 8, DECODE_ERROR_CHARS = 256 };
 
-/* What the number that a process was located at was printed or measured under; 0: not said. */
+/* Conditions of the measured or published number that a process was fitted to; 0: not stated. */
 struct decode_conditions {
     double threshold;       /* of the threshold decoder */
     double temperature;     /* that logits were divided by */
@@ -98,8 +98,8 @@ struct decode_conditions {
 struct decode_process {
     char name[64];
     struct provenance from;         /* assumed where its file does not say */
-    char error[DECODE_ERROR_CHARS]; /* what judging it, or else its shape, against measured or
-                                       printed decisions gave, or that nobody did */
+    char error[DECODE_ERROR_CHARS]; /* its error, or its shape's, against measured or printed
+                                       decisions, or that it was not judged */
     struct decode_error_of {
         char name[24], text[DECODE_ERROR_CHARS];
     } errors[DECODE_MOST_ERRORS]; /* the same under a cache, a decoder or smoothing alone */
@@ -123,7 +123,7 @@ struct decode_view {
     uint32_t step_in_block;             /* steps done since the block became active */
     uint32_t step;                      /* steps done over all blocks; "kumaraswamy" is keyed so */
     const uint8_t *masked;              /* [block_length], 1: still masked */
-    uint32_t behind_text; /* the block's last so many positions lie behind the end of text */
+    uint32_t behind_text; /* how many of the block's last positions follow the end of text */
 };
 
 /* What the loop has always drawn from: "kumaraswamy" with these shapes. */

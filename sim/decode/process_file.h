@@ -22,7 +22,7 @@ const char *decode_process_error(const struct decode_process *process, const cha
 
 struct config_entry;
 
-/* The entry that makes its section a process, its location, behind `last` (NULL: the first); NULL
+/* The entry that makes its section a process, its location, after `last` (NULL: the first); NULL
  * after the last. Sections without one are shapes. */
 const struct config_entry *decode_process_next(const struct config *config,
                                                const struct config_entry *last);

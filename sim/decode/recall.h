@@ -37,7 +37,7 @@ int recall_plan(struct recall *recall, const struct decode_source *source, struc
 uint32_t recall_repeats(const struct recall *recall, const struct decode_source *source,
                         const struct request *request, uint32_t most);
 
-/* So many of them are done. */
+/* `passes` of them are done. */
 void recall_skip(struct recall *recall, uint32_t passes);
 
 /* The pass that was planned is done. Returns how many positions it committed. */

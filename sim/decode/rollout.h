@@ -30,23 +30,23 @@ struct rollout_rule {
     bool smooths; /* iteration smoothing, by `smoothing` */
     struct smoothing smoothing;
     double temperature; /* that logits are divided by; 0: 1 */
-    /* Where a request's text ends, behind so many of its positions; 0: it does not. */
+    /* A request's text ends after this many of its positions; 0: it does not. */
     uint32_t answer_tokens;
-    uint32_t
-        fixed_tokens; /* the first so many of a request's are known before, fewer than a block */
-    /* Told of every denoising pass, as a decode trace would tell; importances before are 0, those
-     * after the deltas, where the rule evicts or ranks. NULL: nobody is. */
+    uint32_t fixed_tokens; /* how many of a request's first tokens are known before, fewer than a
+                              block */
+    /* Called for every denoising pass with what a decode trace would hold; where the rule evicts or
+     * ranks, importances before are 0 and those after are the deltas. May be NULL. */
     void (*see)(void *state, const struct decode_positions *pass);
     void *see_state;
 };
 
 /* Sums over blocks. */
 struct rollout {
-    uint64_t blocks, decoded; /* positions behind the end of text are not counted */
+    uint64_t blocks, decoded; /* positions after the end of text are not counted */
     uint64_t passes;          /* commit passes among them */
     uint64_t processed;       /* positions run, over all passes; in layers 0 and 1 under eviction */
-    uint64_t kept;            /* the same in the layers behind: equal to it without eviction */
-    uint64_t of_count[ROLLOUT_MOST_POSITIONS + 1]; /* denoising passes that decoded so many */
+    uint64_t kept;            /* the same in the later layers; equal to it without eviction */
+    uint64_t of_count[ROLLOUT_MOST_POSITIONS + 1]; /* denoising passes, by positions decoded */
     /* Decoded tokens whose delta is in the top quintile of its pass (figures 4, 12 and 13 of the
      * FOCUS paper): the k-th largest of n masked positions is the percentile 1 - (k - 1/2) / n. */
     uint64_t decoded_in_top_quintile;

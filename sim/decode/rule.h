@@ -9,7 +9,7 @@
 
 #include "kernels/rules/decide.h"
 
-/* What a step says of a block's masked positions, in canvas order. */
+/* A step's output for a block's masked positions, in canvas order. */
 struct decode_seen {
     uint32_t n;              /* positions asked for, >= 1 */
     uint32_t first;          /* the block's first position in the canvas */

@@ -1,15 +1,15 @@
-/* Iteration smoothing (dInfer's IterSmooth, arXiv 2510.08666 and its released code): what a step
- * says of a masked position is not thrown away, but enters the next one as its input,
+/* Iteration smoothing (dInfer's IterSmooth, arXiv 2510.08666 and its released code): a step's
+ * prediction for a masked position is not discarded, but enters the next step as its input,
  *
  *     embedding = embed(mask) + w sum over tokens of softmax(logits) embed(token)
  *     w = min(weight_init + weight_growth i, weight_most)
  *     threshold = max(1 - threshold_decay i, the decoder's)
  *
- * i: steps of the request before the one that said it, or that decides, over all blocks. The logits
- * are the model's own, the mask's id among them, at temperature 1. The engine computes this of the
- * positions of the active block (the released code, of all that a step runs); the first step over a
- * block has nothing to add. What it does to a model's confidence nobody printed: in a simulation x
- * of sim/decode/process.h grows by gain w, which is assumed. */
+ * i: steps of the request, over all blocks, before the one that made the prediction, or that
+ * decides. The logits are the model's own, the mask's id among them, at temperature 1. The engine
+ * computes this of the positions of the active block (the released code, of all that a step runs);
+ * the first step over a block has nothing to add. Its effect on a model's confidence is not
+ * published: in a simulation x of sim/decode/process.h grows by gain w, which is assumed. */
 #ifndef UNMASK_SIM_DECODE_SMOOTH_H
 #define UNMASK_SIM_DECODE_SMOOTH_H
 

@@ -24,7 +24,7 @@ struct decoder_credit {
 struct decoder {
     struct policy policy;
 
-    /* Exactly one of count, choose, and rule without count is not NULL. */
+    /* Set exactly one of: count (with or without rule), choose, or rule alone. */
 
     /* Positions to commit in the next step, from 1 to masked_in_block, and in `*repeat` for how
      * many consecutive steps the same number holds. Where the step runs fewer masked positions, or

@@ -1,7 +1,7 @@
 /* dInfer's hierarchical decoder (inclusionAI/dInfer, HierarchyDecoder): a run of neighbouring
  * masked positions is split by its best position, if that is above the low threshold, so that
- * commits spread over the block and the next step's positions stand beside known ones; what is
- * above the threshold is committed anyhow. */
+ * commits spread over the block and the next step's positions are next to known ones; what is above
+ * the threshold is committed anyhow. */
 #include "sim/decoder/decoder.h"
 
 struct state {

@@ -7,7 +7,7 @@
 
 #include "sim/policy/request.h"
 
-/* Of so many steps, at least 1. */
+/* Positions to commit when `steps` (at least 1) steps decode a block. */
 static inline uint32_t even_steps_of(const struct request *request, uint32_t steps,
                                      uint32_t *repeat) {
     uint32_t n = request->block_length;
