@@ -130,7 +130,7 @@ static void note_peaks(struct allocator_report *report, const struct allocator_c
     }
 }
 
-/* What the program holds of its own: bytes asked for and given. */
+/* Memory that the program holds: bytes requested and allocated. */
 static void note_live(struct replay *replay, const struct stream_event *event, uint32_t owner) {
     int64_t *given_bytes = &replay->given_bytes[event->id];
     if (event->kind == STREAM_FREE) {
@@ -144,7 +144,7 @@ static void note_live(struct replay *replay, const struct stream_event *event, u
     }
 }
 
-/* The recorded program went on without this memory; what it would have done with it nobody knows.
+/* The recorded program went on without this memory; what it would have done with it is not known.
  */
 static void give_up(struct replay *replay, const struct stream_event *event) {
     if (event->kind == STREAM_OOM && replay->blocks[event->id] != NULL) {

@@ -387,7 +387,7 @@ static int64_t segment_bytes(int64_t bytes) {
     return ceil_div(bytes, ALLOCATOR_ROUND_BYTES) * ALLOCATOR_ROUND_BYTES;
 }
 
-/* The size that a free block could have, with the unmapped addresses behind it. */
+/* The size that a free block could have, with the unmapped addresses after it. */
 static int64_t growable_bytes(const struct allocator_block *block) {
     bool grows = block->after != NULL && !block->after->is_mapped;
     return block->bytes + (grows ? block->after->bytes : 0);

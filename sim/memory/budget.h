@@ -52,14 +52,15 @@ struct budget {
     bool shares_pool; /* slabs: workspace and cached state draw on the same pool_bytes */
 };
 
-/* ERR_WORLD with the figures when the weights do not fit, or, for pages, the largest step and one
- * page beside them. A slab system that cannot run the profiled canvas still takes shorter ones. */
+/* ERR_WORLD with the figures when the weights do not fit, or, for pages, weights, the largest step
+ * and one page together. A slab system that cannot run the profiled canvas still takes shorter
+ * ones. */
 int budget_make(const struct budget_request *request, struct budget *out, struct err *err);
 
 /* Bytes a request with `rows` rows of cached state takes from the pool. */
 int64_t budget_request_bytes(const struct budget *budget, uint32_t rows);
 
-/* What the workspace of a step may take while requests hold so much cached state. */
+/* What the workspace of a step may take while requests hold this much cached state. */
 int64_t budget_workspace_bytes(const struct budget *budget, int64_t kv_bytes);
 
 #endif

@@ -14,7 +14,7 @@ enum chunk_search {
      * when it fits, or when what holds the peak is in no loop. */
     CHUNK_SEARCH_BOTTLENECK,
     CHUNK_SEARCH_BRUTE_FORCE, /* the cheapest of all combinations that fit */
-    CHUNK_SEARCH_ALWAYS,      /* so many chunks, whether they are needed or not */
+    CHUNK_SEARCH_ALWAYS,      /* a given number of chunks, needed or not */
     /* Always, in as many as the longest canvas needs: of a system, which turns it into ALWAYS. */
     CHUNK_SEARCH_LONGEST,
 };
@@ -28,8 +28,8 @@ struct chunk_rule {
     enum chunk_search search;
     struct chunk_rows bound;      /* 0: none */
     uint32_t counts[CHUNK_KINDS]; /* of CHUNK_SEARCH_ALWAYS */
-    uint32_t grid;                /* of CHUNK_SEARCH_BRUTE_FORCE: all combinations up to so many */
-    /* What a step costs in such chunks; asked by CHUNK_SEARCH_BRUTE_FORCE alone. */
+    uint32_t grid; /* of CHUNK_SEARCH_BRUTE_FORCE: all combinations up to this many */
+    /* Cost of a step in such chunks; called by CHUNK_SEARCH_BRUTE_FORCE alone. */
     double (*price_ns)(void *state, const struct step_shape *shape, struct chunk_rows chunks);
     void *state;
 };

@@ -42,7 +42,7 @@ struct eager_request {
 
 /* Append the steps to an initialised stream. Every layer and the head begin a compiled
  * graph. live[0] gets what is in use while the operators of the first step run, live[1] of the
- * second, which meets what the first left behind; where there is one step, both are its. */
+ * second, which meets what the first left; where there is one step, both are its. */
 void eager_steps(const struct eager_request *request, struct stream *out, struct live live[2]);
 
 /* Whether a step with fewer masked rows asks for the same as one with more. */

@@ -1,5 +1,5 @@
-/* How much memory the parts of a step have in use, whoever provides it: a plan, or an allocator
- * that is asked operator by operator.
+/* How much memory the parts of a step have in use, whether it is provided by a plan, or an
+ * allocator that is asked operator by operator.
  *
  * The peak says what must fit; the peak of each part of the step says what stands in the way, and
  * the peak over the average (PAR: Mosaic, section 5.2) how much of it is needed only for a moment.

@@ -5,7 +5,8 @@
 #include "sim/base/err.h"
 #include "sim/base/mem.h"
 
-/* Of pages whose keys and values are not final: they are nobody's but who gave them back. */
+/* Of pages whose keys and values are not final: only the holder that gave them back may reclaim
+ * them. */
 static const uint32_t unfinished = UINT32_C(1) << 31;
 
 void page_cache_init(struct page_cache *cache, uint32_t n, const struct page_watch *watch) {

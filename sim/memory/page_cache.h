@@ -2,9 +2,9 @@
  * handed out next.
  *
  * A page whose keys and values are final can be found by its content and its place in a canvas, and
- * several requests may hold it: it is in the pool once. A page that nobody holds keeps what is in
- * it until it is handed out again: the longest free one first, and of those that one request gave
- * back together the last ones first, so that what is left of a prompt is its beginning (vLLM V1:
+ * several requests may hold it: it is in the pool once. A page without a holder keeps its content
+ * until it is handed out again: the longest free one first, and of those that one request gave back
+ * together the last ones first, so that what is left of a prompt is its beginning (vLLM V1:
  * KVCacheManager.free and BlockPool; SGLang's radix cache evicts the least recently used leaf,
  * which is the same page). A page that is held is never handed out.
  *
@@ -13,8 +13,8 @@
  * gives back is what it was charged with.
  *
  * The pages of a holder are first those that can be found, in order from its canvas's start, then
- * its own, which nobody else can find yet. A found page has the same page before it in every canvas
- * (contents.h), which is why one link is enough for all of its holders. */
+ * its own, which no other holder can find yet. A found page has the same page before it in every
+ * canvas (contents.h), which is why one link is enough for all of its holders. */
 #ifndef UNMASK_SIM_MEMORY_PAGE_CACHE_H
 #define UNMASK_SIM_MEMORY_PAGE_CACHE_H
 
@@ -40,7 +40,7 @@ struct page_holder {
     uint64_t since; /* when it began to hold pages, by the caller's count; no two alike */
 };
 
-/* Who is told of what changes; the functions may not change pages themselves. */
+/* Callbacks on changes; they may not change pages themselves. */
 struct page_watch {
     void *state;
     uint32_t replica;

@@ -60,7 +60,7 @@ static void drop_from(struct unpickler *u, size_t n) {
     }
 }
 
-/* The place of the first value behind the last mark, or behind the stack's begin. */
+/* The index of the first value above the last mark, or of the stack's first value. */
 static size_t behind_mark(const struct unpickler *u) {
     size_t first = u->n;
     while (first > 0 && u->stack[first - 1] != NULL) {
@@ -127,7 +127,7 @@ static bool push_text(struct unpickler *u, uint64_t length) {
 
 /* ---- lists and dicts ---- */
 
-/* The last n values, or those behind a mark, become a list. */
+/* The last n values, or those above a mark, become a list. */
 static bool make_tuple(struct unpickler *u, uint64_t opcode) {
     const bool has_mark = opcode == 't';
     const size_t first = has_mark ? behind_mark(u) : u->n - (size_t)(opcode - 0x84);
@@ -150,7 +150,7 @@ static void set_item(json_t *dict, const json_t *key, json_t *value) {
     json_object_set(dict, json_is_string(key) ? json_string_value(key) : number, value);
 }
 
-/* One item, or those behind a mark, into the list or dict below. */
+/* One item, or those above a mark, into the list or dict below. */
 static bool fill(struct unpickler *u, uint64_t opcode) {
     const bool has_mark = opcode == 'e' || opcode == 'u', is_dict = opcode == 's' || opcode == 'u';
     const size_t size = is_dict ? 2 : 1;

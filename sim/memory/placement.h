@@ -57,7 +57,7 @@ int placement_root(const struct graph *graph, int tensor);
 void placement_lifetime(const struct graph *graph, const struct placement *placement, int root,
                         int *first_op, int *last_op);
 
-/* True when no two live tensors overlap and the peak is what it says; `err` names the pair else. */
+/* True when no two live tensors overlap and the peak is correct; else `err` names the pair. */
 int placement_verify(const struct graph *graph, const struct placement *placement, struct err *err);
 
 #endif

@@ -99,7 +99,7 @@ static int take(struct snapshot *s, const json_t *entry, size_t place, struct er
         return bad(s, place, "found no 'action', expected alloc, free_completed and the like", err);
     }
     if (!allocates && !frees) {
-        return 0; /* what the driver was asked for, and requests that are completed later */
+        return 0; /* requests to the driver, and those that are completed later */
     }
     if (json_is_integer(stream)) {
         if (s->has_stream && s->cuda_stream != json_integer_value(stream)) {

@@ -1,4 +1,4 @@
-/* Allocation streams: what a program asked of a GPU memory allocator, in order.
+/* Allocation streams: a program's calls of a GPU memory allocator, in order.
  *
  * A stream is a list of events: memory allocated, memory freed, the allocator's cache emptied, a
  * new compiled graph begun. It may carry what a real allocator did in answer, which is what an

@@ -19,7 +19,7 @@ void family_close(struct family *family);
  * nothing. */
 const struct config_entry *family_assumed(const struct family *family, const char *key);
 
-/* What a family says under a key of the other sections, itself or by what it is like; NULL:
+/* A family's value of a key of the other sections, its own or its base family's; NULL:
  * nothing.
  */
 const char *family_value(const struct family *family, const char *section, const char *key);

@@ -25,8 +25,8 @@ struct gpu {
     const char *link;       /* between the GPUs of one host */
     double link_bandwidth;  /* bytes/s out of one GPU, data sheet */
     bool link_peers;        /* GPUs reach each other's memory; else through the host's */
-    const char *profile;    /* file name beside its own or under kernels/profiles, or NULL */
-    const char *donor;      /* the GPU whose profile is transferred here when it has none */
+    const char *profile; /* file name in its own file's folder or under kernels/profiles, or NULL */
+    const char *donor;   /* the GPU whose profile is transferred here when it has none */
     const char *source;
 };
 
@@ -65,24 +65,24 @@ int gpu_check_name(const char *name, struct err *err);
  * before them does not. A card whose file has no `device` is called nothing. */
 bool gpu_is_called(const struct gpu *gpu, const char *device);
 
-/* All of the data folder, by name; NULL behind the last. NULL and a sentence on an error. */
+/* All of the data folder, by name; NULL after the last. NULL and a sentence on an error. */
 const struct gpu *const *gpu_all(struct err *err);
 
-/* Where the profile of a GPU that has one lies: beside the GPU's own file where it is there, else
- * among those that are shipped. Returns `path`. */
+/* The profile's path, of a GPU that has one: in the folder of the GPU's own file where it is there,
+ * else among the shipped ones. Returns `path`. */
 const char *gpu_profile_path(const struct gpu *gpu, char *path, size_t size);
 
 /* What the profile of one model on a GPU is called: NAME/MODEL.csv where the GPU's is NAME.csv, or
  * where it has none and its own name is NAME. Returns `text`. */
 const char *gpu_model_profile(const struct gpu *gpu, const char *model, char *text, size_t size);
 
-/* Where that belongs: beside the GPU's own file where it has one, else among those that are
- * shipped. Returns `path`. */
+/* The path that it belongs at: in the folder of the GPU's own file where it has one, else among the
+ * shipped ones. Returns `path`. */
 const char *gpu_model_profile_place(const struct gpu *gpu, const char *model, char *path,
                                     size_t size);
 
-/* Where that lies: beside the GPU's own file, else among those that are shipped. Returns `path`,
- * NULL where there is no such file. */
+/* The path that it is read from: in the folder of the GPU's own file, else among the shipped ones.
+ * Returns `path`, NULL where there is no such file. */
 const char *gpu_model_profile_path(const struct gpu *gpu, const char *model, char *path,
                                    size_t size);
 

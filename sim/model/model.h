@@ -41,7 +41,7 @@ struct model {
     const char *architecture; /* that it names and no family has: `family` is its model_type's; or
                                  NULL */
     uint32_t layers, hidden, heads, kv_heads, head_dim;
-    uint32_t rotary_dim; /* of a head's channels, the first so many are rotated; 0: all */
+    uint32_t rotary_dim; /* how many of a head's first channels are rotated; 0: all */
     uint32_t ffn;        /* SwiGLU width of a dense layer; 0 where every layer is a mixture */
     uint32_t vocab;      /* rows of the output projection */
     uint32_t max_positions;
@@ -58,7 +58,7 @@ struct model {
     /* Experts of a layer that the tokens of one block hit, as printed; 0: not known. */
     double block_experts_hit, two_blocks_experts_hit;
     const char *block_experts_hit_source;
-    uint32_t dense_layers;                        /* the first so many are no mixtures */
+    uint32_t dense_layers;                        /* first layers that are not mixtures */
     uint32_t expert_groups, expert_groups_active; /* 1 and 1 where experts are not grouped */
     bool expert_bias;    /* added to the router's scores for the choice alone */
     bool norm_topk;      /* the chosen experts' weights are divided by their sum */
@@ -81,7 +81,7 @@ extern const size_t model_n_params;
  * known model or what is wrong in the file. */
 const struct model *model_find(const char *name, struct err *err);
 
-/* All of the data folder, by name; NULL behind the last. NULL and a sentence on an error. */
+/* All of the data folder, by name; NULL after the last. NULL and a sentence on an error. */
 const struct model *const *model_all(struct err *err);
 
 /* The model of the data folder that a checkpoint's config.json describes, or `config` itself. NULL

@@ -51,7 +51,7 @@ static const char *text_of(const json_t *value, char *text, size_t size) {
     return text;
 }
 
-/* The first of several words, with the rest behind it; NULL behind the last. */
+/* Copies the first of several words and returns the text after it; NULL after the last. */
 static const char *next_word(const char *words, char *word, size_t size) {
     words += strspn(words, " ");
     size_t length = strcspn(words, " ");
@@ -62,7 +62,7 @@ static const char *next_word(const char *words, char *word, size_t size) {
     return words + length;
 }
 
-/* ---- what it says ---- */
+/* ---- values of the file ---- */
 
 uint64_t model_param_bit(const char *name) {
     const struct param *param = param_find(model_params, model_n_params, name);
@@ -297,7 +297,7 @@ int model_config_read(const char *path, const char *role, struct model *model, s
     }
     json_decref(root);
     if (status != 0) {
-        err->kind = ERR_WORLD; /* somebody else's file, whatever is wrong with it */
+        err->kind = ERR_WORLD; /* not the user's own file, whatever is wrong with it */
     }
     return status != 0 ? (int)ERR_WORLD : 0;
 }

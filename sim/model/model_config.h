@@ -5,10 +5,9 @@
 
 #include "sim/model/model.h"
 
-/* What the file says, and what its family assumes; `model->stated` has which is which. It need not
+/* Reads the file's values and its family's defaults; `model->stated` tells them apart. It need not
  * be a whole model. ERR_WORLD where it cannot be read, or says what no model of the family is or
- * what the engine does not run. Called with the catalogue's lock held, or by one
- * thread alone. */
+ * what the engine does not run. Called with the catalogue's lock held, or by one thread alone. */
 int model_config_read(const char *path, const char *role, struct model *model, struct err *err);
 
 /* The same as a whole model. */

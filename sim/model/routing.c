@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The random draws that so many tokens count as. */
+/* How many random draws n_tokens tokens count as. */
 static double routing_draws(const struct expert_routing *routing, double n_tokens) {
     double block = routing->block_tokens;
     if (routing->exponent == 1 || n_tokens <= 1) {
@@ -31,7 +31,7 @@ double routing_hits(const struct expert_routing *routing, uint32_t experts, uint
     return model_experts_hit(experts, experts_active, routing_draws(routing, n_tokens));
 }
 
-/* A count of the model itself begins with the word; another is somebody's publication. */
+/* A count of the model itself begins with the word; another source is a publication. */
 static struct provenance provenance_of_hits(const char *source) {
     static const char counted[] = "measured: ";
     bool is_ours = source != NULL && strncmp(source, counted, sizeof counted - 1) == 0;

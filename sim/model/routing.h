@@ -13,7 +13,7 @@
  *
  *     E (1 - B(m s, (1 - m) s + n) / B(m s, (1 - m) s))        m: the share that one block hits
  *
- * Where nobody counted two blocks they choose independently of each other: assumed. */
+ * Where two blocks were not counted they choose independently of each other: assumed. */
 #ifndef UNMASK_SIM_MODEL_ROUTING_H
 #define UNMASK_SIM_MODEL_ROUTING_H
 
