@@ -9,7 +9,7 @@ static const uint32_t tried[CONCURRENCY_TRIED] = {1,  2,  3,  4,  5,  6,  7,  8,
 
 static const double weight_of_new = 0.1; /* in the average over requests */
 static const double share_of_running = 0.1;
-static const double near_least = 0.1; /* full passes: what a token may cost more in company */
+static const double near_least = 0.1; /* full passes: share that a token may cost more */
 
 /* ---- how many ---- */
 
@@ -103,7 +103,7 @@ struct taken {
     const struct span *spans[CONCURRENCY_MOST];
     uint32_t n, n_admitted;
     int64_t tokens, kv_bytes; /* left */
-    bool is_closed;           /* one that waits did not fit: none behind it is admitted */
+    bool is_closed;           /* one that waits did not fit: none after it is admitted */
     bool is_put_off;          /* one that runs has to wait for a later step */
 };
 
@@ -134,8 +134,8 @@ static bool take(struct taken *taken, const struct candidate *candidates, uint32
     return true;
 }
 
-/* How many of the last `n` spans, full passes, to take beside the others: as many as bring a token
- * of theirs to about the least. */
+/* How many of the last `n` spans, full passes, to take with the others: as many as bring a token of
+ * theirs to about the least. */
 static uint32_t count_paying(const struct taken *trial, uint32_t n) {
     const struct schedule_view *view = trial->view;
     uint32_t n_beside = trial->n - n, pay = n;
@@ -175,8 +175,8 @@ static void take_full(struct taken *taken, const struct candidate *candidates, u
     taken->is_put_off = trial.is_put_off || pay < found;
 }
 
-/* The spans of what is taken; behind `*n_kept` of them those that may be put off, whose candidates
- * `last` then names: narrow passes of requests that run, but for the first that is taken. */
+/* The spans of what is taken; after the first `*n_kept`, those that may be put off, with their
+ * candidates in `last`: narrow passes of running requests, except the first one taken. */
 static uint32_t split(const struct taken *taken, const struct candidate *candidates, uint32_t n,
                       const struct span **spans, uint32_t *last, uint32_t *n_kept) {
     uint32_t n_last = 0;
@@ -248,7 +248,7 @@ void concurrency_list(const struct concurrency *c, const struct schedule_view *v
 }
 
 /* Appends those that wait to those that run, in the order of their keys, as long as they count:
- * none is admitted behind as many as may take part, nor behind the CONCURRENCY_RANKED first ones.
+ * none is admitted beyond the `most` that may take part, nor after the first CONCURRENCY_RANKED.
  */
 static uint32_t merge(const struct order_use *use, const struct candidate *runs, uint32_t n_runs,
                       uint32_t most, struct candidate *candidates) {
@@ -264,7 +264,7 @@ static uint32_t merge(const struct order_use *use, const struct candidate *runs,
             n_waits++;
             any_waits = order_next(use, &walk, &waits);
         }
-        /* Narrow passes are listed before full ones, and may be admitted from behind them. */
+        /* Narrow passes are listed before full ones, and may be admitted from after them. */
         bool counts = n_waits < most || use->order->n_narrow > 0;
         any_waits = any_waits && counts && n < CONCURRENCY_RANKED;
     }

@@ -1,10 +1,10 @@
 /* How many requests to run at once, and which of their passes to take into one step.
  *
- * Who runs shares every step. While steps are bound by what they read anyway, one request more
- * costs the others little; beyond the knee of that curve it costs what they do, makes nothing
- * faster and everybody slower. What a request costs when n like it run side by side follows from
- * its passes to come (struct schedule_view's foresee), spread evenly over them: steps of so many
- * full passes, and of narrow ones for the rest. Of all n that one is taken for which
+ * Running requests share every step. While steps are bound by what they read anyway, one request
+ * more costs the others little; beyond the knee of that curve it costs what they do, makes nothing
+ * faster and all slower. What a request costs when n like it run side by side follows from its
+ * passes to come (struct schedule_view's foresee), spread evenly: each step has the mean number of
+ * full passes, and narrow passes for the rest. Of all n that one is taken for which
  *
  *     cost(n) (Q + n / 10)
  *
@@ -50,7 +50,7 @@ struct concurrency {
 uint32_t concurrency_best(struct concurrency *c, const struct schedule_view *view);
 
 /* Lists candidates, in their order, as many as `most`, as far as tokens and memory go, and admits
- * none behind one that does not fit; the first one that may run takes part in any case. */
+ * none after one that does not fit; the first one that may run takes part in any case. */
 void concurrency_list(const struct concurrency *c, const struct schedule_view *view,
                       const struct candidate *candidates, uint32_t n, uint32_t most,
                       struct batch *batch);

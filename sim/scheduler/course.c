@@ -31,7 +31,7 @@ void course_plan(const struct course *course, struct request *request) {
     request->steps_to_change = holds > 0 ? holds : 1;
 }
 
-/* Positions that so many steps commit, where their number is drawn: as many as are expected. */
+/* Positions that `steps` steps commit, where the number is drawn: its expectation. */
 static uint32_t expected(struct course *course, const struct request *request, uint32_t steps) {
     double tokens = course->owed + steps * course->tokens_per_pass;
     uint32_t whole =

@@ -1,5 +1,5 @@
-/* Memory that grows under way, for schedulers that see to it: who gives back when somebody needs
- * more. */
+/* Memory that grows under way, for schedulers that see to it: which requests give back when one
+ * needs more. */
 #ifndef UNMASK_SIM_SCHEDULER_GROWTH_H
 #define UNMASK_SIM_SCHEDULER_GROWTH_H
 
@@ -8,7 +8,7 @@
 #include "sim/scheduler/scheduler.h"
 
 /* What is left while a batch is put together. Running requests give back from the last admitted on;
- * those at n_running and behind it have. */
+ * those from n_running on have. */
 struct growth {
     const struct schedule_view *view;
     int64_t free_bytes;
@@ -26,9 +26,9 @@ bool growth_take(struct growth *growth, uint32_t i, struct batch *batch);
 uint32_t growth_chunk(const struct request *request, int64_t tokens);
 
 /* Lists prefills alone: of running requests, then of waiting ones, in order, as far as memory and
- * `tokens` go, at most so many blocks of each request (0: any). What cannot be cut to that, as a
+ * `tokens` go, at most `blocks` blocks of each request (0: any). What cannot be cut to that, as a
  * block or the first pass over a canvas, goes alone. A waiting request whose prompt fills no block
- * starts with its first step instead. Nobody is preempted: a prefill holds its memory from its
+ * starts with its first step instead. No request is preempted: a prefill holds its memory from its
  * admission on. */
 void growth_list_prefills(const struct schedule_view *view, int64_t tokens, uint32_t blocks,
                           struct batch *batch);

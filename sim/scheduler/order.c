@@ -172,7 +172,7 @@ void order_sync(const struct order_use *use) {
         known--;
     }
     if (order->n_ranked + order->n_aged != known) {
-        /* Some were admitted in vain, or left otherwise. */
+        /* Some still wait after order_admit, or left in another way. */
         *order = (struct order){0};
         known = 0;
     }

@@ -22,7 +22,7 @@
 
 enum { SCHEDULER_MAX_REQUEST_BYTES = 4096 };
 
-/* For how long a batch stands when nobody asks the scheduler again. */
+/* How long a batch stands before the scheduler is asked again. */
 enum batch_hold {
     HOLD_STEP = 0,   /* ask after this step */
     HOLD_CHANGE = 1, /* the same batch until a span in it changes, a request ends or one arrives */
@@ -42,13 +42,13 @@ struct batch {
      * of its span. Fewer than its span has, of a prefill alone, and whole blocks. */
     uint32_t *chunk_tokens;
     /* Running requests that give their memory back and wait again, at the head of the queue, to
-     * compute it anew later. None of them is listed, and somebody else is. Only what is exact can
-     * be computed anew: under other cache policies nobody is preempted, nor needs to be. */
+     * compute it anew later. None of them is listed, and some other request is. Only what is exact
+     * can be computed anew: under other cache policies no request is preempted, nor needs to be. */
     uint32_t n_preempted, *preempted;
     /* Running requests, not listed, whose present span is computed once more and discarded, as
      * runtimes do that cannot take a finished block out of a batch. */
     uint32_t n_idle, *idle;
-    /* Ask again only after so many steps of those listed, as far as they last and memory and
+    /* Ask again only after this many steps of those listed, as far as they last and memory and
      * max_batched_tokens suffice; 0 and 1: by `hold`. */
     uint32_t loops;
     /* 1: the loop that the last batch began goes on without the host's scheduler, which is asked
@@ -65,11 +65,11 @@ struct pass_ahead {
 
 /* A request from its next step to its end, were it to take part in every step. */
 struct outlook {
-    uint32_t is_exact;   /* 1: this is what will come to be. 0: decoder, cache policy or the end of
-                            the text leave it open, and it is what to expect: passes that commit as
-                            many positions as the replica's have on average so far */
-    uint32_t n_passes;   /* runs of like passes */
-    uint32_t n_blocks;   /* left, the active one among them */
+    uint32_t is_exact; /* 1: the forecast is exact. 0: it depends on decoder, cache policy or end of
+                          text, and this is the expectation, from the positions that the replica's
+                          passes have committed on average */
+    uint32_t n_passes; /* runs of like passes */
+    uint32_t n_blocks; /* left, the active one among them */
     uint32_t to_refresh; /* steps before the next pass in prefill or refresh; UINT32_MAX: none */
     uint64_t steps;      /* in all */
     uint64_t tokens;     /* their query tokens */
@@ -99,8 +99,7 @@ struct schedule_view {
     double (*estimate_joules)(const void *estimator, const struct batch *batch);
     /* The passes to come of the running or waiting request in `slot`, as its cache policy and its
      * decoder plan them: the first `capacity` runs of them into `passes` (which may be NULL with a
-     * capacity of 0), and what they all add up to. Pure: nothing is drawn, and nobody's state
-     * changes. */
+     * capacity of 0), and what they all add up to. Pure: nothing is drawn, and no state changes. */
     void (*foresee)(const void *estimator, uint32_t slot, struct pass_ahead *passes,
                     uint32_t capacity, struct outlook *out);
     /* Duration of a step of these spans, in ns, by the cost model; 0 for none. At most as many as

@@ -1,8 +1,8 @@
 /* Knee admission: as phase-multiplexed (dLLM-Serve), but no more requests run than are worth it.
  *
- * Who runs shares every step. As long as steps are bound by what they read anyway, one request more
- * costs them little; beyond the knee of that curve it costs what the others do, makes nothing
- * faster and everybody slower. Let c(n) be a request's share of the time while n like it run side
+ * Running requests share every step. As long as steps are bound by what they read anyway, one
+ * request more costs them little; beyond the knee of that curve it costs what the others do, makes
+ * nothing faster and all slower. Let c(n) be a request's share of the time while n like it run side
  * by side, by estimate_ns of their steps. N requests, n at a time, are served in N c(n), each of
  * them in n c(n); (N + n) c(n) / 2, half of the sum, is their mean latency. As many run as make it
  * least.

@@ -1,8 +1,8 @@
 /* LMDeploy's scheduler (PyTorch engine): a step prefills or decodes, never both. It prefills when
- * little runs, when much waits, and at the latest after so many steps of decoding; the fork that
- * FOCUS was measured in goes by the number of waiting requests instead. Several steps of decoding
- * may follow each other without it being asked (multi-loop). Who needs memory takes it from the
- * request admitted last, which computes its keys and values anew. */
+ * little runs, when much waits, and at the latest after a given number of decoding steps; the fork
+ * that FOCUS was measured in goes by the number of waiting requests instead. Several steps of
+ * decoding may follow each other without it being asked (multi-loop). A request that needs memory
+ * takes it from the one admitted last, which computes its keys and values again. */
 #include "sim/scheduler/growth.h"
 
 enum trigger { TRIGGER_CURRENT, TRIGGER_FORK };

@@ -11,8 +11,8 @@ static void drop_listed(struct batch *batch, uint32_t at) {
     batch->chunk_tokens[batch->n] = 0;
 }
 
-/* Under prefix caching those who are to be admitted hold what they found before pages are handed
- * out. Pages of who was preempted may then be held on, and there may be less room than the
+/* Under prefix caching requests to be admitted hold the pages that they found before others are
+ * handed out. Pages of preempted requests may then stay held, and fewer may be free than the
  * scheduler could know: the last ones to be admitted stay in the queue, and running ones sit out a
  * step. */
 static int hold_listed(struct lifecycle *life, struct replica *replica, struct batch *batch,

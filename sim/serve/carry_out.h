@@ -5,8 +5,8 @@
 #include "sim/serve/lifecycle.h"
 
 /* Preempts, lets those listed grow, cuts prefills to what the scheduler takes of them, admits. The
- * batch becomes that of those who do take part: under prefix caching, where somebody was preempted,
- * they may be fewer than were listed. */
+ * batch becomes that of those who do take part: under prefix caching, where a request was
+ * preempted, they may be fewer than were listed. */
 int carry_out(struct lifecycle *life, struct replica *replica, struct batch *batch,
               struct err *err);
 

@@ -20,8 +20,8 @@ static inline void cluster_due(struct lifecycle *life, uint32_t index) {
     life->due[index / 64] |= UINT64_C(1) << index % 64;
 }
 
-/* Where the turn of a conversation before this one went; no replica's index: there was none, or
- * nobody follows it (one replica). */
+/* The replica that served the conversation's previous request; no replica's index: there was none,
+ * or it is not tracked (one replica). */
 uint32_t cluster_home(struct lifecycle *life, uint64_t session);
 void cluster_settle(struct lifecycle *life, uint64_t session, uint32_t replica);
 
@@ -32,7 +32,7 @@ uint32_t cluster_route(struct lifecycle *life, uint32_t slot, uint32_t home);
 /* A request was queued: steps in flight end for it where the scheduler wants to be asked. */
 void cluster_queued(struct lifecycle *life, uint32_t index);
 
-/* The replica's batch is in flight, to be repeated so many times; 1: not at all. */
+/* The replica's batch is in flight, for `steps` steps. */
 void cluster_flies(struct lifecycle *life, uint32_t index, uint32_t steps);
 
 #endif

@@ -3,14 +3,14 @@
  * A content is what stands in one request's canvas. Its first tokens may be those of an earlier
  * one, its parent; a position's tokens are therefore named by the content that first had them, and
  * two canvases have the same keys and values up to a position if that name is the same there.
- * Who begins like whom, the workload says (sim/base/arrival.h):
- *  - by name: a prompt begins with what a row of that name left, prompt and output, as a turn of a
- *    conversation does with the turn before it. Of a name that no row left it is a sequence that
- * all who name it share.
- *  - by group, or without one by tenant: it begins like an earlier prompt of the group. All rows
- *    that say so are taken to share one sequence, as a system prompt is shared, that of the longest
- *    earlier prompt of the group at the first such row, and again where a row shares more than that
- *    has. A row that is the first of its group has nobody to share with.
+ * The workload tells which prompts begin alike (sim/base/arrival.h):
+ *  - by name: a prompt begins with what a row of that name left, prompt and output, as in the next
+ *    request of a conversation. Without such a row it begins with a sequence that all prompts of
+ *    that name share.
+ *  - by group, or without one by tenant: it begins like an earlier prompt of the group. All such
+ *    rows are assumed to share one sequence, as a system prompt is shared: that of the longest
+ *    earlier prompt of the group at the first such row, and again where a row shares more than
+ *    that has. The first row of a group shares nothing.
  *
  * Contents are kept while a request under way, a page or a name has need of them. Memory grows with
  * names and groups, and is asked for when a request arrives. */
@@ -29,7 +29,7 @@ struct content {
     uint32_t parent, shared_tokens; /* CONTENT_NONE: none, 0 */
     uint32_t n_names, n_children, n_uses;
     uint32_t n_waiters; /* requests that wait and whose canvas begins with it, or is it */
-    uint64_t changed;   /* when its pages last changed while somebody waited */
+    uint64_t changed;   /* when its pages last changed while a request waited */
 };
 
 struct contents_named {
@@ -68,7 +68,7 @@ uint32_t contents_arrive(struct contents *contents, const struct arrival *arriva
 void contents_use(struct contents *contents, uint32_t content);
 void contents_drop(struct contents *contents, uint32_t content);
 
-/* Whether somebody who is to come may begin with it. */
+/* Whether a request yet to come may begin with it. */
 static inline bool contents_is_known(const struct contents *contents, uint32_t content) {
     return contents->items[content].n_names + contents->items[content].n_children > 0;
 }

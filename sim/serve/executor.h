@@ -93,7 +93,7 @@ struct executor {
     /* At the end of a run, when no request is left: checks that all they held was given back. May
      * be NULL. */
     void (*audit)(void *state, bool interrupted);
-    /* Duration of one step of this shape with so much workspace, without running it, and what its
+    /* Duration of one step of this shape with this workspace, without running it, and what its
      * cards would draw (0: not known), were the replica to run it now. */
     int64_t (*estimate_ns)(const void *state, uint32_t replica, const struct step_shape *shape,
                            int64_t workspace_bytes, double *joules);

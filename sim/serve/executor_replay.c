@@ -64,7 +64,7 @@ static int next_step(struct executor_replay *replay, struct lane *lane, struct r
     return 0;
 }
 
-/* What the record says of the members' blocks, into the planned step. */
+/* Copies the recorded flags of the members' blocks into the planned step. */
 static void fill_blocks(const struct replay_step *step, const struct planned_step *planned) {
     const struct step_positions *positions = step->positions;
     for (uint32_t i = 0; positions != NULL && planned->blocks != NULL && i < step->n_requests;

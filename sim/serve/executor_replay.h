@@ -25,13 +25,13 @@ struct replay_step {
 /* A record of steps and what its executor did. */
 struct replay_record {
     void *state;
-    /* The next step in the order of their ends, or NULL behind the last; 0 or an err kind. What was
+    /* The next step in the order of their ends, or NULL after the last; 0 or an err kind. What was
      * read is given to `drop` once it is over. */
     int (*read)(void *state, struct replay_step **out, struct err *err);
     void (*drop)(struct replay_step *step);
     uint64_t n_steps;
     bool has_positions; /* of its steps */
-    bool is_cut;        /* the run went on: a submission behind the last step ends the replay */
+    bool is_cut;        /* the run went on: a submission after the last step ends the replay */
     bool decides;       /* a device decided what they kept, so that nothing of it is drawn */
     bool unrolls, shares_prefixes; /* as struct executor has them */
 };

@@ -16,8 +16,8 @@ struct flight {
     uint32_t steps;
     int64_t start_ns, end_ns;
     struct step_price price;
-    double host_ns;           /* of one step */
-    double work_joules;       /* of all of them on one rank's card, beside idling; 0: not known */
+    double host_ns;     /* of one step */
+    double work_joules; /* of all of them on one rank's card, idling not counted; 0: not known */
     struct power_state clock; /* of its card, where the profile knows it */
     /* Which of its steps are graphs; owned, NULL: the profile knows no difference. */
     struct captured *captured;
@@ -114,7 +114,7 @@ static void price(const struct executor_sim *sim, const struct step_shape *shape
     system_price(sim->system, &padded, workspace_bytes, out);
 }
 
-/* So many steps, which take so long together. */
+/* `steps` steps, which take wall_ns together. */
 static void take_off(struct executor_sim *sim, struct flight *flight, uint32_t steps,
                      int64_t wall_ns) {
     flight->steps = steps;
@@ -158,8 +158,8 @@ static const struct power *power_of(const struct executor_sim *sim) {
     return cost_power(sim->system->cost);
 }
 
-/* The next of `n` steps that nobody looks between, from the state that the clock is in: `highest`
- * is its price at the highest clock, *out what it takes. The joules of its work. */
+/* The next of `n` steps without a host visit between them, from the clock's state: `highest` is its
+ * price at the highest clock, *out its price here. Returns the joules of its work. */
 static double run_at_clock(const struct executor_sim *sim, const struct step_shape *shape,
                            uint32_t n, const struct step_price *highest, struct power_state *clock,
                            struct step_price *out) {

@@ -11,7 +11,8 @@ struct executor_sim;
 struct pricing {
     uint64_t lookups[PRICE_MATCH_COUNT];
     double device_ns, host_ns;
-    double work_joules; /* beside idling, of one rank's card; 0 where the profile knows no power */
+    double work_joules;     /* of one rank's card, idling not counted; 0 where the profile knows no
+                               power */
     struct price_time time; /* cost_shares says what it rests on */
 };
 

@@ -1,4 +1,4 @@
-/* Whether requests fit: into the pool, the token budget, and the workspace beside them. */
+/* Whether requests fit into the pool and the token budget, with the workspace that they need. */
 #ifndef UNMASK_SIM_SERVE_FIT_H
 #define UNMASK_SIM_SERVE_FIT_H
 

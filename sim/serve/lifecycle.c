@@ -516,8 +516,8 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
                        : report_event(life, EVENT_PREEMPT, request->id, tracked->replica, 0, err);
 }
 
-/* Counts so many steps of every member. Returns for how many the present plan ends with them: their
- * places in the batch are then in life->together. */
+/* Counts `steps` steps of every member. Returns for how many members the present plan ends with
+ * them; their indices in the batch are then in life->together. */
 static uint32_t count_steps(struct lifecycle *life, struct replica *replica, uint32_t steps) {
     const uint32_t n = replica->n_batch, *batch = replica->batch;
     /* Where positions are followed, as many are committed as there turn out to be. */

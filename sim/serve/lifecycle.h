@@ -54,7 +54,7 @@ struct replica {
     /* Shape of the batch in flight. */
     struct step_shape shape;
     uint32_t batch_by_phase[PHASE_COUNT];
-    uint64_t *member_ids; /* when somebody wants members */
+    uint64_t *member_ids; /* when members are wanted */
     uint32_t *member_commits;
     struct decode_pass *member_passes;
     uint8_t *member_phases;
@@ -68,7 +68,7 @@ struct replica {
     int64_t last_start_ns, last_end_ns, freed_bytes;
     uint32_t n_freed;
     struct page_cache pages; /* under prefix caching */
-    bool pages_changed;      /* those that somebody waits for */
+    bool pages_changed;      /* those that a request waits for */
     uint32_t loops_left;     /* steps of the same batch before the scheduler is asked again */
     /* Of unrolled steps: how many follow the one being accounted for, and what that one computed
      * and discarded. */
@@ -104,7 +104,7 @@ struct lifecycle {
     int64_t *views_until_ns;    /* and until when it is as it is: 0 once anything changed */
     uint64_t *due;              /* a bit a replica that may be idle with work; see cluster.h */
     uint32_t *together;         /* slots looked at together, n_slots of them */
-    bool has_positions;         /* of active blocks: somebody asks, no decode trace knows */
+    bool has_positions;         /* of active blocks: needed, and in no decode trace */
     struct positions positions;
     bool checks_rows; /* the cache policy is not one of the built-in ones */
     bool wants_events, wants_requests, wants_steps;
@@ -138,7 +138,7 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
                       struct err *err);
 
 /* `steps` steps of the replica's batch are done: every member moves on; finished ones leave.
- * `known`: what each member committed in the last of them, NULL when nobody but the loop knows. */
+ * `known`: what each member committed in the last of them, NULL when only the loop knows. */
 int lifecycle_advance(struct lifecycle *life, struct replica *replica, uint32_t steps,
                       const struct decided *known, struct err *err);
 

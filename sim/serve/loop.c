@@ -168,8 +168,8 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
         return selection_refuse(&loop->life, "query tokens of a step", sym[SYM_TOKENS],
                                 settings->max_batched_tokens, err);
     }
-    /* With several replicas nobody knows who an arrival goes to, and a closed loop's arrivals
-     * follow from any one's completions: steps in flight are cut when one comes. */
+    /* With several replicas it is not known which one an arrival goes to, and a closed loop's
+     * arrivals follow from any one's completions: steps in flight are cut when one comes. */
     const bool has_others = loop->life.n_replicas > 1;
     if (!settings->skip_ahead || batch->hold == HOLD_STEP ||
         (has_others && (loop->asked->executor.cut == NULL || settings->decides_ahead))) {
@@ -361,7 +361,8 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
     bool is_empty;
     status = submit_batch(loop, replica, index, &batch, &is_empty, err);
     memset(replica->chunk_tokens, 0, batch.n * sizeof *replica->chunk_tokens);
-    /* Only where somebody was preempted on whose pages an admission counted: one runs less. */
+    /* Only where a request was preempted whose pages an admission counted on: one request fewer
+     * runs. */
     ASSERT(status != 0 || !is_empty || batch.n_preempted > 0);
     return status == 0 && is_empty ? schedule_replica(loop, index, err) : status;
 }

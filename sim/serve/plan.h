@@ -4,7 +4,7 @@
 
 #include "sim/serve/lifecycle.h"
 
-/* Makes `block` the active one, with its positions where somebody asks for them. */
+/* Makes `block` the active one, with its positions where they are followed. */
 void plan_block(struct lifecycle *life, uint32_t slot, uint32_t block);
 
 /* What the request holds while it takes its next step. Where the scheduler does not see to growth,

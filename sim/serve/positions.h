@@ -1,7 +1,7 @@
 /* The positions of requests' active blocks: which are still masked, which have yet to be computed
  * once more, and which of them a step runs and commits.
  *
- * Kept where somebody has to know: a decoder that reads confidences, a cache policy that leaves
+ * Kept where one of these needs them: a decoder that reads confidences, a cache policy that leaves
  * positions of a block out. Where neither does, counts suffice and nothing here is called. */
 #ifndef UNMASK_SIM_SERVE_POSITIONS_H
 #define UNMASK_SIM_SERVE_POSITIONS_H

@@ -37,7 +37,7 @@ struct request_record {
     uint32_t steps, refresh_steps, preemptions;
     uint32_t first_block_tokens; /* tokens committed with the first block */
     uint32_t answer_tokens; /* of the output, up to and including the end of text; all of it where
-                               nobody knows of an end */
+                               no end is known */
     uint32_t committed_tokens; /* of the output: fewer where the system stops early */
     uint64_t prefix_tokens;    /* of the prompt, whose keys and values it found at first */
     /* Of the prompt, those with which another's canvas begins, too, and whose: that request's id +
@@ -45,12 +45,12 @@ struct request_record {
     uint64_t shared_tokens, shared_with, session;
     uint64_t follows, place;   /* as struct arrival has them */
     uint64_t tokens_processed; /* query tokens over all its steps */
-    /* Of blocks that lie behind the end of text, which nobody reads: steps and query tokens. */
+    /* Steps and query tokens spent on blocks after the end of text. */
     uint64_t steps_after_end, tokens_after_end;
 };
 
-/* Which positions of the members' active blocks a step kept behind an eviction (all that ran, where
- * there is none) and committed: 1 or 0. */
+/* Which positions of the members' active blocks a step kept (all that ran, where none are evicted)
+ * and committed: 1 or 0. */
 struct step_positions {
     uint32_t stride;        /* between members */
     uint32_t *lengths;      /* [n], of a member's block; 0: the step was none of its block */

@@ -4,7 +4,7 @@
 
 #include "sim/serve/lifecycle.h"
 
-/* What a step record says of the time while the batch ran. */
+/* State of a replica while a batch ran, for the step record. */
 struct moment {
     uint32_t n, n_running, n_waiting;
     int64_t kv_used_bytes;

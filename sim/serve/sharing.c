@@ -15,7 +15,7 @@ bool sharing_has_pages(const struct lifecycle *life) {
     return life->sharing.is_on && !life->sharing.assumes;
 }
 
-/* ---- what others are told ---- */
+/* ---- bytes in struct request ---- */
 
 /* Sums over running requests do not change: what is needed and what is held become less alike. */
 static void set_lent(struct lifecycle *life, uint32_t slot, uint32_t lent, bool holds) {
@@ -155,7 +155,7 @@ static struct match match_pages(const struct lifecycle *life, uint32_t replica, 
     return whole;
 }
 
-/* All that is shared is found, in memory that is nobody's. */
+/* Assumes that all that is shared is found, in pages charged to no request. */
 static struct match assume(const struct lifecycle *life, uint32_t slot) {
     const struct sharing *sharing = &life->sharing;
     uint32_t tokens = most_found(life, slot) / sharing->match_tokens * sharing->match_tokens;

@@ -1,10 +1,10 @@
 /* Prefix caching: requests whose canvases begin alike compute what they share once.
  *
- * There is one mechanism for exact keys and values, whoever decodes: pages that can be found by
+ * There is one mechanism for exact keys and values, whatever decodes: pages that can be found by
  * content (contents.h says whose it is, sim/memory/page_cache.h where it lies). A request that
- * waits is matched, again whenever pages of its content come or go, and starts behind what it
- * found; what it computes can be found by others from the step on in which it is computed.
- * Preempted requests find what is left of their own.
+ * waits is matched, again whenever pages of its content come or go, and starts after what it found;
+ * what it computes can be found by others from the step on in which it is computed. Preempted
+ * requests find what is left of their own.
  *
  * An autoregressive model matches whole pages (vLLM V1), but never the last token known, which
  * decides on the next. A block-causal model matches whole blocks, as SGLang's cache does, whose
@@ -34,7 +34,7 @@ struct sharing {
     uint32_t match_tokens; /* matches are multiples of this */
     int64_t page_bytes;
     struct contents contents;
-    uint64_t n_changes; /* of pages while somebody waited for their content */
+    uint64_t n_changes; /* of pages while a request waited for their content */
     uint64_t n_admitted;
 };
 
@@ -101,7 +101,7 @@ uint32_t sharing_exact(const struct request *request);
 /* Bytes of its pages that are charged to others. */
 int64_t sharing_lent_bytes(const struct lifecycle *life, uint32_t slot);
 
-/* At the end of a run nobody holds or waits for anything, and every page is in one place. */
+/* At the end of a run no request holds or waits for anything, and every page is in one place. */
 void sharing_audit(const struct lifecycle *life, const struct replica *replica);
 
 #endif

@@ -1,10 +1,10 @@
 /* The planned step: what a batch's next step is, as one value. The loop makes it once, of the
  * policies' answers; price and planner read its shape, and the recorder, replays and the engine its
- * members. Nobody derives any of it again.
+ * members. No other code derives any of it again.
  *
  * A member's row sets stand in its request (request->span, in numbers; the cache policy's ranges);
- * which positions of its active block are among them stands in its block, where somebody follows
- * positions. The loop owns those flags (positions.h): an executor reads `masked` and `run`, and
+ * which positions of its active block are among them stands in its block, where positions are
+ * followed. The loop owns those flags (positions.h): an executor reads `masked` and `run`, and
  * writes what it decides, `keep` and `commit`, before it reports the step as done. In a recorded
  * step both are given, and the executor carries them out. */
 #ifndef UNMASK_SIM_SERVE_STEP_H
@@ -19,14 +19,14 @@
 struct planned_block {
     const uint8_t *masked; /* not committed before the step */
     const uint8_t *run;    /* the step runs the position */
-    uint8_t *keep;         /* of these, it goes on behind an eviction: all, until that was asked */
+    uint8_t *keep;         /* survives the eviction; equals `run` until the policy is called */
     uint8_t *commit;       /* the step commits it: none, until that is known */
     float *entropy; /* of what it commits, in nats; NULL: the cache policy does not read it */
 };
 
 struct planned_step {
     const struct step_shape *shape; /* symbols, and the ragged spans in batch order */
-    int64_t workspace_bytes;        /* that it may take beside the cached state */
+    int64_t workspace_bytes;        /* that it may take in addition to the cached state */
     const struct request *requests; /* by slot */
     const uint32_t *slots;          /* of the members, in order */
     const uint32_t *idle; /* of those that are computed and discarded: their spans follow in the

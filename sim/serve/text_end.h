@@ -1,10 +1,10 @@
-/* The end of a request's text, among the positions that it has to decode: who says where it is,
- * when the server can know, and what of the request's work lies behind it.
+/* The end of a request's text, among the positions that it has to decode: where it is taken from,
+ * when the server can know it, and which of the request's work comes after it.
  *
  * The end is a position of the output: the answer is all up to and including it. Where a device
  * decodes and looks for the model's end-of-text tokens it has the word; else a decode trace that
- * recorded ends; else the workload. Nobody but the loop sees it before it is decoded: policies find
- * it in request->answer_tokens, and only where the system stops there (settings.early_stop). */
+ * recorded ends; else the workload. Only the loop sees it before it is decoded: policies find it in
+ * request->answer_tokens, and only where the system stops there (settings.early_stop). */
 #ifndef UNMASK_SIM_SERVE_TEXT_END_H
 #define UNMASK_SIM_SERVE_TEXT_END_H
 
@@ -13,8 +13,8 @@
 /* A request arrives: what its answer is as far as the workload says. */
 void text_end_open(struct lifecycle *life, uint32_t slot, const struct arrival *arrival);
 
-/* One past the end of text in the canvas, for those who draw what a model would have said of the
- * positions behind it; UINT32_MAX where a device decides or the text fills the output. */
+/* One past the end of text in the canvas, for drawing a model's output at the positions after it;
+ * UINT32_MAX where a device decides or the text fills the output. */
 uint32_t text_end_drawn(const struct lifecycle *life, uint32_t slot);
 
 /* Whether ends of texts matter: the system stops there, or a device looks for them. */
@@ -32,7 +32,7 @@ static inline bool text_end_stops(const struct lifecycle *life, const struct req
     return request->answer_tokens > 0 && life->system->settings.early_stop == STOP_POSITION;
 }
 
-/* Whether the active block lies behind the end of text, so that nobody reads what it computes. */
+/* Whether the active block lies after the end of text, so that its results are not read. */
 static inline bool text_end_is_behind(const struct tracked *tracked,
                                       const struct request *request) {
     return request->block_start >= request->prompt_tokens + tracked->answer_tokens;
