@@ -1,6 +1,6 @@
-/* Hosts: the machines beside the GPUs, as far as time depends on them.
+/* Hosts: the machines that the GPUs are in, as far as time depends on them.
  *
- * A host is a file of experiments/hosts, or of one's own. Host terms of a runtime (`unmask list
+ * A host is a file of experiments/hosts, or of the user's. Host terms of a runtime (`unmask list
  * runtimes`) were measured on one reference host; a host's `factor` is its time over that one's, a
  * number or $CONSTANT of calibrated.ini; `kind` is measured, calibrated or assumed, `gpu` lists the
  * GPUs that it was measured or printed with. A system names its host (`host = NAME`), by GPU where
@@ -17,8 +17,8 @@
 #include "sim/input/config.h"
 
 struct host {
-    char name[192];    /* while it is looked up, what was asked for */
-    const char *path;  /* of one's own file; NULL: it is one of the data folder's */
+    char name[192];    /* while it is looked up, the name given */
+    const char *path;  /* of the user's file; NULL: it is one of the data folder's */
     char gpus[96];     /* measured or printed with these, between blanks; "": with none */
     double factor;     /* its time over the reference host's */
     char constant[48]; /* the calibrated constant that the factor is; "": none */
@@ -33,7 +33,7 @@ extern const size_t host_n_params;
  * (`constants`). */
 int host_find(const char *name, const struct config *constants, struct host *out, struct err *err);
 
-/* Whether it was measured or printed with that GPU; a host of no GPU belongs beside any. */
+/* Whether it was measured or printed with that GPU; a host of no GPU suits any. */
 bool host_is_beside(const struct host *host, const char *gpu);
 
 /* All hosts of the data folder by name, each with its `doc`. */

@@ -44,8 +44,8 @@ static uint32_t granule_of(const struct lmax_request *r) {
     return r->granule_tokens > 0 ? r->granule_tokens : LMAX_GRANULE_TOKENS;
 }
 
-/* A step over the whole canvas of each of a batch and one block of so many outputs, with that many
- * of them masked; the first: all. */
+/* A step over the whole canvas of each of a batch and one block of `outputs` positions, with
+ * `masked` of them masked (in the first step, all). */
 static struct step_shape full_step(const struct lmax_request *r, uint32_t canvas, uint32_t outputs,
                                    uint32_t masked) {
     const struct system *s = r->system;
@@ -131,8 +131,8 @@ static bool steps_are_equal(const struct lmax_request *r, uint32_t canvas_tokens
     return eager_ignores_masks(&r->system->graph) && memcmp(&more, &fewer, sizeof more) == 0;
 }
 
-/* The steps of one canvas, behind those that the stream has: the first one twice, then each with as
- * many more outputs decoded, the remainder of the division in the first of them. */
+/* Appends the steps of one canvas to the stream: the first one twice, then each with as many more
+ * outputs decoded, the remainder of the division in the first of them. */
 static void add_steps(const struct lmax_request *r, struct step_memory *step,
                       struct stream *stream) {
     const struct system *s = r->system;

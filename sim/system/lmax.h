@@ -2,10 +2,10 @@
  * length of its canvas has to stop.
  *
  * The worst step is the first, in which every output position is masked; where keys and values are
- * exact, the widest piece of the prefill, beside the rows of the last block. A planned step holds
+ * exact, the widest piece of the prefill, with the rows of the last block. A planned step holds
  * what its plan ends at. With an allocator of PyTorch a whole run is played: the first step twice
  * (Mosaic's server warms up with the step in hand, gpu_worker.py; of a script's loop the second
- * meets what the first left behind), then with fewer and fewer masked positions. It holds what the
+ * meets what the first left), then with fewer and fewer masked positions. It holds what the
  * allocator reserves, and it does not fit when one allocation is refused after all idle memory has
  * gone back to the device.
  *

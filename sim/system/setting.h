@@ -14,14 +14,14 @@ struct calibrated {
     double value;
 };
 
-/* A setting that the file says was inferred, not printed (`assumed.KEY = why` beside KEY). */
+/* A setting that the file says was inferred, not printed (`assumed.KEY = why` next to KEY). */
 struct assumption {
     char key[64], value[192], why[256];
 };
 
 enum said_by {
     SAID_BY_COMMAND, /* line */
-    SAID_BY_FILE,    /* of one's own systems */
+    SAID_BY_FILE,    /* of the user's systems */
     SAID_BY_SHIPPED, /* systems, or a default */
 };
 

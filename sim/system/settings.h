@@ -1,4 +1,4 @@
-/* Settings: what a system says of itself besides its policies, its planner and its runtime. */
+/* Settings: a system's configuration besides its policies, its planner and its runtime. */
 #ifndef UNMASK_SIM_SYSTEM_SETTINGS_H
 #define UNMASK_SIM_SYSTEM_SETTINGS_H
 
@@ -20,7 +20,7 @@ enum logit_scope {
 /* What a step hands on to the next one. */
 enum iteration {
     ITERATION_PLAIN,  /* the canvas */
-    ITERATION_SMOOTH, /* and what it said of masked positions (sim/decode/smooth.h) */
+    ITERATION_SMOOTH, /* and its predictions for masked positions (sim/decode/smooth.h) */
 };
 
 /* What a token's confidence is its probability in. */
@@ -110,7 +110,7 @@ enum causality system_causality(const struct model *model);
 uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,
                            uint32_t block_tokens, uint32_t masked, bool first_pass);
 
-/* Those that are looked at, of so many, as struct span has them. */
+/* How many of `logit_rows` are sampled, as in struct span. */
 uint32_t system_sampled_rows(const struct settings *settings, uint32_t logit_rows,
                              uint32_t output_tokens);
 

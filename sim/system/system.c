@@ -291,7 +291,7 @@ static int take_evict_wait(struct system *s, const struct config *constants, str
     return status != 0 ? status : system_set_plain(s, &setting, err);
 }
 
-/* Unless somebody chose one, confidences are drawn from the process of model and workload, where
+/* Unless one was chosen, confidences are drawn from the process of model and workload, where
  * decode.ini has it. */
 static int default_process(struct system *s, const char *workload, struct err *err) {
     struct setting *setting = system_applied(s, system_part_names[SYSTEM_CONFIDENCE]);

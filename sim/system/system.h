@@ -28,7 +28,7 @@
  * kernels': the data sheet. */
 enum price_source { PRICES_BEST, PRICES_MEASURED, PRICES_IMPORTED, PRICES_ROOFLINE };
 enum { PRICE_SOURCES = PRICES_ROOFLINE + 1 };
-extern const char *const price_source_words[PRICE_SOURCES + 1]; /* NULL behind the last */
+extern const char *const price_source_words[PRICE_SOURCES + 1]; /* NULL after the last */
 
 struct system {
     char name[64];
@@ -38,7 +38,7 @@ struct system {
     struct runtime runtime; /* the preset's, with what was set since */
     const struct runtime_preset *preset;
     const char *runtime_name;
-    struct host host;               /* the machine beside the GPU; system_host says what it means */
+    struct host host;               /* the machine that the GPU is in; see system_host */
     uint32_t host_terms_of_profile; /* how many of the runtime's host terms the profile gave */
     const struct planner *planner;
     const struct scheduler *scheduler;
@@ -57,8 +57,8 @@ struct system {
     uint32_t n_calibrated;
     struct assumption assumed[MAX_ASSUMED];
     uint32_t n_assumed;
-    bool hides_shipped;    /* one's own section, of the name of a shipped one */
-    char unused_file[192]; /* of one's own, of which no system is run; "": none */
+    bool hides_shipped;    /* the user's section, of the name of a shipped one */
+    char unused_file[192]; /* of the user's, of which no system is run; "": none */
 
     /* Resolved. */
     struct gpu resized;        /* the GPU with other memory than its file says, where it has that */
@@ -89,7 +89,7 @@ struct system {
 struct system_request {
     const char *system, *model, *gpu; /* model NULL: the system's own or llada-8b */
     const char *workload;             /* whose decode process is the default; NULL: none */
-    const char *systems_path;         /* one's own, beside the shipped ones; NULL: none */
+    const char *systems_path;         /* the user's own, with the shipped ones; NULL: none */
     const char *compared;             /* "A,B": systems that are run with it; NULL: none */
     const char *profile_path;         /* NULL: the GPU's; else measured on the GPU named */
     enum price_source price_source;   /* whose; ERR_USAGE where there are none such */

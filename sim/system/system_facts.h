@@ -1,5 +1,5 @@
-/* What a resolved system says of itself: its configuration as a text, where its prices, decisions
- * and host times come from, and what of that is easy to misread. */
+/* Descriptions of a resolved system: its configuration as a text, where its prices, decisions and
+ * host times come from, and what of that is easy to misread. */
 #ifndef UNMASK_SIM_SYSTEM_SYSTEM_FACTS_H
 #define UNMASK_SIM_SYSTEM_SYSTEM_FACTS_H
 
@@ -26,11 +26,11 @@ struct provenance system_decisions(const struct system *system);
 const char *system_profile_kind(const struct system *system);
 const char *system_profile_source(const struct system *system);
 
-/* The same as a value: of the profile, whatever stands behind it, or of the data sheet. */
+/* The same as a value: of the profile, whatever its source, or of the data sheet. */
 struct provenance system_prices(const struct system *system);
 
 /* Whose kernels the prices are of, scaled or not, and their name: "unmask", "vLLM 0.24.0"; NULL:
- * none's, or nobody says. */
+ * none, or not known. */
 enum price_source system_price_source(const struct system *system);
 const char *system_price_kernels(const struct system *system, char *text, size_t size);
 
@@ -38,9 +38,9 @@ const char *system_price_kernels(const struct system *system, char *text, size_t
  * source, where the same system has both; else NAN. */
 double system_price_ratio(const struct system *system, enum price_source other);
 
-/* Whose machine the host times are of: name and factor, and as its provenance what stands behind
- * host terms and factor together, the weaker of the two. "profile": the machine that the profile of
- * our own runtime was measured on. */
+/* Whose machine the host times are of: name and factor, and the provenance of host terms and factor
+ * together, the weaker of the two. "profile": the machine that the profile of our own runtime was
+ * measured on. */
 struct host system_host(const struct system *system);
 
 /* What is easy to misread about it: assumed, or of a machine with another GPU. */
@@ -53,8 +53,8 @@ void system_warn_of_settings(const struct system *system, struct warnings *warni
  * under: what is drawn then rests on the process's shape. */
 void system_warn_of_decisions(const struct system *system, struct warnings *warnings);
 
-/* A mixture whose price goes by chance: nobody counted what its trained router hits, or random
- * weights' choice is asked for. */
+/* A mixture whose price goes by chance: its trained router's hits were not counted, or random
+ * weights are set. */
 void system_warn_of_experts(const struct system *system, struct warnings *warnings);
 
 /* Where the prices come from, beyond kind and source, for people: the provenance lines of a user's

@@ -1,4 +1,4 @@
-/* The parts of a system's composition, shared by the files of sim/system and by nobody else. */
+/* The parts of a system's composition, shared by the files of sim/system alone. */
 #ifndef UNMASK_SIM_SYSTEM_SYSTEM_PARTS_H
 #define UNMASK_SIM_SYSTEM_SYSTEM_PARTS_H
 
@@ -15,13 +15,13 @@ enum system_part {
     SYSTEM_CACHE,
     SYSTEM_DECODER,
     SYSTEM_ROUTER,
-    SYSTEM_POLICIES, /* so many */
+    SYSTEM_POLICIES, /* their number */
     SYSTEM_RUNTIME = SYSTEM_POLICIES,
     SYSTEM_PLANNER,
     SYSTEM_CONFIDENCE,
     SYSTEM_HOST,
     SYSTEM_MODEL,
-    SYSTEM_PARTS, /* so many */
+    SYSTEM_PARTS, /* their number */
 };
 extern const char *const system_part_names[SYSTEM_PARTS];
 
@@ -47,8 +47,8 @@ int system_set_plain(struct system *s, const struct setting *setting, struct err
 
 /* ---- files (system_file.c) ---- */
 
-/* The shipped systems and one's own beside them. A section of one's own hides the shipped one of
- * its name, which may be its base. */
+/* The shipped systems and the user's own. A section of the user's hides the shipped one of its
+ * name, which may be its base. */
 struct system_files {
     struct config own, shipped, constants; /* `own`: empty where there is none */
 };
@@ -86,9 +86,9 @@ void system_ask_rows(struct system *system);
 /* The symbol of the rows that steps store with a pass of its own, SYM_ONE where none do. */
 enum symbol system_stored_rows(const struct system *system);
 
-/* What outlasts a step, beside keys and values, of each position of the blocks that run: credit and
- * expected embeddings. The graph's options, and what is kept of each request that runs. That bounds
- * how many run; where nothing else does, as many as a step has blocks. */
+/* What outlasts a step, besides keys and values, of each position of the blocks that run: credit
+ * and expected embeddings. The graph's options, and what is kept of each request that runs. That
+ * bounds how many run; where nothing else does, as many as a step has blocks. */
 void system_keep_places(struct system *system, struct graph_options *options);
 
 /* ---- refusals (system_refuse.c) ---- */
@@ -97,7 +97,7 @@ void system_keep_places(struct system *system, struct graph_options *options);
 int system_refuse(const struct system *system, struct err *err);
 
 /* Its profiles: the user's, the GPU's of the model, the GPU's for all models, one transferred from
- * the donor, those of the source that is asked for: the first of them that there is, and behind it
+ * the donor, those of the source that is asked for: the first of them that there is, and after it
  * the next. */
 int system_take_prices(struct system *system, const struct system_request *asked, struct err *err);
 

@@ -77,7 +77,8 @@ static const struct model *profiled_model(const struct system *s, const struct g
     return s->runtime.engine ? model_of_profile(s, gpu, path, size, err) : NULL;
 }
 
-/* The candidates in their order: the first that there is prices, the next stands behind it. */
+/* The candidates in their order: the first that exists gives the prices, the next one what it
+ * lacks. */
 struct choice {
     struct system *s;
     enum price_source asked;

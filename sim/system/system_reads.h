@@ -12,7 +12,7 @@
  * the system has no such key. */
 const char *system_fact(const struct system *system, const char *name, char text[FACT_CHARS]);
 
-/* The i-th name that is no key, with what it says; NULL beyond the last. */
+/* The i-th name that is not a key, with its description; NULL after the last. */
 struct system_fact_doc {
     const char *name, *doc;
 };
@@ -21,7 +21,7 @@ const struct system_fact_doc *system_fact_doc(size_t i);
 /* A system and what carries it out: "sim", "cpu", "cuda"; "step" of single steps (`explain`,
  * `plan`) and "lmax" of the longest canvas. system_in_fact is the value of its facts: `backend`,
  * `serves` (on of the first three), `priced` (on of all but lmax) and `played` (off: of no decode
- * trace) beside those of the system. */
+ * trace) in addition to those of the system. */
 struct system_in {
     const struct system *system;
     const char *backend;

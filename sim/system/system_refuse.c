@@ -54,7 +54,7 @@ static int check_mask(const struct system *s, struct err *err) {
     return 0;
 }
 
-/* What a bidirectional model keeps of a prompt depends on what is asked behind it. */
+/* The keys and values of a prompt in a bidirectional model depend on the canvas after it. */
 static int check_prefixes(const struct system *s, struct err *err) {
     if (!s->settings.prefix_caching || s->rows.kind == ROW_EXACT) {
         return 0;
