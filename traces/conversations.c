@@ -19,11 +19,11 @@ struct ready {
 
 struct conversations {
     struct arrival *rows;
-    uint64_t *next; /* of each row: the turn behind it, or `none` */
+    uint64_t *next; /* of each row: the next turn, or `none` */
     size_t n, room;
     struct ready *heap; /* what may arrive, the earliest first */
     size_t n_heap;
-    uint64_t n_behind; /* rows that come behind a turn that has not left */
+    uint64_t n_behind; /* rows that follow a turn that has not left */
 };
 
 /* ---- the heap ---- */
@@ -81,7 +81,7 @@ static uint64_t name_turn(uint64_t session, size_t row) {
     return (mixed ^ mixed >> 29) | 1;
 }
 
-/* Puts each row behind the one of its session before it, and those without one on the heap. */
+/* Links each row to the next of its session, and puts those that follow none on the heap. */
 static void link_turns(struct conversations *s) {
     struct turn *turns = mem_unwritten(s->n, sizeof *turns);
     s->next = mem_unwritten(s->n, sizeof *s->next);

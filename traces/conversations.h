@@ -1,10 +1,10 @@
 /* Conversations: requests that follow one another.
  *
  * The first turn of a session arrives when its row says. A later one arrives `think_ns` after the
- * turn before it left the system, or, where nobody says how long that was (-1), when its row says,
- * but not before that turn has left. A later turn's prompt begins with the turn before it, prompt
- * and answer, as far as it is longer than these; where a row names a shared prefix itself, that
- * counts. Rows without a session stand alone.
+ * turn before it left the system, or, where that time is not known (-1), when its row says, but not
+ * before that turn has left. A later turn's prompt begins with the turn before it, prompt and
+ * answer, as far as it is longer than these; where a row names a shared prefix itself, that counts.
+ * Rows without a session stand alone.
  *
  * All rows are in memory and keep their ids, so that random draws that are keyed by requests are
  * the same however they are served. */

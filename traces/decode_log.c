@@ -30,7 +30,7 @@ struct row {
     struct decode_pass pass;
     uint32_t n;
     uint32_t start, length; /* length 0: positions are not known */
-    unsigned char *bytes;   /* owned; the blobs one behind the other */
+    unsigned char *bytes;   /* owned; the blobs one after the other */
     int sizes[N_BLOBS];     /* -1: NULL */
 };
 

@@ -26,8 +26,8 @@ void decode_log_finish(struct decode_log *log, uint64_t request, const struct de
 int decode_log_flush(struct decode_log *log, struct err *err);
 
 /* After this and each decode_log_save, which flushes, the file is a decode trace that stays one
- * whatever becomes of the program: `about` is what it says of itself until decode_log_close. The
- * disk is not waited for: a power cut may take it. */
+ * whatever becomes of the program: `about` describes it until decode_log_close. The disk is not
+ * waited for: a power cut may take it. */
 int decode_log_keep(struct decode_log *log, const char *about, struct err *err);
 int decode_log_save(struct decode_log *log, struct err *err);
 

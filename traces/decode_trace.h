@@ -1,5 +1,5 @@
 /* A decode trace: what each pass over a request's blocks ran and committed and, of runs on a
- * device, what it said of each position. A SQLite file, so that any program can ask it:
+ * device, its outputs for each position. A SQLite file, so that any program can query it:
  *
  *   about    key, value: block_tokens, the positions of a whole block; source, where the numbers
  *            come from; and whatever else the run that wrote it says of itself.
@@ -37,7 +37,7 @@ struct decode_trace;
 
 enum decode_depth {
     DECODE_COUNTS,    /* what passes ran and committed */
-    DECODE_POSITIONS, /* and what they said of positions */
+    DECODE_POSITIONS, /* and their outputs for positions */
 };
 
 /* The whole file, into memory. ERR_WORLD leaves `*out` unset. */
@@ -77,7 +77,7 @@ struct decode_request {
 };
 struct decode_request decode_trace_request(const struct decode_trace *trace, size_t place);
 
-/* What a row says of positions, read with DECODE_POSITIONS, into the arrays of `out`, which have
+/* A row's data of positions, read with DECODE_POSITIONS, into the arrays of `out`, which have
  * block_tokens elements each. False where it says nothing of them. */
 bool decode_trace_positions(const struct decode_trace *trace, size_t place, uint32_t row,
                             struct decode_positions *out);

@@ -53,8 +53,8 @@ const char *generator_text(const struct generator *generator, const char *name, 
 const char *generator_doc(const struct generator *generator, const char *name);
 
 /* Fix rate and seed. `rows` gives ids and lengths; its times are replaced. Once, before the first
- * row is asked for. Of conversations, a turn's prompt is what `rows` says behind all that was said
- * before, and a conversation ends where it would outgrow `context_tokens` (0: never); rows come
+ * row is asked for. Of conversations, a turn's prompt is that of `rows` after the conversation so
+ * far, and a conversation ends where it would outgrow `context_tokens` (0: never); rows come
  * conversation by conversation. ERR_USAGE when the parameters contradict each other. */
 int generator_start(struct generator *generator, double rate_per_s, uint64_t seed,
                     uint32_t context_tokens, struct arrival_source rows, struct err *err);

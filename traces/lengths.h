@@ -21,7 +21,7 @@ struct length_context {
 struct length_model {
     const char *name, *doc;
     bool has_set;   /* is written "name:SET" */
-    bool is_logged; /* for answers alone: what the row said before its output was drawn */
+    bool is_logged; /* for answers alone: the row's own, before its output was drawn */
     bool of_row;    /* for answers alone: `draw` gives a share of the row's own length */
     const struct param *params;
     size_t n_params, state_bytes;

@@ -1,4 +1,4 @@
-/* Prompts: what is asked, as JSON lines, and where it is known the right answer.
+/* Prompts as JSON lines and, where known, the right answers.
  *
  *   {"id": "gsm-0", "task": "gsm", "prompt": "Q: ...\nA:\n", "answer": "510"}
  *   {"ids": [12, 7, 1044], "output_tokens": 64}
@@ -8,8 +8,7 @@
  * ignored. A line that is not as it must be ends the reading with one sentence "path:line: ..."
  * (ERR_USAGE).
  *
- * How many tokens a text has is a tokenizer's to say, which traces know nothing of: it comes with
- * whoever takes the prompts. */
+ * The tokenizer that counts texts is not known here: it comes with the taker of prompts. */
 #ifndef UNMASK_TRACES_PROMPTS_H
 #define UNMASK_TRACES_PROMPTS_H
 
@@ -35,7 +34,7 @@ struct prompt {
 struct prompt_taker {
     void *state;
     /* Called with each prompt, and again when a file is read again, with the same number. In
-     * *tokens how many tokens it is, at least 1. NULL: nobody can count texts. */
+     * *tokens its number of tokens, at least 1. NULL: texts cannot be counted. */
     int (*take)(void *state, const struct prompt *prompt, uint32_t *tokens, struct err *err);
 };
 

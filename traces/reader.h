@@ -80,7 +80,7 @@ const char *trace_format(const struct trace *trace);
 /* False where the format holds lengths only: every row then arrives at 0. */
 bool trace_has_times(const struct trace *trace);
 
-/* Whether its rows say how long answers are, beside their outputs. */
+/* Whether its rows have lengths of answers in addition to those of outputs. */
 bool trace_has_answers(const struct trace *trace);
 
 /* Whether its rows are turns of conversations (conversations.h). */
@@ -90,7 +90,7 @@ bool trace_has_sessions(const struct trace *trace);
 uint64_t trace_skipped(const struct trace *trace);
 uint64_t trace_left_out(const struct trace *trace);
 
-/* What was found out rather than told, in sentences that end with "; "; "" where there is nothing.
+/* What was inferred, in sentences that end with "; "; "" where there is nothing.
  */
 const char *trace_notes(const struct trace *trace);
 
@@ -98,7 +98,7 @@ const char *trace_notes(const struct trace *trace);
  * --columns time=WHEN:UNIT,... reads it", or "". Returns `text`. */
 const char *trace_hint_of_time(const struct trace *trace, char *text, size_t size);
 
-/* The columns or keys of the file that nobody reads. */
+/* The columns or keys of the file that are not read. */
 const char *const *trace_unread(const struct trace *trace, size_t *n);
 
 #endif

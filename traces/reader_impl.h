@@ -23,7 +23,7 @@ struct trace {
     bool at_end;
     struct line line;
     struct prompt_taker taker;
-    char *notes;                /* what was found out rather than told, in sentences */
+    char *notes;                /* what was inferred, in sentences */
     struct survey_names unread; /* columns and keys */
     struct trace_row *sorted;   /* [n_sorted] where rows stand in another order; else NULL */
     size_t n_sorted, next_sorted;

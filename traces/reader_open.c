@@ -203,7 +203,7 @@ static int keep_file(struct trace *trace, struct err *err) {
                                   strerror(cause));
 }
 
-/* ---- what the whole file says ---- */
+/* ---- facts of the whole file ---- */
 
 /* Rows as they are; a line that is none ends it, and is told when it is read for its row. */
 static int survey_rows(struct trace *trace, struct format_survey *survey, struct err *err) {

@@ -62,7 +62,7 @@ static json_t *read_object(FILE *file, json_error_t *trouble) {
     }
     mem_stream_close(whole);
     json_t *object = json_lenient(text, size, JSON_DISABLE_EOF_CHECK, trouble);
-    /* Behind it nothing may stand. */
+    /* Nothing may follow it. */
     size_t end = object != NULL ? (size_t)trouble->position : size;
     if (object != NULL && strspn(text + end, " \r\n\t") != size - end) {
         trouble->position = -1;
@@ -71,7 +71,7 @@ static json_t *read_object(FILE *file, json_error_t *trouble) {
     return object;
 }
 
-/* The lists that have an element for each request beside those that are read. */
+/* The lists that have an element for each request and are not read. */
 static void name_unread(const json_t *object, size_t n, struct survey_names *unread) {
     static const char *const read[] = {"input_lens", "output_lens", "start_times", NULL};
     const char *key;
@@ -136,7 +136,7 @@ static int read_bench(FILE *file, const char *path, struct server_rows *rows,
 
 /* ---- what a server logged ---- */
 
-/* The number behind the last 'key': or "key": of a line; NULL: there is none. */
+/* The number after the last 'key': or "key": of a line; NULL: there is none. */
 static const char *find_value(const char *line, const char *key) {
     const char *found = NULL;
     size_t length = strlen(key);

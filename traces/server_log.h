@@ -27,9 +27,9 @@
  * rewound. */
 const char *server_log_is(FILE *file);
 
-/* "start_ns,input,output", or without the first column where nobody knows when; in `*notes` what
- * was taken for granted; both malloc'd. `unread` is added the lists that nobody reads. Failed
- * requests have 0 output tokens. ERR_WORLD in one sentence.
+/* "start_ns,input,output", or without the first column where times are not known; in `*notes` what
+ * was assumed; both malloc'd. The lists that are not read are added to `unread`. Failed requests
+ * have 0 output tokens. ERR_WORLD in one sentence.
  */
 int server_log_rows(FILE *file, const char *path, const char *name, char **out, char **notes,
                     struct survey_names *unread, struct err *err);

@@ -67,7 +67,7 @@ static int64_t calendar_ns(const struct years *years, int64_t ns) {
     return days * day_ns + ns % day_ns;
 }
 
-/* What was taken for granted, where it matters. */
+/* Notes on what was assumed, where it matters. */
 static void say_years(const struct years *years, FILE *notes) {
     if (years->passes_february || years->passes_new_year) {
         fprintf(notes, "its times have no year: %s%s%s; ",
@@ -140,7 +140,7 @@ static bool count_ids(const char *line, const char *head, uint32_t *out) {
     return end != NULL;
 }
 
-/* What stands behind `word` up to a blank or a colon, malloc'd; NULL: the line is another one. */
+/* The text after `word` up to a blank or a colon, malloc'd; NULL: the line is another one. */
 static char *id_behind(const char *line, const char *word) {
     const char *at = strstr(line, word);
     const char *id = at != NULL ? at + strlen(word) : NULL;

@@ -238,8 +238,8 @@ static int start_lengths(struct workload *workload, uint64_t seed, struct err *e
     return status;
 }
 
-/* Of generated arrivals on the trace's rows: how often they are gone through, once where nobody
- * says how many requests there are. */
+/* Of generated arrivals on the trace's rows: how often they are gone through, once where no number
+ * of requests is given. */
 static int count_rounds(struct workload *workload, struct err *err) {
     struct survey survey;
     uint64_t asked = (uint64_t)workload->spec.requests;

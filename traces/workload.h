@@ -12,7 +12,7 @@
  *   where = status=ok            which of its rows count
  *   skip_failed = on             rows without tokens failed and are left out
  *   sort = on                    its rows need not be in order of arrival
- *   passes_over = Model, x       columns that nobody reads and that need not be named
+ *   passes_over = Model, x       columns that are not read and need no warning
  *   lengths = trace              whole pairs: the trace's rows in order, or "resample": drawn
  *   input = lognormal            a model of lengths.h for the prompts, in place of the pairs'
  *   input.mean = 380             its parameters; `output` likewise
@@ -31,7 +31,7 @@
  * else all of the output, which is assumed.
  *
  * arrivals = sessions draws conversations (conversations.h): arrivals.turns of them in the mean,
- * arrivals.think_ns apart; `input` is what a turn says behind all that was said before. Turns of a
+ * arrivals.think_ns apart; `input` is a turn's prompt after the conversation so far. Turns of a
  * trace with sessions follow one another as well, at times of their own where the trace says how
  * long people think. classes = A, B puts several workloads together (classes.h).
  *
@@ -52,8 +52,7 @@
 #include "traces/lengths.h"
 #include "traces/prompts.h"
 
-/* What the command line says in the file's place; 0 leaves the file's word. The seed always
- * counts. */
+/* The command line's values in place of the file's; 0 leaves the file's. The seed always counts. */
 struct workload_options {
     uint64_t seed, requests;
     double rate_per_s;
@@ -108,21 +107,20 @@ const char *workload_note(const struct workload *workload); /* "" where there is
 /* Such as "generated arrivals, assumed inputs, fixed outputs". */
 const char *workload_provenance(const struct workload *workload);
 
-/* Where the lengths of its answers come from: assumed where nobody says that they are other than
- * the outputs, which a fixed canvas seldom is. */
+/* Where the lengths of its answers come from: assumed where nothing tells them from the outputs,
+ * which answers on a fixed canvas seldom fill. */
 struct provenance workload_answers(const struct workload *workload);
 
-/* False where nobody says how long answers are, so that they are taken to fill their outputs. */
+/* False where answer lengths are not known, so that they are assumed to fill their outputs. */
 bool workload_says_answers(const struct workload *workload);
 
 /* In how many rounds its trace's rows are gone through: above 1 they are repeated. */
 double workload_rounds(const struct workload *workload);
 
-/* What was found out of its trace rather than told, in sentences; "" where there is nothing.
- * Returns `text`. */
+/* What was inferred from its trace, in sentences; "" where there is nothing. Returns `text`. */
 const char *workload_notes(const struct workload *workload, char *text, size_t size);
 
-/* Columns or keys of its trace that nobody reads, "a, b and 3 more", without those that it passes
+/* Columns or keys of its trace that are not read, "a, b and 3 more", without those that it passes
  * over; how many in `*n`. Returns `text`. */
 const char *workload_unread(const struct workload *workload, char *text, size_t size, size_t *n);
 

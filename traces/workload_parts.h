@@ -59,7 +59,7 @@ struct workload {
     size_t n_stated, stated_room;
 };
 
-/* A key of a file of one's own, or one that --set says. */
+/* A key of the user's file, or one of --set. */
 struct stated_key {
     char *key, *value, *place;
 };
@@ -70,8 +70,8 @@ struct workload *workload_new(const char *name);
 /* Read every key and open what they name: the process, the models, the trace. */
 int workload_read(struct workload *workload, const struct config *config, struct err *err);
 
-/* Keeps what the user said: all keys of a file of one's own, and those that are said in its place;
- * lengths that the command line fixes are left out. */
+/* Keeps what the user set: all keys of the user's file, and those of --set; lengths that the
+ * command line fixes are left out. */
 void workload_keep_stated(struct workload *workload, const struct config *config,
                           const struct workload_options *options);
 void workload_drop_stated(struct workload *workload);

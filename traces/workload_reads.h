@@ -20,8 +20,7 @@ extern const struct workload_fact_doc workload_fact_docs[];
 /* The doc of a key of the file itself, not of a process or a model; NULL: it has none. */
 const char *workload_spec_doc(const char *key);
 
-/* A warning for each key that the user set, in a file of one's own or by --set, and that nothing
- * reads. */
+/* A warning for each key that the user set, in a file or by --set, and that nothing reads. */
 void workload_warn_of_unread(const struct workload *workload, struct warnings *warnings);
 
 #endif

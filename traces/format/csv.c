@@ -6,7 +6,7 @@
 #include "traces/format/format.h"
 
 bool csv_split(const struct line *line, struct record *record, int *n_fields) {
-    record->line = line; /* the fields behind the last are left as they are */
+    record->line = line; /* the fields after the last are left as they are */
     record->object = NULL;
     *n_fields = field_spans(line->text, line->length, true, record->at, MAX_COLUMNS);
     return *n_fields >= 0 && *n_fields <= MAX_COLUMNS;

@@ -34,7 +34,7 @@ enum column {
 extern const char *const column_words[];
 
 /* Units of time: nanoseconds, or */
-enum { UNIT_DATE = 0, UNIT_ASKED = -1 /* nobody says: the rows or the user must */ };
+enum { UNIT_DATE = 0, UNIT_ASKED = -1 /* not given by the format, but by the rows or the user */ };
 
 struct format;
 struct layout;
@@ -108,9 +108,9 @@ struct format {
     uint32_t hash_tokens; /* what a hash id stands for in the published files; 0: not published */
     bool zero_output_is_failure;
     bool says_failures;   /* by the names of status.c */
-    bool whole_units;     /* times with a fraction are another tool's, whose unit nobody knows */
+    bool whole_units;     /* times with a fraction are another tool's, in an unknown unit */
     bool any_order;       /* rows stand as requests ended: they are sorted by arrival */
-    bool prefix_is_apart; /* the prompt's tokens are those behind the prefix */
+    bool prefix_is_apart; /* the prompt's tokens are those after the prefix */
     bool by_user;         /* of --columns: all that it names must be there */
     bool by_names;        /* guessed from the names of columns, which is said */
     /* Columns that must hold one value, because others would mean another load. */
@@ -119,7 +119,7 @@ struct format {
     } musts[MAX_MUSTS];
 };
 
-/* Where a file's header puts what is asked for, and what its rows have told so far. */
+/* Where a file's header puts the columns needed, and what was found in its rows so far. */
 struct layout {
     char *header; /* CSV: a copy of its line, of which the fields below are; else NULL */
     struct field_span names[MAX_COLUMNS];

@@ -22,7 +22,7 @@ const struct format formats[] = {
             "application_id"),
      .musts = {{"request_type", "2"}, {"batch_size", "1"}}},
     /* TraceV2 of BLIS (inference-sim, sim/workload/tracev2.go): rows of requests that timed out
-     * have no output, and input_tokens are those behind the prefix that the group's prompts share.
+     * have no output, and input_tokens are those after the prefix that the group's prompts share.
      */
     {FORMAT("blis", csv, US, "arrival_time_us", "input_tokens", "output_tokens", "tenant_id",
             "prefix_length", [COLUMN_SESSION] = "session_id", [COLUMN_GROUP] = "prefix_group"),

@@ -32,7 +32,7 @@ void survey_end(struct format_survey *survey) {
     survey->unread = (struct survey_names){0};
 }
 
-/* ---- names that nobody reads ---- */
+/* ---- names that are not read ---- */
 
 enum name_use { NAME_UNREAD, NAME_READ, NAME_WITHIN /* something below it is read */ };
 
@@ -151,7 +151,7 @@ static void look_at_time(struct format_survey *survey, const struct record *reco
     }
 }
 
-/* What the rate would be in each unit, for whoever has to say which it is. */
+/* The rate in each unit, for the user who has to choose one. */
 static const char *rates_of(const struct format_survey *survey, char *text, size_t size) {
     static const int64_t units[] = {1000000000, 1000000, 1000};
     double span = survey->last - survey->first, n = (double)survey->n_times - 1;

@@ -1,5 +1,5 @@
 /* What the rows of a file tell of what its format leaves open: the unit of its times, how many
- * tokens a hash id stands for, whether tenants are texts; and which columns and keys nobody reads.
+ * tokens a hash id stands for, whether tenants are texts; and which columns and keys are not read.
  * A file is read once for it before it is read for its rows. */
 #ifndef UNMASK_TRACES_FORMAT_SURVEY_H
 #define UNMASK_TRACES_FORMAT_SURVEY_H
@@ -42,17 +42,17 @@ void survey_begin(struct format_survey *survey, const struct format *format, str
                   const char *path);
 /* One row; a row that is not as it must be is left to the reading. */
 void survey_row(struct format_survey *survey, const struct record *record);
-/* Names of the header that nobody reads, of CSV. */
+/* Of CSV: names of the header that are not read. */
 void survey_header(struct format_survey *survey);
 
-/* What is asked for, else what the rows tell, goes into the layout; what was found out is added to
- * `notes` in sentences. `unit_ns` UNIT_ASKED and `hash_tokens` 0: nobody asked. ERR_USAGE: nothing
- * says it, or the rows contradict; the sentence names what would fit. */
+/* Completes the layout with the user's values, else with what the rows tell, which is added to
+ * `notes` in sentences. `unit_ns` UNIT_ASKED and `hash_tokens` 0: the user gave none. ERR_USAGE:
+ * neither tells, or the rows contradict; the sentence names what would fit. */
 int survey_settle(struct format_survey *survey, int64_t unit_ns, uint32_t hash_tokens, FILE *notes,
                   struct err *err);
 void survey_end(struct format_survey *survey);
 
-/* Adds a name of something that nobody reads, once. */
+/* Adds the name of something that is not read, once. */
 void survey_add_name(struct survey_names *names, const char *name, size_t length);
 
 #endif
