@@ -44,14 +44,14 @@ static int check_keys(const struct config *config, struct err *err) {
             char place[MAX_PATH_CHARS + 32];
             return err_usage(err,
                              "%s: found '%s', expected classes, requests, rate, context and note "
-                             "alone: the rest is said by each class",
+                             "alone: each class states the rest",
                              config_place(config, entry, place, sizeof place), entry->key);
         }
     }
     return 0;
 }
 
-/* The number behind a key, or what the command line says in its place; 0: neither says. */
+/* The number of a key, or the command line's in its place; 0: neither is given. */
 static int read_number(const struct config *config, const char *key, double said, double most,
                        double *out, struct err *err) {
     const struct config_entry *entry = config_find(config, "workload", key);
@@ -108,7 +108,7 @@ static int share_rates(const struct classes *classes, const char *path, double s
         if (share[i] == 0) {
             return err_usage(err,
                              "%s: %s has no rate, expected one of each class where requests or "
-                             "rate are told of all",
+                             "rate are given for all",
                              path, workload_name(classes->parts[i].workload));
         }
         total += share[i];
@@ -130,7 +130,7 @@ static int open_parts(struct classes *classes, const struct config *config,
     const struct config_entry *list = config_find(config, "workload", "classes");
     const char *rest = list->value, *word;
     size_t length;
-    double passed = 0; /* the shares of those before, which have so many requests */
+    double passed = 0; /* cumulative share of the classes so far; `given`: their requests */
     uint64_t given = 0;
     int status = 0;
     for (uint32_t i = 0; status == 0 && name_next(&rest, ",", &word, &length); i++) {

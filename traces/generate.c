@@ -301,8 +301,8 @@ static const struct process processes[] = {
      .completed = closed_loop_completed,
      .follows = closed_loop_follows},
     {.name = "sessions",
-     .doc = "conversations that begin independently; a turn follows some time after the one before "
-            "it ended, and its prompt begins with all that was said",
+     .doc = "conversations that begin independently; a turn follows some time after the previous "
+            "one ended, and its prompt begins with the conversation so far",
      .has_rate = true,
      .params = talks_params,
      .n_params = COUNT(talks_params),
@@ -400,7 +400,7 @@ static enum source_reply too_late(const struct process *process, struct err *err
     return SOURCE_BAD;
 }
 
-/* The drawn row as the next turn: false where it would not fit behind what was said. */
+/* The drawn row as the next turn: false where it would not fit after the conversation so far. */
 static bool say(struct generator *generator, struct arrival *row) {
     uint32_t answer = row->answer_tokens > 0 ? row->answer_tokens : row->output_tokens;
     uint64_t prompt = generator->said_tokens + row->prompt_tokens;

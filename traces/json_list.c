@@ -202,7 +202,7 @@ int json_list_rows(FILE *file, const char *path, const struct prompt_taker *coun
     } while (status == 0 && c == ',');
     mem_stream_close(list.out);
     if (status == 0 && (c != ']' || next_mark(file) != EOF)) {
-        status = err_world(err, "%s: found no end of the list behind its element %" PRIu64, path,
+        status = err_world(err, "%s: found no end of the list after its element %" PRIu64, path,
                            list.number);
     }
     if (ferror(file)) {

@@ -154,7 +154,7 @@ static const struct length_model models[] = {
      .start = quantiles_start,
      .draw = quantiles_draw},
     {.name = "share",
-     .doc = "answers: so much of each output",
+     .doc = "answers: a share of each output",
      .of_row = true,
      .params = share_params,
      .n_params = COUNT(share_params),
@@ -274,7 +274,7 @@ uint32_t length_draw(struct length *length) {
     return (uint32_t)fmin(fmax(tokens, 1), UINT32_MAX);
 }
 
-/* A draw of an answer: at most `output_tokens`. `logged_tokens`: what the row said before its
+/* A draw of an answer: at most `output_tokens`. `logged_tokens`: the row's own length before its
  * output was drawn, 0 where there was none. */
 static uint32_t length_draw_answer(struct length *length, uint32_t output_tokens,
                                    uint32_t logged_tokens) {
@@ -324,7 +324,7 @@ static enum source_reply give_drawn(void *state, struct arrival *out, struct err
         out->prefix_tokens = 0;
         out->shares = out->leaves = 0;
     }
-    /* What the row says of its answer, as long as its output is the row's own. */
+    /* The row's answer, as long as its output is the row's own. */
     uint32_t said = out->answer_tokens;
     uint32_t logged = said > 0 ? said : out->output_tokens;
     if (length[LENGTH_OUTPUT] != NULL) {

@@ -8,7 +8,7 @@
 #include "sim/base/wait.h"
 #include "traces/reader_impl.h"
 
-/* Makes room behind `end` and reads on. */
+/* Makes room after `end` and reads on. */
 static int fill(struct trace *trace, struct err *err) {
     if (trace->begin > 0) {
         memmove(trace->buffer, trace->buffer + trace->begin, trace->end - trace->begin);
@@ -31,7 +31,7 @@ static int fill(struct trace *trace, struct err *err) {
     if (n == 0 && ferror(trace->file)) {
         return errno == EBADMSG
                    ? err_world(err,
-                               "%s: the compressed data is damaged or cut off behind line %" PRIu64,
+                               "%s: the compressed data is damaged or cut off after line %" PRIu64,
                                trace->path, trace->line.number)
                    : err_world(err, "cannot read %s: %s", trace->path, strerror(errno));
     }

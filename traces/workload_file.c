@@ -23,10 +23,10 @@ static const char *const stated_words[] = {"real",    "estimated", "synthetic",
     PARAM_ONE_OF(key, struct spec, field, words, initial, doc)
 
 const struct param workload_params[] = {
-    SPEC("requests", PARAM_I64, "1", "0", 1e12, requests, "requests to give; 0: the trace once"),
+    SPEC("requests", PARAM_I64, "1", "0", 1e12, requests, "number of requests (0: the trace once)"),
     SPEC("rate", PARAM_F64, "1/s", "0", 1e9, rate_per_s, "mean requests per second"),
     SPEC("context", PARAM_U32, "tokens", "0", UINT32_MAX, context_tokens,
-         "prompt and output together; 0: no limit"),
+         "most tokens of prompt and output together (0: no limit)"),
     SPEC_WORD("over_context", over_words, "drop", over,
               "what happens to longer requests [workload.context > 0]"),
     SPEC_WORD("lengths", pair_words, "trace", pairs, "whole pairs from the trace"),
@@ -37,7 +37,7 @@ const struct param workload_params[] = {
     SPEC_WORD("provenance.answers", stated_words, "real", answers_provenance,
               "where the lengths of answers come from [workload.answers = said]"),
     SPEC("hash_tokens", PARAM_U32, "tokens", "0", UINT32_MAX, hash_tokens,
-         "what a hash id of the trace stands for; 0: as its rows say"),
+         "tokens that a hash id of the trace stands for (0: found from its rows)"),
     SPEC_WORD("skip_failed", switch_words, "off", skip_failed,
               "rows of the trace without tokens failed and are left out"),
     SPEC_WORD("sort", switch_words, "off", sort, "the trace's rows stand in any order"),

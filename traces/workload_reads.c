@@ -14,7 +14,7 @@ const struct workload_fact_doc workload_fact_docs[] = {
     {"workload.arrivals", "the arrival process, or trace"},
     {"workload.draws", "on: another seed gives other requests"},
     {"workload.lengths_drawn", "on: prompts or outputs are not of one fixed length"},
-    {"workload.answers", "said: somebody says where texts end; else filled"},
+    {"workload.answers", "said: lengths of answers are known; else filled"},
     {"workload.prompts", "on: requests are texts"},
     {"workload.follows", "on: requests follow others: closed loops and conversations"},
     {NULL, NULL},

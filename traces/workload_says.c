@@ -1,4 +1,4 @@
-/* What a workload says of itself: where its requests come from, and what was left out. */
+/* Descriptions of a workload: where its requests come from, and what was left out. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -69,8 +69,7 @@ static void state_answers(struct workload *workload) {
                  word);
     }
     snprintf(workload->answers_source, sizeof workload->answers_source, "%s%s",
-             answer == NULL && !in_trace ? "taken to fill the output: nobody says where texts end"
-                                         : word,
+             answer == NULL && !in_trace ? "assumed to fill the output: no end-of-text data" : word,
              answer != NULL && fills ? ": outputs are answers" : "");
 }
 
@@ -117,7 +116,7 @@ struct provenance workload_answers(const struct workload *workload) {
     return provenance_of(is_chosen ? PROVENANCE_ASSUMED : kinds[stated], workload->answers_source);
 }
 
-/* Adds what a class says, unless another one said the same. */
+/* Adds a class's text, unless another one has the same. */
 static void add_words(char *text, size_t size, const char *words) {
     if (strstr(text, words) == NULL) {
         append(text, size, "%s%s", text[0] == '\0' ? "" : "; ", words);
@@ -156,7 +155,7 @@ double workload_rounds(const struct workload *workload) {
     return most;
 }
 
-/* The workloads that it is made of: its classes, else itself. NULL behind the last. */
+/* The workloads that it is made of: its classes, else itself. NULL after the last. */
 static const struct workload *part_at(const struct workload *workload, uint32_t i) {
     return workload->classes != NULL ? classes_at(workload->classes, i) : i == 0 ? workload : NULL;
 }

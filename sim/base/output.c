@@ -106,8 +106,8 @@ static int follow_links(const char *path, char target[OUTPUT_PATH_CHARS], struct
     return 0;
 }
 
-/* A new file beside the target, that nobody else writes: its descriptor, or -1 with errno. As open
- * does, it has the mode of the one that it will replace, else the one that umask leaves. */
+/* A new file of a unique name in the target's folder: its descriptor, or -1 with errno. As with
+ * open, it has the mode of the file that it will replace, else the one that umask leaves. */
 static int open_beside(struct output *out, const struct stat *replaced) {
     enum { MOST_TRIES = 100, MOST_NAME = 200 };
     const size_t folder = folder_length(out->target);
@@ -170,7 +170,7 @@ static int begin(const char *path, bool is_file, struct output *out, int *file, 
     if (*file < 0) {
         const int cause = errno;
         out->beside[0] = '\0';
-        return is_there ? err_world(err, "cannot write '%s': no file can be made beside it: %s",
+        return is_there ? err_world(err, "cannot write '%s': no file can be made in its folder: %s",
                                     path, strerror(cause))
                         : cannot_write(path, cause, err);
     }

@@ -20,10 +20,11 @@ struct memory {
 
 static const struct param params[] = {
     {"bound_nats", PARAM_F64, 0, "nats", "1", 0, 100, NULL, offsetof(struct state, bound_nats),
-     "largest entropy of a decided token behind which rows are reused (assumed)"},
+     "rows are reused unless a decided token's entropy exceeds this (assumed)"},
     {"recent_tokens", PARAM_U32, 0, "tokens", "1", 1, 1024, NULL,
      offsetof(struct state, recent_tokens),
-     "k: the most recently decoded ones, computed once more (assumed; 1: the step before's)"},
+     "k: most recently decoded tokens that are computed once more (assumed; 1: the previous "
+     "step's)"},
 };
 
 static uint32_t plan(const void *opaque_state, const void *opaque, const struct request *request,

@@ -2,8 +2,9 @@
  * hardly stand to be committed go no further than the second layer's projections. How much more
  * masked tokens attend to a token in the second layer than in the first tells which (focus.h).
  *
- * Beyond the paper: other layers, and predictors beside the growth of importance, of which the
- * left-most positions ask the model nothing. A simulation draws the same growth in all layers. */
+ * Beyond the paper: other layers, and other predictors than the growth of importance; choosing the
+ * left-most positions needs no output of the model. A simulation draws the same growth in all
+ * layers. */
 #include <math.h>
 
 #include "kernels/rules/keyed.h"
@@ -33,15 +34,16 @@ static const struct param params[] = {
      "the average is of this block (code), of all blocks (Eq. 17), or moves (the paper's text) "
      "[cache.choice = surge or cache.k = 0]"},
     {"ema_weight", PARAM_F64, 0, "1", "0.5", 0.001, 1, NULL, offsetof(struct state, ema_weight),
-     "of the newest count under history = ema (the paper prints none) [cache.history = ema and "
-     "cache.choice = surge or cache.history = ema and cache.k = 0]"},
+     "weight of the newest count under history = ema (the paper prints none) [cache.history = ema "
+     "and cache.choice = surge or cache.history = ema and cache.k = 0]"},
     {"choice", PARAM_WORD, 0, "1", "surge", 0, 1, choice_words, offsetof(struct state, choice),
      "what stays: FOCUS's rule, or k positions: the largest deltas, random, smallest, left-most"},
     {"k", PARAM_U32, 0, "tokens", "4", 0, 1024, NULL, offsetof(struct state, k),
-     "kept under another choice than surge (Table 3 has 2, 4, 8); 0: alpha for each committed "
-     "[cache.choice != surge]"},
+     "tokens kept under another choice than surge (Table 3 has 2, 4, 8; 0: alpha per committed "
+     "token) [cache.choice != surge]"},
     {"layer", PARAM_U32, 0, "1", "1", 1, 255, NULL, offsetof(struct state, layer),
-     "evicts behind its keys and values, by growth from the layer before (1 as released)"},
+     "evicts after the keys and values of this layer, by growth from the layer before (1 as "
+     "released)"},
 };
 
 static struct focus_rule rule_of(const void *opaque) {

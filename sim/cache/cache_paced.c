@@ -1,6 +1,6 @@
 /* Renewal paced by what is decoded: rows go stale as tokens take the place of masks, so all of them
- * are renewed once so many tokens were decoded since they last were, in however many steps and
- * blocks (entropy asks which tokens they were). */
+ * are renewed after every renew_tokens decoded tokens, over however many steps and blocks
+ * (`entropy` depends on which tokens). */
 #include "sim/cache/renewal.h"
 
 struct state {
@@ -35,15 +35,15 @@ static void learn(const void *state, void *opaque, const struct request *request
 }
 
 const struct cache_policy cache_paced = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_CACHE,
-               .size = sizeof(struct cache_policy),
-               .state_bytes = sizeof(struct state),
-               .name = "paced",
-               .doc =
-                   "as dkv-decode, renewed after so many decoded tokens; blind to which they are",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy =
+        {.abi = POLICY_ABI,
+         .kind = POLICY_CACHE,
+         .size = sizeof(struct cache_policy),
+         .state_bytes = sizeof(struct state),
+         .name = "paced",
+         .doc = "as dkv-decode, but renewed after a number of decoded tokens, whichever they are",
+         .params = params,
+         .n_params = sizeof params / sizeof params[0]},
     .memory_bytes = sizeof(struct memory),
     .plan = plan,
     .learn = learn,

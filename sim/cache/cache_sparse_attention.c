@@ -21,7 +21,7 @@ static const struct param params[] = {
      "share of the key blocks that a block of queries attends to (0.3; 0.5 for short prompts)"},
     {"pattern_tokens", PARAM_U32, 0, "tokens", "128", 1, 65536, NULL,
      offsetof(struct state, pattern_tokens),
-     "a block of queries or keys in the pattern (128; 32 for short prompts)"},
+     "size of a block of queries or keys in the pattern (128; 32 for short prompts)"},
 };
 
 static uint32_t blocks_in(uint32_t tokens, uint32_t block) {
@@ -40,7 +40,7 @@ static uint32_t kept_blocks(const struct state *state, const struct request *req
     return share_of(state, of_prompt) + share_of(state, all - of_prompt);
 }
 
-/* The step that scores: released, the one behind the share that is skipped. */
+/* The step that scores: as released, the first after the share that is skipped. */
 static uint32_t scoring_step(const struct state *state, const struct request *request) {
     uint32_t blocks = blocks_in(request->output_tokens, request->block_tokens);
     double skipped = state->skip * blocks * request->steps_per_block;

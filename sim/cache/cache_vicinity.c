@@ -1,5 +1,5 @@
 /* dInfer's vicinity refresh: KV of the whole canvas is renewed when a block begins; the other steps
- * run the block and some positions before and behind it, so that what lies nearest is never stale
+ * run the block and some positions before and after it, so that what lies nearest is never stale
  * (arXiv 2510.08666, section 3; released code: 16 and 16 positions). In the first block some full
  * passes come before the one whose rows are kept; here each of them keeps its own. */
 #include "sim/cache/renewal.h"
@@ -13,9 +13,10 @@ struct state {
 
 static const struct param params[] = {
     COUNT(prefix_look, "tokens", "16", "positions before the block that every step runs"),
-    COUNT(after_look, "tokens", "16", "positions behind the block that every step runs"),
+    COUNT(after_look, "tokens", "16", "positions after the block that every step runs"),
     COUNT(warmup_steps, "steps", "4", "full passes of the first block before the one it reuses"),
-    COUNT(update_every, "steps", "0", "a full pass every so many steps of a block; 0: its first"),
+    COUNT(update_every, "steps", "0",
+          "steps of a block from one full pass to the next (0: full pass at its first step only)"),
 };
 
 /* What every step runs. */

@@ -23,7 +23,7 @@ struct exact_state {
      1024,                                                                                         \
      NULL,                                                                                         \
      offsetof(struct exact_state, ahead_blocks),                                                   \
-     "blocks behind the active one with memory of their own [block_tokens > 1 and grows = on]"},   \
+     "blocks after the active one with memory of their own [block_tokens > 1 and grows = on]"},    \
         {"commit_last",                                                                            \
          PARAM_BOOL,                                                                               \
          0,                                                                                        \
@@ -38,8 +38,8 @@ struct exact_state {
     {                                                                                              \
         "commit_logits", PARAM_BOOL, 0, "1", "on", 0, 1, NULL,                                     \
             offsetof(struct exact_state, commit_logits),                                           \
-            "a commit pass goes through the output head whole, though nobody reads more than a "   \
-            "row [block_tokens > 1 and cache.cross_block != on or block_tokens > 1 and "           \
+            "a commit pass goes through the output head whole, though at most one row is read "    \
+            "[block_tokens > 1 and cache.cross_block != on or block_tokens > 1 and "               \
             "cache.commit_last = on]"                                                              \
     }
 

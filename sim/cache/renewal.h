@@ -21,7 +21,7 @@ static inline uint32_t renewal_in(const struct request *request, uint32_t interv
 #define RENEWAL_PARAM(state)                                                                       \
     {                                                                                              \
         "interval_steps", PARAM_U32, 0, "steps", "0", 0, 1000000, NULL,                            \
-            offsetof(state, interval_steps), "steps of a block between renewals; 0: one a block"   \
+            offsetof(state, interval_steps), "steps of a block between renewals (0: one a block)"  \
     }
 
 /* The answer of policies that renew all rows when they see fit: in between, what is masked runs,

@@ -28,13 +28,15 @@ static const struct param params[] = {
     REAL(step_spread, "1", 0, 100, "spread between steps"),
     REAL(skew, "0", 0, 1, "share of that spread in a tail of positions that it is at a loss at"),
     REAL(lost, "0", 0, 100, "rate of positions that it is at a loss at next to known context"),
-    REAL(lost_reach, "0", 0, 10000, "masked positions in between that add 1 to it; 0: it never is"),
+    REAL(lost_reach, "0", 0, 10000,
+         "masked positions in between that add 1 to that rate (0: never at a loss)"),
     REAL(lost_power, "1", 0, 100, "power of that distance"),
     REAL(lost_location, "0", -100, 100, "logit of the confidence where it is at a loss"),
     REAL(lost_spread, "1", 0, 100, "spread of that logit between positions"),
     REAL(delta_distance, "0", 0, 1000, "what distance costs the importance delta at most"),
     REAL(delta_noise, "1", 0, 1000, "noise of the importance delta, in logits"),
-    REAL(delta_behind, "0", -1000, 1000, "what positions behind the text lose of it"),
+    REAL(delta_behind, "0", -1000, 1000,
+         "what positions after the text lose of the importance delta"),
     REAL(tail, "0", -100, 100, "logit of the second token's share of what the first leaves"),
     REAL(tail_spread, "1", 0, 100, "spread of that logit between positions and steps"),
     {"block_tokens", PARAM_U32, 0, "tokens", "0", 0, 65536, NULL,
@@ -84,7 +86,7 @@ const struct config_entry *decode_process_next(const struct config *config,
     return config_next(config, NULL, "location", last);
 }
 
-/* `beside`: the table that has names, too, or NULL. */
+/* The names of `config` and, unless it is NULL, of the locations. */
 static int unknown_process(const struct config *config, const struct locations *beside,
                            const char *name, struct err *err) {
     const char *names[MOST_NAMES + 2] = {plain_shape};

@@ -18,7 +18,7 @@ static const struct param params[] = {
     {"threshold", PARAM_F64, 0, "1", "0.9", 0, 1, NULL, offsetof(struct state, threshold),
      "confidence, with credit, from which a position is committed"},
     {"slack", PARAM_F64, 0, "1", "1e-5", 0, 1, NULL, offsetof(struct state, slack),
-     "below the best by no more than this goes with it (dInfer: 1e-5); 0: the best alone"},
+     "commits positions within this of the best, too (dInfer: 1e-5; 0: the best alone)"},
     {"alpha", PARAM_F64, 0, "1", "0.7", 0, 100, NULL, offsetof(struct state, alpha),
      "what a logit grows by for each log(1 + credit) (dInfer: 0.7)"},
     {"beta", PARAM_F64, 0, "1", "0.8", 0, 1, NULL, offsetof(struct state, beta),

@@ -12,7 +12,7 @@ struct state {
 
 static const struct param params[] = {
     {"steps", PARAM_F64, 0, "1", "0", 0, 65536, NULL, offsetof(struct state, steps),
-     "steps of a block on the mean, at least 1; 0: steps_per_block"},
+     "mean steps of a block, at least 1 (0: steps_per_block)"},
 };
 
 /* Requests stand at different places of the same sequence. */

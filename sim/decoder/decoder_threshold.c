@@ -11,7 +11,7 @@ static const struct param params[] = {
     {"threshold", PARAM_F64, 0, "1", "0.9", 0, 1, NULL, offsetof(struct state, threshold),
      "confidence from which a position is committed"},
     {"slack", PARAM_F64, 0, "1", "0", 0, 1, NULL, offsetof(struct state, slack),
-     "below the best by no more than this goes with it (dInfer: 1e-5); 0: the best alone"},
+     "commits positions within this of the best, too (dInfer: 1e-5; 0: the best alone)"},
 };
 
 static void rule(const void *opaque, const struct request *request, struct decode_rule *out) {

@@ -47,10 +47,10 @@ struct time_grid_ranked {
          1e6,                                                                                      \
          NULL,                                                                                     \
          offsetof(struct time_grid_ranked, alg_temp),                                              \
-         "positions are drawn by softmax(rank / alg_temp); 0: the best"},                          \
+         "positions are drawn by softmax(rank / alg_temp) (0: the best)"},                         \
     {                                                                                              \
         "seed", PARAM_U32, 0, "1", "1", 0, UINT32_MAX, NULL,                                       \
-            offsetof(struct time_grid_ranked, seed), "of the draws [decoder.alg_temp > 0]"         \
+            offsetof(struct time_grid_ranked, seed), "seed of the draws [decoder.alg_temp > 0]"    \
     }
 
 /* The rule of such a decoder. */

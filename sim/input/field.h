@@ -48,7 +48,7 @@ bool field_time_ns(const char *text, size_t length, int64_t unit_ns, int64_t *ou
  *   2023-11-16 18:15:46.6805900   'T', 't' or '_' allowed for the space, '/' for '-', ',' for the
  *                                 point; 20231116T181546; without seconds these are 0
  *   16/Nov/2023:18:15:46          web servers; "Thu, 16 Nov 2023 18:15:46": HTTP and mail
- * behind it nothing, "Z", "UTC" or "GMT" in either case, or an offset +02:00, +0200 or +02, with or
+ * after it nothing, "Z", "UTC" or "GMT" in either case, or an offset +02:00, +0200 or +02, with or
  * without a space before it. A number of 10, 13, 16 or 19 digits before its point is seconds,
  * milliseconds, microseconds or nanoseconds since 1970-01-01. */
 bool field_date_ns(const char *text, size_t length, int64_t *out);
@@ -56,7 +56,7 @@ bool field_date_ns(const char *text, size_t length, int64_t *out);
 bool field_epoch_ns(const char *text, size_t length, int64_t *out);
 /* What of the above a sentence says. */
 #define FIELD_DATE_EXPECTED                                                                        \
-    "a date and time such as 2023-11-16 18:15:46.68 (behind it nothing, Z, UTC, GMT or an offset " \
+    "a date and time such as 2023-11-16 18:15:46.68 (then nothing, Z, UTC, GMT or an offset "      \
     "such as +02:00), or seconds, ms, us or ns since 1970"
 
 /* Sets "path:line: found 'text' in `column`, expected `expected`"; long text is shortened, bytes

@@ -38,7 +38,7 @@ struct reader {
     struct csv csv;
     struct instance *instance;
     size_t room, room_ids, room_offsets;
-    bool has_end;        /* upper is the last time, not the one behind it */
+    bool has_end;        /* upper is the last time, not the one after it */
     int64_t total_bytes; /* of buffers and alignments so far */
 };
 
@@ -161,7 +161,7 @@ static int read_all(struct reader *r, struct err *err) {
         status = read_row(r, err);
     }
     if (status == 0 && r->instance->packing.n_buffers == 0) {
-        return err_world(err, "%s: no buffers behind the header", r->csv.line.path);
+        return err_world(err, "%s: no buffers after the header", r->csv.line.path);
     }
     return status == 0 ? check_ids(r, err) : status;
 }

@@ -16,7 +16,8 @@
 
 const struct param gpu_params[] = {
     KEY("sms", PARAM_U32, sms, "1", 1, 4096, "streaming multiprocessors"),
-    KEY("compute_capability", PARAM_U32, compute_capability, "1", 0, 999, "89 is sm_89; 0: no GPU"),
+    KEY("compute_capability", PARAM_U32, compute_capability, "1", 0, 999,
+        "89 is sm_89 (0: no GPU)"),
     BYTES("memory", memory_bytes, "as nvidia-smi reports it"),
     BYTES("l2", l2_bytes, "of its L2 cache"),
     PEAK(peak_bf16_flops, "dense, fp32 accumulation, FLOP/s, data sheet"),
@@ -27,7 +28,7 @@ const struct param gpu_params[] = {
     PEAK(l2_bandwidth, "bytes/s between the L2 cache and the multiprocessors, estimate"),
     PEAK(link_bandwidth, "bytes/s out of one GPU, data sheet"),
     PARAM("link_peers", PARAM_BOOL, struct gpu, link_peers, "1", "on", 0, 1,
-          "GPUs reach each other's memory over PCIe; off: through the host's, as GeForce cards "
+          "GPUs reach each other's memory over PCIe (off: through the host's, as GeForce cards) "
           "[link_kind = PCIe]"),
 };
 const size_t gpu_n_params = sizeof gpu_params / sizeof gpu_params[0];
@@ -128,8 +129,8 @@ const struct gpu *const *gpu_all(struct err *err) {
     return (const struct gpu *const *)catalogue_all(&gpus, err);
 }
 
-/* A file of profiles by its name where it belongs: beside the GPU's own file where it has one, else
- * among those that are shipped. */
+/* The path that a profile file of this name belongs at: in the folder of the GPU's own file where
+ * it has one, else among the shipped ones. */
 static const char *profile_place(const struct gpu *gpu, const char *file, char *path, size_t size) {
     char relative[640];
     if (file[0] == '/') {
@@ -145,7 +146,7 @@ static const char *profile_place(const struct gpu *gpu, const char *file, char *
     return path;
 }
 
-/* Where it lies: who has it not beside the GPU's own file takes what is shipped. */
+/* The path that it is read from: in the folder of the GPU's own file, else the shipped one. */
 static const char *profile_beside(const struct gpu *gpu, const char *file, char *path,
                                   size_t size) {
     static const struct gpu shipped = {.path = NULL};

@@ -1,7 +1,7 @@
 /* Prefill and decode in one step, as vLLM's V1 scheduler mixes them for autoregressive models:
  * running requests first, in order of admission, then waiting ones while tokens and memory last; a
- * prefill that does not fit whole is taken in chunks. Who needs memory that is not there takes it
- * from the request admitted last, which computes its keys and values anew later.
+ * prefill that does not fit whole is taken in chunks. A request that lacks memory takes it from the
+ * request admitted last, which computes its keys and values anew later.
  *
  * For block diffusion it is what neither LMDeploy nor SGLang has: blocks of some requests are
  * denoised while others prefill (chunks are whole blocks). */
@@ -61,7 +61,8 @@ const struct scheduler scheduler_chunked = {
                .size = sizeof(struct scheduler),
                .state_bytes = sizeof(struct state),
                .name = "chunked",
-               .doc = "prefill in chunks beside decoding (vLLM V1); long prompts slow everyone",
+               .doc =
+                   "prefill in chunks, in the steps that decode (vLLM V1); long prompts slow all",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
     .grows = 1,

@@ -1,13 +1,13 @@
 /* Least slack first: of requests with an objective for their latency those run that can wait the
  * shortest time before they miss it, as many as finish soonest (concurrency.h). Slack is what is
  * left until arrival + objective, less the steps that the request has yet to take (expected ones
- * where a decoder draws), each as long as a step of so many requests. Tenants may have objectives
+ * where a decoder draws), each as long as a step of that many requests. Tenants may have objectives
  * of their own.
  *
- * A request that can no longer be on time goes behind all that can, where it delays nobody's
- * success. The guard against starvation: one older than `patience` goes before all others, in order
- * of arrival. So whatever arrives, it is done at most so much later as the requests before it in
- * that order take. */
+ * A request that can no longer be on time goes after all that can, where it makes none of them
+ * late. The guard against starvation: one older than `patience` goes before all others, in order of
+ * arrival. So whatever arrives, it is done at most so much later as the requests before it in that
+ * order take. */
 #include "sim/scheduler/concurrency.h"
 
 enum { TENANTS = 8 }; /* with objectives of their own, from the first on */
@@ -27,8 +27,8 @@ struct state {
 static const struct param params[] = {
     OBJECTIVE("latency", 0, "60 s", "objective: a request's latency from its arrival on"),
     {"patience", PARAM_I64, 0, "ns", "600 s", 0, 1e15, NULL, offsetof(struct state, patience_ns),
-     "a request that has been there longer is not overtaken any more"},
-    OBJECTIVE("latency_1", 1, "0", "the same for requests of tenant 1; 0: as latency"),
+     "a request that has been in the system longer is not overtaken any more"},
+    OBJECTIVE("latency_1", 1, "0", "the same for requests of tenant 1 (0: as latency)"),
     OBJECTIVE("latency_2", 2, "0", "of tenant 2"),
     OBJECTIVE("latency_3", 3, "0", "of tenant 3"),
     OBJECTIVE("latency_4", 4, "0", "of tenant 4"),
@@ -69,14 +69,15 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
 }
 
 const struct scheduler scheduler_least_slack = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_SCHEDULER,
-               .size = sizeof(struct scheduler),
-               .state_bytes = sizeof(struct state),
-               .name = "least-slack",
-               .doc = "least slack to each tenant's latency objective; who will be late waits",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy =
+        {.abi = POLICY_ABI,
+         .kind = POLICY_SCHEDULER,
+         .size = sizeof(struct scheduler),
+         .state_bytes = sizeof(struct state),
+         .name = "least-slack",
+         .doc = "least slack to each tenant's latency objective; requests that will be late wait",
+         .params = params,
+         .n_params = sizeof params / sizeof params[0]},
     .request_bytes = sizeof(struct ranked),
     .schedule = schedule,
 };

@@ -15,7 +15,7 @@ static const struct param params[] = {
     {"mode", PARAM_WORD, 0, "1", "fdfo", 0, 1, mode_words, offsetof(struct state, mode),
      "first done first out, or the whole batch until its slowest block is done"},
     {"prefill_blocks", PARAM_U32, 0, "blocks", "0", 0, 65536, NULL,
-     offsetof(struct state, prefill_blocks), "blocks of a prompt in one pass, at most; 0: any"},
+     offsetof(struct state, prefill_blocks), "most blocks of a prompt in one pass (0: any)"},
 };
 
 /* In the middle of a block, not at its beginning nor on the way back to where it was. */

@@ -3,7 +3,7 @@
  * runs is paused, with what it holds, for one that has less. On one machine that works off one
  * request at a time no order has a lower mean latency (Schrage, 1968).
  *
- * The guard against starvation: a request older than `patience` goes before all that arrived behind
+ * The guard against starvation: a request older than `patience` goes before all that arrived after
  * it and before all younger ones, in order of arrival. So whatever arrives, it is done at most so
  * much later as the requests before it in that order take. */
 #include "sim/scheduler/concurrency.h"
@@ -16,7 +16,7 @@ struct state {
 
 static const struct param params[] = {
     {"patience", PARAM_I64, 0, "ns", "600 s", 0, 1e15, NULL, offsetof(struct state, patience_ns),
-     "a request that has been there longer is not overtaken any more"},
+     "a request that has been in the system longer is not overtaken any more"},
     CONCURRENCY_PARAM(offsetof(struct state, concurrency.put_off)),
 };
 

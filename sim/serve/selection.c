@@ -49,9 +49,9 @@ static int check_chunk(const struct lifecycle *life, const struct request *reque
                                 prefills ? (int64_t)request->span.queries - 1 : 0, err);
     }
     uint32_t beyond = tokens % request->block_tokens;
-    return beyond == 0
-               ? 0
-               : selection_refuse(life, "tokens of a chunk behind its blocks", beyond, 0, err);
+    return beyond == 0 ? 0
+                       : selection_refuse(life, "tokens of a chunk after its last whole block",
+                                          beyond, 0, err);
 }
 
 int selection_check(struct lifecycle *life, const struct replica *replica, uint32_t index,

@@ -27,62 +27,59 @@ static const char *const logit_scope_words[] = {"queries", "generation", "block"
 
 const struct param system_params[] = {
     WHOLE(block_tokens, "tokens", "0", 0, 65536,
-          "positions decoded together; 0: the model's [backend != lmax or rows = exact]"),
+          "positions decoded together (0: the model's default) [backend != lmax or rows = exact]"),
     WHOLE(steps_per_block, "steps", "0", 0, 65536,
-          "denoising steps of a block; 0: one a position [steps = on and block_tokens > 1 and "
+          "denoising steps of a block (0: one per position) [steps = on and block_tokens > 1 and "
           "serves = on]"),
     WHOLE(context_tokens, "tokens", "0", 0, 1 << 24,
-          "longest canvas served; 0: the model's, at most 32768 [serves = on]"),
+          "longest canvas served (0: the model's, at most 32768) [serves = on]"),
     WHOLE(profile_canvas_tokens, "tokens", "0", 0, 1 << 24,
-          "canvas of the profiling run that sizes batch or pool; 0: as profile_canvas says [serves "
-          "= on and kv = slab or serves = on and chunk_search != none]"),
+          "canvas of the profiling run that sizes batch or pool (0: by profile_canvas) [serves = "
+          "on and kv = slab or serves = on and chunk_search != none]"),
     CHOICE(
         "profile_canvas", profile_canvas, profile_canvas_words, "context",
         "canvas of the profiling run: the context, or the workload's longest request (without a "
         "workload: the context) [asked.profile_canvas_tokens = 0 and serves = on and kv = slab]"),
     WHOLE(max_batched_tokens, "tokens", "16384", 1, 1e8,
-          "query tokens of one step, at most [backend != lmax]"),
+          "most query tokens in one step [backend != lmax]"),
     WHOLE(max_requests, "1", "0", 0, SETTINGS_MOST_REQUESTS,
-          "requests running at once; 0: by the profiling run [backend != lmax]"),
+          "most requests running at once (0: by the profiling run) [backend != lmax]"),
     WHOLE(replicas, "1", "1", 1, 1024, "identical GPUs, each with the whole model [serves = on]"),
     WHOLE(tensor_parallel, "1", "1", 1, 1024,
           "GPUs that hold each replica together: 1, 2, 4 or 8 of one host"),
     FLAG(expert_parallel, "off",
-         "these GPUs divide a mixture's experts among themselves; off: each expert's width"),
+         "the GPUs of a replica divide a mixture's experts among themselves (off: they divide each "
+         "expert's width)"),
     KEY("experts_hit", PARAM_F64, experts_hit, "1", "0", 0, 65536,
-        "experts of a layer that one block's tokens hit; 0: as printed for the model, by chance "
-        "where "
-        "nothing is; as many as there are: by chance"),
+        "experts of a layer that one block's tokens hit (0: as published for the model, else by "
+        "random choice; all experts: by random choice)"),
     CHOICE("expert_router", expert_router, expert_router_words, "trained",
-           "whose choice of experts is priced, whatever prices come from: the trained router's "
-           "(experts_hit), or random weights', as live runs without a checkpoint have "
-           "[model.experts > "
-           "0]"),
+           "whose choice of experts is priced, whatever the source of prices: that of the trained "
+           "router (experts_hit) or of random weights, as in live runs without a checkpoint "
+           "[model.experts > 0]"),
     KEY("evict_wait_ns", PARAM_F64, evict_wait_ns, "ns", "0", 0, 1e9,
-        "what a step in which FOCUS evicts waits for the host's choice [evicts = on]"),
-    WHOLE(max_in_system, "1", "131072", 1, 1e8,
-          "requests waiting and running, at most [serves = on]"),
+        "time that a step in which FOCUS evicts waits for the host to choose [evicts = on]"),
+    WHOLE(max_in_system, "1", "131072", 1, 1e8, "most requests waiting and running [serves = on]"),
     WHOLE(page_tokens, "tokens", "256", 1, 65536,
           "rows of one page of cached state [kv = pages and backend != lmax]"),
     WHOLE(pool_pages, "pages", "0", 0, 1e8,
-          "pages of cached state; 0: as many as memory leaves [kv = pages and backend != lmax]"),
+          "pages of cached state (0: as many as fit) [kv = pages and backend != lmax]"),
     CHOICE("kv", kv_layout, kv_layout_words, "pages",
            "pages out of one pool, or a slab per request [backend != lmax]"),
     CHOICE("logit_scope", logit_scope, logit_scope_words, "block",
            "rows that go through the output head [model.attention != autoregressive]"),
     CHOICE("sample_scope", sample_scope, sample_scope_words, "logits",
-           "rows of logits that are looked at: all, or the output's"),
+           "rows of logits that are sampled: all, or those of the output"),
     CHOICE("allocator", allocator, step_allocator_words, "planned",
-           "where a step's tensors come from; others than planned are for lmax alone"),
+           "allocator of a step's tensors (all but planned: for lmax only)"),
     KEY("logit_chunk_rows", PARAM_I64, logit_chunk_rows, "rows", "0", 0, 1e8,
-        "logit rows held at once; 0: all (monolithic) [allocator = planned]"),
-    CHOICE("chunk_search", chunk_search, chunk_search_words, "none",
-           "how FFN, logits and attention are chunked when a step does not fit; always: whether or "
-           "not; "
-           "longest: always, as the longest canvas with half of it prompt needs [allocator = "
-           "planned]"),
+        "logit rows in memory at once (0: all, monolithic) [allocator = planned]"),
+    CHOICE(
+        "chunk_search", chunk_search, chunk_search_words, "none",
+        "how FFN, logits and attention are chunked when a step does not fit (always: even when it "
+        "fits; longest: always, for the longest canvas, half of it prompt) [allocator = planned]"),
     WHOLE(chunk_grid, "1", "32", 1, 1024,
-          "chunks of each kind, at most, that brute-force combines [chunk_search = brute-force]"),
+          "most chunks of each kind that brute-force combines [chunk_search = brute-force]"),
     WHOLE(attention_chunks, "1", "1", 1, 1024,
           "chunks of the attention under chunk_search = always and runtime.query_chunks "
           "[chunk_search = always and runtime.query_chunks = on]"),
@@ -91,77 +88,76 @@ const struct param system_params[] = {
     WHOLE(logit_chunks, "1", "1", 1, 1024,
           "chunks of the logits under chunk_search = always [chunk_search = always]"),
     WHOLE(layers, "1", "0", 0, 1024,
-          "layers that run, the model's first; weights of the others stay reserved; 0: all"),
+          "first layers of the model, which alone run; weights of the others stay reserved (0: all "
+          "run)"),
     KEY("reserve_bytes", PARAM_I64, reserve_bytes, "bytes", "700MiB", 0, 1e12,
         "CUDA context and library workspaces"),
     KEY("moe_reserve_bytes", PARAM_I64, moe_reserve_bytes, "bytes", "0", 0, 1e12,
-        "and for a mixture of experts, so much more [model.experts > 0]"),
+        "added to reserve_bytes for a mixture of experts [model.experts > 0]"),
     KEY("memory_utilization", PARAM_F64, memory_utilization, "1", "0.95", 0.01, 1,
         "share of the device the system may fill"),
     KEY("pool_share", PARAM_F64, pool_share, "1", "1", 0.01, 1,
-        "share of what weights and reserve leave that cached rows and workspace may take"),
-    CHOICE("early_stop", early_stop, early_stop_words, "off",
-           "a request whose text ends is done with the block that holds the end, or with that "
-           "position "
-           "and all before it; off: every output position is decoded [serves = on and run.answers "
-           "= on]"),
-    CHOICE("iteration", iteration, iteration_words, "plain",
-           "what a step hands on: the canvas, or what it said of masked positions as well"),
+        "share that cached rows and workspace may take of the memory left by weights and reserve"),
+    CHOICE(
+        "early_stop", early_stop, early_stop_words, "off",
+        "a request is done when the block with its end of text is decoded, or that position and "
+        "all before it (off: every output position is decoded) [serves = on and run.answers = on]"),
+    CHOICE(
+        "iteration", iteration, iteration_words, "plain",
+        "what a step passes to the next: the canvas, or also its predictions for masked positions"),
     SMOOTHING(weight_init, "0.15", 1,
-              "iteration = smooth: weight of what the first step says [iteration = smooth and "
+              "iteration = smooth: weight of the first step's predictions [iteration = smooth and "
               "iteration.gain != 0 or iteration = smooth and backend = cpu|cuda]"),
     SMOOTHING(weight_growth, "0.02", 1,
-              "by how much it grows with every step of a request [iteration = smooth and "
+              "iteration = smooth: weight increase per step of a request [iteration = smooth and "
               "iteration.gain != 0 or iteration = smooth and backend = cpu|cuda]"),
     SMOOTHING(weight_most, "0.3", 1,
-              "and up to what [iteration = smooth and iteration.gain != 0 or iteration = smooth "
-              "and backend = cpu|cuda]"),
+              "iteration = smooth: maximum weight [iteration = smooth and iteration.gain != 0 or "
+              "iteration = smooth and backend = cpu|cuda]"),
     SMOOTHING(threshold_decay, "0.02", 1,
-              "a decoder's threshold is 1 less so much for each step before, or its own [iteration "
-              "= smooth and serves = on]"),
+              "iteration = smooth: threshold decrease per step of a request, from 1 down to the "
+              "decoder's own [iteration = smooth and serves = on]"),
     KEY("iteration.gain", PARAM_F64, smoothing.gain, "1", "1", -100, 100,
-        "simulated: logits of confidence for a weight of 1 (assumed) [iteration = smooth and "
-        "backend = sim and draws = on]"),
+        "simulation: logits of confidence gained at a weight of 1 (assumed) [iteration = smooth "
+        "and backend = sim and draws = on]"),
     KEY("unroll.maximum", PARAM_U32, unroll_maximum, "steps", "1", 1, 64,
-        "steps of a batch that the host starts before it looks again, at most; those that find "
-        "their "
-        "block done are discarded [serves = on]"),
+        "most steps of a batch that the host submits at once; steps on a finished block are "
+        "discarded [serves = on]"),
     KEY("unroll.expected_tpf", PARAM_U32, unroll_expected_tpf, "tokens", "8", 1, 65536,
-        "and one for each so many positions that are still masked in the batch [unroll.maximum > 1 "
-        "and serves = on]"),
+        "unroll one step per this many masked positions in the batch [unroll.maximum > 1 and "
+        "serves = on]"),
     FLAG(skip_ahead, "on",
-         "submit identical steps together; off gives the same results more slowly [serves = on and "
+         "submit identical steps together (off: the same results, more slowly) [serves = on and "
          "sampling = off]"),
     FLAG(decides_ahead, "off",
-         "each step is put together while the one before it runs, without the arrivals since and "
-         "the "
-         "room that it frees [serves = on and scheduler != static]"),
+         "asynchronous scheduling: step n+1 is formed while n runs and cannot see later arrivals "
+         "or freed memory [serves = on and scheduler != static]"),
     FLAG(prefix_caching, "off",
-         "what prompts share is computed once while it is cached, whole pages, of block-causal "
-         "models whole blocks; a preempted request finds what is left [backend = sim and serves = "
-         "on and rows = exact]"),
+         "shared beginnings of prompts are computed once while cached, in whole pages "
+         "(block-causal models: whole blocks); a preempted request reuses what is left of its own "
+         "[backend = sim and serves = on and rows = exact]"),
     FLAG(beyond_positions, "off",
          "allow contexts beyond the model's positions, to study memory and time [context_tokens > "
          "model.max_positions]"),
     KEY("temperature", PARAM_F64, temperature, "1", "1", 0.01, 100,
-        "that logits are divided by before tokens are drawn, or confidences taken of them [picks = "
-        "on or backend = cpu|cuda or draws = on and confidence != kumaraswamy]"),
+        "divisor of logits before tokens are drawn or confidences computed [picks = on or backend "
+        "= cpu|cuda or draws = on and confidence != kumaraswamy]"),
     KEY("confidence_drop", PARAM_F64, confidence_drop, "1", "0", 0, 100,
-        "how much less sure than its decode process says a model is: logits of a confidence "
-        "[backend = sim and draws = on and confidence != kumaraswamy]"),
+        "logits by which a model's confidence is below that of its decode process [backend = sim "
+        "and draws = on and confidence != kumaraswamy]"),
     FLAG(sampling, "off",
-         "tokens are drawn, at the temperature and among top_k and top_p; off: the most likely one "
-         "is taken"),
+         "draw tokens, at the temperature and within top_k and top_p (off: take the most likely "
+         "one)"),
     WHOLE(top_k, "tokens", "0", 0, 1 << 19,
-          "the most likely tokens alone, so many; 0: all [sampling = on or probabilities = kept]"),
+          "sample among the k most likely tokens (0: all) [sampling = on or probabilities = kept]"),
     KEY("top_p", PARAM_F64, top_p, "1", "1", 0, 1,
-        "of these the most likely until their probabilities exceed it; 1: all [sampling = on or "
-        "probabilities = kept]"),
-    CHOICE("probabilities", probabilities, probabilities_words, "released",
-           "what a token's confidence is its probability in: logits over the temperature, the "
-           "model's own, or what top_k and top_p leave; released: tempered without sampling, with "
-           "it model for LLaDA and kept for Dream and block diffusion [sampling = on or top_k > 0 "
-           "or top_p < 1]"),
+        "of these, sample among the most likely until their probabilities exceed p (1: all) "
+        "[sampling = on or probabilities = kept]"),
+    CHOICE(
+        "probabilities", probabilities, probabilities_words, "released",
+        "distribution whose probability is a token's confidence: tempered, the model's own, or "
+        "what top_k and top_p keep (released: tempered without sampling; with sampling, model for "
+        "LLaDA and kept for Dream and block diffusion) [sampling = on or top_k > 0 or top_p < 1]"),
 };
 const size_t system_n_params = sizeof system_params / sizeof system_params[0];
 

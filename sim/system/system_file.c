@@ -86,7 +86,7 @@ static int unknown_system(const struct system_files *files, const char *name, st
                      has_own ? " and the shipped systems" : "", hint);
 }
 
-/* The reason beside a setting that was inferred; a later section's replaces it. */
+/* The reason given for a setting that was inferred; a later section's replaces it. */
 static int take_assumption(struct system *s, const struct setting *setting, struct err *err) {
     const char *key = setting->key + strlen(assumed_prefix);
     uint32_t i = 0;
@@ -137,7 +137,7 @@ void system_warn_of_settings(const struct system *s, struct warnings *warnings) 
     warn_of_profile(s, warnings);
     if (s->hides_shipped) {
         warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
-                     "%s is one's own system, not the shipped one of that name", s->name);
+                     "%s is the user's system, not the shipped one of that name", s->name);
     }
     if (model->architecture != NULL && system_applied(s, "model.attention") == NULL) {
         warnings_add(
@@ -283,8 +283,8 @@ static bool names_file(const char *key) {
     return false;
 }
 
-/* A path in one's own file begins at that file's folder; in what comes by /dev/stdin or <(...) in a
- * shell, where the program does. */
+/* A path in the user's file begins at that file's folder; in what comes by /dev/stdin or <(...) in
+ * a shell, where the program does. */
 static int place_files(struct config *own, struct err *err) {
     const bool is_handed = strncmp(own->path, "/dev/", strlen("/dev/")) == 0;
     const char *slash = is_handed ? NULL : strrchr(own->path, '/');

@@ -81,7 +81,7 @@ static struct provenance of_settings(const struct system *s, struct provenance s
     return so_far;
 }
 
-/* What stands behind the runtime's host terms, the host's factor aside. */
+/* The source of the runtime's host terms, the host's factor aside. */
 static struct provenance of_terms(const struct system *s) {
     const struct runtime_preset *preset = s->preset;
     bool is_of_others =
@@ -99,7 +99,7 @@ static struct provenance of_terms(const struct system *s) {
         const char *between = profile_note(s->profile, "between");
         bool is_assumed = between != NULL && strstr(between, "assumed") != NULL;
         terms = provenance_of(is_here ? PROVENANCE_MEASURED : PROVENANCE_TRANSFERRED,
-                              !is_here     ? "host rows measured beside the donor"
+                              !is_here     ? "host rows measured with the donor"
                               : is_assumed ? "the profile's host rows; what passes between "
                                              "submissions is assumed"
                                            : "the profile's host rows");
@@ -119,7 +119,7 @@ struct host system_host(const struct system *s) {
         host.provenance = terms;
         return host;
     }
-    /* The weaker of the two says what the host times are; both sources stand behind them. */
+    /* Host times are as sure as the weaker of the two; they rest on both sources. */
     struct provenance factor = host.provenance;
     host.provenance.kind = terms.kind > factor.kind ? terms.kind : factor.kind;
     snprintf(host.provenance.source, sizeof host.provenance.source, "%.120s; its terms: %.110s",
@@ -131,12 +131,14 @@ void system_warn_of_host(const struct system *s, struct warnings *warnings) {
     const struct host host = system_host(s);
     if (!host_is_beside(&s->host, s->gpu->name)) {
         warnings_add(warnings, WARNING_HOST_FOREIGN, host.factor,
-                     "%s keeps the host %s, which stood beside %s, on %s: host factor %.4g",
-                     s->name, host.name, host.gpus, s->gpu->name, host.factor);
+                     "%s keeps the host %s, a machine with %s, on %s: host factor %.4g", s->name,
+                     host.name, host.gpus, s->gpu->name, host.factor);
     }
     if (host.provenance.kind == PROVENANCE_ASSUMED) {
+        const bool has_part =
+            s->host_terms_of_profile > 0 && s->host_terms_of_profile < 2 * HOST_KIND_COUNT;
         warnings_add(warnings, WARNING_HOST_ASSUMED, host.factor,
-                     "host times of %s are assumed: host %s, %s", s->name, host.name,
-                     host.provenance.source);
+                     "CPU overhead of %s is %san assumption, not a measurement (host = %s)",
+                     s->name, has_part ? "in part " : "", host.name);
     }
 }

@@ -10,17 +10,17 @@
 static const struct {
     const char *doc, *params;
 } part_docs[SYSTEM_PARTS] = {
-    {"who runs in which step [serves = on]", "[serves = on]"},
+    {"which requests run in which step [serves = on]", "[serves = on]"},
     {"which rows of a canvas are kept", ""},
     {"which positions a step commits", "[serves = on and played = off]"},
     {"which replica serves a request [replicas > 1 and serves = on]", "[serves = on]"},
     {"the implementation, as far as time and memory depend on it", ""},
     {"where a step's tensors lie [allocator = planned]", ""},
-    {"what confidences are drawn from, and the size of blocks where nobody says it [backend = sim "
+    {"what confidences are drawn from, and the size of blocks where it is not set [backend = sim "
      "and draws = on or priced = on and asked.block_tokens = 0 and model.attention != "
      "autoregressive]",
      ""},
-    {"the machine beside the GPU [backend = sim|step and host_terms = on]",
+    {"the machine that the GPU is in [backend = sim|step and host_terms = on]",
      "[backend = sim|step and host_terms = on]"},
     {"the model", ""}};
 
@@ -100,8 +100,8 @@ const char *system_unread(const struct system *s, const char *key, const struct 
     return NULL;
 }
 
-/* A file describes a system for all commands: where it is not served, only what the command line
- * says was said in vain. */
+/* A file describes a system for all commands: where it is not served, only settings of the command
+ * line are warned of as unused. */
 void system_warn_of_unread(const struct system *s, const struct facts *facts,
                            struct warnings *warnings) {
     const bool serves = condition_holds("serves = on", facts);
@@ -224,7 +224,7 @@ static const struct {
      grows_word},
     {{"picks", "on: steps have the operator that draws tokens or other confidences"}, picks_word},
     {{"steps", "on: decoder, cache policy or scheduler go by steps_per_block"}, steps_word},
-    {{"profiled", "on: the GPU has a profile of models of this shape, which our own runtime takes"},
+    {{"profiled", "on: the GPU has a profile of models of this shape, which our own runtime uses"},
      profiled_word},
     {{"host_terms", "on: the runtime takes time on the host"}, host_terms_word},
     {{"launches", "on: the runtime says how many kernels a step launches"}, launches_word},

@@ -1,4 +1,4 @@
-/* What a system says of itself: its configuration as text, where its prices come from. */
+/* Descriptions of a system: its configuration as text, where its prices come from. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ char *system_text(const struct system *s) {
     return bytes;
 }
 
-/* Two words where some prices come from the profile behind. */
+/* Two words where some prices come from the second profile. */
 const char *system_profile_kind(const struct system *s) {
     static const char *const mixed[3][3] = {
         {"measured", "measured and imported", "measured and transferred"},
@@ -173,11 +173,12 @@ void system_warn_of_experts(const struct system *s, struct warnings *warnings) {
     }
     const double chance = model_experts_hit(m->experts, m->experts_active, m->block_tokens);
     if (s->settings.expert_router == ROUTER_TRAINED && counted <= 0) {
-        warnings_add(warnings, WARNING_EXPERTS_BY_CHANCE, chance,
-                     "nobody has counted how many experts %s's trained router hits: priced as if "
-                     "each token chose at random, %.1f of %" PRIu32
-                     " for a block; trained ones that were counted hit fewer (--set experts_hit=N)",
-                     m->name, chance, m->experts);
+        warnings_add(
+            warnings, WARNING_EXPERTS_BY_CHANCE, chance,
+            "how many experts %s's trained router hits was not counted: priced as if each token "
+            "chose at random, %.1f of %" PRIu32
+            " for a block; trained routers that were counted hit fewer (--set experts_hit=N)",
+            m->name, chance, m->experts);
     } else if (s->settings.expert_router == ROUTER_RANDOM && counted > 0) {
         warnings_add(warnings, WARNING_EXPERTS_BY_CHANCE, chance,
                      "experts are priced as random weights choose them; the trained router hits %g "

@@ -349,7 +349,7 @@ static struct run_facts some_facts(void) {
     facts.decisions = (struct run_decisions){
         true, "sdar-8b/sharegpt", provenance_of(PROVENANCE_CALIBRATED, "FOCUS Table 5"), NULL};
     facts.answers_kind = "assumed";
-    facts.answers_source = "taken to fill the output";
+    facts.answers_source = "assumed to fill the output";
     facts.seed = 7;
     facts.weights_bytes = 16031000000;
     facts.mfu = 0.25;

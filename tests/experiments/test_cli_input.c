@@ -180,7 +180,7 @@ TEST(systems_of_ones_own_are_added_to_the_shipped) {
                                                 "[focus]\nbase = focus\nmax_requests = 8\n"
                                                 "[lmdeploy]\nscheduler = nonsense\n"
                                                 "[round]\nbase = trip\n[trip]\nbase = round\n");
-    static const char hides[] = "one's own system, not the shipped one";
+    static const char hides[] = "the user's system, not the shipped one";
     char *text = PRINTS("run", "--systems-file", path, "--system", "mine", "--requests", "9");
     ck_assert_msg(strstr(text, "mine, llada-8b on l40s") != NULL, "%s", text);
     ck_assert_ptr_nonnull(strstr(text, "at most 3"));

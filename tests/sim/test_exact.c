@@ -600,8 +600,8 @@ TEST(chunks_and_preemption_out_of_place_are_named_in_one_sentence) {
     static const char *const settings[] = {BY_HAND, "max_batched_tokens=10", NULL};
     static const char *const bidirectional[] = {"block_tokens=4", "max_batched_tokens=40", NULL};
     assert_misdeed(CUTS_A_BLOCK, "sdar", settings,
-                   "scheduler bad broke its promise at 0.000 s: tokens of a chunk behind its "
-                   "blocks (2 of at most 0)");
+                   "scheduler bad broke its promise at 0.000 s: tokens of a chunk after its "
+                   "last whole block (2 of at most 0)");
     assert_misdeed(CUTS_NOTHING, "sdar", settings,
                    "scheduler bad broke its promise at 0.000 s: tokens of a chunk (20 of at most "
                    "19)");

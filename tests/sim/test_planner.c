@@ -388,7 +388,7 @@ TEST(bad_files_are_refused_with_their_line) {
         const char *text, *sentence;
     } cases[] = {
         {"", ":1: found an empty file, expected a header"},
-        {HEAD, ": no buffers behind the header"},
+        {HEAD, ": no buffers after the header"},
         {"id,lower,upper\na,0,1\n", ":1: no column 'size'"},
         {"id,lower,upper,size,size\n", ":1: more than one column 'size'"},
         {"id,lower,upper,bytes\n", ":1: no column 'size'"},

@@ -903,7 +903,7 @@ TEST(conversations_become_a_request_for_each_answer) {
     check_sessions(text, &counting, 3, sessions);
     check_refused(text, &as_it_is, ERR_USAGE, "ShareGPT's JSON --tokenizer");
     check_refused("[{\"conversations\":[{\"from\":\"gpt\",\"value\":\"x\"}]}", &counting, ERR_WORLD,
-                  "no end of the list behind its element 1");
+                  "no end of the list after its element 1");
     check_refused("[{\"conversations\":[]},{\"x\":", &counting, ERR_WORLD,
                   "element 2 of the list: no whole object");
 }
@@ -978,11 +978,11 @@ TEST(turns_of_a_conversation_are_read_as_tools_write_them) {
         {"[{\"conversations\":[]},{\"x\":1}]", "element 2 of the list: no 'conversations'"},
         {"[{\"conversations\":[]},{\"conversations\":{}}]",
          "element 2 of the list: no 'conversations'"},
-        {"[{\"conversations\":[]},7]", "no end of the list behind its element 1"},
-        {"[{\"conversations\":[]}]7", "no end of the list behind its element 1"},
+        {"[{\"conversations\":[]},7]", "no end of the list after its element 1"},
+        {"[{\"conversations\":[]}]7", "no end of the list after its element 1"},
         {"[{\"conversations\":[]} {\"conversations\":[]}]",
-         "no end of the list behind its element 1"},
-        {"[{\"conversations\":[]},", "no end of the list behind its element 1"},
+         "no end of the list after its element 1"},
+        {"[{\"conversations\":[]},", "no end of the list after its element 1"},
         {"[{\"conversations\":[]},{]}]", "element 2 of the list: no whole object"},
         {"[{\"conversations\":[]}]", "the end of the file (0 failed requests before it)"},
     };

@@ -78,7 +78,7 @@ static int read_output(const json_t *object, const struct prompt *prompt, uint32
                : bad(prompt, "another value of 'output_tokens'", "a whole number from 1 on", err);
 }
 
-/* What a message says: a text, or the texts of its parts. False: something else is in it. */
+/* A message's content: a text, or the texts of its parts. False: something else is in it. */
 static bool write_message(const json_t *message, FILE *out) {
     const json_t *content = json_object_get(message, "content"), *part;
     size_t i;
@@ -116,7 +116,7 @@ static int read_messages(const json_t *messages, struct prompt *prompt, char **t
                      err);
 }
 
-/* Of a file of batches what is asked stands in the body. */
+/* In a file of batches the prompt is in the body. */
 static const json_t *asked(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return value != NULL ? value : json_object_get(json_object_get(object, "body"), key);
@@ -162,8 +162,9 @@ static int prompts_take(const struct line *line, const struct prompt_taker *take
     status = status == 0 ? read_output(object, &prompt, &row->output_tokens, err) : status;
     if (status == 0 && taker->take == NULL) {
         row->input_tokens = prompt.n_ids;
-        status =
-            prompt.text == NULL ? 0 : bad(&prompt, "a text", "somebody who counts its tokens", err);
+        status = prompt.text == NULL
+                     ? 0
+                     : bad(&prompt, "a text", "a tokenizer that counts its tokens", err);
     } else if (status == 0) {
         status = taker->take(taker->state, &prompt, &row->input_tokens, err);
     }

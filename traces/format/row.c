@@ -303,7 +303,7 @@ static int read_prefix(const struct reading *r, struct trace_row *row, struct er
         return status;
     }
     if (row->prefix_tokens > UINT32_MAX - row->input_tokens) {
-        return field_bad(r->record->line, "so many", 7, r->layout->at[COLUMN_PREFIX].name,
+        return field_bad(r->record->line, "too many", 8, r->layout->at[COLUMN_PREFIX].name,
                          "less than 2^32 tokens with the prompt's others", err);
     }
     row->input_tokens += row->prefix_tokens;
