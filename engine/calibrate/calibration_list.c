@@ -1,16 +1,13 @@
 /* Which whole steps a calibration runs. */
 #include "engine/calibrate/calibration_steps.h"
 #include "sim/base/mem.h"
+#include "sim/base/num.h"
 
 static struct calibration_step *append(struct calibration_steps *steps) {
     ASSERT(steps->n < CALIBRATION_MAX_STEPS);
     struct calibration_step *step = &steps->list[steps->n++];
     *step = (struct calibration_step){.alone = {-1, -1}};
     return step;
-}
-
-static uint32_t smaller(int64_t a, int64_t b) {
-    return (uint32_t)(a < b ? a : b);
 }
 
 /* Steps of one kind. What an operator takes in a step over what it takes alone depends on how many
@@ -64,9 +61,10 @@ static void list_kind(struct calibration_steps *steps, const struct model *model
         if (sizes[i].role == FUSED && (!fused || kind == HOST_SELECT)) {
             continue;
         }
-        canvas = smaller(canvas, model->max_positions);
-        canvas = smaller(canvas, (reuses ? bounds->max_kv_rows : bounds->max_tokens * 3 / 4) / n);
-        canvas = smaller(canvas, bounds->max_store_rows / n - bounds->page_rows);
+        canvas = num_smaller(canvas, model->max_positions);
+        canvas =
+            num_smaller(canvas, (reuses ? bounds->max_kv_rows : bounds->max_tokens * 3 / 4) / n);
+        canvas = num_smaller(canvas, bounds->max_store_rows / n - bounds->page_rows);
         if (calibration_is_exact(model)) {
             canvas = canvas / model->block_tokens * model->block_tokens;
         }

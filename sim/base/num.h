@@ -25,6 +25,10 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+static inline int64_t num_smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 static inline int64_t num_larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }

@@ -1068,6 +1068,13 @@ static int64_t bytes_of_steps(const struct calibration_request *request,
                                          .chunks = request->system->chunks.bound,
                                          .bounds = *bounds};
     calibration_steps_list(&steps, request->system->model, bounds);
+    for (size_t i = 0; i < steps.n; i++) {
+        for (uint32_t side = 0; side < steps.list[i].n_sides; side++) {
+            const struct step_side *of = &steps.list[i].sides[side];
+            ck_assert_int_le(of->n_requests * (of->canvas_tokens + bounds->page_rows),
+                             bounds->max_store_rows);
+        }
+    }
     const struct stage_need need = stage_need(&steps, request->system->model, &stages);
     return need.workspace_bytes + need.pool_bytes;
 }
