@@ -11,9 +11,9 @@
 /* Row i of request r is row pages[r][i / page_rows] page_rows + i % page_rows of the pool. Query t
  * attends to rows 0 .. extent[t] - 1 of its request, which are at least one and, within a request,
  * never fewer than the query before attends to. Prefill, decoding and a few kept tokens of a block
- * differ in nothing else. A request's own rows are written before (call_rope with kv_rows); what
- * rows hold that nobody attends to does not matter.
- * page_rows is a power of two, 4 to 256. The GPU takes D = 64 and 128. y is not q. */
+ * differ in nothing else. A request's own rows are written before (call_rope with kv_rows); rows
+ * that no query attends to may hold anything. page_rows is a power of two, 4 to 256. The GPU takes
+ * D = 64 and 128. y is not q. */
 struct call_paged_attention {
     const void *q;         /* [T, H, D], tokens q_stride apart */
     const void *k, *v;     /* a layer's rows of the pool, [., G, D], rows kv_stride apart */

@@ -1,7 +1,7 @@
 /* The arguments of iteration smoothing's kernels (dInfer's IterSmooth, arXiv 2510.08666 and its
- * released code): what a step says of a masked position becomes an embedding, which is added to the
- * mask's in the next step. A place is a row of what is kept between steps; step[i] is how many
- * steps a row's request has behind it. Shapes and conventions as in calls.h. */
+ * released code): a step's prediction for a masked position becomes an embedding, which is added to
+ * the mask's in the next step. A place is a row of the state kept between steps; step[i] is how
+ * many steps a row's request has done. Shapes and conventions as in calls.h. */
 #ifndef UNMASK_KERNELS_CALLS_SMOOTH_H
 #define UNMASK_KERNELS_CALLS_SMOOTH_H
 

@@ -1,4 +1,4 @@
-/* A device behind one table: its memory, its queue of work, and the kernels.
+/* A device as one table of functions: its memory, its queue of work, and the kernels.
  *
  * There are two: the CPU (device_cpu.c: the reference implementations, and BLAS for products;
  * float32 or bf16; work is done when a function returns) and a CUDA GPU (device_cuda.cu in
@@ -85,12 +85,12 @@ struct device_table {
     int (*allocate_host)(struct device *device, int64_t bytes, void **out);
     void (*release_host)(struct device *device, void *memory);
 
-    /* Addresses without memory (a range), memory without addresses (a handle), and the one behind
+    /* Addresses without memory (a range), memory without addresses (a handle), and mapping one to
      * the other. Sizes, and places in a range, are multiples of the granule. A handle is mapped
      * whole and at one place at a time; it keeps what is in it wherever it goes, and counts as
      * allocated. `allow` lets kernels and copies reach what was mapped at these addresses: whole
      * handles, as many as lie there side by side. All of this happens at once, ahead of the queue:
-     * nobody may unmap what work under way reaches. Closing unmaps; that of a handle waits, as
+     * what work under way reaches must not be unmapped. Closing unmaps; that of a handle waits, as
      * release does. NULL is fine. */
     int (*granule)(struct device *device, int64_t *bytes);
     int (*range_open)(struct device *device, int64_t bytes, void **out);

@@ -8,7 +8,7 @@
  * but wait: one thread of a block is enough for dependents_launch. Before the wait it touches
  * nothing but its own shared memory and weights: what it reads there must not have been written by
  * the kernel right before it. Whatever was written earlier is there, because that kernel let this
- * one begin only behind its own wait. Without dependents_launch the next kernel begins when all
+ * one begin only after its own wait. Without dependents_launch the next kernel begins when all
  * blocks have ended.
  * Kernels launched otherwise, copies and products of cuBLASLt wait for all that was launched before
  * them, and are waited for. */
@@ -33,7 +33,7 @@ static __device__ __forceinline__ void dependents_launch() {
 #endif
 }
 
-/* A number that the current device says of itself. */
+/* An attribute of the current device. */
 static inline cudaError_t device_attribute(enum cudaDeviceAttr what, int *out) {
     int device = 0;
     const cudaError_t status = cudaGetDevice(&device);

@@ -1,5 +1,5 @@
-/* Which blocks the launchers choose for a call's shape: what launches.h says of launches whose
- * threads or shared memory shapes change. The launchers call these functions; so does
+/* Which blocks the launchers choose for a call's shape: the part of launches.h in which threads or
+ * shared memory change with shapes. The launchers call these functions; so does
  * tests/kernels/launches.c, for every shape that a call may have. */
 #ifndef UNMASK_KERNELS_LAUNCH_SHAPES_H
 #define UNMASK_KERNELS_LAUNCH_SHAPES_H
@@ -14,7 +14,7 @@ struct line_shape {
     int warps_m, warps_n, tile_keys;
 };
 
-/* Whether a multiprocessor with so much shared memory wants compact stages (sm_86, sm_89, sm_120:
+/* Whether a multiprocessor with this much shared memory wants compact stages (sm_86, sm_89, sm_120:
  * 100 KiB). */
 static inline bool line_wants_compact(int bytes_per_multiprocessor) {
     return bytes_per_multiprocessor < 160 * 1024;
@@ -73,7 +73,7 @@ static inline int rope_threads(int head_size, int n_heads) {
     return needed < ROPE_MOST_THREADS ? needed : (int)ROPE_MOST_THREADS;
 }
 
-/* The k largest of so many candidates. */
+/* The k largest of n_candidates. */
 static inline struct block_shape top_shape_of(int n_candidates) {
     const struct block_shape shape = {n_candidates <= 4096 ? 256 : 1024, n_candidates <= 1024 ? 4
                                                                          : n_candidates <= 16384
@@ -82,7 +82,7 @@ static inline struct block_shape top_shape_of(int n_candidates) {
     return shape;
 }
 
-/* Commits of a request of so many rows, by count or threshold. */
+/* Commits of a request of max_rows rows, by count or threshold. */
 static inline struct block_shape decode_shape_of(int max_rows) {
     const struct block_shape shape = {max_rows <= 128 ? 32 : 1024, max_rows <= 4096 ? 4 : 64};
     return shape;

@@ -1,10 +1,10 @@
 /* Where a block of the grid is in the line of units. An item is (request, key-value head, tile of
  * queries); a tile's rows are its tokens' heads of one group, token after token. A unit is one
- * item's tile of keys; where requests are ragged a few units that nobody has to do stand in front
- * of an item, for what it takes to begin and end one. The line lists requests, key-value heads,
- * tiles of queries and tiles of keys, from the outside in; every block takes an equal stretch of
- * it, so that ragged batches, long prompts and single queries fill the GPU alike. An item that ends
- * up in several blocks leaves parts in scratch, which the block that arrives last puts together. */
+ * item's tile of keys; where requests are ragged a few empty units precede an item, for what it
+ * takes to begin and end one. The line lists requests, key-value heads, tiles of queries and tiles
+ * of keys, from the outside in; every block takes an equal stretch of it, so that ragged batches,
+ * long prompts and single queries fill the GPU alike. An item that ends up in several blocks leaves
+ * parts in scratch, which the block that arrives last puts together. */
 #ifndef UNMASK_KERNELS_ATTENTION_LINE_CUH
 #define UNMASK_KERNELS_ATTENTION_LINE_CUH
 
@@ -16,7 +16,7 @@ enum {
     PART_ROWS = 1024, /* that one block puts together, about */
 };
 
-/* The units in front of an item. */
+/* The empty units before an item. */
 template <class KEYS, int TILE_N> constexpr int lead = !KEYS::RAGGED ? 0 : TILE_N >= 128 ? 1 : 2;
 
 /* A request's place in the line; units are those of one key-value head, longest and shortest those
@@ -214,8 +214,8 @@ static __device__ __forceinline__ int row_tile_at(const struct line_cursor<KEYS>
     }
 }
 
-/* The cursor of a unit, which is in the line; found by every warp for itself, with mine what
- * request_load said of the first 32 requests. Its tile is negative in front of an item. */
+/* The cursor of a unit, which is in the line; found by every warp for itself; `mine`:
+ * request_load's result for the first 32 requests. Its tile is negative before an item. */
 template <class KEYS, int TILE_N>
 static __device__ __forceinline__ struct line_cursor<KEYS>
 line_at(const typename KEYS::call &call, const struct line_request<KEYS> &mine, int unit,

@@ -1,6 +1,6 @@
 /* Drawing tokens: one block a row, by the steps of kernels/rules/draw_row.h. A row is read once to
- * sum its masses, twice more for each of top_k and top_p, once for what they leave, and behind that
- * as far as one thread's tokens are to be walked. */
+ * sum its masses, twice more for each of top_k and top_p, once for what they leave, and then as far
+ * as one thread's tokens are to be walked. */
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"

@@ -51,8 +51,8 @@ static __device__ __forceinline__ void block_sum(uint32_t (&n)[3], uint32_t (*bu
 template <int THREADS, int KEYS>
 static __device__ __forceinline__ uint32_t top_threshold(const uint32_t (&key)[KEYS], uint32_t k,
                                                          uint32_t (*buffer)[3][32]) {
-    /* Of this thread's keys, so many are above the range still searched and so many inside it;
-     * a warp with none inside has nothing left to compare. */
+    /* How many of this thread's keys are above the range still searched, and how many inside it; a
+     * warp with none inside has nothing left to compare. */
     uint32_t threshold = 0, above = 0, inside = KEYS;
     for (int bit = 30; bit >= 0; bit -= 2) {
         uint32_t mine[4] = {above + inside, above, above, above};
@@ -109,7 +109,7 @@ static __device__ __forceinline__ void top_visit(const uint32_t (&key)[KEYS], ui
     const uint32_t all_above = __reduce_add_sync(~0u, held ? buffer[0][0][lane] : 0);
     uint32_t n_above = __reduce_add_sync(~0u, earlier ? buffer[0][0][lane] : 0);
     uint32_t n_equal = __reduce_add_sync(~0u, earlier ? buffer[0][1][lane] : 0);
-    const uint32_t wanted = k - all_above; /* of those equal to the threshold, the first so many */
+    const uint32_t wanted = k - all_above; /* taken from the first equal to the threshold */
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
         const bool is_above = key[i] > threshold, is_equal = key[i] == threshold;

@@ -91,7 +91,7 @@ static int64_t cpu_own_bytes(const struct device *device) {
     return CPU_ROOM_BYTES;
 }
 
-/* ---- memory behind addresses ---- */
+/* ---- mapped memory ---- */
 
 /* Handles are files in memory. The granule is a GPU's, which the host's pages divide. */
 static int cpu_granule(struct device *device, int64_t *bytes) {

@@ -47,7 +47,7 @@ enum held_kind { HELD_MEMORY, HELD_HOST_MEMORY, HELD_EVENT, HELD_GRAPH };
 bool held_add(struct device *device, enum held_kind kind, void *what, int64_t bytes);
 void held_release(struct device *device, enum held_kind kind, void *what);
 
-/* Memory that is free between any two calls in the queue: what lies behind block attention's
+/* Memory that is free between any two calls in the queue: the part after block attention's
  * counters. */
 void *device_spare(const struct device *device, int64_t *bytes);
 
@@ -56,10 +56,10 @@ struct linears *linears_open(const char **trouble);
 void linears_close(struct linears *linears);
 int64_t linears_bytes(const struct linears *linears);
 bool device_linear_chosen(const struct device *device, const struct call_linear *call);
-/* Whether a row of a product is the same bits whatever number of rows is beside it. */
+/* Whether a row of a product is the same bits whatever number of rows is computed with it. */
 void linears_set_invariant(struct linears *linears, bool invariant);
 
-/* Memory behind addresses; mapped_close gives back whatever is left of it. */
+/* Mapped memory; mapped_close gives back whatever is left of it. */
 int device_granule(struct device *device, int64_t *bytes);
 int device_range_open(struct device *device, int64_t bytes, void **out);
 void device_range_close(struct device *device, void *at);
@@ -102,7 +102,8 @@ void device_graph_close(struct device *device, struct device_graph *graph);
 
 /* What the library was compiled for, as "80 86 90a": kernels/rules/code.h reads it. */
 extern const char kernels_code[];
-/* Whether the library has code for the current device: what the runtime says of one kernel. */
+/* Whether the library has code for the current device, by the runtime's attributes of one kernel.
+ */
 cudaError_t kernels_have_code();
 
 /* NULL when the monitor is absent. What others do on the device is asked at once, so that this

@@ -18,8 +18,8 @@ enum {
     INVARIANT_TOKENS = 8192,
     OWN_LEAST_TOKENS = 256, /* below, our kernel of tiles has too few of them to win */
     FEW_TOKENS = 64,        /* up to here ours is another one */
-    TIMED_TOKENS = 16384,   /* proposals for more are timed on so many */
-    WIDE_TOKENS = 1024,     /* up to here a range is wide beside its numbers of tokens: */
+    TIMED_TOKENS = 16384,   /* proposals for more are timed on this many */
+    WIDE_TOKENS = 1024,     /* up to here a range is wide for its numbers of tokens: */
     RANGE_TOKENS = 64,
     MOST_SIZES = 3, /* that a proposal is timed on */
 };
@@ -29,8 +29,8 @@ static const int64_t WORKSPACE_BYTES = 32ll << 20;
 static const double LONG_PRODUCT_FLOPS = 2e11;
 /* What a later proposal must save before the library's own order is overruled. */
 static const float MARGIN = 0.98f;
-/* What our kernel for few tokens may seem to lose: beside its neighbours in a step it begins before
- * they end, and in a timed run it does not. */
+/* What our kernel for few tokens may seem to lose: in a step it begins before the kernel before it
+ * ends, in a timed run it does not. */
 static const float FEW_MARGIN = 1.1f;
 
 struct plan {
@@ -74,7 +74,7 @@ static bool product_init(struct product *product, const struct call_linear *call
 }
 
 /* At most `wanted` algorithms, the library's favourite first. `invariant`: only such as sum each
- * output in one piece, whatever is computed beside it: without splitting the sum, and without
+ * output in one piece, whatever rows are computed with it: without splitting the sum, and without
  * workspace. */
 static int propose(struct linears *linears, struct product *product, bool invariant, int wanted,
                    cublasLtMatmulHeuristicResult_t *results) {
@@ -193,8 +193,8 @@ static float time_proposal(struct device *device, struct product *product,
     return best;
 }
 
-/* What a plan's proposals are timed on: the call's tokens, and where a range is wide beside them
- * its middle and its first. Algorithms that are as fast at its end differ by a half elsewhere in it
+/* What a plan's proposals are timed on: the call's tokens, and where a range is wide for them its
+ * middle and its first. Algorithms that are as fast at its end differ by a half elsewhere in it
  * (H200, 2026-11-23: 33 or 47 us for 129 tokens), and which of them one process took another did
  * not. */
 static int timed_sizes(int32_t n_tokens, int32_t last_token, int32_t sizes[MOST_SIZES]) {

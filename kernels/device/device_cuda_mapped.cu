@@ -1,4 +1,4 @@
-/* Memory behind addresses, as the driver's virtual memory management has it. */
+/* Mapped memory, by the driver's virtual memory management. */
 #include "kernels/device/device_cuda.cuh"
 #include "kernels/driver_function.cuh"
 

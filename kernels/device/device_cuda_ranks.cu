@@ -53,7 +53,7 @@ static const struct nccl *nccl_load() {
 
 struct rank {
     struct rank_peers peers; /* n and rank also where they are not reached */
-    unsigned char *staging;  /* the rank's own, behind it its words; NULL: not reached */
+    unsigned char *staging;  /* the rank's own, followed by its words; NULL: not reached */
     const struct nccl *nccl; /* NULL: not there */
     nccl_comm comm;
 };

@@ -1,5 +1,5 @@
-/* Which memory lies behind which addresses of a device: what was opened, where it is mapped, and
- * the refusals that are the same on every device. How memory is got and mapped is the device's. */
+/* Which memory is mapped at which addresses of a device: what was opened, where it is mapped, and
+ * the refusals that are the same on every device. Each device allocates and maps by itself. */
 #ifndef UNMASK_KERNELS_DEVICE_MAPPED_H
 #define UNMASK_KERNELS_DEVICE_MAPPED_H
 

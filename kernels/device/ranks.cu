@@ -12,7 +12,7 @@
 
 enum { THREADS = RANKS_THREADS, IN_FLIGHT = 4 };
 
-/* A rank that does not come within so many nanoseconds has stopped. */
+/* A rank that does not come within this many nanoseconds has stopped. */
 static const uint64_t PATIENCE_NS = 120ull * 1000 * 1000 * 1000;
 
 static __device__ __forceinline__ uint64_t now_ns() {
@@ -130,7 +130,7 @@ static __device__ __forceinline__ uint4 *slot_of(const struct rank_peers &peers,
     return reinterpret_cast<uint4 *>(peers.staging[rank] + (call & 1) * (int64_t)RANKS_SLOT_BYTES);
 }
 
-/* Vectors of x to the same places behind `to`. */
+/* Vectors of x to the same offsets from `to`. */
 static __device__ __forceinline__ void send(const uint4 *x, uint4 *to, struct share share) {
     for (int64_t base = share.begin + threadIdx.x; base < share.end;
          base += (int64_t)THREADS * IN_FLIGHT) {

@@ -208,7 +208,8 @@ extern "C" cudaError_t kernel_keep(const struct call_keep *call, cudaStream_t st
     return cudaGetLastError();
 }
 
-/* Behind random weights: a product may ask for its weights while the kernel before it runs. */
+/* Launched after random weights: a product may fetch its weights while the kernel before it runs.
+ */
 static __global__ void settle() {
 }
 

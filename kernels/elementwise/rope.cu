@@ -1,7 +1,7 @@
 /* From the QKV product to attention's inputs: bias, QK norm, rotation, KV write, in one pass.
  * Eight (D = 128) or four (D = 64) neighbouring threads hold a head, 16 elements each: of the R
- * that rotate thread i has 8 i .. 8 i + 7 of either half, so a rotation needs no exchange; of those
- * behind them each thread has neighbours. */
+ * that rotate thread i has 8 i .. 8 i + 7 of either half, so a rotation needs no exchange; of the
+ * channels after R each thread has neighbours. */
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"

@@ -207,7 +207,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         dependencies_wait();
         dependents_launch();
         few_sum<WIDTH>(stages, full, empty, end - begin, sum);
-        named_barrier_sync(1, WORKERS); /* nobody reads the stages any more */
+        named_barrier_sync(1, WORKERS); /* the stages are no longer read */
         few_leave<WIDTH>(reinterpret_cast<float *>(shared + (stages - shared_address(shared))),
                          sum);
     }

@@ -4,8 +4,8 @@
  * steps of 8 to 32. Where pairs are few all this is a stream of weights, each read once; two blocks
  * share a multiprocessor then, and one streams on while the other begins and ends its tiles. The
  * second product's blocks fetch their first weights as those of the first one end: that takes only
- * the starts, which are older than the first product, or come from the sort, which leaves them to
- * nobody before they are there. */
+ * the starts, which are older than the first product, or come from the sort, which lets no kernel
+ * begin before they are there. */
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"

@@ -15,7 +15,7 @@
 #endif
 
 /* Address space that OpenBLAS takes, as peaks of VmSize say of 0.3.13 to 0.3.34 on x86-64 (168 to
- * 300 MiB with one thread, 136 to 139 more with two), and what its libraries take beside it. */
+ * 300 MiB with one thread, 136 to 139 more with two), and what its libraries take in addition. */
 enum { MIB = 1 << 20, FIRST_MIB = 340, MORE_MIB = 144, MOST_THREADS = 1024 };
 
 /* Where it is found by the loader, and where it was when this was compiled. */

@@ -17,7 +17,7 @@ typedef void blas_product(const char *transpose_a, const char *transpose_b, cons
  * waits for ever. False: `text` says why, with the package. */
 bool blas_start(char *text, size_t size);
 
-/* c = alpha op(a) op(b) + beta c, in order of columns; starts it where nobody has. */
+/* c = alpha op(a) op(b) + beta c, in order of columns; starts it if it was not started. */
 extern blas_product *blas_sgemm;
 
 #endif

@@ -53,7 +53,7 @@ struct gated {
     int32_t n_hidden;
 };
 
-/* Of a panel's gates and, behind them, its ups. */
+/* Of a panel's gates and, after them, its ups. */
 static void activate_panel(const struct gated *to, const float *outputs, int32_t first_row,
                            int32_t n_rows, int32_t first_output, int32_t n_outputs) {
     for (int32_t row = 0; row < CPU_PANEL_ROWS && first_row + row < n_rows; row++) {
@@ -66,7 +66,7 @@ static void activate_panel(const struct gated *to, const float *outputs, int32_t
     }
 }
 
-/* gates: n_hidden rows, the ups behind them. */
+/* gates: n_hidden rows, then the ups. */
 static void gated_product(const struct cpu_room *room, const struct rows *rows, const float *gates,
                           const struct gated *to) {
     const int32_t n_inputs = rows->n_inputs;

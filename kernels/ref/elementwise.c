@@ -145,7 +145,7 @@ static void rope_head(const struct call_rope *call, int64_t token, int64_t head)
                                        : head - call->n_heads;
     const int64_t at =
         (is_query ? token * call->q_stride : kv_row * call->kv_stride) + in_part * size;
-    /* Pairs, the second behind the first by half; of the channels that do not turn, by as many. */
+    /* Pairs `apart` channels apart: first those that turn, then those that are copied. */
     for (int64_t i = 0; i < size / 2; i++) {
         const bool turns = i < half && !is_value;
         const int64_t first = i < half ? i : i + half, apart = i < half ? half : size / 2 - half;

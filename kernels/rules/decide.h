@@ -1,4 +1,4 @@
-/* Rules of decoders: which masked positions a pass commits, by what the model says of each. The
+/* Rules of decoders: which masked positions a pass commits, by the model's outputs for each. The
  * simulator, the engine's devices and the reference implementation all compile this, so that they
  * choose alike: everything is single precision, one rounding an operation. Where values are equal
  * the earlier position goes first, and at least one position is committed. */

@@ -1,5 +1,5 @@
 /* Drawing a token of a row of logits (draw.h), as a thread block does it. draw_row is its work in
- * steps: in CUDA every thread takes its part of each, with a barrier behind it; in C one thread
+ * steps: in CUDA every thread takes its part of each, with a barrier after it; in C one thread
  * takes the parts of all, one after the other. */
 #ifndef UNMASK_KERNELS_RULES_DRAW_ROW_H
 #define UNMASK_KERNELS_RULES_DRAW_ROW_H
@@ -159,7 +159,7 @@ RULE_FUNCTION void draw_pick_bin(struct draw_work *w, bool by_mass, int thread) 
     }
 }
 
-/* Of the tokens in the last bin, which are equally likely, the first so many are kept. */
+/* How many tokens of the last bin, which are equally likely, are kept: the first ones. */
 RULE_FUNCTION void draw_set_edge(const struct draw_row *row, struct draw_work *w, bool by_mass,
                                  int thread) {
     if (thread == 0) {
@@ -194,7 +194,7 @@ RULE_FUNCTION void draw_fill_tiles(const struct draw_row *row, struct draw_work 
     }
 }
 
-/* Behind the last of the equally likely tokens that is kept. */
+/* The end of the equally likely tokens that are kept. */
 RULE_FUNCTION void draw_set_edge_end(const struct draw_row *row, struct draw_work *w, int thread) {
     if (thread == 0) {
         uint32_t left = w->ties;

@@ -1,5 +1,5 @@
-/* How tokens are drawn and confidences taken, for the simulator and the kernels alike: what a
- * system says of it, the same for all requests and steps. */
+/* How tokens are drawn and confidences taken, for the simulator and the kernels alike: a system's
+ * settings, the same for all requests and steps. */
 #ifndef UNMASK_KERNELS_RULES_DRAW_RULE_H
 #define UNMASK_KERNELS_RULES_DRAW_RULE_H
 

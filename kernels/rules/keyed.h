@@ -60,7 +60,7 @@ RULE_FUNCTION float keyed_noise(uint64_t key, uint64_t index) {
     return keyed_minus_log(keyed_minus_log(u));
 }
 
-/* A value with so much of that noise. */
+/* A value with that noise at this temperature. */
 RULE_FUNCTION float keyed_noised(float value, float temperature, uint64_t key, uint64_t index) {
     return RULE_ADD(value, RULE_MULTIPLY(temperature, keyed_noise(key, index)));
 }

@@ -1,5 +1,5 @@
-/* The two numbers of iteration smoothing after so many steps of a request, for the simulator, the
- * kernels and their reference implementations alike. Double precision, one rounding an operation.
+/* The two numbers of iteration smoothing by a request's steps so far, shared by the simulator, the
+ * kernels and their reference implementations. Double precision, one rounding an operation.
  */
 #ifndef UNMASK_KERNELS_RULES_SMOOTH_H
 #define UNMASK_KERNELS_RULES_SMOOTH_H
