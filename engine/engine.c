@@ -19,7 +19,7 @@ static int64_t aligned(int64_t bytes) {
     return align_up(bytes, PLACEMENT_ALIGN_BYTES);
 }
 
-/* Beside the weights. */
+/* What the device holds in addition to the weights. */
 static int64_t region_bytes(const struct budget *budget, int64_t granule_bytes) {
     int64_t region =
         aligned(budget->pool_bytes) + (budget->shares_pool ? 0 : aligned(budget->activation_bytes));

@@ -15,7 +15,7 @@ struct engine_request {
     const char *weights;  /* a checkpoint folder, or random:SEED */
     const struct system *system;
     /* Where the device is the system's GPU and has too little memory free, the memory_utilization
-     * that would do; NULL: nobody asks. */
+     * that would do; NULL: not wanted. */
     double *fits;
 };
 

@@ -299,7 +299,7 @@ int live_execute(struct live *live, const struct planned_step *planned, uint32_t
     return status;
 }
 
-/* hits NULL: nobody asks how many experts are hit, and nothing waits. */
+/* hits NULL: experts hit are not counted, and nothing waits. */
 static int one_by_one(struct live *live, const struct planned_step *planned,
                       const uint32_t *commits, double *hits, struct err *err) {
     struct forward *forward = live->engine->forward;
@@ -413,7 +413,7 @@ void live_close(struct live *live) {
         return;
     }
     if (live->flight.busy) {
-        /* An interrupted run leaves a step under way, whose results nobody waits for. */
+        /* The results of a step that an interrupted run leaves under way are discarded. */
         struct err ignored = {0};
         double device_ns;
         (void)forward_wait(live->engine->forward, &device_ns, &ignored);

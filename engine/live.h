@@ -37,7 +37,8 @@ void live_set_prompt(struct live *live, const int32_t *(*prompt)(void *state, ui
  * Before live_interface. */
 void live_set_ends(struct live *live, const struct end_tokens *ends);
 
-/* Who is told what each pass said of positions; steps are then not unrolled. Before live_interface.
+/* Sets the receiver of each pass's per-position outputs; steps are then not unrolled. Before
+ * live_interface.
  */
 void live_set_watch(struct live *live, const struct position_watch *watch);
 
@@ -54,9 +55,9 @@ void live_set_show(struct live *live,
                    void (*show)(void *state, uint64_t id, const int32_t *tokens, uint32_t n),
                    void *state);
 
-/* One planned step carried out at once, whatever the clock: so many times, and in each of them so
- * many commits of each member (NULL: as the decoder decides). Of a recorded step what it keeps and
- * commits is what its blocks say; else the engine decides, and writes it there. */
+/* One planned step executed at once, regardless of the clock: the given number of times, each with
+ * the given commits of each member (NULL: as the decoder decides). The blocks of a recorded step
+ * say what it keeps and commits; otherwise the engine decides and writes it there. */
 struct live_times {
     double wall_ns, device_ns; /* of all the steps */
 };

@@ -105,7 +105,7 @@ const struct feature feature_table[] = {
      "left out",
      NULL},
     {OF_CACHE, LIVE, "eviction in the middle of a block with iteration = smooth",
-     evicts_and_smooths, "smoothing keeps what a step says of every masked position",
+     evicts_and_smooths, "smoothing needs a step's outputs for every masked position",
      "iteration = plain"},
     {OF_SYSTEM, LIVE, "prefix_caching = on", shares_prefixes,
      "the engine has no rows that requests share", "prefix_caching = off"},

@@ -26,7 +26,7 @@
  * must last as long as a step's. */
 static const double light_ns = 2e6, heavy_ns = 20e6, quick_share = 0.25;
 static const double heat_ns = 1e9, reference_gpu_ns = 50e6, reference_cpu_ns = 10e6;
-/* Of heavy points and of the reference product where the device rests behind each. */
+/* Device idle time after each heavy point and after the reference product. */
 static const double rested_ns = 10e6;
 enum { SUBJECT_CHARS = 512 };
 
@@ -273,7 +273,7 @@ static void summarise_points(struct calibration *c) {
     }
 }
 
-/* What the device has left beside the weights, and what of it the system's pool could be. */
+/* Device memory left after the weights, and the part of it available to the system's pool. */
 static int count_pages(struct calibration *c, struct err *err) {
     const struct calibration_request *request = c->request;
     const struct budget *budget = &request->system->budget;
@@ -295,7 +295,7 @@ static int count_pages(struct calibration *c, struct err *err) {
 
 /* ---- the profile ---- */
 
-/* Whole or not at all: written beside, then renamed. */
+/* Whole or not at all: written to a temporary file, then renamed. */
 static int write_file(const struct calibration *c, struct err *err) {
     struct output out;
     if (output_open(c->request->path, &out, err) != 0) {
@@ -364,7 +364,7 @@ static int run_steps(struct calibration *c, struct err *err) {
 
 /* ---- all of it ---- */
 
-/* What the samples are of but for their sizes, so that a rerun continues its own and nobody else's.
+/* Identifies the samples, sizes aside, so that a rerun continues only its own.
  */
 static void describe(const struct calibration *c, char *subject, size_t size) {
     const struct calibration_request *request = c->request;

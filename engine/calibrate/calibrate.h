@@ -28,7 +28,7 @@ struct calibration_request {
     const struct weights *weights;
     const char *weights_source; /* for the provenance, and the other ranks */
     /* Its model and GPU are calibrated, its pool's pages counted. Where the model is a rank's share
-     * the other ranks are opened on the devices behind this one, with weights from the same source.
+     * the other ranks are opened on the devices after this one, with weights from the same source.
      */
     const struct system *system;
     const char *path; /* replaced when all is measured; the caller has checked it */

@@ -157,8 +157,8 @@ static void fit_issued(struct calibration_report *report) {
     }
 }
 
-/* As the cost model adds them: the dearest kind's step, and each request's own; behind a rest, as
- * it was measured. */
+/* As the cost model adds them: the dearest kind's step, and each request's own; after an idle time,
+ * as measured. */
 static double predicted_ns(const struct calibration_report *report,
                            const struct calibration_step *step) {
     double step_ns = 0, requests_ns = 0;

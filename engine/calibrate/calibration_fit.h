@@ -11,10 +11,10 @@
 int calibration_fit(struct calibration_report *report, const struct calibration_prices *prices,
                     struct err *err);
 
-/* Its parts, for who fits several calibrations together, behind calibration_price_corrected. What
- * of the steps power is fitted to, those that were held, at most CALIBRATION_MAX_STEPS: what a long
- * one takes at the highest clock nobody has seen, so it is what its operators take, corrected as
- * all are; and what each report's correction, host and power predict of its steps: errors and
+/* Its parts, to fit several calibrations together, after calibration_price_corrected. What
+ * of the steps power is fitted to, those that were held, at most CALIBRATION_MAX_STEPS: the time of
+ * a long one at the highest clock is unknown, so it is what its operators take, corrected as all
+ * are; and what each report's correction, host and power predict of its steps: errors and
  * additivity of all steps together, in *out, which may be one of them. */
 size_t calibration_power_samples(const struct calibration_report *report, struct power_sample *out);
 void calibration_judge(struct calibration_report *const *reports, size_t n,

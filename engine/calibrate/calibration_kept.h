@@ -1,9 +1,9 @@
-/* What was measured of whole steps, kept as it comes beside the samples of operators (the file of
+/* Measurements of whole steps, saved one by one with the samples of operators (the file of
  * calibration_samples.h), so that an interrupted calibration measures no step twice.
  *
  * A line is "step NAME WHAT NUMBERS": of one round, of one operator, of the whole, of the step
- * issued operator by operator, of the step held; of a stage its memory; of the device what it draws
- * at rest. A step's operators count once the line of its whole is there. */
+ * issued operator by operator, of the step held; of a stage its memory; of the device its idle
+ * power. A step's operators count once the line of its whole is there. */
 #ifndef UNMASK_ENGINE_CALIBRATE_CALIBRATION_KEPT_H
 #define UNMASK_ENGINE_CALIBRATE_CALIBRATION_KEPT_H
 

@@ -13,10 +13,11 @@ static struct calibration_step *append(struct calibration_steps *steps) {
 /* Steps of one kind. What an operator takes in a step over what it takes alone depends on how many
  * tiles its rows fill, which jumps: steps that are only fitted stand between those that are held,
  * too, at the sizes that serving has most of, and of fused full passes (FUSED) one at each whole
- * tile up to the longest that are fitted: behind an edge, where few of a product's tiles are left
- * for the last wave, a step has it up to 9 % quicker than alone and the next one slower (H100,
- * 2026-11-27). The longest of them come first: a block of one request took 0.9 to 1.9 % longer than
- * in its hold where it came behind 2048 tokens and a rest of as long, up to 0.8 % behind 288. */
+ * tile up to the longest that are fitted: just past an edge, where few of a product's tiles are
+ * left for the last wave, the product is up to 9 % faster in a step than alone and the next one
+ * slower (H100, 2026-11-27). The longest of them come first: a block of one request took 0.9 to 1.9
+ * % longer than in its hold when it followed 2048 tokens and as long an idle time, up to 0.8 %
+ * after 288. */
 enum role { HELD, HELD_OUT, FITTED, FUSED };
 struct step_sizes {
     uint32_t n_requests, canvas_tokens;
@@ -89,8 +90,8 @@ static int64_t side_tokens(const struct step_side *side, const struct model *mod
     return (int64_t)side->n_requests * each;
 }
 
-/* Mixed steps of so many tokens are held, as those alone are: what serving has most of at the
- * limit. */
+/* Mixed steps of this many tokens are held, as full and block steps are: at its limit, serving has
+ * most of these. */
 enum { HELD_MIXED_TOKENS = 2048 };
 
 /* The i-th refresh with the i-th reuse. */

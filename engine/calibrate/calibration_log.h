@@ -1,4 +1,4 @@
-/* The log beside a profile: what the device was doing while each group of points was measured. */
+/* The log of a calibration: what the device was doing while each group of points was measured. */
 #ifndef UNMASK_ENGINE_CALIBRATE_CALIBRATION_LOG_H
 #define UNMASK_ENGINE_CALIBRATE_CALIBRATION_LOG_H
 

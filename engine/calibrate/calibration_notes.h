@@ -21,8 +21,8 @@ void calibration_note_bounds(const struct calibration_request *request,
 void calibration_note_time(const struct calibration_request *request, double estimated_ns,
                            double all_ns, size_t n_points, double n_rounds, size_t n_steps);
 
-/* Once operators are measured: the best rates of their rows, which are written to the report,
- * beside those that the GPU's file states; how many rounds; the reference's drift. */
+/* Once operators are measured: the best rates of their rows, which are written to the report, next
+ * to those that the GPU's file states; how many rounds; the reference's drift. */
 void calibration_note_operators(const struct calibration_request *request,
                                 const struct profile *profile, struct calibration_report *report);
 

@@ -28,8 +28,8 @@ void calibration_step_share(struct calibration_step *step) {
     take_parts(step, parts);
 }
 
-/* Steps whose operators were timed to the end say what an event takes, the median of them; the
- * others have so much taken off. */
+/* The time of an event is the median over steps whose operators were all timed; it is subtracted
+ * from the others. */
 static void share_all(struct calibration_steps *steps) {
     struct in_step_part parts[GRAPH_MAX_OPS];
     double event_ns[CALIBRATION_MAX_STEPS];

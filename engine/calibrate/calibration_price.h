@@ -15,8 +15,8 @@ struct calibration_prices {
     int64_t element_bytes;
 };
 
-/* Of every step, at the rows alone. Fills in what calibration_steps.h says of whoever prices them.
- * On an error as cost_open has it. */
+/* Prices every step, at the rows alone. Fills in the fields that calibration_steps.h leaves to
+ * pricing. On an error as cost_open has it. */
 int calibration_price(struct calibration_steps *steps, const struct calibration_prices *prices,
                       struct err *err);
 

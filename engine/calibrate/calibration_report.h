@@ -31,7 +31,7 @@ struct calibration_report {
     struct err no_power;         /* why nothing was fitted, where something was followed */
     size_t n_fitted, n_fittable; /* steps; of those that are not held out */
     size_t n_left_out;           /* steps that there was no time for */
-    double estimated_ns;         /* of the whole, as it was said at the start; 0: nothing was */
+    double estimated_ns;         /* of the whole, as announced at the start; 0: none was */
     double took_ns;
     bool power_is_followed; /* the device says what it draws: its clock is told from its work */
     struct host_fit host[HOST_KIND_COUNT];

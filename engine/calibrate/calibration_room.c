@@ -46,7 +46,7 @@ static int check_asked(const struct calibration_request *request, int64_t page_r
     return 0;
 }
 
-/* What the device has to have free beside the weights. */
+/* Memory that the device must have free in addition to the weights. */
 struct need {
     struct stage_need stage;
     int64_t operators_bytes;
@@ -86,7 +86,8 @@ static int say_missing(const struct calibration_request *request, int64_t free_b
                        int64_t need_bytes, const char *whose, struct err *err) {
     char need[32], has[32], spare[32];
     return err_world(
-        err, "%s of %s needs %s beside the weights and %s to spare, and %s of the device are free",
+        err,
+        "%s of %s needs %s in addition to the weights and %s to spare, but the device has %s free",
         whose, request->system->model->name,
         num_format_bytes(need, sizeof need, (double)need_bytes),
         num_format_bytes(spare, sizeof spare, (double)spare_bytes(request)),

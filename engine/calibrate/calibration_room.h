@@ -7,7 +7,7 @@
 
 enum { CALIBRATION_BOUNDS_CHARS = 128 };
 
-/* With so much of the device's memory free beside the weights. ERR_USAGE where max_tokens or the
+/* free_bytes: the device's free memory after the weights. ERR_USAGE where max_tokens or the
  * system's pages make no sense; ERR_WORLD where the memory does not suffice for the least. */
 int calibration_bounds_find(const struct calibration_request *request, int64_t free_bytes,
                             struct calibration_bounds *out, struct err *err);

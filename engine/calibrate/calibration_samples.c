@@ -64,7 +64,7 @@ static bool take_line(struct calibration_samples *samples, char *line, size_t *p
     return true;
 }
 
-/* FNV-1a, behind every sample: a power cut may leave anything. */
+/* FNV-1a, stored after every sample: a power cut may leave anything. */
 static uint32_t check_of(const char *text) {
     uint32_t check = UINT32_C(0x811c9dc5);
     for (; *text != '\0'; text++) {

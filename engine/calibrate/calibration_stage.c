@@ -18,7 +18,7 @@ static uint32_t kept_rows(const struct step_side *side, const struct model *mode
     return side->kind == HOST_SELECT ? (context + 1) / 2 : context;
 }
 
-/* Positions of a canvas: an autoregressive model decides on the one behind. */
+/* Positions of a canvas: an autoregressive model decides on one more, after the last. */
 static uint32_t canvas_room(const struct step_side *side, const struct model *model) {
     return side->canvas_tokens + (model->mask == MASK_CAUSAL);
 }
@@ -245,7 +245,7 @@ struct place {
     int64_t canvas, store, page;
 };
 
-/* The active block is the canvas's first; a refresh keeps all that lies behind it. */
+/* The active block is the canvas's first; a refresh keeps all positions after it. */
 static struct step_part part_of(const struct stage *stage, const struct step_side *side,
                                 const struct place *at) {
     const uint32_t block = stage->model->block_tokens;
@@ -259,7 +259,7 @@ static struct step_part part_of(const struct stage *stage, const struct step_sid
         .block_end = block};
 }
 
-/* The active block is the canvas's last, or the token behind it. */
+/* The active block is the canvas's last, or the token after it. */
 static struct step_part exact_part_of(const struct stage *stage, const struct step_side *side,
                                       const struct span *span, const struct place *at) {
     const bool is_causal = stage->model->mask == MASK_CAUSAL;

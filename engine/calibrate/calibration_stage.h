@@ -20,7 +20,7 @@ struct stage {
     struct step_part *parts;       /* the same */
     int32_t *n_committed;          /* the same */
     /* Of a canvas: numbers from 0 on, which positions and pages are; where each position's block
-     * ends; and the rows of positions of which those behind the first block are kept. */
+     * ends; and the rows of positions of which those after the first block are kept. */
     int32_t *numbers, *ends, *kept_rows;
     int32_t *tokens;       /* [canvas_tokens] */
     int64_t filled_tokens; /* of them the step's */

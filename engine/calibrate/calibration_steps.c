@@ -70,7 +70,7 @@ static bool is_measured(const struct calibration_step *step) {
     return step->n_operators > 0;
 }
 
-/* A step, and the rest behind it. */
+/* A step, and the idle time after it. */
 static int run_one(struct stage *stage, const struct calibration_step *step, double *wall_ns,
                    double *device_ns, struct err *err) {
     stage_fill(stage, step);
@@ -123,8 +123,8 @@ static int run_round(struct stage *stage, const struct calibration_steps *steps,
     return samples_sync(kept->samples, err);
 }
 
-/* Until every step is launched from its graph and a GPU that does not rest has settled under the
- * load. */
+/* Until every step is launched from its graph and the clock of a GPU that does not idle is stable
+ * under load. */
 static int warm_up(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct engine_device *device = stage->request->device;
     bool settles = device->facts.capability > 0 && !rests(stage);
@@ -137,9 +137,9 @@ static int warm_up(struct stage *stage, struct calibration_steps *steps, struct 
     return status;
 }
 
-/* Behind a rest the host takes twice as long as in serving, whose steps follow one another: 0.08 to
- * 0.1 ms, 0.04 there (H100, 2026-11-25). The step's wall time becomes its device time behind a rest
- * and what the host takes without one. */
+/* After idling the host takes twice as long as in serving, where steps follow one another: 0.08 to
+ * 0.1 ms against 0.04 (H100, 2026-11-25). The step's wall time becomes its device time after idling
+ * plus the host time without idling. */
 static int measure_busy(const struct stage *stage, struct calibration_step *step, struct err *err) {
     double host_ns[STEP_MOST_ROUNDS], wall = 0, device = 0;
     const size_t n = often(stage, step->device_ns)->busy;
@@ -177,9 +177,9 @@ static int64_t rows_of(const struct stage *stage, const struct op *op) {
                         : loop_chunk_rows(&stage->graph, op->loop, &stage->shape, stage->chunks);
 }
 
-/* The shortest times of some rounds: where the host falls behind, which it does at other operators
- * each round, the device waits for it. An operator without rows launches nothing: what lies between
- * its events is theirs. */
+/* The shortest times of some rounds: where the host is late, at different operators each round, the
+ * device waits for it. An operator without rows launches nothing: the time between its events is
+ * that of the events themselves. */
 static int measure_operators(struct stage *stage, struct calibration_step *step, struct err *err) {
     double ns[GRAPH_MAX_OPS] = {0};
     step->is_cut = rests(stage) && calibration_step_is_long(step->device_ns);

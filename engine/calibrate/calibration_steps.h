@@ -52,7 +52,7 @@ struct calibration_step {
     uint32_t n_sides;
     bool is_fused;
     bool is_held_out;          /* from the fit: some steps of one side, all of two */
-    bool may_be_held;          /* until its clock has settled: some fused steps */
+    bool may_be_held;          /* until its clock is stable: some fused steps */
     int alone[STEP_MAX_SIDES]; /* of a mixed step: the steps that run its sides alone; else -1 */
     bool is_cut;               /* its operators' times are of its beginning alone */
     /* Measured: medians over the repetitions. The wall time is that of submitting the step, waiting

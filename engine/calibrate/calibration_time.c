@@ -6,12 +6,12 @@
 
 /* ---- operators ---- */
 
-/* What the host does for a point beside it: it packs and places a step, captures copies, launches;
- * and drawing all data anew for a group, with its reference products. Such that the first round of
- * LLaDA-8B takes 40 s, as on an H100 (2026-11-28; the second 28, as kernels are chosen by then). */
+/* Host time of a point, for packing, placement, capture and launches; and time to draw a group's
+ * data anew and run its reference products. Chosen such that the first round of LLaDA-8B takes 40
+ * s, as on an H100 (2026-11-28; the second 28, as kernels are chosen by then). */
 static const double point_host_ns = 6e6, group_ns = 1.6e8;
 
-/* Of products alone: other operators are short beside what they are played for. */
+/* Of products alone: other operators are short compared with the time they are repeated for. */
 static double once_ns(const struct calibration_point *point, const struct calibration_pace *pace) {
     if (point->op != PROFILE_GEMM && point->op != PROFILE_HEAD && point->op != PROFILE_GATE_UP) {
         return 0;

@@ -115,7 +115,7 @@ static double fp64_per_clock(int32_t capability) {
 
 /* Where the device does not say its clock: what the slowest of sim/model/gpus boosts to. */
 static const double assumed_clock_hz = 1.4e9;
-/* As sim/model/gpus has it of its cards, and of the CPU beside its memory's bandwidth. */
+/* Of cards as in sim/model/gpus; of the CPU as a multiple of its memory's bandwidth. */
 static const double l2_bytes_per_clock = 10, cpu_cache_over_memory = 5;
 
 void describe_write(const struct device_facts *facts, const struct device_rates *rates,

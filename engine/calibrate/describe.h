@@ -1,5 +1,5 @@
-/* What a device is, as the file of a GPU that the program does not know: what it says of itself,
- * and what it reaches in a product and in a copy. */
+/* Describes a device as the file of a GPU that the program does not know: the attributes it
+ * reports, and the rates it reaches in a product and in a copy. */
 #ifndef UNMASK_ENGINE_CALIBRATE_DESCRIBE_H
 #define UNMASK_ENGINE_CALIBRATE_DESCRIBE_H
 

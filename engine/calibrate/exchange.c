@@ -23,7 +23,7 @@ struct exchange {
 
 /* What each rank is to do, what it does it with, and what it found. */
 struct task {
-    const struct graph *graph; /* of the one operator that exchanges so many bytes */
+    const struct graph *graph; /* of the one operator, which exchanges `bytes` */
     int64_t bytes;
     int n_times, n_copies;
     struct rank_task {
@@ -34,7 +34,7 @@ struct task {
 
 /* ---- on each rank ---- */
 
-/* From the workspace's beginning to behind it. */
+/* From the beginning of the workspace to the bytes after it. */
 static int issue(const struct forward *forward, const struct task *task) {
     const int64_t end = align_up(task->bytes, PLACEMENT_ALIGN_BYTES);
     const struct program program = {.graph = task->graph, .evict_op = task->graph->n_ops};

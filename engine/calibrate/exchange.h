@@ -13,7 +13,7 @@
 struct exchange;
 
 /* The ranks of the model that `weights`, rank 0's on `device`, are a share of: opens the others, on
- * the machine's devices behind this one, with their own weights from `source`. max_bytes: the
+ * the machine's devices after this one, with their own weights from `source`. max_bytes: the
  * largest exchange of one rank. Everything is borrowed. ERR_WORLD where there are too few devices
  * or one lacks memory. */
 int exchange_open(const struct engine_device *device, const struct weights *weights,

@@ -8,10 +8,10 @@
 #include "sim/base/mem.h"
 
 /* A card's clock follows its work within a tenth of a second; its energy counter moves about every
- * tenth. The first steps after a rest run before firmware has looked. It then lets the card draw
+ * tenth. The first steps after idling run before firmware reacts. It then lets the card draw
  * some 5 % more than its limit until the mean of a second has come up to that, lowers the clock for
  * two tenths of a second by as much as it was too high, and keeps to the mean from then on (H200,
- * 2026-11-23): what is settled is the mean over all of that, and the lag that of the first fall. A
+ * 2026-11-23): the steady value is the mean over all of that, and the lag that of the first fall. A
  * rise that is less, or of steps that are longer, does not tell how long it took. */
 static const double rest_ns = 1.2e8, first_ns = 12e6, fallen_ns = 2e8, settled_ns = 4e8,
                     held_ns = 2.5e9, rises = 1.04, lag_step_ns = 30e6;
@@ -123,7 +123,7 @@ double hold_takes_ns(void) {
     return held_ns + RESTS * rest_ns;
 }
 
-/* The counter lags behind by up to a tenth of a second: it is read at rest, before and after. */
+/* The counter lags by up to a tenth of a second: it is read while idle, before and after. */
 int hold_step(const struct hold_request *request, double idle_w, struct power_sample *out,
               struct err *err) {
     struct trace trace = {0};

@@ -1,5 +1,5 @@
-/* Holding a step: the same step again and again, from a card that has rested, until its clock has
- * settled; what it took at first and in the end, what it drew, and how long the change took. */
+/* Holding a step: repeating it, from an idle card, until the clock is stable; its time at first and
+ * in the end, its power, and how long the change took. */
 #ifndef UNMASK_ENGINE_CALIBRATE_HOLD_H
 #define UNMASK_ENGINE_CALIBRATE_HOLD_H
 
@@ -14,11 +14,11 @@ struct hold_request {
     void *clock_state;
 };
 
-/* Fills the measured part of *out, its watts beside a rest that draws `idle_w`. */
+/* Fills the measured part of *out, its watts corrected for idling at `idle_w`. */
 int hold_step(const struct hold_request *request, double idle_w, struct power_sample *out,
               struct err *err);
 
-/* What the device draws at rest, its context open; 0 where it does not say. */
+/* The device's idle power, its context open; 0 where it does not report it. */
 double hold_idle_w(const struct hold_request *request);
 
 /* How long a hold takes, its rests and the step that is under way in the end among it. */

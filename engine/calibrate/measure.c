@@ -78,7 +78,7 @@ static uint32_t first_of(const struct measure *m) {
     return (uint32_t)graph->tensors[indices].first_op;
 }
 
-/* Whether it is the residual stream beside what a sublayer has just made: that was written a
+/* Whether it is the residual stream, an input next to a sublayer's fresh output: it was written a
  * sublayer ago. */
 static bool is_cold(const struct graph *graph, const struct op *op, int tensor) {
     return graph->tensors[tensor].carried && op->in[0] == tensor && op->in[1] >= 0;
@@ -389,8 +389,8 @@ static int read_rows(const struct measure *m, const void *w, int64_t n_outputs) 
     return m->device->table->linear(device_of(m), &call);
 }
 
-/* Read so many weights that nothing else is left in the cache: the embedding's and, where it is
- * too small, those of the last layers, which few copies reach. */
+/* Read enough weights to flush the cache: the embedding's and, where it is too small, those of the
+ * last layers, which few copies reach. */
 static int flush(const struct measure *m) {
     int64_t rows = flush_rows(m);
     const uint32_t layers = m->model->layers, first_mixture = model_first_mixture(m->model);

@@ -21,9 +21,8 @@
 
 struct measure;
 
-/* Copies are played together for about this long, as far as there may be so many: starting a CUDA
- * graph, some microseconds, is a small part of it then. What is not captured is queued while it
- * runs. */
+/* Copies run together for about this long, as far as their number allows: starting a CUDA graph,
+ * some microseconds, is then a small part. What is not captured is queued while it runs. */
 static inline double measure_played_ns(bool captures) {
     static const double captured_ns = 4e6, launched_ns = 5e5;
     return captures ? captured_ns : launched_ns;

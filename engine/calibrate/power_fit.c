@@ -6,12 +6,12 @@
 #include "engine/calibrate/quantile.h"
 #include "sim/base/mem.h"
 
-/* A sample counts as slowed where its time has risen by so much. Its power is the limit's then, if
- * it is near the most that any drew. */
+/* A sample counts as slowed where its time has risen by this factor. Its power is the limit's then,
+ * if it is near the most that any drew. */
 static const double slowed = 1.02, near_most = 0.95;
 /* What a residual is measured by: a hundredth of time, three of power. */
 static const double time_unit = 0.01, watts_unit = 0.03;
-/* Where no step rose so much that its lag could be told: the median of nine H100s' and H200s', 49
+/* Where no step rose enough to measure its lag: the median of nine H100s' and H200s', 49
  * to 106 (kernels/profiles). Slowdowns are small there. */
 static const double assumed_lag_ms = 65;
 
@@ -108,7 +108,8 @@ static bool is_slowed(const struct power_sample *sample) {
     return sample->settled_ns > slowed * sample->first_ns;
 }
 
-/* The median of one field of the samples that were slowed and drew at least so much; their number.
+/* The median of one field of the samples that were slowed and drew at least least_w; returns how
+ * many.
  */
 static size_t median_of_slowed(const struct power_sample *samples, size_t n, double least_w,
                                size_t field, double *out) {

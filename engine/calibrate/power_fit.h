@@ -1,5 +1,5 @@
-/* A card's power constants (sim/cost/power.h) from steps that were each repeated for a while: what
- * they took at first, after a rest, and what they took and drew once the clock had settled. */
+/* A card's power constants (sim/cost/power.h) from steps that were each repeated for a while: their
+ * time at first, after idling, and their time and power once the clock was stable. */
 #ifndef UNMASK_ENGINE_CALIBRATE_POWER_FIT_H
 #define UNMASK_ENGINE_CALIBRATE_POWER_FIT_H
 
@@ -16,8 +16,8 @@ struct power_sample {
     double gap_ns;     /* between two steps */
     double compute_ns; /* of first_ns, as priced */
     double flops, bytes;
-    double watts, held_ns; /* on average over so long, the steps at the highest clock included */
-    double lag_ms; /* from the beginning until its time has settled, on average; where it rose */
+    double watts, held_ns; /* mean over the whole time, the steps at the highest clock included */
+    double lag_ms; /* from the beginning until its time is stable, on average; where it rose */
 };
 
 struct power_errors {
@@ -31,10 +31,10 @@ struct power_errors {
 int power_fit(const struct power_sample *samples, size_t n, double idle_w, struct power *out,
               struct power_errors *errors, struct err *err);
 
-/* Its step at the highest clock, the gap behind it included. */
+/* Its step at the highest clock, the gap after it included. */
 struct power_step power_sample_step(const struct power *power, const struct power_sample *sample);
 
-/* What the model says of a sample: device time once settled, and power on average: until the clock
+/* The model's prediction for a sample: device time once stable, and mean power: until the clock
  * has fallen, a lag after the beginning, a card draws more than its limit. */
 void power_settle(const struct power *power, const struct power_sample *sample, double *ns,
                   double *watts);

@@ -19,15 +19,15 @@ static const char cuda_library[] = "libunmask_cuda.so";
 
 /* ---- the CUDA library ---- */
 
-/* What the loader says of a library that is there, whose own libraries are not: their names come
- * first in its sentence (dlerror of glibc and musl). */
+/* The error for a library whose own dependencies are missing: their names come first in the
+ * loader's message (dlerror of glibc and musl). */
 static int say_unloadable(const char *library, bool is_given, const char *why, struct err *err) {
     static const char absent[] = ": cannot open shared object file";
     const char *end = strstr(why, absent);
     const size_t n = end != NULL ? (size_t)(end - why) : 0;
     if (n > 0 && strncmp(why, library, n) != 0) {
         return err_world(err,
-                         "no cuda device: %s needs %.*s, which is not found: put it beside that "
+                         "no cuda device: %s needs %.*s, which is not found: put it next to that "
                          "library, name its folder in LD_LIBRARY_PATH, or build with a toolkit "
                          "that is here (`make kernels CUDA=FOLDER`)",
                          library, (int)n, why);

@@ -18,7 +18,7 @@ struct engine_device {
     struct device *device;
     struct device_facts facts;
     enum kernel_dtype dtype;
-    bool counts_energy; /* it says what it has drawn */
+    bool counts_energy; /* it reports the energy it has drawn */
     const char *build; /* of a library's kernels (DEVICE_CUDA_BUILD_SYMBOL); NULL: it has no name */
 };
 
@@ -27,7 +27,7 @@ enum build_age { BUILD_SAME, BUILD_NEWER, BUILD_OTHER };
 enum build_age engine_build_age(const char *measured, const char *loaded);
 
 /* The CPU, in float32, or a CUDA GPU, in bf16. ERR_WORLD with the one reason when there is no such
- * device here. `library` is the path of libunmask_cuda.so; NULL: beside the program, or where the
+ * device here. `library` is the path of libunmask_cuda.so; NULL: next to the program, or where the
  * loader finds it. On error nothing needs closing. */
 int engine_device_open(enum backend backend, const char *library, struct engine_device *out,
                        struct err *err);

@@ -86,8 +86,8 @@ static void note_use(struct mapping *mapping) {
     }
 }
 
-/* The innermost handle of an end, if nothing of it is needed now and so many steps have left it
- * unused; else NULL. */
+/* The innermost handle of an end, if it is not needed now and was unused in enough steps; else
+ * NULL. */
 static const struct mapping_handle *spare(const struct mapping *mapping, enum mapping_end end,
                                           uint64_t n_steps) {
     const struct mapping_side *side = &mapping->sides[end];
@@ -99,7 +99,7 @@ static const struct mapping_handle *spare(const struct mapping *mapping, enum ma
     return is_needed(mapping, at, last->bytes) ? NULL : last;
 }
 
-/* The innermost handle of an end leaves it, once nobody can be using it. */
+/* Unmaps the innermost handle of an end, once nothing can be using it. */
 static int detach(struct mapping *mapping, enum mapping_end end, struct mapping_handle *out) {
     struct mapping_side *side = &mapping->sides[end];
     int status = drain(mapping);

@@ -1,4 +1,4 @@
-/* Memory behind one range of addresses, as much of it as is needed, mapped from both ends: a step's
+/* One range of addresses with as much memory as is needed, mapped from both ends: a step's
  * workspace grows from the first byte up, cached rows from the last byte down, towards a gap.
  *
  * The addresses are reserved once; they are what a budget allows, so that neither end ever has to
@@ -81,9 +81,8 @@ int mapping_open(struct mapping *mapping, const struct engine_device *device, in
                  struct err *err);
 void mapping_close(struct mapping *mapping); /* one that was not opened is fine */
 
-/* From now on there is memory behind [0, workspace_bytes) and [rows_from, bytes), and what was
- * there already stays. ERR_WORLD when the device has too little; what was needed before then stays
- * mapped.
+/* Maps memory under [0, workspace_bytes) and [rows_from, bytes); what was mapped there keeps its
+ * contents. ERR_WORLD when the device has too little; what was needed before then stays mapped.
  */
 int mapping_cover(struct mapping *mapping, int64_t workspace_bytes, int64_t rows_from,
                   struct err *err);

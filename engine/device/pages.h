@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct pages {
-    int32_t n, n_free, most_used; /* all, those that nobody has, the most in use so far */
+    int32_t n, n_free, most_used; /* all, those without an owner, the most in use so far */
     int32_t *free;                /* [n], the next one to be taken last */
     int32_t *tables;              /* [owners, most] */
     int32_t *held;                /* [owners], pages in each table */
@@ -17,8 +17,8 @@ struct pages {
 void pages_open(struct pages *pages, int32_t n, uint32_t n_owners, int32_t most);
 void pages_close(struct pages *pages);
 
-/* An owner gets as many as it lacks of `n` pages; false, and nothing is changed, when there are not
- * so many or it may not have so many. */
+/* An owner gets as many as it lacks of `n` pages; false, and nothing is changed, when too few are
+ * free or the owner may not have that many. */
 bool pages_grow(struct pages *pages, uint32_t owner, int64_t n);
 
 /* An owner gives all of its pages back. */

@@ -27,7 +27,7 @@ static void *allocate(struct room *room, int64_t bytes, const char *what, struct
     return memory;
 }
 
-/* The same beside workspace and pool. */
+/* The same for memory other than workspace and pool. */
 static void *allocate_side(struct room *room, int64_t bytes, const char *what, struct err *err) {
     void *memory = allocate(room, bytes, what, err);
     room->side_bytes += memory != NULL ? bytes : 0;

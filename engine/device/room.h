@@ -26,10 +26,10 @@ enum room_event {
 struct room {
     const struct engine_device *device;
     struct device_event *events[EVENT_COUNT];
-    /* Device memory; the pool is not behind the workspace where limits say that they share. */
+    /* Device memory; where limits say that they share, the two overlap. */
     unsigned char *workspace, *pool;
-    struct mapping mapping; /* behind both; without a device where they are allocated */
-    int64_t pool_bytes, workspace_needed, pool_held; /* the pool is held from there on */
+    struct mapping mapping; /* under both; without a device where they are allocated */
+    int64_t pool_bytes, workspace_needed, pool_held; /* the pool is used from there on */
     int32_t *canvases;
     float *cos_sin;        /* [max_positions, D / 2, 2] */
     unsigned char *arrays; /* a step's, packed */
@@ -37,7 +37,7 @@ struct room {
     int32_t *n_committed;  /* [max_requests] */
     int32_t *unrolled; /* [max_unrolled, max_requests], n_committed of steps issued at once; NULL
                           where one is the most */
-    /* By place, each of so many bytes; 0 and NULL: nothing of the kind is kept. */
+    /* By place, sizes below; NULL and 0: not kept. */
     int32_t *credit;         /* [places, 2 credit_slots + 2], call_credit's */
     unsigned char *expected; /* [places, hidden], call_keep_expected's */
     int64_t credit_bytes, expected_bytes;
@@ -60,9 +60,8 @@ void room_close(struct room *room);
 /* Empty `n` places from `first` on. */
 int room_clear_places(struct room *room, int64_t first, int64_t n, struct err *err);
 
-/* Where memory is mapped, have it behind so much of the workspace for what is issued next, and
- * behind the pool from a byte to its end until the next call. ERR_WORLD when the device has too
- * little. */
+/* Where memory is mapped, maps the workspace's first `bytes` for what is issued next, and the pool
+ * from a byte to its end until the next call. ERR_WORLD when the device has too little. */
 int room_use_workspace(struct room *room, int64_t bytes, struct err *err);
 int room_hold_pool(struct room *room, int64_t first_byte, struct err *err);
 

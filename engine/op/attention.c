@@ -118,7 +118,7 @@ static void add_spans(struct points *points, struct calibration_point *point, in
     }
 }
 
-/* Whether so many rows of one layer fit, in whole pages where there are pages. */
+/* Whether this many rows of one layer fit, in whole pages where there are pages. */
 static bool rows_fit(const struct points *points, int64_t batch, int64_t rows, bool paged) {
     int64_t spare = paged ? points->bounds->page_rows : 0;
     return batch * (rows + spare) <= points->bounds->max_kv_rows;
@@ -229,7 +229,8 @@ static void fill_block(struct trial *trial, const struct calibration_point *poin
 }
 
 /* Queries of a block, or the single token of a model without blocks; fewer, as many as are left
- * when the others need no more, and more, where a pass takes all that lies behind what is kept. */
+ * when the others need no more, and more, where a pass takes all positions after the kept prefix.
+ */
 static void block_queries(const struct points *points, bool paged, struct sizes *queries) {
     const int64_t max = points->bounds->max_tokens;
     const struct model *model = points->graph->model;
@@ -240,7 +241,7 @@ static void block_queries(const struct points *points, bool paged, struct sizes 
     SIZES_ADD(queries, max, 4, 8, 16, 64);
     if (paged) {
         SIZES_ADD(queries, max, 1, 2, 32);
-    } else { /* all that lies behind a kept prefix */
+    } else { /* all positions after a kept prefix */
         SIZES_ADD(queries, max, 128, 256, 512, 1024, 2048);
     }
 }

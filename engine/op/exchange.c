@@ -4,8 +4,8 @@
 #include "sim/base/num.h"
 #include "sim/model/ranks.h"
 
-/* Rows of channels are added up in the graph's elements. What is said of tokens is single
- * precision, as many numbers as make whole vectors: the last of them are nobody's. */
+/* Rows of channels are added up in the graph's elements. Numbers about tokens are single precision,
+ * padded to whole vectors. */
 static int launch_all_reduce(const struct launch *l) {
     enum { VECTOR = 8 };
     const bool is_single = l->graph->tensors[l->op->out[0]].single;

@@ -1,7 +1,7 @@
 /* What FOCUS leaves out of a step: the importance of tokens, and the copy of those that go on. */
 #include "engine/op/launch.h"
 
-/* Of blocks alone: prefills have no masked tokens, and nobody asks for their importance. */
+/* Of blocks alone: prefills have no masked tokens, and their importance is not used. */
 static int launch_importance(const struct launch *l) {
     const struct packed_counts *n = counts(l);
     const struct qkv from = split(l, l->op->in[0]), kv = pool_rows(l);

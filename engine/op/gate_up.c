@@ -16,7 +16,7 @@ static int launch_gate_up(const struct launch *l) {
     return l->table->gate_up(l->device, &call);
 }
 
-/* On a device without a kernel for both, this is a product and an activation behind it. */
+/* On a device without a kernel for both, this is a product followed by an activation. */
 static bool is_chosen(const struct launch *l) {
     const struct call_linear product = {
         .w = op_weight(l),

@@ -15,7 +15,7 @@ struct issue {
     const struct program *program;
     const struct weights *weights;
     /* The counts, and where the arrays lie in the room's: of the whole step, and of what is left of
-     * it behind an eviction. */
+     * it after an eviction. */
     const struct packed *packed, *rest;
     const struct placement *placement;
     const struct room *room;
@@ -50,8 +50,8 @@ struct launch launch_of(struct issue *issue, const struct op_instance *instance)
 int issue_instance(struct issue *issue, const struct op_instance *instance);
 
 /* Where a step's candidates lie: tokens [R], confidences [R] and, where the graph makes statistics,
- * margins [R] and entropies [R]; behind them logits [R], where they are those of one rank's part of
- * the vocabulary. What is not there is NULL. */
+ * margins [R] and entropies [R]; then logits [R], where they are of one rank's part of the
+ * vocabulary. Arrays that the graph does not make are NULL. */
 struct candidates {
     int32_t *token;
     float *confidence, *margin, *entropy, *logit;

@@ -59,7 +59,7 @@ struct qkv {
     int64_t stride;
 };
 
-/* From the row at `first` on, with so many channels of queries before its keys. */
+/* From the row at `first` on, with query_channels channels of queries before its keys. */
 static inline struct qkv split_at(const struct launch *l, int tensor, unsigned char *first,
                                   int64_t query_channels) {
     int64_t key_bytes = (int64_t)l->model->kv_heads * l->model->head_dim * l->graph->element_bytes;
@@ -71,7 +71,7 @@ static inline struct qkv split(const struct launch *l, int tensor) {
     return split_at(l, tensor, rows_at(l, tensor), (int64_t)l->model->heads * l->model->head_dim);
 }
 
-/* This layer's rows of a pool of pages: keys, and values behind them. */
+/* This layer's rows of a pool of pages: keys, then values. */
 static inline struct qkv pool_rows(const struct launch *l) {
     const struct packed *packed = l->packed;
     int64_t plane_bytes = packed_plane_elements(packed) * l->graph->element_bytes;

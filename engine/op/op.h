@@ -33,12 +33,12 @@ enum op_fact {
     OP_IS_EXCHANGE = 512, /* all ranks take part */
     /* The device may choose how to run it by trying (device_table's linear_chosen). */
     OP_IS_PRODUCT = 1024,
-    OP_IS_CHOSEN_ALONE = 2048, /* and what it chose for nothing else says so */
+    OP_IS_CHOSEN_ALONE = 2048, /* and its choice follows from no other's */
     OP_DRAWS = 4096,           /* logit rows have random numbers */
 };
 
-/* When calibration comes to an operator: light ones first, so that few groups follow the time that
- * the device takes to settle under load. */
+/* Measurement order: light operators first, so that few groups wait until the device's clock is
+ * stable under load. */
 enum op_weightiness { OP_LIGHT, OP_MIDDLING, OP_HEAVY };
 enum { OP_WEIGHTS = OP_HEAVY + 1 };
 
@@ -66,14 +66,14 @@ struct op_launch {
      * sizes; and `points` adds others. */
     enum op_sizes sizes;
     void (*points)(struct points *points, const struct op *op);
-    /* The requests that it is measured with; NULL: so many tokens, all with logits. */
+    /* The requests that it is measured with; NULL: as many tokens as rows, all with logits. */
     void (*fill)(struct trial *trial, const struct calibration_point *point);
     uint32_t n_measured; /* operators that a row is of, this one first; 0: 1 */
     bool falls;          /* the largest sizes come first */
     enum op_weightiness weightiness;
-    /* Measured alone it reads what the operator that writes its second input left there. */
+    /* Measured alone it reads what the operator that writes its second input last wrote. */
     bool reads_indices;
-    bool wears; /* run again and again in place, its numbers vanish */
+    bool wears; /* in place: repeated timing runs underflow */
 };
 
 #define OP(id, file, name) extern const struct op_launch op_launch_##file;

@@ -31,7 +31,7 @@ struct calibration_point {
     /* What is launched: n_ops operators of one of the model's graphs, from first_op on. */
     int variant;
     uint32_t first_op, n_ops;
-    /* The requests that it is launched for, `n_rows` of them or of their tokens; NULL: so many
+    /* The requests that it is launched for, `n_rows` of them or of their tokens; NULL: n_rows
      * tokens, all with logits. */
     void (*fill)(struct trial *trial, const struct calibration_point *point);
     int64_t n_rows;
@@ -96,7 +96,7 @@ void points_add_sizes(struct points *points, struct calibration_point *point,
 /* All that an operator's descriptor says. */
 void points_add_op(struct points *points, const struct op *op);
 
-/* Selection and keeping are measured over requests of canvases of at most so many tokens, their
+/* Selection and keeping are measured over requests of canvases of at most this many tokens, their
  * active blocks included. */
 enum { SELECT_CANVAS_TOKENS = 1024 };
 

@@ -74,12 +74,12 @@ static int check(const struct graph *graph, const struct op *op, struct err *err
 
 /* ---- what is measured ---- */
 
-/* Requests of canvases of at most so many tokens, as many as the candidates make. */
+/* Requests of canvases of at most SELECT_CANVAS_TOKENS, as many as the candidates make. */
 static int64_t n_requests(int64_t n_candidates, int64_t block_tokens) {
     return ceil_div(n_candidates, SELECT_CANVAS_TOKENS - block_tokens);
 }
 
-/* The active block stands first, candidates behind it, which are the requests' in equal parts. */
+/* The active block comes first, then the candidates, divided equally among the requests. */
 static void fill_candidates(struct trial *trial, int64_t n_candidates) {
     const uint32_t block = trial->model->block_tokens;
     const int64_t n = n_requests(n_candidates, block);

@@ -43,10 +43,10 @@ void trial_close(struct trial *trial);
 /* The trial of a point. */
 void trial_make(struct trial *trial, const struct calibration_point *point, bool keeps_half);
 
-/* One more request, of so many queries and this much context: its part, to be completed. */
+/* One more request with this many queries and this much context: its part, to be completed. */
 struct step_part *trial_add(struct trial *trial, struct span span);
 
-/* Its store of so many rows, behind those before it. */
+/* Its store of n_rows rows, after the stores given before. */
 void trial_give_store(struct trial *trial, struct step_part *part, int64_t n_rows);
 /* Pages to all requests, as those that grow side by side take them: everybody's first, then
  * everybody's second. */

@@ -108,8 +108,8 @@ static int plan_positions(struct members *members, uint32_t member, bool lists, 
 
 /* ---- keys and values ---- */
 
-/* Where a query's keys end: behind its block, which may be shorter where it is the active one, or,
- * where a position sees no further than itself, behind itself. */
+/* Where a query's keys end: after its block, which may be shorter where it is the active one, or,
+ * where a position sees no further than itself, after itself. */
 static uint32_t extent_of(const struct request *request, uint32_t position) {
     uint32_t block = request->causal == SEES_BLOCKS ? request->block_tokens : 1;
     uint32_t end = (position / block + 1) * block;
@@ -304,8 +304,8 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
     if (status != 0) {
         return status;
     }
-    /* Every pass that decides commits something: so many are committed in one pass alone, also of a
-     * request that was preempted. */
+    /* Every pass that decides commits something: no two passes of a request see the same
+     * committed_tokens, also after a preemption. */
     part->draw_key = rng_key(sessions->draw_seed, request->id, request->committed_tokens);
     if (lists && request->rows.chooser == CHOSEN_BY_POLICY) {
         part->masked = members->whole.masked + members->whole.n_tokens;
@@ -339,9 +339,9 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
     return 0;
 }
 
-/* A request that is computed along and changes nothing, where the cache is exact: as many queries
- * as its span has, at the last positions that it holds rows of, up to the span's own; fresh keys
- * and values go nowhere. */
+/* A padding request, computed and discarded, where the cache is exact: as many queries as its span
+ * has, at the last positions that it holds rows of, up to the span's own; fresh keys and values are
+ * not stored. */
 static int plan_idle(struct members *members, uint32_t member, struct step_part *part,
                      struct err *err) {
     struct part_arrays *to = &members->whole;

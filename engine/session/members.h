@@ -45,8 +45,8 @@ int members_plan(struct members *members, const struct planned_step *planned, co
 /* Let the step that was planned last commit nothing. */
 void members_decide_nothing(struct members *members);
 
-/* Whether a position of a member's canvas is masked before the step. Where nobody follows the block
- * it counts as decoded from left to right. */
+/* Whether a position of a member's canvas is masked before the step. A block that is not followed
+ * counts as decoded from left to right. */
 bool members_is_masked(const struct planned_step *planned, uint32_t member, uint32_t position);
 
 /* Whether a request's step runs a list of positions of its block. */
@@ -71,7 +71,7 @@ static inline const struct request *members_request(const struct planned_step *p
     return &planned->requests[planned_slot(planned, member)];
 }
 
-/* Flags of a member's block; NULL where nobody follows them, and of members that are idle. */
+/* Flags of a member's block; NULL where blocks are not followed, and of idle members. */
 static inline const struct planned_block *members_block(const struct planned_step *planned,
                                                         uint32_t member) {
     return planned->blocks != NULL && member < planned->n_slots ? &planned->blocks[member] : NULL;

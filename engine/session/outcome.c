@@ -199,9 +199,9 @@ static int check_progress(const struct outcome *outcome, struct err *err) {
         if (outcome->commits[i] == 0 && outcome->result.n_committed[i] > 0 &&
             blocks_decide(request) && request->masked_in_block > 0) {
             return err_world(err,
-                             "request %" PRIu64 " gets no further: what the model says of the "
-                             "position it is surest of is the mask's own token; random weights do "
-                             "that (--weights random:SEED)",
+                             "request %" PRIu64 " gets no further: the most likely token at its "
+                             "surest position is the mask itself, as happens with random weights "
+                             "(--weights random:SEED)",
                              request->id);
         }
     }
@@ -215,7 +215,8 @@ void outcome_watch(struct outcome *outcome, const struct position_watch *watch) 
     decode_positions_init(&outcome->positions, system_of(outcome)->settings.block_tokens);
 }
 
-/* What layers before and at the eviction said of a member's positions, where one was asked. */
+/* The importance of a member's positions by the layers before and at the eviction, where the step
+ * evicts. */
 static void take_importance(const struct members *members, uint32_t member,
                             struct decode_positions *p) {
     const struct eviction *seen = &members->seen;

@@ -6,10 +6,10 @@
 #include "engine/session/members.h"
 #include "sim/base/decode.h"
 
-/* Who is told what a step said of every masked position of the active blocks. */
+/* The receiver of a step's outputs for every masked position of the active blocks. */
 struct position_watch {
     void *state;
-    /* After each pass of a request over its active block, before the loop hears of it; the arrays
+    /* After each pass of a request over its active block, before the loop sees it; the arrays
      * hold until the return. Margins and entropies are 0 where the graph makes none. */
     int (*see)(void *state, uint64_t request, const struct decode_positions *positions,
                struct err *err);
@@ -20,12 +20,12 @@ struct outcome {
     struct forward *forward;
     uint32_t *commits;         /* [max_unrolled, max_requests], as the loop takes them */
     struct step_result result; /* of the step done last; owned */
-    uint32_t *left; /* [max_requests], masked positions behind the steps looked at so far */
+    uint32_t *left;            /* [max_requests], masked positions after the steps read so far */
     /* Of one request, for decoders that choose on the host: [block_tokens] each. */
     uint32_t *rows, *offsets;
     float *confidence, *margin, *entropy;
     uint8_t *chosen;
-    struct position_watch watch; /* all zero: nobody watches, and nothing is read back for it */
+    struct position_watch watch; /* all zero: not watched, and nothing is read back for it */
     struct decode_positions positions;
 };
 

@@ -105,7 +105,7 @@ int rest_evict(void *state, const struct eviction *seen, struct step *out, struc
         }
         rest->spans[i] = request->span;
         keep_part(rest, i, n);
-        /* No query sees further than the last one that goes on, since what is behind it may not
+        /* No query sees further than the last one that goes on, since positions after it may not
          * have been computed. Where no position is masked all of the block has been. */
         for (uint32_t q = 0; lists && request->masked_in_block > 0 && q < n; q++) {
             left->extents[left->n_tokens + q] = left->positions[left->n_tokens + n - 1] + 1;

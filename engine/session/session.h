@@ -23,10 +23,10 @@ struct session {
     bool has_canvas;
     int64_t canvas;       /* first token among the canvases */
     int64_t store_bytes;  /* where in the pool its rows lie; -1: it has none */
-    uint32_t place_block; /* its places begin at so many blocks of them */
+    uint32_t place_block; /* its places begin at this many blocks of them */
 };
 
-/* Stores start at a multiple of so many elements: kernels read 16 bytes at a time. */
+/* Stores start at a multiple of this many elements: kernels read 16 bytes at a time. */
 enum { STORE_ALIGN_ELEMENTS = 8 };
 
 struct sessions {
@@ -37,9 +37,9 @@ struct sessions {
     struct session *by_slot;        /* [n_slots] */
     struct stores canvases, stores; /* in tokens; in bytes */
     struct pages pages;             /* instead of stores, where the cache is exact */
-    /* Blocks of places that nobody has, [max_requests]: a place for every position of a block, for
-     * what outlasts a step beside keys and values. That is a list of credit, where the decoder
-     * gives any, and the embedding that iteration smoothing expects (both dInfer's). NULL where the
+    /* Free blocks of places, [max_requests]: a place for every position of a block, for state other
+     * than keys and values that outlasts a step. That is a list of credit, where the decoder gives
+     * any, and the embedding that iteration smoothing expects (both dInfer's). NULL where the
      * system has neither. */
     uint32_t *free_places, n_free_places;
     int32_t *tokens; /* [max_positions], a canvas on its way to the device */
@@ -72,11 +72,11 @@ int sessions_empty_places(struct sessions *sessions, uint32_t slot, struct err *
 /* The tokens at the output positions: [output_tokens]. */
 int sessions_read(struct sessions *sessions, uint32_t slot, int32_t *tokens, struct err *err);
 
-/* At the end of a run that nobody is left in: nothing is held. Of an interrupted one requests that
- * were preempted leave their canvases. */
+/* At the end of a run, with no request left: checks that nothing is allocated. In an interrupted
+ * one requests that were preempted leave their canvases. */
 void sessions_audit(struct sessions *sessions, bool interrupted);
 
-/* Bytes of cached rows held now, and the most at once so far. */
+/* Bytes of cached rows in the pool now, and the most at once so far. */
 int64_t sessions_pool_bytes(const struct sessions *sessions);
 int64_t sessions_pool_peak_bytes(const struct sessions *sessions);
 

@@ -39,9 +39,9 @@ void captures_open(struct captures *captures, const struct device_table *table,
                    struct device *device);
 void captures_close(struct captures *captures);
 
-/* As many graphs of so many launches as are ever kept, made once and closed: a driver takes 4 to 29
- * milliseconds now and then until it has the memory for them, which it keeps. Launches write to
- * `scratch`, of an element. enum device_status. */
+/* Makes and closes as many graphs as are ever kept, each of the given number of launches: now and
+ * then a driver takes 4 to 29 milliseconds to get memory for them, which it keeps. Launches write
+ * to `scratch`, of an element. enum device_status. */
 int captures_warm(struct captures *captures, void *scratch, enum kernel_dtype dtype,
                   uint32_t n_launches);
 

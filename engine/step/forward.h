@@ -72,7 +72,7 @@ int forward_hold(struct forward *forward, int64_t first_byte, struct err *err);
  * there. */
 int forward_submit(struct forward *forward, const struct step *step, struct err *err);
 
-/* Issue a step `n` times, at most max_unrolled, one behind the other, without a look in between:
+/* Issue a step `n` times, at most max_unrolled, one after the other, without host synchronisation:
  * each reads the canvases that those before it left. forward_done and forward_wait are about all of
  * them, forward_result about the last; not where the graph evicts. What each of them committed:
  * [spans] of the step number i. */
@@ -127,11 +127,11 @@ unsigned char *forward_workspace(struct forward *forward);
 unsigned char *forward_pool(struct forward *forward);
 int64_t forward_workspace_peak(const struct forward *forward);
 
-/* Device memory allocated beside weights, workspace and pool: canvases, tables, the step's arrays.
+/* Device memory other than weights, workspace and pool: canvases, tables, the step's arrays.
  */
 int64_t forward_side_bytes(const struct forward *forward);
 
-/* What is mapped behind workspace and pool; NULL where they are allocated. */
+/* The mapping of workspace and pool; NULL where they are allocated. */
 const struct mapping *forward_mapping(const struct forward *forward);
 
 #endif

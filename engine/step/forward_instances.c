@@ -91,7 +91,7 @@ static int read_times(struct forward *forward, const void *until_ns, struct err 
     return forward_device_err(forward, status, "reading an operator's time", err);
 }
 
-/* Of a sum or a gathering the rank that comes last waits for nobody; of all else the slowest one
+/* Of a sum or a gathering the rank that comes last waits for no one; of all else the slowest one
  * keeps the others waiting. */
 static double of_all_ranks(struct forward *forward, uint32_t op) {
     const struct graph *graph = forward->program.graph;

@@ -18,7 +18,7 @@ struct forward {
     struct program program;
     const struct weights *weights;
     struct step_limits limits;
-    struct packed packed, rest; /* the rest: behind an eviction, where the graph has one */
+    struct packed packed, rest; /* the rest: after an eviction, where the graph has one */
     struct captures captures;
     struct room room;
     int32_t *n_committed; /* [max_requests], by decision */
@@ -51,7 +51,7 @@ int forward_prepare(struct forward *forward, const struct step *step, struct err
 int forward_begin_step(struct forward *forward, struct err *err);
 int forward_end_step(struct forward *forward, struct err *err);
 
-/* What comes next is the eviction: asks the host what stays, and has all ranks know it. */
+/* At the eviction: lets the host decide which positions stay, and tells all ranks. */
 int forward_evict(struct forward *forward, struct err *err);
 
 /* Bytes of the device's memory, once what was issued is done; enum device_status. */

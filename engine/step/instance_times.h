@@ -1,5 +1,5 @@
-/* How long each instance of a step took that is issued one operator instance after another: an
- * event behind each of them, so that the device's queue need not run dry in between. */
+/* Device time of each operator instance of a step that is issued instance by instance: an event
+ * follows each, so that the device's queue need not run dry in between. */
 #ifndef UNMASK_ENGINE_STEP_TURN_TIMES_H
 #define UNMASK_ENGINE_STEP_TURN_TIMES_H
 
@@ -20,7 +20,7 @@ struct instance_times {
     size_t n, room;
 };
 
-/* Of a step of about so many instances: their events are opened now, while no rank waits for
+/* For a step of about this many instances: their events are opened now, while no rank waits for
  * another. enum device_status, as all below. */
 int instance_times_begin(struct instance_times *times, const struct engine_device *device,
                          size_t n_instances);
@@ -30,7 +30,7 @@ int instance_times_end(struct instance_times *times, const struct engine_device 
                        uint32_t op);
 
 /* Waits for the last instance; then ns[op] is the device time of all instances of each operator,
- * the first from `begin`. Where some of them ended more than `until_ns` behind `begin` they all
+ * the first from `begin`. Where some of them ended more than `until_ns` after `begin` they all
  * count as the mean of those before; 0 where there is none before. */
 int instance_times_sum(const struct instance_times *times, const struct engine_device *device,
                        struct device_event *begin, double until_ns, double ns[GRAPH_MAX_OPS]);

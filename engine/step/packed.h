@@ -1,11 +1,11 @@
 /* A step's batch as the kernels want it: checked, counted, and packed into one run of bytes that a
  * single upload takes to the device.
  *
- * Spans that attend to themselves come first, those of them that select behind the others, and
- * spans with cached context last, each group in batch order, so that either attention, the copy of
- * kept rows and the selection are one call over consecutive requests. Where the graph is exact,
- * spans in prefill come first and all others last. Logit rows keep the batch's order; they are
- * found by index. Decisions that take a number come before those by rule. */
+ * Spans that attend to themselves come first, those of them that select after the others, and spans
+ * with cached context last, each group in batch order, so that either attention, the copy of kept
+ * rows and the selection are one call over consecutive requests. Where the graph is exact, spans in
+ * prefill come first and all others last. Logit rows keep the batch's order; they are found by
+ * index. Decisions that take a number come before those by rule. */
 #ifndef UNMASK_ENGINE_STEP_PACKED_H
 #define UNMASK_ENGINE_STEP_PACKED_H
 
@@ -44,7 +44,7 @@ enum packed_array {
     PACKED_ROW_PLACES,  /* int32 [R], where the graph keeps anything of positions: a row's, or -1 */
     PACKED_TOKEN_PLACES, /* int32 [T], where it smooths: a token's, or -1 */
     PACKED_STEP,        /* int32 [R], the same: steps of its request before; the device counts on */
-    PACKED_KEPT_TOKENS, /* int32 [T], the rest behind an eviction: which of the whole step's */
+    PACKED_KEPT_TOKENS, /* int32 [T], the rest after an eviction: which of the whole step's */
     PACKED_MASKED,      /* uint8 [T] */
 };
 enum { PACKED_ARRAY_COUNT = PACKED_MASKED + 1, PACKED_ALIGN_BYTES = 16 };
@@ -56,7 +56,7 @@ struct packed_counts {
     int32_t n_tokens, n_plain_tokens, n_full_tokens; /* all; of the first; of the first two */
     int32_t n_logit_rows;
     int32_t n_keeping_tokens; /* those of the first group, or all where spans with context renew
-                                 rows; 0 when nobody keeps any */
+                                 rows; 0 when none keeps any */
     int32_t max_full_tokens, max_block_tokens, max_candidates; /* of one span */
     int32_t n_take, n_rule;                                    /* decisions of either kind */
     int32_t max_take_rows, max_rule_rows;                      /* of one decision */
@@ -109,7 +109,7 @@ static inline int64_t packed_layer_elements(const struct model *model, int32_t n
 int32_t packed_count_masked(const struct step_part *part, uint32_t queries);
 
 /* Write the arrays of the step that was laid out last: packed->bytes bytes, at most max_bytes.
- * whole: of the rest of a step behind an eviction, the whole of it; else NULL. */
+ * whole: for the rest of a step after an eviction, the whole step; else NULL. */
 void packed_fill(struct packed *packed, const struct step *step, const struct packed *whole,
                  unsigned char *out);
 

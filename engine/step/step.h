@@ -41,7 +41,7 @@ struct kv_pages {
  * target is still masked. */
 struct decision {
     uint32_t first_row, n_rows; /* n_rows 0: nothing is committed */
-    uint32_t take;              /* so many, those that rank first; 0: by the step's rule */
+    uint32_t take;              /* commit this many, ranked first; 0: by the step's rule */
     float threshold;            /* the rule's, of this span, */
     uint64_t key;               /* and of its draws */
 };
@@ -72,7 +72,7 @@ struct step_part {
     uint32_t block_start, block_end; /* indices of queries; read where the span selects */
     struct kv_pages kv_pages;        /* instead of both, where the graph is exact */
     /* Where the graph evicts. */
-    const uint8_t *masked; /* [queries], 1: its importance is asked for; NULL: nobody's */
+    const uint8_t *masked; /* [queries], 1: its importance is needed; NULL: none is */
     const int32_t *kept;   /* [queries], in the rest of a step: the query of the whole span */
 };
 
@@ -89,7 +89,7 @@ struct step {
     const struct step_part *parts;     /* [shape->n_spans] */
     struct decode_rule rule;           /* of all decisions; threshold and key are theirs */
     struct decode_credit credit;       /* where the graph gives any */
-    /* Where the graph evicts, and some token is masked: says what goes on behind it, the same spans
+    /* Where the graph evicts, and some token is masked: says what goes on after it, the same spans
      * with some of their queries, at least one each, their shape as if these were all. Decisions
      * are the rest's. */
     int (*evict)(void *state, const struct eviction *seen, struct step *rest, struct err *err);
@@ -121,8 +121,8 @@ struct step_limits {
     /* 1: workspace and pool are one region of the larger of both sizes; stores that lie below the
      * peak of a step's placement are lost. */
     bool shares_pool;
-    /* There is memory behind workspace and pool only as far as steps and held rows need it, at the
-     * same addresses; else it is all allocated at opening. */
+    /* Workspace and pool are mapped only as far as steps and cached rows need them, at the same
+     * addresses; else all is allocated at opening. */
     bool maps;
     struct smoothing smoothing; /* where the graph smooths */
     struct draw_rule drawing;   /* where it draws tokens */

@@ -18,7 +18,7 @@ static const struct graph *graph_of(const struct warming *warming) {
     return warming->issue->program->graph;
 }
 
-/* A product alone: its input at the workspace's beginning, its output behind it. */
+/* A product alone: its input at the workspace's beginning, its output after it. */
 struct product {
     struct placement placement;
     struct issue issue;
@@ -50,7 +50,7 @@ static bool is_chosen(const struct warming *warming, uint32_t op, int64_t n_toke
     return op_launch_of(l.op)->is_chosen(&l);
 }
 
-/* Where it fits into so much of the workspace. */
+/* Where it fits into room_bytes of the workspace. */
 static int warm_product(const struct warming *warming, uint32_t op, int64_t n_tokens,
                         int64_t room_bytes, struct err *err) {
     const struct engine_device *device = warming->issue->device;
@@ -127,7 +127,7 @@ static void add_size(struct step_sizes *sizes, int64_t n) {
     sizes->count += n > 0;
 }
 
-/* Whole chunks and the last one; behind an eviction any number up to all, of two million tokens at
+/* Whole chunks and the last one; after an eviction any number up to all, of two million tokens at
  * most: larger ones are chosen for when they come. */
 static void step_sizes(const struct warming *warming, uint32_t op, const struct step *step,
                        struct step_sizes *sizes) {
@@ -151,7 +151,7 @@ static void step_sizes(const struct warming *warming, uint32_t op, const struct 
 }
 
 /* Gates and ups are not asked about: a device with a kernel for both has nothing to choose, and
- * elsewhere the product behind them has the same rows and is chosen for with them. */
+ * elsewhere the product after them has the same rows and is chosen for with them. */
 bool warm_knows_step(const struct warming *warming, const struct step *step) {
     const struct graph *graph = graph_of(warming);
     struct step_sizes sizes;
@@ -171,7 +171,7 @@ bool warm_knows_step(const struct warming *warming, const struct step *step) {
 int warm_step(const struct warming *warming, const struct step *step, struct err *err) {
     const struct engine_device *device = warming->issue->device;
     const struct graph *graph = graph_of(warming);
-    /* Rows that requests keep may lie behind the step's own workspace. */
+    /* Rows that requests keep may lie after the step's own workspace. */
     int64_t room_bytes = warming->limits->shares_pool ? step->placement->peak_bytes
                                                       : warming->limits->workspace_bytes;
     struct step_sizes sizes;

@@ -1,6 +1,6 @@
 /* Whether a text answers a question rightly: the one rule, that of experiments/train/tasks.py.
  *
- * The answer of a text is what stands behind its last "####", to the end of that line, without
+ * The answer of a text follows its last "####", up to the end of that line, without
  * white space around it, full stops at its end and commas. It is right where it is the same string
  * as the one expected, or the same finite number ("102.0" is "102"). A text without "####" has no
  * answer. */

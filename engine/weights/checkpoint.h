@@ -16,7 +16,7 @@ struct checkpoint_family {
     struct family family;
     char layers[CHECKPOINT_NAME_CHARS];  /* what a layer's tensor names begin with */
     char experts[CHECKPOINT_NAME_CHARS]; /* in a layer, what an expert's begin with */
-    /* A slot of several parts that has one name alone is stored as one matrix, part behind part. */
+    /* A slot of several parts that has one name alone is stored as one matrix, part after part. */
     char names[WEIGHT_SLOT_COUNT][WEIGHT_MAX_PARTS][CHECKPOINT_NAME_CHARS];
 };
 

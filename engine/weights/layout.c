@@ -137,7 +137,7 @@ static int check_router(const struct model *model, struct err *err) {
                             MOE_MAX_EXPERTS, MOE_MAX_GROUPS);
 }
 
-/* Places the slots [first, end) one behind the other from `at` on. Returns where they end. */
+/* Places the slots [first, end) one after the other from `at` on. Returns where they end. */
 static int64_t place_slots(struct weight_layout *layout, int first, int end, int64_t at) {
     for (int slot = first; slot < end; slot++) {
         int64_t bytes = slot_bytes(layout, (enum weight_slot)slot);

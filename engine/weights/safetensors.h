@@ -1,8 +1,9 @@
 /* Hugging Face safetensors, read only: one file, or the shards of a checkpoint folder.
  *
  * The files are mapped, never copied. Everything their headers say is checked before any tensor is
- * handed out: its bytes lie inside its file, match its shape and type, belong to it alone, and no
- * byte of the data belongs to nobody. Format: github.com/huggingface/safetensors, README "Format".
+ * handed out: its bytes lie inside its file, match its shape and type, belong to it alone, and
+ * every byte of the data belongs to a tensor. Format: github.com/huggingface/safetensors, README
+ * "Format".
  */
 #ifndef UNMASK_ENGINE_WEIGHTS_SAFETENSORS_H
 #define UNMASK_ENGINE_WEIGHTS_SAFETENSORS_H

@@ -6,7 +6,7 @@
  *   pre_tokenizer    Split (a regular expression or a string; Isolated or Removed), Digits and
  *                    ByteLevel, in a Sequence or alone; ByteLevel is there
  *   model            BPE, merges as "a b" or ["a", "b"]; ignore_merges
- *   post_processor   special tokens in front of a single text (TemplateProcessing)
+ *   post_processor   special tokens before a single text (TemplateProcessing)
  *   decoder          ByteLevel
  * A file that asks for anything else is refused in one sentence that says what. Ids and bytes are
  * those of Hugging Face's `tokenizers`, against which the tests hold them, but for two things:
@@ -47,7 +47,7 @@ int tokenizer_check_fits(const struct tokenizer *tokenizer, const char *model, u
 /* The id of a token as it is written, such as "<|endoftext|>", or -1. */
 int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *token);
 
-/* Adds the tokens in front of every text, such as <|begin_of_text|>; most tokenizers have none. */
+/* Adds the tokens that begin every text, such as <|begin_of_text|>; most tokenizers have none. */
 void tokenizer_begin(const struct tokenizer *tokenizer, struct token_ids *out);
 
 /* ERR_USAGE names the byte of text[0..n) that is not UTF-8. */
@@ -64,8 +64,8 @@ const char *tokenizer_bytes(const struct tokenizer *tokenizer, int32_t id, size_
 /* Whether people are not shown it: an end of text, a mask. */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
 
-/* The text of ids, special tokens left out unless they are asked for: *length bytes (NULL: nobody
- * asks) and a zero, UTF-8 with U+FFFD for what is none. The caller frees it. */
+/* The text of ids, special tokens left out unless they are asked for: *length bytes (NULL: not
+ * wanted) and a zero, UTF-8 with U+FFFD for what is none. The caller frees it. */
 char *tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t n,
                        bool shows_special, size_t *length);
 

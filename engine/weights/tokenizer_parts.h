@@ -25,7 +25,7 @@ struct added_token {
     int32_t id;
     const char *text;
     size_t length;
-    bool lstrip, rstrip; /* takes the white space before or behind it */
+    bool lstrip, rstrip; /* takes the white space before or after it */
     bool normalized;     /* looked for in the normalized text */
 };
 

@@ -467,7 +467,7 @@ static int read_pre_tokenizers(struct tokenizer *t, const json_t *pre, struct er
                : err_world(err, "%s: only byte-level tokenizers are supported", t->path);
 }
 
-/* ---- what stands in front, and the way back ---- */
+/* ---- post-processor and decoder ---- */
 
 static int read_template(struct tokenizer *t, const json_t *processor, struct err *err) {
     const json_t *single = json_object_get(processor, "single");
@@ -475,7 +475,7 @@ static int read_template(struct tokenizer *t, const json_t *processor, struct er
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *special = json_object_get(json_array_get(single, i), "SpecialToken");
         if (special == NULL) {
-            return 0; /* the text; what stands behind it would end it */
+            return 0; /* the text; what follows would end it */
         }
         const char *name = json_string_value(json_object_get(special, "id"));
         const json_t *ids =

@@ -91,7 +91,7 @@ static void place_part(const struct weight_layout *layout, struct part *part) {
     }
 }
 
-/* Elements of a part that lie one behind the other in what it is part of. */
+/* Elements of a part that are contiguous in the whole tensor. */
 static int64_t run_elements(const struct part *part) {
     return part->n_columns == part->whole_columns ? part->n_rows * part->n_columns
                                                   : part->n_columns;
@@ -267,7 +267,7 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
     return tensor;
 }
 
-/* Elements [first, first + n) of a part, which begins so many rows behind the tensor's first. */
+/* Elements [first, first + n) of a part, which begins rows_before rows into the tensor. */
 static void read_piece(const struct stored_tensor *tensor, const struct part *part,
                        int64_t rows_before, int64_t first, int64_t n, float *values) {
     const int64_t run = run_elements(part), before = rows_before * part->whole_columns;
@@ -320,7 +320,7 @@ static int claim_part(void *context, const struct part *part) {
     return 0;
 }
 
-/* What some publish beside the weights: rotary frequencies, which follow from its constants, and
+/* Stored with the weights by some: rotary frequencies, which follow from its constants, and
  * buffers of whole numbers, such as position_ids. */
 static bool is_buffer(const struct stored_tensor *tensor) {
     return stored_is_whole(tensor) || name_ends(tensor->name, "rotary_emb.inv_freq");

@@ -26,8 +26,8 @@ struct weight_layout {
     const struct model *model;
     uint32_t rank; /* of model_ranks(model) */
     enum kernel_dtype dtype;
-    /* Of what there is one of, in the block; of a layer's weights, behind the layer's first byte.
-     * -1 where the model has no such weight. */
+    /* Of weights outside the layers, in the block; of a layer's weights, from the layer's first
+     * byte. -1 where the model has no such weight. */
     int64_t offset_bytes[WEIGHT_SLOT_COUNT];
     int64_t layers_bytes;                     /* what comes before the layers */
     int64_t dense_layer_bytes, mixture_bytes; /* a layer of either kind */

@@ -206,7 +206,7 @@ TEST(a_library_that_lacks_another_names_it) {
     ck_assert_ptr_nonnull(file);
     ck_assert_uint_eq(fwrite(bytes, 1, n, file), n);
     ck_assert_int_eq(fclose(file), 0);
-    REFUSES(1, "libunmask_cuda.so needs libQ.so.6, which is not found: put it beside", "run",
+    REFUSES(1, "libunmask_cuda.so needs libQ.so.6, which is not found: put it next to", "run",
             "--backend", "cuda", "--library", path, "--gpu", "l4");
 }
 

@@ -523,7 +523,7 @@ TEST(what_the_engine_does_not_smooth_is_refused_when_it_opens) {
                        (const char *const[]){"runtime=unmask", "iteration=smooth",
                                              "runtime.fused_head=off", NULL}),
         "cache focus does not run live, for it has eviction in the middle of a block with "
-        "iteration = smooth: smoothing keeps what a step says of every masked position; "
+        "iteration = smooth: smoothing needs a step's outputs for every masked position; "
         "set iteration = plain");
 }
 
