@@ -30,15 +30,16 @@ const struct option device_options[] = {
      false},
     {"gpu", "NAME",
      "the GPU (list gpus) or an INI file (default: l40s; of a live run this machine's)", false},
-    {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
+    {"systems-file", "FILE", "systems of your own, in addition to the shipped ones", false},
     {"profile", "FILE",
      "price by this profile, measured on the GPU that --gpu names; default: the GPU's of the "
      "model, else its own for all (list profiles)",
      false},
     {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
     {"price-source", "SOURCE",
-     "whose prices: measured by unmask, imported from others, or one: a source that all of what is "
-     "compared has (default: the best of each)",
+     "source of prices: measured by unmask, imported from others, or one: a source that all "
+     "systems "
+     "compared have (default: the best of each)",
      false},
     {NULL, NULL, NULL, false},
 };
@@ -52,7 +53,7 @@ const struct option policy_options[] = {
     {"router", "NAME", "the same for the router", false},
     {"planner", "NAME", "the same for the memory planner", false},
     {"runtime", "NAME", "the same for the runtime", false},
-    {"host", "NAME", "the same for the host, the machine beside the GPU (list hosts)", false},
+    {"host", "NAME", "the same for the host, the machine that the GPU is in (list hosts)", false},
     {"replicas", "N", "identical GPUs, each with the whole model (default: 1)", false},
     {NULL, NULL, NULL, false},
 };
@@ -66,7 +67,7 @@ const struct option backend_options[] = {
      "checkpoint's eos_token_id (random weights: none)",
      false},
     {"library", "PATH",
-     "the CUDA back end, libunmask_cuda.so (default: beside the program) [--backend = cuda]",
+     "the CUDA back end, libunmask_cuda.so (default: next to the program) [--backend = cuda]",
      false},
     {"device", "N",
      "which of the machine's GPUs, counted from 0; ranks are the first ones (default: 0) "
@@ -77,7 +78,7 @@ const struct option backend_options[] = {
 
 const struct option text_options[] = {
     {"tokenizer", "FOLDER",
-     "whose tokenizer.json turns texts into tokens; default: --weights [workload.prompts = on]",
+     "turn texts into tokens by its tokenizer.json; default: --weights [workload.prompts = on]",
      false},
     {"chat", "NAME",
      "the chat template around every prompt: none, llada, ling, chatml, dream, qwen2.5 or qa; "
@@ -118,7 +119,7 @@ const struct option workload_options[] = {
 const struct option objective_options[] = {
     {"slo-latency", "TIME", "objective for goodput, such as 30s", false},
     {"slo-ttft", "TIME", "objective for the first token, which comes with the first block", false},
-    {"slo-tpot", "TIME", "objective for the time per output token behind the first block", false},
+    {"slo-tpot", "TIME", "objective for the time per output token after the first block", false},
     {NULL, NULL, NULL, false},
 };
 
@@ -424,8 +425,8 @@ static int read_model(const struct options *options, struct asked *asked, struct
     return 0;
 }
 
-/* The card that a live run on a GPU is of where nobody names another. A machine without one is
- * refused when the engine is opened, behind all that is wrong with what was asked. */
+/* The card of a live run on a GPU where no other is named. A machine without one is refused when
+ * the engine is opened, after all other checks of the command line. */
 static int name_machines_gpu(const struct backend_request *backend, const char **gpu,
                              struct err *err) {
     struct engine_device device;

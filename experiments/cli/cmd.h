@@ -9,7 +9,7 @@
 
 struct command {
     const char *name;
-    const char *words; /* what stands behind the name in the usage line */
+    const char *words; /* what follows the name in the usage line */
     const char *doc;   /* one line */
     const char *more;  /* paragraphs for --help, or NULL */
     const struct option *const *options;

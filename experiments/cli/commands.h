@@ -6,7 +6,7 @@
 
 enum { COMMANDS_MOST = 64 };
 
-/* NULL behind the last. */
+/* NULL after the last. */
 extern const struct command *const commands[COMMANDS_MOST + 1];
 
 #endif

@@ -22,8 +22,8 @@ static void print_usage(FILE *out) {
         fprintf(out, "  %-18s%s\n", commands[i]->name, commands[i]->doc);
     }
     fprintf(out,
-            "\n`unmask COMMAND --help` explains a command. Exit status: 0, 1 when something in\n"
-            "the world is not as it must be, 2 when the request makes no sense.\n");
+            "\n`unmask COMMAND --help` explains a command. Exit status: 0: success; 1: run-time\n"
+            "failure (file, device, data); 2: invalid command line or configuration.\n");
 }
 
 static void print_version(void) {
@@ -58,7 +58,7 @@ static void print_help(const struct command *command) {
     print_verbs(command->name, "\nIts verbs, each with a --help of its own:\n", stdout);
 }
 
-/* `unmask trace --help`, of a word that is a command only with another one behind it. */
+/* `unmask trace --help`, of a word that is a command only with another one after it. */
 static bool print_help_of_group(int argc, char *const *argv) {
     bool is_asked = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
     if (!is_asked) {

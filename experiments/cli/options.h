@@ -1,4 +1,4 @@
-/* Options: what stands behind a command on the command line, checked against the command's table.
+/* Options: the words after a command on the command line, checked against the command's table.
  *
  * `--name value` and `--name=value` are the same; names of one letter are written -j 4 or -j4; "--"
  * ends the options. An unknown name is met with the nearest known one. */
@@ -39,7 +39,7 @@ struct options {
 int options_read(const struct option *const *groups, int argc, char *const *argv, size_t max_words,
                  struct options *out, struct err *err);
 
-/* ERR_USAGE where an option that was given does nothing beside the others: its doc ends with a
+/* ERR_USAGE where an option has no effect with the others given: its doc ends with a
  * condition (sim/base/condition.h) over options, `--planner = exact`, of which those that were not
  * given are `none` and flags `on`. */
 int options_check_read(const struct options *options, struct err *err);

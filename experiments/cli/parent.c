@@ -19,7 +19,7 @@ enum { NAP_NS = 100000000 };
 
 static pid_t parent;
 
-/* The letter behind the name in /proc/N/stat, which ends at the last bracket; 0: no such process.
+/* The letter after the name in /proc/N/stat, which ends at the last bracket; 0: no such process.
  */
 static char state_of(pid_t process) {
     char path[64], text[512] = "";

@@ -35,7 +35,7 @@ void progress_start(struct progress *progress, const char *noun, uint64_t n_tota
                                   .start_ns = monotonic_ns()};
 }
 
-/* A line that is written whole or, where nobody has read for long, not at all. */
+/* A line that is written whole or, where the reader is stuck, not at all. */
 static void tell(const struct progress *progress, uint64_t n_done) {
     char line[128];
     struct pollfd pipe = {.fd = progress->listener, .events = POLLOUT};

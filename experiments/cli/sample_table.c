@@ -137,9 +137,10 @@ void sample_bound_cells(struct table *table, const struct sample *sample, bool h
 }
 
 void sample_bound_explain(size_t n_seeds, FILE *out) {
-    fprintf(out,
-            "of bound, x bound mean: beside what no scheduler can beat with the system's cache, "
-            "decoder, memory and limits, %s\n",
-            n_seeds == 1 ? "as far as draws are this seed's"
-                         : "in the mean over seeds, which bounds expectations");
+    fprintf(
+        out,
+        "of bound, x bound mean: compared with what no scheduler can beat with the system's cache, "
+        "decoder, memory and limits, %s\n",
+        n_seeds == 1 ? "as far as draws are this seed's"
+                     : "in the mean over seeds, which bounds expectations");
 }

@@ -60,7 +60,7 @@ static const char *point_name(const struct sweep *sweep, size_t point, char *tex
     return text;
 }
 
-/* Beside the first point that has a run. */
+/* For the first point that has a run. */
 static void warn_of_prices(struct sweep *sweep) {
     char ours[96], first[96];
     size_t base = 0;
@@ -88,7 +88,7 @@ void sweep_settle(struct sweep *sweep) {
     warn_of_prices(sweep);
 }
 
-/* Columns of the runs themselves, and of each point beside its base. */
+/* Columns of the runs themselves, and of each point compared with its base. */
 static struct warnings warnings_of(const struct sweep *sweep, size_t point) {
     const struct sample *ours = &sweep->samples[point],
                         *base = &sweep->samples[base_of(sweep, point)];

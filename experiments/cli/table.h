@@ -25,7 +25,7 @@ void table_text(struct table *table, const char *text);
 void table_number(struct table *table, double value, const char *format);
 /* The same with three significant digits, whole numbers with all of theirs. */
 void table_three(struct table *table, double value);
-/* Returns `text`: "0.0213", "30.1", "1235"; how many of the digits stand behind the point. */
+/* Returns `text`: "0.0213", "30.1", "1235". three_decimals: its digits after the point. */
 enum { THREE_CHARS = 48 };
 const char *three_digits(double value, char text[THREE_CHARS]);
 int three_decimals(double value);

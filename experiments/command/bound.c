@@ -85,7 +85,7 @@ static void print_batches(const char *system, const struct bound *b) {
     }
 }
 
-/* What was set in vain, once each with the systems it is of; their runs know. */
+/* Keys that were set without effect, once each with their systems; the runs' warnings name them. */
 static void print_unread(const struct limits *l) {
     struct said said = {0};
     for (size_t i = 0; l->runs && i < l->n; i++) {
@@ -208,10 +208,10 @@ const struct command command_bound = {
     .more =
         "A limit holds for every scheduler, admission and order of the workload's requests, with\n"
         "the system's cache policy, decoder, runtime, memory and limits as they are: the passes\n"
-        "of a request do not depend on who runs beside it. Each pass has a price, so that no\n"
-        "batch takes less time than its passes' prices together. Throughput: no schedule is done\n"
-        "before the prices' sum. Latency: no mean is below that of a machine that works off the\n"
-        "prices, shortest job first, nor below that of requests which run alone; with\n"
+        "of a request do not depend on what else is in the batch. Each pass has a price, so that\n"
+        "no batch takes less time than its passes' prices together. Throughput: no schedule is\n"
+        "done before the prices' sum. Latency: no mean is below that of a machine that works off\n"
+        "the prices, shortest job first, nor below that of requests which run alone; with\n"
         "--slo-latency: nor are more requests on time. What is drawn is that of --seed: means\n"
         "over seeds bound expectations. The limits are those of the simulator's prices.",
     .options = options_of_bound,

@@ -86,7 +86,7 @@ static int check_path(const struct options *options, const char *path, struct er
     return status;
 }
 
-/* The folders that lead to it, before a model is drawn in vain. */
+/* The folders that lead to it, before time is spent on drawing a model. */
 static int make_folders(const char *path, struct err *err) {
     char folder[1024];
     snprintf(folder, sizeof folder, "%s", path);
@@ -273,7 +273,7 @@ static void print_report(const struct asked_calibration *asked,
     if (power_is_known(power)) {
         printf("power        %.4g W at rest, %.4g W more when busy, %.4g W more where "
                "operations bind, %.4g W at the limit; %.3g pJ an "
-               "operation, %.3g pJ a byte, the clock %.3g ms behind%s; repeated steps off by %.2f "
+               "operation, %.3g pJ a byte, the clock lags %.3g ms%s; repeated steps off by %.2f "
                "%% (without clocks %.2f %%), "
                "their power by %.2f %%\n",
                power->idle_w, power->busy_w, power->active_w, power->limit_w, power->flop_pj,
@@ -287,7 +287,7 @@ static void print_report(const struct asked_calibration *asked,
     print_errors("mixed", &report->mixed);
     printf("additivity   mixed steps take %.3f of their sides alone, by the prices %.3f\n",
            report->additivity_measured, report->additivity_predicted);
-    printf("memory       %s free beside the weights, %s activations at most; %" PRId64
+    printf("memory       %s free after the weights, %s activations at most; %" PRId64
            " pages of %" PRId64 " tokens for %s\n",
            num_format_bytes(free_text, sizeof free_text, (double)report->free_bytes),
            num_format_bytes(peak, sizeof peak, (double)steps->activation_peak_bytes),
@@ -328,7 +328,7 @@ static json_t *power_json(const struct calibration_report *report) {
                            "watts_error", errors->watts);
 }
 
-/* Of a step that was repeated until its clock had settled; null: it was not. */
+/* Of a step that was repeated until its clock was stable; null: it was not. */
 static json_t *held_json(const struct calibration_step *step) {
     const struct power_sample *held = &step->held;
     return held->watts > 0
@@ -439,7 +439,7 @@ static void show_progress(void *state, uint64_t n_done, uint64_t n_total) {
     progress_update(progress, n_done);
 }
 
-/* The progress comes again behind it. */
+/* The progress line is drawn again after it. */
 static void show_note(void *state, const char *sentence) {
     progress_end(state);
     fprintf(stderr, "unmask: %s\n", sentence);
@@ -570,7 +570,7 @@ const struct command command_calibrate = {
     .words = "--backend NAME --out FILE",
     .doc = "measure every operator of a model on a device and write its profile",
     .more =
-        "Beside the profile NAME.csv, NAME.log.csv says what the device was doing. Until all is\n"
+        "Next to the profile NAME.csv, NAME.log.csv says what the device was doing. Until all is\n"
         "measured the samples are in NAME.csv.partial; an interrupted one continues there "
         "when\n"
         "the same command is given again.",

@@ -395,8 +395,8 @@ static void print_notes(const struct capacities *c, FILE *out) {
         fprintf(out, "no seed draws anything: %zu seeds are one run\n", c->found.n_seeds);
     }
     if (has_front(c)) {
-        fprintf(out, "front *: nobody costs no more %s and serves no less\n",
-                c->prices != NULL ? "an hour" : "GPUs");
+        fprintf(out, "front *: Pareto-optimal (%s, rate)\n",
+                c->prices != NULL ? "cost an hour" : "GPUs");
     }
 }
 

@@ -34,14 +34,14 @@ struct capacities {
 /* How many runs the seeds of a configuration are: 1 where no seed draws anything. */
 size_t capacity_samples(const struct capacities *c, size_t config);
 
-/* Over the seeds' values of an objective's term, of attainment (`which` behind the terms) or of
+/* Over the seeds' values of an objective's term, of attainment (`which` after the terms) or of
  * another number: shares have the interval of as many requests as they are of. */
 struct spread capacity_spread(const struct capacities *c, size_t config, size_t which,
                               const double *values);
 size_t capacity_most_samples(const struct capacities *c); /* of any configuration */
 
-/* The capacity over seeds, what it costs, and who is on the front: nobody else costs no more and
- * has no less. */
+/* The capacity over seeds, its cost, and which configurations are Pareto-optimal in cost and rate.
+ */
 void capacity_settle(struct capacities *c);
 
 /* Whether some search knows what its cards drew. */

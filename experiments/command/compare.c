@@ -19,7 +19,7 @@ static const struct option own_options[] = {
      false},
     {"seeds", "N", "run each system with N seeds, from --seed on (default: 1)", false},
     {"same-requests", NULL, "measure by the requests that every system served", false},
-    {"bound", NULL, "put each beside what no scheduler could beat (`unmask bound`); sim only",
+    {"bound", NULL, "compare each with what no scheduler could beat (`unmask bound`); sim only",
      false},
     {NULL, NULL, NULL, false},
 };

@@ -150,7 +150,7 @@ static void print_measured(const struct measured_step *measured, const struct st
            "which %.2f %% is not the device's; the price is %+.1f %% off\n"
            "             workspace used, as metered: %s (%" PRId64 " bytes), planned %s (%" PRId64
            " bytes)\n"
-           "             device memory beside weights, workspace and cached rows: %s\n%s%s",
+           "             other device memory than weights, workspace and cached rows: %s\n%s%s",
            measured->device, measured->rounds, measured->rounds == 1 ? "" : "s",
            measured->device_ns * 1e-6, measured->wall_ns * 1e-6, 100 * measured->spread,
            100 * (1 - measured->device_ns / measured->wall_ns),
@@ -217,7 +217,7 @@ static struct warnings warnings_of(const struct system *system, const struct pri
     return warnings;
 }
 
-/* The step again and again, until the card's clock has settled under its power. */
+/* The step repeated until the card's clock is stable under its power. */
 struct settled {
     double slowdown, wall_ms, joules;
 };

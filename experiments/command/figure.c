@@ -177,7 +177,7 @@ static int draw(const struct making *making, const struct study *study, struct t
     return status;
 }
 
-/* What is printed of a figure as it is: beside the paper, where there is one. */
+/* Prints a figure's rows: next to the paper's, where there is one. */
 static int show_rows(struct making *making, const struct study *study,
                      const struct finding_of_study *found, struct err *err) {
     const char *file = study_text(study, "paper", NULL);
@@ -246,7 +246,7 @@ static int load_paper(const struct study *study, struct paper *paper, struct err
     return paper_load(data_path(path, sizeof path, relative), paper, err);
 }
 
-/* A title speaks of what the study runs: what is run instead stands behind it. */
+/* A title describes what the study runs: changes to that are appended. */
 static void say_changes(const struct study_changes *changes, struct study *study) {
     const char *const parts[][2] = {
         {"gpu=", changes->gpu}, {"model=", changes->model}, {"host=", changes->host}};
@@ -479,7 +479,7 @@ const struct command command_figure = {
         "stacked\n"
         "and table. Writes NAME.svg, .png, .pdf and .csv into the folder of --out.\n"
         "experiments/studies has the papers' figures, and README.md there all keys and jobs.\n"
-        "Beside a paper, the comparison goes to NAME-paper.csv and .md: calibration points,\n"
+        "A comparison with a paper goes to NAME-paper.csv and .md: calibration points,\n"
         "quotients of other rows and readings other than the declared one are marked and not\n"
         "counted. --all ends with the score of each paper and the causes of what is missed and of "
         "what\n"

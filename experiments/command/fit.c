@@ -222,7 +222,7 @@ const struct command command_fit = {
     .name = "fit",
     .words = "[shapes|decode]",
     .doc = "fits each calibrated constant to its one paper number again",
-    .more = "Prints the stored value beside the fitted one; experiments/calibrated.ini is not\n"
+    .more = "Prints the stored value next to the fitted one; experiments/calibrated.ini is not\n"
             "changed. `fit shapes` fits the shapes of decode processes in experiments/decode.ini\n"
             "to published curves of tokens a pass (experiments/paper/decode_curves.csv), and\n"
             "predicts each point by a fit that has not seen it. `fit decode` fits the locations\n"
@@ -231,7 +231,7 @@ const struct command command_fit = {
             "process to half of the requests of decode traces that real runs wrote\n"
             "(--decode-out), and prints how far its tokens a pass, order of commits and evictions\n"
             "are from those of the other half, under the decoder of each trace; the assumed shape\n"
-            "stands beside it. With --process NAME a process that exists is judged, located by\n"
+            "is judged, too. With --process NAME a process that exists is judged, located by\n"
             "the first trace.",
     .options = groups,
     .max_words = 1,

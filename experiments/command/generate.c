@@ -25,7 +25,7 @@ static const struct option own_options[] = {
      "or the system's own",
      false},
     {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s)", false},
-    {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
+    {"systems-file", "FILE", "systems of your own, in addition to the shipped ones", false},
     {"text", "TEXT", "the prompt, put into the chat template of the weights", false},
     {"prompts", "FILE", "many prompts, as JSON lines (prompt or ids, id, task, answer)", false},
     {"ids", "N,N,...", "the prompt's token ids", false},
@@ -43,8 +43,8 @@ static const struct option own_options[] = {
     {"top-p", "P", "of these the most likely until their probabilities exceed P; 1: all", false},
     {"seed", "N", "of all random streams (default: 1)", false},
     {"decode-out", "FILE",
-     "write a decode trace (a SQLite file): what each pass said of each position, and what it "
-     "committed",
+     "write a decode trace (a SQLite file): the model's outputs for each position in each "
+     "pass, and what the pass committed",
      false},
     {NULL, NULL, NULL, false},
 };
@@ -63,7 +63,7 @@ struct item {
 /* The prompts, and what came of them. */
 struct generation {
     uint64_t seed;
-    uint64_t output_tokens; /* asked for; 0: nobody asked */
+    uint64_t output_tokens; /* as asked for; 0: not given */
     struct questions *questions;
     struct item *items; /* [n], in the order of their arrival */
     size_t n, next;

@@ -117,7 +117,8 @@ static const struct gpu *find_card(const struct options *options, const char *pa
     return NULL;
 }
 
-/* NAME/MODEL.csv beside the card's own file, else among those that are shipped; the folder is made.
+/* NAME/MODEL.csv next to the card's own file, else among those that are shipped; the folder is
+ * made.
  */
 static int find_place(const struct gpu *gpu, const char *text, const char *path, char *place,
                       size_t size, struct err *err) {
@@ -184,9 +185,8 @@ const struct command command_profile_add = {
     .name = "profile add",
     .words = "FILE",
     .doc = "take in a pack: from then on it prices its model on its card",
-    .more =
-        "It is checked first: whole, of that card, times that the card can have. It lies beside "
-        "the card's own file, else among the shipped profiles.",
+    .more = "It is checked first: whole, of that card, times that the card can have. It is stored "
+            "next to the card's own file, else among the shipped profiles.",
     .options = options_of_add,
     .max_words = 1,
     .run = add,

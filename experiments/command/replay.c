@@ -100,7 +100,7 @@ static json_t *replay_json(const struct composition *c, const struct wanted *wan
                      weights, "changed", changed);
 }
 
-/* Puts beside the object of the run what is not part of its summary, and prints it. */
+/* Adds to the object of the run what is not part of its summary, and prints it. */
 static int print_json(const struct composition *c, const struct wanted *wanted, json_t *object,
                       struct err *err) {
     json_t *accuracy = is_compared(c) ? accuracy_json(&c->accuracy) : NULL;

@@ -15,8 +15,8 @@
 static const struct option own_options[] = {
     {"decode", "FILE", "take what each pass commits from this decode trace; sim only", false},
     {"decode-out", "FILE",
-     "write a decode trace (a SQLite file): what each pass committed and, on cpu and cuda, what "
-     "the model said of each position",
+     "write a decode trace (a SQLite file): what each pass committed and, on cpu and cuda, the "
+     "model's outputs for each position",
      false},
     {"outputs", "FILE", "on cpu and cuda: write the answers to prompts, as JSON lines", false},
     {"timeline", "FILE", "write a timeline for ui.perfetto.dev", false},
@@ -291,9 +291,9 @@ const struct command command_run = {
         "An interrupted run prints what it has and ends with status 1: a simulated run then\n"
         "records nothing, runs of the back ends cpu and cuda are recorded as incomplete. So is a\n"
         "run whose scheduler leaves requests waiting for ever. cpu and cuda execute every step on\n"
-        "a device and measure its times. Where a run on them is killed,\n"
-        "its database and the file FILE.part-... that stands beside that of --decode-out until it\n"
-        "is whole hold what was done until about a second before. The CPU stands for the GPU\n"
+        "a device and measure its times. Where a run on them is killed, its database and\n"
+        "FILE.part-..., which holds what --decode-out FILE will until that is whole, keep what\n"
+        "was done until about a second before. The CPU stands for the GPU\n"
         "`cpu` unless --gpu is given, and computes in float32. A decode trace holds what every\n"
         "pass of every request ran and committed. Any run can write one, and a simulated run can\n"
         "take its decisions from one, under any scheduler and on any GPU: requests are matched\n"

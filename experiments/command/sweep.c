@@ -28,12 +28,12 @@ static const struct option shard_options[] = {
 };
 
 static const struct option sweep_price_options[] = {
-    {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
+    {"systems-file", "FILE", "systems of your own, in addition to the shipped ones", false},
     {"profile", "FILE",
      "price by this profile, measured on the sweep's one GPU; default: each GPU's (list profiles)",
      false},
     {"price-source", "SOURCE",
-     "whose prices: measured by unmask, imported from others, or one: a source that all points "
+     "source of prices: measured by unmask, imported from others, or one: a source that all points "
      "have (default: the best of each)",
      false},
     {"host", "NAME", "the host of every system (list hosts); default: each its own", false},
@@ -42,7 +42,7 @@ static const struct option sweep_price_options[] = {
 
 static const struct option seed_options[] = {
     {"seeds", "N", "run every point with the seeds 1 to N (default: 1)", false},
-    {"bound", NULL, "put each beside what no scheduler could beat (`unmask bound`); sim only",
+    {"bound", NULL, "compare each with what no scheduler could beat (`unmask bound`); sim only",
      false},
     {NULL, NULL, NULL, false},
 };

@@ -17,7 +17,8 @@
 #include "traces/reader.h"
 
 static const struct option info_options[] = {
-    {"context", "TOKENS", "what does not fit into this context, beside the usual ones", false},
+    {"context", "TOKENS",
+     "count what does not fit into this context, in addition to the usual ones", false},
     {NULL, NULL, NULL, false},
 };
 
@@ -36,7 +37,7 @@ static const struct option reading_options[] = {
     {"where", "NAME=VALUE,...", "which of its rows count; != for those that do not", false},
     {"skip-failed", NULL, "leave out rows that failed or have no tokens", false},
     {"sort", NULL, "the file's rows need not be in order of arrival", false},
-    {"tokenizer", "FOLDER", "whose tokenizer.json counts the tokens of texts (prompts, ShareGPT)",
+    {"tokenizer", "FOLDER", "count the tokens of texts (prompts, ShareGPT) by its tokenizer.json",
      false},
     {NULL, NULL, NULL, false},
 };
@@ -62,7 +63,7 @@ struct reading {
     double asked_req_s; /* of a workload; 0: none was */
     char hint[320];     /* how a column might be read as the time, where it has none */
     char *notes;        /* what was found out of the file, in sentences; "" */
-    char **unread;      /* columns or keys that nobody reads */
+    char **unread;      /* columns or keys that are not read */
     size_t n_unread;
 };
 
@@ -289,7 +290,7 @@ static void print_table(struct table *table, bool has_rows) {
     table_close(table);
 }
 
-/* What was found out of a file, and what of it nobody reads. */
+/* What was inferred from a file, and which of its columns or keys are not read. */
 static void print_words(const struct reading *reading, const char *before, FILE *out) {
     if (reading->notes[0] != '\0') {
         fprintf(out, "%s%s\n", before, reading->notes);

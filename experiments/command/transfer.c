@@ -12,7 +12,7 @@
 #include "sim/cost/transfer.h"
 
 static const struct option own_options[] = {
-    {"from", "GPU", "whose profile is scaled", false},
+    {"from", "GPU", "scale this GPU's profile", false},
     {"to", "GPU", "for which GPU (list gpus)", false},
     {"profile", "FILE", "a profile measured on --from, not the shipped one", false},
     {"out", "FILE", "write the profile there (default: standard output)", false},

@@ -4,7 +4,7 @@
  * say how long events took: their parts are shared anew, and that is taken to be, of each file,
  * what has the same operator over as many rows differ least between its steps (printed: root mean
  * squares). Errors are those of the profile that comes out, over all steps. Host times are medians
- * of the files behind "host:" alone, of all where none is.
+ * of the files after "host:" alone, of all where none is.
  *
  *   make build/refit
  *   build/refit OUT [host:]fresh-MODEL.csv calibrate-MODEL.json... */

@@ -154,7 +154,7 @@ static void simulate(gsl_rng *rng, double snr, json_t *row) {
         float delta[MASKED];
         double sum = 0, squares = 0;
         for (int i = 0; i < MASKED; i++) {
-            /* Decodable ones apart: the left-neighbour rule would help those beside another. */
+            /* Decodable ones apart: the left-neighbour rule would help those next to another. */
             double mean = i % 4 == 1 && i / 4 < DECODABLE ? snr : 0;
             delta[i] = (float)(mean + gsl_ran_gaussian(rng, 1));
             sum += delta[i];

@@ -93,7 +93,7 @@ static void take_sorted(struct taking *taking, const struct stored_run *stored,
     free(sorted.values);
 }
 
-/* At most so many, evenly spaced in the order in which they left. */
+/* At most the wanted number, evenly spaced in the order in which they left. */
 static void take_all(struct taking *taking, const struct stored_run *stored,
                      const struct requests *requests) {
     size_t n = requests->n < taking->most ? requests->n : taking->most;
@@ -214,7 +214,7 @@ static void take_summary(struct taking *taking, const json_t *point, json_t *sum
     json_t *row = json_copy(taking->row);
     json_object_set_new(row, "run", json_integer((json_int_t)json_array_size(taking->rows) + 1));
     put_point(point, summary, row);
-    if (point == NULL) { /* nobody knows which runs differ in the seed alone */
+    if (point == NULL) { /* unknown which runs differ in the seed alone */
         json_object_set_new(row, "setup", json_sprintf("run %zu", json_array_size(taking->rows)));
     }
     json_object_update_missing(row, summary);

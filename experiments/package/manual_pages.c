@@ -113,10 +113,10 @@ static void keys(const char *of, const char *prefix, const struct param *params,
     }
 }
 
-/* What conditions speak of beside keys. */
+/* What conditions may name other than keys. */
 static void facts(FILE *out) {
     fprintf(out,
-            "\n## Facts\n\nWhat conditions speak of beside keys. `asked.KEY` is a key as it "
+            "\n## Facts\n\nWhat conditions may name other than keys. `asked.KEY` is a key as it "
             "was set, before 0 became a number.\n\n| fact | says |\n|---|---|\n"
             "| `backend` | sim, cpu or cuda; step: explain and plan; lmax: plan lmax |\n"
             "| `serves` | on: requests are served (sim, cpu, cuda) |\n"
@@ -284,9 +284,8 @@ static void page_name(const struct command *command, FILE *out) {
 
 static void roff_ending(FILE *out) {
     fprintf(out,
-            ".SH EXIT STATUS\n0; 1 when something in the world is not as it must be (a file, "
-            "a device, memory); 2 when the request makes no sense. Errors are one sentence on "
-            "standard error.\n"
+            ".SH EXIT STATUS\n0: success; 1: run-time failure (file, device, data); 2: invalid "
+            "command line or configuration. Errors are one sentence on standard error.\n"
             ".SH ENVIRONMENT\n.TP\n\\fBUNMASK_DATA\\fR\nThe folder with systems, models, GPUs, "
             "profiles, workloads and studies. Without it: share/unmask of the nearest folder "
             "above the program, or that folder itself.\n");

@@ -18,7 +18,7 @@
 static const struct option own_options[] = {
     {"system", "NAME", "a configuration of policies (list systems; default: mosaic)", false},
     {"systems", "A,B,...", "several of them in a table; ratios are over the first", false},
-    {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
+    {"systems-file", "FILE", "systems of your own, in addition to the shipped ones", false},
     {"model", "NAME",
      "the model (list models), an INI file or a Hugging Face folder (default: the systems' own)",
      false},
@@ -315,8 +315,9 @@ static void print_one(const struct question *q) {
     if (chunks_of(chunks, step) != NULL) {
         printf("%-12s%s\n", "chunks", chunks);
     }
-    printf("%-12s%.2f peak over average of what the operators of the first step have in use\n",
-           "PAR", step->par);
+    printf(
+        "%-12s%.2f peak over average of the memory that the first step's operators have in use\n",
+        "PAR", step->par);
 }
 
 static void print_people(const struct question *q) {

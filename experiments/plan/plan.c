@@ -94,7 +94,7 @@ static json_t *peak_json(const struct graph *graph, const struct placement *plac
     return object;
 }
 
-/* ---- what was set in vain ---- */
+/* ---- what was set without effect ---- */
 
 static json_t *warnings_json(const struct system *system) {
     struct warnings warnings = {0};

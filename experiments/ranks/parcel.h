@@ -1,4 +1,4 @@
-/* A parcel: values one behind the other, to be taken out in the order in which they were put in.
+/* A parcel: a sequence of values, taken out in the order in which they were put in.
  *
  * It goes between ranks of one build on machines of one kind: numbers are as in memory. */
 #ifndef UNMASK_EXPERIMENTS_RANKS_PARCEL_H

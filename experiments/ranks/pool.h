@@ -22,7 +22,7 @@ struct pool {
      * working itself. Rank 0 calls them from one thread, while its others work. */
     void (*put)(void *state, size_t i, struct parcel *out);
     void (*take)(void *state, size_t i, struct parcel *in);
-    /* On rank 0, in the same thread: the answer to pool_ask. NULL: nobody asks. */
+    /* On rank 0, in the same thread: the answer to pool_ask. NULL: pool_ask is not used. */
     void (*answer)(void *state, struct parcel *question, struct parcel *answer);
 };
 

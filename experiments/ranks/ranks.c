@@ -21,7 +21,7 @@ static const int64_t least_rest_ns = 20000, most_rest_ns = 1000000, patience_ns 
 enum { REST_PART = 32 };
 
 static struct {
-    const struct rank_link *link; /* NULL: nobody else takes part */
+    const struct rank_link *link; /* NULL: this is the only rank */
     int rank, n;
     int n_heard;     /* helpers that have come */
     int other_build; /* one of them that runs another build; 0: none does */
@@ -59,7 +59,7 @@ static bool is_launched(void) {
     return getenv("PMIX_RANK") != NULL && tasks != NULL && num_u64(tasks, INT_MAX, &n) && n > 1;
 }
 
-/* Beside the program, or where the system looks. */
+/* Next to the program, or where the system looks. */
 static void *load(char *path, size_t size) {
     if (!system_beside(library_name, path, size)) {
         snprintf(path, size, "%s", library_name);

@@ -17,7 +17,7 @@
  * that is not there. The main thread's, as all of these functions. */
 int ranks_join(struct err *err);
 
-int ranks_n(void);              /* 1: nobody else takes part */
+int ranks_n(void);              /* 1: this is the only one */
 bool ranks_is_helper(void);     /* of rank 0: prints, records and draws nothing */
 bool ranks_are_dismissed(void); /* rank 0 has said that the command is over */
 

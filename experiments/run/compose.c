@@ -53,7 +53,7 @@ static void price_energy(struct composition *c) {
     }
 }
 
-/* What a live run's engine says of itself, in the order of its figures. */
+/* What a live run's engine reports, in the order of its figures. */
 const struct compose_figure compose_figures[ENGINE_FIGURES] = {
     {"device_s", UNIT_SECONDS},
     {"wall_s", UNIT_SECONDS},

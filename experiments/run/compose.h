@@ -79,7 +79,7 @@ struct composition {
     struct decode_source decode_source;
     char trace[160], provenance[320]; /* what facts.trace and trace_provenance point to */
     struct provenance answers;        /* of the answers' lengths */
-    bool says_answers;                /* else they are taken to fill their outputs */
+    bool says_answers;                /* else they are assumed to fill their outputs */
     struct questions *questions;      /* of prompts, where the workload has any */
     struct end_tokens ends;           /* that a live run looks for */
     char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
@@ -191,7 +191,7 @@ bool compose_says_no_memory(const struct err *err);
 void compose_name_device(const struct engine *engine, const struct system *system,
                          char out[COMPOSE_DEVICE_CHARS]);
 
-/* What was run, on what, and where every number comes from: the lines beside a summary. */
+/* What was run, on what, and where every number comes from: printed with a summary. */
 void compose_print(const struct composition *composition, FILE *out);
 
 /* The lines of warnings, which are the last ones; `about` as in caution_print. */

@@ -1,4 +1,4 @@
-/* The inside of a composition, shared by compose*.c and by nobody else. */
+/* The inside of a composition, shared by compose*.c alone. */
 #ifndef UNMASK_EXPERIMENTS_RUN_COMPOSE_IMPL_H
 #define UNMASK_EXPERIMENTS_RUN_COMPOSE_IMPL_H
 
@@ -39,7 +39,7 @@ struct compose_figure {
 };
 extern const struct compose_figure compose_figures[ENGINE_FIGURES];
 
-/* Steps that were measured, or are measured now, are compared with what the model says of them. */
+/* Steps that were measured, or are measured now, are compared with the cost model's prices. */
 static inline bool compose_is_measured(const struct composition *c) {
     return c->live != NULL || !c->recorded->is_simulated;
 }

@@ -149,7 +149,7 @@ int compose_read_decode(const char *path, struct composition *c, struct err *err
     return status;
 }
 
-/* Whether the system can play it: what it says of commits counts, whatever the decoder. */
+/* Whether the system can play it: its recorded commits count, whatever the decoder. */
 int compose_check_decode(const struct composition *c, struct err *err) {
     const struct system *system = c->system;
     if (c->decode == NULL) {
@@ -351,9 +351,9 @@ static void name_provenance(struct composition *c, const struct run_request *req
     }
 }
 
-/* Who says where texts end: a decode trace that recorded it, else the workload. */
+/* Where the end of each text comes from: a decode trace that recorded it, else the workload. */
 static void name_answers(struct composition *c) {
-    static const char nobody[] = "taken to fill the output: nobody says where texts end";
+    static const char nobody[] = "assumed to fill the output: no end-of-text data";
     char ids[128], source[192];
     c->answers = workload_answers(c->workload);
     c->says_answers = workload_says_answers(c->workload);
@@ -514,8 +514,8 @@ static int open_in_free(const struct run_request *request, double fits, struct c
     }
     *err = (struct err){0};
     warnings_add(&(*out)->facts.warnings, WARNING_MEMORY_AS_FREE, fits,
-                 "%s has less memory free than %s asks for: memory_utilization is %.2f here, and "
-                 "a simulation beside it takes --set memory_utilization=%.2f",
+                 "%s has less memory free than %s asks for: memory_utilization is %.2f here; "
+                 "simulate it with --set memory_utilization=%.2f",
                  (*out)->device, (*out)->system->name, fits, fits);
     return 0;
 }

@@ -182,7 +182,7 @@ static int may_load(const void *state, const char *path, int file, struct err *e
                            path, recorded->run);
 }
 
-/* Who shares a prefix is part of the schedule, and the rows that are shared are nobody's own. */
+/* Which requests share a prefix is part of the schedule, and shared rows belong to no request. */
 static int check_prefixes(const struct composition *c, const struct backend_request *backend,
                           struct err *err) {
     const struct recorded *recorded = c->recorded;

@@ -112,7 +112,7 @@ int decode_out_open(const char *path, const char *played, const struct system *s
 
 /* ---- what the loop says ---- */
 
-/* Of each of a member's passes what was seen of it; counts alone where nobody watched. */
+/* What was observed of each of a member's passes; counts alone where passes were not watched. */
 static void add_passes(struct decode_out *out, uint64_t request, const struct decode_pass *pass,
                        uint32_t n) {
     uint32_t n_added = 0;

@@ -1,5 +1,5 @@
 /* The decode trace that --decode-out writes: what every pass of every request committed and, where
- * a device decides, what it said of each position. */
+ * a device decides, its outputs for each position. */
 #ifndef UNMASK_EXPERIMENTS_RUN_DECODE_OUT_H
 #define UNMASK_EXPERIMENTS_RUN_DECODE_OUT_H
 
@@ -27,7 +27,7 @@ struct decode_about {
     const char *incomplete;
 };
 
-/* Of a run that nobody gives back: from now on what requests decoded is in PATH.part about a second
+/* For a run that may be killed: from now on what requests decoded is in PATH.part about a second
  * after they are done, a decode trace that says what `about` does. It stays there if the program is
  * killed, or its end cannot be written. */
 int decode_out_keep(struct decode_out *out, const struct decode_about *about, struct err *err);

@@ -135,8 +135,7 @@ bool prices_warn(const json_t *ours, const char *ours_name, const json_t *base,
     const json_t *both = which_has_both(ours, base, &ratio);
     if (both != NULL) {
         snprintf(size, sizeof size,
-                 "; one block of %.40s on %.24s takes %+.0f %% by %s prices, "
-                 "beside %s ones",
+                 "; one block of %.40s on %.24s takes %+.0f %% by %s prices, compared with %s ones",
                  text_of(both, "model"), text_of(both, "gpu"), 100 * (ratio - 1),
                  text_of(both == ours ? a : b, "of"), text_of(both == ours ? b : a, "of"));
     }

@@ -24,7 +24,7 @@ struct questions_request {
 };
 
 struct problem {
-    char *id, *task, *answer; /* NULL where nobody said */
+    char *id, *task, *answer; /* NULL where not given */
     int32_t *ids;
     uint32_t n_ids;
     char place[128]; /* for sentences: "FILE:LINE" */

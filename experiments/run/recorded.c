@@ -37,7 +37,7 @@ static int on_run(void *state, const struct stored_run *run, struct err *err) {
     return 0;
 }
 
-/* What nobody has looked at where there is no checksum, and what replays go by. */
+/* Checks what replays rely on, as a record without a checksum may hold anything. */
 static bool is_sound_request(const struct request_record *r) {
     return r->prompt_tokens >= 1 && r->output_tokens >= 1 && r->arrival_ns >= 0 &&
            r->arrival_ns <= FIELD_MAX_NS;
@@ -58,7 +58,7 @@ static int on_request(void *state, const struct request_record *record, struct e
                          " is damaged: its lengths or its arrival are impossible",
                          record->id, recorded->run);
     }
-    /* Where nobody found anything, an older unmask need not say what was to be found. */
+    /* Where no prefix was found, an older unmask need not say how much there was to find. */
     bool knows = record->shared_tokens <= UINT32_MAX, finds = record->prefix_tokens > 0;
     recorded->lacks_prefixes = recorded->lacks_prefixes || (!knows && finds);
     if (recorded->n_arrivals == loading->room_arrivals) {

@@ -1,5 +1,5 @@
-/* A recorded run: its requests as a source of arrivals, its submissions as what a replay executor
- * plays, which are read as they are played, and what was said of it. */
+/* A recorded run: its requests as a source of arrivals, its submissions for a replay executor,
+ * which are read as they are played, and its facts. */
 #ifndef UNMASK_EXPERIMENTS_RUN_RECORDED_H
 #define UNMASK_EXPERIMENTS_RUN_RECORDED_H
 

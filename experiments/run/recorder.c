@@ -38,7 +38,7 @@ struct recorder {
 
 /* ---- the run's side ---- */
 
-/* Nobody else looks at the tape of a run that is written once it is over. */
+/* The tape of a run that is written once it is over has a single reader. */
 static void lock(struct recorder *recorder) {
     if (recorder->is_threaded) {
         pthread_mutex_lock(&recorder->lock);

@@ -16,12 +16,12 @@
 
 struct recorder;
 
-/* What a run that is written as it goes says of itself until it is over. */
+/* The note in a run that is written as it goes, until it is over. */
 extern const char recorder_unfinished[];
 
 /* `store` is borrowed, and texts of the facts have to stay; without a store the run can only be
  * handed over. With `as_it_goes` records are written
- * while the run is under way, and the store is nobody else's until recorder_end. */
+ * while the run is under way, and the caller must not use the store until recorder_end. */
 struct recorder *recorder_open(struct store *store, const struct run_facts *facts,
                                const struct slo *slo, enum store_level level, bool as_it_goes);
 

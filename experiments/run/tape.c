@@ -17,7 +17,7 @@ enum { LONG_BYTES = 16 << 20, PATH_CHARS = 4096 };
 
 enum record_kind { RECORD_REQUEST, RECORD_STEP, RECORD_EVENT, RECORD_ARRIVAL };
 
-/* Room for so many bytes more. */
+/* Room for `size` bytes more. */
 static void reserve(struct tape *tape, size_t size) {
     size_t needed = tape->size + size;
     if (needed > tape->room) {
@@ -44,7 +44,7 @@ static void go_on_in_file(struct tape *tape) {
         return;
     }
     if (tape->n_filed > 0) {
-        /* What was half written lies behind n_filed and is written over, or never read. */
+        /* Bytes half written lie after n_filed and are overwritten, or never read. */
         (void)lseek(tape->file, (off_t)tape->n_filed, SEEK_SET);
     } else if (tape->file >= 0) {
         close(tape->file);
@@ -117,7 +117,7 @@ struct sink tape_sink(struct tape *tape, enum store_level level) {
                          .event = level >= STORE_EVENTS ? on_event : NULL};
 }
 
-/* Records one behind the other, and room for what a step points to. */
+/* Records one after the other, and memory for the arrays that a step points to. */
 struct reel {
     const unsigned char *at, *end;
     uint64_t *ids;

@@ -114,7 +114,7 @@ static void apply(struct config *config, const struct setting *setting) {
     bool stays_fixed =
         what == OUTPUT_TOKENS && output != NULL && strcmp(output->value, "fixed") == 0;
     if (!stays_fixed && (side == LENGTH_INPUT || side == LENGTH_OUTPUT || what == LENGTHS)) {
-        /* What the file says of its lengths no longer holds. */
+        /* The file's provenance of lengths no longer holds. */
         replace(config, "provenance.lengths", "assumed", place);
         drop(config, "note", false);
     }

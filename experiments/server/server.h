@@ -1,4 +1,4 @@
-/* A real server's requests beside the same requests simulated.
+/* A real server's requests compared with the same requests simulated.
  *
  * One CSV is trace and measurement: arrival_us, input_tokens and output_tokens as every trace
  * reader takes them, and when each request's first and last tokens left the server, in microseconds

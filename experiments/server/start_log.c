@@ -17,7 +17,7 @@ static bool is_of_name(char c) {
 
 /* ---- Python's values ---- */
 
-/* Behind a text in quotes, at its opening one. */
+/* The end of a text in quotes, from its opening one. */
 static const char *skip_quoted(const char *at) {
     char quote = *at++;
     while (*at != '\0' && *at != quote) {
@@ -26,7 +26,7 @@ static const char *skip_quoted(const char *at) {
     return *at == '\0' ? at : at + 1;
 }
 
-/* Behind a value: at the comma, the bracket or the end of the line that ends it. Lines that a
+/* The end of a value: the comma, the bracket or the end of the line that ends it. Lines that a
  * terminal broke go on within brackets; `outer`: the value stands within some itself. */
 static const char *skip_value(const char *at, bool outer) {
     int depth = 0;
@@ -169,7 +169,7 @@ static void take_stated(struct start_log *log, const char *line) {
     }
 }
 
-/* The whole number behind `words`, which may have commas; 0: there is none. */
+/* The whole number after `words`, which may have commas; 0: there is none. */
 static uint64_t count_behind(const char *line, const char *words) {
     const char *at = strstr(line, words);
     char digits[24];

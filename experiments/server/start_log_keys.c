@@ -35,7 +35,7 @@ static const char ordering[] = "it orders requests otherwise";
     { name, NULL, NULL, NULL, LOG_HARMLESS, AS_IT_IS }
 
 /* Names begin or end with * where any argument that goes on so is meant. `harmless`: values,
- * between blanks, that are what unmask assumes, beside None, False, 0 and nothing. */
+ * between blanks, that are what unmask assumes, as are None, False, 0 and nothing. */
 static const struct known {
     const char *name;
     const char *key; /* LOG_TAKEN */
@@ -104,7 +104,7 @@ static const struct known {
     NOT_TAKEN("long_prefill_token_threshold", "chunks of prompts are shorter", NULL),
     NOT_TAKEN("num_scheduler_steps", "several steps follow one decision", " 1 "),
     NOT_TAKEN("max_prefill_tokens", "bounds what is prefilled together", NULL),
-    NOT_TAKEN("swap_space", "who is preempted may be moved to the host", " 4 4.0 "),
+    NOT_TAKEN("swap_space", "preempted requests may be moved to the host", " 4 4.0 "),
     NOT_TAKEN("attention_backend", "prices are of the kernels that were measured", NULL),
     NOT_TAKEN("disable_custom_all_reduce", "prices are of what was measured", NULL),
     NOT_TAKEN("hf_overrides", "--model says what the model is", NULL),

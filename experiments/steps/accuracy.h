@@ -1,8 +1,8 @@
-/* The accuracy of a run: what the cost model predicts for each of its steps, beside what was
+/* The accuracy of a run: what the cost model predicts for each of its steps, compared with what was
  * measured.
  *
  * Errors are signed, predicted / measured - 1: above 0 the model is too slow. A submission of
- * several equal steps counts as so many in the distributions, each by their mean. */
+ * several equal steps counts as that many in the distributions, each at their mean. */
 #ifndef UNMASK_EXPERIMENTS_STEPS_ACCURACY_H
 #define UNMASK_EXPERIMENTS_STEPS_ACCURACY_H
 

@@ -94,7 +94,7 @@ static int read_time(const struct csv *csv, int column, bool may_be_unknown, dou
 }
 
 /* What holds between the sums of any batch (shape_add): a + b = c, or a + b <= c; a `b` of
- * SYM_COUNT is none. Prefills add `more` to the left and `beside` to the right. */
+ * SYM_COUNT is none. Prefills add `more` to the left and the last symbol to the right. */
 static const struct {
     enum symbol a, b;
     bool equal;
@@ -152,7 +152,7 @@ static int check_laws(const struct csv *csv, const int64_t sym[SYM_COUNT], struc
     return 0;
 }
 
-/* Whether some operator runs over so many rows. */
+/* Whether some operator has this number of rows. */
 static bool is_priced(const struct graph *graph, enum symbol symbol) {
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         if (graph->ops[i].rows == symbol) {
@@ -185,7 +185,7 @@ static int check_system(const struct csv *csv, const struct system *system,
         for (size_t k = 0; k < sizeof sums / sizeof sums[0] && op_is_attention(op); k++) {
             if (sym[op->span_n] > 0 && sym[sums[k]] == 0) {
                 return err_world(err,
-                                 "%s:%" PRIu64 ": %s is 0 beside a %s of %" PRId64 ", which has no "
+                                 "%s:%" PRIu64 ": %s is 0 although %s is %" PRId64 ", as in no "
                                  "step of %s: the steps are another system's",
                                  csv->line.path, csv->line.number, symbol_names[sums[k]],
                                  symbol_names[op->span_n], sym[op->span_n], system->name);
@@ -235,7 +235,7 @@ static int predict(struct executor_sim *sim, const struct system *system,
     const bool has_clock = cost_power(system->cost) != NULL;
     struct step_shape shape = {0};
     memcpy(shape.sym, step->sym, sizeof shape.sym);
-    /* Rows do not say what was cached beside them. */
+    /* The file does not say what was cached for these rows. */
     const struct submission submission = {
         .repeat = has_clock || step->unrolled ? step->steps : 1,
         .unrolled = step->unrolled,

@@ -5,7 +5,7 @@
 
 #include "experiments/steps/step.h"
 
-/* Opens the system for canvases of up to so many tokens, beyond the model's positions too. The
+/* Opens the system for canvases of up to this many tokens, beyond the model's positions too. The
  * first step decides on all outputs, which are masked: the scope `masked`, which would count one
  * block of them, becomes `generation`. `on_engine`: as the engine runs it. */
 int first_step_open(const struct system_request *wanted, uint32_t longest_tokens, bool on_engine,

@@ -83,7 +83,7 @@ static int run_past_step(struct stage *stage, uint32_t first, uint32_t n, const 
     return status;
 }
 
-/* A step of an exact cache that leaves keys and values behind, a prefill in chunks of as many
+/* A step of an exact cache that stores keys and values, a prefill in chunks of as many
  * tokens as one step takes. */
 static int run_past_rows(struct stage *stage, uint32_t first, uint32_t n, const struct request *at,
                          struct planned_block block, struct err *err) {

@@ -1,7 +1,7 @@
 /* A step on a real back end: what it takes, measured.
  *
- * Its requests first do those of their own steps that leave cached rows behind, so that the step
- * finds what it would find in a run; then it is repeated. */
+ * Its requests first do those of their own steps that store cached rows, so that the step finds the
+ * state that it would find in a run; then it is repeated. */
 #ifndef UNMASK_EXPERIMENTS_STEPS_MEASURED_STEP_H
 #define UNMASK_EXPERIMENTS_STEPS_MEASURED_STEP_H
 
@@ -26,7 +26,7 @@ struct measured_step {
     double experts_hit; /* different ones, the mean over mixture layers; 0: not asked, or none */
     int64_t workspace_bytes; /* that was used, as metered: of the steps before it, too */
     int64_t planned_bytes;   /* the peak of this step's plan */
-    int64_t own_bytes;       /* device memory beside weights, workspace and cached rows */
+    int64_t own_bytes;       /* device memory other than weights, workspace and cached rows */
 };
 
 /* On an engine that is open for the step's system. At least one round. */

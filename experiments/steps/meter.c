@@ -48,7 +48,7 @@ static void settle(const struct meter *meter, struct metered_flight *flight) {
     }
 }
 
-/* What so many of its steps take by the cost model, behind so much idling. */
+/* What `steps` of its steps take by the cost model, after idle_ns of idling. */
 static int play(struct executor_sim *pricer, const struct metered_flight *flight, uint32_t steps,
                 bool unrolled, int64_t idle_ns, struct completion *priced, struct err *err) {
     struct submission played = flight->submission;

@@ -56,7 +56,7 @@ static size_t find(const struct retiming_lane *lane, int64_t ns) {
     return low;
 }
 
-/* Within steps in proportion; between them as long behind the last as it was. */
+/* Within steps in proportion; between them as long after the last as it was. */
 static int64_t new_time(const struct retiming *retiming, uint32_t replica, int64_t ns) {
     const struct retiming_lane *lane = &retiming->lanes[replica];
     const size_t at = find(lane, ns);

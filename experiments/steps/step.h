@@ -29,7 +29,7 @@ struct asked_step {
     struct step_kind kinds[2]; /* refresh and reuse, or the one of --step */
     const struct span **spans;
     struct step_shape shape; /* padded where the runtime pads */
-    int64_t workspace_bytes; /* that it may take beside its requests' cached state */
+    int64_t workspace_bytes; /* that it may take in addition to its requests' cached state */
     char text[192];          /* the step in words */
 };
 

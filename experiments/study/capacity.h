@@ -13,7 +13,7 @@
  * Nothing promises that a system which meets a rate meets all lower ones. Rates between a quarter
  * and twice the mean capacity are tried as well (they are the curve that is drawn); where one below
  * the capacity misses, the capacity is searched for again below it, so that every rate tried below
- * what is reported was met, and the highest rate met is kept beside it. */
+ * what is reported was met, and the highest rate met is kept with it. */
 #ifndef UNMASK_EXPERIMENTS_STUDY_CAPACITY_H
 #define UNMASK_EXPERIMENTS_STUDY_CAPACITY_H
 
@@ -87,7 +87,7 @@ struct capacity {
     const volatile sig_atomic_t *stop;
 };
 
-/* Fails as a whole when it was interrupted, over a configuration that makes no sense (ERR_USAGE),
+/* Fails as a whole when it was interrupted, over an invalid configuration (ERR_USAGE),
  * and as the first one did where none has a result. */
 int capacity_find(struct capacity *capacity, unsigned n_threads, struct err *err);
 void capacity_fini(struct capacity *capacity); /* what it made, not the searches */

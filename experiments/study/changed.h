@@ -7,7 +7,7 @@
 /* What a study found, with its tables filled and asked. */
 struct finding_of_study {
     struct tables *tables;
-    struct paper_result *rows; /* beside every printed row, [n] */
+    struct paper_result *rows; /* ours for every printed row, [n] */
     size_t n;
 };
 

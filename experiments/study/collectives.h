@@ -1,4 +1,4 @@
-/* Public measurements of what GPUs exchange, beside what the model of their link says of each
+/* Public measurements of collectives, compared with the model of the GPUs' link
  * (sim/cost/link.h). */
 #ifndef UNMASK_EXPERIMENTS_STUDY_COLLECTIVES_H
 #define UNMASK_EXPERIMENTS_STUDY_COLLECTIVES_H

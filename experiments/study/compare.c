@@ -1,4 +1,4 @@
-/* Which of a study's numbers stands beside which row of a paper. */
+/* Which of a study's numbers is compared with which row of a paper. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ int study_print(const struct study *study, const struct paper *paper, struct tab
     return status != 0 ? status : tables_keep(tables, "printed", query, place, err);
 }
 
-/* ---- ours beside them ---- */
+/* ---- ours compared with them ---- */
 
 /* "source|gpu|dataset|system|setting|quantity", as the constants of calibrated.ini name it, or
  * "source|gpu|model|dataset|..." where rows of several models are alike. */
@@ -135,7 +135,7 @@ static json_int_t count(struct tables *tables, const char *runs, const char *col
     return n;
 }
 
-/* Beside the first run, once. */
+/* For the first run, once. */
 static void print_prices_warning(struct tables *tables, const char *runs, FILE *out) {
     char query[512], ours[128], first[128];
     json_t *row;

@@ -7,8 +7,8 @@
  * reaches (distance) and how much positions differ (position_spread). Gap, context and step_spread
  * stay as assumed, and deltas fall with distance as logits do.
  *
- * How far a shape is off is said of points that it has not seen: every point in turn is left out
- * and predicted by a fit to the others. */
+ * A shape's error is that of leave-one-out cross-validation: each point is predicted by a fit to
+ * the others. */
 #ifndef UNMASK_EXPERIMENTS_STUDY_DECODE_CURVE_H
 #define UNMASK_EXPERIMENTS_STUDY_DECODE_CURVE_H
 

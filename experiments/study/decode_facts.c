@@ -171,10 +171,10 @@ static bool is_of_half(enum facts_half half, size_t place) {
 }
 
 static int has_no_positions(const struct decode_trace *trace, struct err *err) {
-    return err_world(err,
-                     "%s does not say what passes said of positions: write it by --decode-out "
-                     "of a run on cpu or cuda",
-                     decode_trace_source(trace).name);
+    return err_world(
+        err,
+        "%s has no model outputs of positions: write it by --decode-out of a run on cpu or cuda",
+        decode_trace_source(trace).name);
 }
 
 /* The tokens that it committed in the end. */

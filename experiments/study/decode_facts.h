@@ -1,6 +1,6 @@
 /* What is counted of passes over blocks, whether a device took them (a decode trace) or a decode
- * process was rolled out: so that the two can be compared number by number. Positions behind the
- * end of text are in none of the counts. */
+ * process was rolled out: so that the two can be compared number by number. Positions after the end
+ * of text are in none of the counts. */
 #ifndef UNMASK_EXPERIMENTS_STUDY_DECODE_FACTS_H
 #define UNMASK_EXPERIMENTS_STUDY_DECODE_FACTS_H
 
@@ -19,7 +19,7 @@ double facts_quotient(const struct facts_ratio *ratio, double *error);
 struct decode_facts {
     uint64_t n_requests;
     struct facts_ratio yield; /* tokens over denoising passes */
-    struct facts_ratio cost;  /* positions run (behind an eviction) over tokens */
+    struct facts_ratio cost;  /* positions run (after an eviction) over tokens */
     /* Of commits: masked positions between one and what is known at its left, those with none, and
      * passes until the right neighbour was committed too, 0 where it was before. */
     double n_commits, distance, n_beside, lag, n_lags;

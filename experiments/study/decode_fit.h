@@ -60,7 +60,7 @@ struct location_fit {
 int locations_fit(const struct locations *locations, void (*told)(void *state, size_t n_done),
                   void *state, struct location_fit *out, struct err *err);
 
-/* The table: stored locations beside fitted ones. */
+/* The table: stored locations next to fitted ones. */
 void locations_print(const struct locations *locations, const struct location_fit *fits, FILE *out);
 
 /* The file again, the locations and errors found in place of its own. */

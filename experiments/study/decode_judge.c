@@ -1,4 +1,5 @@
-/* What was measured of decisions beside what processes say, as a table, as JSON, as a section. */
+/* Measured decisions compared with those of decode processes, as a table, as JSON, as an INI
+ * section. */
 #include <math.h>
 #include <string.h>
 
@@ -63,7 +64,7 @@ static const struct compared compared[] = {
     {"tokens a pass", "tokens_per_pass", RELATIVE, yield_of},
     {"tokens run for a decoded one", "run_per_token", RELATIVE, cost_of},
     {"masked before a commit", "distance", RELATIVE, distance_of},
-    {"commits beside what is known", "beside", DIFFERENCE, beside_of},
+    {"commits next to what is known", "beside", DIFFERENCE, beside_of},
     {"passes the right neighbour lags", "lag", RELATIVE, lag_of},
     {"mean confidence", "confidence", DIFFERENCE, confidence_of},
     {"mean margin", "margin", DIFFERENCE, margin_of},

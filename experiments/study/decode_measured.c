@@ -176,7 +176,7 @@ static void minimise(struct fitting *fitting, int most_steps) {
     gsl_vector_free(steps);
 }
 
-/* All its confidences moved by so many logits. */
+/* All its confidences moved by `by` logits. */
 static struct decode_process shifted(const struct decode_process *process, double by) {
     struct decode_process out = *process;
     out.location += by;

@@ -9,7 +9,7 @@
  * its gain (sim/decode/smooth.h). It is judged by the requests at odd places of these traces and of
  * others, with their prompts' and answers' lengths, which are given.
  *
- * Beside it stands what was done before there were measurements: the assumed shape (decode_fit.h),
+ * For comparison: what was done before there were measurements, the assumed shape (decode_fit.h),
  * of which the location alone is fitted, to the tokens a pass of the first trace. */
 #ifndef UNMASK_EXPERIMENTS_STUDY_DECODE_MEASURED_H
 #define UNMASK_EXPERIMENTS_STUDY_DECODE_MEASURED_H

@@ -385,7 +385,7 @@ static void tear_up(struct sheet *sheet) {
     json_decref(sheet->rows);
 }
 
-/* The rows as they are: a line each, behind one of the columns' names. */
+/* The rows as they are: a line each, after one of the columns' names. */
 static int write_rows(const json_t *rows, const char *stem, struct err *err) {
     char path[1024];
     snprintf(path, sizeof path, "%s.csv", stem);

@@ -1,4 +1,4 @@
-/* From a study's tables to a figure, and to ours beside what a paper printed.
+/* From a study's tables to a figure, and to a comparison with what a paper printed.
  *
  * `query` of [figure] answers rows with the columns panel, series, x and y, and, where there is
  * something to say, low, high (ends of an error bar), paper (a printed value) and style (line,
@@ -29,13 +29,13 @@ int study_draw(const struct study *study, struct tables *tables, const char *ste
                struct err *err);
 bool study_is_table(const struct study *study);
 
-/* Ours beside every row of `printed`. Rows to which a constant of experiments/calibrated.ini was
+/* Ours for every row of `printed`. Rows to which a constant of experiments/calibrated.ini was
  * fitted are marked. The results are the caller's to free. */
 int study_compare(const struct study *study, struct tables *tables, const struct paper *paper,
                   const struct config *calibrated, struct paper_result **out, size_t *n,
                   struct err *err);
 
-/* What is said of a changed figure's printed values. */
+/* The note on the printed values of a changed figure. */
 extern const char *const study_printed_note;
 
 /* What the error bars of `drawn` are, where they are of several seeds; a line. */

@@ -17,7 +17,7 @@ struct task {
     const char *system, *gpu, *workload, *key;
     double rate, target, stored;
     double most;     /* the largest value that is tried */
-    double first;    /* fitted to the mean latency of so many first requests; 0: to throughput */
+    double first;    /* fitted to the mean latency of this many first requests; 0: to throughput */
     double requests; /* how many; 0: the workload's */
     double output_tokens; /* every output has this length; 0: the workload's */
     const char *quantity; /* ms_per_forward or tpf; NULL: throughput */

@@ -279,7 +279,7 @@ static void write_place(FILE *out, const char *column) {
             column, column, column, column, scale_of(column) > 1 ? " / 1073741824.0" : "");
 }
 
-/* The ends of a mean's interval; shares are of so many requests where requests are counted. */
+/* The ends of a mean's interval; shares are of as many requests as were counted. */
 static void write_interval(FILE *out, const char *column) {
     static const char *const ends[] = {"low", "high"};
     bool is_share = strcmp(field_unit(column), "share") == 0;

@@ -63,7 +63,7 @@ int plot_choose(const struct plot_request *request, struct tables *tables, struc
     return status;
 }
 
-/* ---- what is said of them ---- */
+/* ---- notes on samples ---- */
 
 char *plot_ask_text(struct tables *tables, const char *query) {
     json_t *rows = tables_own(tables, query);

@@ -17,8 +17,8 @@ static const char *digest_of(const json_t *row) {
     return text_of(json_object_get(row, "identity"), "digest");
 }
 
-/* What two runs share that are one; "" where nobody knows. What was measured on a device again is
- * another run. */
+/* A key that is equal for runs that are the same; "" where unknown. A run measured again on a
+ * device is another one. */
 static const char *sample_of(const json_t *row) {
     bool is_measured = json_is_string(json_object_get(row, "device"));
     return is_measured && is_whole(row) ? text_of(row, "row") : digest_of(row);

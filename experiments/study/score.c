@@ -152,7 +152,7 @@ void score_close(struct score *score) {
     }
 }
 
-/* ---- ours beside it ---- */
+/* ---- ours compared with it ---- */
 
 static int know_paper(struct score *score, const char *name, struct err *err) {
     size_t i = 0;
@@ -221,7 +221,7 @@ static bool reaches(double low, double high, double printed, bool is_points) {
            (is_points ? PAPER_POINTS_TOLERANCE : PAPER_TOLERANCE * fabs(printed));
 }
 
-/* Whether two values show what a class says of a row. */
+/* Whether two values show that a row is of its class. */
 static bool holds(enum score_class class, const json_t *answer, const json_t *row) {
     bool is_points = number_at(row, "points") != 0;
     const json_t *given = json_object_get(answer, "printed");

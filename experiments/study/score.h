@@ -4,7 +4,7 @@
  * from no other counted row, once, however many figures show it. The column `cause` of a row
  * of experiments/paper names a section of causes.ini, which has `class`, `says` and, but for
  * the class ours, `shown`: a query that answers for each of its rows `id` and two values, `one` and
- * `other`, of the same quantity. What the class says of a row holds only where they show it:
+ * `other`, of the same quantity. The class of a row holds only where these values show it:
  *
  *   contradicts  two printed values no number can be within 15 % of at once
  *   unknown      ours at two values of what was not printed, as far apart, and the printed
@@ -42,12 +42,12 @@ struct score *score_open(const struct config *papers, const struct config *cause
                          const char *folder, struct err *err);
 void score_close(struct score *score); /* NULL is fine */
 
-/* Adds the settled results of one figure, whose rows are of `file`: one that papers.ini does not
+/* Adds the results of one figure, whose rows are of `file`: one that papers.ini does not
  * list is a paper of its own. */
 int score_add(struct score *score, const char *file, const struct paper_result *results, size_t n,
               struct err *err);
 
-/* Asks every cause's query; once, behind the last figure. */
+/* Runs every cause's query; once, after the last figure. */
 int score_judge(struct score *score, struct err *err);
 
 /* What a printed row is by its cause's calculation: ours where it stays. `id` is "FILE:LINE". */

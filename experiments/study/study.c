@@ -191,7 +191,7 @@ static int take_config(const struct config *config, struct study *study, struct 
     return 0;
 }
 
-/* Beside the study, or else of those that are shipped. */
+/* From the study's folder, or else of those that are shipped. */
 static int include(const char *beside, const char *name, struct study *study, struct err *err) {
     char path[PATH_CHARS], relative[PATH_CHARS / 2];
     const char *slash = strrchr(beside, '/');

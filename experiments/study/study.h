@@ -5,7 +5,7 @@
  *   [select NAME]  a table of what `query` answers over the tables before it
  *
  * A job's keys have lists of values; it is done for every combination, the last key varying
- * fastest, but `seed` behind all of them. Each row has, besides what was found, every key's value,
+ * fastest, but `seed` after all of them. Each row has, besides what was found, every key's value,
  * its index as KEY_n, and `point`, the same for all seeds of a combination.
  *
  *   KEY = A, B          a key of the job
@@ -13,8 +13,9 @@
  *   NAME of KEY = P, Q  a column, or another key of the job, that goes along with KEY
  *   x = KEY             the key whose values and indices are the columns x and x_n, too
  *
- * `include` in [figure] names files, beside the study or in experiments/studies, whose [select]s
- * follow, and whose keys of [figure] hold where neither the study nor a later one has them. */
+ * `include` in [figure] names files, in the study's folder or in experiments/studies, whose
+ * [select]s follow, and whose keys of [figure] hold where neither the study nor a later one has
+ * them. */
 #ifndef UNMASK_EXPERIMENTS_STUDY_STUDY_H
 #define UNMASK_EXPERIMENTS_STUDY_STUDY_H
 
@@ -42,7 +43,7 @@ struct study {
     size_t n_configs;
     struct study_table *tables;
     size_t n_tables, n_places; /* places: combinations of all of them */
-    char changed[160];         /* " (changed: gpu=h100)": said behind the title; "": nothing is */
+    char changed[160];         /* " (changed: gpu=h100)": appended to the title; "": nothing is */
 };
 
 /* Read a study and check it; `path` is opened as it stands. study_close in any case. */

@@ -5,12 +5,12 @@
  * list is kept as JSON text, for json_each and json_extract. Whatever is no letter, digit or
  * underscore in a name becomes an underscore.
  *
- * Beside SQLite's functions there are aggregates: median(x), mean(x), the ends of the 95 % interval
- * of the mean, low(x) and high(x), and half(x), half of it, NULL of one value and of values that
- * are all the same; of shares of 1 share_low(x, n) and share_high(x, n), which stay within 0 and 1
- * (n: of how many a value is the share, NULL where nobody knows); phi(x), the upper tail of the
- * standard normal; and the mathematical functions that SQLite has where it was compiled with them
- * (exp, ln, log, log10, log2, pow, sqrt, floor, ceil, sin, ...). */
+ * In addition to SQLite's functions there are aggregates: median(x), mean(x), the ends of the 95 %
+ * interval of the mean, low(x) and high(x), and half(x), half of it, NULL of one value and of
+ * values that are all the same; of shares of 1 share_low(x, n) and share_high(x, n), which stay
+ * within 0 and 1 (n: of how many a value is the share, NULL where unknown); phi(x), the upper tail
+ * of the standard normal; and the mathematical functions that SQLite has where it was compiled with
+ * them (exp, ln, log, log10, log2, pow, sqrt, floor, ceil, sin, ...). */
 #ifndef UNMASK_EXPERIMENTS_STUDY_TABLES_H
 #define UNMASK_EXPERIMENTS_STUDY_TABLES_H
 
@@ -29,7 +29,7 @@ void tables_close(struct tables *tables); /* NULL is fine */
 int tables_add(struct tables *tables, const char *name, const json_t *rows, struct err *err);
 
 /* What one SELECT answers, a JSON array of objects; the caller's. It can read tables and nothing
- * else. ERR_USAGE is SQLite's complaint behind `place`, where the query stands. */
+ * else. ERR_USAGE is SQLite's message after `place`, where the query stands. */
 int tables_select(struct tables *tables, const char *query, const char *place, json_t **rows,
                   struct err *err);
 

@@ -13,7 +13,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/monotonic.h"
 
-/* Results that cannot be recorded now are kept up to so many bytes; then the sweep waits. */
+/* Results that cannot be recorded now are kept up to this many bytes; then the sweep waits. */
 enum { MOST_KEPT_BYTES = 256 << 20 };
 /* Until a sweep that waits for another one says so again. */
 #define TELL_AFTER_NS INT64_C(10000000000)
@@ -233,8 +233,8 @@ static void tell_waiting(struct work *work, size_t n) {
     }
 }
 
-/* First every point, then again and again those that another program had claimed. Points that are
- * elsewhere hold nobody up: those that come back are recorded as they end. */
+/* First every point, then again and again those that another program had claimed. Points that run
+ * elsewhere delay no others: those that come back are recorded as they end. */
 static void run_rounds(struct work *work, unsigned n_threads, bool is_shared) {
     const struct campaign *campaign = work->campaign;
     size_t n = 0;

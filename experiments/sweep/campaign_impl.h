@@ -1,4 +1,4 @@
-/* What the parts of a campaign share; nobody else includes this. */
+/* What the parts of a campaign share; no other file includes this. */
 #ifndef UNMASK_EXPERIMENTS_SWEEP_CAMPAIGN_IMPL_H
 #define UNMASK_EXPERIMENTS_SWEEP_CAMPAIGN_IMPL_H
 

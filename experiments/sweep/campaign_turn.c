@@ -97,7 +97,7 @@ static bool recall(struct work *work, struct campaign_point *point, const char *
     char *text = NULL;
     json_error_t trouble;
     if (known != NULL && known->is_damaged) {
-        snprintf(point->stale, sizeof point->stale, "what was recorded of it is damaged");
+        snprintf(point->stale, sizeof point->stale, "its record is damaged");
         return false;
     }
     struct err ignored = {0};

@@ -162,7 +162,7 @@ static json_t *number_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* What stands in a system's object beside its run, or runs. */
+/* What a system's object has in addition to its run, or runs. */
 static void put_relation(const struct comparison *c, size_t i, json_t *object) {
     const struct sample *base = &c->samples[0], *ours = &c->samples[i];
     struct spread speedup = sample_ratios(ours, base, Q_THROUGHPUT);

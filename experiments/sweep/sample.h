@@ -1,4 +1,5 @@
-/* One point of a comparison under several seeds: what its runs say together, and beside another's.
+/* One point of a comparison under several seeds: what its runs say together, and compared with
+ * another's.
  *
  * Runs are summaries as `run --json` prints them, one a seed, in the same order on both sides:
  * seeds are paired. A run without a result is NULL. */

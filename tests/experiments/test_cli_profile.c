@@ -382,7 +382,7 @@ TEST(prices_of_several_sources_are_warned_of_once_with_their_difference) {
     for (size_t i = 0; i < 2; i++) {
         char *text = PRINTS("capacity", MINI, BOTH, over[i], "--gpu", "h100");
         ck_assert_uint_eq(times(text, "prices-differ:"), 1);
-        ck_assert_ptr_nonnull(strstr(text, " % by measured prices, beside imported ones"));
+        ck_assert_ptr_nonnull(strstr(text, " % by measured prices, compared with imported ones"));
         free(text);
         text = PRINTS("capacity", MINI, BOTH, over[i], "--gpu", "h100", "--json");
         ck_assert_uint_eq(times(text, "\"prices-differ\""), 1);

@@ -133,8 +133,7 @@ TEST(a_live_run_takes_what_memory_is_free_where_none_was_asked_for) {
     struct output all = LIVE("--gpu", gpu);
     ck_assert_msg(all.status == 0, "%s", all.err);
     ck_assert_ptr_nonnull(strstr(all.out, "\"memory-as-free\""));
-    ck_assert_ptr_nonnull(
-        strstr(all.out, "a simulation beside it takes --set memory_utilization=0."));
+    ck_assert_ptr_nonnull(strstr(all.out, "simulate it with --set memory_utilization=0."));
     output_free(&all);
     struct output asked = LIVE("--gpu", gpu, "--set", "memory_utilization=0.95");
     ck_assert_int_eq(asked.status, 1);

@@ -8,13 +8,13 @@ _NOT_THE_USERS = (os.path.dirname(os.path.abspath(__file__)) + os.sep,
 
 
 class Error(Exception):
-    """Something in the world is not as it must be: a file, a device, memory (`status` 1)."""
+    """Run-time failure: a file, a device, data (`status` 1)."""
 
     status = 1
 
 
 class UsageError(Error, ValueError):
-    """The request makes no sense (`status` 2)."""
+    """Invalid command line or configuration (`status` 2)."""
 
     status = 2
 

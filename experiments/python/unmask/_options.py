@@ -7,10 +7,10 @@ _G0 = (
 _G1 = (
     ("model", "NAME", "the model (list models), an INI file or a Hugging Face folder; default: that of --weights, or the system's own"),
     ("gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s; of a live run this machine's)"),
-    ("systems-file", "FILE", "systems of your own, beside the shipped ones"),
+    ("systems-file", "FILE", "systems of your own, in addition to the shipped ones"),
     ("profile", "FILE", "price by this profile, measured on the GPU that --gpu names; default: the GPU's of the model, else its own for all (list profiles)"),
     ("roofline", None, "price by the data sheet, not by the GPU's profile"),
-    ("price-source", "SOURCE", "whose prices: measured by unmask, imported from others, or one: a source that all of what is compared has (default: the best of each)"),
+    ("price-source", "SOURCE", "source of prices: measured by unmask, imported from others, or one: a source that all systems compared have (default: the best of each)"),
 )
 _G2 = (
     ("set", "KEY=VALUE", "set a key of the system, model.KEY of the model or workload.KEY of the workload"),
@@ -20,21 +20,21 @@ _G2 = (
     ("router", "NAME", "the same for the router"),
     ("planner", "NAME", "the same for the memory planner"),
     ("runtime", "NAME", "the same for the runtime"),
-    ("host", "NAME", "the same for the host, the machine beside the GPU (list hosts)"),
+    ("host", "NAME", "the same for the host, the machine that the GPU is in (list hosts)"),
     ("replicas", "N", "identical GPUs, each with the whole model (default: 1)"),
 )
 _G3 = (
     ("backend", "NAME", "what executes the batches: sim, cpu or cuda (default: sim)"),
     ("weights", "FOLDER", "a checkpoint for cpu and cuda, or random:SEED (default: random:1)"),
     ("eos", "IDS", "on cpu and cuda: the token ids that end a text, separated by commas, or none; default: the checkpoint's eos_token_id (random weights: none)"),
-    ("library", "PATH", "the CUDA back end, libunmask_cuda.so (default: beside the program) [--backend = cuda]"),
+    ("library", "PATH", "the CUDA back end, libunmask_cuda.so (default: next to the program) [--backend = cuda]"),
     ("device", "N", "which of the machine's GPUs, counted from 0; ranks are the first ones (default: 0) [--backend = cuda]"),
 )
 _G4 = (
     ("clock", "WORD", "on cpu and cuda: real, or virtual, which skips idle time (default: real)"),
 )
 _G5 = (
-    ("tokenizer", "FOLDER", "whose tokenizer.json turns texts into tokens; default: --weights [workload.prompts = on]"),
+    ("tokenizer", "FOLDER", "turn texts into tokens by its tokenizer.json; default: --weights [workload.prompts = on]"),
     ("chat", "NAME", "the chat template around every prompt: none, llada, ling, chatml, dream, qwen2.5 or qa; default: none, and for generate --text that of the folder [workload.prompts = on]"),
     ("reference", "FILE", "the --outputs file of another run of the same prompts: prints the share of outputs that agree"),
 )
@@ -55,7 +55,7 @@ _G6 = (
 _G7 = (
     ("slo-latency", "TIME", "objective for goodput, such as 30s"),
     ("slo-ttft", "TIME", "objective for the first token, which comes with the first block"),
-    ("slo-tpot", "TIME", "objective for the time per output token behind the first block"),
+    ("slo-tpot", "TIME", "objective for the time per output token after the first block"),
 )
 _G8 = (
     ("db", "FILE", "record into this SQLite database"),
@@ -63,7 +63,7 @@ _G8 = (
 )
 _G9 = (
     ("decode", "FILE", "take what each pass commits from this decode trace; sim only"),
-    ("decode-out", "FILE", "write a decode trace (a SQLite file): what each pass committed and, on cpu and cuda, what the model said of each position"),
+    ("decode-out", "FILE", "write a decode trace (a SQLite file): what each pass committed and, on cpu and cuda, the model's outputs for each position"),
     ("outputs", "FILE", "on cpu and cuda: write the answers to prompts, as JSON lines"),
     ("timeline", "FILE", "write a timeline for ui.perfetto.dev"),
     ("bound", None, "print what no scheduler could beat, too (`unmask bound`); sim only"),
@@ -75,20 +75,20 @@ _G11 = (
     ("over", "KEY=A,B,...", "each system with each of these values of a key, such as scheduler"),
     ("seeds", "N", "run each system with N seeds, from --seed on (default: 1)"),
     ("same-requests", None, "measure by the requests that every system served"),
-    ("bound", None, "put each beside what no scheduler could beat (`unmask bound`); sim only"),
+    ("bound", None, "compare each with what no scheduler could beat (`unmask bound`); sim only"),
 )
 _G12 = (
     ("j", "N", "threads (default: as many as cores)"),
 )
 _G13 = (
-    ("systems-file", "FILE", "systems of your own, beside the shipped ones"),
+    ("systems-file", "FILE", "systems of your own, in addition to the shipped ones"),
     ("profile", "FILE", "price by this profile, measured on the sweep's one GPU; default: each GPU's (list profiles)"),
-    ("price-source", "SOURCE", "whose prices: measured by unmask, imported from others, or one: a source that all points have (default: the best of each)"),
+    ("price-source", "SOURCE", "source of prices: measured by unmask, imported from others, or one: a source that all points have (default: the best of each)"),
     ("host", "NAME", "the host of every system (list hosts); default: each its own"),
 )
 _G14 = (
     ("seeds", "N", "run every point with the seeds 1 to N (default: 1)"),
-    ("bound", None, "put each beside what no scheduler could beat (`unmask bound`); sim only"),
+    ("bound", None, "compare each with what no scheduler could beat (`unmask bound`); sim only"),
 )
 _G15 = (
     ("db", "FILE", "record one run a point; points it holds already are not run again"),
@@ -169,7 +169,7 @@ _G27 = (
 _G28 = (
     ("system", "NAME", "a configuration of policies (list systems; default: mosaic)"),
     ("systems", "A,B,...", "several of them in a table; ratios are over the first"),
-    ("systems-file", "FILE", "systems of your own, beside the shipped ones"),
+    ("systems-file", "FILE", "systems of your own, in addition to the shipped ones"),
     ("model", "NAME", "the model (list models), an INI file or a Hugging Face folder (default: the systems' own)"),
     ("gpu", "NAME", "the GPU (list gpus) or an INI file (default: rtx3090)"),
     ("memory", "BYTES", "the device has this much, such as 24GiB (default: the GPU's own)"),
@@ -202,7 +202,7 @@ _G31 = (
     ("profile", "FILE", "this profile of the GPU, not the shipped one"),
 )
 _G32 = (
-    ("from", "GPU", "whose profile is scaled"),
+    ("from", "GPU", "scale this GPU's profile"),
     ("to", "GPU", "for which GPU (list gpus)"),
     ("profile", "FILE", "a profile measured on --from, not the shipped one"),
     ("out", "FILE", "write the profile there (default: standard output)"),
@@ -221,7 +221,7 @@ _G35 = (
     ("replace", None, "overwrite the profile that is there"),
 )
 _G36 = (
-    ("context", "TOKENS", "what does not fit into this context, beside the usual ones"),
+    ("context", "TOKENS", "count what does not fit into this context, in addition to the usual ones"),
 )
 _G37 = (
     ("columns", "time=NAME:UNIT,...", "what the columns of the file are called (below)"),
@@ -230,7 +230,7 @@ _G37 = (
     ("where", "NAME=VALUE,...", "which of its rows count; != for those that do not"),
     ("skip-failed", None, "leave out rows that failed or have no tokens"),
     ("sort", None, "the file's rows need not be in order of arrival"),
-    ("tokenizer", "FOLDER", "whose tokenizer.json counts the tokens of texts (prompts, ShareGPT)"),
+    ("tokenizer", "FOLDER", "count the tokens of texts (prompts, ShareGPT) by its tokenizer.json"),
 )
 _G38 = (
     ("requests", "N", "how many requests (default: all, or as the workload has it)"),
@@ -263,7 +263,7 @@ _G40 = (
 _G41 = (
     ("model", "NAME", "the model (list models), an INI file or a Hugging Face folder; default: that of --weights, or the system's own"),
     ("gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s)"),
-    ("systems-file", "FILE", "systems of your own, beside the shipped ones"),
+    ("systems-file", "FILE", "systems of your own, in addition to the shipped ones"),
     ("text", "TEXT", "the prompt, put into the chat template of the weights"),
     ("prompts", "FILE", "many prompts, as JSON lines (prompt or ids, id, task, answer)"),
     ("ids", "N,N,...", "the prompt's token ids"),
@@ -274,7 +274,7 @@ _G41 = (
     ("top-k", "K", "draw among the K most likely tokens; 0: among all"),
     ("top-p", "P", "of these the most likely until their probabilities exceed P; 1: all"),
     ("seed", "N", "of all random streams (default: 1)"),
-    ("decode-out", "FILE", "write a decode trace (a SQLite file): what each pass said of each position, and what it committed"),
+    ("decode-out", "FILE", "write a decode trace (a SQLite file): the model's outputs for each position in each pass, and what the pass committed"),
 )
 _G42 = (
     ("db", "FILE", "the database"),

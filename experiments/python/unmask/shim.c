@@ -3,8 +3,8 @@
  * Compiled twice, as a scheduler and, with SHIM_DECODER, as a decoder. UNMASK_POLICIES is the path
  * of a socket; every load of this object, of which each run and replica has its own, hands over the
  * ends of two pipes and a memory there, with the name of the policy. A question stands in the
- * memory and its size in bytes goes through one pipe; the answer comes through the other. Where
- * nobody answers any more the program ends. */
+ * memory and its size in bytes goes through one pipe; the answer comes through the other. Where no
+ * answer can come any more the program ends. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -29,8 +29,8 @@
 enum { ENOUGH = 2 };   /* of an answer: the trial ends */
 enum { N_HANDED = 3 }; /* descriptors */
 
-/* A processor that sleeps is woken in tens of microseconds, as long as a decision takes: so an
- * answer is looked for without sleeping, unless that was in vain the last times. */
+/* A processor that sleeps is woken in tens of microseconds, as long as a decision takes: so the
+ * shim polls for an answer first, unless that failed the last times. */
 enum { LOOK_NS = 50 * 1000, MOST_WAITS = 1023 };
 
 /* Who copies this file writes the policy's name here. */
@@ -42,7 +42,7 @@ static __thread struct {
     pid_t owner;
     int question, answer, memory; /* our ends of the pipes, and what is shared */
     bool looks;                   /* there is another processor */
-    uint32_t in_vain;             /* waits that pass before the next look after one in vain */
+    uint32_t in_vain;             /* waits that pass before the next poll after one that failed */
     uint32_t waits;               /* of them to come */
     unsigned char *shared, *heard;
     size_t shared_bytes, heard_bytes;
