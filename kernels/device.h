@@ -148,8 +148,8 @@ struct device_table {
 
     /* The kernels. Scratch of block and paged attention is the device's own and not read from the
      * call, and neither is whether a call is invariant. */
-#define KERNEL(name, cuda, cpu)      int (*name)(struct device * device, const struct call_##name *call);
-#define RANK_KERNEL(...) KERNEL(__VA_ARGS__)
+#define KERNEL(name, cuda, cpu) int (*name)(struct device * device, const struct call_##name *call);
+#define RANK_KERNEL(...)        KERNEL(__VA_ARGS__)
 #include "kernels/kernels.def"
 };
 
