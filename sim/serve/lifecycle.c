@@ -39,25 +39,11 @@ static void sums_add(struct replica *replica, const struct request *request, int
 static int reject_arrival(struct lifecycle *life, const struct arrival *arrival,
                           const struct tracked *tracked, enum reject_reason reason,
                           struct err *err) {
-    struct request_record record = {
-        .id = arrival->id,
-        .tenant = arrival->tenant,
-        .prompt_tokens = arrival->prompt_tokens,
-        .output_tokens = arrival->output_tokens,
-        .answer_tokens =
-            arrival->answer_tokens > 0 ? arrival->answer_tokens : arrival->output_tokens,
-        .shared_tokens = tracked != NULL ? tracked->shared_tokens : 0,
-        .shared_with = tracked != NULL ? tracked->shared_with : 0,
-        .session = arrival->session,
-        .follows = arrival->follows,
-        .place = arrival->place,
-        .arrival_ns = arrival->arrival_ns,
-        .admitted_ns = -1,
-        .first_block_ns = -1,
-        .finished_ns = life->now_ns,
-        .state = REQUEST_REJECTED,
-        .reason = reason,
-    };
+    struct request_record record = tracked != NULL ? tracked->record : request_record_of(arrival);
+    record.answer_tokens = request_record_of(arrival).answer_tokens; /* no device said another */
+    record.state = REQUEST_REJECTED;
+    record.reason = reason;
+    record.finished_ns = life->now_ns;
     life->result->rejected++;
     int status = report_event(life, EVENT_REJECT, arrival->id, 0, reason, err);
     return status != 0 ? status : report_request(life, &record, err);
@@ -99,20 +85,20 @@ static int enqueue(struct lifecycle *life, uint32_t slot, uint64_t session, stru
     struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
     const uint32_t home = cluster_home(life, session);
-    tracked->replica = cluster_route(life, slot, home);
-    if (tracked->replica >= life->n_replicas) {
+    tracked->record.replica = cluster_route(life, slot, home);
+    if (tracked->record.replica >= life->n_replicas) {
         return plan_broken_promise(life, &life->system->router->policy, "router",
-                                   "the index of a replica", tracked->replica, 0,
+                                   "the index of a replica", tracked->record.replica, 0,
                                    (int64_t)life->n_replicas - 1, err);
     }
-    cluster_settle(life, session, tracked->replica);
-    struct replica *replica = &life->replicas[tracked->replica];
+    cluster_settle(life, session, tracked->record.replica);
+    struct replica *replica = &life->replicas[tracked->record.replica];
     take_slot(life, slot);
     request_move(request, REQUEST_QUEUED);
     replica->outstanding_tokens += request->output_tokens;
     replica->wake_ns = INT64_MAX;
     waiting_push(life, replica, slot);
-    cluster_queued(life, tracked->replica);
+    cluster_queued(life, tracked->record.replica);
     return sharing_wait(life, slot, err);
 }
 
@@ -147,12 +133,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
         .state = REQUEST_PENDING,
     };
     struct tracked *tracked = &life->tracked[slot];
-    *tracked = (struct tracked){.tenant = arrival->tenant,
-                                .follows = arrival->follows,
-                                .place = arrival->place,
-                                .admitted_ns = -1,
-                                .first_block_ns = -1,
-                                .session = arrival->session};
+    *tracked = (struct tracked){.record = request_record_of(arrival)};
     sharing_arrive(life, slot, arrival);
     text_end_open(life, slot, arrival);
     if (life->has_positions) {
@@ -173,7 +154,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     if (life->asked->decode != NULL) {
         bool stops = settings->early_stop != STOP_NEVER;
         status = recall_open(&tracked->recall, life->asked->decode, request, stops, err);
-        tracked->answer_tokens = tracked->recall.answer_tokens;
+        tracked->record.answer_tokens = tracked->recall.answer_tokens;
         status = status != 0 ? status : plan_step(life, request, tracked, err);
         if (status != 0) {
             return status;
@@ -209,23 +190,24 @@ int lifecycle_grow(struct lifecycle *life, struct replica *replica, uint32_t slo
     const struct executor *executor = &life->asked->executor;
     bool grows = take_memory(life, replica, request) > 0;
     return grows && executor->grow != NULL
-               ? executor->grow(executor->state, life->tracked[slot].replica, slot, request, err)
+               ? executor->grow(executor->state, life->tracked[slot].record.replica, slot, request,
+                                err)
                : 0;
 }
 
 int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t slot,
                     struct err *err) {
     struct request *request = &life->requests[slot];
-    bool is_first = life->tracked[slot].admitted_ns < 0;
+    bool is_first = life->tracked[slot].record.admitted_ns < 0;
     request_move(request, REQUEST_RUNNING);
     if (is_first) {
-        life->tracked[slot].admitted_ns = life->now_ns;
-        life->tracked[slot].prefix_tokens = request->cached_tokens;
+        life->tracked[slot].record.admitted_ns = life->now_ns;
+        life->tracked[slot].record.prefix_tokens = request->cached_tokens;
     }
     replica->running[replica->n_running++] = slot;
     sums_add(replica, request, 1);
     take_memory(life, replica, request);
-    uint32_t index = life->tracked[slot].replica;
+    uint32_t index = life->tracked[slot].record.replica;
     const struct executor *executor = &life->asked->executor;
     int status =
         executor->admit != NULL ? executor->admit(executor->state, index, slot, request, err) : 0;
@@ -239,13 +221,13 @@ int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t sl
 /* Account for the steps since the present span was planned. */
 static void settle_tracked(struct tracked *tracked, const struct request *request) {
     uint32_t done = tracked->steps_planned - request->steps_to_change;
-    tracked->tokens_processed += (uint64_t)done * request->span.queries;
+    tracked->record.tokens_processed += (uint64_t)done * request->span.queries;
     if (request->span.phase == PHASE_REFRESH) {
-        tracked->refresh_steps += done;
+        tracked->record.refresh_steps += done;
     }
     if (text_end_is_behind(tracked, request)) {
-        tracked->steps_after_end += done;
-        tracked->tokens_after_end += (uint64_t)done * request->span.queries;
+        tracked->record.steps_after_end += done;
+        tracked->record.tokens_after_end += (uint64_t)done * request->span.queries;
     }
     tracked->steps_planned = request->steps_to_change;
 }
@@ -269,43 +251,23 @@ static int depart(struct lifecycle *life, struct replica *replica, uint32_t slot
     if (held) {
         give_memory(life, replica, slot, false);
         if (life->asked->executor.release != NULL) {
-            life->asked->executor.release(life->asked->executor.state, tracked->replica, slot);
+            life->asked->executor.release(life->asked->executor.state, tracked->record.replica,
+                                          slot);
         }
     }
     replica->outstanding_tokens -= request->output_tokens - request->committed_tokens;
-    struct request_record record = {
-        .id = request->id,
-        .replica = tracked->replica,
-        .tenant = tracked->tenant,
-        .prompt_tokens = request->prompt_tokens,
-        .output_tokens = request->output_tokens,
-        .prefix_tokens = tracked->prefix_tokens,
-        .shared_tokens = tracked->shared_tokens,
-        .shared_with = tracked->shared_with,
-        .session = tracked->session,
-        .follows = tracked->follows,
-        .place = tracked->place,
-        .answer_tokens = tracked->answer_tokens,
-        .committed_tokens = request->committed_tokens,
-        .arrival_ns = request->arrival_ns,
-        .admitted_ns = tracked->admitted_ns,
-        .first_block_ns = tracked->first_block_ns,
-        .finished_ns = life->now_ns,
-        .state = state,
-        .reason = reason,
-        .steps = request->steps,
-        .refresh_steps = tracked->refresh_steps,
-        .preemptions = request->preemptions,
-        .first_block_tokens = tracked->first_block_tokens,
-        .tokens_processed = tracked->tokens_processed,
-        .tokens_after_end = tracked->tokens_after_end,
-        .steps_after_end = tracked->steps_after_end,
-    };
+    struct request_record record = tracked->record;
+    record.state = state;
+    record.reason = reason;
+    record.finished_ns = life->now_ns;
+    record.steps = request->steps;
+    record.preemptions = request->preemptions;
+    record.committed_tokens = request->committed_tokens;
     sharing_leave(life, slot);
     life->free_slots[life->n_free++] = slot;
     *(state == REQUEST_DONE ? &life->result->completed : &life->result->rejected) += 1;
     int status = report_event(life, state == REQUEST_DONE ? EVENT_FINISH : EVENT_REJECT,
-                              request->id, tracked->replica, reason, err);
+                              request->id, tracked->record.replica, reason, err);
     return status != 0 ? status : report_request(life, &record, err);
 }
 
@@ -325,10 +287,11 @@ static int end_block(struct lifecycle *life, uint32_t slot, struct err *err) {
     const struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
     if (request->block == 0) {
-        tracked->first_block_ns = life->now_ns;
-        tracked->first_block_tokens = request->committed_tokens;
+        tracked->record.first_block_ns = life->now_ns;
+        tracked->record.first_block_tokens = request->committed_tokens;
     }
-    return report_event(life, EVENT_BLOCK_DONE, request->id, tracked->replica, request->block, err);
+    return report_event(life, EVENT_BLOCK_DONE, request->id, tracked->record.replica,
+                        request->block, err);
 }
 
 /* Whether a block without masked positions has more to do: its keys and values to write. */
@@ -506,14 +469,15 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
         positions_forget(&life->positions, slot);
     }
     if (life->asked->executor.release != NULL) {
-        life->asked->executor.release(life->asked->executor.state, tracked->replica, slot);
+        life->asked->executor.release(life->asked->executor.state, tracked->record.replica, slot);
     }
     drop_departed(life, replica);
     waiting_return(life, replica, slot);
     int status = plan_step(life, request, tracked, err);
     status = status != 0 ? status : sharing_wait(life, slot, err);
-    return status != 0 ? status
-                       : report_event(life, EVENT_PREEMPT, request->id, tracked->replica, 0, err);
+    return status != 0
+               ? status
+               : report_event(life, EVENT_PREEMPT, request->id, tracked->record.replica, 0, err);
 }
 
 /* Counts `steps` steps of every member. Returns for how many members the present plan ends with
@@ -570,6 +534,6 @@ int lifecycle_reject(struct lifecycle *life, uint32_t slot, enum reject_reason r
                      struct err *err) {
     struct request *request = &life->requests[slot];
     settle_tracked(&life->tracked[slot], request);
-    return depart(life, &life->replicas[life->tracked[slot].replica], slot, REQUEST_REJECTED,
+    return depart(life, &life->replicas[life->tracked[slot].record.replica], slot, REQUEST_REJECTED,
                   reason, err);
 }

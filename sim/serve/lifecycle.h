@@ -13,20 +13,13 @@
 
 /* What the loop knows of a request and policies need not. */
 struct tracked {
-    uint32_t replica, tenant;
-    int64_t admitted_ns, first_block_ns;
-    uint64_t tokens_processed, tokens_after_end;
-    uint32_t refresh_steps, first_block_tokens;
-    uint32_t answer_tokens, steps_after_end; /* see text_end.h */
-    uint32_t steps_planned;                  /* steps_to_change when the present span was planned */
-    uint32_t span_holds; /* steps for which the span does not depend on what they commit */
-    /* Leading tokens that it shares and with whom, as arrivals name it; what it found of them when
-     * it was first admitted. */
-    uint32_t shared_tokens, prefix_tokens;
-    uint64_t shared_with, session, follows, place;
-    struct shared shared; /* under prefix caching */
-    uint64_t listed;      /* the last scheduling decision that listed the request */
-    struct recall recall; /* when decisions come from a decode trace */
+    struct request_record record; /* as far as it is known; what struct request counts as well is
+                                     taken from it when the request leaves */
+    uint32_t steps_planned;       /* steps_to_change when the present span was planned */
+    uint32_t span_holds;          /* steps for which the span does not depend on what they commit */
+    struct shared shared;         /* under prefix caching */
+    uint64_t listed;              /* the last scheduling decision that listed the request */
+    struct recall recall;         /* when decisions come from a decode trace */
 };
 
 struct replica {

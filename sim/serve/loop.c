@@ -238,7 +238,7 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
     for (uint32_t i = 0; i < replica->n_batch; i++) {
         const struct request *request = &life->requests[replica->batch[i]];
         if (request->state == REQUEST_RUNNING &&
-            life->tracked[replica->batch[i]].replica == index) {
+            life->tracked[replica->batch[i]].record.replica == index) {
             replica->selected[n++] = replica->batch[i];
             growth += request->kv_bytes - request->kv_held_bytes;
             tokens += request->span.queries;

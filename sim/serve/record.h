@@ -25,29 +25,16 @@ enum reject_reason {
 enum { REJECT_REASON_COUNT = REJECT_SHUTDOWN + 1 };
 extern const char *const reject_reason_names[REJECT_REASON_COUNT];
 
-/* One request when it leaves the system, finished or rejected. Times from the start of the run;
- * -1: did not happen. */
+/* One request when it leaves the system, finished or rejected: the columns of request.def. `state`
+ * is an enum request_state, `reason` an enum reject_reason; `follows` and `place` are as struct
+ * arrival has them, and so are `session` and `tenant`. */
 struct request_record {
-    uint64_t id;
-    uint32_t replica, tenant;
-    uint32_t prompt_tokens, output_tokens;
-    int64_t arrival_ns, admitted_ns, first_block_ns, finished_ns;
-    uint32_t state;  /* enum request_state: DONE or REJECTED */
-    uint32_t reason; /* enum reject_reason */
-    uint32_t steps, refresh_steps, preemptions;
-    uint32_t first_block_tokens; /* tokens committed with the first block */
-    uint32_t answer_tokens; /* of the output, up to and including the end of text; all of it where
-                               no end is known */
-    uint32_t committed_tokens; /* of the output: fewer where the system stops early */
-    uint64_t prefix_tokens;    /* of the prompt, whose keys and values it found at first */
-    /* Of the prompt, those with which another's canvas begins, too, and whose: that request's id +
-     * 1, or what no request left; its conversation. 0: none. */
-    uint64_t shared_tokens, shared_with, session;
-    uint64_t follows, place;   /* as struct arrival has them */
-    uint64_t tokens_processed; /* query tokens over all its steps */
-    /* Steps and query tokens spent on blocks after the end of text. */
-    uint64_t steps_after_end, tokens_after_end;
+#define KEPT(type, name, ...) type name;
+#include "sim/serve/request.def"
 };
+
+/* That of a request of which nothing has happened but its arrival: times are -1, counts 0. */
+struct request_record request_record_of(const struct arrival *arrival);
 
 /* Which positions of the members' active blocks a step kept (all that ran, where none are evicted)
  * and committed: 1 or 0. */

@@ -13,6 +13,24 @@ const char *const event_kind_names[EVENT_KIND_COUNT] = {
     "arrival", "admit", "preempt", "reject", "block-done", "finish",
 };
 
+struct request_record request_record_of(const struct arrival *arrival) {
+    return (struct request_record){
+        .id = arrival->id,
+        .tenant = arrival->tenant,
+        .prompt_tokens = arrival->prompt_tokens,
+        .output_tokens = arrival->output_tokens,
+        .answer_tokens =
+            arrival->answer_tokens > 0 ? arrival->answer_tokens : arrival->output_tokens,
+        .session = arrival->session,
+        .follows = arrival->follows,
+        .place = arrival->place,
+        .arrival_ns = arrival->arrival_ns,
+        .admitted_ns = -1,
+        .first_block_ns = -1,
+        .finished_ns = -1,
+    };
+}
+
 int report_event(struct lifecycle *life, enum event_kind kind, uint64_t id, uint32_t replica,
                  uint32_t detail, struct err *err) {
     if (!life->wants_events) {

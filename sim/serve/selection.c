@@ -25,7 +25,7 @@ static int check_listed(struct lifecycle *life, uint32_t index, uint32_t slot, c
     const struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
     bool is_known = slot < life->n_used;
-    if (!is_known || (states >> request->state & 1) == 0 || tracked->replica != index) {
+    if (!is_known || (states >> request->state & 1) == 0 || tracked->record.replica != index) {
         return err_world(err,
                          "scheduler %s broke its promise at %.3f s: it listed slot %" PRIu32
                          ", which is %s, as a %s request",

@@ -122,8 +122,8 @@ static uint32_t most_found(const struct lifecycle *life, uint32_t slot) {
     bool decides = request->causal == SEES_TOKENS ||
                    (request->shifted != 0 && request->masked_in_block == request->block_length);
     uint32_t known = request->block_start - (decides && request->block_start > 0);
-    uint32_t shared = life->tracked[slot].shared_tokens;
-    bool ran = life->tracked[slot].admitted_ns >= 0;
+    uint32_t shared = (uint32_t)life->tracked[slot].record.shared_tokens;
+    bool ran = life->tracked[slot].record.admitted_ns >= 0;
     return ran || known < shared ? known : shared;
 }
 
@@ -181,7 +181,7 @@ static int match_anew(struct lifecycle *life, uint32_t slot, struct err *err) {
     if (life->sharing.assumes) {
         return 0;
     }
-    struct match match = match_pages(life, life->tracked[slot].replica, slot);
+    struct match match = match_pages(life, life->tracked[slot].record.replica, slot);
     return apply(life, slot, &match, err);
 }
 
@@ -203,8 +203,8 @@ void sharing_arrive(struct lifecycle *life, uint32_t slot, const struct arrival 
     }
     tracked->shared = (struct shared){.content = contents_arrive(contents, arrival)};
     const struct content *content = &contents->items[tracked->shared.content];
-    tracked->shared_tokens = content->shared_tokens;
-    tracked->shared_with =
+    tracked->record.shared_tokens = content->shared_tokens;
+    tracked->record.shared_with =
         content->parent != CONTENT_NONE ? contents->items[content->parent].id : 0;
 }
 
@@ -231,7 +231,7 @@ int sharing_wait(struct lifecycle *life, uint32_t slot, struct err *err) {
         struct match match = assume(life, slot);
         return apply(life, slot, &match, err);
     }
-    bool ran = life->tracked[slot].admitted_ns >= 0;
+    bool ran = life->tracked[slot].record.admitted_ns >= 0;
     if (!ran && life->sharing.contents.items[shared->content].parent == CONTENT_NONE) {
         return 0;
     }
@@ -314,7 +314,7 @@ int sharing_admit(struct lifecycle *life, struct replica *replica, uint32_t slot
     if (!sharing_has_pages(life) || holder->n_own > 0) {
         return 0;
     }
-    struct match match = match_pages(life, life->tracked[slot].replica, slot);
+    struct match match = match_pages(life, life->tracked[slot].record.replica, slot);
     if (match.tokens <= request->cached_tokens) {
         return 0;
     }
@@ -366,7 +366,7 @@ void sharing_written(struct lifecycle *life, struct replica *replica, uint32_t s
         return;
     }
     /* What no one can come to share need not be found: its own, if no name leads there. */
-    uint32_t begin = life->tracked[slot].shared_tokens;
+    uint32_t begin = (uint32_t)life->tracked[slot].record.shared_tokens;
     bool is_known = contents_is_known(&life->sharing.contents, shared->content);
     tokens = is_known || tokens < begin ? tokens : begin;
     if ((shared->holder.n_found + 1) * life->sharing.page_tokens <= tokens) {

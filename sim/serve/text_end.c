@@ -3,13 +3,13 @@
 void text_end_open(struct lifecycle *life, uint32_t slot, const struct arrival *arrival) {
     bool is_said = arrival->answer_tokens > 0 && arrival->answer_tokens < arrival->output_tokens;
     bool device_says = life->asked->executor.find_end != NULL;
-    life->tracked[slot].answer_tokens =
+    life->tracked[slot].record.answer_tokens =
         is_said && !device_says ? arrival->answer_tokens : arrival->output_tokens;
 }
 
 uint32_t text_end_drawn(const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
-    uint32_t answer = life->tracked[slot].answer_tokens;
+    uint32_t answer = life->tracked[slot].record.answer_tokens;
     return answer < request->output_tokens ? request->prompt_tokens + answer : UINT32_MAX;
 }
 
@@ -37,7 +37,7 @@ static bool is_decoded(const struct lifecycle *life, uint32_t slot) {
     return recall->is_open && recall->tokens < request->output_tokens
                ? request->committed_tokens == recall->tokens
                : request->block_start + known_in_front(life, slot) >=
-                     request->prompt_tokens + tracked->answer_tokens;
+                     request->prompt_tokens + tracked->record.answer_tokens;
 }
 
 int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err) {
@@ -48,17 +48,17 @@ int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err) {
     if (request->masked_in_block > 0 && stops != STOP_POSITION) {
         return 0;
     }
-    if (executor->find_end != NULL && tracked->answer_tokens == request->output_tokens) {
+    if (executor->find_end != NULL && tracked->record.answer_tokens == request->output_tokens) {
         uint32_t answer_tokens = 0;
-        int status = executor->find_end(executor->state, tracked->replica, slot, request,
+        int status = executor->find_end(executor->state, tracked->record.replica, slot, request,
                                         &answer_tokens, err);
         if (status != 0) {
             return status;
         }
-        tracked->answer_tokens = answer_tokens > 0 ? answer_tokens : request->output_tokens;
+        tracked->record.answer_tokens = answer_tokens > 0 ? answer_tokens : request->output_tokens;
     }
-    bool ends = stops != STOP_NEVER && tracked->answer_tokens < request->output_tokens &&
+    bool ends = stops != STOP_NEVER && tracked->record.answer_tokens < request->output_tokens &&
                 is_decoded(life, slot);
-    request->answer_tokens = ends ? tracked->answer_tokens : 0;
+    request->answer_tokens = ends ? tracked->record.answer_tokens : 0;
     return 0;
 }
