@@ -83,8 +83,9 @@ static void add_completed(struct summary *summary, const struct request_record *
     summary->completed++;
     summary->tokens_committed += record->committed_tokens;
     summary->answer_tokens += record->answer_tokens;
-    summary->steps_after_end += record->steps_after_end;
-    summary->tokens_after_end += record->tokens_after_end;
+#define KEPT(...)
+#define SUMMED(type, name, ...) summary->name += record->name;
+#include "sim/serve/request.def"
     summary->prefix_tokens += record->shared_tokens;
     summary->prefix_hit_tokens += record->prefix_tokens;
     summary->prefix_hits += record->prefix_tokens > 0;

@@ -1,32 +1,8 @@
 /* The summary of a run: what its requests and steps add up to.
  *
  * It is itself a sink, cheap enough to be always on: constant work per step, seven doubles kept per
- * finished request. Times are seconds from here on. Definitions:
- *
- * - latency: finish - arrival
- * - queue: admission - arrival
- * - ttfb: end of the first block - arrival. A block reaches the user when it is whole, and no token
- *   of it before, so that this is the time to the first token (ttft) as well: outputs have it under
- *   both names
- * - tpot: (finish - end of the first block) / answer tokens behind the first block; a request
- *   without any has none and is left out
- * - makespan: last finish of a completed request - first arrival
- * - tokens_committed: output positions that completed requests decoded, the canvas's; throughput is
- *   these over the makespan, so that work lost to preemption or interruption never counts
- * - answer_tokens: of these, those up to and including the end of text, which is what users read;
- *   all of them where no end of text is known. Throughput and tpf have a counterpart of answers
- * - after_end: request steps and query tokens of blocks behind the end of text
- * - redundancy: tokens_processed over all steps / tokens_committed
- * - block_redundancy: where keys and values are exact, positions of blocks that ran behind any
- *   eviction, commit passes included and prefills not, / tokens_committed (FOCUS, Table 5)
- * - prefix_tokens: prompt tokens that an earlier request's prompt or output begins with;
- *   prefix_hit_tokens: those of them whose keys and values a request found when it was first
- *   admitted, whole pages or blocks, and did not compute
- * - tpf: tokens_committed / request_steps, tokens per forward pass of a request
- * - goodput: completed requests within every bound of the service-level objective / makespan
- * - attainment: the same requests / all that arrived; who was rejected missed the objective
- * - mean_batch: request_steps / steps
- */
+ * finished request. Times are seconds from here on. What each number means stands with its column
+ * (analysis/run_columns.c, docs/reference/fields.md). */
 #ifndef UNMASK_ANALYSIS_SUMMARY_H
 #define UNMASK_ANALYSIS_SUMMARY_H
 
@@ -58,7 +34,9 @@ struct summary {
     uint64_t requests, completed, rejected, preemptions, met_slo;
     uint64_t rejected_by_reason[REJECT_REASON_COUNT];
     uint64_t tokens_committed, answer_tokens, prompt_tokens;
-    uint64_t steps_after_end, tokens_after_end; /* of completed requests */
+#define KEPT(...)
+#define SUMMED(type, name, ...) uint64_t name; /* over completed requests */
+#include "sim/serve/request.def"
     /* Under prefix caching, of completed requests: prompt tokens with which another's canvas began,
      * those of them that were found, and in how many requests. */
     uint64_t prefix_tokens, prefix_hit_tokens, prefix_hits;

@@ -3,11 +3,15 @@
 #include <math.h>
 #include <stdbool.h>
 
-const char *const course_field_names[COURSE_FIELD_COUNT + 1] = {
-    [COURSE_TIME_S] = "time_s",   [COURSE_TOKENS_PER_S] = "tokens_per_s",
-    [COURSE_RUNNING] = "running", [COURSE_WAITING] = "waiting",
-    [COURSE_BATCH] = "batch",     [COURSE_KV_BYTES] = "kv_bytes",
-    [COURSE_BUSY] = "busy",
+const struct column course_columns[COURSE_FIELD_COUNT + 1] = {
+    [COURSE_TIME_S] = {"time_s", "time", "s", "middle of the stretch, from the first arrival"},
+    [COURSE_TOKENS_PER_S] = {"tokens_per_s", "committed tokens", "tokens/s", "by all replicas"},
+    [COURSE_RUNNING] = {"running", "running requests", "", "on all replicas"},
+    [COURSE_WAITING] = {"waiting", "waiting requests", "",
+                        "that have arrived and not been admitted"},
+    [COURSE_BATCH] = {"batch", "batch", "requests", "of a step, while a replica runs"},
+    [COURSE_KV_BYTES] = {"kv_bytes", "KV in use", "bytes", "of a replica, while it runs"},
+    [COURSE_BUSY] = {"busy", "replicas busy", "share", "of the stretch"},
 };
 
 struct loading {

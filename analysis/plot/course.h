@@ -1,8 +1,8 @@
-/* The course of a recorded run: what happened over time, in equal bins, by the names of
- * analysis/field.h. */
+/* The course of a recorded run: what happened over time, in equal bins. */
 #ifndef UNMASK_ANALYSIS_PLOT_COURSE_H
 #define UNMASK_ANALYSIS_PLOT_COURSE_H
 
+#include "analysis/column.h"
 #include "analysis/plot/requests.h"
 
 enum course_field {
@@ -17,8 +17,7 @@ enum course_field {
     COURSE_FIELD_COUNT
 };
 
-/* Ends with NULL. */
-extern const char *const course_field_names[COURSE_FIELD_COUNT + 1];
+extern const struct column course_columns[COURSE_FIELD_COUNT + 1];
 
 enum { COURSE_MOST_BINS = 200 };
 

@@ -211,13 +211,16 @@ static void share_fields(const json_t *runs, json_t *data) {
     json_decref(all);
 }
 
-/* [name, title, unit] of each. */
-static json_t *names_json(const char *const *names) {
+/* [name, title, unit] of each column that a page shows. */
+static json_t *names_json(const struct column *columns) {
     json_t *array = json_array();
-    for (size_t i = 0; names[i] != NULL; i++) {
+    for (const struct column *c = columns; c->name != NULL; c++) {
         char title[FIELD_CHARS];
-        json_array_append_new(array, json_pack("[s, s, s]", names[i], field_title(names[i], title),
-                                               field_unit(names[i])));
+        if (c->label != NULL) {
+            json_array_append_new(
+                array,
+                json_pack("[s, s, s]", c->name, field_title(c->name, title), field_unit(c->name)));
+        }
     }
     return array;
 }
@@ -289,8 +292,8 @@ int report_write(struct store *store, const char *path, struct err *err) {
     json_t *data =
         json_pack("{s:s, s:O, s:O, s:O, s:O}", "database", store_path(store), "runs", report.runs,
                   "damaged", report.damaged, "texts", report.texts, "asked", report.asked);
-    json_object_set_new(data, "of_requests", names_json(request_field_names));
-    json_object_set_new(data, "of_course", names_json(course_field_names));
+    json_object_set_new(data, "of_requests", names_json(request_columns));
+    json_object_set_new(data, "of_course", names_json(course_columns));
     json_object_set_new(data, "student", student_json());
     if (failed == 0) {
         share_fields(report.runs, data);

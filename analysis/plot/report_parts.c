@@ -17,8 +17,8 @@ enum {
     LEAST_REQUESTS = 20,
 };
 
-static const enum request_field distributions[] = {REQUEST_LATENCY_S, REQUEST_TTFT_S,
-                                                   REQUEST_QUEUE_S, REQUEST_TPOT_S};
+static const enum request_field distributions[] = {REQUEST_FIELD_latency_s, REQUEST_FIELD_ttft_s,
+                                                   REQUEST_FIELD_queue_s, REQUEST_FIELD_tpot_s};
 
 json_t *report_number(double value, int digits) {
     char text[32];
@@ -71,7 +71,7 @@ json_t *report_course(const struct course *course) {
             any = any || isfinite(course->bins[f][i]);
         }
         if (any) {
-            json_object_set(object, course_field_names[f], values);
+            json_object_set(object, course_columns[f].name, values);
         }
         json_decref(values);
     }
@@ -96,8 +96,8 @@ static json_t *request_json(const struct request_record *record) {
     double values[REQUEST_FIELD_COUNT];
     request_field_values(record, values);
     for (size_t f = 0; f < REQUEST_FIELD_COUNT; f++) {
-        json_array_append_new(row, f == REQUEST_ID ? json_integer((json_int_t)record->id)
-                                                   : report_number(values[f], 4));
+        json_array_append_new(row, f == REQUEST_FIELD_id ? json_integer((json_int_t)record->id)
+                                                         : report_number(values[f], 4));
     }
     bool rejected = record->state == REQUEST_REJECTED && record->reason < REJECT_REASON_COUNT;
     json_array_append_new(row, json_string(record->state == REQUEST_DONE ? "done"
@@ -114,7 +114,7 @@ json_t *report_requests(const struct requests *requests, size_t n_runs) {
     for (size_t i = 0; i < n; i++) {
         double values[REQUEST_FIELD_COUNT];
         request_field_values(&requests->items[i], values);
-        order[i] = (struct late){values[REQUEST_LATENCY_S], i};
+        order[i] = (struct late){values[REQUEST_FIELD_latency_s], i};
     }
     qsort(order, n, sizeof *order, by_latency);
     const size_t stride = n > 2 * half ? (size_t)ceil_div((int64_t)(n - half), (int64_t)half) : 1;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "analysis/column.h"
 #include "sim/base/mem.h"
 
 static int take(void *state, const struct request_record *record, struct err *err) {
@@ -30,41 +31,21 @@ void requests_fini(struct requests *requests) {
 }
 
 const char *const request_field_names[REQUEST_FIELD_COUNT + 1] = {
-    [REQUEST_ID] = "id",
-    [REQUEST_ARRIVAL_S] = "arrival_s",
-    [REQUEST_QUEUE_S] = "queue_s",
-    [REQUEST_TTFT_S] = "ttft_s",
-    [REQUEST_TPOT_S] = "tpot_s",
-    [REQUEST_LATENCY_S] = "latency_s",
-    [REQUEST_PROMPT_TOKENS] = "prompt_tokens",
-    [REQUEST_OUTPUT_TOKENS] = "output_tokens",
-    [REQUEST_ANSWER_TOKENS] = "answer_tokens",
-    [REQUEST_STEPS] = "steps",
-    [REQUEST_REFRESH_STEPS] = "refresh_steps",
-    [REQUEST_PREEMPTIONS] = "preemptions",
+#define KEPT(...)
+#define SUMMED(...)
+#define SHOWN(type, name, ...) #name,
+#define DERIVED(name, ...)     #name,
+#include "sim/serve/request.def"
 };
 
-static double seconds(double ns) {
-    return ns >= 0 ? ns / 1e9 : (double)NAN;
-}
-
 void request_field_values(const struct request_record *record, double out[REQUEST_FIELD_COUNT]) {
-    struct request_times times = {.latency_ns = -1, .queue_ns = -1, .ttfb_ns = -1, .tpot_ns = -1};
-    if (record->state == REQUEST_DONE) {
-        times = request_times_of(record);
+    size_t n = 0;
+    for (const struct column *c = request_columns; c->name != NULL; c++) {
+        if (c->label != NULL) {
+            out[n++] =
+                c->kind == COLUMN_DERIVED ? c->of_request(record) : (double)column_whole(c, record);
+        }
     }
-    out[REQUEST_ID] = (double)record->id;
-    out[REQUEST_ARRIVAL_S] = seconds((double)record->arrival_ns);
-    out[REQUEST_QUEUE_S] = seconds((double)times.queue_ns);
-    out[REQUEST_TTFT_S] = seconds((double)times.ttfb_ns);
-    out[REQUEST_TPOT_S] = seconds(times.tpot_ns);
-    out[REQUEST_LATENCY_S] = seconds((double)times.latency_ns);
-    out[REQUEST_PROMPT_TOKENS] = record->prompt_tokens;
-    out[REQUEST_OUTPUT_TOKENS] = record->output_tokens;
-    out[REQUEST_ANSWER_TOKENS] = record->answer_tokens;
-    out[REQUEST_STEPS] = record->steps;
-    out[REQUEST_REFRESH_STEPS] = record->refresh_steps;
-    out[REQUEST_PREEMPTIONS] = record->preemptions;
 }
 
 struct series requests_sorted(const struct requests *requests, enum request_field field) {

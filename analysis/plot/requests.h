@@ -1,5 +1,5 @@
-/* The requests of a recorded run, and what plots and pages show of each, by the names of
- * analysis/field.h. */
+/* The requests of a recorded run, and what plots and pages show of each, as
+ * sim/serve/request.def has them. */
 #ifndef UNMASK_ANALYSIS_PLOT_REQUESTS_H
 #define UNMASK_ANALYSIS_PLOT_REQUESTS_H
 
@@ -15,19 +15,13 @@ struct requests {
 int requests_load(struct store *store, int64_t run, struct requests *out, struct err *err);
 void requests_fini(struct requests *requests);
 
+/* The columns that are shown: REQUEST_FIELD_latency_s, ... */
 enum request_field {
-    REQUEST_ID,
-    REQUEST_ARRIVAL_S,
-    REQUEST_QUEUE_S,
-    REQUEST_TTFT_S,
-    REQUEST_TPOT_S,
-    REQUEST_LATENCY_S,
-    REQUEST_PROMPT_TOKENS,
-    REQUEST_OUTPUT_TOKENS,
-    REQUEST_ANSWER_TOKENS,
-    REQUEST_STEPS,
-    REQUEST_REFRESH_STEPS,
-    REQUEST_PREEMPTIONS,
+#define KEPT(...)
+#define SUMMED(...)
+#define SHOWN(type, name, ...) REQUEST_FIELD_##name,
+#define DERIVED(name, ...)     REQUEST_FIELD_##name,
+#include "sim/serve/request.def"
     REQUEST_FIELD_COUNT
 };
 
@@ -35,7 +29,7 @@ enum request_field {
 extern const char *const request_field_names[REQUEST_FIELD_COUNT + 1];
 
 /* NaN where there is none: of a request that was not completed, or without answer tokens behind its
- * first block. Definitions: analysis/summary.h. */
+ * first block. */
 void request_field_values(const struct request_record *record, double out[REQUEST_FIELD_COUNT]);
 
 /* One field of all completed requests that have it, sorted; the caller frees its values. */

@@ -48,11 +48,18 @@ static int create_names(struct store *store, struct err *err) {
     return failed;
 }
 
+/* Statements that were made for this, and are freed. */
+static int run_made(struct store *store, char *sql, const char *doing, struct err *err) {
+    int failed = store_run_sql(store, sql, doing, err);
+    free(sql);
+    return failed;
+}
+
 /* Closing undoes what failed before its end; so it does in migrate(). */
 static int create_schema(struct store *store, struct err *err) {
     char marks[96];
     snprintf(marks, sizeof marks, "PRAGMA application_id=%d; PRAGMA user_version=%d;",
-             SCHEMA_APPLICATION_ID, SCHEMA_VERSION);
+             SCHEMA_APPLICATION_ID, (int)schema_version());
     int failed = store_run_sql(store, "BEGIN IMMEDIATE", "create", err);
     if (failed != 0) {
         return failed;
@@ -61,7 +68,7 @@ static int create_schema(struct store *store, struct err *err) {
     int64_t n_tables = 0;
     failed = store_ask(store, "SELECT count(*) FROM sqlite_master", &n_tables, err);
     if (failed == 0 && n_tables == 0) {
-        failed = store_run_sql(store, schema_sql, "create", err);
+        failed = run_made(store, schema_create(), "create", err);
         if (failed == 0) {
             failed = create_names(store, err);
         }
@@ -76,26 +83,17 @@ static int create_schema(struct store *store, struct err *err) {
 static int migrate(struct store *store, struct err *err) {
     static const char doing[] = "record into";
     char mark[48];
-    snprintf(mark, sizeof mark, "PRAGMA user_version=%d;", SCHEMA_VERSION);
+    snprintf(mark, sizeof mark, "PRAGMA user_version=%d;", (int)schema_version());
     int64_t version = 0;
     if (store_run_sql(store, "BEGIN IMMEDIATE", doing, err) != 0) {
         return err_status(err);
     }
     int failed = store_ask(store, "PRAGMA user_version", &version, err);
-    for (int64_t v = version; failed == 0 && v < SCHEMA_VERSION; v++) {
-        failed = store_run_sql(store, schema_steps[v].change, doing, err);
+    for (int64_t v = version; failed == 0 && v < schema_version(); v++) {
+        failed = run_made(store, schema_change(v), doing, err);
     }
     failed = failed != 0 ? failed : store_run_sql(store, mark, doing, err);
     return failed != 0 ? failed : store_run_sql(store, "COMMIT", doing, err);
-}
-
-/* An older database that is only read gets views of today's columns over its tables. */
-static int look_newer(struct store *store, int64_t version, struct err *err) {
-    int failed = 0;
-    for (int64_t v = version; failed == 0 && v < SCHEMA_VERSION; v++) {
-        failed = store_run_sql(store, schema_steps[v].view, "open", err);
-    }
-    return failed;
 }
 
 /* A trigger would change what is recorded; no unmask makes any. */
@@ -181,11 +179,11 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
                          "%lld, ours is %d)",
                          store->path, (long long)application, SCHEMA_APPLICATION_ID);
     }
-    if (version > SCHEMA_VERSION) {
+    if (version > schema_version()) {
         return err_world(err,
                          "cannot open '%s': a newer unmask wrote it (schema %lld, this one knows "
-                         "%d)",
-                         store->path, (long long)version, SCHEMA_VERSION);
+                         "%lld)",
+                         store->path, (long long)version, (long long)schema_version());
     }
     if (version < 1) {
         return err_world(err, "cannot open '%s': the database is damaged (schema %lld)",
@@ -202,10 +200,10 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
     }
     failed = failed != 0 ? failed : refuse_triggers(store, err);
     failed = failed != 0 ? failed : check_structure(store, mode == STORE_WRITE, err);
-    return failed != 0                ? failed
-           : mode == STORE_READ       ? look_newer(store, version, err)
-           : version < SCHEMA_VERSION ? migrate(store, err)
-                                      : 0;
+    return failed != 0                  ? failed
+           : mode == STORE_READ         ? run_made(store, schema_views(version), "open", err)
+           : version < schema_version() ? migrate(store, err)
+                                        : 0;
 }
 
 static int wait_for_lock(void *state, int n_tries) {

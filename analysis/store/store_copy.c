@@ -12,7 +12,11 @@ static const char doing[] = "copy a run (rolled back, earlier runs are intact) i
 static const struct {
     const char *name, *columns, *order;
 } tables[] = {
-    {"requests", "number" REQUEST_COLUMNS(COLUMN_NAME) ARRIVAL_COLUMNS(COLUMN_NAME), "number"},
+    {"requests", "number"
+#define KEPT(type, name, ...) "," #name
+#include "sim/serve/request.def"
+     ,
+     "number"},
     {"members", "number,batch", "number"},
     {"steps", "tokens,members,symbols,positions" STEP_COLUMNS(COLUMN_NAME), "idx"},
     {"events", "number" EVENT_COLUMNS(COLUMN_NAME), "number"},

@@ -37,34 +37,8 @@ struct store {
     struct saved_run open; /* as it is in the open transaction */
 };
 
-/* The integers of a record: the column, and the member that it holds. */
-#define REQUEST_COLUMNS(X)                                                                         \
-    X(id, id)                                                                                      \
-    X(replica, replica)                                                                            \
-    X(tenant, tenant)                                                                              \
-    X(prompt_tokens, prompt_tokens)                                                                \
-    X(output_tokens, output_tokens)                                                                \
-    X(arrival_ns, arrival_ns)                                                                      \
-    X(admitted_ns, admitted_ns)                                                                    \
-    X(first_block_ns, first_block_ns)                                                              \
-    X(finished_ns, finished_ns)                                                                    \
-    X(state, state)                                                                                \
-    X(reason, reason)                                                                              \
-    X(steps, steps)                                                                                \
-    X(refresh_steps, refresh_steps)                                                                \
-    X(preemptions, preemptions)                                                                    \
-    X(first_block_tokens, first_block_tokens)                                                      \
-    X(tokens_processed, tokens_processed)                                                          \
-    X(answer_tokens, answer_tokens)                                                                \
-    X(committed_tokens, committed_tokens)                                                          \
-    X(steps_after_end, steps_after_end)                                                            \
-    X(tokens_after_end, tokens_after_end)                                                          \
-    X(prefix_tokens, prefix_tokens)                                                                \
-    X(shared_tokens, shared_tokens)                                                                \
-    X(shared_with, shared_with)                                                                    \
-    X(session, session)
-/* Those that are NULL where the member is 0, and else less than it by the number. */
-#define ARRIVAL_COLUMNS(X) X(follows, follows, 1) X(place, place, 1)
+/* The integers of a record: the column, and the member that it holds. Those of requests are
+ * sim/serve/request.def's. */
 #define STEP_COLUMNS(X)                                                                            \
     X(idx, index)                                                                                  \
     X(replica, replica)                                                                            \
@@ -84,7 +58,6 @@ struct store {
 #define EVENT_COLUMNS(X)                                                                           \
     X(time_ns, time_ns) X(request, request) X(kind, kind) X(replica, replica) X(detail, detail)
 #define COLUMN_NAME(column, ...) "," #column
-#define COLUMN_MARK(column, ...) ",?"
 
 /* Turn an SQLite result into one sentence: "cannot <doing> ...". Returns the err kind. */
 int store_fail(struct store *store, int rc, const char *doing, struct err *err);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/column.h"
 #include "analysis/store/position_bytes.h"
 #include "analysis/store/store.h"
 #include "analysis/store/store_impl.h"
@@ -221,31 +222,36 @@ static int64_t column_integer(sqlite3_stmt *stmt, int column) {
 
 #define COLUMN_LOAD(column, member)                                                                \
     record.member = (__typeof__(record.member))column_integer(stmt, place++);
-#define COLUMN_LOAD_KNOWN(column, member, more)                                                    \
-    record.member = sqlite3_column_type(stmt, place) != SQLITE_NULL                                \
-                        ? (uint64_t)sqlite3_column_int64(stmt, place) + (more)                     \
-                        : 0;                                                                       \
-    place++;
+
+static const char load_requests_sql[] = "SELECT run"
+#define KEPT(type, name, ...) "," #name
+#include "sim/serve/request.def"
+                                        " FROM requests WHERE run=? ORDER BY number";
+
+static struct request_record read_request(sqlite3_stmt *stmt) {
+    struct request_record record = {0};
+    int place = 0;
+    for (const struct column *c = request_columns; c->name != NULL; c++) {
+        if (c->since > 0) {
+            int64_t value = column_integer(stmt, ++place);
+            column_set_whole(c, &record, value + c->less);
+        }
+    }
+    return record;
+}
 
 int store_load_requests(struct store *store, int64_t run,
                         int (*each)(void *state, const struct request_record *record,
                                     struct err *err),
                         void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
-    int failed =
-        query_run(store, run,
-                  "SELECT run" REQUEST_COLUMNS(COLUMN_NAME)
-                      ARRIVAL_COLUMNS(COLUMN_NAME) " FROM requests WHERE run=? ORDER BY number",
-                  &stmt, err);
+    int failed = query_run(store, run, load_requests_sql, &stmt, err);
     if (failed != 0) {
         return failed;
     }
     int rc;
     while (failed == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        struct request_record record = {0};
-        int place = 1;
-        REQUEST_COLUMNS(COLUMN_LOAD)
-        ARRIVAL_COLUMNS(COLUMN_LOAD_KNOWN)
+        const struct request_record record = read_request(stmt);
         failed = record.reason < REJECT_REASON_COUNT && record.state < REQUEST_STATE_COUNT
                      ? each(state, &record, err)
                      : damaged(store, run, "a request's state or reason is unknown", err);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/column.h"
 #include "analysis/identity.h"
 #include "analysis/store/position_bytes.h"
 #include "analysis/store/store_impl.h"
@@ -58,8 +59,7 @@ static int put_row(struct store *store, sqlite3_stmt *stmt, struct err *err) {
     return failed;
 }
 
-#define COLUMN_VALUE(column, member)      (int64_t) r->member,
-#define COLUMN_BIND(column, member, less) bind_known(store->put_request, ++place, r->member, less);
+#define COLUMN_VALUE(column, member) (int64_t) r->member,
 
 /* Binds integers from the first place on. */
 static void bind_all(sqlite3_stmt *stmt, const int64_t *values, size_t n) {
@@ -68,21 +68,19 @@ static void bind_all(sqlite3_stmt *stmt, const int64_t *values, size_t n) {
     }
 }
 
-/* NULL where the number is 0. */
-static void bind_known(sqlite3_stmt *stmt, int place, uint64_t number, uint64_t less) {
-    if (number == 0) {
-        sqlite3_bind_null(stmt, place);
-    } else {
-        sqlite3_bind_int64(stmt, place, (int64_t)(number - less));
-    }
-}
-
 static int put_request(struct store *store, int64_t number, const struct request_record *r,
                        struct err *err) {
-    const int64_t values[] = {store->open.run, number, REQUEST_COLUMNS(COLUMN_VALUE)};
-    int place = (int)(sizeof values / sizeof values[0]);
-    bind_all(store->put_request, values, (size_t)place);
-    ARRIVAL_COLUMNS(COLUMN_BIND)
+    const int64_t key[] = {store->open.run, number};
+    int place = 2;
+    bind_all(store->put_request, key, 2);
+    for (const struct column *c = request_columns; c->name != NULL; c++) {
+        if (c->since > 0) {
+            int64_t value = column_whole(c, r);
+            (void)(c->less > 0 && value == 0
+                       ? sqlite3_bind_null(store->put_request, ++place)
+                       : sqlite3_bind_int64(store->put_request, ++place, value - c->less));
+        }
+    }
     return put_row(store, store->put_request, err);
 }
 
@@ -93,22 +91,9 @@ static int64_t number_under_way(uint64_t id) {
 
 static int record_arrival(void *state, const struct arrival *arrival, struct err *err) {
     struct store *store = state;
-    const struct request_record record = {.id = arrival->id,
-                                          .tenant = arrival->tenant,
-                                          .prompt_tokens = arrival->prompt_tokens,
-                                          .output_tokens = arrival->output_tokens,
-                                          .answer_tokens = arrival->answer_tokens > 0
-                                                               ? arrival->answer_tokens
-                                                               : arrival->output_tokens,
-                                          .prefix_tokens = arrival->prefix_tokens,
-                                          .session = arrival->session,
-                                          .follows = arrival->follows,
-                                          .place = arrival->place,
-                                          .arrival_ns = arrival->arrival_ns,
-                                          .admitted_ns = -1,
-                                          .first_block_ns = -1,
-                                          .finished_ns = -1,
-                                          .state = REQUEST_QUEUED};
+    struct request_record record = request_record_of(arrival);
+    record.prefix_tokens = arrival->prefix_tokens;
+    record.state = REQUEST_QUEUED;
     store->open.n_under_way++;
     return put_request(store, number_under_way(arrival->id), &record, err);
 }
@@ -249,14 +234,20 @@ static int put_run(struct store *store, const struct run_facts *f, struct err *e
     return failed;
 }
 
+static const char put_request_sql[] = "INSERT INTO requests(run,number"
+#define KEPT(type, name, ...) "," #name
+#include "sim/serve/request.def"
+                                      ") VALUES(?,?"
+#define KEPT(...) ",?"
+#include "sim/serve/request.def"
+                                      ")";
+
 static int prepare_recording(struct store *store, struct err *err) {
     const struct {
         sqlite3_stmt **out;
         const char *sql;
     } statements[] = {
-        {&store->put_request, "INSERT INTO requests(run,number" REQUEST_COLUMNS(COLUMN_NAME)
-                                  ARRIVAL_COLUMNS(COLUMN_NAME) ") VALUES(?,?" REQUEST_COLUMNS(
-                                      COLUMN_MARK) ARRIVAL_COLUMNS(COLUMN_MARK) ")"},
+        {&store->put_request, put_request_sql},
         {&store->put_members, "INSERT INTO members VALUES(?,?,?)"},
         {&store->put_step, "INSERT INTO steps(run" STEP_COLUMNS(
                                COLUMN_NAME) ",tokens,members,symbols,positions) "

@@ -386,8 +386,12 @@ static void list_confidences(struct listing *out) {
 
 static void list_fields(struct listing *out) {
     out->rows = table_open("field|unit|label|meaning");
-    for (const struct field *f = field_table; f->name != NULL; f++) {
-        table_add(out->rows, "s s s s", f->name, f->unit, f->label, f->doc);
+    for (const struct column_group *g = column_groups; g->title != NULL; g++) {
+        for (const struct column *c = g->columns; c->name != NULL; c++) {
+            if (field_is(c)) {
+                table_add(out->rows, "s s s s", c->name, c->unit, c->label, c->doc);
+            }
+        }
     }
 }
 

@@ -175,7 +175,7 @@ static int print_fields(const struct options *options, struct tables *tables, st
                                              "sample",   "place",  "has_whole", "is_double",
                                              "is_again", "seed_n", NULL};
         bool is_long = name_find(others, key) >= 0 || strncmp(key, "identity_", 9) == 0;
-        const struct field *field = field_find(key);
+        const struct column *field = field_find(key);
         if (n > 0 && !is_long && (n > 1 || (field != NULL && json_is_number(least)))) {
             bool is_number = json_is_number(least);
             table_add(table, "s s i", field_spelled(key, name), field_unit(key), (int64_t)n);

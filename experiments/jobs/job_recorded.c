@@ -166,7 +166,7 @@ static int take_course(void *state, const struct stored_run *stored, struct err 
     for (size_t i = 0; status == 0 && i < course.n_bins; i++) {
         json_t *row = row_of(taking, stored);
         for (size_t f = 0; f < COURSE_FIELD_COUNT; f++) {
-            job_put(row, course_field_names[f], course.bins[f][i]);
+            job_put(row, course_columns[f].name, course.bins[f][i]);
         }
         json_array_append_new(taking->rows, row);
     }

@@ -413,23 +413,23 @@ TEST(who_was_not_served_has_no_times) {
     record.state = REQUEST_REJECTED;
     request_field_values(&record, rejected);
     for (int i = 0; i < REQUEST_FIELD_COUNT; i++) {
-        const bool is_time = i == REQUEST_QUEUE_S || i == REQUEST_TTFT_S || i == REQUEST_TPOT_S ||
-                             i == REQUEST_LATENCY_S;
+        const bool is_time = i == REQUEST_FIELD_queue_s || i == REQUEST_FIELD_ttft_s || i == REQUEST_FIELD_tpot_s ||
+                             i == REQUEST_FIELD_latency_s;
         ck_assert(isfinite(served[i]));
         ck_assert_msg(is_time ? isnan(rejected[i])
                               : !(rejected[i] < served[i] || rejected[i] > served[i]),
                       "field %d", i);
     }
-    ck_assert_double_eq_tol(served[REQUEST_QUEUE_S] + 1, served[REQUEST_TTFT_S], 1e-9);
-    ck_assert_double_eq_tol(served[REQUEST_TTFT_S] + 2, served[REQUEST_LATENCY_S], 1e-9);
+    ck_assert_double_eq_tol(served[REQUEST_FIELD_queue_s] + 1, served[REQUEST_FIELD_ttft_s], 1e-9);
+    ck_assert_double_eq_tol(served[REQUEST_FIELD_ttft_s] + 2, served[REQUEST_FIELD_latency_s], 1e-9);
 }
 
 static int check_course(void *state, const struct stored_run *run, struct err *err) {
     struct course course;
     struct requests requests;
     ck_assert_int_eq(requests_load(state, run->run, &requests, err), 0);
-    struct series latency = requests_sorted(&requests, REQUEST_LATENCY_S),
-                  ttft = requests_sorted(&requests, REQUEST_TTFT_S);
+    struct series latency = requests_sorted(&requests, REQUEST_FIELD_latency_s),
+                  ttft = requests_sorted(&requests, REQUEST_FIELD_ttft_s);
     ck_assert_uint_eq(latency.n, 98);
     ck_assert_double_eq_tol(latency.values[0], 3, 1e-12);
     ck_assert_double_eq_tol(ttft.values[97], 2, 1e-12);
