@@ -38,9 +38,9 @@ static const struct {
     const char *name;
     void (*print)(FILE *out);
 } parts[] = {
-    {"commands", manual_commands}, {"keys", manual_keys},     {"features", manual_features},
-    {"pages", list_pages},         {"bash", manual_bash},     {"zsh", manual_zsh},
-    {"fish", manual_fish},         {"python", manual_python},
+    {"commands", manual_commands}, {"keys", manual_keys}, {"features", manual_features},
+    {"fields", manual_fields},     {"pages", list_pages}, {"bash", manual_bash},
+    {"zsh", manual_zsh},           {"fish", manual_fish}, {"python", manual_python},
 };
 
 int main(int argc, char **argv) {
@@ -55,8 +55,9 @@ int main(int argc, char **argv) {
         }
     }
     if (status != 0) {
-        fprintf(stderr,
-                "usage: manual commands|keys|features|pages|page NAME|bash|zsh|fish|python\n");
+        fprintf(
+            stderr,
+            "usage: manual commands|keys|features|fields|pages|page NAME|bash|zsh|fish|python\n");
     }
     return fflush(stdout) != 0 ? ERR_WORLD : status;
 }

@@ -10,8 +10,9 @@
 /* docs/reference/commands.md and keys.md. */
 void manual_commands(FILE *out);
 void manual_keys(FILE *out);
-/* docs/reference/features.md */
+/* docs/reference/features.md and fields.md. */
 void manual_features(FILE *out);
+void manual_fields(FILE *out);
 
 /* unmask(1) where `command` is NULL, else the command's own page in roff. */
 void manual_page(const struct command *command, FILE *out);

@@ -24,6 +24,7 @@ reference: $(BUILD)/manual ## renew the pages of docs/reference that are made, a
 	$(Q)$(BUILD)/manual commands >docs/reference/commands.md
 	$(Q)$(BUILD)/manual keys >docs/reference/keys.md
 	$(Q)$(BUILD)/manual features >docs/reference/features.md
+	$(Q)$(BUILD)/manual fields >docs/reference/fields.md
 	$(Q)$(BUILD)/manual python >experiments/python/unmask/_options.py
 
 paper-tables: all ## renew the tables of docs/papers: every figure is run, more than a minute
