@@ -18,7 +18,10 @@ struct slo {
     int64_t latency_ns, ttfb_ns, tpot_ns;
 };
 
-/* Of a completed request, as defined above; below 0: it has none. */
+/* Of a completed request, below 0: it has none. Finish, admission and the end of the first block
+ * less arrival; a block reaches the user when it is whole, so that the last is the time to the
+ * first token as well (ttft). tpot: from the end of the first block to the finish, over the
+ * answer's tokens after that block. */
 struct request_times {
     int64_t latency_ns, queue_ns, ttfb_ns;
     double tpot_ns;
