@@ -66,7 +66,7 @@ PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains
+.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains house-test
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -318,6 +318,8 @@ kills: all ## kill programs while they record, KILLS times, and look at what is 
 SATURATION ?=
 saturation: all ## how often the verdict on saturation is right, by system, arrivals and requests (half an hour; SATURATION: options)
 	@tests/saturation.py $(BUILD)/unmask $(SATURATION)
+house-test: all ## what a new metric takes: patches on a copy of the tree, which is built and looked through
+	@tests/house/columns.sh $(BUILD) "$(CC)"
 MPIRUN ?= mpirun --oversubscribe
 bench-ranks: export OMPI_ALLOW_RUN_AS_ROOT := 1
 bench-ranks: export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
