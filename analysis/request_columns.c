@@ -38,21 +38,17 @@ static double request_latency(const struct request_record *record) {
 #define AT(member)                                                                                 \
     .kind = COLUMN_KIND(((struct request_record *)0)->member),                                     \
     .offset = offsetof(struct request_record, member)
-#define ROW(name_, since_, before_, doc_)                                                          \
-    .name = #name_, .doc = doc_, AT(name_), .since = since_, .before = before_
+/* A kept column. */
+#define ROW(name, label, unit, since_, before_, doc)                                               \
+#name, label, unit, doc, NULL, AT(name), .since = (since_), .before = (before_)
 
 const struct column request_columns[] = {
-#define KEPT(type, name, since, before, doc) {ROW(name, since, before, doc), .unit = ""},
-#define LINK(name, since, doc)               {ROW(name, since, "", doc), .unit = "", .less = 1},
-#define SHOWN(type, name, since, before, unit_, label_, doc)                                       \
-    {ROW(name, since, before, doc), .unit = unit_, .label = label_},
-#define DERIVED(name_, value, unit_, label_, doc_)                                                 \
-    {.name = #name_,                                                                               \
-     .doc = doc_,                                                                                  \
-     .unit = unit_,                                                                                \
-     .label = label_,                                                                              \
-     .kind = COLUMN_DERIVED,                                                                       \
-     .of_request = request_##value},
+#define KEPT(type, name, since, before, doc) {ROW(name, NULL, "", since, before, doc)},
+#define LINK(name, since, doc)               {ROW(name, NULL, "", since, "", doc), .less = 1},
+#define SHOWN(type, name, since, before, unit, label, doc)                                         \
+    {ROW(name, label, unit, since, before, doc)},
+#define DERIVED(name, value, unit, label, doc)                                                     \
+    {#name, label, unit, doc, NULL, .kind = COLUMN_DERIVED, .of_request = request_##value},
 #include "sim/serve/request.def"
     {NULL},
 };

@@ -413,15 +413,16 @@ TEST(who_was_not_served_has_no_times) {
     record.state = REQUEST_REJECTED;
     request_field_values(&record, rejected);
     for (int i = 0; i < REQUEST_FIELD_COUNT; i++) {
-        const bool is_time = i == REQUEST_FIELD_queue_s || i == REQUEST_FIELD_ttft_s || i == REQUEST_FIELD_tpot_s ||
-                             i == REQUEST_FIELD_latency_s;
+        const bool is_time = i == REQUEST_FIELD_queue_s || i == REQUEST_FIELD_ttft_s ||
+                             i == REQUEST_FIELD_tpot_s || i == REQUEST_FIELD_latency_s;
         ck_assert(isfinite(served[i]));
         ck_assert_msg(is_time ? isnan(rejected[i])
                               : !(rejected[i] < served[i] || rejected[i] > served[i]),
                       "field %d", i);
     }
     ck_assert_double_eq_tol(served[REQUEST_FIELD_queue_s] + 1, served[REQUEST_FIELD_ttft_s], 1e-9);
-    ck_assert_double_eq_tol(served[REQUEST_FIELD_ttft_s] + 2, served[REQUEST_FIELD_latency_s], 1e-9);
+    ck_assert_double_eq_tol(served[REQUEST_FIELD_ttft_s] + 2, served[REQUEST_FIELD_latency_s],
+                            1e-9);
 }
 
 static int check_course(void *state, const struct stored_run *run, struct err *err) {
