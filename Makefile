@@ -259,12 +259,16 @@ bench-gpu: kernels ## measure kernels next to what PyTorch runs for the same wor
 WRITES     := \b(?:put[a-z_]*|[a-z_]*_(?:set|append)(?:_new)?|f?printf|fput[cs]|fwrite)
 IN_PARENS  := (\((?:[^()"\x27]|"(?:[^"\\]|\\.)*"|\x27(?:[^\x27\\]|\\.)*\x27|(?-1))*\))
 UNORDERED  := $(WRITES)$(IN_PARENS)(?:\s*[!=<>]=?\s*\w+\)?)?\s*[|](?![|=])|[^|][|]\s*\(?$(WRITES)\(
+# Files and returns at most on the way from a submission to its price (tests/walk.py).
+PRICE_WALK := 20 66
 lint: ## formatting, cppcheck and clang-tidy
 	@sh .ci/packages $(LINT_PACKAGES)
 	$(say) LINT clang-format
 	$(Q)clang-format --dry-run --Werror $(C_FILES)
 	$(say) LINT "order of effects"
 	$(Q)! grep -PzoH '$(UNORDERED)' $(filter-out tests/%,$(C_FILES)) | tr '\0' '\n' | grep .
+	$(say) LINT "walk to a price"
+	$(Q)python3 tests/walk.py --price --most $(PRICE_WALK)
 	$(say) LINT cppcheck
 	$(Q)cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
 	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(OUR_CPPFLAGS) $(DATA_DIR) \
