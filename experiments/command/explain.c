@@ -8,6 +8,7 @@
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/explain_why.h"
 #include "experiments/steps/measured_step.h"
 #include "sim/base/num.h"
 #include "sim/system/system_facts.h"
@@ -18,6 +19,9 @@ static const struct option own_options[] = {
     {"rounds", "N", "with a back end: how often the step is measured (default: 20)", false},
     {"once", NULL,
      "with a back end: measure the step once, cold and without its operators: for long steps",
+     false},
+    {"why", "OPERATOR",
+     "each step that makes its price, with factor and source: SEGMENT/NAME, a name, a kind, or all",
      false},
     {NULL, NULL, NULL, false},
 };
@@ -267,7 +271,9 @@ static int print(const struct options *options, const struct system *system,
     struct step_price price;
     struct measured_step room;
     const struct measured_step *measured;
-    int status = measure(options, system, step, &room, &measured, err);
+    const char *why = options_text(options, "why");
+    int status = why != NULL ? why_check(system, why, err) : 0;
+    status = status != 0 ? status : measure(options, system, step, &room, &measured, err);
     if (status != 0) {
         return status;
     }
@@ -281,7 +287,7 @@ static int print(const struct options *options, const struct system *system,
     if (options_has(options, "json")) {
         status = cmd_print_json(
             json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:I, s:f, s:f, s:f, s:o, s:o, s:o*, "
-                      "s:o*, s:o*, s:o}",
+                      "s:o*, s:o*, s:o*, s:o}",
                       "system", system->name, "model", system->model->name, "gpu",
                       system->gpu->name, "profile_kind", system_profile_kind(system), "runtime",
                       system->runtime_name, "host", host_json(system), "step", step->text, "tokens",
@@ -291,7 +297,9 @@ static int print(const struct options *options, const struct system *system,
                       "operators", table_json(table), "measured",
                       measured != NULL ? measured_json(measured) : NULL, "experts_hit",
                       experts_json(system, step, measured), "settled",
-                      settles ? settled_json(&settled) : NULL, "warnings", caution_json(&warnings)),
+                      settles ? settled_json(&settled) : NULL, "why",
+                      why != NULL ? why_json(system, step, &price, why) : NULL, "warnings",
+                      caution_json(&warnings)),
             err);
     } else {
         print_head(system, step);
@@ -314,6 +322,9 @@ static int print(const struct options *options, const struct system *system,
         for (uint32_t i = 0; i < system->n_calibrated; i++) {
             printf("calibrated   %s = %.6g (%s)\n", system->calibrated[i].name,
                    system->calibrated[i].value, system->calibrated[i].fitted_to);
+        }
+        if (why != NULL) {
+            why_print(system, step, &price, why);
         }
         caution_print(&warnings, NULL, stdout);
     }

@@ -99,10 +99,39 @@ int lookup_require(const struct profile *profile, const struct op *op, struct er
     return 0;
 }
 
+/* What memory is read at: the best that is known of such cards, or this card's own where its rows
+ * show more than its data sheet. By a slower one's word operators that the clock stretches would be
+ * taken for bound by memory (experiments/gpu/rehearsal.sh, 2026-11-28: a step of 2.8 times its
+ * time). */
+static double reached_bandwidth(const struct gpu *gpu, const struct profile_peaks *peaks) {
+    return peaks->bandwidth > gpu->peak_bandwidth ? peaks->bandwidth : gpu->best_bandwidth;
+}
+
 static bool is_ours(const struct profile *profile) {
     const char *donor = profile_note(profile, "donor_kind");
     return profile_kind(profile) == PROVENANCE_MEASURED ||
            (donor != NULL && strcmp(donor, provenance_words[PROVENANCE_MEASURED]) == 0);
+}
+
+static void take_profile(struct lookup *lookup, const struct profile *profile) {
+    const struct graph *graph = lookup->of->graph;
+    const struct op *op = lookup->op;
+    const struct op_type *type = lookup->type;
+    lookup->kind = profile_kind(profile);
+    lookup->is_ours = is_ours(profile);
+    lookup->is_included = is_included(profile, graph, op);
+    lookup->has_own = type->family == FAMILY_PASS ? has_pass(profile, graph, op)
+                                                  : profile_has(profile, type->table);
+    lookup->is_absent = type->is_part && !lookup->has_own;
+    /* By its size; by its name in old files. */
+    lookup->in_step = profile_correction(profile);
+    struct correction_key key = correction_key_of(op_size_of(graph, op));
+    int curve = correction_find(lookup->in_step, op->kind, key.text);
+    lookup->correction = curve >= 0 ? curve : correction_find(lookup->in_step, op->kind, op->name);
+    if (type->family == FAMILY_ATTENTION) {
+        const struct model *m = graph->model;
+        lookup->layouts = profile_layouts_of(profile, m->heads, m->kv_heads, m->head_dim);
+    }
 }
 
 void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const struct op *op,
@@ -119,22 +148,10 @@ void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const st
         lookup->pass = op_pass_of(of->graph, op);
     }
     lookup->is_absent = type->is_part && type->wide == WIDE_NONE;
-    if (profile == NULL) {
-        return;
+    lookup->peaks = profile != NULL ? *profile_peaks(profile) : profile_peaks_of(of->gpu);
+    lookup->reached_bandwidth = reached_bandwidth(of->gpu, &lookup->peaks);
+    if (profile != NULL) {
+        take_profile(lookup, profile);
     }
-    lookup->kind = profile_kind(profile);
-    lookup->is_ours = is_ours(profile);
-    lookup->is_included = is_included(profile, of->graph, op);
-    lookup->has_own = type->family == FAMILY_PASS ? has_pass(profile, of->graph, op)
-                                                  : profile_has(profile, type->table);
-    lookup->is_absent = type->is_part && !lookup->has_own;
-    /* By its size; by its name in old files. */
-    const struct correction *correction = profile_correction(profile);
-    struct correction_key key = correction_key_of(op_size_of(of->graph, op));
-    int curve = correction_find(correction, op->kind, key.text);
-    lookup->correction = curve >= 0 ? curve : correction_find(correction, op->kind, op->name);
-    if (type->family == FAMILY_ATTENTION) {
-        const struct model *m = of->graph->model;
-        lookup->layouts = profile_layouts_of(profile, m->heads, m->kv_heads, m->head_dim);
-    }
+    lookup_take_steps(lookup);
 }

@@ -15,6 +15,8 @@ struct lookup_shared {
     const struct expert_routing *routing;
 };
 
+enum { LOOKUP_MAX_STEPS = 16 };
+
 struct lookup {
     const struct lookup_shared *of;
     const struct op *op;
@@ -27,8 +29,14 @@ struct lookup {
     bool is_absent;                /* the operator before it has it in its time */
     bool has_own;                  /* the profile has the operator's own table, or its pass */
     struct op_pass pass;
-    struct profile_layouts layouts; /* of attention's heads */
-    int correction;                 /* the in-step correction's curve; -1: none of its own */
+    struct profile_layouts layouts;   /* of attention's heads */
+    const struct correction *in_step; /* the profile's corrections; NULL without a profile */
+    int correction;                   /* the operator's curve among them; -1: none of its own */
+    struct profile_peaks peaks;       /* the profile's, or the GPU's */
+    double reached_bandwidth;         /* that memory is read at, bytes/s */
+    /* Which steps of the ladder can change such a price, in their order (sim/cost/ladder.h). */
+    uint8_t steps[LOOKUP_MAX_STEPS];
+    uint32_t n_steps;
 };
 
 /* Whether a profile has measured the operator as it is in the graph; whether it has rows to price
@@ -45,20 +53,15 @@ int lookup_require(const struct profile *profile, const struct op *op, struct er
 void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const struct op *op,
                  const struct profile *profile, bool is_behind);
 
+/* Finds its steps, the last thing in opening it. */
+void lookup_take_steps(struct lookup *lookup);
+
 /* Whether a link is priced that nobody has measured: by the model of its kind (sim/cost/link.h). */
 bool lookup_is_assumed(const struct lookup *lookup);
 
 /* Experts of a layer that so many tokens hit, as the price goes by; NAN where it goes by those of
  * the measured rows. */
 double lookup_experts_hit(const struct lookup *lookup, double n_tokens);
-
-/* One execution over `rows` rows; over all of a shape's spans, where there are any; of `share` of
- * the queries against all keys, as a part of the whole. */
-void lookup_price_rows(const struct lookup *lookup, int64_t rows, struct op_price *price);
-void lookup_price_spans(const struct lookup *lookup, const struct step_shape *shape,
-                        struct op_price *price);
-void lookup_price_share(const struct lookup *lookup, const struct step_shape *shape, double share,
-                        const struct op_price *whole, struct op_price *price);
 
 /* What `n_steps` steps whose symbols sum to `sym` take of the operator, its repetitions aside. */
 void lookup_work(const struct lookup *lookup, const int64_t sym[SYM_COUNT], double n_steps,

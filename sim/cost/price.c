@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
-#include "sim/cost/lookup.h"
+#include "sim/cost/ladder.h"
 
 const char *const op_bound_names[] = {"compute", "bandwidth", "launch", "latency", "link"};
 const char *const price_match_words[PRICE_MATCH_COUNT] = {"exact", "interpolated", "extrapolated",
@@ -44,89 +44,6 @@ struct cost_model {
     double n_executions; /* operators of one step, repetitions counted */
 };
 
-static void price_add(struct op_price *sum, const struct op_price *price, double times) {
-    sum->ns += times * price->ns;
-    sum->compute_ns += times * price->compute_ns;
-    sum->flops += times * price->flops;
-    sum->bytes += times * price->bytes;
-    sum->executions += (uint32_t)times * price->executions;
-    sum->match = price->match > sum->match ? price->match : sum->match;
-    sum->bound = price->bound;
-}
-
-static void price_attention(const struct lookup *lookup, const struct step_shape *shape,
-                            int64_t chunk, double repeat, struct op_price *sum) {
-    struct op_price whole, price;
-    int64_t rows = shape->sym[lookup->op->rows];
-    if (shape->sym[lookup->op->span_n] == 0) {
-        return;
-    }
-    lookup_price_spans(lookup, shape, &whole);
-    if (chunk >= rows) {
-        price_add(sum, &whole, repeat);
-        return;
-    }
-    lookup_price_share(lookup, shape, (double)chunk / (double)rows, &whole, &price);
-    int64_t n_whole = rows / chunk;
-    price_add(sum, &price, repeat * (double)n_whole);
-    if (rows % chunk != 0) {
-        lookup_price_share(lookup, shape, (double)(rows % chunk) / (double)rows, &whole, &price);
-        price_add(sum, &price, repeat);
-    }
-}
-
-/* In chunks a product reads its weights again and saves nothing, so it takes no less than the
- * whole. Rows alone would have it cheaper: those of experts on the A100 take 0.68 us a token at
- * 8,192 tokens and 0.76 at 65,536. Passes over activations may be cheaper in chunks that stay in
- * the L2 cache. */
-static void price_chunks(const struct lookup *lookup, int64_t rows, int64_t chunk, double repeat,
-                         struct op_price *sum) {
-    struct op_price price;
-    if (rows == 0 || lookup->is_absent) {
-        return;
-    }
-    lookup_price_rows(lookup, chunk, &price);
-    int64_t n_whole = rows / chunk;
-    price_add(sum, &price, repeat * (double)n_whole);
-    if (rows % chunk != 0) {
-        lookup_price_rows(lookup, rows % chunk, &price);
-        price_add(sum, &price, repeat);
-    }
-    if (chunk < rows && op_is_product(lookup->op)) {
-        lookup_price_rows(lookup, rows, &price);
-        sum->ns = sum->ns < repeat * price.ns ? repeat * price.ns : sum->ns;
-    }
-}
-
-/* All executions of one operator in a step: repetitions of its segment, chunks of its rows. */
-static void price_op(const struct lookup *lookup, const struct step_shape *shape,
-                     struct chunk_rows chunks, struct op_price *sum) {
-    const struct graph *graph = lookup->of->graph;
-    const struct op *op = lookup->op;
-    double repeat = graph->segments[op->segment].repeat;
-    int64_t rows = shape->sym[op->rows];
-    int64_t chunk = op->loop < 0 ? rows : loop_chunk_rows(graph, op->loop, shape, chunks);
-    *sum = (struct op_price){0};
-    if (op_is_attention(op)) {
-        price_attention(lookup, shape, chunk, repeat, sum);
-    } else {
-        price_chunks(lookup, rows, chunk, repeat, sum);
-    }
-    sum->kind = lookup_is_assumed(lookup)      ? PROVENANCE_ASSUMED
-                : sum->match == PRICE_ROOFLINE ? PROVENANCE_ROOFLINE
-                                               : lookup->kind;
-}
-
-/* What one operator waits for the host. The calibrated wait is that of steps that were issued: a
- * profile that says what issuing takes has measured it. */
-static double wait_ns(const struct lookup *lookup, const struct step_shape *shape) {
-    const struct runtime *runtime = lookup->of->runtime;
-    const bool waits = lookup->type->waits != NULL && lookup->type->waits(shape->sym);
-    const bool is_measured =
-        runtime->issued_ns[HOST_REUSE] > 0 && lookup->op->wait_kind == PROVENANCE_CALIBRATED;
-    return waits && !is_measured ? runtime->host_factor * lookup->op->wait_ns : 0;
-}
-
 static void known_add(const struct cost_model *cost, struct known_price *known,
                       const struct op_price *price, const struct lookup *lookup) {
     known->ns += price->ns;
@@ -151,20 +68,28 @@ static struct known_price price_symbol(const struct cost_model *cost, enum symbo
         const struct op *op = &cost->pricing.graph->ops[i];
         if (!op_is_attention(op) && op->rows == symbol && !cost->lookups[i].is_absent) {
             struct op_price price;
-            price_op(&cost->lookups[i], &shape, chunks, &price);
+            ladder_price(&cost->lookups[i], &shape, chunks, &price);
             known_add(cost, &known, &price, &cost->lookups[i]);
         }
     }
     return known;
 }
 
+static enum provenance_kind kind_of_price(const struct lookup *lookup,
+                                          const struct op_price *price) {
+    return lookup_is_assumed(lookup)        ? PROVENANCE_ASSUMED
+           : price->match == PRICE_ROOFLINE ? PROVENANCE_ROOFLINE
+                                            : lookup->kind;
+}
+
 void cost_explain(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
                   struct op_price out[GRAPH_MAX_OPS]) {
     for (uint32_t i = 0; i < cost->pricing.graph->n_ops; i++) {
         const struct op *op = &cost->pricing.graph->ops[i];
-        price_op(&cost->lookups[i], shape, chunks, &out[i]);
-        double waits_ns = wait_ns(&cost->lookups[i], shape);
-        out[i].kind = waits_ns > out[i].ns ? op->wait_kind : out[i].kind;
+        ladder_price(&cost->lookups[i], shape, chunks, &out[i]);
+        double waits_ns = ladder_wait_ns(&cost->lookups[i], shape);
+        out[i].kind =
+            waits_ns > out[i].ns ? op->wait_kind : kind_of_price(&cost->lookups[i], &out[i]);
         out[i].ns += waits_ns;
     }
 }
@@ -224,30 +149,6 @@ static double visit_ns(const struct runtime *r, const struct step_shape *shape) 
             r->host_visit_cached_ns * cached_rows);
 }
 
-/* How host and device go together; host_ns without looking. */
-static void take_wall(const struct runtime *r, const struct step_shape *shape, uint32_t layers,
-                      struct step_price *out) {
-    bool reuses = shape->sym[SYM_REFRESH_N] == 0 && shape->sym[SYM_SELECT_N] == 0;
-    double sync_ns = reuses ? r->host_sync_ns[HOST_REUSE] + r->host_sync_layer_ns * layers
-                            : r->host_sync_ns[HOST_REFRESH];
-    double trunk_ns = out->device_ns - out->head_ns;
-    double launching_ns = out->host_ns - out->plan_ns;
-    switch ((enum host_mode)r->host_mode) {
-    case HOST_SERIAL:
-        out->wall_ns = out->device_ns + launching_ns;
-        break;
-    case HOST_OVERLAPS:
-        out->wall_ns = out->device_ns + r->host_factor * sync_ns;
-        out->wall_ns = out->wall_ns > launching_ns ? out->wall_ns : launching_ns;
-        break;
-    case HOST_BY_LAYERS:
-        out->wall_ns =
-            (trunk_ns > launching_ns ? trunk_ns : launching_ns) + out->head_ns + look_ns(r, shape);
-        break;
-    }
-    out->wall_ns += out->visit_ns + out->plan_ns;
-}
-
 /* The chunks as far as they matter at this value of a symbol: numbers of rows that hold no loop
  * back are 0, so that equal prices are known by equal chunks. */
 static struct chunk_rows effective(const struct cost_model *cost, enum symbol symbol, int64_t value,
@@ -262,10 +163,10 @@ static struct chunk_rows effective(const struct cost_model *cost, enum symbol sy
     return chunks;
 }
 
-void cost_price(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows asked,
-                struct step_price *out) {
-    memset(out, 0, sizeof *out);
-    double device = 0, head_ns = 0, behind_ns = 0, link_ns = 0, match_ns[PRICE_MATCH_COUNT] = {0};
+/* Adds up the operators, of which each symbol's are remembered. */
+static void sum_operators(struct cost_model *cost, const struct step_shape *shape,
+                          struct chunk_rows asked, struct step_price *out) {
+    double device = 0, behind_ns = 0, link_ns = 0, match_ns[PRICE_MATCH_COUNT] = {0};
     uint32_t lookups[PRICE_MATCH_COUNT] = {0};
     for (uint32_t i = 0; i < cost->n_used; i++) {
         enum symbol symbol = cost->used[i];
@@ -287,7 +188,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
         out->compute_ns += known->compute_ns;
         out->flops_j += known->flops_j;
         out->bytes_j += known->bytes_j;
-        head_ns += symbol == SYM_LOGIT_ROWS ? known->ns : 0;
+        out->head_ns += symbol == SYM_LOGIT_ROWS ? known->ns : 0;
         for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
             lookups[match] += known->lookups[match];
             match_ns[match] += (double)known->match_ns[match];
@@ -295,14 +196,19 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
         behind_ns += (double)known->behind_ns;
         link_ns += (double)known->link_ns;
     }
+    out->device_ns = device;
     memcpy(out->lookups, lookups, sizeof lookups);
     out->time = (struct price_time){.behind_ns = behind_ns, .link_ns = link_ns};
     memcpy(out->time.match_ns, match_ns, sizeof match_ns);
+}
+
+static void add_attention(const struct cost_model *cost, const struct step_shape *shape,
+                          struct chunk_rows asked, struct step_price *out) {
     for (uint32_t i = 0; i < cost->n_attention; i++) {
         const struct lookup *lookup = &cost->lookups[cost->attention[i]];
         struct op_price price;
-        price_op(lookup, shape, asked, &price);
-        device += price.ns;
+        ladder_price(lookup, shape, asked, &price);
+        out->device_ns += price.ns;
         if (cost->power != NULL) {
             out->compute_ns += price.compute_ns;
             out->flops_j += power_flops_j(cost->power, price.flops);
@@ -314,28 +220,124 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
             out->time.behind_ns += price.ns;
         }
     }
-    double launches;
-    const struct runtime *runtime = cost->pricing.runtime;
-    out->host_ns = host_ns(cost, shape, &launches, &out->issued_ns);
-    out->visit_ns = visit_ns(cost->pricing.runtime, shape);
-    launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
-    out->device_ns = device + launches * runtime->small_kernel_ns;
-    out->busy_ns = cost->power != NULL ? out->device_ns : 0;
-    if (cost->waiting != NULL) { /* a step in whose middle the host has a word is never captured */
-        const double waits_ns = wait_ns(cost->waiting, shape);
-        out->device_ns += waits_ns > out->issued_ns ? waits_ns : out->issued_ns;
-        out->issued_ns = 0;
+}
+
+/* ---- from the operators to the step ---- */
+
+/* A step on its way from the sum of its operators to its price. */
+struct stepped {
+    const struct cost_model *cost;
+    const struct step_shape *shape;
+    double launches; /* that the runtime makes, the operators' among them */
+    double slowdown; /* of the clock */
+    struct step_price *price;
+};
+
+static void add_launches(struct stepped *s) {
+    const double beyond = s->launches - s->cost->n_executions;
+    const double launches = beyond > 0 ? beyond : 0;
+    s->price->device_ns += launches * s->cost->pricing.runtime->small_kernel_ns;
+    s->price->busy_ns = s->cost->power != NULL ? s->price->device_ns : 0;
+}
+
+/* A step in whose middle the host has a word is never captured. */
+static void wait_for_host(struct stepped *s) {
+    if (s->cost->waiting != NULL) {
+        const double waits_ns = ladder_wait_ns(s->cost->waiting, s->shape);
+        s->price->device_ns += waits_ns > s->price->issued_ns ? waits_ns : s->price->issued_ns;
+        s->price->issued_ns = 0;
     }
-    out->head_ns = head_ns;
-    take_wall(runtime, shape, cost->pricing.graph->model->layers, out);
+}
+
+/* How host and device go together; host_ns without looking. */
+static void join_host(struct stepped *s) {
+    const struct runtime *r = s->cost->pricing.runtime;
+    const int64_t *sym = s->shape->sym;
+    struct step_price *out = s->price;
+    bool reuses = sym[SYM_REFRESH_N] == 0 && sym[SYM_SELECT_N] == 0;
+    const uint32_t layers = s->cost->pricing.graph->model->layers;
+    double sync_ns = reuses ? r->host_sync_ns[HOST_REUSE] + r->host_sync_layer_ns * layers
+                            : r->host_sync_ns[HOST_REFRESH];
+    double trunk_ns = out->device_ns - out->head_ns;
+    double launching_ns = out->host_ns - out->plan_ns;
+    switch ((enum host_mode)r->host_mode) {
+    case HOST_SERIAL:
+        out->wall_ns = out->device_ns + launching_ns;
+        break;
+    case HOST_OVERLAPS:
+        out->wall_ns = out->device_ns + r->host_factor * sync_ns;
+        out->wall_ns = out->wall_ns > launching_ns ? out->wall_ns : launching_ns;
+        break;
+    case HOST_BY_LAYERS:
+        out->wall_ns = (trunk_ns > launching_ns ? trunk_ns : launching_ns) + out->head_ns +
+                       look_ns(r, s->shape);
+        break;
+    }
+}
+
+static void add_visit(struct stepped *s) {
+    s->price->wall_ns += s->price->visit_ns + s->price->plan_ns;
+}
+
+static void add_plans(struct stepped *s) {
+    s->price->host_ns += s->price->plan_ns;
+    s->price->wall_ns += s->price->plan_ns;
+}
+
+static void issue(struct stepped *s) {
+    s->price->device_ns += s->price->issued_ns;
+    s->price->wall_ns += s->price->issued_ns;
+}
+
+/* What operations bind takes longer, and host and device go together anew. */
+static void slow(struct stepped *s) {
+    struct step_price *price = s->price;
+    const double longer = 1 + price->compute_ns * (s->slowdown - 1) / price->device_ns;
+    const double looking_ns = look_ns(s->cost->pricing.runtime, s->shape);
+    price->device_ns *= longer;
+    price->head_ns *= longer;
+    price->host_ns -= looking_ns;
+    join_host(s);
+    add_visit(s);
+    price->host_ns += looking_ns;
+}
+
+const struct step_term step_terms[STEP_TERMS] = {
+    [TERM_LAUNCHES] = {"launches beyond the graph", "each a short kernel", add_launches},
+    [TERM_WAITS] = {"waits for the host", "its wait, or what issuing one by one takes if more",
+                    wait_for_host},
+    [TERM_HOST] = {"host", "as the runtime's host goes together with the device", join_host},
+    [TERM_VISIT] = {"visit", "the scheduler is asked", add_visit},
+    [TERM_PLANS] = {"plans", "the host looks for chunks and a plan", add_plans},
+    [TERM_ISSUED] = {"issued one by one", "a step that is no captured graph yet", issue},
+    [TERM_CLOCK] = {"clock", "as it settles under the card's power", slow},
+};
+
+void cost_price(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows asked,
+                struct step_price *out) {
+    const struct runtime *runtime = cost->pricing.runtime;
+    struct stepped stepped = {.cost = cost, .shape = shape, .price = out};
+    memset(out, 0, sizeof *out);
+    sum_operators(cost, shape, asked, out);
+    add_attention(cost, shape, asked, out);
+    out->host_ns = host_ns(cost, shape, &stepped.launches, &out->issued_ns);
+    out->visit_ns = visit_ns(runtime, shape);
+    for (int term = 0; term < TERM_PLANS; term++) {
+        step_terms[term].apply(&stepped);
+    }
     out->host_ns += look_ns(runtime, shape);
 }
 
 void cost_add_plans(const struct cost_model *cost, double n_plans, struct step_price *price) {
     const struct runtime *r = cost->pricing.runtime;
+    struct stepped stepped = {.cost = cost, .price = price};
     price->plan_ns = r->host_factor * r->host_plan_ns * n_plans;
-    price->host_ns += price->plan_ns;
-    price->wall_ns += price->plan_ns;
+    step_terms[TERM_PLANS].apply(&stepped);
+}
+
+void cost_issue(const struct cost_model *cost, struct step_price *price) {
+    struct stepped stepped = {.cost = cost, .price = price};
+    step_terms[TERM_ISSUED].apply(&stepped);
 }
 
 bool cost_knows_issued(const struct cost_model *cost) {
@@ -357,13 +359,8 @@ struct power_step cost_power_step(const struct step_price *price, double wall_ns
 
 void cost_slow(const struct cost_model *cost, const struct step_shape *shape, double slowdown,
                struct step_price *price) {
-    double longer = 1 + price->compute_ns * (slowdown - 1) / price->device_ns;
-    price->device_ns *= longer;
-    price->head_ns *= longer;
-    const struct runtime *runtime = cost->pricing.runtime;
-    price->host_ns -= look_ns(runtime, shape);
-    take_wall(runtime, shape, cost->pricing.graph->model->layers, price);
-    price->host_ns += look_ns(runtime, shape);
+    struct stepped stepped = {.cost = cost, .shape = shape, .slowdown = slowdown, .price = price};
+    step_terms[TERM_CLOCK].apply(&stepped);
 }
 
 double cost_settle(const struct cost_model *cost, const struct step_shape *shape,
@@ -376,6 +373,37 @@ double cost_settle(const struct cost_model *cost, const struct step_shape *shape
     const double slowdown = power_settled(power, &once);
     cost_slow(cost, shape, slowdown, price);
     return slowdown;
+}
+
+void cost_show(const struct cost_model *cost, uint32_t op, const struct step_shape *shape,
+               struct chunk_rows chunks, ladder_fn *each, void *state) {
+    ladder_show(&cost->lookups[op], shape, chunks, each, state);
+}
+
+/* A step's price until the host is in it, and from then on. */
+static double so_far(const struct step_price *price) {
+    return price->wall_ns > 0 ? price->wall_ns : price->device_ns;
+}
+
+void cost_show_step(struct cost_model *cost, const struct step_shape *shape,
+                    struct chunk_rows chunks, double plan_ns, step_fn *each, void *state) {
+    struct step_price price = {0};
+    struct stepped stepped = {.cost = cost, .shape = shape, .price = &price};
+    sum_operators(cost, shape, chunks, &price);
+    add_attention(cost, shape, chunks, &price);
+    price.host_ns = host_ns(cost, shape, &stepped.launches, &price.issued_ns);
+    price.visit_ns = visit_ns(cost->pricing.runtime, shape);
+    for (int term = 0; term < STEP_TERMS; term++) {
+        const double before_ns = so_far(&price);
+        price.host_ns += term == TERM_PLANS ? look_ns(cost->pricing.runtime, shape) : 0;
+        price.plan_ns = term == TERM_PLANS ? plan_ns : price.plan_ns;
+        if (term == TERM_CLOCK) {
+            (void)cost_settle(cost, shape, &price);
+        } else if (term != TERM_ISSUED) { /* what is shown is a captured graph */
+            step_terms[term].apply(&stepped);
+        }
+        each(state, (enum step_term_id)term, before_ns, so_far(&price));
+    }
 }
 
 static enum provenance_kind kind_of(const struct profile *profile) {

@@ -105,6 +105,9 @@ void cost_add_plans(const struct cost_model *cost, double n_plans, struct step_p
 /* Whether the profile says what steps take more that are no captured graph. */
 bool cost_knows_issued(const struct cost_model *cost);
 
+/* And what the step takes more where its operators are issued one by one, not as a graph. */
+void cost_issue(const struct cost_model *cost, struct step_price *price);
+
 /* What the profile says of the card's clock and power: prices are those at the highest clock.
  * NULL: it says nothing, and they are of the one clock that was measured at. */
 const struct power *cost_power(const struct cost_model *cost);

@@ -126,7 +126,7 @@ struct op_type {
      * out. */
     bool is_part;
     /* Attention: a step's single queries are decoding, which kernels for variable lengths serve in
-     * their own way (sim/cost/lookup_price.c). */
+     * their own way (sim/cost/ladder.c). */
     bool decodes;
     /* Eager code binds the result to a variable of the layer, which outlives its last reader. */
     bool is_variable;

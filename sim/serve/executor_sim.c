@@ -201,8 +201,7 @@ static bool add_issuing(const struct executor_sim *sim, const struct flight *fli
     const bool issues = flight->captured != NULL &&
                         captured_issues(flight->captured, captured_key(shape, page_rows));
     if (issues) {
-        price->device_ns += price->issued_ns;
-        price->wall_ns += price->issued_ns;
+        cost_issue(system->cost, price);
     }
     return issues;
 }

@@ -160,6 +160,10 @@ const char *profile_source(const struct profile *profile) {
     return profile->source;
 }
 
+const char *profile_path(const struct profile *profile) {
+    return profile->path;
+}
+
 const struct profile_peaks *profile_peaks(const struct profile *profile) {
     return &profile->peaks;
 }

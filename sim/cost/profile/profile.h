@@ -91,6 +91,8 @@ const char *profile_kind_of_file(const char *path, char *text, size_t size, stru
 /* Measured, imported or transferred, and where the numbers come from. */
 enum provenance_kind profile_kind(const struct profile *profile);
 const char *profile_source(const struct profile *profile);
+/* Its file; of a transferred one the donor's. */
+const char *profile_path(const struct profile *profile);
 /* Those of the data sheet; of a profile that was measured on this card what its own products
  * reached where that is more by GPU_IS_FASTER. */
 const struct profile_peaks *profile_peaks(const struct profile *profile);
