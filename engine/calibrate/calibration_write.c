@@ -6,6 +6,7 @@
 #include "engine/calibrate/calibration_log.h"
 #include "engine/calibrate/calibration_samples.h"
 #include "engine/calibrate/calibration_state.h"
+#include "kernels/launches.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/system.h"
@@ -74,6 +75,14 @@ static void write_provenance(const struct calibration *c, FILE *file) {
  * the mean of 16,571 of LLaDA-8B live on H100s and H200s (experiments/gpu/between.py). */
 static const double assumed_between_ns = 47e3, ns_a_us = 1e3;
 
+/* As the kernels are built. */
+static void write_tiles(FILE *file) {
+    struct tiles tiles = tiles_default;
+    tiles.query_rows = DENSE_TILE_ROWS;
+    tiles.key_rows = DENSE_TILE_KEYS;
+    tiles_write(&tiles, file);
+}
+
 static void write_steps(const struct calibration_report *report, double between_ns, FILE *file) {
     const struct calibration_steps *steps = &report->steps;
     fprintf(file, "# steps: %zu of %zu in the fit\n", report->n_fitted, report->n_fittable);
@@ -127,6 +136,7 @@ static void write_profile(const struct calibration *c, bool has_steps, FILE *fil
     if (has_steps) {
         write_steps(c->report, calibration_rests(c) ? assumed_between_ns : 0, file);
     }
+    write_tiles(file);
     for (size_t i = 0; i < c->grid.n; i++) {
         double median_us, spread;
         samples_summarise(&c->samples, i, &median_us, &spread);

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/cost/profile/tiles.h"
+
 struct correction_key correction_key_of(struct op_size size) {
     struct correction_key key;
     snprintf(key.text, sizeof key.text, "%" PRId64 "x%" PRId64, size.n, size.k);
@@ -21,10 +23,12 @@ int correction_find(const struct correction *correction, enum op_kind kind, cons
 }
 
 /* A product's rows as its tiles have them: a partly filled one takes as long as a whole one. */
-static double tiled(enum op_kind kind, double rows) {
-    enum { TILE_ROWS = 128, FIRST_ROWS = 512 };
-    const bool is_tiled = op_types[kind]->family == FAMILY_PRODUCT && rows > FIRST_ROWS;
-    return is_tiled ? ceil(rows / TILE_ROWS) * TILE_ROWS : rows;
+static double tiled(const struct correction *correction, enum op_kind kind, double rows) {
+    const bool says = correction->tile_rows > 0;
+    const double tile = says ? correction->tile_rows : tiles_default.corrected_rows;
+    const double first = says ? correction->tile_from : tiles_default.corrected_from;
+    const bool is_tiled = op_types[kind]->family == FAMILY_PRODUCT && rows > first;
+    return is_tiled ? ceil(rows / tile) * tile : rows;
 }
 
 /* The points around so many rows, twice the same one beyond them; false: there are none. */
@@ -48,7 +52,7 @@ static bool around(const struct correction *correction, int curve, double rows,
 
 double correction_factor(const struct correction *correction, int curve, double rows) {
     const struct correction_point *at[2];
-    rows = curve < 0 ? rows : tiled(correction->curves[curve].kind, rows);
+    rows = curve < 0 ? rows : tiled(correction, correction->curves[curve].kind, rows);
     if (!around(correction, curve, rows, at)) {
         return correction->all > 0 ? correction->all : 1;
     }

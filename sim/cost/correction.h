@@ -3,9 +3,8 @@
  * A whole step leaves a device other clocks and caches than one operator measured alone, a kernel
  * waits for the one before it, and a mixture's tokens do not choose their experts evenly. For each
  * operator, by kind and size, there are factors at some numbers of rows, a straight line between
- * them (a product's from 512 rows on in whole tiles of 128), the nearest one beyond them; operators
- * without any have the factor of all. Without
- * corrections every factor is 1.
+ * them (a product's in whole tiles from some hundred rows on, profile/tiles.h), the nearest one
+ * beyond them; operators without any have the factor of all. Without corrections every factor is 1.
  *
  * In a profile they are the rows `load,FACTOR` and `load,KIND,NxK,ROWS,FACTOR[,HIT]`: HIT is how
  * many experts a layer's tokens hit in those steps, where the rows' own tokens hit others. Files
@@ -42,7 +41,8 @@ struct correction_curve {
 };
 
 struct correction {
-    double all; /* 0: none */
+    double all;                  /* 0: none */
+    double tile_rows, tile_from; /* of the profile's products (profile/tiles.h); 0: the default's */
     struct correction_curve curves[CORRECTION_MAX_CURVES];
     uint32_t n_curves;
 };

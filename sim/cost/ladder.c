@@ -201,8 +201,8 @@ static void find_longest(const struct step_shape *shape, uint32_t keys[PROFILE_S
 }
 
 static bool leaves_unsplit(const struct profile *profile, const struct profile_spans *spans) {
-    enum { BLOCKS_A_SM = 2 };
-    double fill = 0.8 * BLOCKS_A_SM * (double)profile_peaks(profile)->sms;
+    const struct tiles *tiles = profile_tiles(profile);
+    double fill = tiles->split_fill * tiles->split_blocks * (double)profile_peaks(profile)->sms;
     return (double)(spans->n_seqs * spans->kv_heads) >= fill;
 }
 

@@ -109,6 +109,8 @@ struct profile *profile_copy(const struct profile *donor, const char *source,
     memcpy(copy->host, donor->host, sizeof copy->host);
     copy->between_ns = donor->between_ns;
     copy->power = donor->power;
+    copy->tiles = donor->tiles;
+    copy->has_tiles = donor->has_tiles;
     copy->correction = donor->correction;
     copy->path = mem_text(donor->path);
     copy->kind = PROVENANCE_TRANSFERRED;
@@ -199,12 +201,18 @@ const struct power *profile_power(const struct profile *profile) {
     return &profile->power;
 }
 
+const struct tiles *profile_tiles(const struct profile *profile) {
+    return &profile->tiles;
+}
+
 const struct correction *profile_correction(const struct profile *profile) {
     return &profile->correction;
 }
 
 void profile_correct(struct profile *profile, const struct correction *correction) {
     profile->correction = *correction;
+    profile->correction.tile_rows = profile->tiles.corrected_rows;
+    profile->correction.tile_from = profile->tiles.corrected_from;
 }
 
 const char *profile_op_name(enum profile_op op) {

@@ -6,10 +6,10 @@
  * `host,KIND,step_ns,request_ns[,issued_ns]` rows say what a step costs beyond its operators, a
  * `between,NS` row how long the device waits between two submissions, and `load,FACTOR` and
  * `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it (sim/cost/correction.h);
- * `power,KEY,VALUE` rows say what the card's clock does (sim/cost/power.h). Lookups are pure,
- * allocate nothing and return nanoseconds. Every answer says how it was found, so that a run can
- * count what it guessed. Asking for an operator the file lacks is our own mistake: call
- * profile_require first. */
+ * `power,KEY,VALUE` rows say what the card's clock does (sim/cost/power.h), `tile,KEY,VALUE` rows
+ * how its kernels divide their work (tiles.h). Lookups are pure, allocate nothing and return
+ * nanoseconds. Every answer says how it was found, so that a run can count what it guessed. Asking
+ * for an operator the file lacks is our own mistake: call profile_require first. */
 #ifndef UNMASK_SIM_COST_PROFILE_H
 #define UNMASK_SIM_COST_PROFILE_H
 
@@ -22,6 +22,7 @@
 #include "sim/base/provenance.h"
 #include "sim/cost/correction.h"
 #include "sim/cost/power.h"
+#include "sim/cost/profile/tiles.h"
 #include "sim/model/gpu.h"
 #include "sim/op/profile_rows.h"
 
@@ -139,6 +140,9 @@ void profile_host_write(const struct profile_host *host, const char *kind, FILE 
 
 /* Its row; of 0 none. */
 void profile_between_write(double ns, FILE *file);
+
+/* How the kernels divide their work: as the file says, else as tiles_default does. */
+const struct tiles *profile_tiles(const struct profile *profile);
 
 /* What the card's clock does at its power limit; zeros: times are of one clock. */
 const struct power *profile_power(const struct profile *profile);

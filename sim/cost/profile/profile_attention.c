@@ -1,15 +1,13 @@
 /* Attention times: causal passes, single-query decode, and from both the unmasked spans that
  * diffusion models run.
  *
- * Kernels work on tiles of TILE_ROWS queries, and a causal pass executes every tile it touches:
- * q (q + TILE_ROWS) / 2 pairs, not q^2 / 2. The RTX 4090 and RTX PRO 6000 tables show both: 16 to
+ * Kernels work on tiles of 128 queries (tiles.h), and a causal pass executes every tile it touches:
+ * q (q + 128) / 2 pairs, not q^2 / 2. The RTX 4090 and RTX PRO 6000 tables show both: 16 to
  * 128 queries take one time; and 2048 queries after a prefix of 1024, which see as many keys as a
  * full pass, take 566 us on the RTX 4090, where twice the causal pass is 672 us. */
 #include <math.h>
 
 #include "sim/cost/profile/profile_table.h"
-
-enum { TILE_ROWS = 128 };
 
 /* The time on one line of a lattice. Beyond its end the work (`work_per_x` as x grows) is held at
  * the end's utilisation above the floor. NAN when the line is empty. */
@@ -37,8 +35,8 @@ static double on_lattice_line(const struct lattice *lattice, size_t base, size_t
     return floor_us + (time_us - floor_us) * (x0 > 0 ? x / x0 : 1);
 }
 
-static double causal_pairs(double q, double prefix) {
-    return q * (prefix + (q + TILE_ROWS) / 2);
+static double causal_pairs(const struct profile *profile, double q, double prefix) {
+    return q * (prefix + (q + profile->tiles.query_rows) / 2);
 }
 
 /* At a measured q: along the prefix where the table has prefixes, else along the batch. */
@@ -62,7 +60,8 @@ static double causal_at_q(const struct profile *profile, size_t i_layout, double
         }
         double measured = (double)axes[CAUSAL_PREFIX].values[end];
         time_us = floor_us + (causal->time_us[base + (size_t)end] - floor_us) *
-                                 causal_pairs(q, prefix) / causal_pairs(q, measured);
+                                 causal_pairs(profile, q, prefix) /
+                                 causal_pairs(profile, q, measured);
     }
     double batch0 = (double)axes[CAUSAL_BATCH].values[0];
     if (batch != batch0) {
@@ -103,8 +102,9 @@ double causal_us(const struct profile *profile, size_t i_layout, double batch, d
     bool enclosed = !isnan(t_lo) && !isnan(t_hi);
     if (enclosed && (isnan(direct) || worse_match(at_lo, at_hi) != PROFILE_EXTRAPOLATED)) {
         *match = worse_match(PROFILE_INTERPOLATED, worse_match(at_lo, at_hi));
-        return on_line(causal_pairs(q, prefix), causal_pairs((double)qs->values[lo + 1], prefix),
-                       t_lo, causal_pairs((double)qs->values[hi - 1], prefix), t_hi);
+        return on_line(causal_pairs(profile, q, prefix),
+                       causal_pairs(profile, (double)qs->values[lo + 1], prefix), t_lo,
+                       causal_pairs(profile, (double)qs->values[hi - 1], prefix), t_hi);
     }
     *match = PROFILE_EXTRAPOLATED;
     if (!isnan(direct)) {
@@ -112,7 +112,8 @@ double causal_us(const struct profile *profile, size_t i_layout, double batch, d
     }
     bool below = !isnan(t_lo);
     double q0 = (double)qs->values[below ? lo + 1 : hi - 1], t0 = below ? t_lo : t_hi;
-    return floor_us + (t0 - floor_us) * causal_pairs(q, prefix) / causal_pairs(q0, prefix);
+    return floor_us +
+           (t0 - floor_us) * causal_pairs(profile, q, prefix) / causal_pairs(profile, q0, prefix);
 }
 
 /* At a measured batch, along the keys. */
@@ -217,8 +218,8 @@ static struct profile_layouts layouts_of(const struct profile *profile,
                : profile_layouts_of(profile, spans->heads, spans->kv_heads, spans->head_dim);
 }
 
-static double padded_rows(double q) {
-    return ceil(q / TILE_ROWS) * TILE_ROWS;
+static double padded_rows(const struct profile *profile, double q) {
+    return ceil(q / profile->tiles.query_rows) * profile->tiles.query_rows;
 }
 
 /* The layout with half the heads and half the KV heads of another, or that one where none is
@@ -243,12 +244,13 @@ static size_t half_layout(const struct lattice *causal, size_t i_layout) {
 static double compute_from_passes_us(const struct profile *profile, size_t i_layout, double n,
                                      double q, double kv, double group, enum profile_match *match) {
     const struct lattice *causal = &profile->ops[PROFILE_ATTENTION_CAUSAL];
-    double rows = q >= kv ? q : fmin(kv, padded_rows(q * group) / group);
-    if (kv <= TILE_ROWS) {
+    double rows = q >= kv ? q : fmin(kv, padded_rows(profile, q * group) / group);
+    if (kv <= profile->tiles.query_rows) {
         return causal_us(profile, i_layout, n * rows / kv, kv, 0, match);
     }
     struct head_layout layout = head_layout_unpack(causal->axes[CAUSAL_LAYOUT].values[i_layout]);
-    double masked_flops = n * rows * TILE_ROWS / 2 * 4 * (double)(layout.heads * layout.head_dim);
+    double masked_flops =
+        n * rows * profile->tiles.query_rows / 2 * 4 * (double)(layout.heads * layout.head_dim);
     double batch = n * rows / (2 * kv);
     size_t i_half = batch < 1 ? half_layout(causal, i_layout) : i_layout;
     double time_us =
@@ -263,14 +265,15 @@ static double compute_from_chunks_us(const struct profile *profile, size_t i_lay
                                      double q, double kv, enum profile_match *match) {
     const struct lattice_axis *qs = &profile->ops[PROFILE_ATTENTION_CAUSAL].axes[CAUSAL_Q];
     double floor_us = profile->floor_us[PROFILE_ATTENTION_CAUSAL];
-    if (n <= 1 && q < TILE_ROWS && kv >= q) {
+    if (n <= 1 && q < profile->tiles.query_rows && kv >= q) {
         return causal_us(profile, i_layout, 1, q, kv - q, match);
     }
-    double rows = n * padded_rows(q), max_rows = (double)qs->values[qs->n - 1];
-    double chunk = fmin(rows, max_rows), prefix = fmax(0, kv - (chunk + TILE_ROWS) / 2);
+    double rows = n * padded_rows(profile, q), max_rows = (double)qs->values[qs->n - 1];
+    double chunk = fmin(rows, max_rows),
+           prefix = fmax(0, kv - (chunk + profile->tiles.query_rows) / 2);
     double time_us = causal_us(profile, i_layout, 1, chunk, prefix, match);
     *match = worse_match(*match, chunk < rows ? PROFILE_EXTRAPOLATED : PROFILE_INTERPOLATED);
-    return floor_us + (time_us - floor_us) * rows * kv / causal_pairs(chunk, prefix);
+    return floor_us + (time_us - floor_us) * rows * kv / causal_pairs(profile, chunk, prefix);
 }
 
 double profile_attention(const struct profile *profile, const struct profile_spans *spans,

@@ -10,11 +10,6 @@
 #include "sim/base/num.h"
 #include "sim/cost/profile/profile_table.h"
 
-/* Rows of one output tile above the small products: on the RTX 4090 and RTX PRO 6000 tables (steps
- * of 16 rows), thinned to the pairs the other tables measure, 128 gave the least median error of
- * {1, 16, 32, 64, 128, 256}: 0.70 % and 0.39 %, against 1.39 % and 2.44 % without steps. */
-enum { STEP_ROWS = 128 };
-
 /* cuBLAS and CUTLASS output tiles; the first entry stands for "no wave steps". */
 static const struct {
     int64_t rows, columns;
@@ -50,14 +45,16 @@ static double wave_roofline_us(const struct profile_peaks *peaks, size_t tile, i
     return 1e6 * fmax(compute, memory);
 }
 
-static double step_of(double m) {
-    return m < STEP_ROWS ? m : ceil(m / STEP_ROWS) * STEP_ROWS;
+/* In whole output tiles above the small products. */
+static double step_of(const struct profile *profile, double m) {
+    const double step_rows = profile->tiles.step_rows;
+    return m < step_rows ? m : ceil(m / step_rows) * step_rows;
 }
 
 static double between_rows(const struct profile *profile, double m, double m_lo, double t_lo,
                            double m_hi, double t_hi) {
-    double lo = step_of(m_lo), hi = step_of(m_hi);
-    return !profile->measured_edges && lo < hi ? on_line(step_of(m), lo, t_lo, hi, t_hi)
+    double lo = step_of(profile, m_lo), hi = step_of(profile, m_hi);
+    return !profile->measured_edges && lo < hi ? on_line(step_of(profile, m), lo, t_lo, hi, t_hi)
                                                : on_line(m, m_lo, t_lo, m_hi, t_hi);
 }
 
@@ -341,13 +338,13 @@ static double along_m(const struct profile *profile, int64_t m, int64_t n, int64
     double t_lo = gemm->time_us[base + (size_t)at.lo * ms->stride];
     if (at.hi < 0) {
         return t_lo *
-               gemm_roofline_us(&profile->peaks, whole_tiles((double)m, m_lo, INFINITY), (double)n,
-                                (double)k) /
+               gemm_roofline_us(&profile->peaks, whole_tiles(profile, (double)m, m_lo, INFINITY),
+                                (double)n, (double)k) /
                gemm_roofline_us(&profile->peaks, m_lo, (double)n, (double)k);
     }
     double m_hi = (double)ms->values[at.hi];
     *match = PROFILE_INTERPOLATED;
-    return on_line(whole_tiles((double)m, m_lo, m_hi), m_lo, t_lo, m_hi,
+    return on_line(whole_tiles(profile, (double)m, m_lo, m_hi), m_lo, t_lo, m_hi,
                    gemm->time_us[base + (size_t)at.hi * ms->stride]);
 }
 

@@ -95,11 +95,12 @@ double pass_us(const struct profile *profile, enum profile_pass pass, int64_t ch
 }
 
 /* `rows` in whole tiles where the measured ones around them stand far apart, or beyond the last. */
-static double tiled_rows(const struct lattice *fused, size_t base, double rows) {
+static double tiled_rows(const struct profile *profile, const struct lattice *fused, size_t base,
+                         double rows) {
     struct lattice_bracket at = lattice_around(fused, base, FUSED_ROWS, rows);
     const int64_t *measured = fused->axes[FUSED_ROWS].values;
     return at.exact || at.lo < 0 ? rows
-                                 : whole_tiles(rows, (double)measured[at.lo],
+                                 : whole_tiles(profile, rows, (double)measured[at.lo],
                                                at.hi < 0 ? INFINITY : (double)measured[at.hi]);
 }
 
@@ -120,7 +121,7 @@ double fused_us(const struct profile *profile, enum profile_op op, int64_t rows,
             }
             enum profile_match here;
             size_t base = i * outputs->stride + j * inputs->stride;
-            double tiled = tiled_rows(fused, base, (double)rows);
+            double tiled = tiled_rows(profile, fused, base, (double)rows);
             double time_us = over_bytes(fused, base, FUSED_ROWS, tiled, INFINITY, &here);
             here = tiled != (double)rows ? worse_match(here, PROFILE_INTERPOLATED) : here;
             if (!isnan(time_us)) {

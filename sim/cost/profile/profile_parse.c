@@ -278,11 +278,24 @@ static int parse_power(struct profile *profile, int line, char *const *columns, 
     return 0;
 }
 
+static int parse_tile(struct profile *profile, int line, char *const *columns, size_t n,
+                      struct err *err) {
+    double value;
+    if (n != 3 || !num_f64(columns[2], &value) || !tiles_take(&profile->tiles, columns[1], value)) {
+        return err_world(err,
+                         "%s:%d: tile row '%.40s': expected a known KEY,VALUE, above 0 and at most "
+                         "65536",
+                         profile->path, line, n > 1 ? columns[1] : "");
+    }
+    profile->has_tiles = true;
+    return 0;
+}
+
 static int parse_row(struct profile *profile, int line, char *text, struct rows rows[PROFILE_OPS],
                      struct err *err) {
     char *columns[MAX_COLUMNS + 1] = {NULL};
     size_t n = (size_t)field_cut(text, false, columns, MAX_COLUMNS + 1);
-    static const char *const others[] = {"load", "host", "power", "between", NULL};
+    static const char *const others[] = {"load", "host", "power", "between", "tile", NULL};
     switch (name_find(others, columns[0])) {
     case 0:
         return parse_correction(profile, line, columns, n, err);
@@ -292,6 +305,8 @@ static int parse_row(struct profile *profile, int line, char *text, struct rows 
         return parse_power(profile, line, columns, n, err);
     case 3:
         return parse_between(profile, line, columns, n, err);
+    case 4:
+        return parse_tile(profile, line, columns, n, err);
     default:
         return parse_operator(profile->path, line, columns, n, rows, err);
     }
@@ -406,6 +421,8 @@ static int parse_lines(struct profile *profile, char *text, struct rows rows[PRO
                          profile->path, missing);
     }
     profile->measured_edges = has_measured_edges(profile);
+    profile->correction.tile_rows = profile->tiles.corrected_rows;
+    profile->correction.tile_from = profile->tiles.corrected_from;
     return check_length(profile, n_rows, is_ended, err);
 }
 
@@ -440,6 +457,7 @@ int profile_parse(const char *path, const char *text, size_t size,
     char *copy = memcpy(mem_zeroed(size + 1, 1), text, size);
     profile->path = mem_text(path);
     profile->peaks = *peaks;
+    profile->tiles = tiles_default;
     int bad = strlen(copy) == size ? parse_lines(profile, copy, rows, err)
                                    : err_world(err, "%s: holds a zero byte; expected text", path);
     bad = bad ? bad : build(profile, rows, err);

@@ -7,10 +7,9 @@
 
 #include "sim/cost/profile/profile_table.h"
 
-/* A full pass works on tiles of this many queries. What rows take over full_tiles, and what causal
+/* A full pass works on tiles of queries (tiles.h). What rows take over full_tiles, and what causal
  * passes take, is a straight line in q (q + 128), which is the line through q for a few queries and
  * through q * q for many. */
-enum { TILE_ROWS = 128, TILE_KEYS = 64 };
 _Static_assert((int)CAUSAL_BATCH == (int)FULL_BATCH && (int)CAUSAL_Q == (int)FULL_Q &&
                    (int)CAUSAL_PREFIX == (int)BLOCK_KV,
                "one lookup for all three");
@@ -44,29 +43,32 @@ static double rounds_of(double number, double most) {
  * sums, and requests that are all as long; others leave half a tile empty on average. Lines between
  * the rows of whole tiles alone had full passes of the Azure trace's prompts 10 to 20 % too quick,
  * one of 514 tokens half (H100, experiments/gpu/results/2026-11-27-tiles). */
-static double full_tiles(const struct full_batch *batch, double heads, double sms) {
-    static const double an_item = 3, a_launch = 3, even = 1e-6;
+static double full_tiles(const struct profile *profile, const struct full_batch *batch,
+                         double heads) {
+    static const double even = 1e-6;
+    const struct tiles *tile = &profile->tiles;
+    const double sms = (double)profile->peaks.sms;
     const double mean = batch->sum / batch->n,
                  variance = fmax(batch->squares / batch->n - mean * mean, 0), sd = sqrt(variance);
     double waves, tiles;
     if (batch->n <= 1 || variance <= even * mean * mean) {
-        waves = rounds_of(heads * batch->n * rounds_of(mean, TILE_ROWS), sms);
-        tiles = waves * rounds_of(mean, TILE_KEYS);
+        waves = rounds_of(heads * batch->n * rounds_of(mean, tile->query_rows), sms);
+        tiles = waves * rounds_of(mean, tile->key_rows);
     } else if (batch->n <= 2) {
-        const double first = heads * rounds_of(mean + sd, TILE_ROWS),
-                     items = first + heads * rounds_of(mean - sd, TILE_ROWS),
+        const double first = heads * rounds_of(mean + sd, tile->query_rows),
+                     items = first + heads * rounds_of(mean - sd, tile->query_rows),
                      begun = rounds_of(first, sms);
         waves = rounds_of(items, sms);
-        tiles = begun * rounds_of(mean + sd, TILE_KEYS) +
-                (waves - begun) * rounds_of(mean - sd, TILE_KEYS);
+        tiles = begun * rounds_of(mean + sd, tile->key_rows) +
+                (waves - begun) * rounds_of(mean - sd, tile->key_rows);
     } else {
-        const double items = heads * (batch->sum / TILE_ROWS + batch->n / 2),
-                     keys = batch->squares / batch->sum + TILE_KEYS / 2.;
+        const double items = heads * (batch->sum / tile->query_rows + batch->n / 2),
+                     keys = batch->squares / batch->sum + tile->key_rows / 2;
         waves = rounds_of(items, sms);
-        tiles =
-            (items / sms * keys + (waves - items / sms) * fmax(mean - sd, TILE_KEYS)) / TILE_KEYS;
+        tiles = (items / sms * keys + (waves - items / sms) * fmax(mean - sd, tile->key_rows)) /
+                tile->key_rows;
     }
-    return a_launch + an_item * waves + tiles;
+    return tile->launch_tiles + tile->item_tiles * waves + tiles;
 }
 
 /* One lookup: the lattice, and where in it. at[] counts as the lattice's axes do. */
@@ -94,16 +96,15 @@ static double roofline_us(const struct lookup *l) {
 static double work_along(const struct lookup *l, size_t axis, double x) {
     double before = l->op == PROFILE_ATTENTION_CAUSAL ? 2 * l->at[CAUSAL_PREFIX] : 0;
     bool is_pass = l->op == PROFILE_ATTENTION_FULL || l->op == PROFILE_ATTENTION_CAUSAL;
-    return axis == FULL_Q && is_pass ? x * (before + x + TILE_ROWS) : x;
+    return axis == FULL_Q && is_pass ? x * (before + x + l->profile->tiles.query_rows) : x;
 }
 
 /* What times are read over: a full pass's tiles, of others nothing. */
 static double unit_of(const struct lookup *l) {
     const double n = l->at[FULL_BATCH], q = l->at[FULL_Q];
     const struct full_batch batch = {n, n * q, n * q * q};
-    return l->op == PROFILE_ATTENTION_FULL
-               ? full_tiles(&batch, (double)l->layout.heads, (double)l->profile->peaks.sms)
-               : 1;
+    return l->op == PROFILE_ATTENTION_FULL ? full_tiles(l->profile, &batch, (double)l->layout.heads)
+                                           : 1;
 }
 
 /* The time at `end`, a measured value of an axis, with its utilisation held at `x` beyond it; tiles
@@ -242,21 +243,21 @@ double profile_attention_full(const struct profile *profile, const struct profil
     /* How a tile compares is read at the uniform batch with as many queries and as many pairs. */
     const struct full_batch batch = {(double)spans->n_seqs, spans->sum_q, spans->sum_q_kv};
     double q = spans->sum_q_kv / spans->sum_q;
-    return full_tiles(&batch, (double)spans->heads, (double)profile->peaks.sms) *
+    return full_tiles(profile, &batch, (double)spans->heads) *
            spans_ns(profile, PROFILE_ATTENTION_FULL, spans, spans->sum_q / q, q, 0, match);
 }
 
 /* The queries whose time such blocks take. The kernel works on tiles of query rows, which the heads
  * of a KV head share: of 32 or 64 rows where no block has more, else of 128, full or not. Blocks of
  * several requests whose mean fills no tile differ, and leave half a tile empty on average. */
-static double padded_queries(double n, double q, double group) {
-    const double rows = q * group, tiles = ceil(rows / TILE_ROWS);
-    const bool is_uniform = n <= 1 || rows == tiles * TILE_ROWS;
+static double padded_queries(double tile_rows, double n, double q, double group) {
+    const double rows = q * group, tiles = ceil(rows / tile_rows);
+    const bool is_uniform = n <= 1 || rows == tiles * tile_rows;
     const double padded = rows <= 16   ? rows
                           : rows <= 32 ? 32
                           : rows <= 64 ? 64
-                          : is_uniform ? tiles * TILE_ROWS
-                                       : fmax(TILE_ROWS, rows + TILE_ROWS / 2.);
+                          : is_uniform ? tiles * tile_rows
+                                       : fmax(tile_rows, rows + tile_rows / 2);
     return padded / group;
 }
 
@@ -266,7 +267,8 @@ double profile_attention_block(const struct profile *profile, const struct profi
     ASSERT(spans->n_seqs > 0 && spans->sum_q > 0 && spans->sum_q_kv > 0);
     double n = (double)spans->n_seqs, q = spans->sum_q / n;
     double kv = fmax(1, spans->sum_q_kv / spans->sum_q - q);
-    q = padded_queries(n, q, (double)spans->heads / (double)spans->kv_heads);
+    q = padded_queries(profile->tiles.query_rows, n, q,
+                       (double)spans->heads / (double)spans->kv_heads);
     return spans_ns(profile, PROFILE_ATTENTION_BLOCK, spans, n, q, kv, match);
 }
 

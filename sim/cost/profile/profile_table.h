@@ -64,6 +64,8 @@ struct profile {
     struct profile_host host[PROFILE_HOST_KINDS];
     double between_ns; /* 0 where the file does not say */
     struct correction correction;
+    struct tiles tiles;
+    bool has_tiles;     /* the file says them */
     struct power power; /* zeros where the file has none */
     /* The rows of a product stand close and on both sides of every tile edge, as our own
      * measurements place them: straight lines in m, no assumption about tiles. */
@@ -104,17 +106,17 @@ static inline struct moe_shape moe_shape_unpack(int64_t packed) {
                               packed & 0xffff};
 }
 
-/* The kernels of products work on tiles of up to 256 rows (the H200 table jumps right behind the
- * multiples of 256, and of 128): between two measured rows of a tile a product takes the time of
- * the upper one, between rows further apart that of the next whole tile. Below, weights stream, and
- * the line is straight. */
-enum { TILE_STEP_ROWS = 256, STREAMING_ROWS = 64 };
-static inline double whole_tiles(double m, double m_lo, double m_hi) {
-    if (m <= STREAMING_ROWS) {
+/* The kernels of products work on tiles of rows: between two measured rows of a tile a product
+ * takes the time of the upper one, between rows further apart that of the next whole tile. Below,
+ * weights stream, and the line is straight. */
+static inline double whole_tiles(const struct profile *profile, double m, double m_lo,
+                                 double m_hi) {
+    const double tile_rows = profile->tiles.product_rows;
+    if (m <= profile->tiles.streaming_rows) {
         return m;
     }
-    double next = ceil(m / TILE_STEP_ROWS) * TILE_STEP_ROWS;
-    return m_hi - m_lo <= TILE_STEP_ROWS || next > m_hi ? m_hi : next;
+    double next = ceil(m / tile_rows) * tile_rows;
+    return m_hi - m_lo <= tile_rows || next > m_hi ? m_hi : next;
 }
 
 /* The value at `x` of the straight line through (x0, y0) and (x1, y1). */

@@ -77,6 +77,9 @@ static void write_all(const struct profile *profile, FILE *file) {
     }
     correction_write(&profile->correction, file);
     power_write(&profile->power, file);
+    if (profile->has_tiles) {
+        tiles_write(&profile->tiles, file);
+    }
     for (size_t kind = 0; kind < PROFILE_HOST_KINDS; kind++) {
         const struct profile_host *host = &profile->host[kind];
         if (host->given) {
