@@ -260,7 +260,7 @@ WRITES     := \b(?:put[a-z_]*|[a-z_]*_(?:set|append)(?:_new)?|f?printf|fput[cs]|
 IN_PARENS  := (\((?:[^()"\x27]|"(?:[^"\\]|\\.)*"|\x27(?:[^\x27\\]|\\.)*\x27|(?-1))*\))
 UNORDERED  := $(WRITES)$(IN_PARENS)(?:\s*[!=<>]=?\s*\w+\)?)?\s*[|](?![|=])|[^|][|]\s*\(?$(WRITES)\(
 # Files and returns at most on the way from a submission to its price (tests/walk.py).
-PRICE_WALK := 20 66
+PRICE_WALK := 8 15
 lint: ## formatting, cppcheck and clang-tidy
 	@sh .ci/packages $(LINT_PACKAGES)
 	$(say) LINT clang-format

@@ -36,21 +36,22 @@ DEFINITION = re.compile(r"^(static )?(?:inline )?[a-z][\w ]*?[ *]+(\w+)\(([^{};]
 
 def names_in(source):
     """What each function of a file calls or takes the address of, and what each table of it names:
-    lists of names by name."""
+    lists of names by name; and which of these are tables."""
     with tempfile.TemporaryDirectory() as folder:
         dump = os.path.join(folder, "dump")
         subprocess.run(["gcc", "-std=c11", "-I.", "-D_GNU_SOURCE", "-O0", "-w", "-c", source,
                         "-o", os.devnull, "-fdump-ipa-cgraph", "-dumpdir", dump + "."], check=True)
         text = open(glob.glob(dump + ".*cgraph")[0]).read()
-    named = {}
+    named, tables = {}, set()
     for block in re.split(r"\n(?=\S+/\d+ \()", text[text.find("Initial Symbol table"):]):
         name = re.match(r"(\w+)(?:\.\d+)?/\d+ \(", block)
-        if name:
+        if name and re.search(r"\bdefinition\b", block):
             found = re.findall(r"(\w+)/\d+", (re.search(r"Calls:(.*)", block) or " ")[0])
             taken = re.search(r"References:(.*)", block)
             found += re.findall(r"(\w+)(?:\.\d+)?/\d+ \((?:addr|read)\)", taken[1] if taken else "")
             named[name[1]] = named.get(name[1], []) + found
-    return named
+            tables |= {name[1]} if re.search(r"\bvariable\b", block) else set()
+    return named, tables
 
 
 def read_tree():
@@ -63,7 +64,7 @@ def read_tree():
             if not static:
                 exported[name] = source
     for source in sources:
-        for name, others in names_in(source).items():
+        for name, others in names_in(source)[0].items():
             for other in others:
                 known = (source if (source, other) in functions else exported.get(other), other)
                 if (source, name) in functions and known in functions:
@@ -116,14 +117,16 @@ PRICE_START = ("sim/serve/executor_sim.c", "submit")
 
 def body_of(text, name, is_table):
     """The text of a function's or a table's definition."""
-    begin = re.search(r"\b%s(?:\[[^\]]*\])+ = \{" % name if is_table else
+    begin = re.search(r"\b%s(?:\[[^\]]*\])+[^;={]* = \{" % name if is_table else
                       r"^(?=\w)[^\n;=]*\b%s\([^{};]*\) \{$" % name, text, re.M)
-    return text[begin.end():text.find("\n};" if is_table else "\n}\n", begin.end())] if begin else ""
+    if not begin:
+        sys.exit(f"{name}: its definition is not written as this program reads it")
+    return text[begin.end():text.find("\n};" if is_table else "\n}\n", begin.end())]
 
 
 def price_walk(by_tables):
     """Functions as a reader comes to them, as pairs of (file, function)."""
-    homes, texts, named = {}, {}, {}
+    homes, texts, named, tables = {}, {}, {}, {}
     for source in sorted(glob.glob("sim/**/*.c", recursive=True)):
         texts[source] = open(source).read()
         for static, name, _ in DEFINITION.findall(texts[source]):
@@ -140,13 +143,13 @@ def price_walk(by_tables):
         if not is_table:
             path.append((source, name))
         if source not in named:
-            named[source] = names_in(source)
+            named[source], tables[source] = names_in(source)
         body = body_of(texts[source], name, is_table)
         at = {other: re.search(r"\b%s\b" % other, body) for other in named[source].get(name, [])}
         for other in sorted((o for o in at if at[o]), key=lambda o: at[o].start()):
             is_known = (source, other) in homes or other in homes
             home = homes.get((source, other)) or homes.get(other)
-            if not is_known and by_tables and other in named[source]:
+            if not is_known and by_tables and other in tables[source] and named[source][other]:
                 home = source
             if home and not home.startswith(TOOLS):
                 visit(home, other)

@@ -1,11 +1,156 @@
 #include "sim/cost/ladder.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "sim/base/num.h"
 #include "sim/cost/link.h"
 #include "sim/cost/roofline.h"
 #include "sim/model/ranks.h"
+
+/* ---- without rows: roofline and links ---- */
+
+/* Kernel start and drain on a busy stream, 2 us: launch gaps of 1 to 3 us are published for all of
+ * the table's GPUs (NVIDIA "Getting started with CUDA graphs"). */
+static const double launch_ns = 2000;
+
+double roofline_ns(const struct gpu *gpu, double flops, double bytes) {
+    double compute_ns = flops / gpu->best_bf16_flops * 1e9;
+    double memory_ns = bytes / gpu->best_bandwidth * 1e9;
+    return launch_ns + (compute_ns > memory_ns ? compute_ns : memory_ns);
+}
+
+double roofline_gemm_ns(const struct gpu *gpu, int64_t m, int64_t n, int64_t k) {
+    enum { TILE = 128 };
+    double padded_m = (double)(ceil_div(m, TILE) * TILE),
+           padded_n = (double)(ceil_div(n, TILE) * TILE);
+    /* A product thinner than a tile is bound by its bytes, not by the padding. */
+    double rows = m < TILE ? (double)m : padded_m;
+    double bytes = 2.0 * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n);
+    return roofline_ns(gpu, 2 * rows * padded_n * (double)k, bytes);
+}
+
+double stretched_ns(double ns, double moving_ns) {
+    return ns > moving_ns ? ns * (1 - pow(moving_ns / ns, OVERLAP)) : 0;
+}
+
+double floor_ns(const struct gpu *gpu, double flops, double bytes) {
+    if (gpu->compute_capability == 0) {
+        return 0;
+    }
+    double compute_ns = flops / gpu_roof_flops(gpu) * 1e9;
+    double memory_ns = bytes / gpu->peak_bandwidth * 1e9;
+    return compute_ns > memory_ns ? compute_ns : memory_ns;
+}
+
+/* Who is not in the table, the host's processor among them, is taken for the last, slowest one. */
+struct link_kind {
+    const char *begins; /* the link's name; "": any */
+    int peers;          /* 1 with peer access, 0 without, -1: either */
+    double start_us, hop_us;
+    double slow_share, slow_bytes; /* of the data sheet's rate, for the first bytes a GPU sends */
+    double share;                  /* for the others */
+    double host_links; /* what all GPUs send together at most, in links; INFINITY: no such limit */
+};
+
+/* NVLink: NCCL's all-reduces of 512 bytes to 512 MiB over 2, 4 and 8 GPUs of an H100 and an A100
+ * host (the imported tables kernels/profiles/h100.csv and a100-80g.csv). PCIe with peer access:
+ * start and hops by an L40S host (l40s.csv); rates are 0.40, 0.62, 0.78 and 0.82 of the data
+ * sheet's on four hosts (tinygrad/open-gpu-kernel-modules#22, two L40S, #17 with 4 and with 5 GPUs,
+ * #36): the share between the first and the last, which no number of GPUs moves. Without: hops by 8
+ * RTX 4090s (NVIDIA/nccl#1530), twice those with it; long messages by one host with 4 and with 8
+ * RTX 5090s (NVIDIA/nccl#1639, 35 and 28 GB/s of a link's 63): all of them pass the host's memory,
+ * and what that passes is a limit on all of them together, as a maintainer of NCCL says there.
+ * Short messages go at half the rate of those with peers, since they wait for twice the hops. Hosts
+ * differ: the L40S's passes long messages of 4 and 8 GPUs at a quarter and a twelfth of this. */
+static const struct link_kind kinds[] = {
+    {"NVLink 3", -1, 7.9, 1.05, 0.21, 2 << 20, 0.75, INFINITY},
+    {"NVLink", -1, 4.6, 0.8, 0.21, 2 << 20, 0.75, INFINITY},
+    {"PCIe", 1, 4.6, 1.33, 0.21, 256 << 10, 0.6, INFINITY},
+    {"", -1, 4.6, 2.7, 0.105, 256 << 10, 35.0 / 63, 8 * 28.0 / 63},
+};
+
+static const struct link_kind *link_kind_of(const struct gpu *gpu) {
+    const struct link_kind *kind = kinds;
+    while (strncmp(gpu->link, kind->begins, strlen(kind->begins)) != 0 ||
+           (kind->peers >= 0 && kind->peers != (gpu->link_peers != 0))) {
+        kind++;
+    }
+    return kind;
+}
+
+struct link_time link_time(const struct gpu *gpu, uint32_t ranks, double bytes, bool reduces) {
+    const struct link_kind *kind = link_kind_of(gpu);
+    const double others = (double)ranks - 1, ns_a_us = 1e3;
+    const double hops = reduces ? 2 * others : others;
+    const double sent = reduces ? 2 * bytes * others / ranks : bytes * others;
+    const double slow = fmin(sent, kind->slow_bytes);
+    const double share = fmin(kind->share, kind->host_links / ranks);
+    return (struct link_time){.latency_ns = ns_a_us * (kind->start_us + hops * kind->hop_us),
+                              .transfer_ns = (slow / kind->slow_share + (sent - slow) / share) /
+                                             gpu->link_bandwidth * 1e9};
+}
+
+const char *link_words(const struct gpu *gpu, char *text, size_t size) {
+    const bool tells = strncmp(gpu->link, "PCIe", 4) == 0;
+    snprintf(text, size, "%s%s", gpu->link,
+             !tells            ? ""
+             : gpu->link_peers ? " with peer access"
+                               : " without peer access");
+    return text;
+}
+
+/* ---- in-step corrections ---- */
+
+/* A product's rows as its tiles have them: a partly filled one takes as long as a whole one. */
+static double tiled(const struct correction *correction, enum op_kind kind, double rows) {
+    const bool says = correction->tile_rows > 0;
+    const double tile = says ? correction->tile_rows : tiles_default.corrected_rows;
+    const double first = says ? correction->tile_from : tiles_default.corrected_from;
+    const bool is_tiled = op_types[kind]->family == FAMILY_PRODUCT && rows > first;
+    return is_tiled ? ceil(rows / tile) * tile : rows;
+}
+
+/* The points around so many rows, twice the same one beyond them; false: there are none. */
+static bool around(const struct correction *correction, int curve, double rows,
+                   const struct correction_point *out[2]) {
+    if (curve < 0) {
+        return false;
+    }
+    const struct correction_point *points = correction->curves[curve].points;
+    uint32_t n = correction->curves[curve].n_points, above = 0;
+    while (above < n && points[above].rows < rows) {
+        above++;
+    }
+    out[0] = &points[above > 0 ? above - 1 : 0];
+    out[1] = &points[above < n ? above : n - 1];
+    if (above == 0 || above == n) {
+        out[0] = out[1];
+    }
+    return true;
+}
+
+double correction_factor(const struct correction *correction, int curve, double rows) {
+    const struct correction_point *at[2];
+    rows = curve < 0 ? rows : tiled(correction, correction->curves[curve].kind, rows);
+    if (!around(correction, curve, rows, at)) {
+        return correction->all > 0 ? correction->all : 1;
+    }
+    const struct correction_point *a = at[0], *b = at[1];
+    return a == b ? a->factor
+                  : a->factor + (b->factor - a->factor) * (rows - a->rows) / (b->rows - a->rows);
+}
+
+double correction_hits(const struct correction *correction, int curve, double rows) {
+    const struct correction_point *at[2];
+    if (!around(correction, curve, rows, at) || at[0]->hits <= 0 || at[1]->hits <= 0) {
+        return 0;
+    }
+    const struct correction_point *a = at[0], *b = at[1];
+    return a == b ? a->hits
+                  : a->hits + (b->hits - a->hits) * (rows - a->rows) / (b->rows - a->rows);
+}
 
 bool lookup_is_assumed(const struct lookup *l) {
     return l->type->family == FAMILY_EXCHANGE && !l->has_own;
@@ -46,7 +191,7 @@ double lookup_experts_hit(const struct lookup *lookup, double n_tokens) {
     return is_as_measured(lookup) ? (double)NAN : hits_of(lookup, n_tokens);
 }
 
-/* ---- the look-up, by family ---- */
+/* ---- the look-up ---- */
 
 /* Rows of the profile by name, or by the `bytes` that they move in all. */
 static void price_named(const struct lookup *l, bool has_pass, struct op_pass pass, int64_t rows,
@@ -55,19 +200,11 @@ static void price_named(const struct lookup *l, bool has_pass, struct op_pass pa
     if (has_pass) {
         price->ns = profile_pass(l->profile, pass.pass, pass.channels, rows, &match);
         price->match = match;
-    } else if (l->profile != NULL && profile_has(l->profile, PROFILE_ELEMENTWISE)) {
+    } else if (l->has_bytes) {
         price->ns = profile_elementwise(l->profile, (int64_t)bytes, &match);
         price->match = match;
     } else {
         price->ns = roofline_ns(l->of->gpu, 0, bytes);
-    }
-}
-
-/* Eager passes of operators that move no bytes are all that there is of them. */
-static void look_up_pass(struct priced *p) {
-    const struct lookup *l = p->lookup;
-    if (p->price.bytes >= 1 || l->op->eager_bytes == 0) {
-        price_named(l, l->has_own, l->pass, p->rows, p->price.bytes, &p->price);
     }
 }
 
@@ -76,67 +213,10 @@ static bool has_fused_rows(const struct lookup *l) {
     return l->has_own && l->type->table != PROFILE_GEMM;
 }
 
-static void look_up_product(struct priced *p) {
-    const struct lookup *l = p->lookup;
-    const struct op *op = l->op;
-    enum profile_match match = PROFILE_EXACT;
-    if (has_fused_rows(l)) {
-        p->price.ns = profile_fused(l->profile, l->type->table, p->rows, op->n, op->k, &match);
-    } else if (l->profile != NULL) {
-        p->price.ns = profile_gemm(l->profile, p->rows, op->n, op->k, &match);
-    } else {
-        p->price.ns = roofline_gemm_ns(l->of->gpu, p->rows, op->n, op->k);
-        return;
-    }
-    p->price.match = match;
-}
-
 static struct moe_shape moe_shape_of(const struct lookup *l) {
     const struct model *model = l->of->graph->model;
     return (struct moe_shape){model->hidden, model->expert_ffn, l->op->experts_active,
                               l->op->experts};
-}
-
-/* Gate-up and down are measured together. */
-static void look_up_experts(struct priced *p) {
-    const struct lookup *l = p->lookup;
-    if (l->profile == NULL) {
-        p->price.ns = roofline_ns(l->of->gpu, p->work.flops, op_work_bytes(&p->work));
-        return;
-    }
-    enum profile_match match;
-    const double hits = is_as_measured(l) ? 0 : p->amount.hits;
-    p->price.ns = profile_moe(l->profile, moe_shape_of(l), p->rows, hits, &match);
-    p->price.match = match;
-}
-
-/* Ranks exchange what one of them holds: its part of a sum, or what it has to be gathered. */
-static void look_up_exchange(struct priced *p) {
-    const struct lookup *l = p->lookup;
-    const struct graph *graph = l->of->graph;
-    uint32_t ranks = model_ranks(graph->model);
-    bool reduces = l->type->table == PROFILE_ALL_REDUCE;
-    int held = reduces ? l->op->out[0] : l->op->in[0];
-    int64_t bytes = p->rows * graph->tensors[held].bytes.per;
-    const struct link_time time = link_time(l->of->gpu, ranks, (double)bytes, reduces);
-    if (l->has_own) {
-        enum profile_match match;
-        p->price.ns = profile_collective(l->profile, l->type->table, ranks, bytes, &match);
-        p->price.match = match;
-    } else {
-        p->price.ns = time.latency_ns + time.transfer_ns;
-    }
-    p->price.bound = 2 * time.latency_ns > p->price.ns ? BOUND_LATENCY : BOUND_LINK;
-}
-
-/* The rows of the operator's own table, or of the causal pair. */
-static double profiled_spans(const struct lookup *l, const struct profile_spans *spans,
-                             enum profile_match *match) {
-    enum profile_op table = l->type->table;
-    return !l->has_own                        ? profile_attention(l->profile, spans, match)
-           : table == PROFILE_ATTENTION_FULL  ? profile_attention_full(l->profile, spans, match)
-           : table == PROFILE_ATTENTION_BLOCK ? profile_attention_block(l->profile, spans, match)
-                                              : profile_attention_prefill(l->profile, spans, match);
 }
 
 static struct profile_spans spans_of(const struct priced *p) {
@@ -151,30 +231,100 @@ static struct profile_spans spans_of(const struct priced *p) {
                                   .layouts = &p->lookup->layouts};
 }
 
-static void look_up_attention(struct priced *p) {
+/* The rows of the operator's own table, or of the causal pair. */
+static double profiled_spans(const struct lookup *l, const struct profile_spans *spans,
+                             enum profile_match *match) {
+    enum profile_op table = l->type->table;
+    return !l->has_own                        ? profile_attention(l->profile, spans, match)
+           : table == PROFILE_ATTENTION_FULL  ? profile_attention_full(l->profile, spans, match)
+           : table == PROFILE_ATTENTION_BLOCK ? profile_attention_block(l->profile, spans, match)
+                                              : profile_attention_prefill(l->profile, spans, match);
+}
+
+/* Ranks exchange what one of them holds: its part of a sum, or what it has to be gathered. */
+static int64_t held_bytes(const struct priced *p) {
     const struct lookup *l = p->lookup;
-    if (l->profile == NULL) {
-        p->price.ns = roofline_ns(l->of->gpu, p->price.flops, p->price.bytes);
-        return;
+    const int held = l->type->table == PROFILE_ALL_REDUCE ? l->op->out[0] : l->op->in[0];
+    return p->rows * l->of->graph->tensors[held].bytes.per;
+}
+
+static struct link_time link_of(const struct priced *p) {
+    const struct lookup *l = p->lookup;
+    return link_time(l->of->gpu, model_ranks(l->of->graph->model), (double)held_bytes(p),
+                     l->type->table == PROFILE_ALL_REDUCE);
+}
+
+/* Without rows: by the data sheet and the best that is known, or by the model of a link. */
+static double by_sheet(const struct priced *p) {
+    const struct lookup *l = p->lookup;
+    switch (l->type->family) {
+    case FAMILY_PRODUCT:
+    case FAMILY_ROUTER:
+        return roofline_gemm_ns(l->of->gpu, p->rows, l->op->n, l->op->k);
+    case FAMILY_EXCHANGE: {
+        const struct link_time time = link_of(p);
+        return time.latency_ns + time.transfer_ns;
     }
-    enum profile_match match;
-    const struct profile_spans spans = spans_of(p);
-    p->price.ns = profiled_spans(l, &spans, &match);
+    case FAMILY_PASS:
+        return roofline_ns(l->of->gpu, 0, p->price.bytes);
+    case FAMILY_EXPERTS:
+    case FAMILY_ATTENTION:
+        break;
+    }
+    return roofline_ns(l->of->gpu, p->price.flops, p->price.bytes);
+}
+
+/* By the profile's rows of it. Gate-up and down of a mixture are measured together. */
+static void by_rows(struct priced *p) {
+    const struct lookup *l = p->lookup;
+    const struct profile *rows = l->profile;
+    const struct op *op = l->op;
+    enum profile_match match = PROFILE_EXACT;
+    switch (l->type->family) {
+    case FAMILY_PASS:
+        price_named(l, l->has_own, l->pass, p->rows, p->price.bytes, &p->price);
+        return;
+    case FAMILY_PRODUCT:
+    case FAMILY_ROUTER:
+        p->price.ns = has_fused_rows(l)
+                          ? profile_fused(rows, l->type->table, p->rows, op->n, op->k, &match)
+                          : profile_gemm(rows, p->rows, op->n, op->k, &match);
+        break;
+    case FAMILY_EXPERTS:
+        p->price.ns = profile_moe(rows, moe_shape_of(l), p->rows,
+                                  is_as_measured(l) ? 0 : p->amount.hits, &match);
+        break;
+    case FAMILY_EXCHANGE:
+        p->price.ns = profile_collective(rows, l->type->table, model_ranks(l->of->graph->model),
+                                         held_bytes(p), &match);
+        break;
+    case FAMILY_ATTENTION: {
+        const struct profile_spans spans = spans_of(p);
+        p->price.ns = profiled_spans(l, &spans, &match);
+        break;
+    }
+    }
     p->price.match = match;
 }
 
-static void (*const look_up_by_family[FAMILY_COUNT])(struct priced *p) = {
-    [FAMILY_PASS] = look_up_pass,         [FAMILY_PRODUCT] = look_up_product,
-    [FAMILY_ROUTER] = look_up_product,    [FAMILY_EXPERTS] = look_up_experts,
-    [FAMILY_EXCHANGE] = look_up_exchange, [FAMILY_ATTENTION] = look_up_attention,
-};
+/* Eager passes of operators that move no bytes are all that there is of them. */
+static bool has_nothing(const struct priced *p) {
+    return p->lookup->op->eager_bytes > 0 && p->price.bytes < 1 &&
+           p->lookup->type->family == FAMILY_PASS;
+}
 
 static void look_up(struct priced *p) {
-    if (p->lookup->is_included) {
+    const struct lookup *l = p->lookup;
+    if (l->is_included) {
         p->price.match = PROFILE_EXACT; /* 0: the experts' rows have it */
-        return;
+    } else if (l->profile == NULL || lookup_is_assumed(l)) {
+        p->price.ns = by_sheet(p);
+    } else if (!has_nothing(p)) {
+        by_rows(p);
     }
-    look_up_by_family[p->lookup->type->family](p);
+    if (l->type->family == FAMILY_EXCHANGE) {
+        p->price.bound = 2 * link_of(p).latency_ns > p->price.ns ? BOUND_LATENCY : BOUND_LINK;
+    }
 }
 
 /* ---- the other steps ---- */
@@ -182,43 +332,6 @@ static void look_up(struct priced *p) {
 static bool concerns_all(const struct lookup *l) {
     (void)l;
     return true;
-}
-
-/* The longest single queries' keys, falling. */
-static void find_longest(const struct step_shape *shape, uint32_t keys[PROFILE_STRAGGLERS]) {
-    memset(keys, 0, PROFILE_STRAGGLERS * sizeof *keys);
-    for (uint32_t i = 0; i < shape->n_spans; i++) {
-        const struct span *span = shape->spans[i];
-        uint32_t found = span->phase == PHASE_PREFILL ? 0 : span->context + span->queries;
-        for (int at = 0; found > 0 && at < PROFILE_STRAGGLERS; at++) {
-            if (found > keys[at]) {
-                uint32_t shorter = keys[at];
-                keys[at] = found;
-                found = shorter;
-            }
-        }
-    }
-}
-
-static bool leaves_unsplit(const struct profile *profile, const struct profile_spans *spans) {
-    const struct tiles *tiles = profile_tiles(profile);
-    double fill = tiles->split_fill * tiles->split_blocks * (double)profile_peaks(profile)->sms;
-    return (double)(spans->n_seqs * spans->kv_heads) >= fill;
-}
-
-double lookup_varlen_single_ns(const struct profile *profile, const struct step_shape *shape,
-                               const struct profile_spans *spans, double uniform_ns,
-                               enum profile_match *match) {
-    double prefill_tokens = (double)shape->sym[SYM_PREFILL_Q];
-    bool is_mixed = prefill_tokens > 0 && profile_has(profile, PROFILE_ATTENTION_MIXED);
-    double ns =
-        is_mixed ? profile_attention_mixed(profile, spans, prefill_tokens, match) : uniform_ns;
-    if (shape->spans != NULL && (is_mixed || leaves_unsplit(profile, spans))) {
-        uint32_t keys[PROFILE_STRAGGLERS];
-        find_longest(shape, keys);
-        ns += profile_stragglers(profile, spans, ns, keys);
-    }
-    return ns;
 }
 
 static bool concerns_varlen(const struct lookup *l) {
@@ -231,7 +344,7 @@ static void take_varlen(struct priced *p) {
     enum profile_match match = (enum profile_match)p->price.match;
     if (spans.sum_q == (double)spans.n_seqs) {
         p->price.ns =
-            lookup_varlen_single_ns(p->lookup->profile, p->shape, &spans, p->price.ns, &match);
+            profile_varlen_single_ns(p->lookup->profile, p->shape, &spans, p->price.ns, &match);
         p->price.match = match;
     }
 }
@@ -269,8 +382,7 @@ static void add_activation(struct priced *p) {
     struct op_price activation = {.match = PRICE_ROOFLINE};
     struct op_pass pass = {PASS_SWIGLU, l->op->n / 2};
     double bytes = (double)(3 * pass.channels * l->of->graph->element_bytes * p->rows);
-    bool has_pass = l->profile != NULL && profile_has_pass(l->profile, pass.pass);
-    price_named(l, has_pass, pass, p->rows, bytes, &activation);
+    price_named(l, l->has_activation, pass, p->rows, bytes, &activation);
     /* Most of the time says what kind of price it is: the product's, unless it is tiny. */
     p->price.match = activation.ns > p->price.ns ? activation.match : p->price.match;
     p->price.ns += activation.ns;

@@ -4,7 +4,7 @@
  * As NCCL does it: a start, a hop from GPU to GPU for each of the 2 (n - 1) turns of a ring (n - 1
  * where nothing is summed), and the bytes that each GPU sends, the first of them slowly, since
  * short messages go through few channels. Without peer access every hop goes through the host's
- * memory. The constants are in link.c; `unmask list collectives` holds them against public
+ * memory. The constants are in ladder.c; `unmask list collectives` holds them against public
  * measurements (experiments/reference/collectives.csv). */
 #ifndef UNMASK_SIM_COST_LINK_H
 #define UNMASK_SIM_COST_LINK_H

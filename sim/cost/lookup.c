@@ -122,6 +122,8 @@ static void take_profile(struct lookup *lookup, const struct profile *profile) {
     lookup->is_included = is_included(profile, graph, op);
     lookup->has_own = type->family == FAMILY_PASS ? has_pass(profile, graph, op)
                                                   : profile_has(profile, type->table);
+    lookup->has_bytes = profile_has(profile, PROFILE_ELEMENTWISE);
+    lookup->has_activation = profile_has_pass(profile, PASS_SWIGLU);
     lookup->is_absent = type->is_part && !lookup->has_own;
     /* By its size; by its name in old files. */
     lookup->in_step = profile_correction(profile);

@@ -28,6 +28,8 @@ struct lookup {
     bool is_included;              /* the rows of a mixture's experts have the operator in them */
     bool is_absent;                /* the operator before it has it in its time */
     bool has_own;                  /* the profile has the operator's own table, or its pass */
+    bool has_bytes;                /* it has passes by the bytes that they move */
+    bool has_activation;           /* and that of a product's activation */
     struct op_pass pass;
     struct profile_layouts layouts;   /* of attention's heads */
     const struct correction *in_step; /* the profile's corrections; NULL without a profile */
@@ -66,16 +68,5 @@ double lookup_experts_hit(const struct lookup *lookup, double n_tokens);
 /* What `n_steps` steps whose symbols sum to `sym` take of the operator, its repetitions aside. */
 void lookup_work(const struct lookup *lookup, const int64_t sym[SYM_COUNT], double n_steps,
                  struct op_work *out);
-
-/* Single queries in an attention kernel for variable lengths, as FlashAttention-2 serves them.
- *
- * One call takes a step's prefills and single queries together where there are both; where there
- * are none but single queries, long sequences are split among thread blocks only as long as the
- * batch would leave the device idle (num_splits_heuristic in csrc/flash_attn/flash_api.cpp: under
- * 0.8 of two thread blocks a multiprocessor). Unsplit, the longest sequences outlast the rest.
- * `uniform_ns`: the time of the step's single queries by themselves, all lengths being equal. */
-double lookup_varlen_single_ns(const struct profile *profile, const struct step_shape *shape,
-                               const struct profile_spans *spans, double uniform_ns,
-                               enum profile_match *match);
 
 #endif

@@ -1,10 +1,7 @@
 #include "sim/cost/power.h"
 
-#include <math.h>
 #include <stddef.h>
 #include <string.h>
-
-static const double joules_a_pj = 1e-12, ns_a_ms = 1e6, ns_a_s = 1e9;
 
 /* ---- constants ---- */
 
@@ -50,103 +47,4 @@ const char *power_missing(const struct power *power) {
         missing = is_given || missing != NULL ? missing : constants[i].key;
     }
     return n > 0 ? missing : NULL;
-}
-
-/* ---- the model ---- */
-
-double power_flops_j(const struct power *power, double flops) {
-    return power->flop_pj * flops * joules_a_pj;
-}
-
-double power_bytes_j(const struct power *power, double bytes) {
-    return power->byte_pj * bytes * joules_a_pj;
-}
-
-static double longer_ns(const struct power_step *step, double slowdown) {
-    return step->compute_ns * (slowdown - 1);
-}
-
-static double step_ns(const struct power_step *step, double slowdown) {
-    return step->ns + longer_ns(step, slowdown);
-}
-
-/* What falls as operations' joules do: while operations bind there are as many cycles at any clock.
- */
-static double cycles_j(const struct power *power, const struct power_step *step) {
-    return step->flops_j + power->active_w * step->compute_ns / ns_a_s;
-}
-
-/* Of as many watts a cycle as at the highest clock. */
-static double busy_j(const struct power *power, const struct power_step *step, double slowdown) {
-    return power->busy_w * (step->busy_ns + longer_ns(step, slowdown)) / ns_a_s / slowdown;
-}
-
-double power_work_joules(const struct power *power, const struct power_step *step,
-                         double slowdown) {
-    return (cycles_j(power, step) + busy_j(power, step, slowdown)) *
-               pow(slowdown, -power->exponent) +
-           step->bytes_j;
-}
-
-/* Power falls as the slowdown grows; Newton's steps in logarithms, in which it is nearly straight.
- */
-double power_settled(const struct power *power, const struct power_step *step) {
-    enum { MOST_STEPS = 20 };
-    static const double most = 8;
-    const double spare_w = power->limit_w - power->idle_w, cycles = cycles_j(power, step);
-    double log_x = 0;
-    if (cycles + busy_j(power, step, 1) + step->bytes_j <= spare_w * step->ns / ns_a_s) {
-        return 1;
-    }
-    for (int i = 0; i < MOST_STEPS; i++) {
-        const double x = exp(log_x), ns = step_ns(step, x), stretched = step->compute_ns * x;
-        const double volts = exp(-power->exponent * log_x);
-        const double clocked = (cycles + busy_j(power, step, x)) * volts,
-                     joules = clocked + step->bytes_j;
-        /* What is not stretched draws fewer watts for as long. */
-        const double fixed_j =
-            power->busy_w * (step->busy_ns - step->compute_ns) / ns_a_s / x * volts;
-        const double falls = (power->exponent * clocked + fixed_j) / joules;
-        const double move = log(joules * ns_a_s / (spare_w * ns)) / (falls + stretched / ns);
-        log_x = fmin(fmax(log_x + move, 0), log(most));
-        if (fabs(move) < 1e-12) {
-            break;
-        }
-    }
-    return exp(log_x);
-}
-
-/* Three lags with a constant input `to`: the state after `ns`, and its last lag's mean until then.
- */
-static double follow(const struct power *power, double to, double ns, struct power_state *state) {
-    const double rate = POWER_LAGS / (power->lag_ms * ns_a_ms), a = rate * ns, fades = exp(-a);
-    const double *was = state->behind;
-    const double d[POWER_LAGS] = {was[0] - to, was[1] - to, was[2] - to};
-    const double now[POWER_LAGS] = {fades * d[0], fades * (d[1] + a * d[0]),
-                                    fades * (d[2] + a * (d[1] + a / 2 * d[0]))};
-    double fallen = 0;
-    for (int i = 0; i < POWER_LAGS; i++) {
-        fallen += d[i] - now[i];
-        state->behind[i] = to + now[i];
-    }
-    return a > 0 ? to + fallen / a : was[POWER_LAGS - 1];
-}
-
-/* How long the step takes depends on the clock and the clock on how long it takes: once with the
- * clock as it is, then with its mean over that time. */
-struct power_spent power_run(const struct power *power, const struct power_step *step,
-                             struct power_state *state) {
-    const double settled = power_settled(power, step) - 1;
-    struct power_state trial = *state;
-    double ns = step_ns(step, 1 + state->behind[POWER_LAGS - 1]);
-    double slowdown = 1 + follow(power, settled, ns, &trial);
-    ns = step_ns(step, slowdown);
-    slowdown = 1 + follow(power, settled, ns, state);
-    ns = step_ns(step, slowdown);
-    return (struct power_spent){
-        .ns = ns, .slowdown = slowdown, .work_joules = power_work_joules(power, step, slowdown)};
-}
-
-void power_rest(const struct power *power, double ns, struct power_state *state) {
-    follow(power, 0, ns, state);
 }

@@ -1,10 +1,231 @@
 #include "sim/cost/price.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/base/num.h"
+#include "sim/cost/captured.h"
 #include "sim/cost/ladder.h"
+
+/* ---- captured steps ---- */
+
+/* Of those that are captured or of those that are not. */
+static uint32_t oldest(const struct captured *captured, bool is_captured) {
+    uint32_t found = MAX_KNOWN_STEPS;
+    for (uint32_t i = 0; i < MAX_KNOWN_STEPS; i++) {
+        if (captured->steps[i].is_captured == is_captured &&
+            (found == MAX_KNOWN_STEPS ||
+             captured->steps[i].last_used < captured->steps[found].last_used)) {
+            found = i;
+        }
+    }
+    ASSERT(found < MAX_KNOWN_STEPS);
+    return found;
+}
+
+uint32_t captured_find(struct captured *captured, uint64_t key, bool *is_new) {
+    uint32_t place = 0;
+    while (place < MAX_KNOWN_STEPS &&
+           (captured->steps[place].last_used == 0 || captured->steps[place].key != key)) {
+        place++;
+    }
+    *is_new = place == MAX_KNOWN_STEPS;
+    if (*is_new) {
+        place = oldest(captured, false);
+        captured->steps[place].key = key;
+    }
+    captured->steps[place].last_used = ++captured->n_uses;
+    return place;
+}
+
+uint32_t captured_keep(struct captured *captured, uint32_t place) {
+    uint32_t dropped = MAX_KNOWN_STEPS;
+    if (captured->n_captured == MAX_CAPTURED) {
+        dropped = oldest(captured, true);
+        captured_drop(captured, dropped);
+    }
+    captured->steps[place].is_captured = true;
+    captured->n_captured++;
+    return dropped;
+}
+
+void captured_drop(struct captured *captured, uint32_t place) {
+    ASSERT(captured->steps[place].is_captured);
+    captured->steps[place].is_captured = false;
+    captured->n_captured--;
+}
+
+bool captured_issues(struct captured *captured, uint64_t key) {
+    bool is_new;
+    const uint32_t place = captured_find(captured, key, &is_new);
+    const bool issues = !captured->steps[place].is_captured;
+    if (issues && !is_new) {
+        (void)captured_keep(captured, place);
+    }
+    return issues;
+}
+
+/* FNV-1a over words of eight bytes, each mixed once more (the finaliser of MurmurHash3). */
+uint64_t captured_hash(const void *bytes, size_t n) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t at = 0; at < n; at += sizeof hash) {
+        uint64_t word = 0;
+        memcpy(&word, (const char *)bytes + at, n - at < sizeof word ? n - at : sizeof word);
+        word ^= word >> 33;
+        word *= UINT64_C(0xff51afd7ed558ccd);
+        word ^= word >> 33;
+        hash = (hash ^ word) * UINT64_C(0x100000001b3);
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+/* Of the spans that attend to themselves, and of the others; and how many decide nothing. */
+struct longest {
+    int64_t full_queries, block_queries, logit_rows, candidates, pages, n_commit;
+};
+
+static struct longest longest_of(const struct step_shape *shape, uint32_t page_rows) {
+    struct longest most = {0};
+    int64_t n_pages = 0;
+    for (uint32_t i = 0; shape->spans != NULL && i < shape->n_spans; i++) {
+        const struct span *span = shape->spans[i];
+        const bool is_full = span->exact ? span->phase == PHASE_PREFILL : span->context == 0;
+        int64_t *queries = is_full ? &most.full_queries : &most.block_queries;
+        *queries = num_larger(*queries, span->queries);
+        most.logit_rows = num_larger(most.logit_rows, span->logit_rows);
+        most.candidates = num_larger(most.candidates, span->select_rows);
+        most.n_commit += span->phase == PHASE_COMMIT;
+        n_pages =
+            page_rows > 0
+                ? num_larger(n_pages, ceil_div((int64_t)span->context + span->queries, page_rows))
+                : 0;
+    }
+    for (most.pages = 1; most.pages < n_pages;) {
+        most.pages *= 2;
+    }
+    return most;
+}
+
+uint64_t captured_key(const struct step_shape *shape, uint32_t page_rows) {
+    static const enum symbol attended[] = {SYM_CONTEXT_ROWS, SYM_PREFILL_K, SYM_PREFILL_QK,
+                                           SYM_BLOCK_K,      SYM_BLOCK_QK,  SYM_KEPT_K,
+                                           SYM_KEPT_QK};
+    struct {
+        int64_t sym[SYM_COUNT];
+        struct longest longest;
+    } step = {.longest = longest_of(shape, page_rows)};
+    memcpy(step.sym, shape->sym, sizeof step.sym);
+    for (size_t i = 0; i < sizeof attended / sizeof *attended; i++) {
+        step.sym[attended[i]] = 0;
+    }
+    return captured_hash(&step, sizeof step);
+}
+
+/* ---- a card's clock under its power ---- */
+
+static const double joules_a_pj = 1e-12, ns_a_ms = 1e6, ns_a_s = 1e9;
+
+double power_flops_j(const struct power *power, double flops) {
+    return power->flop_pj * flops * joules_a_pj;
+}
+
+double power_bytes_j(const struct power *power, double bytes) {
+    return power->byte_pj * bytes * joules_a_pj;
+}
+
+static double longer_ns(const struct power_step *step, double slowdown) {
+    return step->compute_ns * (slowdown - 1);
+}
+
+static double step_ns(const struct power_step *step, double slowdown) {
+    return step->ns + longer_ns(step, slowdown);
+}
+
+/* What falls as operations' joules do: while operations bind there are as many cycles at any clock.
+ */
+static double cycles_j(const struct power *power, const struct power_step *step) {
+    return step->flops_j + power->active_w * step->compute_ns / ns_a_s;
+}
+
+/* Of as many watts a cycle as at the highest clock. */
+static double busy_j(const struct power *power, const struct power_step *step, double slowdown) {
+    return power->busy_w * (step->busy_ns + longer_ns(step, slowdown)) / ns_a_s / slowdown;
+}
+
+double power_work_joules(const struct power *power, const struct power_step *step,
+                         double slowdown) {
+    return (cycles_j(power, step) + busy_j(power, step, slowdown)) *
+               pow(slowdown, -power->exponent) +
+           step->bytes_j;
+}
+
+/* Power falls as the slowdown grows; Newton's steps in logarithms, in which it is nearly straight.
+ */
+double power_settled(const struct power *power, const struct power_step *step) {
+    enum { MOST_STEPS = 20 };
+    static const double most = 8;
+    const double spare_w = power->limit_w - power->idle_w, cycles = cycles_j(power, step);
+    double log_x = 0;
+    if (cycles + busy_j(power, step, 1) + step->bytes_j <= spare_w * step->ns / ns_a_s) {
+        return 1;
+    }
+    for (int i = 0; i < MOST_STEPS; i++) {
+        const double x = exp(log_x), ns = step_ns(step, x), stretched = step->compute_ns * x;
+        const double volts = exp(-power->exponent * log_x);
+        const double clocked = (cycles + busy_j(power, step, x)) * volts,
+                     joules = clocked + step->bytes_j;
+        /* What is not stretched draws fewer watts for as long. */
+        const double fixed_j =
+            power->busy_w * (step->busy_ns - step->compute_ns) / ns_a_s / x * volts;
+        const double falls = (power->exponent * clocked + fixed_j) / joules;
+        const double move = log(joules * ns_a_s / (spare_w * ns)) / (falls + stretched / ns);
+        log_x = fmin(fmax(log_x + move, 0), log(most));
+        if (fabs(move) < 1e-12) {
+            break;
+        }
+    }
+    return exp(log_x);
+}
+
+/* Three lags with a constant input `to`: the state after `ns`, and its last lag's mean until then.
+ */
+static double follow(const struct power *power, double to, double ns, struct power_state *state) {
+    const double rate = POWER_LAGS / (power->lag_ms * ns_a_ms), a = rate * ns, fades = exp(-a);
+    const double *was = state->behind;
+    const double d[POWER_LAGS] = {was[0] - to, was[1] - to, was[2] - to};
+    const double now[POWER_LAGS] = {fades * d[0], fades * (d[1] + a * d[0]),
+                                    fades * (d[2] + a * (d[1] + a / 2 * d[0]))};
+    double fallen = 0;
+    for (int i = 0; i < POWER_LAGS; i++) {
+        fallen += d[i] - now[i];
+        state->behind[i] = to + now[i];
+    }
+    return a > 0 ? to + fallen / a : was[POWER_LAGS - 1];
+}
+
+/* How long the step takes depends on the clock and the clock on how long it takes: once with the
+ * clock as it is, then with its mean over that time. */
+struct power_spent power_run(const struct power *power, const struct power_step *step,
+                             struct power_state *state) {
+    const double settled = power_settled(power, step) - 1;
+    struct power_state trial = *state;
+    double ns = step_ns(step, 1 + state->behind[POWER_LAGS - 1]);
+    double slowdown = 1 + follow(power, settled, ns, &trial);
+    ns = step_ns(step, slowdown);
+    slowdown = 1 + follow(power, settled, ns, state);
+    ns = step_ns(step, slowdown);
+    return (struct power_spent){
+        .ns = ns, .slowdown = slowdown, .work_joules = power_work_joules(power, step, slowdown)};
+}
+
+void power_rest(const struct power *power, double ns, struct power_state *state) {
+    follow(power, 0, ns, state);
+}
+
+/* ---- the cost model ---- */
 
 const char *const op_bound_names[] = {"compute", "bandwidth", "launch", "latency", "link"};
 const char *const price_match_words[PRICE_MATCH_COUNT] = {"exact", "interpolated", "extrapolated",
@@ -335,9 +556,15 @@ void cost_add_plans(const struct cost_model *cost, double n_plans, struct step_p
     step_terms[TERM_PLANS].apply(&stepped);
 }
 
-void cost_issue(const struct cost_model *cost, struct step_price *price) {
-    struct stepped stepped = {.cost = cost, .price = price};
-    step_terms[TERM_ISSUED].apply(&stepped);
+bool cost_issue(const struct cost_model *cost, const struct step_shape *shape, uint32_t page_rows,
+                struct captured *captured, struct step_price *price) {
+    struct stepped stepped = {.cost = cost, .shape = shape, .price = price};
+    const bool issues =
+        captured != NULL && captured_issues(captured, captured_key(shape, page_rows));
+    if (issues) {
+        step_terms[TERM_ISSUED].apply(&stepped);
+    }
+    return issues;
 }
 
 bool cost_knows_issued(const struct cost_model *cost) {
@@ -361,6 +588,22 @@ void cost_slow(const struct cost_model *cost, const struct step_shape *shape, do
                struct step_price *price) {
     struct stepped stepped = {.cost = cost, .shape = shape, .slowdown = slowdown, .price = price};
     step_terms[TERM_CLOCK].apply(&stepped);
+}
+
+double cost_run(const struct cost_model *cost, const struct step_shape *shape, uint32_t n,
+                const struct step_price *highest, struct power_state *clock,
+                struct step_price *out) {
+    const bool waits_once = n > 1 && cost->pricing.runtime->host_mode == HOST_SERIAL;
+    const double each_ns = highest->plan_ns;
+    const double once_ns = highest->host_ns - each_ns + highest->visit_ns;
+    const double wall_ns =
+        waits_once ? highest->device_ns + each_ns + once_ns / n : highest->wall_ns;
+    const struct power_step step = cost_power_step(highest, wall_ns);
+    const struct power_spent spent = power_run(cost->power, &step, clock);
+    *out = *highest;
+    cost_slow(cost, shape, spent.slowdown, out);
+    out->wall_ns = waits_once ? out->device_ns + each_ns + once_ns / n : out->wall_ns;
+    return spent.work_joules;
 }
 
 double cost_settle(const struct cost_model *cost, const struct step_shape *shape,

@@ -61,6 +61,7 @@ struct price_shares {
     double by_match[PRICE_MATCH_COUNT];
 };
 
+struct captured;
 struct cost_model;
 
 /* `profile` may be NULL: roofline only. `behind`, which may be NULL, answers for operators whose
@@ -105,8 +106,11 @@ void cost_add_plans(const struct cost_model *cost, double n_plans, struct step_p
 /* Whether the profile says what steps take more that are no captured graph. */
 bool cost_knows_issued(const struct cost_model *cost);
 
-/* And what the step takes more where its operators are issued one by one, not as a graph. */
-void cost_issue(const struct cost_model *cost, struct step_price *price);
+/* And what the next step, or those that are submitted at once, takes more where it is no captured
+ * graph; whether it is none. `captured` NULL: the profile knows no difference; `page_rows` as
+ * captured_key has it. */
+bool cost_issue(const struct cost_model *cost, const struct step_shape *shape, uint32_t page_rows,
+                struct captured *captured, struct step_price *price);
 
 /* What the profile says of the card's clock and power: prices are those at the highest clock.
  * NULL: it says nothing, and they are of the one clock that was measured at. */
@@ -116,6 +120,11 @@ struct power_step cost_power_step(const struct step_price *price, double wall_ns
 /* A price at another clock: what operations bound takes `slowdown` times as long. */
 void cost_slow(const struct cost_model *cost, const struct step_shape *shape, double slowdown,
                struct step_price *price);
+/* The next of `n` steps that nobody looks between, from the state that the clock is in: `highest`
+ * is its price at the highest clock, *out what it takes. The joules of its work. */
+double cost_run(const struct cost_model *cost, const struct step_shape *shape, uint32_t n,
+                const struct step_price *highest, struct power_state *clock,
+                struct step_price *out);
 /* The price at the clock that such steps settle at where they follow one another; returns the
  * slowdown, 1 where the profile has one clock. */
 double cost_settle(const struct cost_model *cost, const struct step_shape *shape,

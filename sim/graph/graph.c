@@ -4,18 +4,6 @@
 
 const char *const chunk_kind_names[CHUNK_KINDS] = {"attention", "ffn", "logits"};
 
-/* Of `rows` rows of a loop, or of operators in none. */
-static int64_t chunk_of(const struct graph *graph, int loop, int64_t rows,
-                        struct chunk_rows chunks) {
-    int64_t most = loop >= 0 ? chunks.of[graph->loops[loop].kind] : 0;
-    return most > 0 && most < rows ? most : rows;
-}
-
-int64_t loop_chunk_rows(const struct graph *graph, int loop, const struct step_shape *shape,
-                        struct chunk_rows chunks) {
-    return chunk_of(graph, loop, shape->sym[graph->loops[loop].rows], chunks);
-}
-
 int64_t loop_n_chunks(const struct graph *graph, int loop, const struct step_shape *shape,
                       struct chunk_rows chunks) {
     int64_t rows = loop_chunk_rows(graph, loop, shape, chunks);

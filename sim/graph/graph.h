@@ -124,10 +124,20 @@ struct graph {
     uint32_t n_tensors;
 };
 
+/* Of `rows` rows of a loop, or of operators in none (-1), those of a chunk. */
+static inline int64_t chunk_of(const struct graph *graph, int loop, int64_t rows,
+                               struct chunk_rows chunks) {
+    int64_t most = loop >= 0 ? chunks.of[graph->loops[loop].kind] : 0;
+    return most > 0 && most < rows ? most : rows;
+}
+
 /* Rows of a loop's chunk at this shape (the last may have fewer), and how many chunks there are.
  */
-int64_t loop_chunk_rows(const struct graph *graph, int loop, const struct step_shape *shape,
-                        struct chunk_rows chunks);
+static inline int64_t loop_chunk_rows(const struct graph *graph, int loop,
+                                      const struct step_shape *shape, struct chunk_rows chunks) {
+    return chunk_of(graph, loop, shape->sym[graph->loops[loop].rows], chunks);
+}
+
 int64_t loop_n_chunks(const struct graph *graph, int loop, const struct step_shape *shape,
                       struct chunk_rows chunks);
 

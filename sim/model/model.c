@@ -284,7 +284,3 @@ int64_t model_feature_cache_bytes_per_token(const struct model *model) {
     return 2LL * BF16_BYTES * model->layers *
            ((int64_t)model->kv_heads * model->head_dim + model->hidden);
 }
-
-double model_experts_hit(uint32_t experts, uint32_t experts_active, double n_tokens) {
-    return experts * (1 - pow(1 - (double)experts_active / experts, n_tokens));
-}

@@ -4,6 +4,10 @@
 #include <math.h>
 #include <string.h>
 
+double model_experts_hit(uint32_t experts, uint32_t experts_active, double n_tokens) {
+    return experts * (1 - pow(1 - (double)experts_active / experts, n_tokens));
+}
+
 /* How many random draws n_tokens tokens count as. */
 static double routing_draws(const struct expert_routing *routing, double n_tokens) {
     double block = routing->block_tokens;

@@ -29,6 +29,7 @@ struct flight {
 
 struct executor_sim {
     const struct system *system;
+    const struct power *power; /* of its cards; NULL: the profile knows none */
     int64_t now_ns;
     uint32_t n_replicas, n_busy;
     struct pricing pricing;
@@ -102,16 +103,15 @@ static int check_clock(const struct executor_sim *sim, int64_t step_ns, int64_t 
 
 static void price(const struct executor_sim *sim, const struct step_shape *shape,
                   int64_t workspace_bytes, struct step_price *out) {
-    /* One request is as long as the longest, and its spans need not be known. */
-    if (sim->system->runtime.varlen || shape->sym[SYM_REQUESTS] == 1) {
-        system_price(sim->system, shape, workspace_bytes, out);
-        return;
-    }
     struct step_shape padded;
-    padded.n_spans = shape->n_spans;
-    padded.spans = shape->spans;
-    shape_pad(&padded);
-    system_price(sim->system, &padded, workspace_bytes, out);
+    /* One request is as long as the longest, and its spans need not be known. */
+    if (!sim->system->runtime.varlen && shape->sym[SYM_REQUESTS] != 1) {
+        padded.n_spans = shape->n_spans;
+        padded.spans = shape->spans;
+        shape_pad(&padded);
+        shape = &padded;
+    }
+    system_price(sim->system, shape, workspace_bytes, out);
 }
 
 /* `steps` steps, which take wall_ns together. */
@@ -154,31 +154,9 @@ static void start_unrolled(struct executor_sim *sim, struct flight *flight, uint
 
 /* ---- a card whose clock follows its power ---- */
 
-static const struct power *power_of(const struct executor_sim *sim) {
-    return cost_power(sim->system->cost);
-}
-
-/* The next of `n` steps without a host visit between them, from the clock's state: `highest` is its
- * price at the highest clock, *out its price here. Returns the joules of its work. */
-static double run_at_clock(const struct executor_sim *sim, const struct step_shape *shape,
-                           uint32_t n, const struct step_price *highest, struct power_state *clock,
-                           struct step_price *out) {
-    const bool waits_once = n > 1 && sim->system->runtime.host_mode == HOST_SERIAL;
-    const double each_ns = highest->plan_ns;
-    const double once_ns = highest->host_ns - each_ns + highest->visit_ns;
-    const double wall_ns =
-        waits_once ? highest->device_ns + each_ns + once_ns / n : highest->wall_ns;
-    const struct power_step step = cost_power_step(highest, wall_ns);
-    const struct power_spent spent = power_run(power_of(sim), &step, clock);
-    *out = *highest;
-    cost_slow(sim->system->cost, shape, spent.slowdown, out);
-    out->wall_ns = waits_once ? out->device_ns + each_ns + once_ns / n : out->wall_ns;
-    return spent.work_joules;
-}
-
 /* Of all ranks' cards, idling included; 0 where the profile knows no power. */
 static double cards_joules(const struct executor_sim *sim, double work_joules, double wall_ns) {
-    const struct power *power = power_of(sim);
+    const struct power *power = sim->power;
     return power != NULL
                ? model_ranks(sim->system->model) * (work_joules + power->idle_w * wall_ns * 1e-9)
                : 0;
@@ -192,18 +170,9 @@ static bool is_equal(const struct power_state *a, const struct power_state *b) {
     return equal;
 }
 
-/* Whether the next step, or those that are submitted at once, takes more because it is no captured
- * graph, and that it does. */
-static bool add_issuing(const struct executor_sim *sim, const struct flight *flight,
-                        const struct step_shape *shape, struct step_price *price) {
-    const struct system *system = sim->system;
-    const uint32_t page_rows = system->rows.kind == ROW_EXACT ? system->settings.page_tokens : 0;
-    const bool issues = flight->captured != NULL &&
-                        captured_issues(flight->captured, captured_key(shape, page_rows));
-    if (issues) {
-        cost_issue(system->cost, price);
-    }
-    return issues;
+/* Of exact rows, whose launches go by pages. */
+static uint32_t page_rows_of(const struct system *system) {
+    return system->rows.kind == ROW_EXACT ? system->settings.page_tokens : 0;
 }
 
 /* Step after step, for each leaves the clock to the next; once it is settled, to the last bit, the
@@ -214,10 +183,11 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
     struct step_price highest = captured;
     bool issues = true;
     const uint32_t n_unrolled = submission->unrolled ? submission->repeat : 1;
+    const uint32_t page_rows = page_rows_of(sim->system);
     double device_ns = 0, joules = 0;
     int64_t wall_ns = 0;
     uint32_t steps = 0;
-    power_rest(power_of(sim), (double)(flight->start_ns - flight->end_ns), &flight->clock);
+    power_rest(sim->power, (double)(flight->start_ns - flight->end_ns), &flight->clock);
     for (uint32_t same = 1; steps < submission->repeat; steps += same) {
         const struct power_state before = flight->clock;
         const int64_t room_ns = submission->stop_ns - flight->start_ns - wall_ns;
@@ -228,10 +198,11 @@ static int submit_at_clock(struct executor_sim *sim, struct flight *flight,
         }
         if (issues && (steps == 0 || !submission->unrolled)) {
             highest = captured;
-            issues = add_issuing(sim, flight, submission->step.shape, &highest);
+            issues = cost_issue(sim->system->cost, submission->step.shape, page_rows,
+                                flight->captured, &highest);
         }
-        const double work =
-            run_at_clock(sim, submission->step.shape, n_unrolled, &highest, &flight->clock, &price);
+        const double work = cost_run(sim->system->cost, submission->step.shape, n_unrolled,
+                                     &highest, &flight->clock, &price);
         const int64_t step_ns = whole_ns(price.wall_ns);
         const int64_t left = submission->repeat - steps;
         const int64_t until_stop = stops ? (room_ns + step_ns - 1) / step_ns : left;
@@ -272,7 +243,7 @@ static int start(struct executor_sim *sim, const struct submission *submission, 
     if (check_clock(sim, step_ns, steps, err) != 0) {
         return err_status(err);
     }
-    if (power_of(sim) != NULL) {
+    if (sim->power != NULL) {
         return submit_at_clock(sim, flight, submission, err);
     }
     if (submission->unrolled) {
@@ -343,7 +314,7 @@ int executor_sim_play(struct executor_sim *sim, const struct submission *submiss
                       int64_t idle_ns, struct completion *out, struct err *err) {
     ASSERT(sim->n_busy == 0 && idle_ns >= 0);
     const int64_t left_ns = last_ns - sim->now_ns;
-    if (power_of(sim) != NULL) {
+    if (sim->power != NULL) {
         sim->flights[submission->replica].end_ns = sim->now_ns;
         sim->now_ns += idle_ns < left_ns ? idle_ns : left_ns;
     }
@@ -376,11 +347,11 @@ static int64_t estimate_ns(const void *state, uint32_t replica, const struct ste
     price(sim, shape, workspace_bytes, &highest);
     estimate = highest;
     *joules = 0;
-    if (power_of(sim) != NULL) {
+    if (sim->power != NULL) {
         const struct flight *flight = &sim->flights[replica];
         struct power_state clock = flight->clock;
-        power_rest(power_of(sim), (double)(sim->now_ns - flight->end_ns), &clock);
-        const double work = run_at_clock(sim, shape, 1, &highest, &clock, &estimate);
+        power_rest(sim->power, (double)(sim->now_ns - flight->end_ns), &clock);
+        const double work = cost_run(sim->system->cost, shape, 1, &highest, &clock, &estimate);
         *joules = cards_joules(sim, work, estimate.wall_ns);
     }
     return whole_ns(estimate.wall_ns);
@@ -389,9 +360,10 @@ static int64_t estimate_ns(const void *state, uint32_t replica, const struct ste
 struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_replicas) {
     struct executor_sim *sim = mem_zeroed(1, sizeof *sim + n_replicas * sizeof sim->flights[0]);
     sim->system = system;
+    sim->power = cost_power(system->cost);
     sim->n_replicas = n_replicas;
     sim->heap = mem_zeroed(n_replicas, sizeof *sim->heap);
-    const bool knows = power_of(sim) != NULL && cost_knows_issued(system->cost);
+    const bool knows = sim->power != NULL && cost_knows_issued(system->cost);
     for (uint32_t i = 0; knows && i < n_replicas; i++) {
         sim->flights[i].captured = mem_zeroed(1, sizeof *sim->flights[i].captured);
     }
@@ -410,7 +382,7 @@ void executor_sim_close(struct executor_sim *sim) {
 }
 
 struct executor executor_sim_interface(struct executor_sim *sim) {
-    const bool follows_power = power_of(sim) != NULL; /* then steps differ */
+    const bool follows_power = sim->power != NULL; /* then steps differ */
     return (struct executor){
         .state = sim,
         .wants_spans = !sim->system->runtime.varlen || sim->system->runtime.varlen_attention ||

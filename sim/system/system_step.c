@@ -57,7 +57,8 @@ struct chunk_rows system_chunks(const struct system *s, const struct step_shape 
 void system_price(const struct system *s, const struct step_shape *shape, int64_t available_bytes,
                   struct step_price *out) {
     struct chunk_result result;
-    cost_price(s->cost, shape, find_chunks(s, shape, available_bytes, &result), out);
+    const struct chunk_rows chunks = find_chunks(s, shape, available_bytes, &result);
+    cost_price(s->cost, shape, chunks, out);
     if (s->runtime.host_plan_ns > 0) {
         const struct chunk_request request = request_of(s, shape, available_bytes);
         cost_add_plans(s->cost, (double)chunk_released_plans(&request, result.counts), out);

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "experiments/server/server.h"
-#include "sim/cost/lookup.h"
 #include "tests/support/asked_server.h"
 #include "tests/support/rig.h"
 
@@ -440,11 +439,11 @@ TEST(only_a_batch_that_fills_the_device_has_stragglers) {
         shape.spans = list;
         shape.n_spans = n;
         struct profile_spans sums = singles(n, (double)shape.sym[SYM_BLOCK_K] / n);
-        double ns = lookup_varlen_single_ns(profile, &shape, &sums, 1e5, &match);
+        double ns = profile_varlen_single_ns(profile, &shape, &sums, 1e5, &match);
         double alone_ns = 7000 * (20 - 1e5 / sums.sum_kv);
         ck_assert_double_eq_tol(ns, n < 20 ? 1e5 : 1e5 + alone_ns, 1);
         shape.spans = NULL; /* lengths nobody asked for */
-        ck_assert_double_eq(lookup_varlen_single_ns(profile, &shape, &sums, 1e5, &match), 1e5);
+        ck_assert_double_eq(profile_varlen_single_ns(profile, &shape, &sums, 1e5, &match), 1e5);
     }
     profile_close(profile);
 }

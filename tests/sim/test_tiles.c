@@ -73,7 +73,7 @@ static void probe(const struct profile *profile, double out[N_PROBES]) {
     out[7] = correction_factor(correction, curve, 1100);
     single.n_seqs = 6;
     out[8] = profile_has(profile, PROFILE_ATTENTION_MIXED)
-                 ? lookup_varlen_single_ns(profile, &shape, &single, 1e5, &match)
+                 ? profile_varlen_single_ns(profile, &shape, &single, 1e5, &match)
                  : 0;
     out[9] = profile_gemm(profile, 66, 12288, 4096, &match);
 }

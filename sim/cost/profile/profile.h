@@ -26,6 +26,7 @@
 #include "sim/model/gpu.h"
 #include "sim/op/profile_rows.h"
 
+struct step_shape;
 struct lattice; /* sim/cost/profile/profile_lattice.h */
 
 /* What a step costs beyond its operators, fitted to whole steps; kinds as enum host_kind. */
@@ -182,6 +183,17 @@ double profile_attention_mixed(const struct profile *profile, const struct profi
 enum { PROFILE_STRAGGLERS = 16 };
 double profile_stragglers(const struct profile *profile, const struct profile_spans *spans,
                           double uniform_ns, const uint32_t keys[PROFILE_STRAGGLERS]);
+
+/* Single queries in an attention kernel for variable lengths, as FlashAttention-2 serves them.
+ *
+ * One call takes a step's prefills and single queries together where there are both; where there
+ * are none but single queries, long sequences are split among thread blocks only as long as the
+ * batch would leave the device idle (num_splits_heuristic in csrc/flash_attn/flash_api.cpp: under
+ * 0.8 of two thread blocks a multiprocessor). Unsplit, the longest sequences outlast the rest.
+ * `uniform_ns`: the time of the step's single queries by themselves, all lengths being equal. */
+double profile_varlen_single_ns(const struct profile *profile, const struct step_shape *shape,
+                                const struct profile_spans *spans, double uniform_ns,
+                                enum profile_match *match);
 
 /* Our own attention kernels as measured. Full: every token sees its whole span (sum_q_kv is the sum
  * of q * q). Block: kv counts cached and own keys. Each needs the operator of its name. */

@@ -148,7 +148,7 @@ double causal_us(const struct profile *profile, size_t i_layout, double batch, d
 double decode_us(const struct profile *profile, size_t i_layout, double batch, double kv,
                  enum profile_match *match);
 
-/* sim/cost/profile/profile_moe.c: `hits` experts, or 0 for as many as the rows hit. */
+/* `hits` experts, or 0 for as many as the rows hit. */
 double moe_us(const struct profile *profile, struct moe_shape shape, double tokens, double hits,
               enum profile_match *match);
 /* What one row hits; what rows of that shape hit at so many tokens, measured or not. */
