@@ -215,7 +215,7 @@ $(TESTS:%=%.run): %.run: %
 	    cat $<.log; exit $$status
 
 GOLDEN_TESTS := $(addprefix $(BUILD)/tests/,analysis/test_analysis analysis/test_offered analysis/test_plot experiments/test_cli \
-                  experiments/test_kept experiments/test_kept_commands fuzz/test_corpus sim/test_guard sim/test_starvation)
+                  experiments/test_kept experiments/test_kept_commands fuzz/test_corpus sim/test_trial sim/test_starvation)
 golden: all $(GOLDEN_TESTS) ## renew what tests/golden keeps of outputs, runs and readers
 	@for suite in $(GOLDEN_TESTS); do UNMASK_GOLDEN=write UNMASK=$(BUILD)/unmask $$suite || exit 1; done
 	@git diff --stat tests/golden

@@ -1,5 +1,5 @@
 /* Where the blocks of a request lie, and what its steps leave in an exact cache: for those that
- * lead requests through their blocks, the loop and the exercises. */
+ * lead requests through their blocks. */
 #ifndef UNMASK_SIM_CACHE_BLOCKS_H
 #define UNMASK_SIM_CACHE_BLOCKS_H
 

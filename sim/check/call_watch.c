@@ -26,6 +26,8 @@ static int words_fd = STDERR_FILENO; /* for sentences, even if a plug-in closes 
 static bool was_open[3];
 static FILE *std_out;      /* standard output, which calls under way do not have */
 static atomic_uint n_away; /* calls under way, of all threads */
+static char *told;         /* where a trial's sentence goes */
+static size_t told_bytes;
 
 /* ---- the end ---- */
 
@@ -37,6 +39,13 @@ static _Noreturn void end_with(const char *const *words) {
         for (const char *c = *words; *c != '\0' && n < sizeof sentence - 1; c++) {
             sentence[n++] = *c;
         }
+    }
+    if (told != NULL) {
+        static const size_t said = sizeof "unmask: " - 1;
+        n = n - said < told_bytes ? n : told_bytes - 1 + said;
+        memcpy(told, sentence + said, n - said);
+        told[n - said] = '\0';
+        system_leave(ERR_WORLD);
     }
     sentence[n++] = '\n';
     ssize_t written = write(words_fd, sentence, n);
@@ -87,15 +96,26 @@ static const struct {
 } deadly[] = {
     {SIGSEGV, "SEGV"}, {SIGBUS, "BUS"}, {SIGFPE, "FPE"}, {SIGILL, "ILL"}, {SIGABRT, "ABRT"}};
 
-static void on_crash(int number) {
+static void on_crash(int number, siginfo_t *info, void *unused) {
     const char *name = "";
+    (void)unused;
     for (size_t i = 0; i < sizeof deadly / sizeof deadly[0]; i++) {
         name = deadly[i].number == number ? deadly[i].name : name;
     }
     if (own != NULL && own->callback != NULL) {
         char calls_text[24];
+        for (unsigned i = 0; number == SIGSEGV && i < own->n_places; i++) {
+            const struct call_place *place = &own->places[i];
+            if ((uintptr_t)info->si_addr - (uintptr_t)place->from < place->bytes) {
+                END_WITH(own->path, ": it ", place->deed, " in callback ", own->callback, " (call ",
+                         number_text(own->n, calls_text), ")");
+            }
+        }
         END_WITH(own->path, " crashed with signal ", name, " in callback ", own->callback,
                  " (call ", number_text(own->n, calls_text), ")");
+    }
+    if (told != NULL) {
+        END_WITH(blamed, " crashed the serving loop with signal ", name, " between two callbacks");
     }
     END_WITH("the run crashed with the plug-in ", blamed,
              " loaded and was not recorded; `unmask check-plugin` exercises it");
@@ -118,7 +138,11 @@ static void on_exit_called(void) {
 
 /* The C library's, for plug-ins, which find this one first. */
 void _exit(int status) {
-    on_exit_called();
+    bool ends_trial = told != NULL && status == CALL_TRIAL_ENDED && own != NULL &&
+                      call_is_answered_elsewhere(own->path);
+    if (!ends_trial) {
+        on_exit_called();
+    }
     system_leave(status);
 }
 
@@ -172,7 +196,8 @@ static void start_watch(void) {
     pthread_t thread;
     pthread_attr_t attributes;
     sigset_t all, before;
-    struct sigaction action = {.sa_handler = on_crash, .sa_flags = SA_ONSTACK | SA_NODEFER};
+    struct sigaction action = {.sa_sigaction = on_crash,
+                               .sa_flags = SA_ONSTACK | SA_NODEFER | SA_SIGINFO};
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof deadly / sizeof deadly[0]; i++) {
         sigaction(deadly[i].number, &action, NULL);
@@ -185,6 +210,9 @@ static void start_watch(void) {
     words_fd = copy >= 0 ? copy : words_fd;
     (void)atexit(on_exit_called);
     (void)at_quick_exit(on_exit_called);
+    if (told != NULL) {
+        return;
+    }
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&attributes);
@@ -198,6 +226,15 @@ void call_watch_begin(const char *path) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     blamed = path;
     pthread_once(&once, start_watch);
+}
+
+void call_watch_trial(char *out, size_t size) {
+    told = out;
+    told_bytes = size;
+}
+
+bool call_is_trial(void) {
+    return told != NULL;
 }
 
 void call_watch_interrupt(const volatile sig_atomic_t *stop) {
@@ -238,11 +275,16 @@ struct watched_call *call_enter(const char *path, const char *callback) {
     struct watched_call *call = own;
     call->path = path;
     call->n++;
+    call->n_places = 0;
     call->rounding = rounding();
     atomic_fetch_add(&n_away, 1);
     __atomic_store_n(&stdout, stderr, __ATOMIC_SEQ_CST);
     call->callback = callback;
     return call;
+}
+
+struct watched_call *call_under_way(void) {
+    return own;
 }
 
 void call_leave(struct watched_call *call) {

@@ -16,14 +16,16 @@
 #include "sim/base/monotonic.h"
 #include "sim/base/system.h"
 #include "sim/check/call_watch.h"
-#include "sim/check/exercise.h"
 #include "sim/check/plugin.h"
 #include "sim/check/statics.h"
+#include "sim/check/trial.h"
+#include "sim/check/ward.h"
 #include "sim/policy/registry.h"
 
 /* Written by the child, read by the parent. */
 struct shared {
-    struct exercise exercise;
+    struct trial trial;
+    char ended[1024]; /* the sentence that ended it in the middle of a call */
     struct err refusal;
     uint32_t kind; /* 0 until the plug-in is loaded */
     char name[PLUGIN_MAX_NAME + 1];
@@ -34,9 +36,9 @@ struct shared {
 
 static const char asked_in[] = "UNMASK_CHECK_PLUGIN"; /* "FD PATH", of the child's environment */
 
-/* Loads and exercises; what it finds is in `shared`, however it ends. Who waits for it decides
+/* Loads and tries; what it finds is in `shared`, however it ends. Who waits for it decides
  * whether an interrupt ends it. */
-static _Noreturn void exercise_file(const char *path, struct shared *shared) {
+static _Noreturn void try_file(const char *path, struct shared *shared) {
     const struct rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
     system_end_with_parent(SIGKILL);
@@ -57,7 +59,9 @@ static _Noreturn void exercise_file(const char *path, struct shared *shared) {
         statics_of(policy, &statics);
         void *before = mem_zeroed(1, statics.bytes + 1);
         statics_keep(&statics, before);
-        exercise_policy(&shared->exercise, policy);
+        call_watch_trial(shared->ended, sizeof shared->ended);
+        union any_policy *warded = (union any_policy *)(uintptr_t)ward_policy(policy, path);
+        trial_run(&shared->trial, path, warded);
         shared->changed_bytes = statics_changed(&statics, before);
         free(before);
     }
@@ -65,10 +69,10 @@ static _Noreturn void exercise_file(const char *path, struct shared *shared) {
     _exit(0);
 }
 
-/* The child is this program anew, which exercises what it is asked to before main: a child that
+/* The child is this program anew, which tries what it is asked to before main: a child that
  * were only forked would have the locks of threads that it has not (the allocator's of the address
  * sanitizer, the digests' of the files read), and Open MPI warns of forks. */
-__attribute__((constructor)) static void exercise_if_asked(void) {
+__attribute__((constructor)) static void try_if_asked(void) {
     const char *asked = getenv(asked_in);
     if (asked == NULL) {
         return;
@@ -82,7 +86,7 @@ __attribute__((constructor)) static void exercise_if_asked(void) {
         _exit(ERR_WORLD);
     }
     close(fd);
-    exercise_file(copy, shared);
+    try_file(copy, shared);
 }
 
 /* The environment with the question in it; freed by the caller, as is its first word. */
@@ -137,7 +141,7 @@ static int watch_child(const char *path, pid_t child, const struct shared *share
         if (ended == child || (ended < 0 && errno != EINTR)) {
             return status;
         }
-        uint64_t calls_now = shared->exercise.n_calls + shared->exercise.guard.n_calls;
+        uint64_t calls_now = shared->trial.twice.n_calls;
         if (calls_now != calls) {
             calls = calls_now;
             since_ns = monotonic_ns();
@@ -156,7 +160,7 @@ static int watch_child(const char *path, pid_t child, const struct shared *share
 
 static int verdict(const char *path, const struct shared *shared, int status, int limit_s,
                    struct err *err) {
-    const char *callback = shared->exercise.guard.callback;
+    const char *callback = shared->trial.twice.callback;
     bool loading = shared->kind == 0;
     if (limit_s > 0) {
         return err_world(err, "%s did not return from %s within %d s", path,
@@ -167,6 +171,9 @@ static int verdict(const char *path, const struct shared *shared, int status, in
                         : callback[0] != '\0' ? "in callback "
                                               : "in its checks";
     const char *what = loading ? "" : callback;
+    if (shared->ended[0] != '\0') {
+        return err_world(err, "%s", shared->ended);
+    }
     if (WIFSIGNALED(status)) {
         return err_world(err, "%s crashed with signal %s %s%s", path,
                          system_signal_name(WTERMSIG(status)), where, what);
@@ -181,27 +188,23 @@ static int verdict(const char *path, const struct shared *shared, int status, in
         *err = shared->refusal;
         return (int)err->kind;
     }
-    if (shared->exercise.guard.err.kind != ERR_NONE) {
-        return err_world(err, "%s: %s", path, shared->exercise.guard.err.text);
+    if (shared->trial.err.kind != ERR_NONE) {
+        return err_world(err, "%s: %s", path, shared->trial.err.text);
     }
     return 0;
 }
 
 static void print_report(FILE *report, const char *path, const struct shared *shared,
                          const struct err *err) {
-    const struct exercise *exercise = &shared->exercise;
-    enum policy_kind kind = (enum policy_kind)shared->kind;
-    fprintf(report, "%s %s (%s): %s\n", policy_kind_names[kind], shared->name, path, shared->doc);
-    /* A guard that still has its copies was stopped in the middle of a variant. */
-    bool stopped = exercise->guard.scratch != NULL;
-    for (int i = 0; i < PROMISE_COUNT; i++) {
-        uint64_t n = exercise->n_checked[i] + (stopped ? exercise->guard.n_checked[i] : 0);
-        if (promise_concerns((enum promise)i, kind) && n > 0) {
-            bool broken =
-                exercise->guard.err.kind != ERR_NONE && exercise->guard.broken == (enum promise)i;
-            fprintf(report, "  %-6s %s (%llu checks)\n", broken ? "BROKEN" : "ok",
-                    promise_text((enum promise)i), (unsigned long long)n);
-        }
+    const struct trial *trial = &shared->trial;
+    fprintf(report, "%s %s (%s): %s\n", policy_kind_names[shared->kind], shared->name, path,
+            shared->doc);
+    for (uint32_t i = 0; i < trial->n_served; i++) {
+        fprintf(report, "  ok     %s (%llu calls)\n", trial->served[i].name,
+                (unsigned long long)trial->served[i].n_calls);
+    }
+    if (err->kind != ERR_NONE) {
+        fprintf(report, "  BROKEN %s\n", trial->work);
     }
     bool has_statics = shared->changed_bytes > 0 || statics_in_file(path) == STATICS_SOME;
     if (has_statics) {
@@ -214,7 +217,7 @@ static void print_report(FILE *report, const char *path, const struct shared *sh
         fprintf(report, "  %s\n", err->text);
     } else {
         fprintf(report, "  every promise kept in %llu calls\n",
-                (unsigned long long)exercise->n_calls);
+                (unsigned long long)trial->twice.n_calls);
     }
 }
 

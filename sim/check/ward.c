@@ -8,50 +8,23 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/system.h"
-#include "sim/check/any_policy.h"
-#include "sim/check/call_watch.h"
 #include "sim/check/object.h"
+#include "sim/check/ward_parts.h"
 
-struct ward {
-    union any_policy outer;
-    const struct policy *inner;
-    const char *path;
-    struct ward *next;
-    struct object *object; /* of which each world has its own load; NULL: all have `inner` */
-};
-
-/* Before a plug-in's state; behind it stands a tail. */
-struct state_head {
-    const struct ward *ward;
-    const struct policy *called; /* from the first call on: this state's own load of the plug-in */
-    void *handle;                /* of it */
-    unsigned char fill[32];
-    uint64_t mark;
-};
-enum { TAIL_BYTES = 16, FILL = 0xA5, ARENA_BYTES = 1 << 22, MOST_LOANS = 8, N_LISTS = 4 };
+enum { TAIL_BYTES = 16, FILL = 0xA5, ARENA_BYTES = 1 << 22 };
 static const uint64_t head_mark = 0x9d8e7f6a5b4c3d2e;
-_Static_assert(sizeof(struct state_head) == 64, "a state keeps its alignment");
 
-/* A thread's own: what is lent in one call, and the lists that a scheduler fills. Behind the arena,
- * and behind each list, nothing is mapped. */
-struct room {
-    char *arena;
-    char *lists;
-    uint32_t capacity;
-    const struct ward *filler; /* of the lists, whose chunk_tokens are zeros between its calls */
-};
-static _Thread_local struct room room;
+_Thread_local struct room ward_room;
 
 /* ---- memory ---- */
 
-static size_t whole_pages(size_t bytes) {
+size_t ward_pages(size_t bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return (bytes + page - 1) / page * page;
 }
 
-/* `n` pieces of whole pages, each behind one that cannot be touched, and one behind the last. */
-static char *map_fenced(size_t bytes, size_t n) {
-    size_t page = whole_pages(1), piece = whole_pages(bytes) + page;
+char *ward_map_fenced(size_t bytes, size_t n) {
+    size_t page = ward_pages(1), piece = ward_pages(bytes) + page;
     char *at = mmap(NULL, n * piece + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (size_t i = 0; at != MAP_FAILED && i < n; i++) {
         if (mprotect(at + i * piece + page, piece - page, PROT_READ | PROT_WRITE) != 0) {
@@ -66,7 +39,7 @@ static char *map_fenced(size_t bytes, size_t n) {
 
 /* Where the system has no such mapping, what is lent can be written, too. */
 void lent_open(struct lent *lent, size_t bytes, bool is_lent) {
-    *lent = (struct lent){.bytes = whole_pages(bytes + 1)};
+    *lent = (struct lent){.bytes = ward_pages(bytes + 1)};
     int file = is_lent ? system_memory_file() : -1;
     void *write = MAP_FAILED, *read = MAP_FAILED;
     if (file >= 0 && ftruncate(file, (off_t)lent->bytes) == 0) {
@@ -118,27 +91,10 @@ static void world_close(struct state_head *head) {
 
 /* ---- a call ---- */
 
-struct loan {
-    const void *of;
-    void *copy;
-    size_t bytes;
-    const char *what;
-};
-
-struct lending {
-    const struct ward *ward;
-    const struct policy *called; /* the world's own */
-    const char *callback;
-    void *state; /* the plug-in's own */
-    char *next, *end;
-    struct loan loans[MOST_LOANS];
-    unsigned n;
-};
-
-static void lending_open(struct lending *l, const void *state, const char *callback) {
+void ward_open(struct lending *l, const void *state, const char *callback) {
     struct state_head *head = (struct state_head *)(uintptr_t)state;
-    if (room.arena == NULL) {
-        room.arena = map_fenced(ARENA_BYTES, 1) + whole_pages(1);
+    if (ward_room.arena == NULL) {
+        ward_room.arena = ward_map_fenced(ARENA_BYTES, 1) + ward_pages(1);
     }
     l->ward = head->ward;
     if (head->called == NULL) {
@@ -147,20 +103,18 @@ static void lending_open(struct lending *l, const void *state, const char *callb
     l->called = head->called;
     l->callback = callback;
     l->state = (char *)(uintptr_t)state + sizeof *head;
-    l->next = room.arena;
-    l->end = room.arena + ARENA_BYTES;
+    l->next = ward_room.arena;
+    l->end = ward_room.arena + ARENA_BYTES;
     l->n = 0;
 }
 
-/* Room for an answer: right before what is not mapped, or before another answer. */
-static void *room_for(struct lending *l, size_t bytes, size_t alignment) {
+void *ward_room_for(struct lending *l, size_t bytes, size_t alignment) {
     l->end -= (bytes + alignment - 1) / alignment * alignment;
     ASSERT(l->end >= l->next);
     return l->end;
 }
 
-/* A copy, which the plug-in leaves as it is. */
-static void *lend(struct lending *l, const void *of, size_t bytes, const char *what) {
+void *ward_lend(struct lending *l, const void *of, size_t bytes, const char *what) {
     if (of == NULL) {
         return NULL;
     }
@@ -176,14 +130,18 @@ static void *lend(struct lending *l, const void *of, size_t bytes, const char *w
 static const void *lend_state(struct lending *l) {
     enum { MOST_COPIED = 4096 };
     uint32_t bytes = l->ward->inner->state_bytes;
-    return bytes <= MOST_COPIED ? lend(l, l->state, bytes, "its state") : l->state;
+    return bytes <= MOST_COPIED ? ward_lend(l, l->state, bytes, "its state") : l->state;
 }
 
-static struct watched_call *enter(const struct lending *l) {
-    return call_enter(l->ward->path, l->callback);
+struct watched_call *ward_enter(const struct lending *l) {
+    struct watched_call *call = call_enter(l->ward->path, l->callback);
+    call->places[call->n_places++] =
+        (struct call_place){ward_room.arena + ARENA_BYTES, ward_pages(1),
+                            "reads or writes beyond the end of its answer"};
+    return call;
 }
 
-static void leave(const struct lending *l, struct watched_call *call) {
+void ward_leave(const struct lending *l, struct watched_call *call) {
     static const unsigned char tail[TAIL_BYTES] = {FILL, FILL, FILL, FILL, FILL, FILL, FILL, FILL,
                                                    FILL, FILL, FILL, FILL, FILL, FILL, FILL, FILL};
     const struct state_head *head = (const struct state_head *)l->state - 1;
@@ -201,161 +159,29 @@ static void leave(const struct lending *l, struct watched_call *call) {
     }
 }
 
-/* ---- schedulers ---- */
-
-static uint32_t **list_of(struct batch *batch, int list) {
-    uint32_t **const lists[N_LISTS] = {&batch->selected, &batch->chunk_tokens, &batch->preempted,
-                                       &batch->idle};
-    return lists[list];
-}
-
-/* The plug-in's own lists, which end where nothing is mapped. */
-static void give_lists(const struct ward *ward, struct batch *batch) {
-    size_t page = whole_pages(1), bytes = batch->capacity * sizeof(uint32_t);
-    size_t piece = whole_pages(bytes) + page;
-    if (room.lists == NULL || room.capacity != batch->capacity || room.filler != ward) {
-        if (room.lists != NULL) {
-            size_t before = whole_pages(room.capacity * sizeof(uint32_t)) + page;
-            munmap(room.lists, N_LISTS * before + page);
-        }
-        room.lists = map_fenced(bytes, N_LISTS);
-        room.capacity = batch->capacity;
-        room.filler = ward;
-    }
-    for (int list = 0; list < N_LISTS; list++) {
-        *list_of(batch, list) = (uint32_t *)(room.lists + (size_t)(list + 1) * piece - bytes);
-    }
-}
-
-/* The estimator that a plug-in sees looks at the batch before the loop's does. */
-struct estimated {
-    const struct schedule_view *view;
-    uint32_t capacity;
-};
-
-static bool are_slots(const uint32_t *slots, uint32_t n, uint32_t capacity) {
-    bool all = true;
-    for (uint32_t i = 0; i < n; i++) {
-        all = all && slots[i] < capacity;
-    }
-    return all;
-}
-
-/* Of a slot that was never used every number is 0, and nothing can be planned for it. */
-static bool holds_request(const struct request *request) {
-    return request->block_tokens > 0 &&
-           (request->state == REQUEST_QUEUED || request->state == REQUEST_RUNNING ||
-            request->state == REQUEST_PREEMPTED);
-}
-
-static bool can_be_estimated(const struct estimated *estimated, const struct batch *batch) {
-    uint64_t n =
-        (uint64_t)batch->n + batch->n_idle + (batch->all_running ? estimated->view->n_running : 0);
-    return n <= estimated->capacity && are_slots(batch->selected, batch->n, estimated->capacity) &&
-           are_slots(batch->idle, batch->n_idle, estimated->capacity);
-}
-
-static int64_t warded_estimate(const void *opaque, const struct batch *batch) {
-    const struct estimated *estimated = opaque;
-    return can_be_estimated(estimated, batch)
-               ? estimated->view->estimate_ns(estimated->view->estimator, batch)
-               : 0;
-}
-
-static double warded_joules(const void *opaque, const struct batch *batch) {
-    const struct estimated *estimated = opaque;
-    return can_be_estimated(estimated, batch)
-               ? estimated->view->estimate_joules(estimated->view->estimator, batch)
-               : 0;
-}
-
-static void warded_foresee(const void *opaque, uint32_t slot, struct pass_ahead *passes,
-                           uint32_t capacity, struct outlook *out) {
-    const struct estimated *estimated = opaque;
-    *out = (struct outlook){.to_refresh = UINT32_MAX};
-    if (slot < estimated->capacity && (passes != NULL || capacity == 0) &&
-        holds_request(&estimated->view->requests[slot])) {
-        estimated->view->foresee(estimated->view->estimator, slot, passes, capacity, out);
-    }
-}
-
-static int64_t warded_spans(const void *opaque, const struct span *const *spans, uint32_t n) {
-    const struct estimated *estimated = opaque;
-    bool can_be = n <= estimated->capacity;
-    for (uint32_t i = 0; can_be && i < n; i++) {
-        can_be = spans[i]->phase < PHASE_COUNT;
-    }
-    return can_be ? estimated->view->estimate_spans_ns(estimated->view->estimator, spans, n) : 0;
-}
-
-/* No chunk is left for the next call. */
-static void clear_chunks(const struct batch *batch) {
-    uint32_t n = batch->n < batch->capacity ? batch->n : batch->capacity;
-    memset(batch->chunk_tokens, 0, n * sizeof *batch->chunk_tokens);
-}
-
-static void take_list(uint32_t *to, const uint32_t *from, uint32_t n, uint32_t capacity) {
-    memcpy(to, from, (n < capacity ? n : capacity) * sizeof *to);
-}
-
-static void warded_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
-    struct lending l;
-    lending_open(&l, state, "schedule");
-    const struct estimated estimated = {view, batch->capacity};
-    struct schedule_view shown = *view;
-    shown.estimate_ns = warded_estimate;
-    shown.estimate_joules = warded_joules;
-    shown.foresee = warded_foresee;
-    shown.estimate_spans_ns = warded_spans;
-    shown.estimator = &estimated;
-    struct batch given = *batch, *answer = room_for(&l, sizeof *answer, 8);
-    give_lists(l.ward, &given);
-    *answer = given;
-    const struct schedule_view *lent = lend(&l, &shown, sizeof shown, "the view");
-    struct watched_call *call = enter(&l);
-    ((const struct scheduler *)l.called)->schedule(l.state, lent, answer);
-    leave(&l, call);
-    bool in_place = answer->capacity == given.capacity;
-    for (int list = 0; list < N_LISTS; list++) {
-        in_place = in_place && *list_of(answer, list) == *list_of(&given, list);
-    }
-    if (!in_place) {
-        call_broke(call, l.callback, "it changed the batch's capacity or the place of its lists");
-    }
-    take_list(batch->selected, answer->selected, answer->n, given.capacity);
-    take_list(batch->chunk_tokens, answer->chunk_tokens, answer->n, given.capacity);
-    take_list(batch->preempted, answer->preempted, answer->n_preempted, given.capacity);
-    take_list(batch->idle, answer->idle, answer->n_idle, given.capacity);
-    clear_chunks(answer);
-    for (int list = 0; list < N_LISTS; list++) {
-        *list_of(answer, list) = *list_of(batch, list);
-    }
-    *batch = *answer;
-}
-
 /* ---- cache policies ---- */
 
 static const struct request *lend_request(struct lending *l, const struct request *request) {
-    return lend(l, request, sizeof *request, "the request");
+    return ward_lend(l, request, sizeof *request, "the request");
 }
 
 static const void *lend_memory(struct lending *l, const void *memory) {
     const struct cache_policy *cache = (const struct cache_policy *)l->ward->inner;
-    return lend(l, memory, cache->memory_bytes, "its memory of the request");
+    return ward_lend(l, memory, cache->memory_bytes, "its memory of the request");
 }
 
 static uint32_t warded_plan(const void *state, const void *memory, const struct request *request,
                             struct row_sets *rows) {
     struct lending l;
-    lending_open(&l, state, "plan");
-    struct row_sets *answer = room_for(&l, sizeof *answer, 4);
+    ward_open(&l, state, "plan");
+    struct row_sets *answer = ward_room_for(&l, sizeof *answer, 4);
     *answer = *rows;
     const void *own = lend_state(&l);
     const void *known = lend_memory(&l, memory);
     const struct request *lent = lend_request(&l, request);
-    struct watched_call *call = enter(&l);
+    struct watched_call *call = ward_enter(&l);
     uint32_t holds = ((const struct cache_policy *)l.called)->plan(own, known, lent, answer);
-    leave(&l, call);
+    ward_leave(&l, call);
     *rows = *answer;
     return holds;
 }
@@ -363,20 +189,29 @@ static uint32_t warded_plan(const void *state, const void *memory, const struct 
 static uint32_t warded_evict(const void *state, const void *memory,
                              const struct eviction_view *view, uint8_t *keep) {
     struct lending l;
-    lending_open(&l, state, "evict");
-    uint8_t *answer = room_for(&l, view->length, 1);
+    ward_open(&l, state, "evict");
+    uint8_t *answer = ward_room_for(&l, view->length, 1);
     struct eviction_view shown = *view;
     shown.request = lend_request(&l, view->request);
-    shown.pending = lend(&l, view->pending, view->length, "pending");
-    shown.masked = lend(&l, view->masked, view->length, "masked");
-    shown.delta = lend(&l, view->delta, view->length * sizeof *view->delta, "delta");
-    const struct eviction_view *lent = lend(&l, &shown, sizeof shown, "the view");
+    shown.pending = ward_lend(&l, view->pending, view->length, "pending");
+    shown.masked = ward_lend(&l, view->masked, view->length, "masked");
+    shown.delta = ward_lend(&l, view->delta, view->length * sizeof *view->delta, "delta");
+    const struct eviction_view *lent = ward_lend(&l, &shown, sizeof shown, "the view");
     const void *own = lend_state(&l);
     const void *known = lend_memory(&l, memory);
     memcpy(answer, keep, view->length);
-    struct watched_call *call = enter(&l);
+    struct watched_call *call = ward_enter(&l);
     uint32_t n = ((const struct cache_policy *)l.called)->evict(own, known, lent, answer);
-    leave(&l, call);
+    ward_leave(&l, call);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < view->length; i++) {
+        kept += answer[i] == 1;
+        n = answer[i] > 1 ? UINT32_MAX : n;
+    }
+    if (n != kept) {
+        call_broke(call, l.callback, "it keeps %u of %u positions and says another number", kept,
+                   view->length);
+    }
     memcpy(keep, answer, view->length);
     return n;
 }
@@ -384,20 +219,20 @@ static uint32_t warded_evict(const void *state, const void *memory,
 static void warded_learn(const void *state, void *memory, const struct request *request,
                          const struct learned *learned) {
     struct lending l;
-    lending_open(&l, state, "learn");
+    ward_open(&l, state, "learn");
     const struct cache_policy *cache = (const struct cache_policy *)l.called;
-    void *own_memory = room_for(&l, cache->memory_bytes, 8);
+    void *own_memory = ward_room_for(&l, cache->memory_bytes, 8);
     struct learned shown = *learned;
     uint32_t length = request->block_length;
-    shown.commit = lend(&l, learned->commit, length, "commit");
-    shown.entropy = lend(&l, learned->entropy, length * sizeof *learned->entropy, "entropy");
-    const struct learned *lent = lend(&l, &shown, sizeof shown, "what it learns");
+    shown.commit = ward_lend(&l, learned->commit, length, "commit");
+    shown.entropy = ward_lend(&l, learned->entropy, length * sizeof *learned->entropy, "entropy");
+    const struct learned *lent = ward_lend(&l, &shown, sizeof shown, "what it learns");
     const void *own = lend_state(&l);
     const struct request *lent_request = lend_request(&l, request);
     memcpy(own_memory, memory, cache->memory_bytes);
-    struct watched_call *call = enter(&l);
+    struct watched_call *call = ward_enter(&l);
     cache->learn(own, own_memory, lent_request, lent);
-    leave(&l, call);
+    ward_leave(&l, call);
     memcpy(memory, own_memory, cache->memory_bytes);
 }
 
@@ -405,14 +240,14 @@ static void warded_learn(const void *state, void *memory, const struct request *
 
 static uint32_t warded_count(const void *state, const struct request *request, uint32_t *repeat) {
     struct lending l;
-    lending_open(&l, state, "count");
-    uint32_t *answer = room_for(&l, sizeof *answer, 4);
+    ward_open(&l, state, "count");
+    uint32_t *answer = ward_room_for(&l, sizeof *answer, 4);
     *answer = *repeat;
     const void *own = lend_state(&l);
     const struct request *lent = lend_request(&l, request);
-    struct watched_call *call = enter(&l);
+    struct watched_call *call = ward_enter(&l);
     uint32_t n = ((const struct decoder *)l.called)->count(own, lent, answer);
-    leave(&l, call);
+    ward_leave(&l, call);
     *repeat = *answer;
     return n;
 }
@@ -420,29 +255,31 @@ static uint32_t warded_count(const void *state, const struct request *request, u
 static uint32_t warded_choose(const void *state, const struct request *request,
                               const struct decode_seen *seen, uint8_t *commit) {
     struct lending l;
-    lending_open(&l, state, "choose");
-    uint8_t *answer = room_for(&l, seen->n, 1);
+    ward_open(&l, state, "choose");
+    uint8_t *answer = ward_room_for(&l, seen->n, 1);
     struct decode_seen shown = *seen;
     size_t bytes = seen->n * sizeof(float);
-    shown.offset = lend(&l, seen->offset, seen->n * sizeof *seen->offset, "offset");
-    shown.confidence = lend(&l, seen->confidence, bytes, "confidence");
-    shown.margin = lend(&l, seen->margin, bytes, "margin");
-    shown.entropy = lend(&l, seen->entropy, bytes, "entropy");
-    const struct decode_seen *lent = lend(&l, &shown, sizeof shown, "what it sees");
+    shown.offset = ward_lend(&l, seen->offset, seen->n * sizeof *seen->offset, "offset");
+    shown.confidence = ward_lend(&l, seen->confidence, bytes, "confidence");
+    shown.margin = ward_lend(&l, seen->margin, bytes, "margin");
+    shown.entropy = ward_lend(&l, seen->entropy, bytes, "entropy");
+    const struct decode_seen *lent = ward_lend(&l, &shown, sizeof shown, "what it sees");
     const void *own = lend_state(&l);
     const struct request *lent_request = lend_request(&l, request);
     memcpy(answer, commit, seen->n);
-    struct watched_call *call = enter(&l);
+    struct watched_call *call = ward_enter(&l);
     uint32_t n = ((const struct decoder *)l.called)->choose(own, lent_request, lent, answer);
-    leave(&l, call);
+    ward_leave(&l, call);
     uint32_t marked = 0;
     for (uint32_t i = 0; i < seen->n; i++) {
         marked += answer[i] == 1;
         n = answer[i] > 1 ? UINT32_MAX : n;
     }
     if (n != marked || n == 0) {
-        call_broke(call, l.callback, "it marks %u of %u positions and says another number", marked,
-                   seen->n);
+        call_broke(call, l.callback,
+                   n == marked ? "it commits %u of %u masked positions"
+                               : "it marks %u of %u positions and says another number",
+                   marked, seen->n);
     }
     memcpy(commit, answer, seen->n);
     return n;
@@ -450,26 +287,26 @@ static uint32_t warded_choose(const void *state, const struct request *request,
 
 static void warded_rule(const void *state, const struct request *request, struct decode_rule *out) {
     struct lending l;
-    lending_open(&l, state, "rule");
-    struct decode_rule *answer = room_for(&l, sizeof *answer, 8);
+    ward_open(&l, state, "rule");
+    struct decode_rule *answer = ward_room_for(&l, sizeof *answer, 8);
     *answer = *out;
     const void *own = lend_state(&l);
     const struct request *lent = lend_request(&l, request);
-    struct watched_call *call = enter(&l);
+    struct watched_call *call = ward_enter(&l);
     ((const struct decoder *)l.called)->rule(own, lent, answer);
-    leave(&l, call);
+    ward_leave(&l, call);
     *out = *answer;
 }
 
 static void warded_credit(const void *state, struct decoder_credit *out) {
     struct lending l;
-    lending_open(&l, state, "credit");
-    struct decoder_credit *answer = room_for(&l, sizeof *answer, 8);
+    ward_open(&l, state, "credit");
+    struct decoder_credit *answer = ward_room_for(&l, sizeof *answer, 8);
     *answer = *out;
     const void *own = lend_state(&l);
-    struct watched_call *call = enter(&l);
+    struct watched_call *call = ward_enter(&l);
     ((const struct decoder *)l.called)->credit(own, answer);
-    leave(&l, call);
+    ward_leave(&l, call);
     *out = *answer;
 }
 
@@ -478,13 +315,13 @@ static void warded_credit(const void *state, struct decoder_credit *out) {
 static uint32_t warded_route(void *state, const struct request *request,
                              const struct replica_view *replicas, uint32_t n) {
     struct lending l;
-    lending_open(&l, state, "route");
+    ward_open(&l, state, "route");
     const struct replica_view *lent =
-        lend(&l, replicas, n * sizeof *replicas, "what it sees of the replicas");
+        ward_lend(&l, replicas, n * sizeof *replicas, "what it sees of the replicas");
     const struct request *lent_request = lend_request(&l, request);
-    struct watched_call *call = enter(&l);
+    struct watched_call *call = ward_enter(&l);
     uint32_t chosen = ((const struct router *)l.called)->route(l.state, lent_request, lent, n);
-    leave(&l, call);
+    ward_leave(&l, call);
     if (chosen >= n) {
         call_broke(call, l.callback, "it chose replica %u of %u", chosen, n);
     }

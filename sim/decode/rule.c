@@ -36,6 +36,34 @@ uint32_t decode_choose(const struct decode_rule *rule, const struct decode_seen 
     return decide_commits(rule, &rows, count, commit);
 }
 
+static bool is_within(float x, float least, float most) {
+    return x >= least && x <= most;
+}
+
+int decode_rule_check(const struct decode_rule *rule, bool counts, bool has_statistics,
+                      struct err *err) {
+    const char *fault =
+        (rule->kind == DECODE_COUNT) != counts
+            ? (counts ? "counts, but names a rule that does not"
+                      : "names a rule that counts, but lacks the callback count")
+        : rule->kind != DECODE_COUNT && rule->temperature != 0
+            ? "draws by temperature, but does not count"
+        : rule->kind == DECODE_ENTROPY_BOUNDED && rule->rank != RANK_ENTROPY
+            ? "bounds entropy, but ranks by another thing"
+        : (rule->rank == RANK_MARGIN || rule->rank == RANK_ENTROPY) && !has_statistics
+            ? "ranks by margin or entropy, but does not say that it reads them"
+        : !(is_within(rule->threshold, -1e9f, 1e9f) && is_within(rule->slack, 0, 1e9f) &&
+            is_within(rule->low, -1e9f, 1e9f) && is_within(rule->factor, 0, 1e9f) &&
+            is_within(rule->bound, 0, 1e9f) && is_within(rule->temperature, 0, 1e9f))
+            ? "leaves a number of its rule unset, or out of range"
+            : NULL;
+    if (rule->kind >= DECODE_KINDS || rule->rank >= DECODE_RANKS) {
+        return err_world(err, "names rule %u by rank %u, of %d and %d", rule->kind, rule->rank,
+                         DECODE_KINDS, DECODE_RANKS);
+    }
+    return fault == NULL ? 0 : err_world(err, "%s", fault);
+}
+
 float credit_raise(const struct decode_credit *credit, float earned, float p) {
     double odds = (double)p * exp(credit_bonus(earned, credit->alpha));
     double raised = odds / (odds + 1 - (double)p);

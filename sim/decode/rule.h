@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "kernels/rules/decide.h"
+#include "sim/base/err.h"
 
 /* A step's output for a block's masked positions, in canvas order. */
 struct decode_seen {
@@ -24,6 +25,11 @@ struct decode_seen {
  * to n. */
 uint32_t decode_choose(const struct decode_rule *rule, const struct decode_seen *seen,
                        uint32_t count, uint8_t *commit);
+
+/* ERR_WORLD and a sentence without a subject, such as "names ...", where a decoder that counts, or
+ * reads margin and entropy, may not name this rule. */
+int decode_rule_check(const struct decode_rule *rule, bool counts, bool has_statistics,
+                      struct err *err);
 
 /* Of credit (kernels/rules/credit.h). */
 struct decode_credit {

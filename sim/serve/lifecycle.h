@@ -43,6 +43,7 @@ struct replica {
     bool ends_at_arrivals;
     int64_t wake_ns;
     uint32_t n_postponed; /* times in a row that nothing was selected and a time was named */
+    uint32_t n_waits;     /* the same, of a trial in all */
     int64_t postponed_since_ns;
     /* Shape of the batch in flight. */
     struct step_shape shape;

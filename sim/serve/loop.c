@@ -265,11 +265,11 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
 
 /* What a system that forms a step while the one before it runs does not know yet: arrivals since
  * that step started, and the memory of requests that ended with it. After a pause it knows all. */
-static void look_ahead(const struct loop *loop, const struct replica *replica,
+static bool look_ahead(const struct loop *loop, const struct replica *replica,
                        struct schedule_view *view) {
     if (!loop->asked->system->settings.decides_ahead || replica->last_end_ns != view->now_ns ||
         view->n_running == 0) {
-        return;
+        return false;
     }
     const struct request *requests = view->requests;
     while (view->n_waiting > 0 &&
@@ -278,11 +278,16 @@ static void look_ahead(const struct loop *loop, const struct replica *replica,
     }
     view->max_requests -= replica->n_freed < view->max_requests ? replica->n_freed : 0;
     view->kv_free_bytes -= replica->freed_bytes;
+    return true;
+}
+
+static bool is_empty_batch(const struct replica *replica, const struct batch *batch) {
+    return batch->n == 0 && (!batch->all_running || replica->n_running == 0);
 }
 
 /* The scheduler's batch for such a view, as far as it fits. Where it listed nothing but requests
  * that were shed, batch->n is 0 and n_admitted is what it was. */
-static int ask(struct loop *loop, uint32_t index, const struct schedule_view *view,
+static int ask(struct loop *loop, uint32_t index, const struct schedule_view *view, bool is_ahead,
                struct batch *batch, struct err *err) {
     struct replica *replica = &loop->life.replicas[index];
     const struct system *system = loop->asked->system;
@@ -293,6 +298,10 @@ static int ask(struct loop *loop, uint32_t index, const struct schedule_view *vi
                             .preempted = replica->preempted,
                             .idle = replica->idle};
     system->scheduler->schedule(replica->scheduler_state, view, batch);
+    if (err->kind != ERR_NONE) { /* it asked what cannot be answered */
+        return (int)err->kind;
+    }
+    batch->n_preempted = is_ahead && is_empty_batch(replica, batch) ? 0 : batch->n_preempted;
     int status = selection_check(&loop->life, replica, index, view, batch, err);
     if (status == 0 && system->budget.shares_pool) {
         uint32_t n_admitted = batch->n_admitted;
@@ -317,7 +326,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
     if (status != 0) {
         return status;
     }
-    const struct estimator estimator = {&loop->life, replica};
+    const struct estimator estimator = {&loop->life, replica, loop->asked->is_trial ? err : NULL};
     const struct lent *lent = &loop->life.lent;
     uint32_t max_requests = system->budget.max_requests;
     struct schedule_view view = {
@@ -342,18 +351,23 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         .own = loop->life.own,
         .n_slots = loop->life.n_slots,
     };
-    look_ahead(loop, replica, &view);
+    const struct schedule_view all = view;
     struct batch batch;
-    status = ask(loop, index, &view, &batch, err);
+    bool is_ahead = look_ahead(loop, replica, &view);
+    status = ask(loop, index, &view, is_ahead, &batch, err);
+    if (status == 0 && is_ahead && is_empty_batch(replica, &batch)) {
+        view = all; /* there is nothing to decide ahead of */
+        status = ask(loop, index, &view, false, &batch, err);
+    }
     if (status == 0 && batch.n == 0 && batch.n_admitted > 0) {
         /* All that it lists was shed, and what runs holds the memory: one of these it is, then. */
         view.n_waiting = 0;
-        status = ask(loop, index, &view, &batch, err);
+        status = ask(loop, index, &view, false, &batch, err);
     }
     if (status != 0) {
         return status;
     }
-    if (batch.n == 0 && (!batch.all_running || replica->n_running == 0)) {
+    if (is_empty_batch(replica, &batch)) {
         return selection_postpone(&loop->life, replica, batch.wake_ns, err);
     }
     replica->wake_ns = INT64_MAX;

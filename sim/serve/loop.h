@@ -22,6 +22,9 @@ struct loop_request {
     const struct sink *sinks;
     uint32_t n_sinks;
     bool records_members; /* some sink wants request ids, commit counts and passes per step */
+    /* check-plugin: what a run lets pass because it does no harm yet is refused, such as a question
+     * about a batch that is none, or a wait for nothing. */
+    bool is_trial;
     uint64_t seed;
     /* Recorded decisions; NULL: they are drawn, or the executor knows. Only with a decoder that
      * reads confidences, and an executor that decides nothing itself. */

@@ -1,6 +1,7 @@
 #include "sim/serve/plan.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "sim/cache/blocks.h"
 
@@ -117,10 +118,96 @@ static int plan_commits(const struct lifecycle *life, struct request *request,
     return 0;
 }
 
-static int check_rows(const struct lifecycle *life, const struct request *request,
-                      struct err *err) {
+#define REFUSE_UNLESS(holds, ...)                                                                  \
+    do {                                                                                           \
+        if (!(holds)) {                                                                            \
+            return err_world(err, __VA_ARGS__);                                                    \
+        }                                                                                          \
+    } while (0)
+
+/* What graph and memory are made for is the same in all answers. */
+static int check_facts(const struct system *system, const struct request *request,
+                       struct err *err) {
+    const struct row_sets *rows = &request->rows, *first = &system->rows;
+    const struct {
+        const char *name;
+        uint32_t first, now;
+    } facts[] = {{"kind", first->kind, rows->kind},
+                 {"chooser", first->chooser, rows->chooser},
+                 {"settles", first->settles, rows->settles},
+                 {"evict_layer", first->evict_layer, rows->evict_layer},
+                 {"recent", first->recent, rows->recent}};
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+        REFUSE_UNLESS(facts[i].first == facts[i].now,
+                      "sets rows.%s to %" PRIu32 " and once to %" PRIu32
+                      ", which is the same in all answers",
+                      facts[i].name, facts[i].now, facts[i].first);
+    }
+    uint32_t kept = rows->kind == ROW_EXACT ? 0 : rows_kept(rows);
+    REFUSE_UNLESS(kept == 0 || (kept == request->canvas_tokens) == system_keeps_canvas(system),
+                  "keeps all of a canvas in one answer and a part of it in another");
+    bool evicts = system->cache->evict != NULL;
+    REFUSE_UNLESS((rows->chooser == CHOSEN_BY_POLICY) == evicts,
+                  evicts ? "has the callback evict but does not name it as chooser"
+                         : "names its callback evict as chooser but has none");
+    return 0;
+}
+
+/* A canvas's rows are read where the step before left them: what is kept changes only in steps that
+ * read nothing. */
+static int check_places(const struct row_sets *before, const struct request *request,
+                        struct err *err) {
+    const struct row_sets *rows = &request->rows;
+    REFUSE_UNLESS(rows->attends == 0 || (request->steps > 0 && (before->n_chosen == rows->attends ||
+                                                                before->attends == rows->attends)),
+                  "attends to %" PRIu32 " keys by a pattern that no step chose", rows->attends);
+    if (rows->kind == ROW_EXACT || request->span.context == 0) {
+        return 0;
+    }
+    REFUSE_UNLESS(request->steps > 0 && rows->n_chosen <= rows_kept(before),
+                  "reads %" PRIu32 " rows before any step wrote them", request->span.context);
+    REFUSE_UNLESS(
+        memcmp(before->keep, rows->keep, sizeof rows->keep) == 0,
+        "reads the rows of [%" PRIu32 ", %" PRIu32 ") and [%" PRIu32 ", %" PRIu32
+        "), where those of [%" PRIu32 ", %" PRIu32 ") and [%" PRIu32 ", %" PRIu32 ") are kept",
+        rows->keep[0].first, rows->keep[0].end, rows->keep[1].first, rows->keep[1].end,
+        before->keep[0].first, before->keep[0].end, before->keep[1].first, before->keep[1].end);
+    REFUSE_UNLESS(!rows_are_chosen(rows) || before->n_chosen == rows->n_chosen,
+                  "reads %" PRIu32 " chosen rows of %" PRIu32, rows->n_chosen, before->n_chosen);
+    return 0;
+}
+
+/* Exact rows never become fewer, and are the most in the last block. Others are as many over a
+ * request's life. */
+static int check_held(const struct system *system, const struct row_sets *before,
+                      const struct request *request, struct err *err) {
+    uint32_t held = request->rows.held;
+    if (request->rows.kind != ROW_EXACT) {
+        REFUSE_UNLESS(held == request->kv_rows,
+                      "holds %" PRIu32 " rows in block %" PRIu32 " of a request and %" PRIu32
+                      " in its last block",
+                      held, request->block, request->kv_rows);
+        return 0;
+    }
+    REFUSE_UNLESS(held >= before->held, "holds %" PRIu32 " rows after %" PRIu32, held,
+                  before->held);
+    uint32_t most =
+        held > before->held ? cache_most_held(system->cache, system->cache_state, request) : held;
+    REFUSE_UNLESS(held <= most,
+                  "holds %" PRIu32 " rows in block %" PRIu32 " of a request and %" PRIu32
+                  " in its last block",
+                  held, request->block, most);
+    return 0;
+}
+
+/* `before`: the answer to the request's last step. */
+static int check_rows(const struct lifecycle *life, const struct row_sets *before,
+                      const struct request *request, struct err *err) {
     struct err fault = {0};
-    if (rows_check(&request->rows, request, &fault) == 0) {
+    if (rows_check(&request->rows, request, &fault) == 0 &&
+        check_facts(life->system, request, &fault) == 0 &&
+        check_places(before, request, &fault) == 0 &&
+        check_held(life->system, before, request, &fault) == 0) {
         return 0;
     }
     return err_world(err, "cache %s broke its promise at %.3f s: it %s",
@@ -132,13 +219,14 @@ static int ask_cache(const struct lifecycle *life, struct request *request, uint
                      uint32_t *holds, struct err *err) {
     const struct system *system = life->system;
     const void *memory = life->has_positions ? positions_memory(&life->positions, slot) : NULL;
+    const struct row_sets before = request->rows;
     *holds = cache_plan(system->cache, system->cache_state, memory, request);
     if (*holds == 0 || request->span.queries == 0) {
         return plan_broken_promise(life, &system->cache->policy, "cache",
                                    *holds == 0 ? "the steps a span holds" : "the queries of a span",
                                    0, 1, UINT32_MAX, err);
     }
-    return life->checks_rows ? check_rows(life, request, err) : 0;
+    return life->checks_rows ? check_rows(life, &before, request, err) : 0;
 }
 
 int plan_step(struct lifecycle *life, struct request *request, struct tracked *tracked,

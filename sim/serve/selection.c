@@ -3,9 +3,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sim/check/guard.h"
 #include "sim/scheduler/course.h"
 #include "sim/serve/plan.h"
+
+enum { SELECTION_PATIENCE = 1000 }; /* waits in a row, after which a trial's are longer */
 
 int selection_refuse(const struct lifecycle *life, const char *what, int64_t found, int64_t limit,
                      struct err *err) {
@@ -14,9 +15,13 @@ int selection_refuse(const struct lifecycle *life, const char *what, int64_t fou
         life->system->scheduler->policy.name, (double)life->now_ns * 1e-9, what, found, limit);
 }
 
-/* One slot of a scheduler's lists: its replica's own, in one of the states given, listed once. */
-static int check_listed(struct lifecycle *life, uint32_t index, uint32_t slot, const char *as,
-                        unsigned states, struct err *err) {
+enum { RUNS = 1 << REQUEST_RUNNING };
+enum { WAITS = 1 << REQUEST_QUEUED | 1 << REQUEST_PREEMPTED };
+
+/* One slot of a scheduler's lists: its replica's own, in one of the states given, listed once
+ * unless it is but asked about. */
+static int check_listed(const struct lifecycle *life, uint32_t index, uint32_t slot, const char *as,
+                        unsigned states, bool asks, struct err *err) {
     const char *name = life->system->scheduler->policy.name;
     double now_s = (double)life->now_ns * 1e-9;
     if (slot >= life->n_slots) {
@@ -32,12 +37,12 @@ static int check_listed(struct lifecycle *life, uint32_t index, uint32_t slot, c
                          name, now_s, slot, is_known ? request_state_names[request->state] : "free",
                          as);
     }
-    if (tracked->listed == life->n_decisions) {
+    if (!asks && tracked->listed == life->n_decisions) {
         return err_world(
             err, "scheduler %s broke its promise at %.3f s: it listed request %" PRIu64 " twice",
             name, now_s, request->id);
     }
-    tracked->listed = life->n_decisions;
+    tracked->listed = asks ? tracked->listed : life->n_decisions;
     return 0;
 }
 
@@ -54,54 +59,80 @@ static int check_chunk(const struct lifecycle *life, const struct request *reque
                                           beyond, 0, err);
 }
 
-int selection_check(struct lifecycle *life, const struct replica *replica, uint32_t index,
-                    const struct schedule_view *view, const struct batch *batch, struct err *err) {
-    enum { RUNS = 1 << REQUEST_RUNNING };
-    enum { WAITS = 1 << REQUEST_QUEUED | 1 << REQUEST_PREEMPTED };
-    int64_t kv_bytes = batch->all_running ? view->running_growth_bytes : 0;
-    int status = 0;
-    life->n_decisions++;
-    if (batch->n > batch->capacity || batch->n_admitted > batch->n) {
-        return selection_refuse(life, "requests listed", batch->n, batch->capacity, err);
+/* Numbers and flags of a batch, before anything in its lists is looked at. */
+static int check_counts(const struct lifecycle *life, const struct batch *batch, struct err *err) {
+    const struct {
+        const char *what;
+        uint32_t found, most;
+    } counts[] = {{"requests listed", batch->n, batch->capacity},
+                  {"requests admitted of those listed", batch->n_admitted, batch->n},
+                  {"requests preempted", batch->n_preempted, batch->capacity},
+                  {"requests idle", batch->n_idle, batch->capacity},
+                  {"the flag all_running", batch->all_running, 1},
+                  {"hold, which is no batch_hold", batch->hold, HOLD_CLOSED}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        if (counts[i].found > counts[i].most) {
+            return selection_refuse(life, counts[i].what, counts[i].found, counts[i].most, err);
+        }
     }
-    /* Cached state that is not exact was made by earlier passes and cannot be computed anew. */
-    if (batch->n_preempted > 0 && life->system->rows.kind != ROW_EXACT) {
-        return selection_refuse(life, "requests preempted though their cached state is not exact",
-                                batch->n_preempted, 0, err);
-    }
-    if (batch->n_preempted > batch->capacity || batch->n_idle > batch->capacity) {
-        return selection_refuse(life, "requests preempted or idle",
-                                batch->n_preempted > batch->n_idle ? batch->n_preempted
-                                                                   : batch->n_idle,
-                                batch->capacity, err);
-    }
+    return 0;
+}
+
+/* Every slot of its lists is one that it may name there, and every chunk one that it may take. */
+static int check_lists(const struct lifecycle *life, uint32_t index, const struct batch *batch,
+                       bool asks, struct err *err) {
+    unsigned runs = batch->all_running ? 0 : RUNS;
+    int status = check_counts(life, batch, err);
     for (uint32_t i = 0; status == 0 && i < batch->n; i++) {
         uint32_t slot = batch->selected[i];
         bool admits = i >= batch->n - batch->n_admitted;
-        unsigned states = admits ? WAITS : batch->all_running ? 0 : RUNS;
-        status = check_listed(life, index, slot, admits ? "waiting" : "running", states, err);
-        if (status == 0) {
-            const struct request *request = &life->requests[slot];
-            kv_bytes += request->kv_bytes - request->kv_held_bytes;
-            status = check_chunk(life, request, batch->chunk_tokens[i], err);
+        status = check_listed(life, index, slot, admits ? "waiting" : "running",
+                              admits ? WAITS : runs, asks, err);
+        if (status == 0 && batch->chunk_tokens != NULL) {
+            status = check_chunk(life, &life->requests[slot], batch->chunk_tokens[i], err);
         }
     }
     for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
-        unsigned states = batch->all_running ? 0 : RUNS;
-        status = check_listed(life, index, batch->preempted[i], "preempted", states, err);
-        if (status == 0) {
-            kv_bytes -= life->requests[batch->preempted[i]].kv_held_bytes;
-        }
+        status = check_listed(life, index, batch->preempted[i], "preempted", runs, asks, err);
     }
     for (uint32_t i = 0; status == 0 && i < batch->n_idle; i++) {
-        unsigned states = batch->all_running ? 0 : RUNS;
-        status = check_listed(life, index, batch->idle[i], "idle", states, err);
+        status = check_listed(life, index, batch->idle[i], "idle", runs, asks, err);
     }
-    if (status != 0) {
-        return status;
+    return status;
+}
+
+/* Cached state that is not exact was made by earlier passes and cannot be computed anew. */
+static int check_preemption(const struct lifecycle *life, const struct batch *batch,
+                            struct err *err) {
+    const char *what = life->system->rows.kind != ROW_EXACT
+                           ? "requests preempted though their cached state is not exact"
+                       : !life->system->scheduler->grows
+                           ? "requests preempted though it does not say that it grows"
+                       : life->asked->is_trial && batch->n == 0 && !batch->all_running
+                           ? "requests preempted while none is selected"
+                           : NULL;
+    return batch->n_preempted == 0 || what == NULL
+               ? 0
+               : selection_refuse(life, what, batch->n_preempted, 0, err);
+}
+
+int selection_check(struct lifecycle *life, const struct replica *replica, uint32_t index,
+                    const struct schedule_view *view, const struct batch *batch, struct err *err) {
+    int64_t kv_bytes = batch->all_running ? view->running_growth_bytes : 0;
+    life->n_decisions++;
+    if (check_lists(life, index, batch, false, err) != 0 ||
+        check_preemption(life, batch, err) != 0) {
+        return (int)err->kind;
+    }
+    for (uint32_t i = 0; i < batch->n; i++) {
+        const struct request *request = &life->requests[batch->selected[i]];
+        kv_bytes += request->kv_bytes - request->kv_held_bytes;
+    }
+    for (uint32_t i = 0; i < batch->n_preempted; i++) {
+        kv_bytes -= life->requests[batch->preempted[i]].kv_held_bytes;
     }
     if (kv_bytes > view->kv_free_bytes) {
-        return selection_refuse(life, "bytes of cached state admitted", kv_bytes,
+        return selection_refuse(life, "bytes of cached state admitted and grown by", kv_bytes,
                                 view->kv_free_bytes, err);
     }
     if (replica->n_running + batch->n_admitted > view->max_requests + batch->n_preempted) {
@@ -141,6 +172,20 @@ static void hypothetical_shape(const struct lifecycle *life, const struct replic
     }
 }
 
+/* Whether there can be such a batch, in which a request may stand for several. */
+static bool may_ask(const struct estimator *estimator, const struct batch *batch) {
+    const struct lifecycle *life = estimator->life;
+    struct batch asked = *batch;
+    struct err fault = {0};
+    asked.capacity = life->n_slots;
+    if (check_lists(life, (uint32_t)(estimator->replica - life->replicas), &asked, true, &fault) ==
+        0) {
+        return true;
+    }
+    err_world(estimator->err, "%s, in a batch that it asks the duration of", fault.text);
+    return false;
+}
+
 static int64_t estimate(const struct estimator *estimator, const struct batch *batch,
                         double *joules) {
     const struct lifecycle *life = estimator->life;
@@ -149,6 +194,9 @@ static int64_t estimate(const struct estimator *estimator, const struct batch *b
     int64_t kv_bytes = estimator->replica->kv_used_bytes;
     uint32_t n_running = batch->all_running ? estimator->replica->n_running : 0;
     *joules = 0;
+    if (estimator->err != NULL && !may_ask(estimator, batch)) {
+        return 0;
+    }
     if ((uint64_t)batch->n + batch->n_idle + n_running > life->n_slots) {
         return INT64_MAX;
     }
@@ -226,23 +274,96 @@ int64_t selection_estimate_spans_ns(const void *opaque, const struct span *const
         budget_workspace_bytes(&life->system->budget, replica->kv_used_bytes), &joules);
 }
 
-/* Who paces a queue may ask to be woken every millisecond for as long as it takes. */
-static bool is_starving(uint32_t n_postponed, int64_t waited_ns) {
+/* A slot that could take part in the next step, or UINT32_MAX. A running request always can, where
+ * others could give their memory back for it. Of the queue only the first counts: waiting behind a
+ * request that does not fit is first come first served, not starvation. */
+static uint32_t runnable_slot(const struct lifecycle *life, const struct replica *replica,
+                              bool *in_chunks) {
+    const struct system *system = life->system;
+    const uint32_t most = system->budget.max_requests;
+    const int64_t total_bytes = system->budget.pool_bytes,
+                  free_bytes = total_bytes - replica->kv_used_bytes;
+    const bool has_place = most == 0 || replica->n_running < most;
+    const uint32_t n_first = has_place && replica->n_waiting > 0;
+    for (uint32_t i = 0; i < replica->n_running + n_first; i++) {
+        const bool runs = i < replica->n_running;
+        uint32_t slot = runs ? replica->running[i] : replica->waiting[replica->head];
+        const struct request *request = &life->requests[slot];
+        uint32_t whole = request->span.queries, least = whole;
+        if (system->scheduler->grows && request->span.phase == PHASE_PREFILL) {
+            least = request->block_tokens < whole ? request->block_tokens : whole;
+        }
+        *in_chunks = whole > system->settings.max_batched_tokens;
+        if (least <= system->settings.max_batched_tokens &&
+            request->kv_bytes <= (runs ? total_bytes : free_bytes)) {
+            return slot;
+        }
+    }
+    return UINT32_MAX;
+}
+
+/* Who paces a queue may ask to be woken every millisecond for as long as it takes: in a trial for a
+ * week, which passes ever faster. */
+static bool is_starving(uint32_t n_postponed, int64_t waited_ns, bool is_trial) {
     enum { MANY = 100000, MOST = 10000000 };
     static const int64_t blink_ns = 100000000, long_ns = INT64_C(3600000000000);
-    return n_postponed > MANY &&
-           (waited_ns < blink_ns || waited_ns > long_ns || n_postponed > MOST);
+    static const int64_t week_ns = INT64_C(7) * 24 * 3600 * 1000000000;
+    return is_trial ? n_postponed > SELECTION_PATIENCE && waited_ns > week_ns
+                    : n_postponed > MANY &&
+                          (waited_ns < blink_ns || waited_ns > long_ns || n_postponed > MOST);
+}
+
+/* When a trial asks again that was put off again and again: later by a tenth of a millisecond each
+ * time, and twice as late of those in a row. */
+static int64_t patient_ns(const struct replica *replica, int64_t now_ns, int64_t wake_ns) {
+    static const int64_t more_ns = 100000;
+    int64_t in_all = (int64_t)replica->n_waits - SELECTION_PATIENCE,
+            in_row = (int64_t)replica->n_postponed - SELECTION_PATIENCE;
+    int64_t least_ns = in_all > 0 ? in_all * more_ns : 0;
+    int64_t doubled_ns = in_row > 0 ? INT64_C(1) << (in_row < 50 ? in_row : 50) : 0;
+    least_ns = now_ns + (least_ns > doubled_ns ? least_ns : doubled_ns);
+    return wake_ns < least_ns ? least_ns : wake_ns;
+}
+
+/* In a trial nothing is selected for a reason, or until a time. */
+static int check_wait(const struct lifecycle *life, struct replica *replica, int64_t wake_ns,
+                      struct err *err) {
+    const char *name = life->system->scheduler->policy.name;
+    bool in_chunks;
+    uint32_t slot = runnable_slot(life, replica, &in_chunks);
+    if (wake_ns <= life->now_ns) {
+        return err_starves(err,
+                           "scheduler %s starves at %.3f s: it selects nothing and asks to be "
+                           "woken at %" PRId64 " ns, which is not after now (%" PRId64 ")",
+                           name, (double)life->now_ns * 1e-9, wake_ns, life->now_ns);
+    }
+    if (slot != UINT32_MAX && wake_ns == INT64_MAX) {
+        return err_starves(err,
+                           "scheduler %s starves at %.3f s: it selects nothing and names no later "
+                           "time although slot %" PRIu32 " could run%s",
+                           name, (double)life->now_ns * 1e-9, slot,
+                           in_chunks ? " in chunks (chunk_tokens), which a scheduler that grows "
+                                       "has to take of a prefill wider than a step"
+                                     : "");
+    }
+    replica->n_postponed = slot == UINT32_MAX ? 0 : replica->n_postponed;
+    replica->n_waits++;
+    return 0;
 }
 
 int selection_postpone(const struct lifecycle *life, struct replica *replica, int64_t wake_ns,
                        struct err *err) {
+    const bool is_trial = life->asked->is_trial;
+    if (is_trial && check_wait(life, replica, wake_ns, err) != 0) {
+        return (int)err->kind;
+    }
     if (replica->n_postponed == 0) {
         replica->postponed_since_ns = life->now_ns;
     }
-    replica->wake_ns = wake_ns;
+    replica->wake_ns = is_trial ? patient_ns(replica, life->now_ns, wake_ns) : wake_ns;
     replica->n_postponed = wake_ns != INT64_MAX ? replica->n_postponed + 1 : 0;
     int64_t waited_ns = life->now_ns - replica->postponed_since_ns;
-    return !is_starving(replica->n_postponed, waited_ns)
+    return !is_starving(replica->n_postponed, waited_ns, is_trial)
                ? 0
                : err_starves(err,
                              "scheduler %s starves at %.3f s: it selected nothing %" PRIu32

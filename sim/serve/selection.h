@@ -8,6 +8,7 @@
 struct estimator {
     const struct lifecycle *life;
     const struct replica *replica;
+    struct err *err; /* of a question that is none, in a trial; else NULL */
 };
 
 /* A scheduler's estimates (state: struct estimator); 0 for an empty batch. */

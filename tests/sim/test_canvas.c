@@ -1,8 +1,6 @@
-/* Decoders that look at nothing the model says choose the same on the host and on the device; the
- * guard around cache policies that keep the whole canvas. */
+/* Decoders that look at nothing the model says choose the same on the host and on the device. */
 #include "kernels/ref/ref.h"
 #include "sim/base/rng.h"
-#include "sim/check/guard.h"
 #include "sim/decode/block.h"
 #include "sim/decoder/decoder.h"
 #include "sim/policy/registry.h"
