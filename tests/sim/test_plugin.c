@@ -287,6 +287,10 @@ TEST(check_plugin_names_what_each_bad_sample_does) {
                             "admitted and grown by (2359296 of at most 0)"},
         {"bad_chunking", ": scheduler chunking broke its promise at s: tokens of a chunk (2 of at "
                          "most 0), one request alone, its prompt in chunks)"},
+        {"bad_stray_chunk", ": it sets chunk_tokens[1] but lists only 1 requests, in callback "
+                            "schedule (call 3)"},
+        {"bad_turning", ": scheduler turning starves: 3 of 3 requests are not done after 7040 "
+                        "decisions, growing: memory and steps for one, exactly)"},
         {"bad_crashing", " crashed with signal SEGV in callback schedule (call 3)"},
         {"bad_crashing_load", " crashed with signal ABRT while it was loaded"},
         {"bad_exiting", " ended the program in callback schedule (call 3)"},

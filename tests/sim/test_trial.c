@@ -51,6 +51,7 @@ static void serve_scripted(struct system *system, struct err *err) {
 static const struct scheduler *honest;
 static void (*spoil)(const struct schedule_view *view, struct batch *batch);
 static bool was_spoilt, prefills_alone, stays_spoilt;
+static char said[1024]; /* the sentence */
 
 static void spoilt_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
     honest->schedule(state, view, batch);
@@ -92,6 +93,7 @@ static void assert_spoilt(enum world world,
     was_spoilt = false;
     prefills_alone = world == EXACT_PREFILL;
     serve_scripted(system, &err);
+    snprintf(said, sizeof said, "%s", err.text);
     ck_assert_msg(was_spoilt, "%d %s", world, err.text);
     ASSERT_SAYS(err.text, sentence);
 }
@@ -238,6 +240,7 @@ TEST(a_trial_names_waits_for_nothing) {
     SPOILT(CANVAS, wait_until_now,
            "scheduler starves at s: it selects nothing and asks to be woken "
            "at ns, which is not after now");
+    ck_assert_ptr_nonnull(strstr(said, "which is not after now"));
     stays_spoilt = true;
     SPOILT(CANVAS, wait_a_little, "scheduler starves at s: it selected nothing times in a row");
     stays_spoilt = false;
