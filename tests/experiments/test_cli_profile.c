@@ -1,5 +1,6 @@
 /* The command line: a user's own profile, host terms and provenance, transfers. */
 #include <jansson.h>
+#include <sqlite3.h>
 
 #include "tests/support/cli.h"
 
@@ -240,14 +241,20 @@ TEST(a_run_says_where_experts_are_priced_by_chance) {
     }
 }
 
-/* Whether the file has those words: a database holds each run's configuration as a text. */
+/* Whether a recorded run's configuration has those words. */
 static bool holds(const char *path, const char *words) {
-    static char bytes[1 << 22];
-    FILE *file = fopen(path, "r");
-    ck_assert_ptr_nonnull(file);
-    const size_t n = fread(bytes, 1, sizeof bytes, file);
-    fclose(file);
-    return memmem(bytes, n, words, strlen(words)) != NULL;
+    sqlite3 *db = NULL;
+    sqlite3_stmt *query = NULL;
+    ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
+    ck_assert_int_eq(
+        sqlite3_prepare_v2(db, "SELECT sum(instr(config, ?) > 0) FROM runs", -1, &query, NULL),
+        SQLITE_OK);
+    sqlite3_bind_text(query, 1, words, -1, SQLITE_STATIC);
+    ck_assert_int_eq(sqlite3_step(query), SQLITE_ROW);
+    const bool has = sqlite3_column_int(query, 0) > 0;
+    sqlite3_finalize(query);
+    sqlite3_close(db);
+    return has;
 }
 
 /* A device with random weights is predicted with random weights' choice, and its record says so. */

@@ -421,7 +421,7 @@ TEST(a_damaged_summary_is_made_again) {
         scratch_write("damaged.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
     free(PRINTS("sweep", file, "--db", db));
     change_record(db, "UPDATE runs SET summary = '{\"requ'");
-    sweeps(&plain, file, db, "what was recorded of it is damaged");
+    sweeps(&plain, file, db, "its record is damaged");
     sweeps(&plain, file, db, "1 points were in ");
     change_record(db, "PRAGMA user_version = 0");
     struct output output = CLI("sweep", file, "--db", db);
