@@ -269,6 +269,8 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)! grep -PzoH '$(UNORDERED)' $(filter-out tests/%,$(C_FILES)) | tr '\0' '\n' | grep .
 	$(say) LINT "walk to a price"
 	$(Q)python3 tests/walk.py --price --most $(PRICE_WALK)
+	$(say) LINT "plain English"
+	$(Q)python3 tests/words.py
 	$(say) LINT cppcheck
 	$(Q)cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
 	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(OUR_CPPFLAGS) $(DATA_DIR) \

@@ -73,8 +73,8 @@ void caution_add_prices(const struct price_shares *shares, struct warnings *out)
     }
     if (assumed > 0) {
         warnings_add(out, WARNING_COLLECTIVES_ASSUMED, assumed,
-                     "%.2g %% of the operators' time is what GPUs exchange over a link that nobody "
-                     "measured, by a model of its kind: assumed (unmask list collectives)",
+                     "%.2g %% of the operators' time is what GPUs exchange over an unmeasured "
+                     "link, by a model of its kind: assumed (unmask list collectives)",
                      100 * assumed);
     }
     if (extrapolated >= least_price_share) {

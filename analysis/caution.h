@@ -9,7 +9,7 @@
 #include "analysis/summary.h"
 #include "sim/base/warning.h"
 
-/* All that is to be said of a run: saturated, rejected and incomplete beside the facts' own. */
+/* All warnings of a run: saturated, rejected and incomplete in addition to those of the facts. */
 struct warnings caution_of(const struct summary *summary, const struct run_facts *facts);
 
 /* What transferred, data-sheet and extrapolated prices are of a time. */

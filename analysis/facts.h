@@ -48,8 +48,8 @@ struct run_decisions {
     bool drawn;             /* from a decode process; else by number alone, recorded or real */
     const char *process;    /* its name; NULL unless drawn */
     struct provenance from; /* of a process that was drawn from; else its source alone counts */
-    const char *error;      /* how far the process is from measured decisions, or that nobody knows;
-                               NULL:      nothing is drawn */
+    const char *error;      /* error of the process against measured decisions, or that it is not
+                               known; NULL: nothing is drawn */
 };
 
 /* What all cards of the run drew from the first arrival to the last finish, idling included; 0: not
@@ -82,8 +82,8 @@ struct run_facts {
     struct run_decisions decisions;
     double asked_req_s; /* the rate asked for; 0: none was (analysis/rate.h) */
     bool is_drawn;      /* arrivals, lengths or decisions: another seed gives another run */
-    /* Where it is known from how far texts go in their outputs: a word of provenance_words, and a
-     * source for people; NULL: nobody said. */
+    /* Provenance of the answer lengths: a word of provenance_words, and its source for people;
+     * NULL: not given. */
     const char *answers_kind, *answers_source;
     uint64_t seed; /* below 2^63, the largest integer of JSON readers and SQLite */
 
@@ -111,12 +111,12 @@ struct run_facts {
 
     const struct quality *quality; /* of a run that was asked prompts; NULL: none was */
 
-    /* What is known beside the requests and makes the result easy to misread (caution.h). */
+    /* Facts other than the requests that make the result easy to misread (caution.h). */
     struct warnings warnings;
 
     const char *config;            /* the resolved configuration, as an INI text */
     const struct json_t *identity; /* analysis/identity.h; NULL: not known, and left out */
-    const struct json_t *bound;    /* what no scheduler can beat; NULL: nobody asked, left out */
+    const struct json_t *bound;    /* what no scheduler can beat; NULL: not asked for, left out */
 };
 
 /* As measured, else as priced. */

@@ -1,6 +1,6 @@
 /* Fields: the columns (analysis/column.h) that have a label, by name, with their units and titles.
  *
- * Names are those of `run --json`, a field inside another behind a dot: "latency_s.p99". The
+ * Names are those of `run --json`, a field inside another after a dot: "latency_s.p99". The
  * columns of a study's tables have underscores instead ("latency_s_p99"), and are found as well. A
  * name that the tables lack, a key of a system among them, has the unit that its end names. */
 #ifndef UNMASK_ANALYSIS_FIELD_H

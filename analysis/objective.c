@@ -24,7 +24,7 @@ static const char *const latency_words[] = {"e2e", "e2el", NULL};
 
 /* ---- the grammar ---- */
 
-/* A word up to a blank or one of `ends`; behind it and its blanks. */
+/* Reads a word up to a blank or one of `ends`; returns the text after it and its blanks. */
 static const char *take_word(const char *text, const char *ends, char word[WORD_CHARS]) {
     text += strspn(text, " ");
     size_t length = strcspn(text, ends);
@@ -99,7 +99,7 @@ static int read_term(const char *term, int64_t tenant, struct objective *out, st
     }
     rest = take_word(rest + 1 + (rest[1] == '='), " ", bound);
     if (*rest != '\0') {
-        return err_usage(err, "--slo: '%s' stands behind the bound in '%s'", rest, term);
+        return err_usage(err, "--slo: '%s' follows the bound in '%s'", rest, term);
     }
     char of[32] = "";
     if (tenant >= 0) {
@@ -112,7 +112,7 @@ static int read_term(const char *term, int64_t tenant, struct objective *out, st
     return read_bound(bound, term, out, err);
 }
 
-/* "tenant N:" in front; behind it, or NULL with an error. */
+/* Reads a leading "tenant N:"; returns the text after it, or NULL with an error. */
 static const char *read_tenant(const char *text, int64_t *tenant, struct err *err) {
     static const char word[] = "tenant ";
     const char *colon = strchr(text, ':');

@@ -6,7 +6,7 @@
  * > PERCENT         how many must be good: goodput>99%; or attainment>99%
  *
  * Statistics are mean, max and p0 to p100, metrics latency (or e2e, e2el), ttft, tpot and queue as
- * the summary has them (summary.h). A bound is met where it is reached. Terms behind "tenant N:"
+ * the summary has them (summary.h). A bound is met where it is reached. Terms after "tenant N:"
  * are of that tenant's requests, others of all.
  *
  * A request is good when it was served within every bound that speaks of it (DistServe, OSDI 2024,

@@ -220,10 +220,10 @@ static double rank_z(const double *x, const double *y, size_t n) {
     return z;
 }
 
-/* Whether those stay longer who find more there, or have more there meanwhile (Spearman's rank
- * correlation). Where nobody waits for anybody, a run that is short beside a request's time fills
- * and empties as if it were overloaded; where requests wait for the batch before them, who comes
- * late waits less. */
+/* Whether requests stay longer that find more others there, or have more there meanwhile
+ * (Spearman's rank correlation). Where no request waits, a run that is short compared with a
+ * request's time fills and empties as if it were overloaded; where requests wait for the batch
+ * before them, late ones wait less. */
 static bool crowds_delay(const struct stay *stays, size_t n, const struct crowd *crowd) {
     double *found = mem_unwritten(n, sizeof *found), *met = mem_unwritten(n, sizeof *met);
     double *time_s = mem_unwritten(n, sizeof *time_s);
@@ -329,7 +329,7 @@ static void find_flow(const struct stay *stays, size_t n, const struct crowd *cr
     }
 }
 
-/* When the first of those left whom nobody turned away; `end_s` where nobody did. */
+/* When the first request left that was not turned away; `end_s` where none did. */
 static double first_served(const struct stay *stays, size_t n, double end_s) {
     double first_s = end_s;
     for (size_t i = 0; i < n; i++) {

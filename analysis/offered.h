@@ -64,7 +64,7 @@ struct offered {
     double load, load_low, load_high;
 };
 
-/* A request that arrived, was admitted (at its arrival, where nobody knows) and left. INFINITY: the
+/* A request that arrived, was admitted (at its arrival, where not known) and left. INFINITY: the
  * run ended before. left_s = arrival_s: a full queue turned it away. */
 struct stay {
     double arrival_s, admitted_s, left_s;

@@ -40,7 +40,7 @@ void mcnemar_finish(struct mcnemar *test);
 json_t *mcnemar_json(const struct mcnemar *test);
 
 /* The object of `run --json`. `answer_tokens` are those of the run's requests, `tokens_run` all
- * that its steps processed, 0 where nobody counted. */
+ * that its steps processed, 0 where not counted. */
 json_t *quality_json(const struct quality *quality, double makespan_s, uint64_t answer_tokens,
                      uint64_t tokens_run);
 

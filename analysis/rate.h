@@ -18,9 +18,8 @@ enum { RATE_CHARS = 64 };
 /* Requests a second; one that is not known, 0 or NaN, is met. */
 bool rate_is_met(double asked_req_s, double offered_req_s);
 
-/* "1 req/s", "0.945 req/s (1 asked for)", or "1 req/s asked for" where nobody knows what was
- * offered;
- * "" where none was asked for. Returns `text`. */
+/* "1 req/s", "0.945 req/s (1 asked for)", or "1 req/s asked for" where the offered rate is
+ * not known; "" where none was asked for. Returns `text`. */
 const char *rate_text(double asked_req_s, double offered_req_s, char text[RATE_CHARS]);
 
 /* Reads a number above 0; NULL leaves `*out`. ERR_USAGE that begins with `place`, such as "--rate";

@@ -222,7 +222,7 @@ static const struct column requests[] = {
      "A block reaches the user when it is whole, and no token of it before.", SUMMARY(ttfb)},
     {"ttfb_s", "time to first block", "s", "the same as ttft_s", SUMMARY(ttfb)},
     {"queue_s", "time in queue", "s", "admission less arrival", SUMMARY(queue)},
-    {"tpot_s", "time per output token", "s", "of the answer, behind the first block",
+    {"tpot_s", "time per output token", "s", "of the answer, after the first block",
      "Finish less the end of the first block, over the answer's tokens after it; a request "
      "without any is left out.",
      SUMMARY(tpot)},

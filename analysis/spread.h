@@ -7,8 +7,8 @@
  *
  * Of shares the interval is Wilson's (1927), with Student's t and the sample size that the seeds'
  * spread amounts to, p (1 - p) over the variance of their mean (Korn and Graubard, Survey
- * Methodology 24, 1998): it never leaves 0 to 1. Where it is known of how many requests they are
- * shares, it is no narrower than that of so many independent ones.
+ * Methodology 24, 1998): it never leaves 0 to 1. Where the number of requests is known, it is
+ * no narrower than that of the same number of independent ones.
  *
  * This is the one home of intervals: tables, plots, studies' half(), low() and high(), and by the
  * same formula the report's page. */
@@ -27,7 +27,7 @@ struct spread {
 /* Values that are NaN make all of it NaN: a seed without a number leaves no average of the rest. */
 struct spread spread_of(const double *values, size_t n);
 
-/* Of shares of 1. `n_of`: of how many they are in all, 0 where nobody knows. Values that are no
+/* Of shares of 1. `n_of`: of how many they are in all, 0 where not known. Values that are no
  * shares have Student's interval. */
 struct spread spread_of_shares(const double *values, size_t n, double n_of);
 

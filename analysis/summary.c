@@ -74,7 +74,7 @@ static void add_stay(struct summary *summary, int64_t arrival_ns, double admitte
     series_push(&summary->left_s, left_s);
 }
 
-/* Where nobody knows when a request was admitted it counts as there from its arrival. */
+/* A request whose admission time is not known counts as there from its arrival. */
 static double admission_s(const struct request_record *record, double unknown_s) {
     return record->admitted_ns < 0 ? unknown_s : (double)record->admitted_ns / 1e9;
 }

@@ -51,7 +51,7 @@ struct summary {
 
     /* Written by the sink: steps; a record with repeat k counts k. */
     uint64_t submissions, steps, request_steps, tokens_processed;
-    uint64_t block_queries, kept_queries;         /* of spans with context; behind an eviction */
+    uint64_t block_queries, kept_queries;         /* of spans with context; after an eviction */
     uint64_t exact_passes;                        /* prefills and commit passes */
     uint64_t steps_by_phase[SUMMARY_PHASE_COUNT]; /* steps of one phase only, and mixed ones */
     /* Where the system unrolls: steps that found their block done, and their query tokens. */

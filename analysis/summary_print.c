@@ -165,7 +165,7 @@ static void print_work(const struct summary *s, FILE *out) {
         fprintf(
             out,
             "answers      %" PRIu64
-            " tokens up to the end of text: %.4g tok/s, %.4g per forward pass; behind it %" PRIu64
+            " tokens up to the end of text: %.4g tok/s, %.4g per forward pass; after it %" PRIu64
             " request steps, %" PRIu64 " tokens\n",
             s->answer_tokens, s->throughput_answer_tok_s, s->tpf_answer, s->steps_after_end,
             s->tokens_after_end);
@@ -178,7 +178,7 @@ static void print_work(const struct summary *s, FILE *out) {
     }
     if (s->block_redundancy >= 0) {
         fprintf(out, "blocks       %.4g positions run for each token committed%s\n",
-                s->block_redundancy, s->kept_queries > 0 ? ", behind the eviction" : "");
+                s->block_redundancy, s->kept_queries > 0 ? ", after the eviction" : "");
     }
 }
 

@@ -47,7 +47,7 @@ struct trace_facts {
     uint64_t prompt_tokens, output_tokens, shared_tokens; /* of prompts, with earlier rows */
 };
 
-/* Of sorted arrivals; `context` beside the usual ones, 0: none. */
+/* Of sorted arrivals; `context` in addition to the usual ones, 0: none. */
 struct trace_facts trace_facts_of(const struct arrivals *arrivals, uint32_t context);
 
 /* Standard deviation over mean; NaN of one value. */

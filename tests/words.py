@@ -4,7 +4,7 @@
     python3 tests/words.py [FILE or FOLDER...]
 
 Default: what is compiled into the product. Prints FILE:LINE, the word and what to write instead;
-the status is 1 if there is any.
+the status is 1 if there is any. Names are not prose: a string of one word, a word between backticks.
 """
 import os
 import re
@@ -15,6 +15,8 @@ FOLDERS = ("sim", "engine", "kernels", "traces", "experiments", "analysis")
 SUFFIXES = (".c", ".h", ".def", ".cu", ".cuh")
 # A comment, a string, or a character literal, which may be a quote.
 TEXT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
+# A name: a key, an identifier.
+NAME = re.compile(r'"[\w.-]+"|`[\w.-]+`')
 # Between the words of a phrase that goes on in the next line.
 GAP = r'[\s*"]+'
 
@@ -31,7 +33,8 @@ def read_text(path):
         source = file.read()
     kept, end = [], 0
     for match in TEXT.finditer(source):
-        kept += [re.sub(r"[^\n]", " ", source[end:match.start()]), match.group()]
+        prose = NAME.sub(lambda name: " " * len(name.group()), match.group())
+        kept += [re.sub(r"[^\n]", " ", source[end:match.start()]), prose]
         end = match.end()
     return "".join(kept)
 

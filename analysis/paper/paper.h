@@ -55,7 +55,7 @@ struct paper {
 int paper_load(const char *path, struct paper *out, struct err *err);
 void paper_fini(struct paper *paper);
 
-/* Our number beside a paper's row. */
+/* Our number for a paper's row. */
 struct paper_result {
     const struct paper_row *row;
     double ours;          /* NaN: we have none */
@@ -106,8 +106,8 @@ const char *paper_ratio_text(const struct paper_result *result, char *text, size
 
 enum paper_format { PAPER_TEXT, PAPER_MARKDOWN, PAPER_CSV };
 
-/* The table; text and Markdown end with "N of M rows within 15 %" and the rows by role, before any
- * cause is asked (experiments/study/score.h); its name stands behind the role. */
+/* The table; text and Markdown end with "N of M rows within 15 %" and the rows by role, whatever
+ * their cause (experiments/study/score.h), which is named after the role. */
 void paper_print(const struct paper_result *results, size_t n, enum paper_format format, FILE *out);
 
 /* The same into a file. */

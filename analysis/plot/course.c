@@ -67,7 +67,7 @@ static void cover(const struct loading *loading, enum course_field field, int64_
     }
 }
 
-/* What became of a request that was under way when the recording ended, nobody knows. */
+/* A request that was under way when the recording ended has no known finish. */
 static void add_request(const struct loading *loading, const struct request_record *r) {
     if (r->state == REQUEST_QUEUED) {
         return;

@@ -17,7 +17,7 @@ enum gnuplot_format { GNUPLOT_SVG, GNUPLOT_PNG, GNUPLOT_PDF };
  * PNG is GD's. Where it does not answer, true. */
 bool gnuplot_has(enum gnuplot_format format);
 
-/* The terminal and the file behind it. Width and height are pixels of an SVG; a PNG has twice as
+/* The terminal and its output file. Width and height are pixels of an SVG; a PNG has twice as
  * many, a PDF an inch for every 96. */
 void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
                         int height);

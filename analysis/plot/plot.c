@@ -87,7 +87,7 @@ static int bottom_px(const struct layout *layout, int row) {
     return TICS_PX + slant + label;
 }
 
-/* The top of a row of panels; of the row behind the last: the bottom of all panels. */
+/* The top of a row of panels; of the row after the last: the bottom of all panels. */
 static int row_top_px(const struct layout *layout, int row) {
     int top = TITLE_PX + layout->legend_rows * LEGEND_ROW_PX;
     for (int above = 0; above < row; above++) {

@@ -1,4 +1,4 @@
-/* The inside of figures, shared by plot*.c and by nobody else. */
+/* The internals of figures, for plot*.c only. */
 #ifndef UNMASK_ANALYSIS_PLOT_PLOT_IMPL_H
 #define UNMASK_ANALYSIS_PLOT_PLOT_IMPL_H
 

@@ -7,7 +7,7 @@
 
 #include "analysis/plot/course.h"
 
-/* To so many significant digits, 4 being more than a screen has; null where there is none. */
+/* Rounded to `digits` significant digits (4 exceed a screen's resolution); null: no value. */
 json_t *report_number(double value, int digits);
 
 /* {FIELD: {n, values}}: how many completed requests have it, and evenly spaced order statistics. */

@@ -28,7 +28,7 @@ enum request_field {
 /* Ends with NULL. */
 extern const char *const request_field_names[REQUEST_FIELD_COUNT + 1];
 
-/* NaN where there is none: of a request that was not completed, or without answer tokens behind its
+/* NaN where there is none: of a request that was not completed, or without answer tokens after its
  * first block. */
 void request_field_values(const struct request_record *record, double out[REQUEST_FIELD_COUNT]);
 

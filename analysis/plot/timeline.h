@@ -4,10 +4,9 @@
  * counters for running and waiting requests, the batch, KV memory and, where it is known, power.
  * One track per request: all of it (done, or rejected and why), within that its stays (queued,
  * running, preempted), within these its blocks, within those its passes that prefill, refresh or
- * commit. Instants where a request was
- * rejected or preempted. Written while the run happens, beside its place as PATH.part, which is
- * whole JSON after every write to disk, so that a run that is killed leaves a timeline that opens
- * there. */
+ * commit. Instants where a request was rejected or preempted. Written while the run happens, as
+ * PATH.part in the same folder, which is whole JSON after every write to disk, so that a run that
+ * is killed leaves a timeline that opens. */
 #ifndef UNMASK_ANALYSIS_PLOT_TIMELINE_H
 #define UNMASK_ANALYSIS_PLOT_TIMELINE_H
 

@@ -11,8 +11,8 @@
  * Integers in blobs are LEB128 varints. A step's batch is kept once in `members` as long as it does
  * not change on its replica: pairs of request id and tokens it commits in one step. A step's
  * `positions` are those of its members, where they were followed: of each the length of its active
- * block, 0 where the step was none of it, and a bit for each position that it kept behind an
- * eviction, then for each that it committed, the lowest bit of a byte first; behind those of all
+ * block, 0 where the step was none of it, and a bit for each position that it kept after an
+ * eviction, then for each that it committed, the lowest bit of a byte first; after those of all
  * members, under cache policies that read them, the entropies of what was committed
  * (analysis/store/position_bytes.h); NULL: only counts.
  * Requests that have left are numbered from 0 in that order. A run of a device

@@ -1,12 +1,12 @@
 /* The store: runs with their requests, steps and events in one SQLite file.
  *
  * A run is recorded in one short transaction once it is over, or, where it takes machine time that
- * nobody gives back, in several while it goes on, after each of which it is there as an incomplete
- * one. A crash, a full disk or an interrupt leaves what was recorded until then and never harms an
- * earlier run. The journal is the rollback kind, so that the file alone is the database, also on
- * file systems of a network; what a killed program left half done is undone by whoever opens the
- * file next. Who needs a lock waits for it without a bound, says so on standard error when that
- * takes long, and gives up when the program is interrupted meanwhile.
+ * cannot be recovered, in several while it goes on, after each of which it is there as an
+ * incomplete one. A crash, a full disk or an interrupt leaves what was recorded until then and
+ * never harms an earlier run. The journal is the rollback kind, so that the file alone is the
+ * database, also on file systems of a network; what a killed program left half done is undone by
+ * whoever opens the file next. Who needs a lock waits for it without a bound, says so on standard
+ * error when that takes long, and gives up when the program is interrupted meanwhile.
  *
  * Nothing that a file says is trusted: its structure is checked when it is opened, up to a size,
  * each run against its checksums when it is read, and no trigger or view of it is ever run. Trouble
@@ -73,7 +73,7 @@ bool store_was_locked(const struct store *store);
 int store_run_begin(struct store *store, const struct run_facts *facts, enum store_level level,
                     int64_t *run, struct sink *out, struct err *err);
 
-/* Save it as it is now: it is in the file, as incomplete for the reason of the facts, nobody is
+/* Save it as it is now: it is in the file, as incomplete for the reason of the facts, no one is
  * locked out, and the store is free for another run. store_run_continue goes on with it, by the
  * same sink. */
 int store_run_save(struct store *store, const struct summary *summary,

@@ -38,7 +38,7 @@ static int copy_rows(struct store *to, sqlite3_stmt *query, sqlite3_stmt *insert
     return failed != 0 ? failed : rc == SQLITE_DONE ? 0 : store_fail(from, rc, "read", err);
 }
 
-/* "?,?,...", for so many columns. */
+/* "?,?,...", for `n` columns. */
 static void write_marks(char *out, size_t size, int n) {
     size_t used = 0;
     for (int i = 0; i < n && used + 3 < size; i++) {
@@ -159,7 +159,7 @@ static int list_kin(struct store *to, const struct stored_run *run, struct kin *
     return failed;
 }
 
-/* Whether the first requests and steps of both runs, so many, are the same. */
+/* Whether the first n_requests requests and n_steps steps of both runs are the same. */
 static int begins_alike(struct store *a, int64_t run_a, struct store *b, int64_t run_b,
                         int64_t n_requests, int64_t n_steps, bool *out, struct err *err) {
     char of_a[SHA256_HEX_CHARS], of_b[SHA256_HEX_CHARS];

@@ -1,4 +1,4 @@
-/* What the parts of the store share; nobody else includes this. */
+/* Declarations that the parts of the store share; not for other modules. */
 #ifndef UNMASK_ANALYSIS_STORE_STORE_IMPL_H
 #define UNMASK_ANALYSIS_STORE_STORE_IMPL_H
 

@@ -33,8 +33,8 @@ static void find_first(const char *folder, const struct stat *file, char *name, 
     }
 }
 
-/* SQLite keeps the journal beside the name: whoever opens a file by another hard link of it does
- * not find what a killed program left half done, and must not. */
+/* SQLite names the journal after the file's name: whoever opens a file by another hard link of it
+ * does not find what a killed program left half done, and must not. */
 char *store_name(const char *path, bool will_write) {
     char name[NAME_MAX + 1];
     struct stat file;
@@ -52,7 +52,7 @@ char *store_name(const char *path, bool will_write) {
     if (n < file.st_nlink && will_write) {
         fprintf(stderr,
                 "unmask: %s has another name in another folder: record by one of them alone, since "
-                "a program that is killed leaves its journal beside the name that it used\n",
+                "a program that is killed leaves its journal under the name that it used\n",
                 path);
     }
     char *first = mem_resized(NULL, strlen(folder) + sizeof name, 1);

@@ -18,7 +18,7 @@ static inline size_t varint_put(unsigned char *at, uint64_t value) {
     return n;
 }
 
-/* Reads one and goes behind it; false at the end of the bytes or when it does not fit. */
+/* Reads one and advances past it; false at the end of the bytes or when it does not fit. */
 static inline bool varint_get(const unsigned char **at, const unsigned char *end, uint64_t *out) {
     uint64_t value = 0;
     for (int shift = 0; shift < 64 && *at < end; shift += 7) {
@@ -43,7 +43,7 @@ static inline size_t bits_put(unsigned char *at, const uint8_t *flags, uint32_t 
     return ((size_t)n + 7) / 8;
 }
 
-/* Reads `n` of them, where `flags` is not NULL, and goes behind them; false where bytes lack. */
+/* Advances past `n` of them, read where `flags` is not NULL; false where bytes lack. */
 static inline bool bits_get(const unsigned char **at, const unsigned char *end, uint32_t n,
                             uint8_t *flags) {
     size_t n_bytes = ((size_t)n + 7) / 8;

@@ -50,7 +50,7 @@ static struct provenance of_calibrated(const struct system *s, const char *const
     return provenance_of(PROVENANCE_CALIBRATED, constant);
 }
 
-/* A line of the systems file that is not assumed stands behind what the runtime's do. */
+/* A shipped line that is neither assumed nor calibrated has its runtime's provenance. */
 static struct provenance of_applied(const struct system *s, const struct setting *setting) {
     char text[PROVENANCE_SOURCE_CHARS];
     snprintf(text, sizeof text, "%.64s = %.64s, %.120s", setting->key, setting->value,

@@ -1,9 +1,9 @@
-/* Who watches a plug-in while it is called in a run: one that crashes, ends the program, never
- * comes back or breaks a promise that is checked ends the run in one sentence with its path, its
- * callback and the number of the call, unfinished output files removed, status 1.
+/* Watches a plug-in while it is called in a run: one that crashes, ends the program, never
+ * returns or breaks a promise that is checked ends the run with one sentence: its path, its
+ * callback and the number of the call; unfinished output files removed, status 1.
  *
- * Nothing of ours runs behind a crash or a broken promise: what is in memory may be anything. What
- * was recorded stays as after a kill. What a plug-in prints goes to standard error. */
+ * None of our code runs after a crash or a broken promise: memory may hold anything. Recorded data
+ * stay as after a kill. A plug-in's output goes to standard error. */
 #ifndef UNMASK_SIM_CHECK_CALL_WATCH_H
 #define UNMASK_SIM_CHECK_CALL_WATCH_H
 

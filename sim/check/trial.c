@@ -13,14 +13,14 @@
 
 enum { SEED = 1, N_DRAWN = 80, N_DRAWN_AGAIN = 8, SETTING_CHARS = 320, MOST_WORDS = 32 };
 
-/* One workload. Its requests are drawn: prompts and outputs of up to so many tokens, and times
- * between them of `gap_us` on average. */
+/* One workload. Its requests are drawn: prompts of up to `prompt` and outputs of up to
+ * `output` tokens, and times between them of `gap_us` on average. */
 struct work {
     const char *name, *system, *setting; /* "KEY=VALUE KEY=VALUE" */
     uint32_t kinds; /* 1 << enum policy_kind: of policies that are tried with it */
     uint32_t n, prompt, output, gap_us;
     uint32_t longest;   /* prompt tokens of one request among them; 0: none is longer */
-    uint32_t n_clients; /* no more than so many at once, and nobody knows the next; 0: all come */
+    uint32_t n_clients; /* at most this many at once, the next not known; 0: all arrive */
     bool alike;         /* all have as many tokens as they may */
 };
 
@@ -370,7 +370,7 @@ static void note_served(struct trial *trial, uint64_t before) {
     }
 }
 
-/* The table's, then so many drawn ones; a line of what was served for each, or for all of them. */
+/* The table's workloads, then n_drawn drawn ones; a line for each served, or for all drawn. */
 static void serve_all(struct trial *trial, const struct tried *tried, uint32_t n_drawn) {
     const uint32_t n_table = sizeof table / sizeof table[0];
     const enum policy_kind kind = tried->policy->policy.kind;

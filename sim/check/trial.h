@@ -23,7 +23,7 @@ struct trial {
 };
 
 /* Serves all of it with `policy`, found under `name`: a built-in one's, or a plug-in's path; its
- * callbacks are those of twice.h behind that. First with its initial parameter values, then, but
+ * callbacks are those of twice.h after that. First with its initial parameter values, then, but
  * for few workloads, with every other value of each on/off and word parameter. Stops at the first
  * broken promise, which is in trial->err. */
 void trial_run(struct trial *trial, const char *name, union any_policy *policy);

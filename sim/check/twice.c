@@ -100,7 +100,7 @@ static void *own_copy(const struct schedule_view *view) {
     return copy;
 }
 
-/* A copy of one of the view's lists, behind which no slot stands. */
+/* A copy of one of the view's lists, followed by entries that are no slots. */
 static const uint32_t *list_copy(int which, const uint32_t *slots, uint32_t n, uint32_t n_slots) {
     uint32_t *copy = room(which, (size_t)(n_slots + 1) * sizeof *slots);
     memcpy(copy, slots, n * sizeof *slots);

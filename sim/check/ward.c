@@ -333,7 +333,7 @@ static uint32_t warded_route(void *state, const struct request *request,
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ward *wards;
 
-/* The plug-in's parameters, behind the head of its state. */
+/* The plug-in's parameters, moved past the head of its state. */
 static const struct param *moved_params(const struct policy *inner) {
     struct param *params = mem_copied(inner->params, inner->n_params * sizeof *params);
     for (uint64_t i = 0; i < inner->n_params; i++) {

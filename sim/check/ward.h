@@ -1,11 +1,10 @@
-/* A ward: what stands between a plug-in and a run.
+/* A ward: a layer between a plug-in and a run.
  *
  * A guard (guard.h) asks everything twice and is for check-plugin; a ward is for runs and costs
- * little: the plug-in is lent copies of what it may read, or memory that cannot be written, and
- * writes its answers into memory behind which nothing is mapped. What it wrote where it may only
- * read, and what it changed of its lists, ends the run in a sentence; so does a call that crashes,
- * exits or does not return (call_watch.h). Whether the answer is one that it may give is the
- * loop's to say, as of built-in policies. */
+ * little: the plug-in is lent read-only memory or copies of its inputs, and writes its answers
+ * into memory followed by unmapped pages. Writing to read-only memory or changing a list ends the
+ * run with an error; so does a call that crashes, exits or does not return (call_watch.h). The
+ * loop checks that the answer is allowed, as for built-in policies. */
 #ifndef UNMASK_SIM_CHECK_WARD_H
 #define UNMASK_SIM_CHECK_WARD_H
 
@@ -43,7 +42,7 @@ struct lent {
 void lent_open(struct lent *lent, size_t bytes, bool is_lent);
 void lent_close(struct lent *lent);
 
-/* Where what is written at `at` can be read. */
+/* The readable address of data written at `at`. */
 static inline const void *lent_read(const struct lent *lent, const void *at) {
     return lent->read + ((const char *)at - lent->write);
 }

@@ -1,4 +1,4 @@
-/* What the wards of schedulers and of the other kinds share. Included by ward*.c only. */
+/* Shared by the wards of schedulers and of the other kinds. Included by ward*.c only. */
 #ifndef UNMASK_SIM_CHECK_WARD_PARTS_H
 #define UNMASK_SIM_CHECK_WARD_PARTS_H
 
@@ -17,7 +17,7 @@ struct ward {
     struct object *object; /* of which each world has its own load; NULL: all have `inner` */
 };
 
-/* Before a plug-in's state; behind it stands a tail. */
+/* Before a plug-in's state, which a tail follows. */
 struct state_head {
     const struct ward *ward;
     const struct policy *called; /* from the first call on: this state's own load of the plug-in */
@@ -28,8 +28,8 @@ struct state_head {
 _Static_assert(sizeof(struct state_head) == 64, "a state keeps its alignment");
 enum { MOST_LOANS = 8 };
 
-/* A thread's own: what is lent in one call, and the lists that a scheduler fills. Behind the arena,
- * and behind each list, nothing is mapped. */
+/* A thread's own: what is lent in one call, and the lists that a scheduler fills. The arena
+ * and each list are followed by unmapped pages. */
 struct room {
     char *arena;
     char *lists;
@@ -55,10 +55,10 @@ struct lending {
     unsigned n;
 };
 
-/* Whole pages of so many bytes. */
+/* `bytes` rounded up to whole pages. */
 size_t ward_pages(size_t bytes);
 
-/* `n` pieces of whole pages, each behind one that cannot be touched, and one behind the last. */
+/* `n` pieces of whole pages, with a page that cannot be touched before each and after the last. */
 char *ward_map_fenced(size_t bytes, size_t n);
 
 /* A call of a callback with the state `state`: its answers have room right before what is not

@@ -30,7 +30,7 @@ struct correction_key correction_key_of(struct op_size size);
 
 struct correction_point {
     double rows, factor;
-    double hits; /* experts that the steps hit, of an operator of experts; 0: nobody counted */
+    double hits; /* experts that the steps hit, of an operator of experts; 0: not counted */
 };
 
 struct correction_curve {
@@ -47,17 +47,17 @@ struct correction {
     uint32_t n_curves;
 };
 
-/* What a factor may be: a kernel of a microsecond may take ten times as long behind another. */
+/* Bounds of a factor: a kernel of a microsecond may take ten times as long after another. */
 #define LEAST_CORRECTION 0.05
 #define MOST_CORRECTION  20.0
 
 /* The operator's curve; -1: it has none. */
 int correction_find(const struct correction *correction, enum op_kind kind, const char *key);
 
-/* Of one execution over so many rows; `curve` as correction_find has it. */
+/* Of one execution over `rows` rows; `curve` as correction_find returns it. */
 double correction_factor(const struct correction *correction, int curve, double rows);
 
-/* Experts that the steps hit whose time the factor has; 0: nobody counted them. */
+/* Experts that the steps hit whose time the factor has; 0: not counted. */
 double correction_hits(const struct correction *correction, int curve, double rows);
 
 /* An operator's next point; false unless its rows are more than those before, its key is short

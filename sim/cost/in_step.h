@@ -1,4 +1,4 @@
-/* What operators take in a whole step, where they could only be timed one execution at a time. */
+/* Operators' times in a whole step, where they could only be timed one execution at a time. */
 #ifndef UNMASK_SIM_COST_IN_STEP_H
 #define UNMASK_SIM_COST_IN_STEP_H
 

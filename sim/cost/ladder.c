@@ -112,7 +112,7 @@ static double tiled(const struct correction *correction, enum op_kind kind, doub
     return is_tiled ? ceil(rows / tile) * tile : rows;
 }
 
-/* The points around so many rows, twice the same one beyond them; false: there are none. */
+/* The points around `rows` rows, twice the same one beyond them; false: there are none. */
 static bool around(const struct correction *correction, int curve, double rows,
                    const struct correction_point *out[2]) {
     if (curve < 0) {

@@ -61,8 +61,8 @@ typedef void ladder_fn(void *state, enum price_step_id step, double before_ns, d
 void ladder_show(const struct lookup *lookup, const struct step_shape *shape,
                  struct chunk_rows chunks, ladder_fn *each, void *state);
 
-/* What the operator waits for the host in a step. The calibrated wait is that of steps that were
- * issued: a profile that says what issuing takes has measured it. */
+/* Time the operator waits for the host in a step. The calibrated wait is that of issued steps: a
+ * profile with the time of issuing has measured it. */
 double ladder_wait_ns(const struct lookup *lookup, const struct step_shape *shape);
 
 /* ---- from operators to a step ---- */

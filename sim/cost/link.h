@@ -1,5 +1,5 @@
-/* What GPUs of one host take to exchange data over a link that nobody has measured: assumed, by the
- * kind of link and the number of GPUs.
+/* Time of data exchange between GPUs of one host over an unmeasured link: assumed, by the kind of
+ * link and the number of GPUs.
  *
  * As NCCL does it: a start, a hop from GPU to GPU for each of the 2 (n - 1) turns of a ring (n - 1
  * where nothing is summed), and the bytes that each GPU sends, the first of them slowly, since

@@ -99,10 +99,10 @@ int lookup_require(const struct profile *profile, const struct op *op, struct er
     return 0;
 }
 
-/* What memory is read at: the best that is known of such cards, or this card's own where its rows
- * show more than its data sheet. By a slower one's word operators that the clock stretches would be
- * taken for bound by memory (experiments/gpu/rehearsal.sh, 2026-11-28: a step of 2.8 times its
- * time). */
+/* Bandwidth that memory is read at: the best known of such cards, or this card's own where its rows
+ * show more than its data sheet. With a lower one, operators that the clock stretches would be
+ * taken for memory-bound (experiments/gpu/rehearsal.sh, 2026-11-28: a step of 2.8 times its time).
+ */
 static double reached_bandwidth(const struct gpu *gpu, const struct profile_peaks *peaks) {
     return peaks->bandwidth > gpu->peak_bandwidth ? peaks->bandwidth : gpu->best_bandwidth;
 }

@@ -7,7 +7,7 @@
 
 #include "sim/cost/price.h"
 
-/* What all operators of a cost model share. */
+/* Inputs that all operators of a cost model share. */
 struct lookup_shared {
     const struct gpu *gpu;
     const struct runtime *runtime;
@@ -24,7 +24,7 @@ struct lookup {
     const struct profile *profile; /* that answers; NULL: roofline */
     enum provenance_kind kind;     /* of that profile */
     bool is_ours;                  /* it holds steps of our own engine, if only transferred ones */
-    bool is_behind;                /* it is the one behind the first */
+    bool is_behind;                /* it is the second profile */
     bool is_included;              /* the rows of a mixture's experts have the operator in them */
     bool is_absent;                /* the operator before it has it in its time */
     bool has_own;                  /* the profile has the operator's own table, or its pass */
@@ -58,14 +58,14 @@ void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const st
 /* Finds its steps, the last thing in opening it. */
 void lookup_take_steps(struct lookup *lookup);
 
-/* Whether a link is priced that nobody has measured: by the model of its kind (sim/cost/link.h). */
+/* Whether an unmeasured link is priced: by the model of its kind (sim/cost/link.h). */
 bool lookup_is_assumed(const struct lookup *lookup);
 
-/* Experts of a layer that so many tokens hit, as the price goes by; NAN where it goes by those of
+/* Experts of a layer that n_tokens tokens hit, as the price assumes; NAN where it takes those of
  * the measured rows. */
 double lookup_experts_hit(const struct lookup *lookup, double n_tokens);
 
-/* What `n_steps` steps whose symbols sum to `sym` take of the operator, its repetitions aside. */
+/* Work of the operator in `n_steps` steps whose symbols sum to `sym`, its repetitions aside. */
 void lookup_work(const struct lookup *lookup, const int64_t sym[SYM_COUNT], double n_steps,
                  struct op_work *out);
 

@@ -1,4 +1,4 @@
-/* What a GPU at its power limit does to its clock, and what work takes in joules.
+/* The clock of a GPU at its power limit, and the joules of its work.
  *
  * Prices are times at the highest clock. A GPU draws idle_w, busy_w more while operators run,
  * active_w more while operations bind, and the joules of the operations and of the bytes. Where
@@ -27,10 +27,10 @@
 
 /* X(field, most): each above 0 and at most `most`. */
 #define POWER_CONSTANTS(X)                                                                         \
-    X(idle_w, 1e4)   /* what is drawn at the highest clock without work */                         \
-    X(limit_w, 1e4)  /* what is drawn at the limit */                                              \
-    X(busy_w, 1e4)   /* beside idle_w while operators run, at the highest clock */                 \
-    X(active_w, 1e4) /* beside both while operations bind, at the highest clock */                 \
+    X(idle_w, 1e4)   /* drawn at the highest clock without work */                                 \
+    X(limit_w, 1e4)  /* drawn at the limit */                                                      \
+    X(busy_w, 1e4)   /* more than idle_w while operators run, at the highest clock */              \
+    X(active_w, 1e4) /* more than both while operations bind, at the highest clock */              \
     X(flop_pj, 1e3)  /* picojoules of an operation at the highest clock */                         \
     X(byte_pj, 1e5)  /* of a byte moved, at any clock */                                           \
     X(exponent, 10)  /* how an operation's joules fall as the clock does */                        \
@@ -51,7 +51,7 @@ struct power_step {
     double bytes_j;    /* of the bytes that it moves */
 };
 
-/* The clock's state, as slowdown - 1 behind each lag; zero: the highest clock. */
+/* The clock's state, as slowdown - 1 after each lag; zero: the highest clock. */
 enum { POWER_LAGS = 3 };
 struct power_state {
     double behind[POWER_LAGS];
@@ -62,19 +62,19 @@ static inline bool power_is_known(const struct power *power) {
     return power->limit_w > 0;
 }
 
-/* Joules of so many operations at the highest clock, and of so many bytes. */
+/* Joules of `flops` operations at the highest clock, and of `bytes` bytes moved. */
 double power_flops_j(const struct power *power, double flops);
 double power_bytes_j(const struct power *power, double bytes);
 
-/* What a step draws beside idling where operations take `slowdown` times as long. */
+/* Joules of a step in addition to idling where operations take `slowdown` times as long. */
 double power_work_joules(const struct power *power, const struct power_step *step, double slowdown);
 
 /* The slowdown, from 1 to 8 (the lowest clock is no lower), that the clock settles at where such
  * steps follow one another. */
 double power_settled(const struct power *power, const struct power_step *step);
 
-/* What a step takes from this state on; the state moves on to its end. The slowdown is its mean;
- * joules are those of the work, beside idling. */
+/* Time and joules of a step from this state on; the state advances to the step's end. The slowdown
+ * is its mean; joules are those of the work, in addition to idling. */
 struct power_spent {
     double ns, slowdown, work_joules;
 };

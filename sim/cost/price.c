@@ -144,8 +144,7 @@ static double step_ns(const struct power_step *step, double slowdown) {
     return step->ns + longer_ns(step, slowdown);
 }
 
-/* What falls as operations' joules do: while operations bind there are as many cycles at any clock.
- */
+/* Joules that fall as operations' do: compute-bound work has as many cycles at any clock. */
 static double cycles_j(const struct power *power, const struct power_step *step) {
     return step->flops_j + power->active_w * step->compute_ns / ns_a_s;
 }
@@ -177,7 +176,7 @@ double power_settled(const struct power *power, const struct power_step *step) {
         const double volts = exp(-power->exponent * log_x);
         const double clocked = (cycles + busy_j(power, step, x)) * volts,
                      joules = clocked + step->bytes_j;
-        /* What is not stretched draws fewer watts for as long. */
+        /* Work that is not stretched draws fewer watts for as long. */
         const double fixed_j =
             power->busy_w * (step->busy_ns - step->compute_ns) / ns_a_s / x * volts;
         const double falls = (power->exponent * clocked + fixed_j) / joules;
@@ -328,8 +327,8 @@ void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], doub
     }
 }
 
-/* What the host pays for the step, the launches it makes beyond the graph's operators, and what the
- * step takes more while those are issued one by one. */
+/* The host's time for the step, the launches it makes beyond the graph's operators, and the extra
+ * time of the step while those are issued one by one. */
 static double host_ns(const struct cost_model *cost, const struct step_shape *shape,
                       double *launches, double *issued_ns) {
     int64_t n[HOST_KIND_COUNT];
@@ -355,14 +354,14 @@ static double host_ns(const struct cost_model *cost, const struct step_shape *sh
     return cost->pricing.runtime->host_factor * (most_ns + requests_ns);
 }
 
-/* What the host takes to look at every request's confidences behind a step, where it does. */
+/* Time of the host's look at every request's confidences after a step, where it has one. */
 static double look_ns(const struct runtime *r, const struct step_shape *shape) {
     return (enum host_mode)r->host_mode == HOST_BY_LAYERS
                ? r->host_factor * r->host_look_ns * (double)shape->sym[SYM_REQUESTS]
                : 0;
 }
 
-/* What the host takes for asking the scheduler, before anything is launched. */
+/* The host's time for asking the scheduler, before anything is launched. */
 static double visit_ns(const struct runtime *r, const struct step_shape *shape) {
     double cached_rows = r->shares_prefixes ? (double)shape->sym[SYM_CONTEXT_ROWS] : 0;
     return r->host_factor *
@@ -510,7 +509,7 @@ static void issue(struct stepped *s) {
     s->price->wall_ns += s->price->issued_ns;
 }
 
-/* What operations bind takes longer, and host and device go together anew. */
+/* Compute-bound time grows, and host and device are combined anew. */
 static void slow(struct stepped *s) {
     struct step_price *price = s->price;
     const double longer = 1 + price->compute_ns * (s->slowdown - 1) / price->device_ns;
@@ -665,8 +664,8 @@ static void use_symbol(struct cost_model *cost, enum symbol symbol) {
     }
 }
 
-/* What answers for each operator: the profile; the one behind it where that alone has rows for the
- * operator; and where neither has those that the operator needs, roofline, or a refusal. */
+/* Source of each operator's price: the profile; `behind` where that alone has rows for the
+ * operator; and where neither has the rows that it needs, roofline, or a refusal. */
 static int choose_profiles(struct cost_model *cost, const struct profile *behind, bool fills_gaps,
                            struct err *err) {
     const struct graph *graph = cost->pricing.graph;

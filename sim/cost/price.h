@@ -16,7 +16,7 @@
 #include "sim/model/gpu.h"
 #include "sim/model/routing.h"
 
-/* What GPUs exchange is bound by the link or by the latency of meeting over it. */
+/* Exchanges between GPUs are bound by the link or by the latency of meeting over it. */
 enum op_bound { BOUND_COMPUTE, BOUND_BANDWIDTH, BOUND_LAUNCH, BOUND_LATENCY, BOUND_LINK };
 extern const char *const op_bound_names[];
 
@@ -39,8 +39,8 @@ extern const char *const price_match_words[PRICE_MATCH_COUNT];
  * the graph is in none. */
 struct price_time {
     double match_ns[PRICE_MATCH_COUNT];
-    double behind_ns; /* of it, what the profile behind the first said */
-    double link_ns;   /* of what roofline said, what the model of a link did (sim/cost/link.h) */
+    double behind_ns; /* of it, priced by the second profile */
+    double link_ns;   /* of the roofline's part, priced by the model of a link (sim/cost/link.h) */
 };
 
 struct step_price {
@@ -84,15 +84,15 @@ const struct profile *cost_collectives(const struct cost_model *cost);
 /* How many operators of the graph are priced from `behind`. */
 uint32_t cost_ops_behind(const struct cost_model *cost);
 
-/* What a sum over steps rests on. */
+/* How a sum over steps was priced. */
 struct price_shares cost_shares(const struct cost_model *cost, const struct price_time *time);
 
 /* How tokens choose their experts; as random weights do until it is said. Borrowed. Before the
  * first price. */
 void cost_routes(struct cost_model *cost, const struct expert_routing *routing);
 
-/* Experts of a layer that so many tokens hit, of those that the graph's rank has, as prices go by;
- * NAN where prices go by the measured rows', whatever their number. */
+/* Experts of a layer that n_tokens tokens hit, of those on the graph's rank, as prices assume;
+ * NAN where prices take the measured rows', whatever their number. */
 double cost_experts_hit(const struct cost_model *cost, double n_tokens);
 
 /* Price one step whose loops come in such chunks: each is priced at its own number of rows, so that
@@ -100,28 +100,28 @@ double cost_experts_hit(const struct cost_model *cost, double n_tokens);
 void cost_price(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
                 struct step_price *out);
 
-/* And what the runtime's host takes to make so many plans before the step runs. */
+/* Adds the host time of making n_plans plans before the step runs. */
 void cost_add_plans(const struct cost_model *cost, double n_plans, struct step_price *price);
 
-/* Whether the profile says what steps take more that are no captured graph. */
+/* Whether the profile has the extra time of steps that are not a captured graph. */
 bool cost_knows_issued(const struct cost_model *cost);
 
-/* And what the next step, or those that are submitted at once, takes more where it is no captured
- * graph; whether it is none. `captured` NULL: the profile knows no difference; `page_rows` as
- * captured_key has it. */
+/* Adds the extra time of the next step, or of those submitted at once, if it is not a captured
+ * graph; true if it is not. `captured` NULL: the profile knows no difference; `page_rows` as in
+ * captured_key. */
 bool cost_issue(const struct cost_model *cost, const struct step_shape *shape, uint32_t page_rows,
                 struct captured *captured, struct step_price *price);
 
-/* What the profile says of the card's clock and power: prices are those at the highest clock.
- * NULL: it says nothing, and they are of the one clock that was measured at. */
+/* The profile's clock and power model: prices are those at the highest clock. NULL: it has none,
+ * and prices are those at the one clock of the measurement. */
 const struct power *cost_power(const struct cost_model *cost);
-/* A price at the highest clock as power takes it, from submission to end so long. */
+/* A price at the highest clock as input of power.h; wall_ns from submission to end. */
 struct power_step cost_power_step(const struct step_price *price, double wall_ns);
-/* A price at another clock: what operations bound takes `slowdown` times as long. */
+/* A price at another clock: compute-bound time is `slowdown` times as long. */
 void cost_slow(const struct cost_model *cost, const struct step_shape *shape, double slowdown,
                struct step_price *price);
-/* The next of `n` steps that nobody looks between, from the state that the clock is in: `highest`
- * is its price at the highest clock, *out what it takes. The joules of its work. */
+/* The next of `n` steps without a look between them, from the clock's current state: `highest` is
+ * its price at the highest clock, *out the price. Returns the joules of its work. */
 double cost_run(const struct cost_model *cost, const struct step_shape *shape, uint32_t n,
                 const struct step_price *highest, struct power_state *clock,
                 struct step_price *out);

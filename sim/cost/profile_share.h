@@ -1,7 +1,7 @@
 /* Profiles that runs share. Reading one with its tens of thousands of rows takes as long as many a
  * run, and the runs of a sweep ask for the same few over and over: who asks for a file of the same
  * path and bytes, or for a transfer of the same profile between the same GPUs, gets the one that is
- * there. A few that nobody uses are kept. Any thread may call. */
+ * there. A few unused ones are kept. Any thread may call. */
 #ifndef UNMASK_SIM_COST_PROFILE_SHARE_H
 #define UNMASK_SIM_COST_PROFILE_SHARE_H
 

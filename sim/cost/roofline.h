@@ -26,7 +26,7 @@ double stretched_ns(double ns, double moving_ns);
 /* The floor: the least time that an operator can take, whatever a table of times says.
  *
  * Tables are timed in loops that find small weights and keys in the L2 cache, and are asked for
- * shapes that nobody measured; in a step, what one layer leaves in the cache is gone before the
+ * unmeasured shapes; in a step, what one layer leaves in the cache is gone before the
  * operator's next repetition. So the weights of a product, those of the experts that are hit, and
  * cached keys and values (`bytes`) come from memory at no more than its peak; products take no less
  * than their FLOPs at the peak. Activations may stay in the L2 cache and have no floor. 0 on the

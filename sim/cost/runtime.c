@@ -40,7 +40,7 @@ const struct param runtime_params[] = {
     FLAG(query_chunks, "queries are projected apart from keys and values, in chunks that attention "
                        "writes over"),
     FLAG(shift_copy,
-         "logits that decide on the position behind theirs (Dream) are concatenated anew; "
+         "logits that decide on the position after theirs (Dream) are concatenated anew; "
          "off: in place [model.shifted_logits = on]"),
     FLAG(fused_head, "logits are reduced as they are made and never stored"),
     FLAG(varlen_attention,
@@ -49,7 +49,7 @@ const struct param runtime_params[] = {
     FLAG(batch_invariant, "the same bits for a request whatever else is in the batch; costs speed "
                           "on a GPU, which no price includes [backend = cpu|cuda]"),
     BYTES(element_bytes, "2", 2, 4, "bytes of a weight, an activation, a cached value"),
-    FLAG(vmm, "live runs map memory behind workspace and cached rows as steps need it "
+    FLAG(vmm, "live runs map memory for workspace and cached rows as steps need it "
               "[backend = cpu|cuda]"),
     PARAM_ONE_OF("host_mode", struct runtime, host_mode, host_mode_words, "overlaps",
                  "whether the host runs ahead of the device [priced = on and host_terms = on]"),

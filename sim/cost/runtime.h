@@ -15,7 +15,7 @@
 #include "sim/graph/graph.h"
 #include "sim/input/catalogue.h"
 
-/* What a step does decides what the host pays: the dearest kind present, and each request's own. */
+/* Kinds of host cost: a step pays for the dearest kind present, a request for its own. */
 enum host_kind { HOST_REFRESH, HOST_REUSE, HOST_SELECT };
 enum { HOST_KIND_COUNT = HOST_SELECT + 1 };
 extern const char *const host_kind_names[HOST_KIND_COUNT];
@@ -23,7 +23,7 @@ extern const char *const host_kind_names[HOST_KIND_COUNT];
 enum host_mode {
     HOST_OVERLAPS, /* launches run ahead of the device: wall = max(device, host) */
     HOST_SERIAL,   /* the host waits within the step: wall = device + host */
-    /* The trunk is launched while the device runs it, the head runs behind it, and then the host
+    /* The trunk is launched while the device runs it, the head runs after it, and then the host
      * looks at the logits of each request: wall = max(trunk, host) + head + look. */
     HOST_BY_LAYERS,
 };
@@ -57,8 +57,8 @@ struct runtime {
     bool shares_prefixes;
     double host_plan_ns; /* serial as well: each plan that a step is searched for with */
     double host_look_ns; /* for each request, once its logits are there (HOST_BY_LAYERS) */
-    /* Where launches run ahead: what a step takes beyond the device. A step with a selection takes
-     * what one with a refresh does. */
+    /* Where launches run ahead: time of a step beyond the device's. A step with a selection takes
+     * as long as one with a refresh. */
     double host_sync_ns[HOST_KIND_COUNT];
     double host_sync_layer_ns; /* and for each layer of a step of reuse alone */
     /* This host's time over the reference host's; the system writes it, from its host. */
@@ -83,14 +83,14 @@ struct runtime_preset {
     const char *name, *path, *unread; /* as struct catalogued has them */
     const char *doc, *source;
     const char *host_kind_word;
-    /* What stands behind the host terms, and the model they are of; NULL: of any. */
+    /* Source of the host terms; model they were measured with (NULL: any). */
     enum provenance_kind host_kind;
     const char *host_model;
     struct runtime runtime;
 };
 
 /* The runtime of that name, or of the file at that path; all of the data folder
- * (sim/cost/runtimes), NULL behind the last. NULL and a sentence on an error. */
+ * (sim/cost/runtimes), NULL after the last. NULL and a sentence on an error. */
 const struct runtime_preset *runtime_find(const char *name, struct err *err);
 const struct runtime_preset *const *runtime_all(struct err *err);
 

@@ -92,9 +92,9 @@ struct transfer_side transfer_side_of(const struct gpu *gpu) {
     };
 }
 
-/* What no rate shortens, launches above all: the table's shortest row. Among products that may be
- * one that streams megabytes: theirs is the least that any row takes beyond its roofline time. Of a
- * pass it is the shortest of some rows of as many channels. */
+/* Time that no rate shortens, launches above all: the table's shortest row. Among products that may
+ * be one that streams megabytes: theirs is the least that any row takes beyond its roofline time.
+ * Of a pass it is the shortest of some rows of as many channels. */
 static double least_us_of(const struct profile *donor, const struct sides *sides,
                           enum profile_op op) {
     const struct lattice *lattice = &donor->ops[op];
@@ -144,7 +144,7 @@ static void note_origin(const struct profile *donor, const struct transfer_side 
         "time above the operator's shortest row (products: the least beyond a row's "
         "roofline time) x ratio of roofline times at the rates both GPUs reach; products and full "
         "attention at equal waves of tiles; collectives by the "
-        "links' data sheets; host terms as measured beside the donor";
+        "links' data sheets; host terms as measured with the donor";
     const struct {
         const char *key, *value;
     } notes[] = {{"for", to->gpu},

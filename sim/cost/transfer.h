@@ -1,4 +1,4 @@
-/* Profiles for GPUs nobody measured: another GPU's rows, rescaled. Always marked "transferred". */
+/* Profiles for unmeasured GPUs: another GPU's rows, rescaled. Always marked "transferred". */
 #ifndef UNMASK_SIM_COST_TRANSFER_H
 #define UNMASK_SIM_COST_TRANSFER_H
 

@@ -13,13 +13,13 @@ struct why_rung {
     const char *setting; /* "runtime.product_ratio" */
 };
 
-/* What changes nothing is no rung. */
+/* A step that changes nothing is no rung. */
 enum { WHY_MOST_RUNGS = 16 };
 struct why {
     struct why_rung rungs[WHY_MOST_RUNGS];
     uint32_t n;
     double ns;
-    /* What was looked up: a price that the floor raised keeps its kind here. */
+    /* Of the looked-up price; unchanged where the floor raises the price. */
     enum provenance_kind kind;
     bool is_raised;
 };

@@ -275,7 +275,7 @@ int64_t selection_estimate_spans_ns(const void *opaque, const struct span *const
 }
 
 /* A slot that could take part in the next step, or UINT32_MAX. A running request always can, where
- * others could give their memory back for it. Of the queue only the first counts: waiting behind a
+ * others could give their memory back for it. Of the queue only the first counts: waiting after a
  * request that does not fit is first come first served, not starvation. */
 static uint32_t runnable_slot(const struct lifecycle *life, const struct replica *replica,
                               bool *in_chunks) {

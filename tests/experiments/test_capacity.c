@@ -49,7 +49,7 @@ TEST(what_is_no_term_is_refused_with_what_was_found) {
         {"goodput>99", "'99' is not a share"},
         {"goodput>101%", "'101%' is not a share"},
         {"p99 goodput>99%", "goodput has no mean and no percentiles"},
-        {"p99 ttft<3s p4", "'p4' stands behind the bound"},
+        {"p99 ttft<3s p4", "'p4' follows the bound"},
         {"p99 itl<3s", "there are latency (e2e, e2el), ttft, tpot, queue"},
         {"p99 ttft<3s,", "has an empty term"},
         {"", "has an empty term"},

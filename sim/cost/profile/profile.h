@@ -29,12 +29,12 @@
 struct step_shape;
 struct lattice; /* sim/cost/profile/profile_lattice.h */
 
-/* What a step costs beyond its operators, fitted to whole steps; kinds as enum host_kind. */
+/* Cost of a step beyond its operators, fitted to whole steps; kinds as enum host_kind. */
 struct profile_host {
     bool given;
     double step_ns, request_ns;
-    /* Device time that the step takes more while its operators are issued one by one, instead of
-     * launched as a graph (sim/cost/captured.h). 0: nobody has measured it. */
+    /* Extra device time of a step whose operators are issued one by one instead of launched as a
+     * graph (sim/cost/captured.h). 0: not measured. */
     double issued_ns;
 };
 enum { PROFILE_HOST_KINDS = 3 };
@@ -107,8 +107,8 @@ struct profile_rates {
 };
 struct profile_rates profile_rates(const struct profile *profile, double element_bytes);
 
-/* What the provenance line of that key says, NULL where there is none; and all the lines, in the
- * file's order, false past the last one. */
+/* The value of the provenance line with that key, NULL where there is none; and all the lines, in
+ * the file's order, false past the last one. */
 const char *profile_note(const struct profile *profile, const char *key);
 bool profile_fact(const struct profile *profile, size_t i, const char **key, const char **value);
 
@@ -116,8 +116,7 @@ bool profile_fact(const struct profile *profile, size_t i, const char **key, con
 const struct profile_host *profile_host(const struct profile *profile, size_t kind);
 
 /* From the end of a submission to the start of the next one, while the loop accounts for the one
- * and the scheduler forms the other; not where the same step just goes on. 0: nobody has measured
- * it. */
+ * and the scheduler forms the other; not where the same step just goes on. 0: not measured. */
 double profile_between_ns(const struct profile *profile);
 
 const char *profile_op_name(enum profile_op op);
@@ -128,10 +127,10 @@ bool profile_has(const struct profile *profile, enum profile_op op);
 bool profile_measures(const struct profile *profile, enum profile_op op, int64_t n, int64_t k);
 bool profile_measures_heads(const struct profile *profile, enum profile_op op, int64_t heads,
                             int64_t kv_heads, int64_t head_dim);
-/* Whether PROFILE_ALL_REDUCE or PROFILE_ALL_GATHER was measured over so many GPUs. */
+/* Whether PROFILE_ALL_REDUCE or PROFILE_ALL_GATHER was measured over n_gpus GPUs. */
 bool profile_measures_group(const struct profile *profile, enum profile_op op, int64_t n_gpus);
 
-/* What operators take in whole steps over what they take alone. Look-ups are without it. */
+/* Operators' times in whole steps over their times alone. Look-ups are without it. */
 const struct correction *profile_correction(const struct profile *profile);
 /* Another one, copied, for who fits it. */
 void profile_correct(struct profile *profile, const struct correction *correction);
@@ -145,7 +144,7 @@ void profile_between_write(double ns, FILE *file);
 /* How the kernels divide their work: as the file says, else as tiles_default does. */
 const struct tiles *profile_tiles(const struct profile *profile);
 
-/* What the card's clock does at its power limit; zeros: times are of one clock. */
+/* The card's clock at its power limit; zeros: times are of one clock. */
 const struct power *profile_power(const struct profile *profile);
 
 /* ERR_WORLD naming the operator and the file when the file has no row of it. */
@@ -213,9 +212,9 @@ extern const char *const profile_pass_names[PROFILE_PASSES];
 double profile_fused(const struct profile *profile, enum profile_op op, int64_t rows, int64_t n,
                      int64_t k, enum profile_match *match);
 
-/* The gate-up and down products of one mixture layer, of whose experts the tokens hit so many; 0:
- * as many as those of the rows did (profile_moe_hits). What was measured elsewhere has the choice
- * of experts and the sum of their outputs in it; ours are passes of their own. */
+/* The gate-up and down products of one mixture layer whose tokens hit `hits` experts; 0: as many
+ * as those of the rows (profile_moe_hits). Imported times include the choice of experts and the
+ * sum of their outputs; ours are passes of their own. */
 struct moe_shape {
     int64_t hidden, expert_ffn, top_k, experts;
 };
@@ -227,9 +226,9 @@ double profile_moe(const struct profile *profile, struct moe_shape shape, int64_
  * else by chance. */
 double profile_moe_hits(const struct profile *profile, struct moe_shape shape, double tokens);
 
-/* Rows of an operator that were timed on weights or keys in the L2 cache, and hold what they take
- * from memory instead (sim/cost/profile/profile_cold.c); look-ups of them are extrapolated.
- * `n_rows`: of so many in all. */
+/* Rows of an operator that were timed on weights or keys in the L2 cache, and were raised to the
+ * time from memory (sim/cost/profile/profile_cold.c); look-ups of them are extrapolated.
+ * `n_rows`: rows in all. */
 size_t profile_raised(const struct profile *profile, enum profile_op op, size_t *n_rows);
 
 /* One memory-bound pass that reads and writes `bytes` in all. */
@@ -247,7 +246,7 @@ struct lattice *profile_lattice(struct profile *profile, enum profile_op op);
 
 /* The profile as a file that profile_parse takes. ERR_WORLD when it cannot be written. */
 int profile_write(const struct profile *profile, FILE *file, struct err *err);
-/* A profile's text, and behind its first line how many rows it has. ERR_WORLD as above. */
+/* A profile's text, with its number of rows after the first line. ERR_WORLD as above. */
 int profile_put(const char *text, FILE *file);
 
 /* A copy of `donor` for another GPU with kind "transferred", whose lattices the caller (transfer.c)

@@ -47,7 +47,7 @@ static double rounds_of(double number, double most) {
     return fmax(1, ceil((number - rounding) / most));
 }
 
-/* What a full pass takes, in the time of 128 queries by 64 keys of a head (0.73 us of an H100 or
+/* Time of a full pass, in the time of 128 queries by 64 keys of a head (0.73 us of an H100 or
  * H200). A multiprocessor has one item at a time, 128 queries of a head with all the keys of their
  * request, full or not; those of the longest requests come first. An item costs three such tiles
  * more and the launch three, by least squares over the rows of LLaDA-8B, LLaDA-MoE and Dream-7B on
@@ -111,7 +111,7 @@ static double work_along(const struct place *l, size_t axis, double x) {
     return axis == FULL_Q && is_pass ? x * (before + x + l->profile->tiles.query_rows) : x;
 }
 
-/* What times are read over: a full pass's tiles, of others nothing. */
+/* Unit that times are divided by: a full pass's tiles; 1 for others. */
 static double unit_of(const struct place *l) {
     const double n = l->at[FULL_BATCH], q = l->at[FULL_Q];
     const struct full_batch batch = {n, n * q, n * q * q};
@@ -284,8 +284,8 @@ double profile_attention_block(const struct profile *profile, const struct profi
     return spans_ns(profile, PROFILE_ATTENTION_BLOCK, spans, n, q, kv, match);
 }
 
-/* Nanoseconds a key that one sequence takes alone where its keys are not split: from the rows of
- * one single query beside the smallest pass. */
+/* Nanoseconds a key of one sequence alone where its keys are not split: from the rows of one
+ * single query with the smallest pass. */
 static double lone_key_ns(const struct profile *profile, size_t i_layout) {
     enum { SHORT_KEYS = 1024, LONG_KEYS = 8192 };
     const struct lattice *mixed = &profile->ops[PROFILE_ATTENTION_MIXED];

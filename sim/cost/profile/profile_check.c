@@ -143,7 +143,7 @@ static enum profile_check_row row_of(const struct lattice *lattice, enum profile
     return others[op];
 }
 
-/* What the table says of itself; see `noise` in the header. */
+/* The table's own noise; see `noise` in the header. */
 static void check_doubling(const struct lattice *gemm, size_t cell, struct sample *noise) {
     const struct lattice_axis *ms = &gemm->axes[GEMM_M];
     int64_t m = lattice_value(gemm, cell, GEMM_M);

@@ -61,8 +61,7 @@ static bool streams(const struct profile *profile, enum profile_op op, size_t ce
            lattice_value(lattice, cell, tokens) <= STREAMING_TOKENS;
 }
 
-/* What rows that read from memory take: a start, and so much a byte; 0 bytes a us: there are none.
- */
+/* Time of rows that read from memory: a start and a rate; 0 bytes a us: there are no such rows. */
 struct cold_line {
     double start_us, bytes_per_us;
 };

@@ -13,7 +13,7 @@
 
 enum { NEEDED_CHARS = 256 }; /* that a line of those has at most */
 
-/* What a pack keeps of a calibration's provenance lines; covariance_KIND besides. */
+/* Provenance lines of a calibration that a pack keeps, in addition to covariance_KIND. */
 static const char *const kept_keys[] = {
     "kind",         "gpu",      "source",      "date",
     "backend",      "device",   "kernels",     "dtype",
@@ -118,7 +118,7 @@ static char *with_rows(const char *text) {
     return out;
 }
 
-/* A line without which nobody can judge a calibration, and which a text lacks; NULL: none. */
+/* The first line that a text lacks and that judging a calibration needs; NULL: none. */
 static const char *missing_key(const char *text) {
     static const char *const needed_keys[] = {"gpu",   "backend",  "device",
                                               "model", "held_out", NULL};

@@ -11,8 +11,8 @@
  * ERR_USAGE, for what `unmask calibrate` has not written, or not to its end. */
 char *profile_pack(const char *path, const char *text, struct err *err);
 
-/* What a pack says under a key, "gpu" or "model" among them, copied to `out`; false: it does not,
- * or more than fits. */
+/* Copies a pack's value of a key, such as "gpu" or "model", to `out`; false: it has none, or one
+ * that does not fit. */
 bool profile_pack_says(const char *text, const char *key, char *out, size_t size);
 
 /* 0 where a pack is whole, of that card, and holds times that the card can have; ERR_WORLD where it

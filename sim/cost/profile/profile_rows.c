@@ -488,7 +488,7 @@ static double power_law_hits(double alpha, int64_t tokens, int64_t top_k, int64_
     return (double)(n - (empty > filled ? empty - filled : 0));
 }
 
-/* What rows hit that do not say it. */
+/* Experts hit, for rows that do not say it. */
 static double unsaid_hits(const struct profile *profile, struct moe_shape shape, double tokens) {
     double alpha = profile->routing_alpha, whole = floor(tokens);
     if (alpha <= 0) {
@@ -511,9 +511,8 @@ double moe_row_hits(const struct profile *profile, size_t cell) {
                              (double)lattice_value(moe, cell, MOE_TOKENS));
 }
 
-/* At so many tokens of a measured shape. Times between rows lie on straight lines, and so do the
- * weights that were read in them; beyond the rows the last one's ratio to what is not said holds.
- */
+/* At `tokens` tokens of a measured shape. Times between rows are interpolated linearly, and so are
+ * the weights read in them; beyond the rows the last one's ratio to unsaid_hits holds. */
 static double hits_on_rows(const struct profile *profile, size_t i_shape, struct moe_shape has,
                            double tokens) {
     const struct lattice *moe = &profile->ops[PROFILE_MOE];
@@ -591,7 +590,7 @@ static size_t nearest_shape(const struct lattice *moe, struct moe_shape wanted) 
     return best;
 }
 
-/* The rows' time at so many tokens of a measured shape. */
+/* The rows' time at `tokens` tokens of a measured shape. */
 static double on_rows(const struct profile *profile, size_t i_shape, struct moe_shape has,
                       double tokens, enum profile_match *match) {
     const struct lattice *moe = &profile->ops[PROFILE_MOE];

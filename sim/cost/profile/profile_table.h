@@ -1,4 +1,4 @@
-/* The inside of a profile, shared by the files that answer its lookups and by nobody else. */
+/* The internals of a profile, for the files that answer its lookups only. */
 #ifndef UNMASK_SIM_COST_PROFILE_TABLE_H
 #define UNMASK_SIM_COST_PROFILE_TABLE_H
 
@@ -18,7 +18,7 @@ enum { BLOCK_LAYOUT = 0, BLOCK_BATCH = 1, BLOCK_Q = 2, BLOCK_KV = 3 };
 enum { PASS_NAME = 0, PASS_CHANNELS = 1, PASS_ROWS = 2 };
 enum { FUSED_OUTPUTS = 0, FUSED_INPUTS = 1, FUSED_ROWS = 2 };
 
-/* What a size of a row says: the value on an axis of the lattice; a part of the head layout or of
+/* Meaning of a size of a row: the value on an axis of the lattice; a part of the head layout or of
  * the mixture's shape, which are one number on axis 0; keys, of which axis 3 holds those before the
  * queries; or nothing, because it is always 1. */
 enum profile_size {
@@ -151,7 +151,7 @@ double decode_us(const struct profile *profile, size_t i_layout, double batch, d
 /* `hits` experts, or 0 for as many as the rows hit. */
 double moe_us(const struct profile *profile, struct moe_shape shape, double tokens, double hits,
               enum profile_match *match);
-/* What one row hits; what rows of that shape hit at so many tokens, measured or not. */
+/* Experts that one row hits; that rows of that shape hit at `tokens` tokens, measured or not. */
 double moe_row_hits(const struct profile *profile, size_t cell);
 double moe_hits(const struct profile *profile, struct moe_shape shape, double tokens);
 double moe_roofline_us(const struct profile_peaks *peaks, struct moe_shape shape, double tokens,
@@ -171,7 +171,7 @@ size_t spans_other_layout(const struct profile *profile, enum profile_op op, siz
  * keys; of a mixed call, all of it: the pass of `q` tokens and `batch` queries over `kv` keys. */
 double spans_us(const struct profile *profile, enum profile_op op, size_t i_layout, double batch,
                 double q, double kv, enum profile_match *match);
-/* `kv` cached rows beside the q own ones. */
+/* `kv` cached rows in addition to the q own ones. */
 double block_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
                          double q, double kv);
 /* PROFILE_ATTENTION_CAUSAL as our own calibration measures it, over batches and prefixes both. */
