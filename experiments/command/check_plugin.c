@@ -15,7 +15,8 @@ const struct command command_check_plugin = {
     .name = "check-plugin",
     .words = "FILE",
     .doc = "exercise a policy from a shared object and name the first promise it breaks",
-    .more = "The serving loop serves small workloads with the plug-in in a child process, and asks everything twice.",
+    .more = "The serving loop serves small workloads with the plug-in in a child process, and asks "
+            "everything twice.",
     .options = options_of_check_plugin,
     .max_words = 1,
     .run = run,

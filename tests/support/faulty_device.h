@@ -84,7 +84,7 @@ static inline int faulty_drain(struct device *device) {
     return status;
 }
 
-#define KERNEL(kernel, cuda, cpu)                                                                             \
+#define KERNEL(kernel, cuda, cpu)                                                                  \
     static int faulty_issue_##kernel(struct device *device, const void *call) {                    \
         return device_cpu.kernel(device, call);                                                    \
     }                                                                                              \

@@ -62,7 +62,7 @@ FAULTY(event_elapsed, DEVICE_FAILED,
        (struct device * device, struct device_event *from, struct device_event *to, double *ns),
        (device, from, to, ns))
 
-#define KERNEL(name, cuda, cpu)                                                                               \
+#define KERNEL(name, cuda, cpu)                                                                    \
     FAULTY(name, DEVICE_FAILED, (struct device * device, const struct call_##name *call),          \
            (device, call))
 #define RANK_KERNEL(...) KERNEL(__VA_ARGS__)
@@ -94,7 +94,7 @@ void fault_device(void) {
         ENTRY(event_open), ENTRY(event_record), ENTRY(event_reached), ENTRY(event_wait),
         ENTRY(event_elapsed), ENTRY(ranks_open);
 #undef ENTRY
-#define KERNEL(name, cuda, cpu)      table->name = faulty_##name;
-#define RANK_KERNEL(...) KERNEL(__VA_ARGS__)
+#define KERNEL(name, cuda, cpu) table->name = faulty_##name;
+#define RANK_KERNEL(...)        KERNEL(__VA_ARGS__)
 #include "kernels/kernels.def"
 }
