@@ -8,8 +8,9 @@ extern "C" const char unmask_cuda_build[] = KERNELS_BUILD;
 const char kernels_code[] = KERNELS_CODE;
 
 namespace {
-__global__ void probe() {}
-}  // namespace
+__global__ void probe() {
+}
+} // namespace
 
 cudaError_t kernels_have_code() {
     cudaFuncAttributes attributes;

@@ -455,7 +455,7 @@ extern "C" const struct device_table unmask_device_cuda = {
     .linear_chosen = device_linear_chosen,
     .ranks_open = device_ranks_open,
     .ranks_break = device_ranks_break,
-#define KERNEL(name, cuda, cpu)      .name = device_##name,
-#define RANK_KERNEL(...) KERNEL(__VA_ARGS__)
+#define KERNEL(name, cuda, cpu) .name = device_##name,
+#define RANK_KERNEL(...)        KERNEL(__VA_ARGS__)
 #include "kernels/kernels.def"
 };

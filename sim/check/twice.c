@@ -32,6 +32,15 @@ enum {
 };
 static struct room rooms[N_ROOMS];
 
+/* Of no bytes both pointers may be NULL. */
+static void *copy_bytes(void *to, const void *from, size_t bytes) {
+    return bytes > 0 ? memcpy(to, from, bytes) : to;
+}
+
+static bool same_bytes(const void *a, const void *b, size_t bytes) {
+    return bytes == 0 || memcmp(a, b, bytes) == 0;
+}
+
 static void *room(int which, size_t bytes) {
     struct room *r = &rooms[which];
     if (r->bytes < bytes) {
@@ -43,7 +52,8 @@ static void *room(int which, size_t bytes) {
 }
 
 static void *state_copy(const void *state) {
-    return memcpy(room(ROOM_STATE, inner.policy.state_bytes + 1), state, inner.policy.state_bytes);
+    return copy_bytes(room(ROOM_STATE, inner.policy.state_bytes + 1), state,
+                      inner.policy.state_bytes);
 }
 
 /* Nothing is asked any more once an answer was not the same. */
@@ -103,7 +113,7 @@ static void *own_copy(const struct schedule_view *view) {
 /* A copy of one of the view's lists, followed by entries that are no slots. */
 static const uint32_t *list_copy(int which, const uint32_t *slots, uint32_t n, uint32_t n_slots) {
     uint32_t *copy = room(which, (size_t)(n_slots + 1) * sizeof *slots);
-    memcpy(copy, slots, n * sizeof *slots);
+    copy_bytes(copy, slots, n * sizeof *slots);
     memset(copy + n, 0xFF, (n_slots + 1 - n) * sizeof *slots);
     return copy;
 }
@@ -170,9 +180,9 @@ static void twice_schedule(void *state, const struct schedule_view *view, struct
         return;
     }
     schedule(state_copy(state), &shown, &trial);
-    (void)(same(memcmp(shown.running, view->running, view->n_running * sizeof *view->running) == 0,
+    (void)(same(same_bytes(shown.running, view->running, view->n_running * sizeof *view->running),
                 "writes to the view's list running, which it may only read") &&
-           same(memcmp(shown.waiting, view->waiting, view->n_waiting * sizeof *view->waiting) == 0,
+           same(same_bytes(shown.waiting, view->waiting, view->n_waiting * sizeof *view->waiting),
                 "writes to the view's list waiting, which it may only read"));
     schedule(state, view, batch);
     (void)same_decision(&trial, batch);
@@ -285,7 +295,7 @@ static uint32_t twice_evict(const void *state, const void *memory, const struct 
                             uint8_t *keep) {
     uint8_t *first = memset(room(ROOM_FLAGS, view->length), 0xA5, view->length);
     if (now->stop) {
-        memcpy(keep, view->pending, view->length);
+        copy_bytes(keep, view->pending, view->length);
         return view->length;
     }
     memset(keep, 0x5A, view->length);
@@ -303,13 +313,13 @@ static uint32_t twice_evict(const void *state, const void *memory, const struct 
         }
         n_kept += keep[i];
     }
-    (void)(same(n == again && memcmp(first, keep, view->length) == 0,
+    (void)(same(n == again && same_bytes(first, keep, view->length),
                 "evicts differently when asked the same again: %u positions kept, then %u", n,
                 again) &&
            same(now->err.kind != ERR_NONE || n == n_kept, "returns %u but keeps %u positions", n,
                 n_kept));
     if (now->stop) {
-        memcpy(keep, view->pending, view->length);
+        copy_bytes(keep, view->pending, view->length);
     }
     return again;
 }
@@ -317,13 +327,13 @@ static uint32_t twice_evict(const void *state, const void *memory, const struct 
 static void twice_learn(const void *state, void *memory, const struct request *request,
                         const struct learned *learned) {
     const size_t bytes = inner.cache.memory_bytes;
-    void *first = memcpy(room(ROOM_OWN, bytes + 1), memory, bytes);
+    void *first = copy_bytes(room(ROOM_OWN, bytes + 1), memory, bytes);
     enter("learn");
     inner.cache.learn(state, first, request, learned);
     enter("learn");
     inner.cache.learn(state, memory, request, learned);
     leave();
-    (void)same(memcmp(first, memory, bytes) == 0, "learns differently when told the same again");
+    (void)same(same_bytes(first, memory, bytes), "learns differently when told the same again");
 }
 
 /* ---- decoders ---- */
@@ -385,7 +395,7 @@ static uint32_t twice_choose(const void *state, const struct request *request,
     (void)(now->stop ||
            (same(again == sum, "returns %u but sets %u flags", again, sum) &&
             same(sum >= 1, "commits %u of %u masked positions", sum, seen->n) &&
-            same(n == again && memcmp(first, commit, seen->n) == 0,
+            same(n == again && same_bytes(first, commit, seen->n),
                  "chooses differently when asked the same again: %u positions, then %u", n,
                  again)));
     if (now->stop) { /* the narrowest valid answer */
