@@ -353,7 +353,7 @@ static void name_provenance(struct composition *c, const struct run_request *req
 
 /* Where the end of each text comes from: a decode trace that recorded it, else the workload. */
 static void name_answers(struct composition *c) {
-    static const char nobody[] = "assumed to fill the output: no end-of-text data";
+    static const char no_data[] = "assumed to fill the output: no end-of-text data";
     char ids[128], source[192];
     c->answers = workload_answers(c->workload);
     c->says_answers = workload_says_answers(c->workload);
@@ -370,7 +370,7 @@ static void name_answers(struct composition *c) {
     } else if (c->decode != NULL) {
         c->says_answers = decode_trace_has_answers(c->decode);
         c->answers = c->says_answers ? provenance_of(PROVENANCE_MEASURED, c->decode_source.name)
-                                     : provenance_of(PROVENANCE_ASSUMED, nobody);
+                                     : provenance_of(PROVENANCE_ASSUMED, no_data);
     }
 }
 

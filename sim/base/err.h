@@ -47,6 +47,14 @@ static inline int err_status(const struct err *err) {
 #define err_starves(err, ...) (err_set((err), ERR_WORLD, ERR_STARVES, __VA_ARGS__), err_status(err))
 #define err_usage(err, ...)   (err_set((err), ERR_USAGE, ERR_CODE_NONE, __VA_ARGS__), err_status(err))
 
+/* Of a function that returns a status and has `err`: leaves it with a sentence. */
+#define REFUSE_UNLESS(holds, ...)                                                                  \
+    do {                                                                                           \
+        if (!(holds)) {                                                                            \
+            return err_world(err, __VA_ARGS__);                                                    \
+        }                                                                                          \
+    } while (0)
+
 /* Prints the failed condition with its place and aborts. */
 _Noreturn void assert_failed(const char *condition, const char *file, int line);
 

@@ -97,13 +97,6 @@ void rows_span(const struct row_sets *rows, const struct request *request, struc
 
 /* ---- what a policy may answer ---- */
 
-#define REFUSE_UNLESS(holds, ...)                                                                  \
-    do {                                                                                           \
-        if (!(holds)) {                                                                            \
-            return err_world(err, __VA_ARGS__);                                                    \
-        }                                                                                          \
-    } while (0)
-
 static bool range_within(struct range inner, struct range outer) {
     return inner.first >= outer.first && inner.end <= outer.end;
 }

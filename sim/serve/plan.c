@@ -118,13 +118,6 @@ static int plan_commits(const struct lifecycle *life, struct request *request,
     return 0;
 }
 
-#define REFUSE_UNLESS(holds, ...)                                                                  \
-    do {                                                                                           \
-        if (!(holds)) {                                                                            \
-            return err_world(err, __VA_ARGS__);                                                    \
-        }                                                                                          \
-    } while (0)
-
 /* What graph and memory are made for is the same in all answers. */
 static int check_facts(const struct system *system, const struct request *request,
                        struct err *err) {

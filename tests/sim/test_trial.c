@@ -141,7 +141,7 @@ DEED(run_waiting, list_one(batch, view->waiting[0], false))
 DEED(admit_running, list_one(batch, view->running[1], true))
 DEED(list_beside_all, list_one(batch, view->running[0], false); batch->all_running = 1)
 DEED(chunk_a_step, list_one(batch, view->running[0], false); batch->chunk_tokens[0] = 4)
-/* The first listed prefill, of which it takes so many tokens less. */
+/* Takes this many tokens less of the first listed prefill. */
 static void chunk(const struct schedule_view *view, struct batch *batch, uint32_t but) {
     uint32_t i = 0;
     while (view->requests[batch->selected[i]].span.phase != PHASE_PREFILL) {

@@ -7,7 +7,7 @@
 #include "sim/system/system_step.h"
 #include "tests/support/rig.h"
 
-/* A step of some spans, in chunks of so many rows (0: whole). */
+/* A step of some spans, in chunks of this many rows (0: whole). */
 struct case_step {
     struct span span;
     uint32_t n;
