@@ -266,6 +266,19 @@ static void print_head(const struct system *system, const struct asked_step *ste
            system->runtime.varlen ? "" : ", padded to the longest request");
 }
 
+static const char *how_joined(const struct system *system, const struct step_price *price) {
+    switch ((enum host_mode)system->runtime.host_mode) {
+    case HOST_SERIAL:
+        return "the host waits, so both add up";
+    case HOST_LOOPS:
+        return "the host runs ahead, but for its loop over the requests";
+    case HOST_OVERLAPS:
+    case HOST_BY_LAYERS:
+        break;
+    }
+    return price->host_ns > price->device_ns ? "the host is the longer" : "the host runs ahead";
+}
+
 static int print(const struct options *options, const struct system *system,
                  const struct asked_step *step, struct err *err) {
     struct step_price price;
@@ -281,7 +294,6 @@ static int print(const struct options *options, const struct system *system,
     struct price_shares shares = cost_shares(system->cost, &price.time);
     struct warnings warnings = warnings_of(system, &shares);
     struct table *table = operators(system, step, &price, measured);
-    bool serial = system->runtime.host_mode == HOST_SERIAL;
     struct settled settled;
     const bool settles = settle(system, step, &price, &settled);
     if (options_has(options, "json")) {
@@ -307,10 +319,7 @@ static int print(const struct options *options, const struct system *system,
         printf("\ndevice %.3f ms, host %.3f ms (runtime %s); the step takes "
                "%.3f ms: %s\n",
                price.device_ns * 1e-6, (price.host_ns + price.visit_ns) * 1e-6,
-               system->runtime_name, price.wall_ns * 1e-6,
-               serial                            ? "the host waits, so both add up"
-               : price.host_ns > price.device_ns ? "the host is the longer"
-                                                 : "the host runs ahead");
+               system->runtime_name, price.wall_ns * 1e-6, how_joined(system, &price));
         if (settles) {
             print_settled(&settled);
         }

@@ -1,7 +1,7 @@
 """The released dLLM-Serve loop on one GPU: host, device and their overlap; a serving run.
 
     python3 experiments/gpu/released_serve.py OUT --dllm-serve DIR [--requests FILE]
-        [--seconds S] [--parts LIST] [--tiny]
+        [--seconds S] [--parts LIST] [--below X] [--above X] [--tiny]
 
 DIR is a checkout of chosen-ox/dLLM-Serve (measured: aefbf0a2). Its own engine, scheduler, model and
 sampler run with LLaDA-8B's shape and random bf16 weights, sparse settings as its server's. What
@@ -16,13 +16,16 @@ outputs and layers are cut so that a run takes about a minute (OUT-serve.csv say
 
 Parts, in order: check (versions, the attention against float64), narrow (the same loop where the
 device has next to nothing to do: what the host takes), sanity (whole answers), steps, attention,
-operators, serve. `narrow` runs in a process of its own. All files are written as they grow:
+operators, serve. `narrow` runs in a process of its own. By --parts alone: pairs (steps of the model
+and of the narrow one in turn, for a host whose speed drifts). All files are written as they grow:
 
 OUT-steps.csv       a row a case: wall ms before any profiler
 OUT-profiles.csv    of one profiled step (CUPTI alone) of each its wall, the union of all kernels
                     and copies (device_ms), how long the host waited in CUDA
                     (wait_ms: synchronising and copies of over 15 us), and how long the device ran
                     while the host did not (shadow_ms); small: kernels under 10 us
+OUT-pairs.csv       a row a step of the model (wall_ms) and of the narrow one right before it;
+                    turn_ns: a turn of a plain Python loop right after
 OUT-kernels.csv     of the same steps, kernels by name
 OUT-ops.csv         operators by input shapes
 OUT-attention.csv   steps with and without the attention kernel; the call alone
@@ -68,7 +71,7 @@ TINY = dict(d_model=64, n_heads=4, n_kv_heads=4, n_layers=4, mlp_hidden_size=128
 PROMPT, OUTPUT, BLOCK = 256, 256, 32
 SMALL_NS = 10000  # a small kernel: such as a host can hide behind
 LONG_NS = 15000  # a call that copies and takes longer has waited for the device
-PARTS = ["check", "narrow", "sanity", "steps", "attention", "operators", "serve"]
+PARTS = ["check", "narrow", "sanity", "steps", "attention", "operators", "serve"]  # and pairs
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize",
          "cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize")
 
@@ -245,7 +248,7 @@ def random_weights(model, _):
 class Engine:
     """The released engine and its layers; runs cases and requests."""
 
-    def __init__(self, folder, shape, tiny):
+    def __init__(self, folder, shape, tiny, share=None):
         stand_in(shape)
         sys.path.insert(0, folder)
         torch.distributed.init_process_group = lambda *_, **__: None
@@ -256,10 +259,11 @@ class Engine:
         from dllmserve.sparse.state import SparseConfig
         self.SamplingParams, self.SparseConfig = SamplingParams, SparseConfig
         model_runner.load_model = random_weights
-        limits = dict(enforce_eager=True)
+        limits = dict(enforce_eager=True, **({"gpu_memory_utilization": share} if share else {}))
         if tiny:
             on_cpu(model_runner, attention)
             limits.update(max_num_batched_tokens=2048, max_model_len=1024)
+            limits.pop("gpu_memory_utilization", None)
         self.llm = LLM(tempfile.mkdtemp(), **limits)
         self.shape, self.tiny = shape, tiny
         self.runner, self.scheduler = self.llm.model_runner, self.llm.scheduler
@@ -398,6 +402,7 @@ class Run:
     def __init__(self, args):
         self.args, self.tiny, self.clock = args, args.tiny, Clock(args.seconds)
         self.engine, self.tables, self.summary = None, {}, {}
+        self.share = None  # of the GPU's memory; None: the release's own
 
     def table(self, name, columns):
         if name not in self.tables:
@@ -409,12 +414,12 @@ class Run:
             shape = TINY if self.tiny else NARROW if narrow else FULL
             begun = time.monotonic()
             try:
-                self.engine = Engine(self.args.dllm_serve, shape, self.tiny)
+                self.engine = Engine(self.args.dllm_serve, shape, self.tiny, self.share)
             except Exception:
                 traceback.print_exc()
                 print("AGAIN, what does not compile runs eagerly", flush=True)
                 torch._dynamo.config.suppress_errors = True
-                self.engine = Engine(self.args.dllm_serve, shape, self.tiny)
+                self.engine = Engine(self.args.dllm_serve, shape, self.tiny, self.share)
             print(f"engine: {time.monotonic() - begun:.1f} s, "
                   f"{self.engine.llm.config.num_kvcache_blocks} blocks", flush=True)
         return self.engine
@@ -441,9 +446,10 @@ def cases(tiny, n_layers):
     return few
 
 
-def steps(run, model="llada-8b", until=(0.45, 0.57)):
+def steps(run, model="llada-8b", until=None):
     """Part a. Walls of all cases before the first profile, which may slow later launches; 8 layers
     first, where every shape is met for the first time, then 32, then 16."""
+    until = until or ((0.58, 0.97) if run.args.parts.endswith("steps") else (0.45, 0.57))
     engine = run.get_engine(model == "narrow")
     numbers = (2, 4) if run.tiny else (8, 32, 16)
     profiles = numbers[:1] if model == "narrow" else numbers
@@ -502,6 +508,80 @@ def narrow(run):
                run.args.dllm_serve, "--seconds", str(int(share * run.args.seconds)), "--parts",
                "narrow-steps"] + ["--tiny"] * run.tiny
     subprocess.run(command, timeout=share * run.args.seconds + 20, check=False)
+
+
+def pairs(run):
+    """Steps of the model and of the narrow one in turn, so that a host whose speed drifts is the
+    same for both: a row a step. The narrow model is in a process of its own and waits meanwhile."""
+    command = [sys.executable, os.path.abspath(__file__), run.args.out + "-pair", "--dllm-serve",
+               run.args.dllm_serve, "--seconds", str(int(run.args.seconds)), "--parts",
+               "pair-child"] + ["--tiny"] * run.tiny
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        answer(child)  # it is there, with what memory it takes, before the model takes the rest
+        engine = run.get_engine()
+        table = run.table("pairs", CASE + "round wall_ms narrow_ms turn_ns")
+        numbers = (2,) if run.tiny else (32, 8, 16)
+        share = run.args.pairs_share * run.args.seconds
+        begun, turn = run.clock.used(), 0
+        warm = set()
+        while run.clock.used() - begun < share:
+            for n_layers in numbers:
+                if n_layers != numbers[0] and turn % 3:
+                    continue  # every third round alone: fewer layers say how much is a step's
+                engine.layers(n_layers)
+                for counts, heads in cases(run.tiny, n_layers):
+                    if run.clock.used() - begun > share:
+                        break
+                    pair(engine, child, table, (n_layers, counts, heads), turn, warm)
+            turn += 1
+        run.say(f"pairs: {turn} rounds")
+        engine.clear()
+    finally:
+        child.stdin.close()
+        child.kill()
+
+
+def pair(engine, child, table, case, turn, warm):
+    n_layers, counts, heads = case
+    child.stdin.write(f"{n_layers} {counts[0]} {counts[1]} {counts[2]} {int(heads)}\n")
+    child.stdin.flush()
+    narrow_ms = float(answer(child))
+    engine.put(counts, heads)
+    engine.step()  # admits the requests
+    if case not in warm:
+        engine.step()
+        warm.add(case)
+        return
+    times = [engine.step()]
+    while sum(times) < 60 and len(times) < 4:
+        times.append(engine.step())
+    table.row(model="llada-8b", layers=n_layers, full=counts[0], select=counts[1],
+              reuse=counts[2], head_select=int(heads), round=turn,
+              wall_ms=statistics.median(times), narrow_ms=narrow_ms, turn_ns=python_ns(100000))
+
+
+def answer(child):
+    """The next line that is an answer; what the child prints besides is passed over."""
+    for line in child.stdout:
+        if line.startswith("answer "):
+            return line.split()[1]
+    raise RuntimeError("the narrow model's process ended")
+
+
+def pair_child(run):
+    run.share = 0.06
+    engine = run.get_engine(narrow=True)
+    print("answer 0", flush=True)
+    for line in sys.stdin:
+        n_layers, full, select, reuse, heads = map(int, line.split())
+        engine.layers(n_layers)
+        engine.put((full, select, reuse), bool(heads))
+        engine.step()
+        times = [engine.step()]
+        while sum(times) < 60 and len(times) < 4:
+            times.append(engine.step())
+        print(f"answer {statistics.median(times):.4f}", flush=True)
 
 
 def sanity(run):
@@ -625,7 +705,7 @@ def block_s(engine, n_layers):
 
 def choose(run, engine, n):
     """The most of layers and output whose n requests take 45 s, or what time there is, at most."""
-    target = min(45.0, (run.clock.left() - 15) / 3.0)
+    target = run.args.serve_seconds or min(45.0, (run.clock.left() - 15) / 3.0)
     blocks_s, best = {}, None
     for n_layers, output in [(2, 64)] if run.tiny else [(8, 128), (8, 96), (8, 64), (8, 32),
                                                         (4, 64), (4, 32)]:
@@ -653,7 +733,7 @@ def serve(run):
                                "seconds cut blocks max_num_seqs max_num_batched_tokens steps")
     engine.layers(n_layers)
     warm_up(engine, output)
-    for name, load in (("below", 0.6), ("above", 1.6)):
+    for name, load in (("below", run.args.below), ("above", run.args.above)):
         ahead = 0.42 if name == "below" else 0
         limit = run.clock.left() * (1 - ahead) - 4
         if limit < 10:
@@ -767,12 +847,12 @@ def issue_us():
     return out
 
 
-def python_ns():
+def python_ns(turns=1000000):
     """A turn of a plain Python loop, for comparing hosts."""
     begun, total = time.perf_counter(), 0
-    for i in range(1000000):
+    for i in range(turns):
         total += i & 3
-    return (time.perf_counter() - begun) * 1e3
+    return (time.perf_counter() - begun) * 1e9 / turns
 
 
 def check(run):
@@ -833,6 +913,11 @@ def main():
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--serve-layers", type=int, default=0, help="instead of the choice")
     parser.add_argument("--serve-output", type=int, default=64)
+    parser.add_argument("--serve-seconds", type=float, default=0,
+                        help="of work a run, by the capacity's guess; instead of 45 or less")
+    parser.add_argument("--pairs-share", type=float, default=0.5, help="of the seconds, for pairs")
+    parser.add_argument("--below", type=float, default=0.6, help="rate over the capacity's guess")
+    parser.add_argument("--above", type=float, default=3.5, help="the guess is up to half too low")
     parser.add_argument("--tiny", action="store_true")
     args = parser.parse_args()
     args.dllm_serve = os.path.abspath(args.dllm_serve)
@@ -842,13 +927,14 @@ def main():
     run = Run(args)
     for part in args.parts.split(","):
         try:
-            if part not in ("check", "narrow") and Attention.way == "flash" and run.engine is None:
+            attends = part not in ("check", "narrow", "pairs")
+            if attends and Attention.way == "flash" and run.engine is None:
                 check_attention(args.tiny)
             run.say(f"part {part}")
             if part == "narrow-steps":
                 steps(run, "narrow", until=(0.8, 0.97))
             else:
-                globals()[part](run)
+                globals()[part.replace("-", "_")](run)
         except Exception:
             traceback.print_exc()
     if "steps" in args.parts.split(","):

@@ -224,13 +224,15 @@ static void put_columns(struct finder *f, struct cell *cell) {
 static void put_walls(struct finder *f, struct cell *cell) {
     const struct price_parts *parts = f->parts;
     bool by_layers = parts->system->runtime.host_mode == HOST_BY_LAYERS;
-    double look = by_layers ? cell->host.look_ns : 0, sync = by_layers ? 0 : cell->host.sync_ns;
+    bool overlaps = parts->system->runtime.host_mode == HOST_OVERLAPS;
+    double sync = overlaps ? cell->host.sync_ns : 0;
     for (int side = 0; cell->wall > 0 && side < 2; side++) {
         struct row row = {.n = 0};
         row_add(&row, cell->wall, 1);
         row_add(&row, cell->steps, -(side == 0 ? cell->step_ns + sync : cell->host_ns) / CELL_NS);
         for (int t = 0; t < PASS_TYPES; t++) {
-            double ns = look + (side == 0 ? cell->type_ns[t] : cell->host_type_ns[t]);
+            double ns = cell->host.after_ns[f->types[t].kind] +
+                        (side == 0 ? cell->type_ns[t] : cell->host_type_ns[t]);
             row_add(&row, cell->passes[t], -ns / CELL_NS);
         }
         for (uint32_t i = 0; i < parts->n; i++) {

@@ -317,32 +317,51 @@ void parts_close(struct price_parts *parts) {
 
 /* ---- host ---- */
 
+static void probe_shape(const int64_t n[HOST_KIND_COUNT], struct step_shape *shape) {
+    *shape = (struct step_shape){0};
+    shape->sym[SYM_REFRESH_N] = n[HOST_REFRESH];
+    shape->sym[SYM_SELECT_N] = n[HOST_SELECT];
+    shape->sym[SYM_REQUESTS] = n[HOST_REFRESH] + n[HOST_SELECT] + n[HOST_REUSE];
+}
+
 /* Times of the host and of launches for n[kind] requests of each kind. */
 static void probe_host(const struct system *s, const int64_t n[HOST_KIND_COUNT], double *host_ns,
                        double *launches_ns) {
     static const enum symbol counts[] = {SYM_REQUESTS, SYM_REFRESH_N, SYM_SELECT_N};
-    struct step_shape shape = {0};
+    struct step_shape shape;
     struct step_price price;
-    shape.sym[SYM_REFRESH_N] = n[HOST_REFRESH];
-    shape.sym[SYM_SELECT_N] = n[HOST_SELECT];
-    shape.sym[SYM_REQUESTS] = n[HOST_REFRESH] + n[HOST_SELECT] + n[HOST_REUSE];
+    probe_shape(n, &shape);
     cost_price(s->cost, &shape, chunks_of(s, &shape), &price);
     *host_ns = price.host_ns;
     if (s->runtime.host_mode == HOST_BY_LAYERS) { /* which the price has in it */
         *host_ns -=
             s->runtime.host_factor * s->runtime.host_look_ns * (double)shape.sym[SYM_REQUESTS];
     }
-    *launches_ns = price.device_ns;
+    *host_ns -= price.loop_host_ns;
+    *launches_ns = price.device_ns - price.loop_device_ns;
     for (int i = 0; i < 3; i++) {
         *launches_ns -= symbol_ns(s, counts[i], shape.sym[counts[i]]);
     }
     *launches_ns = *launches_ns > 1e-6 ? *launches_ns : 0;
 }
 
+/* What a request adds to a step that neither host nor device had before: its look, or its turn of
+ * the loop. */
+static double after_ns(const struct system *s, enum host_kind kind) {
+    const struct runtime *r = &s->runtime;
+    int64_t n[HOST_KIND_COUNT] = {0};
+    struct step_shape shape;
+    struct step_price price;
+    n[kind] = 1;
+    probe_shape(n, &shape);
+    cost_price(s->cost, &shape, chunks_of(s, &shape), &price);
+    return r->host_mode == HOST_BY_LAYERS ? r->host_factor * r->host_look_ns : price.loop_ns;
+}
+
 struct host_part parts_host(const struct price_parts *parts, unsigned kinds) {
     const struct system *s = parts->system;
     const struct runtime *r = &s->runtime;
-    struct host_part out = {.look_ns = r->host_factor * r->host_look_ns};
+    struct host_part out = {.sync_ns = 0};
     int64_t n[HOST_KIND_COUNT];
     bool is_mixed = (kinds & (kinds - 1)) != 0, reuses = kinds == 1u << HOST_REUSE;
     double layers = (double)s->graph.model->layers;
@@ -350,6 +369,9 @@ struct host_part parts_host(const struct price_parts *parts, unsigned kinds) {
                         r->host_sync_ns[HOST_REUSE] + r->host_sync_layer_ns * layers};
     out.sync_ns =
         r->host_factor * (is_mixed && !r->varlen ? fmin(sync_ns[0], sync_ns[1]) : sync_ns[reuses]);
+    for (int k = 0; k < HOST_KIND_COUNT; k++) {
+        out.after_ns[k] = after_ns(s, (enum host_kind)k);
+    }
     if (is_mixed && !r->varlen) {
         return out;
     }
@@ -404,16 +426,21 @@ bool parts_lost_in_padding(int coord) {
     }
 }
 
-double parts_wall_ns(const struct system *system, double device_ns, double head_ns, double n,
-                     const struct host_part *host, double host_ns) {
-    double look_ns = n * host->look_ns, unrolled = system->settings.unroll_maximum;
+/* Device and host together, of a step of one request of a kind; `head_ns` is part of the device's.
+ */
+static double wall_ns(const struct system *system, double device_ns, double head_ns,
+                      const struct host_part *host, enum host_kind kind) {
+    double host_ns = host->step_ns, after_ns = host->after_ns[kind];
+    double unrolled = system->settings.unroll_maximum;
     switch ((enum host_mode)system->runtime.host_mode) {
     case HOST_SERIAL:
         return device_ns + host_ns / fmax(1, unrolled);
     case HOST_OVERLAPS:
         return fmax(device_ns + host->sync_ns, host_ns);
     case HOST_BY_LAYERS:
-        return fmax(device_ns - head_ns, host_ns) + head_ns + look_ns;
+        return fmax(device_ns - head_ns, host_ns) + head_ns + after_ns;
+    case HOST_LOOPS:
+        return fmax(device_ns, host_ns) + after_ns;
     }
     return device_ns;
 }
@@ -437,5 +464,5 @@ double parts_alone_ns(const struct price_parts *parts, const struct pass *pass) 
     }
     enum host_kind kind = pass_host_kind(pass);
     const struct host_part *host = &parts->alone[kind];
-    return parts_wall_ns(s, device_ns + host->launches_ns, head_ns, 1, host, host->step_ns);
+    return wall_ns(s, device_ns + host->launches_ns, head_ns, host, kind);
 }

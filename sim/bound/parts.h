@@ -39,7 +39,8 @@ struct price_part {
 struct host_part {
     double step_ns, request_ns[HOST_KIND_COUNT];              /* the host's */
     double launches_ns, request_launches_ns[HOST_KIND_COUNT]; /* the device's, beyond the graph */
-    double sync_ns, look_ns; /* see sim/cost/runtime.h; look_ns of each request */
+    double sync_ns;                                           /* see sim/cost/runtime.h */
+    double after_ns[HOST_KIND_COUNT]; /* of each request, whatever host and device took before */
 };
 
 struct price_parts {
@@ -65,10 +66,6 @@ struct host_part parts_host(const struct price_parts *parts, unsigned kinds);
 /* Whether a batch of several kinds that is padded to its longest member may have less of it than
  * its members have: spans with and without cached rows become one kind. */
 bool parts_lost_in_padding(int coord);
-
-/* Device and host together, of a step of `n` requests; `head_ns` is part of the device's. */
-double parts_wall_ns(const struct system *system, double device_ns, double head_ns, double n,
-                     const struct host_part *host, double host_ns);
 
 /* At least what any step takes that has this pass in it. */
 double parts_alone_ns(const struct price_parts *parts, const struct pass *pass);

@@ -80,10 +80,10 @@ static struct floor_of_cell floor_of(const struct finder *f, const struct cell *
         head = mode == HOST_BY_LAYERS ? 1 : device;
     }
     double sync = mode == HOST_OVERLAPS ? cell->host.sync_ns : 0;
-    double look = mode == HOST_BY_LAYERS ? cell->host.look_ns : 0;
     struct floor_of_cell out = {.step = device * (cell->step_ns + sync) + host * cell->host_ns};
     for (int t = 0; t < PASS_TYPES; t++) {
-        out.type[t] = device * cell->type_ns[t] + host * cell->host_type_ns[t] + look;
+        out.type[t] = device * cell->type_ns[t] + host * cell->host_type_ns[t] +
+                      cell->host.after_ns[f->types[t].kind];
     }
     for (uint32_t p = 0; p < parts->n; p++) {
         const struct hull *hull = &cell->hulls[p];

@@ -327,16 +327,28 @@ void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], doub
     }
 }
 
-/* The host's time for the step, the launches it makes beyond the graph's operators, and the extra
- * time of the step while those are issued one by one. */
-static double host_ns(const struct cost_model *cost, const struct step_shape *shape,
-                      double *launches, double *issued_ns) {
+/* Requests of one kind in a loop of the host's. */
+static void add_loop(const struct runtime *r, const struct host_terms *terms, double requests,
+                     struct step_price *out) {
+    const double device_ns = requests * terms->request_launches * r->small_kernel_ns;
+    const double of_host_ns = requests * terms->request_ns * r->host_factor;
+    out->loop_device_ns += device_ns;
+    out->loop_host_ns += of_host_ns;
+    out->loop_ns += fmax(device_ns, of_host_ns);
+}
+
+/* The host's time for the step, of it the loop over requests, and the extra time of the step while
+ * it is issued one by one, into `out`; the launches beyond the graph's operators into `launches`.
+ */
+static void add_host(const struct cost_model *cost, const struct step_shape *shape,
+                     double *launches, struct step_price *out) {
+    const struct runtime *r = cost->pricing.runtime;
     int64_t n[HOST_KIND_COUNT];
     n[HOST_REFRESH] = shape->sym[SYM_REFRESH_N];
     n[HOST_SELECT] = shape->sym[SYM_SELECT_N];
     n[HOST_REUSE] = shape->sym[SYM_REQUESTS] - n[HOST_REFRESH] - n[HOST_SELECT];
     double most_ns = 0, most_launches = 0, requests_ns = 0;
-    *launches = *issued_ns = 0;
+    *launches = 0;
     for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
         if (n[kind] == 0) {
             continue;
@@ -345,13 +357,15 @@ static double host_ns(const struct cost_model *cost, const struct step_shape *sh
         double requests = (double)n[kind];
         most_ns = terms->step_ns > most_ns ? terms->step_ns : most_ns;
         most_launches = terms->launches > most_launches ? terms->launches : most_launches;
-        const double issued = cost->pricing.runtime->issued_ns[kind];
-        *issued_ns = issued > *issued_ns ? issued : *issued_ns;
+        out->issued_ns = fmax(out->issued_ns, r->issued_ns[kind]);
         requests_ns += requests * terms->request_ns;
         *launches += requests * terms->request_launches;
+        if ((enum host_mode)r->host_mode == HOST_LOOPS) {
+            add_loop(r, terms, requests, out);
+        }
     }
     *launches += most_launches;
-    return cost->pricing.runtime->host_factor * (most_ns + requests_ns);
+    out->host_ns = r->host_factor * (most_ns + requests_ns);
 }
 
 /* Time of the host's look at every request's confidences after a step, where it has one. */
@@ -492,6 +506,11 @@ static void join_host(struct stepped *s) {
         out->wall_ns = (trunk_ns > launching_ns ? trunk_ns : launching_ns) + out->head_ns +
                        look_ns(r, s->shape);
         break;
+    case HOST_LOOPS:
+        out->wall_ns =
+            fmax(out->device_ns - out->loop_device_ns, launching_ns - out->loop_host_ns) +
+            out->loop_ns;
+        break;
     }
 }
 
@@ -540,7 +559,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     memset(out, 0, sizeof *out);
     sum_operators(cost, shape, asked, out);
     add_attention(cost, shape, asked, out);
-    out->host_ns = host_ns(cost, shape, &stepped.launches, &out->issued_ns);
+    add_host(cost, shape, &stepped.launches, out);
     out->visit_ns = visit_ns(runtime, shape);
     for (int term = 0; term < TERM_PLANS; term++) {
         step_terms[term].apply(&stepped);
@@ -633,7 +652,7 @@ void cost_show_step(struct cost_model *cost, const struct step_shape *shape,
     struct stepped stepped = {.cost = cost, .shape = shape, .price = &price};
     sum_operators(cost, shape, chunks, &price);
     add_attention(cost, shape, chunks, &price);
-    price.host_ns = host_ns(cost, shape, &stepped.launches, &price.issued_ns);
+    add_host(cost, shape, &stepped.launches, &price);
     price.visit_ns = visit_ns(cost->pricing.runtime, shape);
     for (int term = 0; term < STEP_TERMS; term++) {
         const double before_ns = so_far(&price);

@@ -49,7 +49,10 @@ struct step_price {
     double plan_ns;  /* of wall_ns and host_ns: the host finds chunks and a plan (cost_add_plans) */
     /* Where the profile knows the card's power, at the highest clock; else 0. */
     double compute_ns, busy_ns, flops_j, bytes_j;
-    double head_ns;   /* of device_ns, the output head's */
+    double head_ns; /* of device_ns, the output head's */
+    /* Where the host loops over requests (HOST_LOOPS): their parts of device_ns and host_ns, and
+     * how long the loop takes with both. */
+    double loop_device_ns, loop_host_ns, loop_ns;
     double issued_ns; /* to be added to device_ns where the step is no captured graph; mostly 0 */
     uint32_t lookups[PRICE_MATCH_COUNT]; /* by how each operator's price was found */
     struct price_time time;

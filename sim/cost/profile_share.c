@@ -86,7 +86,8 @@ static bool peaks_equal(const struct profile_peaks *a, const struct profile_peak
 
 static bool sides_equal(const struct transfer_side *a, const struct transfer_side *b) {
     return strcmp(a->gpu, b->gpu) == 0 && peaks_equal(&a->peaks, &b->peaks) &&
-           peaks_equal(&a->reached, &b->reached) && a->link_bandwidth == b->link_bandwidth;
+           peaks_equal(&a->reached, &b->reached) && a->link_bandwidth == b->link_bandwidth &&
+           a->passes_alone == b->passes_alone;
 }
 
 static bool is_file(const struct shared *shared, const struct shared *asked) {

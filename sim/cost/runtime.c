@@ -20,7 +20,7 @@
 
 const char *const host_kind_names[HOST_KIND_COUNT] = {"refresh", "reuse", "select"};
 
-static const char *const host_mode_words[] = {"overlaps", "serial", "by-layers", NULL};
+static const char *const host_mode_words[] = {"overlaps", "serial", "by-layers", "loops", NULL};
 
 const struct param runtime_params[] = {
     FLAG(varlen, "packed batches; off: padded to the longest request"),
@@ -51,8 +51,10 @@ const struct param runtime_params[] = {
     BYTES(element_bytes, "2", 2, 4, "bytes of a weight, an activation, a cached value"),
     FLAG(vmm, "live runs map memory for workspace and cached rows as steps need it "
               "[backend = cpu|cuda]"),
-    PARAM_ONE_OF("host_mode", struct runtime, host_mode, host_mode_words, "overlaps",
-                 "whether the host runs ahead of the device [priced = on and host_terms = on]"),
+    PARAM_ONE_OF(
+        "host_mode", struct runtime, host_mode, host_mode_words, "overlaps",
+        "whether the host runs ahead of the device; loops: but for the time of each request "
+        "[priced = on and host_terms = on]"),
     NUMBER("host_refresh_ns", host_step_ns[HOST_REFRESH], "ns", 1e10,
            "per step with a refresh [priced = on]"),
     NUMBER("host_reuse_ns", host_step_ns[HOST_REUSE], "ns", 1e10,

@@ -26,6 +26,11 @@ enum host_mode {
     /* The trunk is launched while the device runs it, the head runs after it, and then the host
      * looks at the logits of each request: wall = max(trunk, host) + head + look. */
     HOST_BY_LAYERS,
+    /* Launches of the step and of its layers run ahead of the device; a loop over the requests
+     * waits for it, and the short kernels that the loop launches run while it goes on:
+     * wall = max(device less those kernels, host of step and layers) + of each request the longer
+     * of its loop's host time and kernels. */
+    HOST_LOOPS,
 };
 
 struct runtime {

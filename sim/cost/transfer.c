@@ -178,7 +178,11 @@ struct profile *profile_transfer(const struct profile *donor, const struct trans
     struct profile *target = profile_copy(donor, source, peaks);
     note_origin(donor, from, to, target);
     for (size_t op = 0; op < PROFILE_OPS; op++) {
-        scale_rows(donor, &sides, (enum profile_op)op, &target->ops[op]);
+        if (to->passes_alone && op != PROFILE_ELEMENTWISE) {
+            profile_drop_rows(target, (enum profile_op)op);
+        } else {
+            scale_rows(donor, &sides, (enum profile_op)op, &target->ops[op]);
+        }
     }
     profile_refresh(target);
     return target;

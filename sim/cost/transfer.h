@@ -13,6 +13,7 @@ struct transfer_side {
     const char *gpu;
     struct profile_peaks peaks, reached;
     double link_bandwidth; /* bytes/s each way, data sheet */
+    bool passes_alone;     /* of whom a profile is made: with rows of memory-bound passes alone */
 };
 
 struct transfer_side transfer_side_of(const struct gpu *gpu);

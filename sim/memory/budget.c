@@ -32,13 +32,11 @@ static bool place_full(const struct budget_request *r, uint32_t n, uint32_t canv
     return place(r, &shape, available_bytes, placement);
 }
 
-/* Workspace of the worst step that a token budget and a pool of `pool_bytes` allow: as many query
- * tokens as may be batched, a logit row and a selected row for each of them, and every cached row
- * of the pool attended at once. */
-static bool place_worst(const struct budget_request *r, int64_t pool_bytes, int64_t available_bytes,
-                        struct placement *placement) {
+/* Workspace of the worst step of so many query tokens beside a pool of `pool_bytes`: a logit row
+ * and a selected row for each token, and every cached row of the pool attended at once. */
+static bool place_worst(const struct budget_request *r, int64_t tokens, int64_t pool_bytes,
+                        int64_t available_bytes, struct placement *placement) {
     struct step_shape shape;
-    int64_t tokens = r->max_batched_tokens;
     int64_t rows = r->row_bytes > 0 ? pool_bytes / r->row_bytes : 0;
     shape_clear(&shape);
     shape.sym[SYM_TOKENS] = shape.sym[SYM_FIRST_TOKENS] = tokens;
@@ -114,6 +112,22 @@ static int limit_pages(const struct budget_request *r, struct budget *b, struct 
     return 0;
 }
 
+/* The largest step, beside a pool that was sized by a smaller one. */
+static int place_beyond(const struct budget_request *r, struct budget *b, struct err *err) {
+    int64_t left = b->total_bytes - b->weights_bytes - b->reserve_bytes - b->pool_bytes;
+    struct placement placement;
+    if (r->profiled_tokens == r->max_batched_tokens) {
+        return 0;
+    }
+    if (!place_worst(r, r->max_batched_tokens, b->pool_bytes, left, &placement)) {
+        return out_of_memory(r, b,
+                             "weights, reserve, the pool and the workspace of the largest step",
+                             b->total_bytes - left + placement.peak_bytes, err);
+    }
+    take_placement(r, &placement, b);
+    return 0;
+}
+
 /* One pool of pages: what the worst step's workspace leaves. That workspace grows with the pool
  * where a runtime gathers cached rows, so the pool shrinks until both fit. */
 static int divide_pages(const struct budget_request *r, int64_t left, struct budget *b,
@@ -123,18 +137,19 @@ static int divide_pages(const struct budget_request *r, int64_t left, struct bud
     b->unit_bytes = r->row_bytes * r->page_tokens;
     b->max_requests = r->max_requests;
     int64_t available = left - budget_request_bytes(b, r->slab_rows);
-    if (!place_worst(r, 0, available, &placement)) {
+    if (!place_worst(r, r->profiled_tokens, 0, available, &placement)) {
         available = left - b->unit_bytes;
-        (void)place_worst(r, 0, available, &placement);
+        (void)place_worst(r, r->profiled_tokens, 0, available, &placement);
     }
     int64_t pool = left - placement.peak_bytes;
     for (int i = 0; i < 64 && pool >= b->unit_bytes && pool >= 0; i++) {
-        (void)place_worst(r, pool, available, &placement);
+        (void)place_worst(r, r->profiled_tokens, pool, available, &placement);
         int64_t excess = placement.peak_bytes + pool - left;
         if (excess <= 0) {
             take_placement(r, &placement, b);
             b->pool_bytes = b->unit_bytes > 0 ? pool / b->unit_bytes * b->unit_bytes : pool;
-            return limit_pages(r, b, err);
+            int status = limit_pages(r, b, err);
+            return status == 0 ? place_beyond(r, b, err) : status;
         }
         pool -= (excess + 1) / 2 + b->unit_bytes;
     }

@@ -4,7 +4,8 @@
  * system allows) + KV pool. This is dLLM-Serve's offline profiler (arXiv 2512.17077, section 4.2)
  * with the dummy run replaced by placing the step graph: with the logits bounded, the workspace
  * shrinks and the pool grows. Where chunks are searched for, the worst step is chunked only as far
- * as a request of the profiled canvas needs its share of the pool, or else a page. */
+ * as a request of the profiled canvas needs its share of the pool, or else a page. A pool that was
+ * sized beside a smaller step leaves a larger one the rest of the device. */
 #ifndef UNMASK_SIM_MEMORY_BUDGET_H
 #define UNMASK_SIM_MEMORY_BUDGET_H
 
@@ -34,6 +35,7 @@ struct budget_request {
     uint32_t pool_pages;         /* pages of the pool; 0: as many as memory leaves */
     int64_t row_bytes;           /* one row of cached state over all layers; 0: nothing is cached */
     uint32_t max_batched_tokens; /* query tokens of the worst step */
+    uint32_t profiled_tokens;    /* pages: of the step that sizes the pool; at most those */
     uint32_t canvas_tokens;      /* the longest canvas profiled for */
     uint32_t slab_rows;          /* cached rows of a request with that canvas */
     uint32_t output_rows;        /* logit rows of its full pass (slabs) */

@@ -40,6 +40,7 @@ static const struct catalogue_text texts[] = {
     {"link", offsetof(struct gpu, link), false},
     {"profile", offsetof(struct gpu, profile), true},
     {"donor", offsetof(struct gpu, donor), true},
+    {"donor_of_passes", offsetof(struct gpu, donor_of_passes), true},
     {NULL, 0, false},
 };
 

@@ -27,6 +27,7 @@ struct gpu {
     bool link_peers;        /* GPUs reach each other's memory; else through the host's */
     const char *profile; /* file name in its own file's folder or under kernels/profiles, or NULL */
     const char *donor;   /* the GPU whose profile is transferred here when it has none */
+    const char *donor_of_passes; /* and the one whose rows of memory-bound passes are */
     const char *source;
 };
 

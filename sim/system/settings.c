@@ -40,6 +40,10 @@ const struct param system_params[] = {
         "profile_canvas", profile_canvas, profile_canvas_words, "context",
         "canvas of the profiling run: the context, or the workload's longest request (without a "
         "workload: the context) [asked.profile_canvas_tokens = 0 and serves = on and kv = slab]"),
+    FLAG(profile_whole_canvases, "off",
+         "the profiling run has as many whole canvases of the context as max_batched_tokens holds, "
+         "which may be none, and a larger step takes what memory_utilization leaves (off: the "
+         "largest step) [serves = on and kv = pages]"),
     WHOLE(max_batched_tokens, "tokens", "16384", 1, 1e8,
           "most query tokens in one step [backend != lmax]"),
     WHOLE(max_requests, "1", "0", 0, SETTINGS_MOST_REQUESTS,
@@ -142,9 +146,10 @@ const struct param system_params[] = {
     KEY("temperature", PARAM_F64, temperature, "1", "1", 0.01, 100,
         "divisor of logits before tokens are drawn or confidences computed [picks = on or backend "
         "= cpu|cuda or draws = on and confidence != kumaraswamy]"),
-    KEY("confidence_drop", PARAM_F64, confidence_drop, "1", "0", 0, 100,
-        "logits by which a model's confidence is below that of its decode process [backend = sim "
-        "and draws = on and confidence != kumaraswamy]"),
+    KEY("confidence_drop", PARAM_F64, confidence_drop, "1", "0", -100, 100,
+        "logits by which a model's confidence is below that of its decode process, or above it: a "
+        "location is reached from either side [backend = sim and draws = on and confidence != "
+        "kumaraswamy]"),
     FLAG(sampling, "off",
          "draw tokens, at the temperature and within top_k and top_p (off: take the most likely "
          "one)"),

@@ -72,6 +72,7 @@ struct settings {
     uint32_t context_tokens;        /* 0: the model's maximum, at most 32768 */
     uint32_t profile_canvas_tokens; /* canvas of the profiling run; 0: as profile_canvas says */
     uint32_t profile_canvas;        /* enum profile_canvas */
+    bool profile_whole_canvases;    /* pages: the profiled step holds whole canvases alone */
     uint32_t max_batched_tokens, max_requests, replicas, max_in_system;
     uint32_t page_tokens, pool_pages, kv_layout, logit_scope, sample_scope;
     uint32_t allocator; /* enum step_allocator */

@@ -154,6 +154,12 @@ static void leave_out_layers(struct system *s) {
         (all_bytes - model_weights_bytes(s->model)) / BF16_BYTES * s->runtime.element_bytes;
 }
 
+/* Query tokens of the profiling run that sizes a pool of pages. */
+static uint32_t profiled_tokens(const struct settings *k) {
+    uint32_t whole = k->max_batched_tokens / k->profile_canvas_tokens * k->profile_canvas_tokens;
+    return k->profile_whole_canvases ? whole : k->max_batched_tokens;
+}
+
 static int take_budget(struct system *s, struct err *err) {
     const struct settings *k = &s->settings;
     struct budget_request request = {
@@ -170,6 +176,7 @@ static int take_budget(struct system *s, struct err *err) {
         .page_tokens = k->page_tokens,
         .row_bytes = s->row_bytes,
         .max_batched_tokens = k->max_batched_tokens,
+        .profiled_tokens = profiled_tokens(k),
         .canvas_tokens = k->profile_canvas_tokens,
         .slab_rows = profiled_rows(s),
         .output_rows = system_scope_rows(k, k->profile_canvas_tokens, k->profile_canvas_tokens,

@@ -96,13 +96,16 @@ static void take(struct choice *c, const struct profile *profile) {
     c->next = c->next == &c->s->profile ? &c->s->behind : NULL;
 }
 
-static int take_transferred(struct choice *c, const char *donor_path, struct err *err) {
+/* All of the donor's rows, or those of memory-bound passes alone. */
+static int take_transferred(struct choice *c, const char *donor_path, bool passes_alone,
+                            struct err *err) {
     const struct profile_peaks peaks = profile_peaks_of(c->s->donor);
     const struct profile *donor = NULL;
     int status = donor_path != NULL ? profile_share(donor_path, &peaks, &donor, err)
                                     : profile_share_shipped(c->s->donor, &donor, err);
     if (status == 0) {
         struct transfer_side from = transfer_side_of(c->s->donor), to = transfer_side_of(c->s->gpu);
+        to.passes_alone = passes_alone;
         take(c, profile_share_transfer(donor, &from, &to));
     }
     profile_give_back(donor);
@@ -119,8 +122,15 @@ static int take_donor(struct choice *c, struct err *err) {
     }
     const bool wants_own = c->asked == PRICES_MEASURED && s->profile == NULL &&
                            profiled_model(s, s->donor, path, sizeof path, err) != NULL;
-    int status = wants_own ? take_transferred(c, path, err) : (int)err->kind;
-    return status == 0 && c->next != NULL ? take_transferred(c, NULL, err) : status;
+    int status = wants_own ? take_transferred(c, path, false, err) : (int)err->kind;
+    return status == 0 && c->next != NULL ? take_transferred(c, NULL, false, err) : status;
+}
+
+/* What its own profile has no rows of. */
+static int take_passes(struct choice *c, struct err *err) {
+    struct system *s = c->s;
+    s->donor = gpu_find(s->gpu->donor_of_passes, err);
+    return s->donor != NULL ? take_transferred(c, NULL, true, err) : err_status(err);
 }
 
 /* What the GPU has for all models: nothing where it was calibrated for a single model, one of this
@@ -179,6 +189,8 @@ int system_take_prices(struct system *s, const struct system_request *asked, str
     }
     if (status == 0 && choice.next != NULL && s->gpu->donor != NULL) {
         status = take_donor(&choice, err);
+    } else if (status == 0 && choice.next == &s->behind && s->gpu->donor_of_passes != NULL) {
+        status = take_passes(&choice, err);
     }
     if (status != 0 || asked->price_source == PRICES_BEST || s->profile != NULL) {
         return status;

@@ -160,7 +160,7 @@ void system_warn_of_decisions(const struct system *s, struct warnings *warnings)
             snprintf(was + used, sizeof was - used, ", temperature %g", at->temperature);
         }
         warnings_add(warnings, WARNING_DECISIONS_MOVED, (double)NAN,
-                     "%s was located at %s; with %s what is drawn rests on its shape (%.96s)",
+                     "%s was located at %s; with %s what is drawn rests on its shape (%.128s)",
                      s->process.name, was, moved, s->process.error);
     }
 }

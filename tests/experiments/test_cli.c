@@ -259,7 +259,7 @@ TEST(every_section_of_list_names_something) {
 
 TEST(the_host_is_an_option_and_part_of_the_output) {
     char *text = PRINTS("run", "--system", "dllm-serve-published", "--requests", "5");
-    ck_assert_ptr_nonnull(strstr(text, "\nhost         dllm-serve-l40s: calibrated, factor 0.3"));
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         dllm-serve-l40s: calibrated, factor 0.4"));
     free(text);
     text = PRINTS("run", "--system", "dllm-serve-published", "--requests", "5", "--host",
                   "dllm-serve-rtx4090", "--json");

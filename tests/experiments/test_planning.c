@@ -42,9 +42,9 @@ TEST(each_step_pays_for_the_plans_that_the_released_search_makes) {
         {"mosaic-published", "chunk_search=none", 1},
     };
     static const char *const modes[] = {"runtime.host_mode=serial", "runtime.host_mode=overlaps",
-                                        "runtime.host_mode=by-layers"};
+                                        "runtime.host_mode=by-layers", "runtime.host_mode=loops"};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        for (int mode = 0; mode < 3; mode++) {
+        for (int mode = 0; mode < 4; mode++) {
             struct loop_result none = SIMULATE(rows[i].system, rows[i].search, modes[mode],
                                                "logit_scope=queries", "runtime.host_plan_ns=0");
             struct loop_result paid =
@@ -70,13 +70,13 @@ TEST(unrolled_steps_pay_for_their_plans_each) {
 /* A price at the clock that was measured at stays what it was, whatever part of it is planning. */
 TEST(a_clock_that_does_not_change_leaves_a_planned_step_as_it_is) {
     static const char *const modes[] = {"runtime.host_mode=serial", "runtime.host_mode=overlaps",
-                                        "runtime.host_mode=by-layers"};
+                                        "runtime.host_mode=by-layers", "runtime.host_mode=loops"};
     const struct span span = {
         .phase = PHASE_REFRESH, .queries = 512, .first_queries = 512, .logit_rows = 256};
     struct step_shape shape;
     shape_clear(&shape);
     shape_add(shape.sym, &span, 1);
-    for (int mode = 0; mode < 3; mode++) {
+    for (int mode = 0; mode < 4; mode++) {
         struct system *system =
             rig_system("mosaic-published", "a100-40g", true,
                        (const char *const[]){modes[mode], "runtime.host_plan_ns=1000000000", NULL});

@@ -223,6 +223,8 @@ TEST(all_are_listed_by_name_and_found_by_it) {
         ck_assert_ptr_eq(gpu_find(gpus[i]->name, &err), gpus[i]);
         ck_assert(i == 0 || strcmp(gpus[i - 1]->name, gpus[i]->name) < 0);
         ck_assert(gpus[i]->donor == NULL || gpu_check_name(gpus[i]->donor, &err) == 0);
+        ck_assert(gpus[i]->donor_of_passes == NULL ||
+                  gpu_check_name(gpus[i]->donor_of_passes, &err) == 0);
     }
 }
 

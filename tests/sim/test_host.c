@@ -33,6 +33,65 @@ static double host_ms(const struct system *system) {
     return price.host_ns * 1e-6;
 }
 
+/* One step of `full` refreshing and `reuse` reusing requests, of a host that loops over requests.
+ */
+static struct step_price looped(const char *factor, const char *launches, uint32_t full,
+                                uint32_t reuse) {
+    const struct span spans[] = {
+        {.phase = PHASE_REFRESH, .queries = 512, .first_queries = 512, .logit_rows = 32},
+        {.phase = PHASE_REUSE,
+         .queries = 32,
+         .first_queries = 32,
+         .context = 240,
+         .logit_rows = 32}};
+    const uint32_t counts[] = {full, reuse};
+    const char *const settings[] = {"runtime.host_mode=loops",
+                                    factor,
+                                    launches,
+                                    "runtime.host_layer_reuse_ns=0",
+                                    "runtime.host_layer_refresh_ns=0",
+                                    "runtime.host_reuse_ns=20ms",
+                                    "runtime.host_refresh_ns=20ms",
+                                    "runtime.host_layer_request_reuse_ns=0",
+                                    "runtime.host_layer_request_refresh_ns=0",
+                                    "runtime.host_request_reuse_ns=3ms",
+                                    "runtime.host_request_refresh_ns=1ms",
+                                    "runtime.launches_request_reuse=1000",
+                                    "runtime.small_kernel_ns=1000",
+                                    NULL};
+    struct system *system = rig_system("dllm-serve-published", "h200", false, settings);
+    struct step_shape shape;
+    struct step_price price;
+    shape_clear(&shape);
+    for (int k = 0; k < 2; k++) {
+        for (uint32_t i = 0; i < counts[k]; i++) {
+            shape_add(shape.sym, &spans[k], 1);
+        }
+    }
+    cost_price(system->cost, &shape, system->chunks.bound, &price);
+    system_close(system);
+    return price;
+}
+
+/* Launches run ahead of the device; the loop's own kernels, 1 ms a reusing request here, run beside
+ * the loop, 3 and 1 ms a request. */
+TEST(a_host_that_loops_over_requests_waits_for_them_alone) {
+    const char *const none = "runtime.launches_layer_request_reuse=0";
+    struct step_price few = looped("host.factor=1", none, 0, 2);
+    ck_assert_double_lt(few.device_ns - 2e6, 20e6);
+    ck_assert_double_eq_tol(few.wall_ns, 20e6 + 2 * 3e6, 1);
+    ck_assert_double_eq_tol(few.host_ns, few.wall_ns, 1);
+    struct step_price many = looped("host.factor=1", none, 16, 8);
+    ck_assert_double_gt(many.device_ns - 8e6, 20e6);
+    ck_assert_double_eq_tol(many.wall_ns, many.device_ns - 8e6 + 8 * 3e6 + 16 * 1e6, 1);
+    /* A host that takes no time leaves the device's. */
+    struct step_price free = looped("host.factor=0", none, 16, 8);
+    ck_assert_double_eq_tol(free.wall_ns, many.device_ns, 1);
+    /* The longer of the two, request by request of a kind: 1 ms of kernels, 0.6 of the loop. */
+    struct step_price quick = looped("host.factor=0.2", none, 16, 8);
+    ck_assert_double_eq_tol(quick.wall_ns, many.device_ns - 8e6 + 8 * 1e6 + 16 * 0.2e6, 1);
+}
+
 static int count_host(void *state, const struct host *host, const char *doc) {
     int *n = state;
     ck_assert_msg(host->name[0] != '\0' && host->factor >= 0 && doc[0] != '\0', "%s", host->name);
@@ -86,7 +145,7 @@ TEST(on_the_gpu_of_the_reference_runs_it_has_the_host_it_was_timed_on) {
     ck_assert_str_eq(system_host(system).name, "reference");
     ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_MEASURED);
     ck_assert(!warns(system, WARNING_HOST_FOREIGN) && !warns(system, WARNING_HOST_ASSUMED));
-    ck_assert_double_eq_tol(host_ms(system), 19.8 + 5.98, 1e-9);
+    ck_assert_double_eq_tol(host_ms(system), 25.8064 + 7.19168, 1e-9);
     system_close(system);
 }
 
@@ -95,7 +154,7 @@ TEST(a_factor_of_ones_own_scales_host_times_and_is_assumed) {
     static const char *const other[] = {"host=default", NULL};
     static const char *const same[] = {"host.factor=1", NULL};
     struct system *system = rig_system("dllm-serve-published", "h200", false, twice);
-    ck_assert_double_eq_tol(host_ms(system), 2 * (19.8 + 5.98), 1e-9);
+    ck_assert_double_eq_tol(host_ms(system), 2 * (25.8064 + 7.19168), 1e-9);
     ck_assert_double_eq(system_host(system).factor, 2);
     ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_ASSUMED);
     ck_assert(warns(system, WARNING_HOST_ASSUMED));

@@ -59,6 +59,47 @@ TEST(bounding_the_logits_shrinks_the_workspace_and_grows_the_pool) {
     system_close(narrow);
 }
 
+/* The released profiler of dLLM-Serve runs max_num_batched_tokens // max_model_len requests: none
+ * on an RTX 4090, whose steps take 4,000 tokens, and 4 on an L40S, as many tokens as a step may
+ * have. */
+TEST(a_pool_beside_whole_canvases_leaves_a_larger_step_the_rest_of_the_device) {
+    static const char *const whole[] = {"profile_whole_canvases=on", NULL};
+    static const char *const largest[] = {"profile_whole_canvases=off", NULL};
+    static const struct {
+        const char *gpu;
+        bool is_more;
+    } cards[] = {{"rtx4090", true}, {"l40s", false}};
+    for (int i = 0; i < 2; i++) {
+        struct system *of_whole = rig_system("dllm-serve-published", cards[i].gpu, true, whole);
+        struct system *of_largest = rig_system("dllm-serve-published", cards[i].gpu, true, largest);
+        const struct budget *w = &of_whole->budget, *l = &of_largest->budget;
+        const int64_t beside = w->weights_bytes + w->reserve_bytes + w->pool_bytes;
+        ck_assert_int_eq(w->activation_bytes, l->activation_bytes);
+        ck_assert_int_eq(w->pool_bytes - l->pool_bytes > l->activation_bytes - l->unit_bytes * 2,
+                         cards[i].is_more);
+        ck_assert_int_eq(w->pool_bytes == l->pool_bytes, !cards[i].is_more);
+        ck_assert_int_le(beside, w->usable_bytes);
+        ck_assert_int_eq(beside + w->activation_bytes > w->usable_bytes, cards[i].is_more);
+        ck_assert_int_le(beside + w->activation_bytes, w->total_bytes);
+        system_close(of_whole);
+        system_close(of_largest);
+    }
+}
+
+/* Nothing is left of the device for the step that was not profiled. */
+TEST(a_step_that_does_not_fit_beside_such_a_pool_is_refused) {
+    struct setting settings[] = {{.key = "profile_whole_canvases", .value = "on", .place = "test"},
+                                 {.key = "memory_utilization", .value = "1", .place = "test"}};
+    struct system_request request =
+        MAKE(struct system_request, .system = "dllm-serve-published", .gpu = "rtx4090",
+             .roofline = true, .overrides = settings, .n_overrides = 2);
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_int_eq(system_open(&request, &system, &err), ERR_WORLD);
+    ck_assert_int_eq(err.code, ERR_NO_ROOM);
+    ck_assert_ptr_nonnull(strstr(err.text, "the pool and the workspace of the largest step"));
+}
+
 TEST(fast_dllm_as_released_runs_two_requests_on_48_gb_and_one_by_one_on_24) {
     struct system *l40s = rig_system("fast-dllm-published", "l40s", true, NULL);
     struct system *rtx4090 = rig_system("fast-dllm-published", "rtx4090", true, NULL);

@@ -15,12 +15,14 @@ struct card {
     struct profile *profile, *behind;
 };
 
-static struct profile *transfer_to(const struct gpu *gpu) {
+static struct profile *transfer_to(const struct gpu *gpu, const char *donor_name,
+                                   bool passes_alone) {
     struct err err = {0};
-    const struct gpu *owner = gpu_find(gpu->donor, &err);
+    const struct gpu *owner = gpu_find(donor_name, &err);
     struct profile *donor = NULL;
     ck_assert_msg(profile_open_shipped(owner, &donor, &err) == 0, "%s", err.text);
     struct transfer_side from = transfer_side_of(owner), to = transfer_side_of(gpu);
+    to.passes_alone = passes_alone;
     struct profile *out = profile_transfer(donor, &from, &to);
     profile_close(donor);
     return out;
@@ -42,7 +44,9 @@ static size_t open_cards(struct card *cards) {
         }
         if (gpu->donor != NULL) {
             struct profile **place = gpu->profile != NULL ? &card->behind : &card->profile;
-            *place = transfer_to(gpu);
+            *place = transfer_to(gpu, gpu->donor, false);
+        } else if (gpu->donor_of_passes != NULL) {
+            card->behind = transfer_to(gpu, gpu->donor_of_passes, true);
         }
     }
     return n;
@@ -538,6 +542,31 @@ TEST(the_shares_of_the_time_are_those_of_the_operators) {
         }
         system_close(system);
     }
+}
+
+/* The L40S's profile has products and attention; what passes take is the same die's. */
+TEST(passes_are_transferred_from_the_same_die_and_nothing_else_is) {
+    struct system *system = rig_system("dllm-serve", "l40s", false, NULL);
+    struct step_shape shape;
+    struct op_price ops[GRAPH_MAX_OPS];
+    const struct span span = {
+        .phase = PHASE_REUSE, .queries = 32, .first_queries = 32, .context = 240, .logit_rows = 32};
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, 4);
+    cost_explain(system->cost, &shape, system->chunks.bound, ops);
+    int n_passes = 0;
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        const struct op *op = &system->graph.ops[i];
+        const bool is_pass = op_type_of(op)->family == FAMILY_PASS;
+        if (op_type_of(op)->is_part || ops[i].executions == 0 || ops[i].match == PRICE_ROOFLINE) {
+            continue;
+        }
+        n_passes += is_pass;
+        ck_assert_msg((ops[i].kind == PROVENANCE_TRANSFERRED) == is_pass, "%s: %s", op->name,
+                      provenance_words[ops[i].kind]);
+    }
+    ck_assert_int_gt(n_passes, 5);
+    system_close(system);
 }
 
 SUITE("prices")

@@ -286,11 +286,11 @@ TEST(a_visit_of_the_host_is_paid_each_time_that_the_scheduler_is_asked) {
     SIMULATE("lmdeploy", 1, "decoder=fixed", "steps_per_block=8", "block_tokens=32", mode,         \
              __VA_ARGS__)
     static const char *const modes[] = {"runtime.host_mode=serial", "runtime.host_mode=overlaps",
-                                        "runtime.host_mode=by-layers"};
+                                        "runtime.host_mode=by-layers", "runtime.host_mode=loops"};
     static const char *const terms[] = {"runtime.host_visit_ns=1000000",
                                         "runtime.host_visit_request_ns=1000000"};
-    for (int i = 0; i < 6; i++) {
-        const char *mode = modes[i % 3], *visit = terms[i / 3];
+    for (int i = 0; i < 8; i++) {
+        const char *mode = modes[i % 4], *visit = terms[i / 4];
         struct simulated none = ASKED("scheduler.multi_loop=off");
         struct simulated each = ASKED("scheduler.multi_loop=off", visit);
         struct simulated stepped = ASKED("scheduler.multi_loop=off", visit, "skip_ahead=off");

@@ -100,6 +100,13 @@ void profile_close(struct profile *profile) {
     free(profile);
 }
 
+void profile_drop_rows(struct profile *profile, enum profile_op op) {
+    lattice_fini(&profile->ops[op]);
+    free(profile->raised[op]);
+    profile->ops[op] = (struct lattice){0};
+    profile->raised[op] = NULL;
+}
+
 struct profile *profile_copy(const struct profile *donor, const char *source,
                              const struct profile_peaks *peaks) {
     struct profile *copy = mem_zeroed(1, sizeof *copy);

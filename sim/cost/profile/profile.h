@@ -249,6 +249,9 @@ int profile_write(const struct profile *profile, FILE *file, struct err *err);
 /* A profile's text, with its number of rows after the first line. ERR_WORLD as above. */
 int profile_put(const char *text, FILE *file);
 
+/* Takes an operator's rows out of a copy (profile_copy). */
+void profile_drop_rows(struct profile *profile, enum profile_op op);
+
 /* A copy of `donor` for another GPU with kind "transferred", whose lattices the caller (transfer.c)
  * rewrites and then hands to profile_refresh. */
 struct profile *profile_copy(const struct profile *donor, const char *source,
