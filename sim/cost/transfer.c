@@ -87,7 +87,11 @@ struct transfer_side transfer_side_of(const struct gpu *gpu) {
     return (struct transfer_side){
         .gpu = gpu->name,
         .peaks = profile_peaks_of(gpu),
-        .reached = {gpu->best_bf16_flops, gpu->best_bandwidth, gpu->sms, gpu->l2_bytes},
+        .reached = {.flops = gpu->best_bf16_flops,
+                    .fp8_flops = gpu_best_fp8_flops(gpu),
+                    .bandwidth = gpu->best_bandwidth,
+                    .sms = gpu->sms,
+                    .l2_bytes = gpu->l2_bytes},
         .link_bandwidth = gpu->link_bandwidth,
     };
 }

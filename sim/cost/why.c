@@ -7,6 +7,7 @@
 
 #include "sim/cost/ladder.h"
 #include "sim/cost/link.h"
+#include "sim/cost/roofline.h"
 #include "sim/model/ranks.h"
 
 /* A text of a provenance, with the kind. */
@@ -118,7 +119,8 @@ static void of_activation(const struct priced *p, struct provenance *out) {
     const struct lookup *l = p->lookup;
     const struct op_pass pass = {PASS_SWIGLU, l->op->n / 2};
     struct priced activation = *p;
-    activation.price.bytes = (double)(3 * pass.channels * l->of->graph->element_bytes * p->rows);
+    activation.price.bytes =
+        (double)(3 * pass.channels * graph_element_bytes(l->of->graph) * p->rows);
     say_pass(l, l->profile != NULL && profile_has_pass(l->profile, pass.pass), pass, &activation,
              out);
 }
@@ -164,7 +166,7 @@ static void of_correction(const struct priced *p, struct provenance *out) {
 static void of_floor(const struct priced *p, struct provenance *out) {
     const struct gpu *gpu = p->lookup->of->gpu;
     const double bytes = p->work.weight_bytes + p->work.cached_bytes;
-    const bool by_bytes = bytes / gpu->peak_bandwidth >= p->work.flops / gpu_roof_flops(gpu);
+    const bool by_bytes = bytes / gpu->peak_bandwidth * 1e9 >= floor_ns(gpu, &p->work);
     say_sheet(p->lookup, out, by_bytes ? "peak_bandwidth" : "peak FLOP/s");
 }
 

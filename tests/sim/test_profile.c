@@ -1061,7 +1061,7 @@ TEST(the_l40s_table_is_noisier_than_its_leave_one_out_error) {
 }
 
 static struct transfer_side side(const char *name, double flops, double bandwidth, int64_t sms) {
-    struct profile_peaks rates = {flops, bandwidth, sms, 0, false};
+    struct profile_peaks rates = {.flops = flops, .bandwidth = bandwidth, .sms = sms};
     return (struct transfer_side){
         .gpu = name, .peaks = rates, .reached = rates, .link_bandwidth = 450e9};
 }

@@ -53,8 +53,12 @@ const char *const profile_pass_names[PROFILE_PASSES] = {
 };
 
 struct profile_peaks profile_peaks_of(const struct gpu *gpu) {
-    return (struct profile_peaks){gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms,
-                                  gpu->l2_bytes, gpu->compute_capability == 0};
+    return (struct profile_peaks){.flops = gpu->peak_bf16_flops,
+                                  .fp8_flops = gpu->peak_fp8_flops,
+                                  .bandwidth = gpu->peak_bandwidth,
+                                  .sms = gpu->sms,
+                                  .l2_bytes = gpu->l2_bytes,
+                                  .is_assumed = gpu->compute_capability == 0};
 }
 
 const char *profile_kind_of_file(const char *path, char *text, size_t size, struct err *err) {

@@ -48,6 +48,7 @@ enum profile_match {
 /* The data-sheet facts that turn times into utilisations. */
 struct profile_peaks {
     double flops;     /* bf16 with fp32 accumulation, FLOP/s */
+    double fp8_flops; /* of fp8 with fp8; 0: there are none */
     double bandwidth; /* bytes/s */
     int64_t sms;      /* streaming multiprocessors */
     int64_t l2_bytes; /* 0: not known */
