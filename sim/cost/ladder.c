@@ -210,14 +210,14 @@ double lookup_experts_hit(const struct lookup *lookup, double n_tokens) {
 /* ---- the look-up ---- */
 
 /* Rows of the profile by name, or by the `bytes` that they move in all. */
-static void price_named(const struct lookup *l, bool has_pass, struct op_pass pass, int64_t rows,
-                        double bytes, struct op_price *price) {
+static void price_named(const struct lookup *l, const struct profile *of, bool has_pass,
+                        struct op_pass pass, int64_t rows, double bytes, struct op_price *price) {
     enum profile_match match = PROFILE_EXACT;
     if (has_pass) {
-        price->ns = profile_pass(l->profile, pass.pass, pass.channels, rows, &match);
+        price->ns = profile_pass(of, pass.pass, pass.channels, rows, &match);
         price->match = match;
-    } else if (l->has_bytes) {
-        price->ns = profile_elementwise(l->profile, (int64_t)bytes, &match);
+    } else if (of != NULL && profile_has(of, PROFILE_ELEMENTWISE)) {
+        price->ns = profile_elementwise(of, (int64_t)bytes, &match);
         price->match = match;
     } else {
         price->ns = roofline_bytes_ns(l->of->gpu, bytes);
@@ -300,7 +300,7 @@ static void by_rows(struct priced *p) {
     enum profile_match match = PROFILE_EXACT;
     switch (l->type->family) {
     case FAMILY_PASS:
-        price_named(l, l->has_own, l->pass, p->rows, p->price.bytes, &p->price);
+        price_named(l, l->profile, l->has_own, l->pass, p->rows, p->price.bytes, &p->price);
         return;
     case FAMILY_PRODUCT:
     case FAMILY_ROUTER:
@@ -397,7 +397,7 @@ static void add_activation(struct priced *p) {
     struct op_price activation = {.match = PRICE_ROOFLINE};
     struct op_pass pass = {PASS_SWIGLU, l->op->n / 2};
     double bytes = (double)(3 * pass.channels * graph_element_bytes(l->of->graph) * p->rows);
-    price_named(l, l->has_activation, pass, p->rows, bytes, &activation);
+    price_named(l, l->passes, l->has_activation, pass, p->rows, bytes, &activation);
     /* Most of the time says what kind of price it is: the product's, unless it is tiny. */
     p->price.match = activation.ns > p->price.ns ? activation.match : p->price.match;
     p->price.ns += activation.ns;
@@ -434,7 +434,7 @@ static bool concerns_eager(const struct lookup *l) {
 static void take_eager_bytes(struct priced *p) {
     const struct lookup *l = p->lookup;
     p->price.bytes = eager_bytes(l, p->rows, (int64_t)p->price.bytes);
-    price_named(l, l->has_own, l->pass, p->rows, p->price.bytes, &p->price);
+    price_named(l, l->profile, l->has_own, l->pass, p->rows, p->price.bytes, &p->price);
 }
 
 static bool concerns_eager_rate(const struct lookup *l) {

@@ -689,7 +689,7 @@ static int choose_profiles(struct cost_model *cost, const struct profile *behind
                          lookup_is_answered(behind, graph, op);
         const struct profile *answers = is_behind ? behind : cost->profile;
         struct err missing = {0};
-        if (answers != NULL && lookup_require(answers, op, &missing) != 0) {
+        if (answers != NULL && lookup_require(answers, graph, op, &missing) != 0) {
             if (!fills_gaps) {
                 return err_world(err,
                                  "%s: price by the data sheet (--roofline), or on a GPU that has "

@@ -34,6 +34,40 @@ bool op_is_fp8(const struct graph *graph, const struct op *op) {
            storage_input(&graph->storage, (enum weight_slot)op->weight) == NUMBER_FP8;
 }
 
+const char *const profile_type_words[PROFILE_TYPES + 1] = {"bf16", "f32", "fp8", "fp8-bf16", NULL};
+
+static bool names_fp8(const struct graph *graph, const int list[OP_MAX_TENSORS]) {
+    bool names = false;
+    for (int i = 0; i < OP_MAX_TENSORS && list[i] >= 0; i++) {
+        names = names || graph->tensors[list[i]].type == NUMBER_FP8;
+    }
+    return names;
+}
+
+enum profile_type op_profile_type(const struct graph *graph, const struct op *op) {
+    const enum profile_type wide = graph_wide(graph) == NUMBER_F32 ? PROFILE_F32 : PROFILE_BF16;
+    const enum weight_slot slot = (enum weight_slot)op->weight;
+    bool is_stored = false; /* in fp8, and multiplied with something wider */
+    switch (op_type_of(op)->family) {
+    case FAMILY_PRODUCT:
+    case FAMILY_ROUTER:
+    case FAMILY_EXPERTS:
+        is_stored = storage_weight(&graph->storage, slot) == NUMBER_FP8;
+        break;
+    case FAMILY_ATTENTION:
+        is_stored = graph->storage.cache == NUMBER_FP8;
+        break;
+    case FAMILY_PASS:
+        is_stored = names_fp8(graph, op->in) || names_fp8(graph, op->out);
+        break;
+    case FAMILY_EXCHANGE:
+        break;
+    }
+    return !is_stored                                  ? wide
+           : op_is_product(op) && op_is_fp8(graph, op) ? PROFILE_FP8
+                                                       : PROFILE_FP8_BF16;
+}
+
 int64_t op_weight_bytes(const struct graph *graph, const struct op *op) {
     return number_matrix_bytes(storage_weight(&graph->storage, (enum weight_slot)op->weight), op->n,
                                op->k);

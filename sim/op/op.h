@@ -153,6 +153,9 @@ bool op_is_fp8(const struct graph *graph, const struct op *op);
 int64_t op_weight_bytes(const struct graph *graph, const struct op *op);
 int64_t op_input_bytes(const struct graph *graph, const struct op *op);
 
+/* The type of the rows that it is priced by. */
+enum profile_type op_profile_type(const struct graph *graph, const struct op *op);
+
 /* Work that several descriptors share: every tensor that the operator names is read or written once
  * a row, whatever there is one of being too small to count; a product; nothing. */
 struct op_work op_pass_work(const struct graph *graph, const struct op *op,

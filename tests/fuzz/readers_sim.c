@@ -94,7 +94,7 @@ static char *written(const struct profile *profile, size_t *size) {
 /* What is written of it is read as the same, and every row is looked up without and with it. */
 static void read_profile(const char *path, const uint8_t *data, size_t size) {
     const struct profile_peaks peaks = {
-        .flops = 300e12, .bandwidth = 800e9, .sms = 142, .l2_bytes = 96 << 20};
+        .flops = 300e12, .fp8_flops = 600e12, .bandwidth = 800e9, .sms = 142, .l2_bytes = 96 << 20};
     struct profile *profile, *again;
     struct err err = {0};
     if (!went_well(profile_parse(path, (const char *)data, size, &peaks, &profile, &err), &err,
