@@ -17,8 +17,20 @@
 
 /* ---- resolving ---- */
 
+/* The first word of storage_words is "auto", those after it are number_words. */
+static uint8_t said_or(uint32_t word, enum number_type otherwise) {
+    return (uint8_t)(word == 0 ? (uint32_t)otherwise : word - 1);
+}
+
 struct storage system_storage(const struct system *s) {
-    return storage_of(s->runtime.element_bytes == F32_BYTES ? NUMBER_F32 : NUMBER_BF16);
+    const struct storage_settings *said = &s->settings.storage;
+    const enum number_type weights = (enum number_type)said->weights;
+    const enum number_type wide = number_wide(weights);
+    const bool caches = s->rows.kind != ROW_NONE && s->rows.kind != ROW_PATTERN;
+    return (struct storage){.weights = (uint8_t)weights,
+                            .activations = said_or(said->activations, weights),
+                            .cache = said_or(caches ? said->cache : 0, wide),
+                            .head = said_or(said->head, wide)};
 }
 
 static int64_t cache_row_bytes(const struct system *s) {

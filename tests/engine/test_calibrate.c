@@ -57,7 +57,7 @@ static int64_t machine_ns(void *state) {
 static struct system *open_system(const char *name, const char *model) {
     struct err err = {0};
     struct system *system = NULL;
-    const struct setting width = {.key = "runtime.element_bytes", .value = "4", .place = "test"};
+    const struct setting width = {.key = "storage.weights", .value = "f32", .place = "test"};
     const struct system_request request =
         MAKE(struct system_request, .system = name, .model = model, .gpu = "cpu",
              .overrides = &width, .n_overrides = 1, .roofline = true);
@@ -1049,7 +1049,7 @@ TEST(surroundings_are_said_first) {
 /* A device of so much memory, and a model's weights that nobody has drawn. */
 static struct calibration_request planned(struct rig *rig, const char *model, int64_t memory_gib) {
     struct err err = {0};
-    const struct setting width = {.key = "runtime.element_bytes", .value = "2", .place = "test"};
+    const struct setting width = {.key = "storage.weights", .value = "bf16", .place = "test"};
     const struct model *m = model_named(model);
     const struct system_request request = MAKE(
         struct system_request, .system = m->mask == MASK_BIDIRECTIONAL ? "dllm-serve" : "sdar",
