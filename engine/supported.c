@@ -63,7 +63,7 @@ static bool divides_alone(const struct system *s) {
 }
 
 static bool has_odd_rows(const struct system *s) {
-    return s->row_bytes % (STORE_ALIGN_ELEMENTS * s->runtime.element_bytes) != 0;
+    return s->row_bytes % (STORE_ALIGN_ELEMENTS * graph_element_bytes(&s->graph)) != 0;
 }
 
 static bool gives_credit(const struct system *s) {
@@ -76,12 +76,12 @@ static bool has_other_heads(const struct system *s) {
     return head != 128 && !(s->rows.kind == ROW_EXACT && head == 64);
 }
 
-static bool is_narrower(const struct system *s) {
-    return s->runtime.element_bytes != 4;
+static bool is_not_f32(const struct system *s) {
+    return !storage_is(&s->graph.storage, NUMBER_F32);
 }
 
-static bool is_wider(const struct system *s) {
-    return s->runtime.element_bytes != 2;
+static bool is_not_bf16(const struct system *s) {
+    return !storage_is(&s->graph.storage, NUMBER_BF16);
 }
 
 /* ---- the table ---- */
@@ -121,10 +121,11 @@ const struct feature feature_table[] = {
      "temperature = 1"},
     {OF_SYSTEM, LIVE, "cached rows of no multiple of 8 values", has_odd_rows,
      "the engine's kernels read 8 at once", NULL},
-    {OF_SYSTEM, WHERE_CPU, "elements of other than 4 bytes", is_narrower,
-     "the cpu back end computes in float32", "runtime.element_bytes = 4"},
-    {OF_SYSTEM, WHERE_CUDA, "elements of other than 2 bytes", is_wider,
-     "the cuda back end computes in bfloat16", "runtime.element_bytes = 2"},
+    {OF_SYSTEM, WHERE_CPU, "numbers in another type than f32", is_not_f32,
+     "the cpu back end computes in float32", "storage.weights = f32 and leave the others at auto"},
+    {OF_SYSTEM, WHERE_CUDA, "numbers in another type than bf16", is_not_bf16,
+     "the cuda back end computes in bfloat16",
+     "storage.weights = bf16 and leave the others at auto"},
     {OF_SYSTEM, WHERE_CUDA, "heads of other than 128 values (64 with exact caches, too)",
      has_other_heads, "attention on a GPU takes no others: the cpu back end runs them", NULL},
     {OF_SYSTEM, WHERE_RANKS, "sampling, and confidences from logits", system_reads_logits,

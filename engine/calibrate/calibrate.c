@@ -76,7 +76,7 @@ static double steps_ns(const struct calibration *c) {
 /* By the rows of the operators, or by roofline where there are none. */
 static int price_ahead(struct calibration *c, struct err *err) {
     const struct calibration_prices prices = {c->request->system, c->profile,
-                                              calibration_element_bytes(c)};
+                                              calibration_number(c)};
     return calibration_price_ahead(&c->report->steps, &prices, err);
 }
 
@@ -352,8 +352,7 @@ static int run_steps(struct calibration *c, struct err *err) {
         return err_status(err);
     }
     report->power_is_followed = report->steps.idle_w > 0;
-    const struct calibration_prices prices = {request->system, c->profile,
-                                              calibration_element_bytes(c)};
+    const struct calibration_prices prices = {request->system, c->profile, calibration_number(c)};
     if (calibration_price(&report->steps, &prices, err) != 0 ||
         calibration_fit(report, &prices, err) != 0) {
         return err_status(err);
@@ -438,8 +437,8 @@ int calibrate(const struct calibration_request *request, struct calibration_repo
     snprintf(path, sizeof path, "%s.partial", request->path);
     describe(&c, subject, sizeof subject);
     if (count_pages(&c, err) != 0 || find_bounds(&c, path, subject, err) != 0 ||
-        calibration_grid_make(&c.grid, calibration_model(&c), calibration_element_bytes(&c),
-                              &c.bounds, err) != 0) {
+        calibration_grid_make(&c.grid, calibration_model(&c), calibration_number(&c), &c.bounds,
+                              err) != 0) {
         return err_status(err);
     }
     calibration_note_surroundings(request, report);

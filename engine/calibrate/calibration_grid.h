@@ -24,13 +24,13 @@ static inline bool calibration_is_exact(const struct model *model) {
  * nothing selects where keys and values are exact. */
 enum calibration_variant { VARIANT_SELECTS = 1, VARIANT_IS_FUSED = 2 };
 enum { CALIBRATION_VARIANTS = 4 };
-struct graph_options calibration_graph(const struct model *model, int64_t element_bytes,
+struct graph_options calibration_graph(const struct model *model, enum number_type number,
                                        int variant);
 bool calibration_has_graph(const struct model *model, int variant);
 
 /* ERR_USAGE naming the first operator that cannot be measured. The caller closes the grid. */
 int calibration_grid_make(struct calibration_grid *grid, const struct model *model,
-                          int64_t element_bytes, const struct calibration_bounds *bounds,
+                          enum number_type number, const struct calibration_bounds *bounds,
                           struct err *err);
 void calibration_grid_close(struct calibration_grid *grid);
 

@@ -98,8 +98,7 @@ static void compare_rate(const struct calibration_request *request,
 void calibration_note_operators(const struct calibration_request *request,
                                 const struct profile *profile, struct calibration_report *report) {
     const struct gpu *gpu = request->system->gpu;
-    const struct profile_rates rates =
-        profile_rates(profile, (double)engine_element_bytes(request->device));
+    const struct profile_rates rates = profile_rates(profile);
     report->best_flops = rates.flops;
     report->best_bandwidth = rates.bandwidth;
     if (request->device->facts.capability > 0) {

@@ -64,8 +64,7 @@ static int find_need(const struct calibration_request *request,
     calibration_steps_list(steps, model, bounds);
     need->stage = stage_need(steps, model, &stages);
     free(steps);
-    int status =
-        calibration_grid_make(&grid, model, engine_element_bytes(request->device), bounds, err);
+    int status = calibration_grid_make(&grid, model, engine_number(request->device), bounds, err);
     if (status == 0) {
         status = measure_need(request->device, request->weights, bounds, &grid,
                               &need->operators_bytes, err);
@@ -115,7 +114,7 @@ int calibration_bounds_find(const struct calibration_request *request, int64_t f
                             struct calibration_bounds *out, struct err *err) {
     const struct model *model = request->system->model;
     const int64_t bytes = engine_element_bytes(request->device), max = request->max_tokens;
-    const int64_t token_bytes = model_kv_bytes_per_token(model) / BF16_BYTES * bytes;
+    const int64_t token_bytes = model_kv_bytes_per_token(model, engine_number(request->device));
     const int64_t logit_rows = free_bytes / LOGITS_SHARE / (model->vocab * bytes);
     const int64_t kv_rows = KV_ROWS_PER_TOKEN * max;
     *out = (struct calibration_bounds){

@@ -171,7 +171,8 @@ static void prepare(struct stage *stage, const struct model *model,
     stage->model = model;
     stage->element_bytes = engine_element_bytes(request->device);
     stage->chunks = request->chunks;
-    struct graph_options options = calibration_graph(model, stage->element_bytes, stage->variant);
+    struct graph_options options =
+        calibration_graph(model, engine_number(request->device), stage->variant);
     graph_build(&stage->graph, model, &options);
     make_limits(stage, steps);
 }

@@ -27,8 +27,8 @@ struct calibration {
     struct profile *profile; /* of the operators */
 };
 
-static inline int64_t calibration_element_bytes(const struct calibration *c) {
-    return engine_element_bytes(c->request->device);
+static inline enum number_type calibration_number(const struct calibration *c) {
+    return engine_number(c->request->device);
 }
 
 static inline const struct model *calibration_model(const struct calibration *c) {

@@ -29,7 +29,6 @@ static void write_provenance(const struct calibration *c, FILE *file) {
     const struct calibration_report *report = c->report;
     const struct device_facts *facts = &request->device->facts;
     char date[16], memory[32], l2[32];
-    bool is_bf16 = request->device->dtype == KERNEL_BF16;
     fprintf(file, PROFILE_FILE_HEAD " one device as unmask's own kernels take them.\n");
     fprintf(file, "# kind: measured\n# gpu: %s\n", request->system->gpu->title);
     fprintf(file, "# source: unmask calibrate on %s, %s\n", facts->name, system_today(date));
@@ -40,8 +39,9 @@ static void write_provenance(const struct calibration *c, FILE *file) {
     if (request->device->build != NULL) {
         fprintf(file, "# kernels: %s\n", request->device->build);
     }
-    fprintf(file, "# dtype: %s\n# model: %s\n# weights: %s\n", is_bf16 ? "bf16" : "float32",
-            calibration_model(c)->name, request->weights_source);
+    fprintf(file, "# dtype: %s\n# model: %s\n# weights: %s\n",
+            number_words[engine_number(request->device)], calibration_model(c)->name,
+            request->weights_source);
     write_ranks(c, file);
     fprintf(file, "# max_tokens: %" PRId64 "\n# rounds: %" PRIu32 "\n", c->bounds.max_tokens,
             report->n_rounds);

@@ -172,10 +172,10 @@ static void make_graph(const struct exchange *e, const struct calibration_point 
     const struct model *model = e->graph.model;
     struct graph graph;
     const struct graph_options options =
-        calibration_graph(model, engine_element_bytes(e->device), point->variant);
+        calibration_graph(model, engine_number(e->device), point->variant);
     graph_build(&graph, model, &options);
     const struct op *op = &graph.ops[point->first_op];
-    *out = (struct graph){.model = model, .element_bytes = graph.element_bytes};
+    *out = (struct graph){.model = model, .storage = graph.storage};
     graph_add_segment(out, op->name, 1);
     int part = graph_add_tensor(out, "part", SYM_TOKENS, ROW_BYTES);
     int whole = graph_add_tensor(out, "whole", SYM_TOKENS, ROW_BYTES);
@@ -212,7 +212,7 @@ int exchange_open(const struct engine_device *device, const struct weights *weig
     *out = e;
     e->device = device;
     const struct graph_options options =
-        calibration_graph(model, engine_element_bytes(device), VARIANT_IS_FUSED);
+        calibration_graph(model, engine_number(device), VARIANT_IS_FUSED);
     graph_build(&e->graph, model, &options);
     e->limits = (struct step_limits){.max_requests = 1,
                                      .max_tokens = model->block_tokens,

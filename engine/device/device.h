@@ -6,6 +6,7 @@
 #include "kernels/device.h"
 #include "sim/base/err.h"
 #include "sim/model/gpu.h"
+#include "sim/model/storage.h"
 
 /* What executes the steps of a run. */
 enum backend { BACKEND_SIM, BACKEND_CPU, BACKEND_CUDA };
@@ -62,9 +63,13 @@ int engine_check_device(const struct device_facts *facts, const struct gpu *gpu,
 /* The name of the GPU of the data folder that a device is; ERR_USAGE where it is none of them. */
 int engine_find_gpu(const struct device_facts *facts, const char **gpu, struct err *err);
 
-/* Of one element of the device's dtype. */
+/* The device's dtype as the graph has it, and the bytes of one element. */
+static inline enum number_type engine_number(const struct engine_device *device) {
+    return device->dtype == KERNEL_F32 ? NUMBER_F32 : NUMBER_BF16;
+}
+
 static inline int64_t engine_element_bytes(const struct engine_device *device) {
-    return device->dtype == KERNEL_F32 ? 4 : 2;
+    return number_bytes(engine_number(device));
 }
 
 #endif

@@ -21,7 +21,8 @@ static inline int64_t row_elements(const struct launch *l, int tensor) {
 /* The instance's first row of a tensor; where it holds a chunk, the chunk's first. */
 static inline unsigned char *rows_at(const struct launch *l, int tensor) {
     int64_t first = l->graph->tensors[tensor].loop >= 0 ? 0 : l->instance->first_row;
-    return tensor_at(l->issue, tensor) + first * row_elements(l, tensor) * l->graph->element_bytes;
+    return tensor_at(l->issue, tensor) +
+           first * row_elements(l, tensor) * graph_element_bytes(l->graph);
 }
 
 static inline const void *weight(const struct launch *l, enum weight_slot slot) {
@@ -30,7 +31,7 @@ static inline const void *weight(const struct launch *l, enum weight_slot slot) 
 
 static inline const void *op_weight(const struct launch *l) {
     const unsigned char *whole = weight(l, (enum weight_slot)l->op->weight);
-    return whole + l->op->weight_rows_before * l->op->k * l->graph->element_bytes;
+    return whole + l->op->weight_rows_before * l->op->k * graph_element_bytes(l->graph);
 }
 
 static inline int32_t *narrow(const struct launch *l, enum packed_array array) {
@@ -62,8 +63,9 @@ struct qkv {
 /* From the row at `first` on, with query_channels channels of queries before its keys. */
 static inline struct qkv split_at(const struct launch *l, int tensor, unsigned char *first,
                                   int64_t query_channels) {
-    int64_t key_bytes = (int64_t)l->model->kv_heads * l->model->head_dim * l->graph->element_bytes;
-    unsigned char *k = first + query_channels * l->graph->element_bytes;
+    int64_t key_bytes =
+        (int64_t)l->model->kv_heads * l->model->head_dim * graph_element_bytes(l->graph);
+    unsigned char *k = first + query_channels * graph_element_bytes(l->graph);
     return (struct qkv){first, k, k + key_bytes, row_elements(l, tensor)};
 }
 
@@ -74,7 +76,7 @@ static inline struct qkv split(const struct launch *l, int tensor) {
 /* This layer's rows of a pool of pages: keys, then values. */
 static inline struct qkv pool_rows(const struct launch *l) {
     const struct packed *packed = l->packed;
-    int64_t plane_bytes = packed_plane_elements(packed) * l->graph->element_bytes;
+    int64_t plane_bytes = packed_plane_elements(packed) * graph_element_bytes(l->graph);
     unsigned char *k = l->issue->room->pool + 2 * (int64_t)l->cache_layer * plane_bytes;
     return (struct qkv){NULL, k, k + plane_bytes, (int64_t)l->model->kv_heads * l->model->head_dim};
 }

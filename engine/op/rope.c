@@ -12,7 +12,7 @@ static int launch_rope(const struct launch *l) {
     const struct qkv kv = exact ? pool_rows(l) : to;
     const struct call_rope call = {
         .qkv = rows_at(l, l->op->in[0]),
-        .bias = bias != NULL ? bias + skipped * l->graph->element_bytes : NULL,
+        .bias = bias != NULL ? bias + skipped * graph_element_bytes(l->graph) : NULL,
         .q_norm = weight(l, WEIGHT_Q_NORM),
         .k_norm = weight(l, WEIGHT_K_NORM),
         .cos_sin = l->issue->room->cos_sin,

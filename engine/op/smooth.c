@@ -64,7 +64,7 @@ static int launch_next_step(const struct launch *l) {
 
 /* Probabilities that runtimes hold in another width are theirs. */
 static int check_softmax(const struct graph *graph, const struct op *op, struct err *err) {
-    const int64_t row_bytes = graph->model->vocab * graph->element_bytes;
+    const int64_t row_bytes = graph->model->vocab * graph_element_bytes(graph);
     return graph->tensors[op->out[0]].bytes.per == row_bytes ? 0 : op_refuse(op, NULL, err);
 }
 

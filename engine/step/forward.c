@@ -254,11 +254,9 @@ static int check_weights(const struct engine_device *device, const struct graph 
     if (weights->device != device) {
         return err_usage(err, "the weights are on another device");
     }
-    if (graph->element_bytes != engine_element_bytes(device)) {
-        return err_usage(err,
-                         "the step graph counts %" PRId64 " bytes an element, the %s device takes "
-                         "%" PRId64,
-                         graph->element_bytes, device->table->name, engine_element_bytes(device));
+    if (!storage_is(&graph->storage, engine_number(device))) {
+        return err_usage(err, "the %s device computes in %s throughout, the step graph does not",
+                         device->table->name, number_words[engine_number(device)]);
     }
     return 0;
 }
@@ -277,10 +275,10 @@ static int check_mask(const struct forward *forward, struct err *err) {
 static int check_logits(const struct graph *graph, struct err *err) {
     for (uint32_t t = 0; t < graph->n_tensors; t++) {
         if (tensor_holds_logits(graph, (int)t) &&
-            graph->tensors[t].bytes.per < graph->element_bytes * graph->model->vocab) {
+            graph->tensors[t].bytes.per < graph_element_bytes(graph) * graph->model->vocab) {
             return err_usage(
                 err, "the step graph's logits are narrower than its elements, %" PRId64 " bytes",
-                graph->element_bytes);
+                graph_element_bytes(graph));
         }
     }
     return 0;

@@ -377,7 +377,7 @@ int forward_logits(struct forward *forward, float *logits, struct err *err) {
                       forward->placement.chunks) > 1) {
         return err_usage(err, "the step does not store its logits all at once");
     }
-    int64_t width = forward->program.graph->element_bytes;
+    int64_t width = graph_element_bytes(forward->program.graph);
     int64_t n = rows * forward->program.graph->model->vocab, most = ROOM_STAGING_BYTES / width;
     const unsigned char *from =
         forward->room.workspace + forward->placement.offset_bytes[sample->in[0]];

@@ -81,7 +81,7 @@ static int open_pages(struct packed *packed, const struct graph *graph, struct e
     }
     const struct model *model = graph->model;
     int64_t row_bytes = 2LL * model->layers * model->kv_heads * model->head_dim;
-    packed->pool_pages = limits->pool_bytes / (row_bytes * graph->element_bytes * page_rows);
+    packed->pool_pages = limits->pool_bytes / (row_bytes * graph_element_bytes(graph) * page_rows);
     if (packed->pool_pages > INT32_MAX / page_rows) {
         return err_usage(err, "a pool of %" PRId64 " rows, but rows are numbered up to %d",
                          packed->pool_pages * page_rows, INT32_MAX);
@@ -97,8 +97,8 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
     *packed = (struct packed){
         .model = graph->model,
         .limits = *limits,
-        .pool_elements = limits->pool_bytes / graph->element_bytes,
-        .element_bytes = graph->element_bytes,
+        .pool_elements = limits->pool_bytes / graph_element_bytes(graph),
+        .element_bytes = graph_element_bytes(graph),
         .selects = facts & OP_SELECTS,
         .exact = facts & OP_IS_PAGED,
         .evicts = facts & OP_EVICTS,

@@ -42,7 +42,7 @@ bool program_next(const struct program *program, const struct placement *placeme
 static inline int64_t tensor_row_elements(const struct graph *graph, int tensor) {
     return tensor_holds_logits(graph, tensor)
                ? graph->model->vocab
-               : graph->tensors[tensor].bytes.per / graph->element_bytes;
+               : graph->tensors[tensor].bytes.per / graph_element_bytes(graph);
 }
 
 #endif

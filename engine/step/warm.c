@@ -30,7 +30,7 @@ static void make_product(const struct warming *warming, uint32_t op, int64_t n_t
                          struct product *product) {
     const struct graph *graph = graph_of(warming);
     const int x = graph->ops[op].in[0], y = graph->ops[op].out[0];
-    const int64_t row_bytes = n_tokens * graph->element_bytes;
+    const int64_t row_bytes = n_tokens * graph_element_bytes(graph);
     product->issue = *warming->issue;
     product->issue.placement = &product->placement;
     product->instance = (struct op_instance){

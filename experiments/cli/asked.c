@@ -198,7 +198,7 @@ static int read_settings(const struct options *options, struct asked *asked, str
         }
     }
     if (asked->request.backend.kind == BACKEND_CPU &&
-        asked_set(asked, "runtime.element_bytes", "4", "--backend cpu", err) != 0) {
+        asked_set(asked, "storage.weights", "f32", "--backend cpu", err) != 0) {
         return (int)err->kind;
     }
     if (read_sampling(options, asked, err) != 0) {

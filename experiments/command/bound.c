@@ -85,21 +85,23 @@ static void print_batches(const char *system, const struct bound *b) {
     }
 }
 
-/* Keys that were set without effect, once each with their systems; the runs' warnings name them. */
-static void print_unread(const struct limits *l) {
+/* Of the runs' warnings those that concern the bounds, too: keys that were set without effect, and
+ * the share of prices that rests on the data sheet; once each with their systems. */
+static void print_warnings(const struct limits *l) {
     struct said said = {0};
     for (size_t i = 0; l->runs && i < l->n; i++) {
         const struct warnings all = caution_read(l->points[i].summary);
-        struct warnings unread = {0};
+        struct warnings own = {0};
         for (unsigned w = 0; w < all.n; w++) {
-            if (all.items[w].code == WARNING_SETTING_UNUSED) {
-                unread.items[unread.n++] = all.items[w];
+            if (all.items[w].code == WARNING_SETTING_UNUSED ||
+                all.items[w].code == WARNING_PRICES_ROOFLINE) {
+                own.items[own.n++] = all.items[w];
             }
         }
         char *text = NULL;
         size_t size;
         FILE *memory = mem_stream(&text, &size);
-        caution_print(&unread, NULL, memory);
+        caution_print(&own, NULL, memory);
         mem_stream_close(memory);
         said_add(&said, l->names[i], text);
         free(text);
@@ -157,7 +159,7 @@ static void print(const struct limits *l) {
     printf("\nno scheduler does better on these prices with the system's cache policy, decoder,\n"
            "runtime, memory and limits, as far as decisions are those of seed %" PRIu64 "\n",
            l->asked.request.options.seed);
-    print_unread(l);
+    print_warnings(l);
 }
 
 static int find(const struct options *options, struct limits *l, struct err *err) {

@@ -188,12 +188,12 @@ static int open_system(const struct options *options, struct asked_calibration *
         return status;
     }
     struct setting settings[] = {
-        {.key = "runtime.element_bytes", .place = "--backend"},
+        {.key = "storage.weights", .place = "--backend"},
         {.key = "tensor_parallel", .place = "--tensor-parallel"},
         {.key = "expert_parallel", .place = "--expert-parallel"},
     };
-    snprintf(settings[0].value, sizeof settings[0].value, "%" PRId64,
-             engine_element_bytes(&asked->device));
+    snprintf(settings[0].value, sizeof settings[0].value, "%s",
+             number_words[engine_number(&asked->device)]);
     snprintf(settings[1].value, sizeof settings[1].value, "%" PRIu64, asked->n_ranks);
     snprintf(settings[2].value, sizeof settings[2].value, "%s",
              options_has(options, "expert-parallel") ? "on" : "off");

@@ -174,8 +174,8 @@ static void list_models(struct listing *out) {
         table_shown(out->rows, parameters, text);
         snprintf(text, sizeof text, "%" PRIu32 " of %" PRIu32, model_rotary_dim(model),
                  model->head_dim);
-        table_add(out->rows, "b b s u s u", model_weights_bytes(model),
-                  model_kv_bytes_per_token(model), text, model->max_positions,
+        table_add(out->rows, "b b s u s u", model_weights_bytes(model, &(struct storage){0}),
+                  model_kv_bytes_per_token(model, NUMBER_BF16), text, model->max_positions,
                   attention_mask_names[model->mask], model->block_tokens);
         add_mixture(out->rows, model);
         table_text(out->rows, model->source);

@@ -156,12 +156,12 @@ static int live(void **state, const json_t *args, json_t *row, json_t *rows, str
                               .logit_rows = decodes ? 1 : (uint32_t)(masked * (double)context)};
     int64_t most[TENSOR_CLASS_COUNT];
     measure_step(model, &span, most);
-    int64_t cache = decodes ? (int64_t)context * model_kv_bytes_per_token(model) : 0;
+    int64_t cache = decodes ? (int64_t)context * model_kv_bytes_per_token(model, NUMBER_BF16) : 0;
     return put_row(row,
                    json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "model_title", model->title,
                              "logit_row_bytes", model_logits_bytes_per_row(model, BF16_BYTES),
-                             "weights_bytes", model_weights_bytes(model), "cache_bytes", cache,
-                             "ffn_bytes", most[TENSOR_FFN], "attention_bytes",
+                             "weights_bytes", model_weights_bytes(model, &(struct storage){0}),
+                             "cache_bytes", cache, "ffn_bytes", most[TENSOR_FFN], "attention_bytes",
                              most[TENSOR_ATTENTION], "logits_bytes", most[TENSOR_LOGITS]),
                    rows);
 }

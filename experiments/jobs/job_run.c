@@ -66,8 +66,8 @@ static int take_backend(const json_t *args, struct live_paths *paths, struct set
     if (kind == BACKEND_CPU && request->n_settings < JOB_MOST_SETTINGS) {
         struct setting *setting = &settings[request->n_settings++];
         *setting = (struct setting){0};
-        snprintf(setting->key, sizeof setting->key, "runtime.element_bytes");
-        snprintf(setting->value, sizeof setting->value, "4");
+        snprintf(setting->key, sizeof setting->key, "storage.weights");
+        snprintf(setting->value, sizeof setting->value, "f32");
         snprintf(setting->place, sizeof setting->place, "backend = cpu of the study");
     }
     const struct model *model = asked_model_of_weights(backend->weights, paths->config, err);

@@ -59,13 +59,12 @@ int compose_check_system(const struct system *system, struct err *err) {
         return status;
     }
     status = check_profile(system->profile, path, system->gpu, err);
-    const char *dtype = profile_note(system->profile, "dtype");
-    if (status == 0 && dtype != NULL && strcmp(dtype, "float32") == 0 &&
-        system->runtime.element_bytes != 4) {
+    if (status == 0 && profile_type(system->profile) == PROFILE_F32 &&
+        !storage_is(&system->graph.storage, NUMBER_F32)) {
         status = err_usage(err,
-                           "%s was measured in float32, the system says runtime.element_bytes = "
-                           "%" PRId64 ": --set runtime.element_bytes=4",
-                           path, system->runtime.element_bytes);
+                           "%s was measured in float32, the system's weights are %s: --set "
+                           "storage.weights=f32",
+                           path, number_words[system->graph.storage.weights]);
     }
     return status;
 }

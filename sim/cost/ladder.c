@@ -15,32 +15,47 @@
  * the table's GPUs (NVIDIA "Getting started with CUDA graphs"). */
 static const double launch_ns = 2000;
 
-double roofline_ns(const struct gpu *gpu, double flops, double bytes) {
-    double compute_ns = flops / gpu->best_bf16_flops * 1e9;
-    double memory_ns = bytes / gpu->best_bandwidth * 1e9;
+/* Operations at two rates; the second is asked of only where there are such. */
+static double compute_ns_of(double flops, double fp8_flops, double rate, double fp8_rate) {
+    const double fp8_ns = fp8_flops > 0 ? fp8_flops / fp8_rate * 1e9 : 0;
+    return (flops - fp8_flops) / rate * 1e9 + fp8_ns;
+}
+
+double roofline_ns(const struct gpu *gpu, const struct op_work *work) {
+    double compute_ns =
+        compute_ns_of(work->flops, work->fp8_flops, gpu->best_bf16_flops, gpu_best_fp8_flops(gpu));
+    double memory_ns = op_work_bytes(work) / gpu->best_bandwidth * 1e9;
     return launch_ns + (compute_ns > memory_ns ? compute_ns : memory_ns);
 }
 
-double roofline_gemm_ns(const struct gpu *gpu, int64_t m, int64_t n, int64_t k) {
+double roofline_bytes_ns(const struct gpu *gpu, double bytes) {
+    return roofline_ns(gpu, &(struct op_work){.row_bytes = bytes});
+}
+
+double roofline_product_ns(const struct gpu *gpu, int64_t m, int64_t n, int64_t k,
+                           const struct op_work *work) {
     enum { TILE = 128 };
     double padded_m = (double)(ceil_div(m, TILE) * TILE),
            padded_n = (double)(ceil_div(n, TILE) * TILE);
     /* A product thinner than a tile is bound by its bytes, not by the padding. */
     double rows = m < TILE ? (double)m : padded_m;
-    double bytes = 2.0 * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n);
-    return roofline_ns(gpu, 2 * rows * padded_n * (double)k, bytes);
+    struct op_work padded = *work;
+    padded.flops = 2 * rows * padded_n * (double)k;
+    padded.fp8_flops = work->fp8_flops > 0 ? padded.flops : 0;
+    return roofline_ns(gpu, &padded);
 }
 
 double stretched_ns(double ns, double moving_ns) {
     return ns > moving_ns ? ns * (1 - pow(moving_ns / ns, OVERLAP)) : 0;
 }
 
-double floor_ns(const struct gpu *gpu, double flops, double bytes) {
+double floor_ns(const struct gpu *gpu, const struct op_work *work) {
     if (gpu->compute_capability == 0) {
         return 0;
     }
-    double compute_ns = flops / gpu_roof_flops(gpu) * 1e9;
-    double memory_ns = bytes / gpu->peak_bandwidth * 1e9;
+    double compute_ns =
+        compute_ns_of(work->flops, work->fp8_flops, gpu_roof_flops(gpu), gpu_roof_fp8_flops(gpu));
+    double memory_ns = (work->weight_bytes + work->cached_bytes) / gpu->peak_bandwidth * 1e9;
     return compute_ns > memory_ns ? compute_ns : memory_ns;
 }
 
@@ -158,7 +173,8 @@ bool lookup_is_assumed(const struct lookup *l) {
 
 /* The bound that the price's work comes closest to; price_exchange says that of exchanges. */
 static void settle(const struct lookup *l, struct op_price *price) {
-    double compute_ns = price->flops / l->peaks.flops * 1e9;
+    double compute_ns =
+        compute_ns_of(price->flops, price->fp8_flops, l->peaks.flops, l->peaks.fp8_flops);
     double memory_ns = price->bytes / l->peaks.bandwidth * 1e9;
     double larger = compute_ns > memory_ns ? compute_ns : memory_ns;
     double moving_ns = price->bytes / l->reached_bandwidth * 1e9;
@@ -194,17 +210,17 @@ double lookup_experts_hit(const struct lookup *lookup, double n_tokens) {
 /* ---- the look-up ---- */
 
 /* Rows of the profile by name, or by the `bytes` that they move in all. */
-static void price_named(const struct lookup *l, bool has_pass, struct op_pass pass, int64_t rows,
-                        double bytes, struct op_price *price) {
+static void price_named(const struct lookup *l, const struct profile *of, bool has_pass,
+                        struct op_pass pass, int64_t rows, double bytes, struct op_price *price) {
     enum profile_match match = PROFILE_EXACT;
     if (has_pass) {
-        price->ns = profile_pass(l->profile, pass.pass, pass.channels, rows, &match);
+        price->ns = profile_pass(of, pass.pass, pass.channels, rows, &match);
         price->match = match;
-    } else if (l->has_bytes) {
-        price->ns = profile_elementwise(l->profile, (int64_t)bytes, &match);
+    } else if (of != NULL && profile_has(of, PROFILE_ELEMENTWISE)) {
+        price->ns = profile_elementwise(of, (int64_t)bytes, &match);
         price->match = match;
     } else {
-        price->ns = roofline_ns(l->of->gpu, 0, bytes);
+        price->ns = roofline_bytes_ns(l->of->gpu, bytes);
     }
 }
 
@@ -257,21 +273,23 @@ static struct link_time link_of(const struct priced *p) {
 /* Without rows: by the data sheet and the best that is known, or by the model of a link. */
 static double by_sheet(const struct priced *p) {
     const struct lookup *l = p->lookup;
+    struct op_work work;
     switch (l->type->family) {
     case FAMILY_PRODUCT:
     case FAMILY_ROUTER:
-        return roofline_gemm_ns(l->of->gpu, p->rows, l->op->n, l->op->k);
+        work = op_plain_work(l->of->graph, l->op, &p->amount);
+        return roofline_product_ns(l->of->gpu, p->rows, l->op->n, l->op->k, &work);
     case FAMILY_EXCHANGE: {
         const struct link_time time = link_of(p);
         return time.latency_ns + time.transfer_ns;
     }
     case FAMILY_PASS:
-        return roofline_ns(l->of->gpu, 0, p->price.bytes);
+        return roofline_bytes_ns(l->of->gpu, p->price.bytes);
     case FAMILY_EXPERTS:
     case FAMILY_ATTENTION:
         break;
     }
-    return roofline_ns(l->of->gpu, p->price.flops, p->price.bytes);
+    return roofline_ns(l->of->gpu, &p->work);
 }
 
 /* By the profile's rows of it. Gate-up and down of a mixture are measured together. */
@@ -282,7 +300,7 @@ static void by_rows(struct priced *p) {
     enum profile_match match = PROFILE_EXACT;
     switch (l->type->family) {
     case FAMILY_PASS:
-        price_named(l, l->has_own, l->pass, p->rows, p->price.bytes, &p->price);
+        price_named(l, l->profile, l->has_own, l->pass, p->rows, p->price.bytes, &p->price);
         return;
     case FAMILY_PRODUCT:
     case FAMILY_ROUTER:
@@ -360,12 +378,9 @@ static bool concerns_ratio(const struct lookup *l) {
 
 /* The clock is of no help where memory binds. */
 static void take_product_ratio(struct priced *p) {
-    const struct op *op = p->lookup->op;
-    const int64_t m = p->rows;
+    const struct op_work work = op_plain_work(p->lookup->of->graph, p->lookup->op, &p->amount);
     double ratio = p->lookup->of->runtime->product_ratio;
-    double bytes =
-        (double)(p->lookup->of->graph->element_bytes * (m * op->k + op->k * op->n + m * op->n));
-    double memory_ns = bytes / p->lookup->reached_bandwidth * 1e9;
+    double memory_ns = op_work_bytes(&work) / p->lookup->reached_bandwidth * 1e9;
     if (p->price.ns > memory_ns) {
         p->price.ns = p->price.ns * ratio > memory_ns ? p->price.ns * ratio : memory_ns;
     }
@@ -381,8 +396,8 @@ static void add_activation(struct priced *p) {
     const struct lookup *l = p->lookup;
     struct op_price activation = {.match = PRICE_ROOFLINE};
     struct op_pass pass = {PASS_SWIGLU, l->op->n / 2};
-    double bytes = (double)(3 * pass.channels * l->of->graph->element_bytes * p->rows);
-    price_named(l, l->has_activation, pass, p->rows, bytes, &activation);
+    double bytes = (double)(3 * pass.channels * graph_element_bytes(l->of->graph) * p->rows);
+    price_named(l, l->passes, l->has_activation, pass, p->rows, bytes, &activation);
     /* Most of the time says what kind of price it is: the product's, unless it is tiny. */
     p->price.match = activation.ns > p->price.ns ? activation.match : p->price.match;
     p->price.ns += activation.ns;
@@ -419,7 +434,7 @@ static bool concerns_eager(const struct lookup *l) {
 static void take_eager_bytes(struct priced *p) {
     const struct lookup *l = p->lookup;
     p->price.bytes = eager_bytes(l, p->rows, (int64_t)p->price.bytes);
-    price_named(l, l->has_own, l->pass, p->rows, p->price.bytes, &p->price);
+    price_named(l, l->profile, l->has_own, l->pass, p->rows, p->price.bytes, &p->price);
 }
 
 static bool concerns_eager_rate(const struct lookup *l) {
@@ -483,8 +498,7 @@ static bool is_measured_here(const struct lookup *l, const struct op_price *pric
  * that found its weights in the L2 cache; any table may, beyond its rows. */
 static void raise_to_floor(struct priced *p) {
     const struct lookup *l = p->lookup;
-    const double from_memory = p->work.weight_bytes + p->work.cached_bytes;
-    const double least_ns = floor_ns(l->of->gpu, p->work.flops, from_memory);
+    const double least_ns = floor_ns(l->of->gpu, &p->work);
     if (p->price.ns < least_ns && !is_measured_here(l, &p->price) && !is_as_measured(l)) {
         p->price.ns = least_ns;
         p->price.match = PRICE_ROOFLINE;
@@ -512,6 +526,7 @@ static void begin_rows(struct priced *p) {
             .rows = (double)p->rows, .n_steps = 1, .hits = hits_of(l, (double)p->rows)};
         p->work = l->type->work(l->of->graph, l->op, &p->amount);
         p->price.flops = p->work.flops;
+        p->price.fp8_flops = p->work.fp8_flops;
         p->price.bytes = op_work_bytes(&p->work);
     }
 }
@@ -531,6 +546,7 @@ static void begin_spans(struct priced *p) {
     p->price = (struct op_price){.match = PRICE_ROOFLINE,
                                  .executions = 1,
                                  .flops = p->work.flops,
+                                 .fp8_flops = p->work.fp8_flops,
                                  .bytes = op_work_bytes(&p->work)};
 }
 
@@ -540,6 +556,7 @@ static void price_add(struct op_price *sum, const struct op_price *price, double
     sum->ns += times * price->ns;
     sum->compute_ns += times * price->compute_ns;
     sum->flops += times * price->flops;
+    sum->fp8_flops += times * price->fp8_flops;
     sum->bytes += times * price->bytes;
     sum->executions += (uint32_t)times * price->executions;
     sum->match = price->match > sum->match ? price->match : sum->match;
@@ -564,6 +581,7 @@ static struct op_price price_share(const struct priced *p, double share) {
     struct op_work work = l->type->work(l->of->graph, l->op, &amount);
     struct op_price price = p->price;
     price.flops *= share;
+    price.fp8_flops *= share;
     price.bytes = op_work_bytes(&work);
     double least_ns = price.bytes / l->reached_bandwidth * 1e9;
     price.ns = fmax(p->price.ns * share, least_ns);

@@ -9,15 +9,47 @@ static bool has_pass(const struct profile *profile, const struct graph *graph,
                      const struct op *op) {
     const struct op_type *type = op_type_of(op);
     return type->wide != WIDE_NONE && op->eager_bytes == 0 &&
+           profile_type(profile) == op_profile_type(graph, op) &&
            profile_has_pass(profile, op_pass_of(graph, op).pass);
+}
+
+static enum profile_type wide_type(const struct graph *graph) {
+    return graph_wide(graph) == NUMBER_F32 ? PROFILE_F32 : PROFILE_BF16;
+}
+
+/* The rows of a mixture's experts; NULL: the file has none of their type. */
+static const struct profile *experts_rows(const struct profile *profile,
+                                          const struct graph *graph) {
+    const struct op experts = {.kind = OP_MOE_LINEAR, .weight = WEIGHT_EXPERTS_GATE_UP};
+    const struct profile *rows = profile_in(profile, op_profile_type(graph, &experts));
+    return rows != NULL && profile_has(rows, PROFILE_MOE) ? rows : NULL;
 }
 
 /* Whether a mixture's operator is in the rows of its experts' products, as others measure them: the
  * router, the choice, the sum. */
 static bool is_included(const struct profile *profile, const struct graph *graph,
                         const struct op *op) {
-    return op_type_of(op)->within_experts && profile_has(profile, PROFILE_MOE) &&
+    return op_type_of(op)->within_experts && experts_rows(profile, graph) != NULL &&
            !has_pass(profile, graph, op);
+}
+
+/* Whether rows of the operator's type can price it. */
+static bool answers(const struct profile *rows, const struct graph *graph, const struct op *op);
+
+/* Of a file the rows that an operator is priced by: those of its type, where it has one and they
+ * know such operators; passes go by the bytes that they move, too. NULL: there are none. */
+static const struct profile *rows_of(const struct profile *profile, const struct graph *graph,
+                                     const struct op *op) {
+    const enum op_family family = op_type_of(op)->family;
+    const enum profile_type type = op_profile_type(graph, op);
+    if (family == FAMILY_EXCHANGE || type == profile_type(profile)) {
+        return profile;
+    }
+    const struct profile *rows = profile_in(profile, type);
+    if (rows != NULL && answers(rows, graph, op)) {
+        return rows;
+    }
+    return family == FAMILY_PASS && profile_has(profile, PROFILE_ELEMENTWISE) ? profile : NULL;
 }
 
 static bool has_causal_pair(const struct profile *profile) {
@@ -29,40 +61,49 @@ bool lookup_is_measured(const struct profile *profile, const struct graph *graph
                         const struct op *op) {
     const struct op_type *type = op_type_of(op);
     const struct model *m = graph->model;
+    const struct profile *rows = rows_of(profile, graph, op);
+    if (rows == NULL) {
+        return lookup_is_answered(profile, graph, op);
+    }
     switch (type->family) {
     case FAMILY_PRODUCT:
-        return profile_measures(profile, type->table, op->n, op->k) ||
-               profile_measures(profile, PROFILE_GEMM, op->n, op->k);
+        return profile_measures(rows, type->table, op->n, op->k) ||
+               profile_measures(rows, PROFILE_GEMM, op->n, op->k);
     case FAMILY_ROUTER:
     case FAMILY_EXPERTS:
-        return profile_has(profile, type->table);
+        return profile_has(rows, type->table);
     case FAMILY_ATTENTION:
-        return profile_measures_heads(profile, type->table, m->heads, m->kv_heads, m->head_dim);
+        return profile_measures_heads(rows, type->table, m->heads, m->kv_heads, m->head_dim);
     case FAMILY_EXCHANGE:
-        return profile_measures_group(profile, type->table, model_ranks(m));
+        return profile_measures_group(rows, type->table, model_ranks(m));
     case FAMILY_PASS:
         break;
     }
     return lookup_is_answered(profile, graph, op);
 }
 
-bool lookup_is_answered(const struct profile *profile, const struct graph *graph,
-                        const struct op *op) {
+static bool answers(const struct profile *rows, const struct graph *graph, const struct op *op) {
     const struct op_type *type = op_type_of(op);
     switch (type->family) {
     case FAMILY_PRODUCT:
-        return profile_has(profile, PROFILE_GEMM);
+        return profile_has(rows, PROFILE_GEMM);
     case FAMILY_ATTENTION:
-        return profile_has(profile, type->table) || has_causal_pair(profile);
+        return profile_has(rows, type->table) || has_causal_pair(rows);
     case FAMILY_ROUTER:
     case FAMILY_EXPERTS:
     case FAMILY_EXCHANGE:
-        return profile_has(profile, type->table);
+        return profile_has(rows, type->table);
     case FAMILY_PASS:
         break;
     }
-    return profile_has(profile, PROFILE_ELEMENTWISE) || is_included(profile, graph, op) ||
-           has_pass(profile, graph, op);
+    return profile_has(rows, PROFILE_ELEMENTWISE) || has_pass(rows, graph, op);
+}
+
+bool lookup_is_answered(const struct profile *profile, const struct graph *graph,
+                        const struct op *op) {
+    const struct profile *rows = rows_of(profile, graph, op);
+    return (rows != NULL && answers(rows, graph, op)) ||
+           (op_type_of(op)->family == FAMILY_PASS && is_included(profile, graph, op));
 }
 
 /* Rows of the operator itself, or of the causal pair that stands for both. */
@@ -80,8 +121,12 @@ static int require_attention(const struct profile *profile, enum profile_op own,
                            err);
 }
 
-int lookup_require(const struct profile *profile, const struct op *op, struct err *err) {
+int lookup_require(const struct profile *profile, const struct graph *graph, const struct op *op,
+                   struct err *err) {
     const struct op_type *type = op_type_of(op);
+    if (rows_of(profile, graph, op) != profile) {
+        return 0;
+    }
     switch (type->family) {
     case FAMILY_PRODUCT: {
         bool stands_alone = !type->activates && profile_has(profile, type->table);
@@ -113,17 +158,18 @@ static bool is_ours(const struct profile *profile) {
            (donor != NULL && strcmp(donor, provenance_words[PROVENANCE_MEASURED]) == 0);
 }
 
-static void take_profile(struct lookup *lookup, const struct profile *profile) {
+static void take_profile(struct lookup *lookup, bool is_included) {
+    const struct profile *profile = lookup->profile;
     const struct graph *graph = lookup->of->graph;
     const struct op *op = lookup->op;
     const struct op_type *type = lookup->type;
     lookup->kind = profile_kind(profile);
     lookup->is_ours = is_ours(profile);
-    lookup->is_included = is_included(profile, graph, op);
+    lookup->is_included = is_included;
     lookup->has_own = type->family == FAMILY_PASS ? has_pass(profile, graph, op)
-                                                  : profile_has(profile, type->table);
-    lookup->has_bytes = profile_has(profile, PROFILE_ELEMENTWISE);
-    lookup->has_activation = profile_has_pass(profile, PASS_SWIGLU);
+                      : type->family == FAMILY_ROUTER
+                          ? false /* within the experts', or a product */
+                          : profile_has(profile, type->table);
     lookup->is_absent = type->is_part && !lookup->has_own;
     /* By its size; by its name in old files. */
     lookup->in_step = profile_correction(profile);
@@ -139,10 +185,14 @@ static void take_profile(struct lookup *lookup, const struct profile *profile) {
 void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const struct op *op,
                  const struct profile *profile, bool is_behind) {
     const struct op_type *type = op_type_of(op);
+    const bool included = profile != NULL && is_included(profile, of->graph, op);
+    const struct profile *rows = profile == NULL ? NULL
+                                 : included      ? experts_rows(profile, of->graph)
+                                                 : rows_of(profile, of->graph, op);
     *lookup = (struct lookup){.of = of,
                               .op = op,
                               .type = type,
-                              .profile = profile,
+                              .profile = rows,
                               .kind = PROVENANCE_ROOFLINE,
                               .is_behind = is_behind,
                               .correction = -1};
@@ -150,10 +200,13 @@ void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const st
         lookup->pass = op_pass_of(of->graph, op);
     }
     lookup->is_absent = type->is_part && type->wide == WIDE_NONE;
-    lookup->peaks = profile != NULL ? *profile_peaks(profile) : profile_peaks_of(of->gpu);
+    lookup->peaks = rows != NULL ? *profile_peaks(rows) : profile_peaks_of(of->gpu);
     lookup->reached_bandwidth = reached_bandwidth(of->gpu, &lookup->peaks);
-    if (profile != NULL) {
-        take_profile(lookup, profile);
+    lookup->passes = profile;
+    lookup->has_activation = profile != NULL && profile_type(profile) == wide_type(of->graph) &&
+                             profile_has_pass(profile, PASS_SWIGLU);
+    if (rows != NULL) {
+        take_profile(lookup, included);
     }
     lookup_take_steps(lookup);
 }

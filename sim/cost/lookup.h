@@ -21,15 +21,15 @@ struct lookup {
     const struct lookup_shared *of;
     const struct op *op;
     const struct op_type *type;
-    const struct profile *profile; /* that answers; NULL: roofline */
+    const struct profile *profile; /* rows that answer, of its type; NULL: roofline */
     enum provenance_kind kind;     /* of that profile */
     bool is_ours;                  /* it holds steps of our own engine, if only transferred ones */
     bool is_behind;                /* it is the second profile */
     bool is_included;              /* the rows of a mixture's experts have the operator in them */
     bool is_absent;                /* the operator before it has it in its time */
     bool has_own;                  /* the profile has the operator's own table, or its pass */
-    bool has_bytes;                /* it has passes by the bytes that they move */
-    bool has_activation;           /* and that of a product's activation */
+    const struct profile *passes;  /* rows of passes whose numbers are no fp8, of the same file */
+    bool has_activation;           /* they have that of a product's activation */
     struct op_pass pass;
     struct profile_layouts layouts;   /* of attention's heads */
     const struct correction *in_step; /* the profile's corrections; NULL without a profile */
@@ -48,10 +48,12 @@ bool lookup_is_measured(const struct profile *profile, const struct graph *graph
 bool lookup_is_answered(const struct profile *profile, const struct graph *graph,
                         const struct op *op);
 
-/* profile_require's sentence where the operator cannot be priced without rows that are missing. */
-int lookup_require(const struct profile *profile, const struct op *op, struct err *err);
+/* profile_require's sentence where the operator cannot be priced without rows that are missing; 0
+ * where they are of another type than the file's own: roofline prices such operators. */
+int lookup_require(const struct profile *profile, const struct graph *graph, const struct op *op,
+                   struct err *err);
 
-/* `profile` may be NULL. */
+/* Takes from `profile`, which may be NULL, the rows of the operator's type. */
 void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const struct op *op,
                  const struct profile *profile, bool is_behind);
 

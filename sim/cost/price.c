@@ -264,12 +264,22 @@ struct cost_model {
     double n_executions; /* operators of one step, repetitions counted */
 };
 
+/* Those of fp8 as the bf16 ones that take as long at the peaks: at the peak of either a card draws
+ * the same power, it is taken. */
+static double wide_flops(const struct cost_model *cost, double flops, double fp8_flops) {
+    const struct gpu *gpu = cost->pricing.gpu;
+    return fp8_flops > 0
+               ? flops - fp8_flops + fp8_flops * gpu_roof_flops(gpu) / gpu_roof_fp8_flops(gpu)
+               : flops;
+}
+
 static void known_add(const struct cost_model *cost, struct known_price *known,
                       const struct op_price *price, const struct lookup *lookup) {
     known->ns += price->ns;
     if (cost->power != NULL) {
         known->compute_ns += price->compute_ns;
-        known->flops_j += power_flops_j(cost->power, price->flops);
+        known->flops_j +=
+            power_flops_j(cost->power, wide_flops(cost, price->flops, price->fp8_flops));
         known->bytes_j += power_bytes_j(cost->power, price->bytes);
     }
     known->lookups[price->match]++;
@@ -322,7 +332,7 @@ void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], doub
         struct op_work work;
         lookup_work(&cost->lookups[i], sym, n_steps, &work);
         double repeat = graph->segments[graph->ops[i].segment].repeat;
-        *flops += repeat * work.flops;
+        *flops += repeat * wide_flops(cost, work.flops, work.fp8_flops);
         *bytes += repeat * op_work_bytes(&work);
     }
 }
@@ -445,7 +455,8 @@ static void add_attention(const struct cost_model *cost, const struct step_shape
         out->device_ns += price.ns;
         if (cost->power != NULL) {
             out->compute_ns += price.compute_ns;
-            out->flops_j += power_flops_j(cost->power, price.flops);
+            out->flops_j +=
+                power_flops_j(cost->power, wide_flops(cost, price.flops, price.fp8_flops));
             out->bytes_j += power_bytes_j(cost->power, price.bytes);
         }
         out->lookups[price.match] += price.executions > 0;
@@ -697,7 +708,7 @@ static int choose_profiles(struct cost_model *cost, const struct profile *behind
                          lookup_is_answered(behind, graph, op);
         const struct profile *answers = is_behind ? behind : cost->profile;
         struct err missing = {0};
-        if (answers != NULL && lookup_require(answers, op, &missing) != 0) {
+        if (answers != NULL && lookup_require(answers, graph, op, &missing) != 0) {
             if (!fills_gaps) {
                 return err_world(err,
                                  "%s: price by the data sheet (--roofline), or on a GPU that has "

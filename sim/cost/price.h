@@ -23,6 +23,7 @@ extern const char *const op_bound_names[];
 /* One operator's part of a step, all its repetitions together. */
 struct op_price {
     double ns, flops, bytes;
+    double fp8_flops;  /* of flops, those of fp8 with fp8 */
     double compute_ns; /* of ns, what the clock stretches (stretched_ns) */
     enum op_bound bound;
     uint32_t match; /* enum profile_match or PRICE_ROOFLINE */
@@ -137,9 +138,10 @@ double cost_settle(const struct cost_model *cost, const struct step_shape *shape
 void cost_explain(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
                   struct op_price out[GRAPH_MAX_OPS]);
 
-/* FLOPs and bytes of `n_steps` steps whose symbols sum to `sym`: exact for dense models, at the
- * mean number of tokens per step for the experts a mixture reads. What chunks read again is not
- * counted. For utilisation figures. */
+/* FLOPs, those of fp8 counted as the bf16 ones that take as long at the peaks, and bytes of
+ * `n_steps` steps whose symbols sum to `sym`: exact for dense models, at the mean number of tokens
+ * per step for the experts a mixture reads. What chunks read again is not counted. For utilisation
+ * figures. */
 void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], double n_steps,
                double *flops, double *bytes);
 

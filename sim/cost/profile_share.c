@@ -80,8 +80,8 @@ static void drop_surplus(void) {
 }
 
 static bool peaks_equal(const struct profile_peaks *a, const struct profile_peaks *b) {
-    return a->flops == b->flops && a->bandwidth == b->bandwidth && a->sms == b->sms &&
-           a->l2_bytes == b->l2_bytes;
+    return a->flops == b->flops && a->fp8_flops == b->fp8_flops && a->bandwidth == b->bandwidth &&
+           a->sms == b->sms && a->l2_bytes == b->l2_bytes;
 }
 
 static bool sides_equal(const struct transfer_side *a, const struct transfer_side *b) {

@@ -48,7 +48,6 @@ const struct param runtime_params[] = {
          "sequences split in small batches only [model.attention = autoregressive]"),
     FLAG(batch_invariant, "the same bits for a request whatever else is in the batch; costs speed "
                           "on a GPU, which no price includes [backend = cpu|cuda]"),
-    BYTES(element_bytes, "2", 2, 4, "bytes of a weight, an activation, a cached value"),
     FLAG(vmm, "live runs map memory for workspace and cached rows as steps need it "
               "[backend = cpu|cuda]"),
     PARAM_ONE_OF(

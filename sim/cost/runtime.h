@@ -46,7 +46,6 @@ struct runtime {
     bool varlen_attention; /* single queries as FlashAttention-2 serves them (sim/cost/lookup.h) */
     bool whole_head;       /* of several ranks each has the whole output head */
     bool batch_invariant;  /* the real engine's alone: it changes no graph and no price */
-    int64_t element_bytes; /* of a weight, an activation, a cached value */
     bool vmm;              /* live runs map memory as steps need it; changes no result */
     /* Host, ns on the reference host. */
     uint32_t host_mode;

@@ -14,7 +14,8 @@ static double attention_roofline_us(const struct profile_peaks *peaks, struct he
     double channels = (double)(layout.heads * layout.head_dim);
     double kv_channels = (double)(layout.kv_heads * layout.head_dim);
     double flops = 4 * batch * channels * q * (prefix + q / 2);
-    double bytes = 2 * batch * (2 * q * channels + 2 * (prefix + q) * kv_channels);
+    double bytes = batch * (peaks->moved_bytes * (2 * q * channels) +
+                            peaks->stored_bytes * (2 * (prefix + q) * kv_channels));
     return 1e6 * fmax(flops / peaks->flops, bytes / peaks->bandwidth);
 }
 
@@ -87,7 +88,11 @@ struct transfer_side transfer_side_of(const struct gpu *gpu) {
     return (struct transfer_side){
         .gpu = gpu->name,
         .peaks = profile_peaks_of(gpu),
-        .reached = {gpu->best_bf16_flops, gpu->best_bandwidth, gpu->sms, gpu->l2_bytes},
+        .reached = {.flops = gpu->best_bf16_flops,
+                    .fp8_flops = gpu_best_fp8_flops(gpu),
+                    .bandwidth = gpu->best_bandwidth,
+                    .sms = gpu->sms,
+                    .l2_bytes = gpu->l2_bytes},
         .link_bandwidth = gpu->link_bandwidth,
     };
 }
@@ -164,19 +169,11 @@ static void note_origin(const struct profile *donor, const struct transfer_side 
     }
 }
 
-struct profile *profile_transfer(const struct profile *donor, const struct transfer_side *from,
-                                 const struct transfer_side *to) {
-    const struct profile_peaks *peaks = &to->peaks;
-    ASSERT(peaks->flops > 0 && peaks->bandwidth > 0 && peaks->sms > 0);
-    ASSERT(from->link_bandwidth > 0 && to->link_bandwidth > 0);
-    struct sides sides = {.from = from->reached,
-                          .to = to->reached,
-                          .link_ratio = from->link_bandwidth / to->link_bandwidth};
-    char source[512];
-    snprintf(source, sizeof source, "%s, scaled from %s by the rates both reach: %s", to->gpu,
-             from->gpu, donor->source);
-    struct profile *target = profile_copy(donor, source, peaks);
-    note_origin(donor, from, to, target);
+static void scale_all(const struct profile *donor, const struct transfer_side *from,
+                      const struct transfer_side *to, struct profile *target) {
+    const struct sides sides = {.from = profile_peaks_in(&from->reached, donor->type),
+                                .to = profile_peaks_in(&to->reached, donor->type),
+                                .link_ratio = from->link_bandwidth / to->link_bandwidth};
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         if (to->passes_alone && op != PROFILE_ELEMENTWISE) {
             profile_drop_rows(target, (enum profile_op)op);
@@ -185,5 +182,31 @@ struct profile *profile_transfer(const struct profile *donor, const struct trans
         }
     }
     profile_refresh(target);
+}
+
+/* Rows of another type, but for those of products that the target has no rate of. */
+static void transfer_others(const struct profile *donor, const struct transfer_side *from,
+                            const struct transfer_side *to, struct profile *target) {
+    for (size_t type = 0; type < PROFILE_TYPES; type++) {
+        const struct profile *other = donor->others[type];
+        if (other != NULL && (type != PROFILE_FP8 || to->peaks.fp8_flops > 0)) {
+            target->others[type] = profile_copy(other, target->source, &to->peaks);
+            scale_all(other, from, to, target->others[type]);
+        }
+    }
+}
+
+struct profile *profile_transfer(const struct profile *donor, const struct transfer_side *from,
+                                 const struct transfer_side *to) {
+    const struct profile_peaks *peaks = &to->peaks;
+    ASSERT(peaks->flops > 0 && peaks->bandwidth > 0 && peaks->sms > 0);
+    ASSERT(from->link_bandwidth > 0 && to->link_bandwidth > 0);
+    char source[512];
+    snprintf(source, sizeof source, "%s, scaled from %s by the rates both reach: %s", to->gpu,
+             from->gpu, donor->source);
+    struct profile *target = profile_copy(donor, source, peaks);
+    note_origin(donor, from, to, target);
+    scale_all(donor, from, to, target);
+    transfer_others(donor, from, to, target);
     return target;
 }

@@ -7,6 +7,7 @@
 
 #include "sim/cost/ladder.h"
 #include "sim/cost/link.h"
+#include "sim/cost/roofline.h"
 #include "sim/model/ranks.h"
 
 /* A text of a provenance, with the kind. */
@@ -22,9 +23,10 @@ say(struct provenance *out, enum provenance_kind kind, const char *format, ...) 
 /* ---- what steps of an operator rest on ---- */
 
 /* The profile's file as the data folder has it; of a transferred one the donor's. */
-static void say_rows(const struct lookup *l, struct provenance *out, const char *rows) {
-    const char *path = profile_path(l->profile), *shipped = strstr(path, "kernels/profiles/");
-    say(out, l->kind, "%s%s: %s", l->kind == PROVENANCE_TRANSFERRED ? "scaled from " : "",
+static void say_rows(const struct profile *of, struct provenance *out, const char *rows) {
+    const char *path = profile_path(of), *shipped = strstr(path, "kernels/profiles/");
+    const enum provenance_kind kind = profile_kind(of);
+    say(out, kind, "%s%s: %s", kind == PROVENANCE_TRANSFERRED ? "scaled from " : "",
         shipped != NULL ? shipped : path, rows);
 }
 
@@ -33,18 +35,19 @@ static void say_sheet(const struct lookup *l, struct provenance *out, const char
 }
 
 static const char best_rates[] = "best_bf16_flops, best_bandwidth";
+static const char fp8_rates[] = "peak_fp8_flops, best_bandwidth";
 
 /* Rows by name or by bytes, or none. */
-static void say_pass(const struct lookup *l, bool has_pass, struct op_pass pass,
-                     const struct priced *p, struct provenance *out) {
+static void say_pass(const struct lookup *l, const struct profile *of, bool has_pass,
+                     struct op_pass pass, const struct priced *p, struct provenance *out) {
     char rows[96];
     if (has_pass) {
         snprintf(rows, sizeof rows, "pass,%s,%" PRId64 ",%" PRId64, profile_pass_names[pass.pass],
                  pass.channels, p->rows);
-        say_rows(l, out, rows);
-    } else if (l->profile != NULL && profile_has(l->profile, PROFILE_ELEMENTWISE)) {
+        say_rows(of, out, rows);
+    } else if (of != NULL && profile_has(of, PROFILE_ELEMENTWISE)) {
         snprintf(rows, sizeof rows, "elementwise,%.0f", p->price.bytes);
-        say_rows(l, out, rows);
+        say_rows(of, out, rows);
     } else {
         say_sheet(l, out, best_rates);
     }
@@ -93,34 +96,38 @@ static void of_look_up(const struct priced *p, struct provenance *out) {
     const struct lookup *l = p->lookup;
     char rows[160] = "moe: the experts' rows have it";
     if (l->is_included) {
-        say_rows(l, out, rows);
+        say_rows(l->profile, out, rows);
     } else if (l->type->family == FAMILY_PASS) {
-        say_pass(l, l->has_own, l->pass, p, out);
+        say_pass(l, l->profile, l->has_own, l->pass, p, out);
     } else if (lookup_is_assumed(l)) {
         char link[64];
         say(out, PROVENANCE_ASSUMED, "by the kind of link, %s",
             link_words(l->of->gpu, link, sizeof link));
     } else if (l->profile == NULL) {
-        say_sheet(l, out, best_rates);
+        say_sheet(l, out, p->work.fp8_flops > 0 ? fp8_rates : best_rates);
     } else {
         rows_by_family[l->type->family](p, rows, sizeof rows);
         const size_t n = strlen(rows);
-        snprintf(rows + n, sizeof rows - n, " (%s)", price_match_words[p->price.match]);
-        say_rows(l, out, rows);
+        const bool is_other = l->profile != l->passes; /* than the file's own type */
+        snprintf(rows + n, sizeof rows - n, "%s%s (%s)", is_other ? "," : "",
+                 is_other ? profile_type_words[profile_type(l->profile)] : "",
+                 price_match_words[p->price.match]);
+        say_rows(l->profile, out, rows);
     }
 }
 
 static void of_varlen(const struct priced *p, struct provenance *out) {
-    say_rows(p->lookup, out, "attention_mixed; FlashAttention-2 splits no sequence of many");
+    say_rows(p->lookup->profile, out,
+             "attention_mixed; FlashAttention-2 splits no sequence of many");
 }
 
 static void of_activation(const struct priced *p, struct provenance *out) {
     const struct lookup *l = p->lookup;
     const struct op_pass pass = {PASS_SWIGLU, l->op->n / 2};
     struct priced activation = *p;
-    activation.price.bytes = (double)(3 * pass.channels * l->of->graph->element_bytes * p->rows);
-    say_pass(l, l->profile != NULL && profile_has_pass(l->profile, pass.pass), pass, &activation,
-             out);
+    activation.price.bytes =
+        (double)(3 * pass.channels * graph_element_bytes(l->of->graph) * p->rows);
+    say_pass(l, l->passes, l->has_activation, pass, &activation, out);
 }
 
 static void of_mixture(const struct priced *p, struct provenance *out) {
@@ -158,13 +165,13 @@ static void of_correction(const struct priced *p, struct provenance *out) {
         snprintf(rows, sizeof rows, "load,%s,%s", op_kind_names[l->op->kind],
                  l->in_step->curves[l->correction].key.text);
     }
-    say_rows(l, out, rows);
+    say_rows(l->profile, out, rows);
 }
 
 static void of_floor(const struct priced *p, struct provenance *out) {
     const struct gpu *gpu = p->lookup->of->gpu;
     const double bytes = p->work.weight_bytes + p->work.cached_bytes;
-    const bool by_bytes = bytes / gpu->peak_bandwidth >= p->work.flops / gpu_roof_flops(gpu);
+    const bool by_bytes = bytes / gpu->peak_bandwidth * 1e9 >= floor_ns(gpu, &p->work);
     say_sheet(p->lookup, out, by_bytes ? "peak_bandwidth" : "peak FLOP/s");
 }
 

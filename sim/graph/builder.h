@@ -19,13 +19,13 @@ struct graph_options {
     double evict_wait_ns; /* and what a step waits, where some are, for the host that chooses */
     enum provenance_kind evict_wait_kind;
     enum symbol
-        stored_rows;       /* whose fresh keys and values are copied to the store; SYM_ONE: none */
-    int64_t logits_bytes;  /* bytes of one logit as the head writes it */
-    int64_t copy_bytes;    /* bytes of the copy cast before the softmax; 0: none */
-    int64_t softmax_bytes; /* bytes of the softmax result; 0: none is stored */
-    bool samples_output;   /* of the head's logits only the output's rows are looked at */
-    int64_t element_bytes; /* of activations, weights and cached values; 0: bf16's 2. Logits as
-                              the head writes them are wider by as much. */
+        stored_rows;        /* whose fresh keys and values are copied to the store; SYM_ONE: none */
+    int64_t logits_bytes;   /* bytes of one logit as the head writes it */
+    int64_t copy_bytes;     /* bytes of the copy cast before the softmax; 0: none */
+    int64_t softmax_bytes;  /* bytes of the softmax result; 0: none is stored */
+    bool samples_output;    /* of the head's logits only the output's rows are looked at */
+    struct storage storage; /* of weights, activations and cached rows; zeros: bf16. Logits as the
+                               head writes them are wider by as much as activations. */
     bool shift_copy; /* logits that decide on the next position (Dream) are shifted by a copy; off:
                         they stay, and readers of a row allow for the offset */
     bool fused_head; /* the head's logits are reduced as they are made: one operator; the

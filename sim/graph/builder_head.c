@@ -53,7 +53,7 @@ static void add_expectation(struct builder *b, int logits, int probabilities, in
     const struct model *m = b->m;
     if (probabilities < 0) {
         probabilities = add_logits(b, "probabilities", SYM_LOGIT_ROWS,
-                                   model_logits_bytes_per_row(m, g->element_bytes));
+                                   model_logits_bytes_per_row(m, graph_element_bytes(g)));
         graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(logits), LIST(probabilities));
     }
     add_linear(g, "embedding of probabilities", WEIGHT_EMBEDDING, SYM_LOGIT_ROWS, m->hidden,
@@ -78,7 +78,7 @@ static int add_choice(struct builder *b, int logits, int decided) {
     struct op *op;
     if (b->options->samples_output) {
         int slice = add_logits(b, "sampled logits", b->sampled,
-                               model_logits_bytes_per_row(m, g->element_bytes));
+                               model_logits_bytes_per_row(m, graph_element_bytes(g)));
         op = graph_add_op(g, "logits slice", OP_CAST, b->sampled, LIST(logits), LIST(slice));
         add_copy(op, b->options, EAGER_SLICE, vocab);
         sampled = slice;
@@ -122,7 +122,7 @@ static int add_stored_logits(struct builder *b, int normed) {
                        ? graph_add_tensor(g, "expected embedding", SYM_LOGIT_ROWS, b->hidden_bytes)
                        : -1;
     graph_begin_loop(g, CHUNK_LOGITS, SYM_LOGIT_ROWS);
-    int64_t logits_bytes = b->options->logits_bytes * g->element_bytes / BF16_BYTES;
+    int64_t logits_bytes = b->options->logits_bytes * graph_element_bytes(g) / BF16_BYTES;
     int logits =
         add_logits(b, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
     add_linear(g, "output head", WEIGHT_HEAD, SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
@@ -187,6 +187,7 @@ void builder_add_head(struct builder *b) {
         graph_add_op(g, "final norm", OP_RMSNORM, SYM_LOGIT_ROWS, LIST(b->residual), LIST(normed));
     norm->weight = WEIGHT_FINAL_NORM;
     add_eager(norm, b->options, b->m->hidden);
+    normed = builder_quantised(b, "quantised head input", WEIGHT_HEAD, normed, 1, b->m->hidden);
     int decided = b->options->fused_head ? add_fused_head(b, normed) : add_stored_logits(b, normed);
     decided = add_combination(b, decided);
     if (b->options->smooths) {

@@ -17,6 +17,8 @@ struct builder {
     enum symbol sampled;       /* rows of logits that are looked at */
     int64_t hidden_bytes;      /* one token's hidden state */
     int64_t q_bytes, kv_bytes; /* one token's queries, its keys and values, one layer */
+    int64_t cached_bytes;      /* the latter as they are cached */
+    int64_t kv_numbers;        /* and how many numbers they are */
     int residual;
     int importance; /* of the layer before the one that evicts; else -1 */
 };
@@ -63,6 +65,11 @@ static inline void add_all_reduce(struct builder *b, const char *name, int tenso
                      LIST(tensor));
     }
 }
+
+/* The input of a product with that weight, rows of `numbers`, `n_rows` of them for each of the
+ * tensor's: a copy of `input` in fp8 where the product reads that, else `input` itself. */
+int builder_quantised(struct builder *b, const char *name, enum weight_slot weight, int input,
+                      int64_t n_rows, int64_t numbers);
 
 /* The last segment of the graph. */
 void builder_add_head(struct builder *b);

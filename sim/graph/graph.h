@@ -15,6 +15,7 @@
 #include "sim/base/provenance.h"
 #include "sim/graph/shape.h"
 #include "sim/model/model.h"
+#include "sim/model/storage.h"
 #include "sim/model/weight_slot.h"
 #include "sim/op/op.h"
 
@@ -52,8 +53,10 @@ struct tensor {
     struct size bytes;
     enum tensor_home home;
     bool carried; /* lives across the repetitions of segments */
-    bool single;  /* numbers in single precision, whatever the graph's elements: a sum over ranks is
-                     of such */
+    bool single;  /* a number or a few of a token, in single precision: what ranks sum is that or
+                     channels */
+    enum number_type type; /* of its numbers, where it has such: ids, scores and lists have widths
+                              of their own */
     bool is_logits;        /* logits or a copy of them, outside the loop over their chunks */
     int loop;              /* whose chunk it holds, instead of all rows; or -1 */
     int alias;             /* index of the tensor whose memory it takes over, or -1 */
@@ -113,7 +116,7 @@ struct chunk_loop {
 
 struct graph {
     const struct model *model;
-    int64_t element_bytes; /* of an activation, a weight, a cached value */
+    struct storage storage; /* of weights, activations and cached rows */
     struct segment segments[GRAPH_MAX_SEGMENTS];
     uint32_t n_segments;
     struct chunk_loop loops[GRAPH_MAX_LOOPS];
@@ -123,6 +126,15 @@ struct graph {
     struct tensor tensors[GRAPH_MAX_TENSORS];
     uint32_t n_tensors;
 };
+
+/* The type of activations that no fp8 product reads, and the bytes of one of their numbers. */
+static inline enum number_type graph_wide(const struct graph *graph) {
+    return number_wide((enum number_type)graph->storage.activations);
+}
+
+static inline int64_t graph_element_bytes(const struct graph *graph) {
+    return number_bytes(graph_wide(graph));
+}
 
 /* Of `rows` rows of a loop, or of operators in none (-1), those of a chunk. */
 static inline int64_t chunk_of(const struct graph *graph, int loop, int64_t rows,

@@ -18,8 +18,12 @@ void graph_add_segment(struct graph *g, const char *name, uint32_t repeat) {
 
 int graph_add_tensor(struct graph *g, const char *name, enum symbol symbol, int64_t per) {
     ASSERT(g->n_tensors < GRAPH_MAX_TENSORS);
-    g->tensors[g->n_tensors] = (struct tensor){
-        .name = name, .bytes = {symbol, per}, .loop = open_loop(g), .alias = -1, .first_op = -1};
+    g->tensors[g->n_tensors] = (struct tensor){.name = name,
+                                               .bytes = {symbol, per},
+                                               .loop = open_loop(g),
+                                               .alias = -1,
+                                               .first_op = -1,
+                                               .type = graph_wide(g)};
     return (int)g->n_tensors++;
 }
 
@@ -32,6 +36,7 @@ int graph_add_cache(struct graph *g, const char *name, enum symbol symbol, int64
 int graph_add_alias(struct graph *g, const char *name, int of) {
     int tensor = graph_add_tensor(g, name, g->tensors[of].bytes.symbol, g->tensors[of].bytes.per);
     g->tensors[tensor].alias = of;
+    g->tensors[tensor].type = g->tensors[of].type;
     return tensor;
 }
 
@@ -100,9 +105,6 @@ static bool is_listed(const int list[OP_MAX_TENSORS], int tensor) {
 
 static int check_sizes(const struct graph *g, struct err *err) {
     int64_t sum = 0;
-    if (g->element_bytes <= 0) {
-        return err_usage(err, "the step graph has elements of %" PRId64 " bytes", g->element_bytes);
-    }
     for (uint32_t t = 0; t < g->n_tensors; t++) {
         const struct tensor *tensor = &g->tensors[t];
         if (tensor->bytes.per <= 0) {
@@ -187,7 +189,8 @@ static int check_product(const struct graph *g, const struct op *op, struct err 
         return err_usage(err, "operator '%s' makes %" PRId64 " channels of %" PRId64, op->name,
                          op->n, op->k);
     }
-    if (op->in[0] < 0 || g->tensors[op->in[0]].bytes.per / g->element_bytes < op->k) {
+    if (op->in[0] < 0 ||
+        g->tensors[op->in[0]].bytes.per < number_row_bytes(g->tensors[op->in[0]].type, op->k)) {
         return err_usage(err, "operator '%s' reads %" PRId64 " channels, more than its input has",
                          op->name, op->k);
     }
@@ -206,7 +209,8 @@ static int check_mixture(const struct graph *g, const struct op *op, struct err 
     }
     int64_t wide = type->activates ? op->n / 2 : op->n;
     if (type->by_pairs &&
-        g->tensors[op->out[0]].bytes.per < op->experts_active * wide * g->element_bytes) {
+        g->tensors[op->out[0]].bytes.per <
+            op->experts_active * number_row_bytes(g->tensors[op->out[0]].type, wide)) {
         return err_usage(err,
                          "operator '%s' makes %" PRId64 " channels of %" PRIu32
                          " experts a token, more than '%s' has room for",

@@ -162,7 +162,7 @@ int budget_make(const struct budget_request *r, struct budget *out, struct err *
     *out = (struct budget){
         .total_bytes = r->gpu->memory_bytes,
         .usable_bytes = (int64_t)(r->memory_utilization * (double)r->gpu->memory_bytes),
-        .weights_bytes = model_weights_bytes(r->graph->model) / BF16_BYTES * r->element_bytes,
+        .weights_bytes = model_weights_bytes(r->graph->model, &r->graph->storage),
         .reserve_bytes = r->reserve_bytes,
     };
     int64_t left = out->usable_bytes - out->weights_bytes - out->reserve_bytes;

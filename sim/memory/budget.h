@@ -26,7 +26,6 @@ struct budget_request {
     const struct graph *graph;
     const struct planner *planner;
     const struct chunk_rule *chunks;
-    int64_t element_bytes;       /* of a weight; rows and activations know their own */
     double memory_utilization;   /* share of the device the system may fill */
     double pool_share;           /* share of what weights and reserve leave */
     int64_t reserve_bytes;       /* CUDA context, library workspaces */

@@ -137,7 +137,7 @@ static void drop_last_used(struct run *run, int op) {
 /* ---- operators ---- */
 
 static int64_t in_float32(const struct run *run, int64_t bytes) {
-    return bytes / run->graph->element_bytes * F32_BYTES;
+    return bytes / graph_element_bytes(run->graph) * F32_BYTES;
 }
 
 static void run_outputs(struct run *run, int index) {

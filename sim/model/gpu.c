@@ -13,6 +13,7 @@
     PARAM(name, kind, struct gpu, field, unit, NULL, min, max, doc)
 #define PEAK(field, doc)        KEY(#field, PARAM_F64, field, "1", 1, 1e18, doc)
 #define BYTES(name, field, doc) KEY(name, PARAM_I64, field, "bytes", 1, 1e15, doc)
+#define OPTIONAL(field, doc)    PARAM(#field, PARAM_F64, struct gpu, field, "1", "0", 0, 1e18, doc)
 
 const struct param gpu_params[] = {
     KEY("sms", PARAM_U32, sms, "1", 1, 4096, "streaming multiprocessors"),
@@ -22,6 +23,12 @@ const struct param gpu_params[] = {
     BYTES("l2", l2_bytes, "of its L2 cache"),
     PEAK(peak_bf16_flops, "dense, fp32 accumulation, FLOP/s, data sheet"),
     PEAK(peak_fp64_flops, "double precision outside tensor cores, FLOP/s, data sheet"),
+    OPTIONAL(peak_fp8_flops,
+             "dense products of fp8, fp32 accumulation, FLOP/s, data sheet (0: the card has none)"),
+    OPTIONAL(
+        best_fp8_flops,
+        "best published library product of fp8 (0: the share of its peak that bf16's best has) "
+        "[peak_fp8_flops > 0]"),
     PEAK(peak_bandwidth, "bytes/s, data sheet"),
     PEAK(best_bf16_flops, "best published library product"),
     PEAK(best_bandwidth, "reached by copies or weight streams"),

@@ -20,6 +20,8 @@ struct gpu {
     double peak_fp64_flops; /* double precision outside tensor cores, FLOP/s, data sheet */
     double peak_bandwidth;  /* bytes/s, data sheet */
     double best_bf16_flops; /* best published library product */
+    double peak_fp8_flops;  /* dense, fp32 accumulation, data sheet; 0: no products of fp8 */
+    double best_fp8_flops;  /* 0: the share of its peak that bf16's best has */
     double best_bandwidth;  /* reached by copies or weight streams */
     double l2_bandwidth;    /* bytes/s between the L2 cache and the multiprocessors, estimate */
     const char *link;       /* between the GPUs of one host */
@@ -45,6 +47,17 @@ extern const size_t gpu_n_params;
 static inline double gpu_roof_flops(const struct gpu *gpu) {
     return gpu->best_bf16_flops > gpu->peak_bf16_flops ? gpu->best_bf16_flops
                                                        : gpu->peak_bf16_flops;
+}
+
+/* The same of products of fp8 with fp8; 0 where the card has none. */
+static inline double gpu_best_fp8_flops(const struct gpu *gpu) {
+    const double share = gpu->best_bf16_flops / gpu->peak_bf16_flops;
+    return gpu->best_fp8_flops > 0 ? gpu->best_fp8_flops : gpu->peak_fp8_flops * share;
+}
+
+static inline double gpu_roof_fp8_flops(const struct gpu *gpu) {
+    const double best = gpu_best_fp8_flops(gpu);
+    return best > gpu->peak_fp8_flops ? best : gpu->peak_fp8_flops;
 }
 
 /* The GPU of that name, whether its file's, as `list gpus` has it, or its driver's ("NVIDIA L40S"),

@@ -268,19 +268,56 @@ int64_t model_trunk_active_parameters(const struct model *model) {
     return layers_parameters(model, model->experts_active);
 }
 
-int64_t model_weights_bytes(const struct model *model) {
-    return BF16_BYTES * model_parameters(model);
+/* The matrices that may be stored in another type than the rest: `n` of [rows, columns] each. */
+struct matrices {
+    enum weight_slot slot;
+    int64_t n, rows, columns;
+};
+
+static int64_t stored_otherwise(const struct storage *storage, const struct matrices *m) {
+    const enum number_type type = storage_weight(storage, m->slot);
+    const enum number_type rest = number_wide((enum number_type)storage->weights);
+    return m->n * (number_matrix_bytes(type, m->rows, m->columns) -
+                   number_matrix_bytes(rest, m->rows, m->columns));
 }
 
-int64_t model_kv_bytes_per_token(const struct model *model) {
-    return 2LL * BF16_BYTES * model->layers * model->kv_heads * model->head_dim;
+int64_t model_weights_bytes(const struct model *m, const struct storage *storage) {
+    const int64_t hidden = m->hidden, q_dim = (int64_t)m->heads * m->head_dim;
+    const int64_t kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    const int64_t dense = model_first_mixture(m), mixtures = m->layers - dense;
+    const int64_t shared = (int64_t)m->shared_experts * m->shared_ffn;
+    const struct matrices all[] = {
+        {WEIGHT_QKV, m->layers, q_dim + 2 * kv_dim, hidden},
+        {WEIGHT_OUTPUT, m->layers, hidden, q_dim},
+        {WEIGHT_GATE_UP, dense, 2 * (int64_t)m->ffn, hidden},
+        {WEIGHT_DOWN, dense, hidden, m->ffn},
+        {WEIGHT_EXPERTS_GATE_UP, mixtures * m->experts, 2 * (int64_t)m->expert_ffn, hidden},
+        {WEIGHT_EXPERTS_DOWN, mixtures * m->experts, hidden, m->expert_ffn},
+        {WEIGHT_SHARED_GATE_UP, mixtures, 2 * shared, hidden},
+        {WEIGHT_SHARED_DOWN, mixtures, hidden, shared},
+        {WEIGHT_HEAD, m->tied ? 0 : 1, m->vocab, hidden},
+    };
+    const enum number_type rest = number_wide((enum number_type)storage->weights);
+    int64_t bytes = number_bytes(rest) * model_parameters(m);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        bytes += stored_otherwise(storage, &all[i]);
+    }
+    return bytes;
+}
+
+int64_t model_half_kv_bytes(const struct model *model, enum number_type type) {
+    return model->kv_heads * number_row_bytes(type, model->head_dim);
+}
+
+int64_t model_kv_bytes_per_token(const struct model *model, enum number_type type) {
+    return 2LL * model->layers * model_half_kv_bytes(model, type);
 }
 
 int64_t model_logits_bytes_per_row(const struct model *model, int64_t element_bytes) {
     return element_bytes * model->vocab;
 }
 
-int64_t model_feature_cache_bytes_per_token(const struct model *model) {
-    return 2LL * BF16_BYTES * model->layers *
-           ((int64_t)model->kv_heads * model->head_dim + model->hidden);
+int64_t model_feature_cache_bytes_per_token(const struct model *model, enum number_type type) {
+    return 2LL * model->layers *
+           (model_half_kv_bytes(model, type) + number_row_bytes(type, model->hidden));
 }

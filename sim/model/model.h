@@ -2,8 +2,8 @@
  *
  * A model is a file of sim/model/models: shapes read from the models' configuration files or from
  * the graph builders of public serving code; "U" in a source marks a shape taken over from the
- * model it was trained from. Sizes are in tokens, channels, heads or bytes; weights and KV are bf16
- * (2 bytes). */
+ * model it was trained from. Sizes are in tokens, channels, heads or bytes; what a number takes is
+ * said by a struct storage. */
 #ifndef UNMASK_SIM_MODEL_MODEL_H
 #define UNMASK_SIM_MODEL_MODEL_H
 
@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "sim/input/catalogue.h"
+#include "sim/model/storage.h"
 
 enum attention_mask {
     MASK_BIDIRECTIONAL, /* every position sees the whole canvas */
@@ -70,8 +71,6 @@ struct model {
     bool whole_head; /* but the vocabulary is not divided: each rank has the whole output head */
 };
 
-enum { BF16_BYTES = 2, F32_BYTES = 4, F64_BYTES = 8 };
-
 /* The keys of a model's file, besides its texts. */
 extern const struct param model_params[];
 extern const size_t model_n_params;
@@ -101,7 +100,10 @@ int64_t model_parameters(const struct model *model);
 int64_t model_trunk_active_parameters(const struct model *model);
 int64_t model_head_parameters(const struct model *model);
 
-int64_t model_weights_bytes(const struct model *model);
+/* All of them as they are stored, an embedding's copy on every rank counted as model_parameters
+ * does.
+ */
+int64_t model_weights_bytes(const struct model *model, const struct storage *storage);
 
 /* Channels of a head that are rotated, and the first layer that is a mixture (the number of layers
  * where none is). */
@@ -117,14 +119,16 @@ static inline uint32_t model_first_mixture(const struct model *model) {
  * others': E (1 - (1 - A / E)^n). */
 double model_experts_hit(uint32_t experts, uint32_t experts_active, double n_tokens);
 
-/* Keys and values of one token over all layers. */
-int64_t model_kv_bytes_per_token(const struct model *model);
+/* Keys, or values, of one token in one layer, whose heads are rows of numbers; keys and values of
+ * one token over all layers. */
+int64_t model_half_kv_bytes(const struct model *model, enum number_type type);
+int64_t model_kv_bytes_per_token(const struct model *model, enum number_type type);
 
 /* One row of logits, `element_bytes` wide elements. */
 int64_t model_logits_bytes_per_row(const struct model *model, int64_t element_bytes);
 
 /* dLLM-Cache keeps KV and the outputs of attention and FFN: 2 (kv_dim + hidden) per layer. */
-int64_t model_feature_cache_bytes_per_token(const struct model *model);
+int64_t model_feature_cache_bytes_per_token(const struct model *model, enum number_type type);
 
 /* Operations of dense products; attention is excluded. */
 static inline double model_flops_per_token(const struct model *model) {

@@ -6,12 +6,14 @@ static struct op_work work(const struct graph *graph, const struct op *op,
     (void)op;
     const struct model *m = graph->model;
     double heads = m->heads, kv_heads = m->kv_heads;
-    double row_bytes = (double)m->head_dim * (double)graph->element_bytes;
+    double head_bytes = (double)(m->head_dim * graph_element_bytes(graph));
+    double cached_bytes =
+        (double)number_row_bytes((enum number_type)graph->storage.cache, m->head_dim);
     double own = amount->sum_kv - amount->sum_cached;
     return (struct op_work){
         .flops = 4.0 * amount->sum_q_kv * (heads * (double)m->head_dim),
-        .row_bytes = row_bytes * 2 * (amount->sum_q * heads + own * kv_heads),
-        .cached_bytes = row_bytes * 2 * amount->sum_cached * kv_heads,
+        .row_bytes = head_bytes * 2 * (amount->sum_q * heads + own * kv_heads),
+        .cached_bytes = cached_bytes * 2 * amount->sum_cached * kv_heads,
     };
 }
 

@@ -5,7 +5,7 @@
 static struct op_work head_work(const struct graph *graph, const struct op *op,
                                 const struct op_amount *amount) {
     struct op_work work = op_product_work(graph, op, amount);
-    work.row_bytes = (double)graph->element_bytes * amount->rows * (double)op->k;
+    work.row_bytes = amount->rows * (double)op_input_bytes(graph, op);
     return work;
 }
 

@@ -16,14 +16,15 @@ static double pairs_of(const struct op *op, const struct op_amount *amount) {
  * activation, a token is read once. */
 static struct op_work product_work(const struct graph *graph, const struct op *op,
                                    const struct op_amount *amount) {
-    double matrix = (double)(op->n * op->k), pairs = pairs_of(op, amount);
-    double moved = op_type_of(op)->activates
-                       ? amount->rows * (double)op->k + pairs * (double)op->n / 2
-                       : pairs * (double)(op->n + op->k);
+    const bool activates = op_type_of(op)->activates;
+    const double pairs = pairs_of(op, amount), flops = 2 * pairs * (double)(op->n * op->k);
+    const int64_t written = graph_element_bytes(graph) * (activates ? op->n / 2 : op->n);
     return (struct op_work){
-        .flops = 2 * pairs * matrix,
-        .row_bytes = (double)graph->element_bytes * moved,
-        .weight_bytes = (double)graph->element_bytes * (amount->n_steps * matrix * amount->hits),
+        .flops = flops,
+        .fp8_flops = op_is_fp8(graph, op) ? flops : 0,
+        .row_bytes = (activates ? amount->rows : pairs) * (double)op_input_bytes(graph, op) +
+                     pairs * (double)written,
+        .weight_bytes = amount->n_steps * (double)op_weight_bytes(graph, op) * amount->hits,
     };
 }
 

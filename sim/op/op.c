@@ -29,15 +29,75 @@ struct op_work op_pass_work(const struct graph *graph, const struct op *op,
     return (struct op_work){.row_bytes = amount->rows * (double)bytes};
 }
 
+bool op_is_fp8(const struct graph *graph, const struct op *op) {
+    return storage_weight(&graph->storage, (enum weight_slot)op->weight) == NUMBER_FP8 &&
+           storage_input(&graph->storage, (enum weight_slot)op->weight) == NUMBER_FP8;
+}
+
+const char *const profile_type_words[PROFILE_TYPES + 1] = {"bf16", "f32", "fp8", "fp8-bf16", NULL};
+
+static bool names_fp8(const struct graph *graph, const int list[OP_MAX_TENSORS]) {
+    bool names = false;
+    for (int i = 0; i < OP_MAX_TENSORS && list[i] >= 0; i++) {
+        names = names || graph->tensors[list[i]].type == NUMBER_FP8;
+    }
+    return names;
+}
+
+enum profile_type op_profile_type(const struct graph *graph, const struct op *op) {
+    const enum profile_type wide = graph_wide(graph) == NUMBER_F32 ? PROFILE_F32 : PROFILE_BF16;
+    const enum weight_slot slot = (enum weight_slot)op->weight;
+    bool is_stored = false; /* in fp8, and multiplied with something wider */
+    switch (op_type_of(op)->family) {
+    case FAMILY_PRODUCT:
+    case FAMILY_ROUTER:
+    case FAMILY_EXPERTS:
+        is_stored = storage_weight(&graph->storage, slot) == NUMBER_FP8;
+        break;
+    case FAMILY_ATTENTION:
+        is_stored = graph->storage.cache == NUMBER_FP8;
+        break;
+    case FAMILY_PASS:
+        is_stored = names_fp8(graph, op->in) || names_fp8(graph, op->out);
+        break;
+    case FAMILY_EXCHANGE:
+        break;
+    }
+    return !is_stored                                  ? wide
+           : op_is_product(op) && op_is_fp8(graph, op) ? PROFILE_FP8
+                                                       : PROFILE_FP8_BF16;
+}
+
+int64_t op_weight_bytes(const struct graph *graph, const struct op *op) {
+    return number_matrix_bytes(storage_weight(&graph->storage, (enum weight_slot)op->weight), op->n,
+                               op->k);
+}
+
+int64_t op_input_bytes(const struct graph *graph, const struct op *op) {
+    return number_row_bytes(storage_input(&graph->storage, (enum weight_slot)op->weight), op->k);
+}
+
+/* Whose rows are `written` bytes. */
+static struct op_work product_of(const struct graph *graph, const struct op *op,
+                                 const struct op_amount *amount, int64_t written) {
+    const double flops = 2 * amount->rows * (double)(op->n * op->k);
+    return (struct op_work){
+        .flops = flops,
+        .fp8_flops = op_is_fp8(graph, op) ? flops : 0,
+        .row_bytes = amount->rows * (double)(op_input_bytes(graph, op) + written),
+        .weight_bytes = amount->n_steps * (double)op_weight_bytes(graph, op),
+    };
+}
+
 struct op_work op_product_work(const struct graph *graph, const struct op *op,
                                const struct op_amount *amount) {
-    double matrix = (double)(op->n * op->k), element_bytes = (double)graph->element_bytes;
-    double written = (double)(op_type_of(op)->activates ? op->n / 2 : op->n);
-    return (struct op_work){
-        .flops = 2 * amount->rows * matrix,
-        .row_bytes = element_bytes * amount->rows * ((double)op->k + written),
-        .weight_bytes = element_bytes * amount->n_steps * matrix,
-    };
+    const int64_t written = op_type_of(op)->activates ? op->n / 2 : op->n;
+    return product_of(graph, op, amount, graph_element_bytes(graph) * written);
+}
+
+struct op_work op_plain_work(const struct graph *graph, const struct op *op,
+                             const struct op_amount *amount) {
+    return product_of(graph, op, amount, graph_element_bytes(graph) * op->n);
 }
 
 struct op_work op_no_work(const struct graph *graph, const struct op *op,
@@ -57,8 +117,9 @@ struct op_pass op_pass_of(const struct graph *graph, const struct op *op) {
         [WIDE_VOCAB] = m->vocab,
         [WIDE_EXPERTS] = model_routed_experts(m),
         [WIDE_ROTATED] = op->n + 2 * op->k,
-        [WIDE_GATED] =
-            op->in[0] < 0 ? 0 : graph->tensors[op->in[0]].bytes.per / graph->element_bytes / 2,
+        [WIDE_GATED] = op->in[0] < 0
+                           ? 0
+                           : graph->tensors[op->in[0]].bytes.per / graph_element_bytes(graph) / 2,
     };
     return (struct op_pass){is_of_two ? type->pass_of_two : type->pass, channels[type->wide]};
 }

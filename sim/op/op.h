@@ -61,7 +61,8 @@ struct op_amount {
 
 /* What that takes: operations, and bytes by where they come from and go to. */
 struct op_work {
-    double flops;        /* of the dtype; a multiply and an add are two */
+    double flops;        /* a multiply and an add are two; those in double precision are apart */
+    double fp8_flops;    /* of them, between numbers that are both in fp8 */
     double fp64_flops;   /* in double precision */
     double row_bytes;    /* activations, read and written; may stay in the L2 cache */
     double weight_bytes; /* from memory, as */
@@ -146,12 +147,24 @@ struct op_size {
 };
 struct op_size op_size_of(const struct graph *graph, const struct op *op);
 
+/* Of a product, by the types of the graph: whether it multiplies fp8 with fp8; bytes of its weight,
+ * an expert's of a mixture, and of one row of its input. */
+bool op_is_fp8(const struct graph *graph, const struct op *op);
+int64_t op_weight_bytes(const struct graph *graph, const struct op *op);
+int64_t op_input_bytes(const struct graph *graph, const struct op *op);
+
+/* The type of the rows that it is priced by. */
+enum profile_type op_profile_type(const struct graph *graph, const struct op *op);
+
 /* Work that several descriptors share: every tensor that the operator names is read or written once
  * a row, whatever there is one of being too small to count; a product; nothing. */
 struct op_work op_pass_work(const struct graph *graph, const struct op *op,
                             const struct op_amount *amount);
 struct op_work op_product_work(const struct graph *graph, const struct op *op,
                                const struct op_amount *amount);
+/* A product that writes all its n channels, as rows of PROFILE_GEMM do, whatever follows it. */
+struct op_work op_plain_work(const struct graph *graph, const struct op *op,
+                             const struct op_amount *amount);
 struct op_work op_no_work(const struct graph *graph, const struct op *op,
                           const struct op_amount *amount);
 

@@ -22,6 +22,13 @@ enum profile_op {
     PROFILE_OPS = 13,
 };
 
+/* The types that rows were measured in: of what is stored, weights and cached rows, and after a
+ * dash of what is multiplied with that where it is another. Bytes moved, and exchanges, have none.
+ */
+enum profile_type { PROFILE_BF16, PROFILE_F32, PROFILE_FP8, PROFILE_FP8_BF16 };
+enum { PROFILE_TYPES = PROFILE_FP8_BF16 + 1 };
+extern const char *const profile_type_words[PROFILE_TYPES + 1]; /* NULL ends them */
+
 /* The memory-bound kernels that a profile of our own kernels holds by name, and what one row of
  * each is wide: embed, norm, add and moe_combine the hidden size; rope (H + 2 G) D; keep, select
  * and pack G D; swiglu its output; sample the vocabulary; moe_choose the experts; decode 1. */

@@ -66,7 +66,14 @@ enum profile_canvas {
 
 enum { SETTINGS_MOST_REQUESTS = 65536 }; /* that max_requests can be */
 
+/* Number types, of struct storage: of weights one of number_words; of the others one of
+ * storage_words, whose first goes by the weights. */
+struct storage_settings {
+    uint32_t weights, activations, cache, head;
+};
+
 struct settings {
+    struct storage_settings storage;
     uint32_t block_tokens;          /* 0: the model's */
     uint32_t steps_per_block;       /* 0: as many as the block has positions */
     uint32_t context_tokens;        /* 0: the model's maximum, at most 32768 */

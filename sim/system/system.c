@@ -17,22 +17,36 @@
 
 /* ---- resolving ---- */
 
+/* The first word of storage_words is "auto", those after it are number_words. */
+static uint8_t said_or(uint32_t word, enum number_type otherwise) {
+    return (uint8_t)(word == 0 ? (uint32_t)otherwise : word - 1);
+}
+
+struct storage system_storage(const struct system *s) {
+    const struct storage_settings *said = &s->settings.storage;
+    const enum number_type weights = (enum number_type)said->weights;
+    const enum number_type wide = number_wide(weights);
+    const bool caches = s->rows.kind != ROW_NONE && s->rows.kind != ROW_PATTERN;
+    return (struct storage){.weights = (uint8_t)weights,
+                            .activations = said_or(said->activations, weights),
+                            .cache = said_or(caches ? said->cache : 0, wide),
+                            .head = said_or(said->head, wide)};
+}
+
 static int64_t cache_row_bytes(const struct system *s) {
-    int64_t bytes = 0; /* of bf16 */
+    const enum number_type type = (enum number_type)s->graph.storage.cache;
     switch ((enum row_kind)s->rows.kind) {
     case ROW_NONE:
         break;
     case ROW_KV:
     case ROW_EXACT:
-        bytes = model_kv_bytes_per_token(s->model);
-        break;
+        return model_kv_bytes_per_token(s->model, type);
     case ROW_PATTERN: /* an index for every head */
         return (int64_t)s->model->layers * s->model->heads * (int64_t)sizeof(int32_t);
     case ROW_FEATURES:
-        bytes = model_feature_cache_bytes_per_token(s->model);
-        break;
+        return model_feature_cache_bytes_per_token(s->model, type);
     }
-    return bytes / BF16_BYTES * s->runtime.element_bytes;
+    return 0;
 }
 
 /* Steps whose tokens are drawn differ from one another, so that none are submitted together. */
@@ -143,15 +157,15 @@ static void leave_out_layers(struct system *s) {
     if (layers == 0 || layers == s->model->layers) {
         return;
     }
-    int64_t all_bytes = model_weights_bytes(s->model);
+    const struct storage storage = system_storage(s);
+    int64_t all_bytes = model_weights_bytes(s->model, &storage);
     bool is_divided = s->model != s->whole;
     s->cut = *s->whole;
     cut_layers(&s->cut, layers);
     cut_layers(&s->rank, layers);
     s->whole = &s->cut;
     s->model = is_divided ? &s->rank : &s->cut;
-    s->left_out_bytes =
-        (all_bytes - model_weights_bytes(s->model)) / BF16_BYTES * s->runtime.element_bytes;
+    s->left_out_bytes = all_bytes - model_weights_bytes(s->model, &storage);
 }
 
 /* Query tokens of the profiling run that sizes a pool of pages. */
@@ -167,7 +181,6 @@ static int take_budget(struct system *s, struct err *err) {
         .graph = &s->graph,
         .planner = s->planner,
         .chunks = &s->chunks,
-        .element_bytes = s->runtime.element_bytes,
         .memory_utilization = k->memory_utilization,
         .pool_share = k->pool_share,
         .pool_pages = k->pool_pages,
@@ -242,7 +255,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .logits_bytes = s->runtime.logits_bytes,
         .copy_bytes = s->runtime.copy_bytes,
         .softmax_bytes = s->runtime.softmax_bytes,
-        .element_bytes = s->runtime.element_bytes,
+        .storage = system_storage(s),
         .query_chunks = s->runtime.query_chunks,
         .shift_copy = s->runtime.shift_copy,
         .fused_head = s->runtime.fused_head,

@@ -114,6 +114,9 @@ bool system_asks_longest_canvas(const struct system *system);
 /* Whether all of a canvas is kept, so that steps that reuse rows renew some of them. */
 bool system_keeps_canvas(const struct system *system);
 
+/* The types that its settings resolve to. */
+struct storage system_storage(const struct system *system);
+
 /* What is kept free of weights, cached rows and workspace: settings.reserve_bytes, those for a
  * mixture of experts, what decoder and iteration smoothing keep, and the weights of layers that are
  * left out. */

@@ -174,10 +174,44 @@ static int check_sample_scope(const struct system *s, struct err *err) {
                            wants_all);
 }
 
+/* Types that no kernel puts together, and what a card or an allocator has no model of. */
+static int check_storage(const struct system *s, struct err *err) {
+    const struct storage types = system_storage(s);
+    const bool multiplies = types.activations == NUMBER_FP8;
+    const bool has_f32 = types.weights == NUMBER_F32 || types.activations == NUMBER_F32 ||
+                         types.cache == NUMBER_F32 || types.head == NUMBER_F32;
+    const bool has_fp8_weights = types.weights == NUMBER_FP8 || types.head == NUMBER_FP8;
+    if (has_f32 && !storage_is(&types, NUMBER_F32)) {
+        return err_usage(err, "float32 goes with nothing else: set storage.weights = f32 and leave "
+                              "the others at auto, or none of them");
+    }
+    if (multiplies && !has_fp8_weights) {
+        return err_usage(err, "storage.activations = fp8 is for weights of fp8: set "
+                              "storage.weights = fp8");
+    }
+    if (multiplies && s->gpu->peak_fp8_flops <= 0) {
+        return err_usage(err,
+                         "%s has no products of fp8 (no peak_fp8_flops in its file): set "
+                         "storage.activations = bf16, and fp8 weights are multiplied in bf16",
+                         s->gpu->title);
+    }
+    if (types.head == NUMBER_FP8 && s->model->tied) {
+        return err_usage(err,
+                         "the output head of %s is its embedding, which is not quantised: set "
+                         "storage.head = auto",
+                         s->model->title);
+    }
+    return s->settings.allocator == ALLOCATOR_PLANNED ||
+                   (!has_fp8_weights && types.cache != NUMBER_FP8)
+               ? 0
+               : err_usage(err, "allocator = %s is modelled without fp8: set allocator = planned",
+                           step_allocator_words[s->settings.allocator]);
+}
+
 int system_refuse(const struct system *s, struct err *err) {
     static int (*const checks[])(const struct system *s, struct err *err) = {
-        check_settings, check_mask,    check_prefixes,  check_rows,
-        check_credit,   check_drawing, check_smoothing, check_sample_scope};
+        check_settings, check_mask,      check_prefixes,     check_rows,   check_credit,
+        check_drawing,  check_smoothing, check_sample_scope, check_storage};
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
         status = checks[i](s, err);

@@ -53,7 +53,8 @@ void system_keep_places(struct system *s, struct graph_options *options) {
     if (s->settings.iteration == ITERATION_SMOOTH) {
         options->smooths = true;
         s->expected_bytes =
-            s->model->hidden * s->runtime.element_bytes * count_places(&s->settings);
+            number_bytes(number_wide((enum number_type)system_storage(s).activations)) *
+            s->model->hidden * count_places(&s->settings);
     }
 }
 

@@ -57,7 +57,7 @@ static int64_t machine_ns(void *state) {
 static struct system *open_system(const char *name, const char *model) {
     struct err err = {0};
     struct system *system = NULL;
-    const struct setting width = {.key = "runtime.element_bytes", .value = "4", .place = "test"};
+    const struct setting width = {.key = "storage.weights", .value = "f32", .place = "test"};
     const struct system_request request =
         MAKE(struct system_request, .system = name, .model = model, .gpu = "cpu",
              .overrides = &width, .n_overrides = 1, .roofline = true);
@@ -210,9 +210,9 @@ static void check_covered(const struct rig *rig, const struct profile *profile,
     struct graph graph;
     struct runtime runtime =
         MAKE(struct runtime, .varlen = true, .fused = true, .fused_head = step->is_fused,
-             .fused_gate_up = step->is_fused, .element_bytes = 4, .host_mode = HOST_SERIAL);
+             .fused_gate_up = step->is_fused, .host_mode = HOST_SERIAL);
     struct graph_options options =
-        calibration_graph(rig->system->model, 4, calibration_step_variant(step));
+        calibration_graph(rig->system->model, NUMBER_F32, calibration_step_variant(step));
     struct cost_model *cost = NULL;
     struct err err = {0};
     struct step_shape shape;
@@ -693,7 +693,7 @@ TEST(what_is_kept_of_a_step_is_read_again) {
     struct steps_kept kept;
     struct err err = {0};
     const char *path = scratch_path("kept.partial");
-    ck_assert_int_eq(calibration_grid_make(&grid, model, 2, &bounds, &err), 0);
+    ck_assert_int_eq(calibration_grid_make(&grid, model, NUMBER_BF16, &bounds, &err), 0);
     calibration_steps_list(&wrote, model, &bounds);
     ck_assert_int_eq(samples_open(&samples, &grid, path, "a subject", &err), 0);
     steps_kept_open(&kept, &samples, &wrote);
@@ -1049,7 +1049,7 @@ TEST(surroundings_are_said_first) {
 /* A device of so much memory, and a model's weights that nobody has drawn. */
 static struct calibration_request planned(struct rig *rig, const char *model, int64_t memory_gib) {
     struct err err = {0};
-    const struct setting width = {.key = "runtime.element_bytes", .value = "2", .place = "test"};
+    const struct setting width = {.key = "storage.weights", .value = "bf16", .place = "test"};
     const struct model *m = model_named(model);
     const struct system_request request = MAKE(
         struct system_request, .system = m->mask == MASK_BIDIRECTIONAL ? "dllm-serve" : "sdar",
@@ -1233,8 +1233,8 @@ static struct calibration_grid grid_of(const char *name, int64_t max_tokens, boo
         MAKE(struct calibration_bounds, .max_tokens = max_tokens, .max_logit_rows = max_tokens,
              .max_kv_rows = 16 * max_tokens, .page_rows = 64, .is_coarse = is_coarse);
     struct err err = {0};
-    ck_assert_msg(calibration_grid_make(&grid, model_named(name), 2, &bounds, &err) == 0, "%s",
-                  err.text);
+    ck_assert_msg(calibration_grid_make(&grid, model_named(name), NUMBER_BF16, &bounds, &err) == 0,
+                  "%s", err.text);
     return grid;
 }
 
@@ -1711,7 +1711,8 @@ TEST(the_tokens_of_a_mixtures_point_go_to_many_experts) {
     const struct calibration_bounds bounds =
         MAKE(struct calibration_bounds, .max_tokens = 256, .max_logit_rows = 256,
              .max_kv_rows = 4096, .page_rows = 64, .is_coarse = true);
-    ck_assert_int_eq(calibration_grid_make(&grid, rig->system->model, 4, &bounds, &err), 0);
+    ck_assert_int_eq(calibration_grid_make(&grid, rig->system->model, NUMBER_F32, &bounds, &err),
+                     0);
     routed.n_calls = 0;
     ck_assert_msg(measure_open(&rig->device, &rig->weights, &bounds, &grid, &measure, &err) == 0,
                   "%s", err.text);

@@ -211,7 +211,7 @@ static void smooth_again(struct rig *rig, int n_times, struct smoothed *out) {
 TEST(smoothed_steps_that_are_played_count_on) {
     const struct graph_options options =
         MAKE(struct graph_options, .fused = true, .logits_bytes = BF16_BYTES,
-             .element_bytes = F32_BYTES, .engine = true, .smooths = true);
+             .storage = storage_of(NUMBER_F32), .engine = true, .smooths = true);
     const struct smoothing smoothing = {
         .weight_init = 0.15, .weight_growth = 0.02, .weight_most = 1, .threshold_decay = 0.02};
     struct step_limits kept = limits;
@@ -522,7 +522,7 @@ TEST(work_that_is_queued_finds_its_inputs_as_they_were) {
     setup.table = &table;
     struct rig *queued = rig_set_up(&setup);
     ck_assert_mem_eq(plain->weights.block, queued->weights.block,
-                     (size_t)model_weights_bytes(&dream));
+                     (size_t)model_weights_bytes(&dream, &(struct storage){0}));
     run_ahead(plain, canvases[0]);
     run_ahead(queued, canvases[1]);
     ck_assert_mem_eq(canvases[0], canvases[1], sizeof canvases[0]);

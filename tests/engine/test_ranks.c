@@ -51,8 +51,8 @@ TEST(weights_of_the_ranks_add_up_to_the_model) {
                 ck_assert_int_eq(ranks * model_parameters(&rank),
                                  model_parameters(m) + repeated(m, ranks));
                 uint32_t copies = m->kv_heads < ranks ? ranks / m->kv_heads : 1;
-                ck_assert_int_eq(ranks * model_kv_bytes_per_token(&rank),
-                                 copies * model_kv_bytes_per_token(m));
+                ck_assert_int_eq(ranks * model_kv_bytes_per_token(&rank, NUMBER_BF16),
+                                 copies * model_kv_bytes_per_token(m, NUMBER_BF16));
             }
         }
     }
@@ -168,7 +168,8 @@ TEST(work_of_the_ranks_adds_up) {
 TEST(memory_is_counted_on_each_gpu) {
     struct system *four = open_ranks("vanilla", "llada-8b", "h100", "4", "off");
     struct system *alone = open_ranks("vanilla", "llada-8b", "h100", "1", "off");
-    ck_assert_int_eq(four->budget.weights_bytes, model_weights_bytes(four->model));
+    ck_assert_int_eq(four->budget.weights_bytes,
+                     model_weights_bytes(four->model, &four->graph.storage));
     ck_assert_int_eq(four->budget.total_bytes, alone->budget.total_bytes);
     ck_assert_uint_eq(system_gpus(four), 4);
     ck_assert_uint_gt(four->budget.max_requests, alone->budget.max_requests);

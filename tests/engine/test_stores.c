@@ -275,7 +275,7 @@ static void check_store(const struct sessions *sessions, const struct request *r
         return;
     }
     int64_t bytes = part->kv.n_rows * sessions->system->row_bytes;
-    ck_assert_int_eq(part->kv.first * sessions->system->runtime.element_bytes,
+    ck_assert_int_eq(part->kv.first * graph_element_bytes(&sessions->system->graph),
                      session->store_bytes);
     ck_assert_int_eq(part->kv.first % 8, 0);
     ck_assert_int_ge(session->store_bytes, 0);

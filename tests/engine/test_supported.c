@@ -31,32 +31,31 @@ static struct system *system_with(const char *name, const char *model, const cha
 static const struct {
     const char *feature, *system, *model, *settings;
 } cases[] = {
-    {"padded batches", "fast-dllm", "llada-tiny", "runtime=hf-eager runtime.element_bytes=4"},
+    {"padded batches", "fast-dllm", "llada-tiny", "runtime=hf-eager storage.weights=f32"},
     {"cached rows copied", "dllm-serve", "llada-tiny",
-     "runtime=nano-vllm runtime.engine=on runtime.element_bytes=4"},
-    {"runtime.engine = off", "dllm-serve", "llada-tiny",
-     "runtime.engine=off runtime.element_bytes=4"},
-    {"cached features", "dllm-cache", "llada-tiny", "runtime.element_bytes=4"},
-    {"attention in which", "sparsed", "llada-tiny", "runtime.element_bytes=4"},
-    {"scattered positions", "dkv-cache", "dream-tiny", "runtime.element_bytes=4"},
+     "runtime=nano-vllm runtime.engine=on storage.weights=f32"},
+    {"runtime.engine = off", "dllm-serve", "llada-tiny", "runtime.engine=off storage.weights=f32"},
+    {"cached features", "dllm-cache", "llada-tiny", "storage.weights=f32"},
+    {"attention in which", "sparsed", "llada-tiny", "storage.weights=f32"},
+    {"scattered positions", "dkv-cache", "dream-tiny", "storage.weights=f32"},
     {"eviction in the middle", "focus", "sdar-tiny",
-     "iteration=smooth runtime.fused_head=off runtime.element_bytes=4"},
-    {"prefix_caching = on", "sdar", "sdar-tiny", "prefix_caching=on runtime.element_bytes=4"},
-    {"replicas above 1", "dllm-serve", "llada-tiny", "replicas=2 runtime.element_bytes=4"},
+     "iteration=smooth runtime.fused_head=off storage.weights=f32"},
+    {"prefix_caching = on", "sdar", "sdar-tiny", "prefix_caching=on storage.weights=f32"},
+    {"replicas above 1", "dllm-serve", "llada-tiny", "replicas=2 storage.weights=f32"},
     {"choices of the host", NULL, NULL, NULL}, /* no built-in decoder: tests/sim/test_unroll.c */
     {"rules that rank", NULL, NULL, NULL},     /* changed below */
     {"a temperature other", "dllm-serve", "llada-tiny",
-     "temperature=0.8 runtime.fused_head=on probabilities=kept runtime.element_bytes=4"},
+     "temperature=0.8 runtime.fused_head=on probabilities=kept storage.weights=f32"},
     {"cached rows of no", NULL, NULL, NULL}, /* changed below */
-    {"elements of other than 4", "dllm-serve", "llada-tiny", "runtime.element_bytes=2"},
-    {"elements of other than 2", NULL, NULL, NULL}, /* on a GPU, below */
-    {"heads of other", NULL, NULL, NULL},           /* on a GPU, below */
+    {"numbers in another type than f32", "dllm-serve", "llada-tiny", "storage.weights=bf16"},
+    {"numbers in another type than bf16", NULL, NULL, NULL}, /* on a GPU, below */
+    {"heads of other", NULL, NULL, NULL},                    /* on a GPU, below */
     {"sampling", "fast-dllm", "dream-tiny",
-     "tensor_parallel=2 sampling=on runtime.fused_head=off runtime.element_bytes=4"},
+     "tensor_parallel=2 sampling=on runtime.fused_head=off storage.weights=f32"},
     {"credit", "fast-dllm", "dream-tiny",
-     "tensor_parallel=2 decoder=credit runtime.fused_head=off runtime.element_bytes=4"},
+     "tensor_parallel=2 decoder=credit runtime.fused_head=off storage.weights=f32"},
     {"iteration = smooth", "fast-dllm", "dream-tiny",
-     "tensor_parallel=2 iteration=smooth runtime.fused_head=off runtime.element_bytes=4"},
+     "tensor_parallel=2 iteration=smooth runtime.fused_head=off storage.weights=f32"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
@@ -93,7 +92,7 @@ TEST_EACH(a_system_that_has_a_feature_is_refused_where_it_is_lacked, N_CASES) {
 }
 
 TEST(sizes_that_kernels_do_not_take_are_refused) {
-    struct system *system = system_with("dllm-serve", "llada-tiny", "runtime.element_bytes=4");
+    struct system *system = system_with("dllm-serve", "llada-tiny", "storage.weights=f32");
     struct err err = {0};
     ck_assert_msg(supports_system(system, WHERE_CPU, &err) == 0, "%s", err.text);
     ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[14]);
@@ -108,7 +107,7 @@ TEST(sizes_that_kernels_do_not_take_are_refused) {
 }
 
 TEST(heads_that_a_gpu_has_no_attention_for_are_refused) {
-    struct system *system = system_with("dllm-serve", "llada-tiny", "runtime.element_bytes=2");
+    struct system *system = system_with("dllm-serve", "llada-tiny", "storage.weights=bf16");
     struct model model = *system->model;
     system->model = &model;
     for (uint32_t head = 32; head <= 256; head *= 2) {
@@ -145,7 +144,7 @@ static int count_opened(void *state, const char *name, const char *doc) {
         return 0;
     }
     system = system_with(name, model,
-                         "runtime.element_bytes=4 max_requests=4 max_batched_tokens=2048 "
+                         "storage.weights=f32 max_requests=4 max_batched_tokens=2048 "
                          "expert_parallel=off tensor_parallel=1");
     struct engine_request asked = {.backend = BACKEND_CPU, .weights = "random:3", .system = system};
     struct engine *engine = NULL;

@@ -854,7 +854,7 @@ TEST(a_layout_gives_every_matrix_its_own_aligned_place) {
         struct err err = {0};
         const struct model *model = model_find(names[i], &err);
         ck_assert_int_eq(weight_layout_make(&layout, model, KERNEL_BF16, &err), 0);
-        int64_t bytes = model_weights_bytes(model), n_slots = 0, end = 0;
+        int64_t bytes = model_weights_bytes(model, &(struct storage){0}), n_slots = 0, end = 0;
         for (uint32_t layer = 0; layer < model->layers; layer++) {
             for (int s = layer == 0 ? 0 : WEIGHT_ATTENTION_NORM; s < WEIGHT_SLOT_COUNT; s++) {
                 enum weight_slot slot = (enum weight_slot)s;

@@ -253,7 +253,7 @@ enum { STEPS, DEVICE, MAKESPAN, MEAN_LATENCY, P99_LATENCY, FIRST_BLOCK };
 
 #define TINY                                                                                       \
     "--model", "llada-tiny", "--set", "block_tokens=4", "--set", "steps_per_block=2", "--set",     \
-        "max_batched_tokens=512", "--set", "runtime.element_bytes=4"
+        "max_batched_tokens=512", "--set", "storage.weights=f32"
 #define SMALL                                                                                      \
     TINY, "--gpu", "cpu", "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04",      \
         "--roofline"
@@ -434,7 +434,7 @@ TEST(steps_that_evicted_are_compared_as_they_came_to_be) {
 /* Up to four steps at once, of a card whose clock and issued steps are known. */
 #define UNROLLED                                                                                   \
     "--system", "dinfer", "--model", "llada-moe-tiny", "--gpu", "h200", "--profile",               \
-        "kernels/profiles/h200/llada-moe.csv", "--set", "runtime.element_bytes=4", "--set",        \
+        "kernels/profiles/h200/llada-moe.csv", "--set", "storage.weights=f32", "--set",            \
         "reserve_bytes=1GiB", "--set", "memory_utilization=0.02"
 #define SOME                                                                                       \
     "--requests", "5", "--rate", "200", "--input-tokens", "8", "--output-tokens", "40",            \

@@ -514,12 +514,12 @@ TEST(a_profile_of_another_gpu_or_element_is_refused) {
     const char *wide =
         commented("wide.csv", "# kind: measured\n# source: a test\n# dtype: float32\n");
     snprintf(sentence, sizeof sentence,
-             "%s was measured in float32, the system says runtime.element_bytes = 2: --set "
-             "runtime.element_bytes=4",
+             "%s was measured in float32, the system's weights are bf16: --set "
+             "storage.weights=f32",
              wide);
     REFUSES(2, sentence, "run", TINY, "--profile", wide);
     REFUSES(2, sentence, "explain", "--gpu", "h200", "--model", "llada-tiny", "--profile", wide);
-    free(PRINTS("run", TINY, "--profile", wide, "--set", "runtime.element_bytes=4"));
+    free(PRINTS("run", TINY, "--profile", wide, "--set", "storage.weights=f32"));
 }
 
 TEST(a_transfer_overwrites_no_measurement_unless_told) {

@@ -407,7 +407,7 @@ TEST(what_a_model_decided_is_played_by_the_simulator) {
                             "--clock", "virtual", "--decode-out", trace);
         char *played =
             PRINTS("run", "--system", system, "--model", model, SMALL, "--gpu", "cpu", "--set",
-                   "runtime.element_bytes=4", "--decode", trace, "--decode-out", again);
+                   "storage.weights=f32", "--decode", trace, "--decode-out", again);
         static const char *const keys[] = {"completed", "request_steps", "tokens_committed"};
         for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
             ck_assert_double_eq(number(live, keys[k]), number(played, keys[k]));

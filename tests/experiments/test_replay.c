@@ -168,10 +168,10 @@ static void check_small(struct row *row, const char *model) {
     const char *const cpu[] = {"--backend", "cpu", "--weights", "random:7", NULL};
     struct words words = {0};
     (void)remove(trace);
-    add(&words, WORDS("run", "--system", row->system, "--gpu", "cpu", "--set", "tensor_parallel=1",
-                      "--set", "expert_parallel=off", "--set", "runtime.element_bytes=4", "--set",
-                      "runtime.engine=on", "--requests", "2", "--rate", "50", "--input-tokens", "6",
-                      "--output-tokens", "12"));
+    add(&words,
+        WORDS("run", "--system", row->system, "--gpu", "cpu", "--set", "tensor_parallel=1", "--set",
+              "expert_parallel=off", "--set", "storage.weights=f32", "--set", "runtime.engine=on",
+              "--requests", "2", "--rate", "50", "--input-tokens", "6", "--output-tokens", "12"));
     add_small_model(&words, model);
     if (record(row, SMALL, &words, WORDS(NULL))) {
         replay(row, CARRIED_OUT, cpu);
@@ -238,7 +238,7 @@ TEST(unrolled_batches_are_played_and_carried_out) {
         struct row row = {.system = systems[i], .db = scratch_path("unrolled.db")};
         struct words run = {0};
         add(&run,
-            WORDS("run", "--system", systems[i], "--gpu", "cpu", "--set", "runtime.element_bytes=4",
+            WORDS("run", "--system", systems[i], "--gpu", "cpu", "--set", "storage.weights=f32",
                   "--set", "max_requests=4", "--scheduler", "continuous", "--requests", "5",
                   "--rate", "200", "--input-tokens", "8", "--output-tokens", "40"));
         add_small_model(&run, "llada-moe");
@@ -475,7 +475,7 @@ TEST(a_run_that_rejected_every_request_is_played) {
 TEST(a_run_on_the_machines_memory_is_played_with_as_much) {
     const char *db = scratch_path("machine.db");
     struct output run = CLI("run", "--gpu", "cpu", "--model", "sdar-1.7b", "--set",
-                            "runtime.element_bytes=4", "--requests", "1", "--input-tokens", "16",
+                            "storage.weights=f32", "--requests", "1", "--input-tokens", "16",
                             "--output-tokens", "16", "--db", db, "--levels", "steps");
     if (run.status != 0) { /* a small machine, which the sentence is then about */
         ck_assert_ptr_nonnull(strstr(run.err, "does not fit into the host's CPU"));

@@ -146,7 +146,8 @@ static void read_samples(const char *path, const uint8_t *data, size_t size) {
     struct err err = {0};
     if (grid.n == 0) {
         const struct model *model = model_find("llada-tiny", &err);
-        ASSERT(model != NULL && calibration_grid_make(&grid, model, 2, &bounds, &err) == 0);
+        ASSERT(model != NULL &&
+               calibration_grid_make(&grid, model, NUMBER_BF16, &bounds, &err) == 0);
     }
     struct calibration_samples samples;
     if (!went_well(samples_open(&samples, &grid, path, "a test", &err), &err, path)) {

@@ -25,12 +25,12 @@ static void read_model(const char *path, const uint8_t *data, size_t size) {
         return;
     }
     ASSERT(model->name[0] != '\0' && model->layers > 0 && model->heads % model->kv_heads == 0);
-    ASSERT(model_parameters(model) > 0 && model_weights_bytes(model) > 0);
+    ASSERT(model_parameters(model) > 0 && model_weights_bytes(model, &(struct storage){0}) > 0);
     ASSERT(model_trunk_active_parameters(model) <= model_parameters(model));
-    ASSERT(model_kv_bytes_per_token(model) > 0 && model_flops_per_token(model) > 0);
+    ASSERT(model_kv_bytes_per_token(model, NUMBER_BF16) > 0 && model_flops_per_token(model) > 0);
     reader_see_int(model_parameters(model));
-    reader_see_int((int64_t)model_weights_bytes(model));
-    reader_see_int((int64_t)model_kv_bytes_per_token(model));
+    reader_see_int((int64_t)model_weights_bytes(model, &(struct storage){0}));
+    reader_see_int((int64_t)model_kv_bytes_per_token(model, NUMBER_BF16));
     reader_see_double(model_flops_per_token(model));
     ASSERT(model->mask_token == NO_MASK_TOKEN || model->mask_token < model->vocab);
 }
@@ -79,7 +79,7 @@ static void read_runtime(const char *path, const uint8_t *data, size_t size) {
     (void)data, (void)size;
     struct err err = {0};
     const struct runtime_preset *preset = runtime_find(path, &err);
-    ASSERT(!went_well(preset == NULL, &err, path) || preset->runtime.element_bytes > 0);
+    ASSERT(!went_well(preset == NULL, &err, path) || preset->doc != NULL);
 }
 
 static char *written(const struct profile *profile, size_t *size) {
@@ -93,7 +93,8 @@ static char *written(const struct profile *profile, size_t *size) {
 
 /* What is written of it is read as the same, and every row is looked up without and with it. */
 static void read_profile(const char *path, const uint8_t *data, size_t size) {
-    const struct profile_peaks peaks = {300e12, 800e9, 142, 96 << 20, false};
+    const struct profile_peaks peaks = {
+        .flops = 300e12, .fp8_flops = 600e12, .bandwidth = 800e9, .sms = 142, .l2_bytes = 96 << 20};
     struct profile *profile, *again;
     struct err err = {0};
     if (!went_well(profile_parse(path, (const char *)data, size, &peaks, &profile, &err), &err,

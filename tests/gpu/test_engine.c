@@ -171,7 +171,7 @@ static void open_side(struct side *side, enum backend backend, const char *model
     struct err err = {0};
     const struct setting settings[] = {
         {"cache", "", "test", "", 0, 0},
-        {"runtime.element_bytes", "", "test", "", 0, 0},
+        {"storage.weights", "", "test", "", 0, 0},
         {"max_batched_tokens", "4096", "test", "", 0, 0},
         {"context_tokens", "1024", "test", "", 0, 0},
         {"memory_utilization", "0.05", "test", "", 0, 0},
@@ -183,7 +183,7 @@ static void open_side(struct side *side, enum backend backend, const char *model
     struct setting own[sizeof settings / sizeof settings[0]];
     memcpy(own, settings, sizeof own);
     snprintf(own[0].value, sizeof own[0].value, "%s", cache);
-    snprintf(own[1].value, sizeof own[1].value, "%d", backend == BACKEND_CPU ? 4 : 2);
+    snprintf(own[1].value, sizeof own[1].value, "%s", backend == BACKEND_CPU ? "f32" : "bf16");
     snprintf(own[5].value, sizeof own[5].value, "%s", head);
     if (strcmp(cache, "dkv-decode") == 0) { /* what runs follows from what was decided: by draws */
         snprintf(own[6].value, sizeof own[6].value, "random");
@@ -501,7 +501,7 @@ static void serve_focused(const char *loops, const char *decoder, struct focused
         {"memory_utilization", "0.05", "test", "", 0, 0},
         {"max_requests", "16", "test", "", 0, 0},
         {"runtime.batch_invariant", "on", "test", "", 0, 0},
-        {"runtime.element_bytes", "2", "test", "", 0, 0},
+        {"storage.weights", "bf16", "test", "", 0, 0},
     };
     snprintf(settings[0].value, sizeof settings[0].value, "%s", loops);
     snprintf(settings[1].value, sizeof settings[1].value, "%s", decoder);

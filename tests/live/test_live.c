@@ -507,8 +507,8 @@ TEST(a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole) {
     remove(path);
     static struct setting settings[8];
     const char *const texts[][2] = {
-        {"runtime.element_bytes", "4"}, {"reserve_bytes", "16MiB"}, {"memory_utilization", "0.04"},
-        {"max_batched_tokens", "256"},  {"cache", "dual"},          {"steps_per_block", "2"},
+        {"storage.weights", "f32"},    {"reserve_bytes", "16MiB"}, {"memory_utilization", "0.04"},
+        {"max_batched_tokens", "256"}, {"cache", "dual"},          {"steps_per_block", "2"},
         {"block_tokens", "4"}};
     for (size_t i = 0; i < 7; i++) {
         snprintf(settings[i].key, sizeof settings[i].key, "%s", texts[i][0]);
@@ -574,8 +574,8 @@ TEST(what_the_engine_does_not_run_is_refused_when_it_opens) {
         {"runtime=hf-eager", "kv=slab",
          "runtime hf-eager does not run live, for it has padded batches: the engine runs packed "
          "batches; set runtime = unmask"},
-        {"runtime.element_bytes=2", "kv=pages",
-         "the cpu back end computes in float32; set runtime.element_bytes = 4"},
+        {"storage.weights=bf16", "kv=pages",
+         "the cpu back end computes in float32; set storage.weights = f32"},
     };
     for (size_t i = 0; i < 3; i++) {
         struct system *system = LIVE_SYSTEM("llada-tiny", cases[i][0], cases[i][1]);

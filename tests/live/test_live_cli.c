@@ -150,8 +150,8 @@ TEST(every_command_takes_steps_of_scattered_positions) {
 
 TEST(a_simulated_schedule_is_carried_out_on_the_device) {
     const char *db = scratch_path("simulated");
-    free(PRINTS("run", SMALL, TRAFFIC, "--gpu", "cpu", "--set", "runtime.element_bytes=4", "--db",
-                db, "--levels", "steps"));
+    free(PRINTS("run", SMALL, TRAFFIC, "--gpu", "cpu", "--set", "storage.weights=f32", "--db", db,
+                "--levels", "steps"));
     char *text = PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--json");
     ck_assert_ptr_nonnull(strstr(text, "\"measured_on\": "));
     ck_assert_ptr_nonnull(strstr(text, "\"backend\": \"sim\""));
@@ -311,9 +311,9 @@ TEST(what_cannot_be_run_is_said_in_one_sentence) {
     REFUSES(2, "has replicas above 1: the engine runs one replica; set replicas = 1", "run", SMALL,
             LIVE, "--replicas", "2");
     REFUSES(2,
-            "does not run live on the CPU, for it has elements of other than 4 bytes: the cpu back "
-            "end computes in float32; set runtime.element_bytes = 4",
-            "run", SMALL, LIVE, "--set", "runtime.element_bytes=2");
+            "does not run live on the CPU, for it has numbers in another type than f32: the cpu "
+            "back end computes in float32; set storage.weights = f32 and leave the others at auto",
+            "run", SMALL, LIVE, "--set", "storage.weights=bf16");
     REFUSES(2,
             "cache dllm-cache does not run live, for it has cached features, or rows chosen by how "
             "much they changed: the engine keeps keys and values of a canvas, and runs the same "
@@ -395,9 +395,9 @@ TEST(a_record_that_fails_late_takes_no_summary_away) {
 
 TEST(an_interrupted_replay_tells_what_the_device_did) {
     const char *db = scratch_path("long.db"), *csv = scratch_path("part.csv");
-    free(PRINTS("run", SMALL, "--gpu", "cpu", "--set", "runtime.element_bytes=4", "--requests",
-                "4000", "--rate", "100", "--input-tokens", "12", "--output-tokens", "10", "--db",
-                db, "--levels", "steps"));
+    free(PRINTS("run", SMALL, "--gpu", "cpu", "--set", "storage.weights=f32", "--requests", "4000",
+                "--rate", "100", "--input-tokens", "12", "--output-tokens", "10", "--db", db,
+                "--levels", "steps"));
     struct output output = CLI_AS(&(const struct child){.interrupt_after = 1500000}, "replay",
                                   "--db", db, "--run", "1", "--backend", "cpu", "--steps", csv);
     ck_assert_msg(output.status == 1, "status %d: %s", output.status, output.err);
@@ -427,7 +427,7 @@ static double number(const json_t *object, const char *key) {
 TEST(a_step_is_measured_beside_its_price) {
 #define STEP "--refresh", "2", "--prompt", "20", "--output", "12"
     json_t *plan =
-        json_parsed(PRINTS("plan", SMALL, STEP, "--set", "runtime.element_bytes=4", "--json"));
+        json_parsed(PRINTS("plan", SMALL, STEP, "--set", "storage.weights=f32", "--json"));
     static const char *const how[][2] = {{"--once", NULL}, {"--rounds", "2"}};
     for (int i = 0; i < 2; i++) {
         char *text = i == 0
@@ -559,7 +559,7 @@ TEST(what_is_calibrated_here_predicts_what_is_served_here) {
     free(PRINTS("calibrate", "--backend", "cpu", "--model", "llada-tiny", "--quick", "--minutes",
                 "0.001", "--max-tokens", "128", "--out", profile));
     json_t *predicted =
-        json_parsed(PRINTS("run", CIRCLE, "--gpu", "cpu", "--set", "runtime.element_bytes=4"));
+        json_parsed(PRINTS("run", CIRCLE, "--gpu", "cpu", "--set", "storage.weights=f32"));
     json_t *measured = json_parsed(PRINTS("run", CIRCLE, LIVE, "--db", db, "--levels", "steps"));
     json_t *replayed =
         json_parsed(PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--json"));
@@ -604,10 +604,10 @@ TEST(what_ranks_are_calibrated_to_predicts_what_ranks_serve) {
     ck_assert_ptr_nonnull(strstr(file, "\nall_gather,2,1536,"));   /* 128 rows' candidates */
     ck_assert_ptr_nonnull(strstr(file, "\ngemm,128,384,256,"));    /* half of all heads' channels */
     free(file);
-    json_t *step = json_parsed(PRINTS(
-        "explain", "--model", "llada-tiny", "--system", "fast-dllm", "--gpu", "cpu", "--profile",
-        profile, "--set", "tensor_parallel=2", "--set", "runtime.element_bytes=4", "--reuse", "2",
-        "--prompt", "16", "--output", "32", "--json"));
+    json_t *step = json_parsed(
+        PRINTS("explain", "--model", "llada-tiny", "--system", "fast-dllm", "--gpu", "cpu",
+               "--profile", profile, "--set", "tensor_parallel=2", "--set", "storage.weights=f32",
+               "--reuse", "2", "--prompt", "16", "--output", "32", "--json"));
     size_t at, n_measured = 0;
     const json_t *op;
     json_array_foreach(json_object_get(step, "operators"), at, op) {
@@ -621,7 +621,7 @@ TEST(what_ranks_are_calibrated_to_predicts_what_ranks_serve) {
     ck_assert_uint_eq(n_measured, 4 + 2 + 1); /* products, sums, the gathering */
     json_decref(step);
     json_t *predicted =
-        json_parsed(PRINTS("run", CIRCLE, "--gpu", "cpu", "--set", "runtime.element_bytes=4"));
+        json_parsed(PRINTS("run", CIRCLE, "--gpu", "cpu", "--set", "storage.weights=f32"));
     json_t *measured = json_parsed(PRINTS("run", CIRCLE, LIVE));
     ck_assert_str_eq(json_string_value(json_object_get(predicted, "profile_kind")), "measured");
     ck_assert_double_eq(number(measured, "tokens_committed"), 4 * 32);
@@ -706,8 +706,8 @@ TEST(iteration_smoothing_runs_replays_and_is_explained) {
     ck_assert_ptr_nonnull(strstr(replayed, "every submission carried out: "));
     ck_assert_ptr_nonnull(strstr(replayed, "keep expected"));
     free(replayed);
-    free(PRINTS("run", LINE, TRAFFIC, ONE_BY_ONE, "--gpu", "cpu", "--set",
-                "runtime.element_bytes=4", "--decode", decisions));
+    free(PRINTS("run", LINE, TRAFFIC, ONE_BY_ONE, "--gpu", "cpu", "--set", "storage.weights=f32",
+                "--decode", decisions));
     char *explained = PRINTS("explain", LINE, "--backend", "cpu", "--rounds", "2", "--prompt", "41",
                              "--output", "24", "--step", "3");
     ck_assert_ptr_nonnull(strstr(explained, "\nmeasured "));
@@ -732,8 +732,8 @@ TEST(systems_that_leave_positions_out_replay_their_runs_and_are_explained) {
         "reserve_bytes=16MiB", "--set", "memory_utilization=0.04", "--set",                        \
         "max_batched_tokens=512", "--runtime", "unmask", "--roofline"
         free(PRINTS("run", LINE, TRAFFIC, LIVE, "--db", db, "--levels", "steps"));
-        free(PRINTS("run", LINE, TRAFFIC, "--gpu", "cpu", "--set", "runtime.element_bytes=4",
-                    "--db", db, "--levels", "steps"));
+        free(PRINTS("run", LINE, TRAFFIC, "--gpu", "cpu", "--set", "storage.weights=f32", "--db",
+                    db, "--levels", "steps"));
         for (int run = 1; run <= 2; run++) {
             char *replayed = run == 1
                                  ? PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu",

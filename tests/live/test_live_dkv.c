@@ -396,7 +396,7 @@ static void refuses(const char *system_name, const char *model, const char *key,
 }
 
 TEST(a_model_whose_logits_decide_on_the_next_position_is_refused) {
-    refuses("dkv-cache", "dream-tiny", "runtime.element_bytes", "4",
+    refuses("dkv-cache", "dream-tiny", "storage.weights", "f32",
             "cache dkv-decode does not run live, for it has scattered positions with shifted "
             "logits: the model's logits decide on the next position, and the one before a masked "
             "position may be left out");

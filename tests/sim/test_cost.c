@@ -494,7 +494,7 @@ TEST(rows_that_are_kept_are_priced_even_where_the_rotation_is_not_measured) {
 TEST(channels_measured_apart_are_not_measured_together) {
     struct err err = {0};
     struct profile *profile = NULL;
-    const struct profile_peaks peaks = {1e15, 4e12, 132, 0, false};
+    const struct profile_peaks peaks = {.flops = 1e15, .bandwidth = 4e12, .sms = 132};
     const char *path = write_profile("# kind: measured\n# source: a test\n"
                                      "gemm,8,512,1024,1\ngemm,8,2048,4096,1\n",
                                      "head,8,512,1024,1\n");

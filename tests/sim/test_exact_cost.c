@@ -351,13 +351,15 @@ TEST(the_longest_canvas_is_what_its_exact_rows_leave_room_for) {
         int64_t canvas = lmax.longest.canvas_tokens;
         /* One token decides on the next: the last one's keys and values are never needed. */
         int64_t rows = canvas - (s->model->mask == MASK_CAUSAL);
-        ck_assert_int_eq(lmax.longest.cached_bytes, rows * model_kv_bytes_per_token(s->model));
+        ck_assert_int_eq(lmax.longest.cached_bytes,
+                         rows * model_kv_bytes_per_token(s->model, NUMBER_BF16));
         /* A piece of a prompt, not a canvas, and the logits of a block. */
         ck_assert_int_le(lmax.longest.held_bytes, s->budget.activation_bytes);
         ck_assert_int_lt(lmax.longest.live.peak_bytes, 3 * (INT64_C(1) << 30));
         int64_t left = lmax.available_bytes - lmax.longest.cached_bytes - lmax.longest.held_bytes;
         ck_assert_int_ge(left, 0);
-        ck_assert_int_lt(left, (LMAX_GRANULE_TOKENS + 1) * model_kv_bytes_per_token(s->model));
+        ck_assert_int_lt(left, (LMAX_GRANULE_TOKENS + 1) *
+                                   model_kv_bytes_per_token(s->model, NUMBER_BF16));
         system_close(s);
     }
 }

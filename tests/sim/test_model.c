@@ -36,14 +36,17 @@ TEST(computed_sizes_agree_with_the_derived_table) {
         const struct model *m = model_find(e->name, &err);
         ck_assert_msg(m != NULL, "%s", err.text);
         ck_assert_double_eq_tol((double)model_parameters(m) * 1e-9 / e->parameters, 1, 0.004);
-        ck_assert_double_eq_tol((double)model_weights_bytes(m) / 0x1p30 / e->weights_gib, 1, 0.006);
+        ck_assert_double_eq_tol((double)model_weights_bytes(m, &(struct storage){0}) / 0x1p30 /
+                                    e->weights_gib,
+                                1, 0.006);
         ck_assert_double_eq_tol((double)model_trunk_active_parameters(m) * 1e-9 / e->trunk_active,
                                 1, 0.01);
         ck_assert_double_eq_tol((double)model_head_parameters(m) * 1e-9 / e->head, 1, 0.003);
-        ck_assert_double_eq_tol((double)model_kv_bytes_per_token(m) / 1024, e->kv_kib, 1e-9);
+        ck_assert_double_eq_tol((double)model_kv_bytes_per_token(m, NUMBER_BF16) / 1024, e->kv_kib,
+                                1e-9);
         ck_assert_double_eq_tol((double)model_logits_bytes_per_row(m, 2) / 1024 / e->logits_kib, 1,
                                 0.003);
-        ck_assert_double_eq_tol((double)model_feature_cache_bytes_per_token(m) / 1024,
+        ck_assert_double_eq_tol((double)model_feature_cache_bytes_per_token(m, NUMBER_BF16) / 1024,
                                 e->feature_kib, 1e-9);
     }
 }

@@ -17,7 +17,9 @@ TEST(every_operator_says_what_it_costs) {
 /* A graph of two tensors of so many bytes a row and one operator from one to the other. */
 static struct op *one_op(struct graph *graph, const struct model *model, enum op_kind kind,
                          int64_t in_bytes, int64_t out_bytes) {
-    *graph = (struct graph){.model = model, .element_bytes = 2};
+    *graph = (struct graph){
+        .model = model,
+    };
     graph_add_segment(graph, "all", 1);
     int in = graph_add_cache(graph, "in", SYM_TOKENS, in_bytes);
     int out = graph_add_tensor(graph, "out", SYM_TOKENS, out_bytes);

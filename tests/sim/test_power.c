@@ -151,7 +151,8 @@ static const char rows[] =
     "power,flop_pj,1\npower,byte_pj,50\npower,exponent,1\npower,lag_ms,30\n";
 
 static int parse(const char *text, struct profile **out, struct err *err) {
-    const struct profile_peaks peaks = {1e15, 4e12, 132, 50000000, false};
+    const struct profile_peaks peaks = {
+        .flops = 1e15, .bandwidth = 4e12, .sms = 132, .l2_bytes = 50000000};
     return profile_parse("here", text, strlen(text), &peaks, out, err);
 }
 

@@ -140,7 +140,8 @@ static void judge(const struct card *card, const struct system *system, size_t s
 static void least_work(const struct system *system, const struct op *op,
                        const struct step_shape *shape, double *bytes, double *flops) {
     const struct model *m = system->model;
-    double element = (double)system->graph.element_bytes, rows = (double)shape->sym[op->rows];
+    double element = (double)graph_element_bytes(&system->graph),
+           rows = (double)shape->sym[op->rows];
     double matrix = (double)op->n * (double)op->k;
     *bytes = *flops = 0;
     switch (op->kind) {
@@ -300,7 +301,10 @@ TEST(the_routers_product_is_priced_where_no_row_of_experts_has_it) {
     for (uint32_t i = 0; i < system->graph.n_ops; i++) {
         const struct op *op = &system->graph.ops[i];
         if (op->kind == OP_MOE_ROUTE) {
-            double ns = 16 * roofline_gemm_ns(system->gpu, 96, 64, 2048);
+            const struct op_work work = {.flops = 2.0 * 96 * 64 * 2048,
+                                         .row_bytes = 2.0 * 96 * (64 + 2048),
+                                         .weight_bytes = 2.0 * 64 * 2048};
+            double ns = 16 * roofline_product_ns(system->gpu, 96, 64, 2048, &work);
             ck_assert_double_eq_tol(prices[i].ns, ns, 1e-9 * ns);
             ck_assert_double_eq(prices[i].flops, 16 * 2.0 * 96 * 64 * 2048);
             is_found = true;

@@ -1061,7 +1061,7 @@ TEST(the_l40s_table_is_noisier_than_its_leave_one_out_error) {
 }
 
 static struct transfer_side side(const char *name, double flops, double bandwidth, int64_t sms) {
-    struct profile_peaks rates = {flops, bandwidth, sms, 0, false};
+    struct profile_peaks rates = {.flops = flops, .bandwidth = bandwidth, .sms = sms};
     return (struct transfer_side){
         .gpu = name, .peaks = rates, .reached = rates, .link_bandwidth = 450e9};
 }
@@ -1095,6 +1095,123 @@ TEST(a_transfer_says_so_and_scales_by_the_bound) {
     ck_assert_double_eq_tol(causal->time_us[causal->n_cells - 1], 802, 1e-9);
     profile_close(out);
     profile_close(donor);
+}
+
+/* Weights of one byte; products of fp8 with fp8 at twice the rate. */
+#define TYPED                                                                                      \
+    HEAD "gemm,1,4096,4096,40\ngemm,1,4096,4096,fp8,20\ngemm,1,4096,4096,fp8-bf16,21\n"            \
+         "gemm,4096,4096,4096,1400\ngemm,4096,4096,4096,fp8,700\n"                                 \
+         "attention_full,1,64,8,8,128,fp8-bf16,9\nmoe,5,2048,768,8,128,4,fp8,7\n"
+
+static const struct profile_peaks with_fp8 = {
+    .flops = 100e12, .fp8_flops = 200e12, .bandwidth = 1e12, .sms = 100};
+
+static struct profile *parse_typed(const char *text) {
+    struct profile *profile = NULL;
+    struct err err = {0};
+    ck_assert_msg(profile_parse("t.csv", text, strlen(text), &with_fp8, &profile, &err) == 0, "%s",
+                  err.text);
+    return profile;
+}
+
+TEST(rows_of_each_type_are_apart_and_those_that_name_none_are_bf16) {
+    struct profile *profile = parse_typed(TYPED);
+    const struct profile *fp8 = profile_in(profile, PROFILE_FP8);
+    const struct profile *half = profile_in(profile, PROFILE_FP8_BF16);
+    ck_assert_ptr_eq(profile_in(profile, PROFILE_BF16), profile);
+    ck_assert_ptr_null(profile_in(profile, PROFILE_F32));
+    ck_assert(profile_type(profile) == PROFILE_BF16 && profile_type(fp8) == PROFILE_FP8);
+    ck_assert_double_eq_tol(gemm_ns(profile, 1, 4096, 4096, PROFILE_EXACT), 40e3, 1e-6);
+    ck_assert_double_eq_tol(gemm_ns(fp8, 1, 4096, 4096, PROFILE_EXACT), 20e3, 1e-6);
+    ck_assert_double_eq_tol(gemm_ns(half, 1, 4096, 4096, PROFILE_EXACT), 21e3, 1e-6);
+    ck_assert(!profile_has(profile, PROFILE_MOE) && profile_has(fp8, PROFILE_MOE));
+    ck_assert(!profile_has(fp8, PROFILE_ATTENTION_FULL) &&
+              profile_has(half, PROFILE_ATTENTION_FULL));
+    enum profile_match match;
+    const struct moe_shape shape = {2048, 768, 8, 128};
+    ck_assert_double_eq_tol(profile_moe(fp8, shape, 5, 0, &match), 7e3, 1e-6);
+    ck_assert_double_eq(profile_peaks(fp8)->flops, 200e12);
+    ck_assert_double_eq(profile_peaks(half)->flops, 100e12);
+    profile_close(profile);
+    profile = parse_typed(HEAD "# dtype: fp8\ngemm,1,512,512,2\ngemm,1,512,512,bf16,3\n"
+                               "gemm,2,512,512,fp8,4\n");
+    ck_assert_double_eq_tol(gemm_ns(profile, 1, 512, 512, PROFILE_EXACT), 2e3, 1e-6);
+    ck_assert_double_eq_tol(gemm_ns(profile, 2, 512, 512, PROFILE_EXACT), 4e3, 1e-6);
+    ck_assert_double_eq_tol(gemm_ns(profile_in(profile, PROFILE_BF16), 1, 512, 512, PROFILE_EXACT),
+                            3e3, 1e-6);
+    profile_close(profile);
+    profile = parse_typed(HEAD "# dtype: float32\ngemm,1,512,512,2\n");
+    ck_assert_int_eq(profile_type(profile), PROFILE_F32);
+    profile_close(profile);
+}
+
+/* Beyond the rows a product's utilisation is held: a weight of one byte is half as long read. */
+TEST(rows_of_a_type_are_extrapolated_by_its_bytes_and_its_peak) {
+    struct profile *profile = parse_typed(TYPED);
+    const struct profile *fp8 = profile_in(profile, PROFILE_FP8);
+    const double square = 4096.0 * 4096, twice = 8192.0 * 4096;
+    const double wide = (2 * twice + 2 * (8192 + 4096)) / (2 * square + 2 * (4096 + 4096));
+    const double narrow = (twice + 2 * (8192 + 4096)) / (square + 2 * (4096 + 4096));
+    ck_assert_double_eq_tol(gemm_ns(profile, 1, 8192, 4096, PROFILE_EXTRAPOLATED), 40e3 * wide,
+                            1e-6 * 40e3);
+    ck_assert_double_eq_tol(gemm_ns(fp8, 1, 8192, 4096, PROFILE_EXTRAPOLATED), 20e3 * narrow,
+                            1e-6 * 20e3);
+    profile_close(profile);
+}
+
+TEST(types_are_written_read_again_and_transferred) {
+    struct profile *profile = parse_typed(TYPED);
+    char *text = written(profile);
+    struct profile *again = parse_typed(text);
+    for (int type = 0; type < PROFILE_TYPES; type++) {
+        const struct profile *rows = profile->others[type];
+        ck_assert((rows == NULL) == (again->others[type] == NULL));
+        if (rows != NULL) {
+            same_rows(profile->others[type], again->others[type]);
+        }
+    }
+    same_rows(profile, again);
+    free(text);
+    profile_close(again);
+    /* As fast for bf16, twice for fp8; and a card that multiplies no fp8. */
+    struct transfer_side from = side("old", 100e12, 1e12, 100), to = side("new", 100e12, 1e12, 100);
+    from.peaks.fp8_flops = from.reached.fp8_flops = 200e12;
+    to.peaks.fp8_flops = to.reached.fp8_flops = 400e12;
+    struct profile *out = profile_transfer(profile, &from, &to);
+    const struct profile *fp8 = profile_in(out, PROFILE_FP8);
+    const double least_us = 20 - 1e6 * (4096.0 * 4096 + 4 * 4096) / 1e12;
+    ck_assert_double_eq_tol(gemm_ns(out, 4096, 4096, 4096, PROFILE_EXACT), 1400e3, 1e-6);
+    ck_assert_double_eq_tol(gemm_ns(fp8, 4096, 4096, 4096, PROFILE_EXACT),
+                            1e3 * (least_us + (700 - least_us) / 2), 1e-3);
+    profile_close(out);
+    to.peaks.fp8_flops = to.reached.fp8_flops = 0;
+    out = profile_transfer(profile, &from, &to);
+    ck_assert_ptr_null(profile_in(out, PROFILE_FP8));
+    ck_assert_ptr_nonnull(profile_in(out, PROFILE_FP8_BF16));
+    profile_close(out);
+    profile_close(profile);
+}
+
+TEST(a_type_that_cannot_be_is_refused_with_a_sentence) {
+    static const struct {
+        const char *rows, *says;
+    } cases[] = {
+        {"gemm,1,512,512,fp4,2\n", "t.csv:3: unknown type 'fp4'"},
+        {"elementwise,512,fp8,2\n", "t.csv:3: elementwise goes by bytes, whatever their type"},
+        {"# dtype: int8\ngemm,1,512,512,2\n", "t.csv: dtype is 'int8', expected bf16, f32"},
+        {"gemm,1,512,512,2\ngemm,1,512,512,fp8,2\n",
+         "t.csv: has rows of fp8, and the GPU's file no peak_fp8_flops"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[256];
+        struct err err = {0};
+        struct profile *profile = NULL;
+        snprintf(text, sizeof text, HEAD "%s", cases[i].rows);
+        ck_assert_int_eq(profile_parse("t.csv", text, strlen(text), &peaks, &profile, &err),
+                         ERR_WORLD);
+        ASSERT_SAYS(err.text, cases[i].says);
+        ck_assert_ptr_null(profile);
+    }
 }
 
 /* A table's shortest row may be a product that streams megabytes, and a short pass is a launch.

@@ -14,7 +14,9 @@
 #define TINY(...)                                                                                  \
     { .max_positions = 256, __VA_ARGS__ }
 #define ENGINE_GRAPH(...)                                                                          \
-    { .element_bytes = 4, .engine = true, __VA_ARGS__ } /* in float32 */
+    {                                                                                              \
+        .storage = {NUMBER_F32, NUMBER_F32, NUMBER_F32, NUMBER_F32}, .engine = true, __VA_ARGS__   \
+    } /* in float32 */
 
 /* The shapes of the golden checkpoints, and one with head norms and a tied head whose sizes are no
  * multiples of anything a kernel takes at once. */
@@ -98,7 +100,7 @@ struct rig {
 static inline int rig_try_open(const struct rig_setup *setup, struct rig **out, struct err *err) {
     struct rig *rig = calloc(1, sizeof *rig);
     struct graph_options options = *setup->options;
-    options.element_bytes = setup->dtype == KERNEL_F32 ? 4 : 2;
+    options.storage = storage_of(setup->dtype == KERNEL_F32 ? NUMBER_F32 : NUMBER_BF16);
     graph_build(&rig->graph, setup->model, &options);
     rig->planner = "first-fit";
     rig->result = MAKE(struct step_result, .token = rig->token, .confidence = rig->confidence,

@@ -12,7 +12,7 @@ enum { LIVE_REQUESTS = 4, LIVE_BLOCK = 64, LIVE_OUTPUT = 64, LIVE_STEPS = 512, L
 /* A system for the CPU back end in little memory; `settings` "key=value", NULL-ended. */
 static inline struct system *live_system_of(const char *name, const char *model,
                                             const char *const *settings) {
-    static const char *const always[] = {"runtime.element_bytes=4", "reserve_bytes=16MiB",
+    static const char *const always[] = {"storage.weights=f32", "reserve_bytes=16MiB",
                                          "memory_utilization=0.04", "max_batched_tokens=256",
                                          "max_in_system=16"};
     static struct setting all[LIVE_SETTINGS + 5];

@@ -53,8 +53,47 @@ const char *const profile_pass_names[PROFILE_PASSES] = {
 };
 
 struct profile_peaks profile_peaks_of(const struct gpu *gpu) {
-    return (struct profile_peaks){gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms,
-                                  gpu->l2_bytes, gpu->compute_capability == 0};
+    return (struct profile_peaks){.flops = gpu->peak_bf16_flops,
+                                  .fp8_flops = gpu->peak_fp8_flops,
+                                  .bandwidth = gpu->peak_bandwidth,
+                                  .sms = gpu->sms,
+                                  .l2_bytes = gpu->l2_bytes,
+                                  .is_assumed = gpu->compute_capability == 0};
+}
+
+struct profile_peaks profile_peaks_in(const struct profile_peaks *peaks, enum profile_type type) {
+    struct profile_peaks of = *peaks;
+    of.flops = type == PROFILE_FP8 ? peaks->fp8_flops : peaks->flops;
+    of.stored_bytes = type == PROFILE_BF16  ? BF16_BYTES
+                      : type == PROFILE_F32 ? F32_BYTES
+                                            : FP8_BYTES;
+    of.moved_bytes = type == PROFILE_F32 ? F32_BYTES : BF16_BYTES;
+    return of;
+}
+
+enum profile_type profile_type(const struct profile *profile) {
+    return profile->type;
+}
+
+const struct profile *profile_in(const struct profile *profile, enum profile_type type) {
+    return type == profile->type ? profile : profile->others[type];
+}
+
+struct profile *profile_other(const struct profile *profile, enum profile_type type,
+                              const struct profile_peaks *peaks) {
+    struct profile *other = mem_zeroed(1, sizeof *other);
+    other->path = mem_text(profile->path);
+    other->source = mem_text(profile->source);
+    other->kind = profile->kind;
+    other->type = type;
+    other->peaks = profile_peaks_in(peaks, type);
+    other->tiles = profile->tiles;
+    other->measured_edges = profile->measured_edges;
+    other->routing_alpha = profile->routing_alpha;
+    for (size_t i = 0; i < profile->n_notes; i++) {
+        profile_add_note(other, profile->notes[i].key, profile->notes[i].value);
+    }
+    return other;
 }
 
 const char *profile_kind_of_file(const char *path, char *text, size_t size, struct err *err) {
@@ -84,6 +123,9 @@ void profile_close(struct profile *profile) {
     if (profile == NULL) {
         return;
     }
+    for (size_t type = 0; type < PROFILE_TYPES; type++) {
+        profile_close(profile->others[type]);
+    }
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         lattice_fini(&profile->ops[op]);
         free(profile->raised[op]);
@@ -110,7 +152,8 @@ void profile_drop_rows(struct profile *profile, enum profile_op op) {
 struct profile *profile_copy(const struct profile *donor, const char *source,
                              const struct profile_peaks *peaks) {
     struct profile *copy = mem_zeroed(1, sizeof *copy);
-    copy->peaks = *peaks;
+    copy->type = donor->type;
+    copy->peaks = profile_peaks_in(peaks, copy->type);
     copy->measured_edges = donor->measured_edges;
     copy->routing_alpha = donor->routing_alpha;
     memcpy(copy->host, donor->host, sizeof copy->host);
@@ -140,7 +183,7 @@ static void raise_peaks(struct profile *profile) {
     if (profile->kind != PROVENANCE_MEASURED || peaks->is_assumed) {
         return;
     }
-    const struct profile_rates own = profile_rates(profile, BF16_BYTES);
+    const struct profile_rates own = profile_rates(profile);
     peaks->flops = own.flops > GPU_IS_FASTER * peaks->flops ? own.flops : peaks->flops;
     peaks->bandwidth =
         own.bandwidth > GPU_IS_FASTER * peaks->bandwidth ? own.bandwidth : peaks->bandwidth;

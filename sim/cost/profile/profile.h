@@ -1,8 +1,9 @@
 /* A profile: measured operator times of one GPU, and the lookup that answers for sizes between and
  * beyond the measured ones.
  *
- * A file (kernels/profiles/<gpu>.csv) holds `# key: value` provenance lines and `operator,sizes,us`
- * rows; each operator's rows become one lattice, built once. Besides,
+ * A file (kernels/profiles/<gpu>.csv) holds `# key: value` provenance lines and
+ * `operator,sizes[,type],us` rows; each operator's rows of one type (enum profile_type) become one
+ * lattice, built once. Besides,
  * `host,KIND,step_ns,request_ns[,issued_ns]` rows say what a step costs beyond its operators, a
  * `between,NS` row how long the device waits between two submissions, and `load,FACTOR` and
  * `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it (sim/cost/correction.h);
@@ -48,13 +49,19 @@ enum profile_match {
 /* The data-sheet facts that turn times into utilisations. */
 struct profile_peaks {
     double flops;     /* bf16 with fp32 accumulation, FLOP/s */
+    double fp8_flops; /* of fp8 with fp8; 0: there are none */
     double bandwidth; /* bytes/s */
     int64_t sms;      /* streaming multiprocessors */
     int64_t l2_bytes; /* 0: not known */
     bool is_assumed;  /* no data sheet's: the host's CPU */
+    /* Of the rows: bytes of a number that is stored, and of one multiplied with it or written; a
+     * profile writes them by the type of its rows. */
+    double stored_bytes, moved_bytes;
 };
 
 struct profile_peaks profile_peaks_of(const struct gpu *gpu);
+/* The same for rows of that type: `flops` are those of its products. */
+struct profile_peaks profile_peaks_in(const struct profile_peaks *peaks, enum profile_type type);
 
 /* A ragged batch seen through its sums over sequences. Lookups use the uniform batch that has the
  * same work: n_seqs sequences of q = sum_q / n_seqs queries over kv = sum_q_kv / sum_q keys. FLOPs
@@ -105,7 +112,7 @@ const struct profile_peaks *profile_peaks(const struct profile *profile);
 struct profile_rates {
     double flops, bandwidth;
 };
-struct profile_rates profile_rates(const struct profile *profile, double element_bytes);
+struct profile_rates profile_rates(const struct profile *profile);
 
 /* The value of the provenance line with that key, NULL where there is none; and all the lines, in
  * the file's order, false past the last one. */
@@ -118,6 +125,11 @@ const struct profile_host *profile_host(const struct profile *profile, size_t ki
 /* From the end of a submission to the start of the next one, while the loop accounts for the one
  * and the scheduler forms the other; not where the same step just goes on. 0: not measured. */
 double profile_between_ns(const struct profile *profile);
+
+/* The type of its rows: of a file those that name none, as its line '# dtype' has it or bf16. And
+ * the rows of another type in the same file; itself where that is its own; NULL: there are none. */
+enum profile_type profile_type(const struct profile *profile);
+const struct profile *profile_in(const struct profile *profile, enum profile_type type);
 
 const char *profile_op_name(enum profile_op op);
 bool profile_has(const struct profile *profile, enum profile_op op);

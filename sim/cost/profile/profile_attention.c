@@ -31,7 +31,8 @@ double block_roofline_us(const struct profile_peaks *peaks, struct head_layout l
     double channels = (double)(layout.heads * layout.head_dim);
     double kv_channels = (double)(layout.kv_heads * layout.head_dim);
     double flops = 4 * batch * channels * q * (kv + q);
-    double bytes = 2 * batch * (2 * q * channels + 2 * (kv + q) * kv_channels);
+    double bytes = batch * (peaks->moved_bytes * (2 * q * channels) +
+                            peaks->stored_bytes * (2 * (kv + q) * kv_channels));
     return 1e6 * fmax(flops / peaks->flops, bytes / peaks->bandwidth);
 }
 
@@ -620,7 +621,8 @@ double profile_attention(const struct profile *profile, const struct profile_spa
     double keys = fmax(spans->sum_kv / (double)spans->n_seqs, 1);
     /* The measuring loops read the same keys again and again and find them in the L2 cache; between
      * two visits of a layer a serving step reads all other layers, so its keys come from memory. */
-    double stream_bytes = 2 * 2 * spans->sum_kv * (double)(wanted.kv_heads * wanted.head_dim);
+    double stream_bytes = 2 * profile->peaks.stored_bytes * spans->sum_kv *
+                          (double)(wanted.kv_heads * wanted.head_dim);
     double memory = fmax(decode_us(profile, i_decode, sequences, keys, &by_memory),
                          1e6 * stream_bytes / profile->peaks.bandwidth);
     *match = worse_match(PROFILE_INTERPOLATED, compute >= memory ? by_compute : by_memory);
@@ -645,14 +647,16 @@ double profile_attention_prefill(const struct profile *profile, const struct pro
             : compute_from_passes_us(profile, i_layout, n, q, prefix + q / 2,
                                      (double)wanted.heads / (double)wanted.kv_heads, match);
     /* Our own rows found their keys in memory, as a step does. */
-    double stream_bytes = 2 * 2 * spans->sum_kv * (double)(wanted.kv_heads * wanted.head_dim);
+    double stream_bytes = 2 * profile->peaks.stored_bytes * spans->sum_kv *
+                          (double)(wanted.kv_heads * wanted.head_dim);
     double stream_us = causal_is_grid(profile) ? 0 : 1e6 * stream_bytes / profile->peaks.bandwidth;
     return 1e3 * fmax(time_us, stream_us);
 }
 
 /* Bytes of keys and values that single queries read, at the memory's rate. */
 static double stream_us(const struct profile *profile, const struct profile_spans *spans) {
-    double bytes = 2 * 2 * spans->sum_kv * (double)(spans->kv_heads * spans->head_dim);
+    double bytes = 2 * profile->peaks.stored_bytes * spans->sum_kv *
+                   (double)(spans->kv_heads * spans->head_dim);
     return 1e6 * bytes / profile->peaks.bandwidth;
 }
 

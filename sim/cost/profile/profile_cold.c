@@ -26,16 +26,18 @@ enum { STREAMING_TOKENS = 16 };
 /* Bytes that one execution of a row reads: weights or keys. 0: not of this kind. */
 static double stream_bytes(const struct profile *profile, enum profile_op op, size_t cell) {
     const struct lattice *lattice = &profile->ops[op];
+    const double stored_bytes = profile->peaks.stored_bytes;
     if (op == PROFILE_GEMM) {
-        return 2 * (double)lattice_value(lattice, cell, GEMM_N) *
+        return stored_bytes * (double)lattice_value(lattice, cell, GEMM_N) *
                (double)lattice_value(lattice, cell, GEMM_K);
     }
     if (op == PROFILE_MOE) {
         struct moe_shape shape = moe_shape_unpack(lattice_value(lattice, cell, MOE_SHAPE));
-        return 6 * (double)(shape.hidden * shape.expert_ffn) * moe_row_hits(profile, cell);
+        return 3 * stored_bytes * (double)(shape.hidden * shape.expert_ffn) *
+               moe_row_hits(profile, cell);
     }
     struct head_layout layout = head_layout_unpack(lattice_value(lattice, cell, DECODE_LAYOUT));
-    return 4 *
+    return 2 * stored_bytes *
            (double)(lattice_value(lattice, cell, DECODE_BATCH) *
                     lattice_value(lattice, cell, DECODE_KV)) *
            (double)(layout.kv_heads * layout.head_dim);
@@ -50,7 +52,7 @@ static double most_bytes(const struct profile *profile, enum profile_op op, size
     }
     struct moe_shape shape = moe_shape_unpack(lattice_value(lattice, cell, MOE_SHAPE));
     int64_t pairs = shape.top_k * lattice_value(lattice, cell, MOE_TOKENS);
-    return 6 * (double)(shape.hidden * shape.expert_ffn) *
+    return 3 * profile->peaks.stored_bytes * (double)(shape.hidden * shape.expert_ffn) *
            (double)(pairs < shape.experts ? pairs : shape.experts);
 }
 

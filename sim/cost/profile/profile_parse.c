@@ -24,6 +24,12 @@ struct rows {
     size_t n, room;
 };
 
+/* By type; the last are those that name none. */
+enum { ROWS_OF_FILE = PROFILE_TYPES };
+struct all_rows {
+    struct rows of[PROFILE_TYPES + 1][PROFILE_OPS];
+};
+
 static int check_layout(const char *path, int line, struct head_layout layout, struct err *err) {
     return layout.heads <= 0xffff && layout.kv_heads <= layout.heads && layout.head_dim <= 0xffff
                ? 0
@@ -125,8 +131,32 @@ static int read_hits(const char *path, int line, const char *text, struct lattic
                            path, line, text, experts);
 }
 
-static int parse_operator(const char *path, int line, char *const *columns, size_t n,
-                          struct rows rows[PROFILE_OPS], struct err *err) {
+static bool op_is_typed(enum profile_op op) {
+    return op != PROFILE_ELEMENTWISE && op != PROFILE_ALL_REDUCE && op != PROFILE_ALL_GATHER;
+}
+
+/* The type that a row names before its time, whose column is taken away; ROWS_OF_FILE: none. Sizes
+ * begin with a digit. */
+static int take_type(const char *path, int line, enum profile_op op, char **columns, size_t *n,
+                     size_t *type, struct err *err) {
+    const size_t at = *n > 3 ? *n - 2 : 0;
+    const char first = columns[at][0];
+    *type = ROWS_OF_FILE;
+    if (at == 0 || first < 'a' || first > 'z') {
+        return 0;
+    }
+    int bad = find_word(path, line, "type", columns[at], profile_type_words, type, err);
+    if (bad == 0 && !op_is_typed(op)) {
+        bad = err_world(err, "%s:%d: %s goes by bytes, whatever their type", path, line,
+                        profile_operators[op].name);
+    }
+    columns[at] = columns[at + 1];
+    *n -= 1;
+    return bad;
+}
+
+static int parse_operator(const char *path, int line, char **columns, size_t n,
+                          struct all_rows *rows, struct err *err) {
     const char *names[PROFILE_OPS + 1] = {NULL};
     for (size_t i = 0; i < PROFILE_OPS; i++) {
         names[i] = profile_operators[i].name;
@@ -137,7 +167,10 @@ static int parse_operator(const char *path, int line, char *const *columns, size
         return bad;
     }
     const struct profile_operator *shape = &profile_operators[op];
-    size_t n_sizes = 0;
+    size_t n_sizes = 0, type;
+    if (take_type(path, line, (enum profile_op)op, columns, &n, &type, err) != 0) {
+        return err_status(err);
+    }
     while (shape->sizes[n_sizes] != SIZE_END) {
         n_sizes++;
     }
@@ -168,7 +201,7 @@ static int parse_operator(const char *path, int line, char *const *columns, size
         return err_world(err, "%s:%d: time_us is '%.40s', expected a positive number", path, line,
                          columns[n - 1]);
     }
-    struct rows *of = &rows[op];
+    struct rows *of = &rows->of[type][op];
     of->items = mem_grown(of->items, of->n, &of->room, sizeof row);
     of->items[of->n++] = row;
     return 0;
@@ -291,7 +324,7 @@ static int parse_tile(struct profile *profile, int line, char *const *columns, s
     return 0;
 }
 
-static int parse_row(struct profile *profile, int line, char *text, struct rows rows[PROFILE_OPS],
+static int parse_row(struct profile *profile, int line, char *text, struct all_rows *rows,
                      struct err *err) {
     char *columns[MAX_COLUMNS + 1] = {NULL};
     size_t n = (size_t)field_cut(text, false, columns, MAX_COLUMNS + 1);
@@ -390,7 +423,7 @@ static int check_length(const struct profile *profile, uint64_t n_rows, bool is_
                            profile->path, profile->rows_said, n_rows);
 }
 
-static int parse_lines(struct profile *profile, char *text, struct rows rows[PROFILE_OPS],
+static int parse_lines(struct profile *profile, char *text, struct all_rows *rows,
                        struct err *err) {
     int line = 0;
     uint64_t n_rows = 0;
@@ -449,21 +482,81 @@ static int build(struct profile *profile, struct rows rows[PROFILE_OPS], struct 
     return 0;
 }
 
+/* The type of rows that name none: old files of the cpu back end say "float32". */
+static int find_type(struct profile *profile, struct err *err) {
+    const char *dtype = profile_note(profile, "dtype");
+    if (dtype == NULL) {
+        profile->type = PROFILE_BF16;
+        return 0;
+    }
+    const int found =
+        strcmp(dtype, "float32") == 0 ? PROFILE_F32 : name_find(profile_type_words, dtype);
+    profile->type = (enum profile_type)(found < 0 ? 0 : found);
+    return found >= 0 ? 0
+                      : err_world(err, "%s: dtype is '%.40s', expected bf16, f32, fp8 or fp8-bf16",
+                                  profile->path, dtype);
+}
+
+/* Rows that name the file's own type are among those that name none. */
+static void merge(struct rows *into, struct rows *from) {
+    for (size_t i = 0; i < from->n; i++) {
+        into->items = mem_grown(into->items, into->n, &into->room, sizeof *into->items);
+        into->items[into->n++] = from->items[i];
+    }
+    from->n = 0;
+}
+
+static bool has_rows(const struct rows rows[PROFILE_OPS]) {
+    size_t n = 0;
+    for (size_t op = 0; op < PROFILE_OPS; op++) {
+        n += rows[op].n;
+    }
+    return n > 0;
+}
+
+static int build_all(struct profile *profile, struct all_rows *rows,
+                     const struct profile_peaks *peaks, struct err *err) {
+    int bad = find_type(profile, err);
+    profile->peaks = profile_peaks_in(peaks, profile->type);
+    for (size_t op = 0; op < PROFILE_OPS; op++) {
+        merge(&rows->of[ROWS_OF_FILE][op], &rows->of[profile->type][op]);
+    }
+    bad = bad ? bad : build(profile, rows->of[ROWS_OF_FILE], err);
+    for (size_t type = 0; bad == 0 && type < PROFILE_TYPES; type++) {
+        if (!has_rows(rows->of[type])) {
+            continue;
+        }
+        if (type == PROFILE_FP8 && peaks->fp8_flops <= 0) {
+            return err_world(err, "%s: has rows of fp8, and the GPU's file no peak_fp8_flops",
+                             profile->path);
+        }
+        profile->others[type] = profile_other(profile, (enum profile_type)type, peaks);
+        bad = build(profile->others[type], rows->of[type], err);
+    }
+    return bad;
+}
+
+static void free_rows(struct all_rows *rows) {
+    for (size_t type = 0; type <= PROFILE_TYPES; type++) {
+        for (size_t op = 0; op < PROFILE_OPS; op++) {
+            free(rows->of[type][op].items);
+        }
+    }
+    free(rows);
+}
+
 int profile_parse(const char *path, const char *text, size_t size,
                   const struct profile_peaks *peaks, struct profile **out, struct err *err) {
     ASSERT(peaks->flops > 0 && peaks->bandwidth > 0 && peaks->sms > 0);
-    struct rows rows[PROFILE_OPS] = {{0}};
+    struct all_rows *rows = mem_zeroed(1, sizeof *rows);
     struct profile *profile = mem_zeroed(1, sizeof *profile);
     char *copy = memcpy(mem_zeroed(size + 1, 1), text, size);
     profile->path = mem_text(path);
-    profile->peaks = *peaks;
     profile->tiles = tiles_default;
     int bad = strlen(copy) == size ? parse_lines(profile, copy, rows, err)
                                    : err_world(err, "%s: holds a zero byte; expected text", path);
-    bad = bad ? bad : build(profile, rows, err);
-    for (size_t op = 0; op < PROFILE_OPS; op++) {
-        free(rows[op].items);
-    }
+    bad = bad ? bad : build_all(profile, rows, peaks, err);
+    free_rows(rows);
     free(copy);
     if (bad) {
         profile_close(profile);

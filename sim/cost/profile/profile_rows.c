@@ -95,7 +95,9 @@ static const double tile_margin = 0.8;
 
 double gemm_roofline_us(const struct profile_peaks *peaks, double m, double n, double k) {
     double compute = 2 * m * n * k / peaks->flops;
-    double memory = 2 * (m * n + n * k + m * k) / peaks->bandwidth;
+    double memory = (peaks->moved_bytes * (m * n) + peaks->stored_bytes * (n * k) +
+                     peaks->moved_bytes * (m * k)) /
+                    peaks->bandwidth;
     return 1e6 * fmax(compute, memory);
 }
 
@@ -108,7 +110,9 @@ static double wave_roofline_us(const struct profile_peaks *peaks, size_t tile, i
     double outputs = (double)(ceil_div(n_tiles, peaks->sms) * peaks->sms * tiles[tile].rows *
                               tiles[tile].columns);
     double compute = 2 * outputs * (double)k / peaks->flops;
-    double memory = 2 * (double)(m * n + n * k + m * k) / peaks->bandwidth;
+    double memory =
+        (peaks->moved_bytes * (double)(m * n + m * k) + peaks->stored_bytes * (double)(n * k)) /
+        peaks->bandwidth;
     return 1e6 * fmax(compute, memory);
 }
 
@@ -150,7 +154,7 @@ static void neighbours(const struct lattice *lattice, size_t cell, size_t axis, 
     }
 }
 
-struct profile_rates profile_rates(const struct profile *profile, double element_bytes) {
+struct profile_rates profile_rates(const struct profile *profile) {
     static const struct {
         enum profile_op op;
         size_t rows; /* the axis */
@@ -166,8 +170,8 @@ struct profile_rates profile_rates(const struct profile *profile, double element
             for (size_t axis = 0; axis < 3; axis++) {
                 all *= (double)lattice_value(lattice, cell, axis);
             }
-            const double bytes =
-                element_bytes * all / (double)lattice_value(lattice, cell, products[i].rows);
+            const double bytes = profile->peaks.stored_bytes * all /
+                                 (double)lattice_value(lattice, cell, products[i].rows);
             if (s > 0 && products[i].op == PROFILE_GEMM) { /* NAN: no row */
                 most.flops = fmax(most.flops, 2 * all / s);
             }
@@ -539,7 +543,8 @@ double moe_roofline_us(const struct profile_peaks *peaks, struct moe_shape shape
                        double hits) {
     double weights = 3 * (double)shape.hidden * (double)shape.expert_ffn;
     double flops = 2 * weights * tokens * (double)shape.top_k;
-    double bytes = 2 * (weights * hits + 2 * tokens * (double)shape.hidden);
+    double bytes = peaks->stored_bytes * (weights * hits) +
+                   peaks->moved_bytes * (2 * tokens * (double)shape.hidden);
     return 1e6 * fmax(flops / peaks->flops, bytes / peaks->bandwidth);
 }
 

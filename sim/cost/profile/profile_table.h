@@ -70,6 +70,9 @@ struct profile {
     /* The rows of a product stand close and on both sides of every tile edge, as our own
      * measurements place them: straight lines in m, no assumption about tiles. */
     bool measured_edges;
+    enum profile_type type;
+    /* Of the same file: rows of other types, without corrections and terms of steps. */
+    struct profile *others[PROFILE_TYPES];
     struct lattice ops[PROFILE_OPS]; /* n_cells 0 where the file has no such row */
     uint8_t *raised[PROFILE_OPS];    /* cells that profile_cool has raised; NULL: none */
     /* The exponent by which imported rows of experts were routed ("expert_routing: power_law A");
@@ -81,6 +84,10 @@ struct profile {
     uint8_t *gemm_tile;           /* a GEMM cell: the tile that explains the gap above it in n */
     float *gemm_tile_errors;      /* what it was chosen by: an error a cell and tile, or NAN */
 };
+
+/* The profile of the rows of another type: what is said of the file is copied. */
+struct profile *profile_other(const struct profile *profile, enum profile_type type,
+                              const struct profile_peaks *peaks);
 
 /* Copies its texts. */
 void profile_add_note(struct profile *profile, const char *key, const char *value);

@@ -63,6 +63,19 @@ void profile_between_write(double ns, FILE *file) {
     }
 }
 
+/* `type` is a column, or none. */
+static void write_rows(const struct profile *profile, const char *type, FILE *file) {
+    for (size_t op = 0; op < PROFILE_OPS; op++) {
+        const struct lattice *lattice = &profile->ops[op];
+        for (size_t cell = 0; cell < lattice->n_cells; cell++) {
+            if (!isnan(lattice->time_us[cell])) {
+                write_sizes(lattice, (enum profile_op)op, cell, file);
+                fprintf(file, "%s,%.6g\n", type, lattice->time_us[cell]);
+            }
+        }
+    }
+}
+
 static void write_all(const struct profile *profile, FILE *file) {
     fprintf(file, PROFILE_FILE_HEAD " one device.\n# kind: %s\n# source: %s\n",
             provenance_words[profile->kind], profile->source);
@@ -87,13 +100,12 @@ static void write_all(const struct profile *profile, FILE *file) {
         }
     }
     profile_between_write(profile->between_ns, file);
-    for (size_t op = 0; op < PROFILE_OPS; op++) {
-        const struct lattice *lattice = &profile->ops[op];
-        for (size_t cell = 0; cell < lattice->n_cells; cell++) {
-            if (!isnan(lattice->time_us[cell])) {
-                write_sizes(lattice, (enum profile_op)op, cell, file);
-                fprintf(file, ",%.6g\n", lattice->time_us[cell]);
-            }
+    write_rows(profile, "", file);
+    for (size_t type = 0; type < PROFILE_TYPES; type++) {
+        if (profile->others[type] != NULL) {
+            char column[16];
+            snprintf(column, sizeof column, ",%s", profile_type_words[type]);
+            write_rows(profile->others[type], column, file);
         }
     }
 }

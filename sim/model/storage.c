@@ -1,0 +1,32 @@
+#include "sim/model/storage.h"
+
+const char *const number_words[NUMBER_TYPES + 1] = {"bf16", "f32", "fp8", NULL};
+
+/* The matrices that products of layers read, but for the router's. */
+static bool is_quantised(enum weight_slot slot) {
+    switch (slot) {
+    case WEIGHT_QKV:
+    case WEIGHT_OUTPUT:
+    case WEIGHT_GATE_UP:
+    case WEIGHT_DOWN:
+    case WEIGHT_EXPERTS_GATE_UP:
+    case WEIGHT_EXPERTS_DOWN:
+    case WEIGHT_SHARED_GATE_UP:
+    case WEIGHT_SHARED_DOWN:
+        return true;
+    default:
+        return false;
+    }
+}
+
+enum number_type storage_weight(const struct storage *storage, enum weight_slot slot) {
+    const enum number_type weights = (enum number_type)storage->weights;
+    return slot == WEIGHT_HEAD  ? (enum number_type)storage->head
+           : is_quantised(slot) ? weights
+                                : number_wide(weights);
+}
+
+enum number_type storage_input(const struct storage *storage, enum weight_slot slot) {
+    const enum number_type activations = (enum number_type)storage->activations;
+    return storage_weight(storage, slot) == NUMBER_FP8 ? activations : number_wide(activations);
+}
