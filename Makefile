@@ -66,7 +66,7 @@ PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains house-test
+.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains house-test freeze
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -269,6 +269,8 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)! grep -PzoH '$(UNORDERED)' $(filter-out tests/%,$(C_FILES)) | tr '\0' '\n' | grep .
 	$(say) LINT "walk to a price"
 	$(Q)python3 tests/walk.py --price --most $(PRICE_WALK)
+	$(say) LINT "freeze notices"
+	$(Q)python3 tests/freeze.py self-test
 	$(say) LINT "plain English"
 	$(Q)python3 tests/words.py
 	$(say) LINT cppcheck
@@ -324,6 +326,15 @@ kills: all ## kill programs while they record, KILLS times, and look at what is 
 SATURATION ?=
 saturation: all ## how often the verdict on saturation is right, by system, arrivals and requests (half an hour; SATURATION: options)
 	@tests/saturation.py $(BUILD)/unmask $(SATURATION)
+REF   ?=
+EVERY ?= 40
+FROM  ?= 1
+WAY   ?= compare
+ROWS  ?=
+freeze: all ## compare what this build says with what REF=PROGRAM says, each EVERY-th command FROM one on (WAY=numbers: words may differ)
+	@[ -x '$(REF)' ] || { echo "freeze: REF=PROGRAM is another build's unmask; it is '$(REF)' now" >&2; exit 1; }
+	@python3 tests/freeze.py self-test
+	@ROWS='$(ROWS)' tests/freeze.sh against '$(REF)' $(BUILD)/unmask $(BUILD)/freeze $(EVERY) $(FROM) $(WAY)
 house-test: all ## what a new metric takes: patches on a copy of the tree, which is built and looked through
 	@tests/house/columns.sh $(BUILD) "$(CC)"
 MPIRUN ?= mpirun --oversubscribe
