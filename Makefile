@@ -222,7 +222,8 @@ golden: all $(GOLDEN_TESTS) ## renew what tests/golden keeps of outputs, runs an
 
 bench: all $(BUILD)/tests/sim/bench_sim $(BUILD)/tests/sim/bench_plan ## measure simulator and planners
 	@$(BUILD)/tests/sim/bench_sim
-	@$(BUILD)/tests/sim/bench_plan
+	@mkdir -p $(BUILD)/minimalloc && tar xzf tests/golden/instances/minimalloc.tar.gz -C $(BUILD)/minimalloc
+	@UNMASK_INSTANCES=$(BUILD)/minimalloc $(BUILD)/tests/sim/bench_plan
 	@sh -c 't0=$$(date +%s%N); $(BUILD)/unmask figure --all --out $(BUILD)/bench-figures >/dev/null 2>&1; \
 	    t1=$$(date +%s%N); echo "all figures                     $$(( (t1 - t0) / 1000000 )) ms"'
 
@@ -235,7 +236,7 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	    strip -o $(BUILD)/bundle/unmask/build/tests/gpu/$$(basename $$t) $$t; done
 	$(Q)cp $(BUILD)/kernels/libunmask_cuda.so $(BUILD)/bundle/unmask/build/kernels/
 	$(Q)cp $(BUILD)/portable/libunmask_blas.so $(BUILD)/bundle/unmask/build/portable/
-	$(Q)tar c --exclude=tests/golden/allocations --exclude=tests/golden/instances kernels/profiles kernels/*.h \
+	$(Q)tar c --exclude=tests/golden/allocations.tar.gz --exclude=tests/golden/instances kernels/profiles kernels/*.h \
 	    kernels/kernels.def sim/model/models sim/model/gpus sim/model/families sim/cost/runtimes traces experiments docs tests/golden LICENSE \
 	    README.md | tar x -C $(BUILD)/bundle/unmask
 	$(Q)printf '%s\n' '#!/bin/sh' '# Runs the GPU tests of this folder.' 'cd "$$(dirname "$$0")" || exit 1' \
@@ -391,7 +392,7 @@ coverage: ## build and run the tests with gcov: lines and branches that they rea
 	@python3 tests/coverage.py $(BUILD)/coverage
 
 # One program for all readers, built with clang under build/fuzz. Each starts from its kept corpus,
-# an archive that is unpacked into build/fuzz/seeds; what it finds on the way stays in
+# a folder of tests/fuzz/corpus.tar.gz that is unpacked into build/fuzz/seeds; what it finds on the way stays in
 # build/fuzz/corpus, of which tests/fuzz/keep.py keeps the best.
 FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= clang
@@ -411,7 +412,7 @@ fuzz: $(FUZZ) ## run every fuzz target for FUZZ_SECONDS seconds
 	@$(MAKE) --no-print-directory $$($(FUZZ) | sed 's/$$/.fuzz/')
 %.fuzz:
 	@rm -rf $(BUILD)/fuzz/seeds/$* && mkdir -p $(BUILD)/fuzz/corpus/$* $(BUILD)/fuzz/seeds/$*
-	@cd $(BUILD)/fuzz/seeds/$* && ar x $(CURDIR)/tests/fuzz/corpus/$*.ar
+	@tar xzf tests/fuzz/corpus.tar.gz -C $(BUILD)/fuzz/seeds $*
 	@echo "fuzz $*"; cd $(BUILD)/fuzz && UNMASK_DATA=$(CURDIR) UNMASK_READER=$* \
 	    timeout $$(( $(FUZZ_SECONDS) + 60 )) $(CURDIR)/$(FUZZ) -max_total_time=$(FUZZ_SECONDS) \
 	    $(if $(FUZZ_SEED),-seed=$(FUZZ_SEED)) \
