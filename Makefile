@@ -62,7 +62,13 @@ LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c)))
 # A third of the time of a build was theirs.
 $(TESTS:%=%.o): OPT = -O1
-PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/plugins/*.c))
+# A file that asks for PLUGIN_NAME in an #if is compiled once for each NAME, any other is one plug-in.
+ASKS_NAME := ^.[el]*if.*PLUGIN_
+PLUGIN_C  := $(wildcard tests/plugins/*.c)
+SEVERAL   := $(shell grep -l '$(ASKS_NAME)' $(PLUGIN_C))
+SINGLE    := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(filter-out $(SEVERAL),$(PLUGIN_C)))
+PLUGINS_OF = $(patsubst %,$(BUILD)/plugins/%.so,$(sort $(shell grep '$(ASKS_NAME)' $(1) | grep -o 'PLUGIN_[a-z_]*' | cut -d_ -f2-)))
+PLUGINS   := $(SINGLE) $(foreach f,$(SEVERAL),$(call PLUGINS_OF,$(f)))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
@@ -148,10 +154,12 @@ $(BUILD)/tests/sim/bench_%: $(BUILD)/tests/sim/bench_%.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
-$(BUILD)/plugins/%.so: tests/plugins/%.c
+$(SINGLE): $(BUILD)/plugins/%.so: tests/plugins/%.c
+$(foreach f,$(SEVERAL),$(eval $(call PLUGINS_OF,$(f)): $(f)))
+$(PLUGINS):
 	@mkdir -p $(@D)
-	$(say) SO $<
-	$(Q)$(CC) -I. $(CSTD) $(WARN) -O2 -shared -fPIC -MMD -MP -o $@ $<
+	$(say) SO $@
+	$(Q)$(CC) -I. $(CSTD) $(WARN) -DPLUGIN_$(basename $(@F)) -O2 -shared -fPIC -MMD -MP -o $@ $<
 
 # Prints reference pages, man pages and completion from the program's tables.
 $(BUILD)/manual: $(BUILD)/experiments/package/manual.o $(BUILD)/libunmask.a
