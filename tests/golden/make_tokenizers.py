@@ -1,9 +1,10 @@
 """Golden files of the tokenizer, by Hugging Face's own `tokenizers` (pip install tokenizers).
 
-  make_golden.py build FOLDER              the small tokenizers of the formats that are supported, into FOLDER/*.json
-  make_golden.py golden TOKENIZER OUT N    N texts with their ids and N lists of ids with their text, as JSON lines
+  make_tokenizers.py build FOLDER              the small tokenizers of the formats that are supported, into FOLDER/*.json
+  make_tokenizers.py golden TOKENIZER OUT N    N texts with their ids and N lists of ids with their text, as JSON lines
 
-The tests read tests/golden/tokenizers/NAME.json with NAME.jsonl. Tokenizers that may not be shipped are tested by
+The tests read NAME.json with NAME.jsonl of tests/golden/tokenizers.tar.gz (tar cz --format=ustar). Tokenizers
+that may not be shipped are tested by
 TOKENIZER=FILE.json GOLDEN=FILE.jsonl build/tests/engine/test_tokenizer.
 """
 
