@@ -278,6 +278,8 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)! grep -PzoH '$(UNORDERED)' $(filter-out tests/%,$(C_FILES)) | tr '\0' '\n' | grep .
 	$(say) LINT "walk to a price"
 	$(Q)python3 tests/walk.py --price --most $(PRICE_WALK)
+	$(say) LINT "sizes of files and functions"
+	$(Q)python3 tests/sizes.py --self-test && python3 tests/sizes.py
 	$(say) LINT "freeze notices"
 	$(Q)python3 tests/freeze.py self-test
 	$(say) LINT "plain English"

@@ -434,6 +434,17 @@ static void print_head(const struct system *system, const struct asked_step *ste
            system->runtime.varlen ? "" : ", padded to the longest request");
 }
 
+static void print_time(const struct system *system, const struct step_price *price) {
+    const bool is_serial = system->runtime.host_mode == HOST_SERIAL;
+    printf("\ndevice %.3f ms, host %.3f ms (runtime %s); the step takes "
+           "%.3f ms: %s\n",
+           price->device_ns * 1e-6, (price->host_ns + price->visit_ns) * 1e-6, system->runtime_name,
+           price->wall_ns * 1e-6,
+           is_serial                           ? "the host waits, so both add up"
+           : price->host_ns > price->device_ns ? "the host is the longer"
+                                               : "the host runs ahead");
+}
+
 static int print(const struct options *options, const struct system *system,
                  const struct asked_step *step, struct err *err) {
     struct step_price price;
@@ -449,7 +460,6 @@ static int print(const struct options *options, const struct system *system,
     struct price_shares shares = cost_shares(system->cost, &price.time);
     struct warnings warnings = warnings_of(system, &shares);
     struct table *table = operators(system, step, &price, measured);
-    bool serial = system->runtime.host_mode == HOST_SERIAL;
     struct settled settled;
     const bool settles = settle(system, step, &price, &settled);
     if (options_has(options, "json")) {
@@ -472,13 +482,7 @@ static int print(const struct options *options, const struct system *system,
     } else {
         print_head(system, step);
         table_print(table, stdout);
-        printf("\ndevice %.3f ms, host %.3f ms (runtime %s); the step takes "
-               "%.3f ms: %s\n",
-               price.device_ns * 1e-6, (price.host_ns + price.visit_ns) * 1e-6,
-               system->runtime_name, price.wall_ns * 1e-6,
-               serial                            ? "the host waits, so both add up"
-               : price.host_ns > price.device_ns ? "the host is the longer"
-                                                 : "the host runs ahead");
+        print_time(system, &price);
         if (settles) {
             print_settled(&settled);
         }
