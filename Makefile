@@ -62,11 +62,17 @@ LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c)))
 # A third of the time of a build was theirs.
 $(TESTS:%=%.o): OPT = -O1
-PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/plugins/*.c))
+# A file that asks for PLUGIN_NAME in an #if is compiled once for each NAME, any other is one plug-in.
+ASKS_NAME := ^.[el]*if.*PLUGIN_
+PLUGIN_C  := $(wildcard tests/plugins/*.c)
+SEVERAL   := $(shell grep -l '$(ASKS_NAME)' $(PLUGIN_C))
+SINGLE    := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(filter-out $(SEVERAL),$(PLUGIN_C)))
+PLUGINS_OF = $(patsubst %,$(BUILD)/plugins/%.so,$(sort $(shell grep '$(ASKS_NAME)' $(1) | grep -o 'PLUGIN_[a-z_]*' | cut -d_ -f2-)))
+PLUGINS   := $(SINGLE) $(foreach f,$(SEVERAL),$(call PLUGINS_OF,$(f)))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains house-test
+.PHONY: all help clean test profiles mpi bench-ranks plugins demo bench golden figures portable bundle bench-gpu packages lint format asan faults torture torture-each crowd kills threads browser breaks settings-test mutate coverage fuzz FORCE saturation starvation distributions oldest mac-check toolchains house-test freeze
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -148,10 +154,12 @@ $(BUILD)/tests/sim/bench_%: $(BUILD)/tests/sim/bench_%.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
-$(BUILD)/plugins/%.so: tests/plugins/%.c
+$(SINGLE): $(BUILD)/plugins/%.so: tests/plugins/%.c
+$(foreach f,$(SEVERAL),$(eval $(call PLUGINS_OF,$(f)): $(f)))
+$(PLUGINS):
 	@mkdir -p $(@D)
-	$(say) SO $<
-	$(Q)$(CC) -I. $(CSTD) $(WARN) -O2 -shared -fPIC -MMD -MP -o $@ $<
+	$(say) SO $@
+	$(Q)$(CC) -I. $(CSTD) $(WARN) -DPLUGIN_$(basename $(@F)) -O2 -shared -fPIC -MMD -MP -o $@ $<
 
 # Prints reference pages, man pages and completion from the program's tables.
 $(BUILD)/manual: $(BUILD)/experiments/package/manual.o $(BUILD)/libunmask.a
@@ -222,7 +230,8 @@ golden: all $(GOLDEN_TESTS) ## renew what tests/golden keeps of outputs, runs an
 
 bench: all $(BUILD)/tests/sim/bench_sim $(BUILD)/tests/sim/bench_plan ## measure simulator and planners
 	@$(BUILD)/tests/sim/bench_sim
-	@$(BUILD)/tests/sim/bench_plan
+	@mkdir -p $(BUILD)/minimalloc && tar xzf tests/golden/instances/minimalloc.tar.gz -C $(BUILD)/minimalloc
+	@UNMASK_INSTANCES=$(BUILD)/minimalloc $(BUILD)/tests/sim/bench_plan
 	@sh -c 't0=$$(date +%s%N); $(BUILD)/unmask figure --all --out $(BUILD)/bench-figures >/dev/null 2>&1; \
 	    t1=$$(date +%s%N); echo "all figures                     $$(( (t1 - t0) / 1000000 )) ms"'
 
@@ -235,7 +244,7 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	    strip -o $(BUILD)/bundle/unmask/build/tests/gpu/$$(basename $$t) $$t; done
 	$(Q)cp $(BUILD)/kernels/libunmask_cuda.so $(BUILD)/bundle/unmask/build/kernels/
 	$(Q)cp $(BUILD)/portable/libunmask_blas.so $(BUILD)/bundle/unmask/build/portable/
-	$(Q)tar c --exclude=tests/golden/allocations --exclude=tests/golden/instances kernels/profiles kernels/*.h \
+	$(Q)tar c --exclude=tests/golden/allocations.tar.gz --exclude=tests/golden/instances kernels/profiles kernels/*.h \
 	    kernels/kernels.def sim/model/models sim/model/gpus sim/model/families sim/cost/runtimes traces experiments docs tests/golden LICENSE \
 	    README.md | tar x -C $(BUILD)/bundle/unmask
 	$(Q)printf '%s\n' '#!/bin/sh' '# Runs the GPU tests of this folder.' 'cd "$$(dirname "$$0")" || exit 1' \
@@ -269,6 +278,10 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)! grep -PzoH '$(UNORDERED)' $(filter-out tests/%,$(C_FILES)) | tr '\0' '\n' | grep .
 	$(say) LINT "walk to a price"
 	$(Q)python3 tests/walk.py --price --most $(PRICE_WALK)
+	$(say) LINT "sizes of files and functions"
+	$(Q)python3 tests/sizes.py --self-test && python3 tests/sizes.py
+	$(say) LINT "freeze notices"
+	$(Q)python3 tests/freeze.py self-test
 	$(say) LINT "plain English"
 	$(Q)python3 tests/words.py
 	$(say) LINT cppcheck
@@ -324,6 +337,15 @@ kills: all ## kill programs while they record, KILLS times, and look at what is 
 SATURATION ?=
 saturation: all ## how often the verdict on saturation is right, by system, arrivals and requests (half an hour; SATURATION: options)
 	@tests/saturation.py $(BUILD)/unmask $(SATURATION)
+REF   ?=
+EVERY ?= 40
+FROM  ?= 1
+WAY   ?= compare
+ROWS  ?=
+freeze: all ## compare what this build says with what REF=PROGRAM says, each EVERY-th command FROM one on (WAY=numbers: words may differ)
+	@[ -x '$(REF)' ] || { echo "freeze: REF=PROGRAM is another build's unmask; it is '$(REF)' now" >&2; exit 1; }
+	@python3 tests/freeze.py self-test
+	@ROWS='$(ROWS)' tests/freeze.sh against '$(REF)' $(BUILD)/unmask $(BUILD)/freeze $(EVERY) $(FROM) $(WAY)
 house-test: all ## what a new metric takes: patches on a copy of the tree, which is built and looked through
 	@tests/house/columns.sh $(BUILD) "$(CC)"
 MPIRUN ?= mpirun --oversubscribe
@@ -380,7 +402,7 @@ coverage: ## build and run the tests with gcov: lines and branches that they rea
 	@python3 tests/coverage.py $(BUILD)/coverage
 
 # One program for all readers, built with clang under build/fuzz. Each starts from its kept corpus,
-# an archive that is unpacked into build/fuzz/seeds; what it finds on the way stays in
+# a folder of tests/fuzz/corpus.tar.gz that is unpacked into build/fuzz/seeds; what it finds on the way stays in
 # build/fuzz/corpus, of which tests/fuzz/keep.py keeps the best.
 FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= clang
@@ -400,7 +422,7 @@ fuzz: $(FUZZ) ## run every fuzz target for FUZZ_SECONDS seconds
 	@$(MAKE) --no-print-directory $$($(FUZZ) | sed 's/$$/.fuzz/')
 %.fuzz:
 	@rm -rf $(BUILD)/fuzz/seeds/$* && mkdir -p $(BUILD)/fuzz/corpus/$* $(BUILD)/fuzz/seeds/$*
-	@cd $(BUILD)/fuzz/seeds/$* && ar x $(CURDIR)/tests/fuzz/corpus/$*.ar
+	@tar xzf tests/fuzz/corpus.tar.gz -C $(BUILD)/fuzz/seeds $*
 	@echo "fuzz $*"; cd $(BUILD)/fuzz && UNMASK_DATA=$(CURDIR) UNMASK_READER=$* \
 	    timeout $$(( $(FUZZ_SECONDS) + 60 )) $(CURDIR)/$(FUZZ) -max_total_time=$(FUZZ_SECONDS) \
 	    $(if $(FUZZ_SEED),-seed=$(FUZZ_SEED)) \

@@ -80,7 +80,7 @@ struct run_facts {
     const char *incomplete; /* why the run was cut short; NULL: it is whole */
     const char *trace, *trace_provenance;
     struct run_decisions decisions;
-    double asked_req_s; /* the rate asked for; 0: none was (analysis/rate.h) */
+    double asked_req_s; /* the rate asked for; 0: none was (analysis/offered.h) */
     bool is_drawn;      /* arrivals, lengths or decisions: another seed gives another run */
     /* Provenance of the answer lengths: a word of provenance_words, and its source for people;
      * NULL: not given. */

@@ -7,7 +7,6 @@
 #include "analysis/plot/course.h"
 #include "analysis/quality.h"
 #include "analysis/summary_output.h"
-#include "analysis/transferred.h"
 
 /* Where a value comes from: a member of the summary or of the facts, or a function. */
 #define SUMMARY(member)                                                                            \

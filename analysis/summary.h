@@ -8,9 +8,9 @@
 
 #include <stdbool.h>
 
-#include "analysis/distribution.h"
 #include "analysis/facts.h"
 #include "analysis/offered.h"
+#include "analysis/spread.h"
 #include "sim/serve/record.h"
 
 /* A service-level objective: upper bounds in nanoseconds; 0: no such bound. */

@@ -2,11 +2,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "analysis/caution.h"
 #include "analysis/identity.h"
 #include "analysis/quality.h"
 #include "analysis/summary.h"
 #include "analysis/summary_output.h"
-#include "analysis/transferred.h"
 #include "sim/base/num.h"
 
 static void print_distribution(FILE *out, const char *name, const struct distribution *d) {

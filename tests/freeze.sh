@@ -1,29 +1,35 @@
 #!/bin/bash
-# What the program says over a broad matrix, as files, so that two builds can be compared byte by byte:
-#   tests/freeze.sh store  PROGRAM DIR     run everything, write DIR/*.out (standard output, then the status)
-#   tests/freeze.sh compare DIR DIR        list what differs; status 1 if anything does
-#   tests/freeze.sh sample  PROGRAM DIR N K  every N-th command from the K-th on, without the figures
-# The identity of a run (build, digests of files) is left out: it differs by design. Data come from
-# UNMASK_DATA or the program's own tree. About ten minutes on two cores.
+# What the program says over a broad matrix, as files, so that two builds can be compared:
+#   tests/freeze.sh store   PROGRAM DIR      run everything into DIR, which is empty or not there yet
+#   tests/freeze.sh sample  PROGRAM DIR N K  every N-th row from the K-th on, without the figures; of rows that fit ROWS
+#   tests/freeze.sh compare DIR DIR          list the files whose bytes differ; status 1 if any do
+#   tests/freeze.sh numbers DIR DIR          the same for keys and numbers: words may differ
+#   tests/freeze.sh against PROGRAM PROGRAM DIR N K WAY  a sample of both below DIR, compared (WAY: compare or numbers)
+# A command's file NAME.out is its standard output, where it fails the sentences of standard error, and the
+# status. Recorded runs and decode traces become rows. The identity of a run (build, digests of files)
+# is left out: it differs by design. Data come from UNMASK_DATA or the program's own tree. A store takes about
+# ten minutes on two cores. ROWS is a regular expression in the environment.
 set -u
+here=$(dirname "$(realpath "$0")")
 
-one() { # NAME ARGUMENTS...
+one() { # NAME ARGUMENTS... [then ARGUMENTS...]...
     name=$1
+    file=$1
     shift
-    {
-        "$PROGRAM" "$@" 2>/dev/null | python3 -c '
-import json, sys
-text = sys.stdin.read()
-try:
-    value = json.loads(text)
-    for item in value if isinstance(value, list) else [value]:
-        isinstance(item, dict) and item.pop("identity", None)
-    text = json.dumps(value, indent=1) + "\n"
-except ValueError:
-    text = "\n".join(l for l in text.split("\n") if not l.startswith("identity"))
-sys.stdout.write(text)'
-        echo "status ${PIPESTATUS[0]}"
-    } >"$DIR/$name.out"
+    i=1
+    while [ $# -gt 0 ]; do
+        args=()
+        while [ $# -gt 0 ] && [ "$1" != then ]; do args+=("$1"); shift; done
+        shift
+        {
+            "$PROGRAM" "${args[@]}" 2>"$file.err"
+            status=$?
+            [ $status = 0 ] || grep -v ' in [0-9.e-]* s$' "$file.err"
+            echo "status $status"
+        } >"$file.out"
+        rm "$file.err"
+        i=$((i + 1)) file=$name.$i
+    done
 }
 export -f one
 
@@ -33,6 +39,7 @@ import json, sys
 print(*[row["name"] for row in json.load(sys.stdin)[sys.argv[1]]["rows"]])' "$1"
 }
 
+# One row a line: NAME ARGUMENTS..., and after `then` the next command. Files are named relative to the store.
 matrix() {
     systems=$(names systems)
     gpus=$(names gpus)
@@ -51,8 +58,25 @@ matrix() {
             echo "model-$system-$model run --json --system $system --model $model --gpu h100 --workload burst --rate 1 --requests 20"
         done
         for model in llada-tiny sdar-tiny llada2-tiny; do
-            echo "live-$system-$model run --backend cpu --clock virtual --system $system --model $model --requests 3 --input-tokens 32 --output-tokens 32 --decode-out $DIR/live-$system-$model.csv"
+            echo "live-$system-$model run --backend cpu --clock virtual --system $system --model $model --requests 3 --input-tokens 32 --output-tokens 32 --decode-out live-$system-$model.csv"
         done
+        echo "compare-$system compare --json --systems $system,dllm-serve,sdar --gpu h100 --requests 10 --seeds 2 --output-tokens 64 -j 1"
+        echo "bound-$system bound --json --system $system --gpu h200 --requests 8 --output-tokens 64 --slo-latency 9s -j 1"
+        echo "capacity-$system capacity --json --system $system --gpu h100 --requests 12 --output-tokens 32 --within 40 --slo latency\\<12s,goodput\\>60% -j 1"
+        echo "record-$system run --json --system $system --gpu h100 --requests 6 --rate 2 --output-tokens 64 --replicas 2 --db record-$system.db --levels events --timeline record-$system.json \
+then replay --json --db record-$system.db --run 1 then plot --json record-$system.db --over-time running,waiting,batch,kv_bytes,busy"
+    done
+    for model in $models; do
+        case $model in
+        *-tiny)
+            echo "generate-$model generate --backend cpu --model $model --ids 5,6,7,8,9 --output-tokens 24 --outputs generate-$model.jsonl --decode-out generate-$model.csv"
+            echo "generate-drawn-$model generate --backend cpu --model $model --ids 5,6,7 --output-tokens 24 --temperature 0.8 --top-k 40 --seed 3 --outputs generate-drawn-$model.jsonl --decode-out generate-drawn-$model.csv"
+            ;;
+        esac
+    done
+    echo "sweep sweep inputs/grid.ini --json --db sweep.db --levels steps --seeds 2 --slo-latency 9s -j 1 then sweep inputs/grid.ini --json --db sweep.db -j 1"
+    for what in $("$PROGRAM" list --json | python3 -c 'import json, sys; print(*json.load(sys.stdin))'); do
+        echo "list-$what list $what --json"
     done
     for model in llada-8b dream-7b llada-moe; do
         for gpu in rtx3090 a100-40g; do
@@ -63,57 +87,42 @@ matrix() {
         echo "profile-$gpu profile check $gpu"
     done
     echo "sensitivity sensitivity --json"
-    echo "figures figure --all --out $DIR/figures"
+    echo "figures figure --all --out figures"
 }
 
-# Decode traces as text: what stands about them, and what each pass ran and committed.
-texts() {
-    python3 - "$DIR"/live-*.csv <<'EOF'
-import sqlite3, sys
-for path in sys.argv[1:]:
-    if open(path, "rb").read(6) != b"SQLite":
-        continue
-    db = sqlite3.connect(path)
-    lines = ["# unmask decode trace"] + [f"# {k}: {v}" for k, v in db.execute("SELECT key, value FROM about ORDER BY rowid")]
-    answers = db.execute("SELECT max(answer_tokens) FROM request").fetchone()[0]
-    lines += ["request,committed,processed,kept,reach,passes" + (",answer" if answers else "")]
-    rows = []
-    for row in db.execute("SELECT request, committed, processed, kept, reach, passes FROM pass ORDER BY request, rowid"):
-        if rows and rows[-1][:5] == row[:5]:
-            row = (*row[:5], rows.pop()[5] + row[5])
-        rows.append(row)
-    if answers:
-        of = dict(db.execute("SELECT id, coalesce(answer_tokens, (SELECT sum(passes * committed) FROM pass WHERE request = id)) FROM request"))
-        rows = [(*row, of[row[0]]) for row in rows]
-    db.close()
-    open(path, "w").write("\n".join(lines + [",".join(map(str, row)) for row in rows]) + "\n")
-EOF
+inputs() {
+    mkdir -p inputs
+    printf '%s\n' '[sweep]' 'systems = dllm-serve, sdar, focus, vllm-ar' 'gpus = h100, l40s' 'rates = 0.5, 4' \
+        'requests = 12' 'output_tokens = 64' 'set.max_requests = 2, 16' >inputs/grid.ini
 }
+
+# Run the rows that the command in "$@" lets through.
+store() { # PROGRAM DIR COMMAND...
+    PROGRAM=$(realpath "$1") || exit 1
+    export PROGRAM
+    mkdir -p "$2" && cd "$2" || exit 1
+    [ -z "$(ls -A)" ] || { echo "$2 is not empty" >&2; exit 1; }
+    shift 2
+    inputs
+    matrix | "$@" | xargs -d '\n' -P "$(nproc)" -I{} bash -c 'one {}'
+    python3 "$here/freeze.py" texts . || exit 1
+    rm -f figures/*.png figures/*.svg figures/*.pdf # pictures are gnuplot's
+    echo "$(find . -type f | wc -l) files in $PWD"
+}
+
+some() { grep -v '^figures ' | grep -E -- "${ROWS:-.}" | awk -v n="$1" -v k="$2" 'NR % n == k % n'; }
 
 case "${1:-} $#" in
-"store 3")
-    export PROGRAM=$(realpath "$2") DIR=$3
-    mkdir -p "$DIR" && DIR=$(realpath "$DIR") || exit 1
-    matrix | xargs -P "$(nproc)" -I{} bash -c 'one {}'
-    # Pictures are gnuplot's, live runs' times the machine's: what they decide is in their decode traces.
-    texts
-    rm -f "$DIR"/figures/*.png "$DIR"/figures/*.svg "$DIR"/figures/*.pdf
-    sed -i '$!d' "$DIR"/live-*.out
-    echo "$(find "$DIR" -type f | wc -l) files in $DIR"
-    ;;
-"sample 5")
-    export PROGRAM=$(realpath "$2") DIR=$(realpath "$3")
-    # A sample of the matrix, without the figures: every $4-th command from the $5-th on.
-    matrix | grep -v '^figures ' | awk -v n="$4" -v o="$5" 'NR % n == o' | xargs -P "$(nproc)" -I{} bash -c 'one {}'
-    texts
-    sed -i '$!d' "$DIR"/live-*.out 2>/dev/null
-    true
-    ;;
-"compare 3")
-    diff -rq "$2" "$3" && echo "nothing differs"
+"store 3") store "$2" "$3" cat ;;
+"sample 5") store "$2" "$3" some "$4" "$5" ;;
+"compare 3" | "numbers 3") python3 "$here/freeze.py" "$@" ;;
+"against 7")
+    rm -rf "$4/reference" "$4/ours"
+    (store "$2" "$4/reference" some "$5" "$6") && (store "$3" "$4/ours" some "$5" "$6") &&
+        python3 "$here/freeze.py" "$7" "$4/reference" "$4/ours"
     ;;
 *)
-    sed -n 2,8p "$0"
+    sed -n 2,11p "$0"
     exit 2
     ;;
 esac

@@ -1,3 +1,5 @@
+#include "traces/reader.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,7 +8,465 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/wait.h"
-#include "traces/reader_impl.h"
+#include "sim/input/inputs.h"
+#include "sim/input/text.h"
+#include "sim/input/unpack.h"
+#include "traces/decode_trace.h"
+#include "traces/format/survey.h"
+#include "traces/json_list.h"
+#include "traces/server_log.h"
+
+struct trace {
+    char *path;
+    FILE *file;
+    char *lengths;       /* a table of what was no rows: its text, which is read; else NULL */
+    const char *log;     /* the name of the format that the table was made of; NULL: none */
+    struct format given; /* by --columns, or guessed; without a name: neither */
+    struct condition where[MAX_WHERE];
+    int n_where;
+    bool is_seekable, any_order, has_turns;
+    const struct format *format;
+    struct layout layout;
+    char *buffer; /* the unread bytes are [begin, end) */
+    size_t room, begin, end;
+    bool at_end;
+    struct line line;
+    struct prompt_taker taker;
+    char *notes;                /* what was inferred, in sentences */
+    struct survey_names unread; /* columns and keys */
+    struct trace_row *sorted;   /* [n_sorted] where rows stand in another order; else NULL */
+    size_t n_sorted, next_sorted;
+    uint64_t n_given, n_failed, n_left_out;
+    int64_t first_ns, last_ns; /* as the file counts; last_ns -1 before the first row */
+    struct err bad;            /* once set, every further call repeats it */
+};
+
+/* Reads the next line into trace->line; `*more` is false at the end of the file. */
+static int reader_next_line(struct trace *trace, bool *more, struct err *err);
+
+/* The first line, past a byte order mark; `*begin` is where it stands in the buffer. */
+static int reader_first_line(struct trace *trace, size_t *begin, struct err *err);
+
+/* Back before the first row; what was learnt of the file stays. */
+static int reader_to_first_row(struct trace *trace, struct err *err);
+
+/* The next row that counts, in the order of the file; `*more` is false at the end. */
+static int reader_next_row(struct trace *trace, struct trace_row *row, bool *more, struct err *err);
+
+enum { FIRST_BUFFER_BYTES = 256 << 10 };
+
+/* What server_log.h makes of its files. */
+static const struct format served[] = {
+    {.name = "served",
+     .family = &family_csv,
+     .unit_ns = 1,
+     .columns = {"start_ns", "input", "output"},
+     .zero_output_is_failure = true},
+    {.name = "served-lengths",
+     .family = &family_csv,
+     .unit_ns = 1,
+     .columns = {NULL, "input", "output", [COLUMN_SESSION] = "session"},
+     .zero_output_is_failure = true},
+};
+
+/* ---- the first line ---- */
+
+/* `guess`: what of its names says lengths, though none says a time; NULL: nothing. */
+static int unknown_format(const struct trace *trace, const struct format *guess, struct err *err) {
+    const char *text = trace->line.text;
+    const size_t length = trace->line.length;
+    for (const char *other = ";\t|"; length > 0 && *other != '\0'; other++) {
+        if (memchr(text, *other, length) != NULL && memchr(text, ',', length) == NULL) {
+            return err_world(err, "%s:1: its fields are separated by %s, expected by commas",
+                             trace->path,
+                             *other == ';'    ? "semicolons"
+                             : *other == '\t' ? "tabs"
+                                              : "bars");
+        }
+    }
+    char quoted[64], names[256] = "", lengths[256] = "";
+    for (size_t i = 0; i < n_formats; i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ", formats[i].name);
+    }
+    if (guess != NULL) {
+        snprintf(
+            lengths, sizeof lengths,
+            "; by their names, as input=%s,output=%s, with time=NAME:UNIT or for lengths alone",
+            guess->columns[COLUMN_INPUT], guess->columns[COLUMN_OUTPUT]);
+    }
+    return err_world(err,
+                     "%s:1: found '%s', expected the first line of a known trace format (%s), a "
+                     "server's log, or "
+                     "`unmask trace convert --columns`%s",
+                     trace->path,
+                     field_quote(trace->line.text, trace->line.length, quoted, sizeof quoted),
+                     names, lengths);
+}
+
+/* --columns names what the header lacks. */
+static int missing_column(const struct trace *trace, struct err *err) {
+    char quoted[64];
+    const char *missing = "";
+    for (int i = N_NAMED_COLUMNS - 1; i >= 0; i--) {
+        const struct place *place = &trace->layout.at[i];
+        missing = place->name != NULL && place->position < 0 ? place->name : missing;
+    }
+    return err_world(
+        err, "%s:1: found '%s', which lacks '%s', a column that --columns names", trace->path,
+        field_quote(trace->line.text, trace->line.length, quoted, sizeof quoted), missing);
+}
+
+/* A header stays for as long as the trace: its buffer moves on. */
+static void keep_header(struct trace *trace, struct record *first) {
+    struct layout *layout = &trace->layout;
+    int n;
+    layout->header = mem_copied(trace->line.text, trace->line.length);
+    struct line kept = trace->line;
+    kept.text = layout->header;
+    if (csv_split(&kept, first, &n)) {
+        layout->n_columns = n;
+        memcpy(layout->names, first->at, sizeof layout->names);
+    } else {
+        free(layout->header);
+        layout->header = NULL;
+    }
+    first->line = &trace->line;
+}
+
+static bool has_time(const struct format *format) {
+    return format->columns[COLUMN_TIME] != NULL;
+}
+
+/* A format of the table, or one by the names of the columns: that one, too, where the table has
+ * lengths alone and there is a time. */
+static int recognise(struct trace *trace, const struct record *first, struct err *err) {
+    const struct format *known = trace->log != NULL ? served : formats;
+    size_t n_known = trace->log != NULL ? sizeof served / sizeof served[0] : n_formats;
+    for (size_t i = 0; i < n_known && trace->format == NULL; i++) {
+        bool opens =
+            known[i].family->opens == NULL && format_opens(&known[i], first, &trace->layout);
+        trace->format = opens ? &known[i] : NULL;
+    }
+    const struct format *unsure = NULL;
+    bool is_open = trace->log == NULL && (trace->format == NULL || !has_time(trace->format));
+    if (is_open && (first->object != NULL || trace->layout.header != NULL) &&
+        format_guess(first, &trace->layout, &trace->given, err)) {
+        /* Lengths alone are not guessed: the time may have another name. */
+        unsure = has_time(&trace->given) ? NULL : &trace->given;
+        trace->format = unsure == NULL ? &trace->given : trace->format;
+        if (trace->format != NULL) {
+            (void)format_opens(trace->format, first, &trace->layout);
+        }
+    }
+    if (trace->format == NULL && err->kind == ERR_NONE && trace->log == NULL &&
+        family_prompts.opens(&trace->line)) {
+        trace->format = &formats[n_formats - 1];
+    }
+    return err->kind != ERR_NONE   ? err_status(err)
+           : trace->format == NULL ? unknown_format(trace, unsure, err)
+                                   : 0;
+}
+
+static int place_conditions(struct trace *trace, struct err *err) {
+    struct layout *layout = &trace->layout;
+    layout->conditions = trace->where;
+    layout->n_where = trace->n_where;
+    for (int i = 0; i < trace->n_where; i++) {
+        const char *name = trace->where[i].name;
+        layout->where[i] = (struct place){name, -1};
+        if (layout->header != NULL &&
+            (layout->where[i].position = csv_position(layout, name)) < 0) {
+            return err_usage(err, "%s has no column '%s', which --where names", trace->path, name);
+        }
+    }
+    return 0;
+}
+
+/* Reads the first line and says of which format the file is. */
+static int open_rows(struct trace *trace, struct err *err) {
+    size_t begin;
+    struct record first = {.line = &trace->line};
+    int status = reader_first_line(trace, &begin, err);
+    if (status != 0) {
+        return status;
+    }
+    json_error_t ignored;
+    first.object =
+        json_lenient(trace->line.text, trace->line.length, JSON_REJECT_DUPLICATES, &ignored);
+    if (!json_is_object(first.object)) {
+        json_decref(first.object);
+        first.object = NULL;
+        keep_header(trace, &first);
+    }
+    if (trace->given.name == NULL) {
+        status = recognise(trace, &first, err);
+    } else {
+        trace->format = &trace->given;
+        if (!format_opens(&trace->given, &first, &trace->layout) &&
+            trace->given.family == &family_csv) {
+            status = missing_column(trace, err);
+        }
+    }
+    if (status == 0) {
+        status_places(&first, trace->format->family, &trace->layout);
+        status = place_conditions(trace, err);
+    }
+    if (status == 0 && !trace->format->family->has_header) {
+        trace->begin = begin;
+        trace->line.number = 0;
+    }
+    json_decref(first.object);
+    return status;
+}
+
+/* A file that cannot be read twice and has to be: what was read of it and the rest go to a file
+ * without a name. */
+static int keep_file(struct trace *trace, struct err *err) {
+    char bytes[1 << 14];
+    size_t n;
+    FILE *kept = tmpfile();
+    if (kept == NULL) {
+        return err_world(err, "%s cannot be kept to be read twice: %s", trace->path,
+                         strerror(errno));
+    }
+    bool is_whole = fwrite(trace->buffer, 1, trace->end, kept) == trace->end;
+    while (is_whole && (n = fread(bytes, 1, sizeof bytes, trace->file)) > 0) {
+        is_whole = fwrite(bytes, 1, n, kept) == n;
+    }
+    int cause = !is_whole || ferror(trace->file) || fflush(kept) != 0 ? errno : 0;
+    fclose(trace->file);
+    trace->file = kept;
+    setvbuf(kept, NULL, _IONBF, 0);
+    return cause == 0 ? 0
+                      : err_world(err, "%s cannot be kept to be read twice: %s", trace->path,
+                                  strerror(cause));
+}
+
+/* ---- facts of the whole file ---- */
+
+/* Rows as they are; a line that is none ends it, and is told when it is read for its row. */
+static int survey_rows(struct trace *trace, struct format_survey *survey, struct err *err) {
+    bool more = true;
+    while (more) {
+        struct record record;
+        struct err ignored = {0};
+        int status = reader_next_line(trace, &more, err);
+        if (status != 0) {
+            *err = (struct err){0};
+            return 0;
+        }
+        if (!more || trace->format->family->take_apart(&trace->layout, &trace->line, &record,
+                                                       &ignored) != 0) {
+            return 0;
+        }
+        survey_row(survey, &record);
+        json_decref(record.object);
+    }
+    return 0;
+}
+
+static void say_guess(const struct trace *trace, FILE *notes) {
+    const struct layout *layout = &trace->layout;
+    fprintf(notes, "read by the names of its columns, as --columns ");
+    const char *separator = "";
+    for (int i = 0; i < N_NAMED_COLUMNS; i++) {
+        if (layout->at[i].name != NULL) {
+            const char *unit = i == COLUMN_TIME ? unit_word(layout->unit_ns) : NULL;
+            fprintf(notes, "%s%s=%s%s%s", separator, column_words[i], layout->at[i].name,
+                    unit != NULL ? ":" : "", unit != NULL ? unit : "");
+            separator = ",";
+        }
+    }
+    fprintf(notes, " would; ");
+}
+
+static int learn(struct trace *trace, const struct trace_reading *how, int64_t unit_ns,
+                 struct err *err) {
+    struct layout *layout = &trace->layout;
+    struct format_survey survey;
+    size_t size;
+    survey_begin(&survey, trace->format, layout, trace->path);
+    survey.unread = trace->unread; /* of the file that was made a table */
+    survey_header(&survey);
+    if (unit_ns != UNIT_ASKED) {
+        bool is_same_tool = layout->think_unit_ns == layout->unit_ns;
+        layout->think_unit_ns = is_same_tool && unit_ns > 0 ? unit_ns : layout->think_unit_ns;
+        layout->unit_ns = unit_ns;
+    }
+    bool surveys = survey_is_needed(trace->format, layout);
+    int status = 0;
+    if (surveys) {
+        status = trace->is_seekable ? 0 : keep_file(trace, err);
+        status = status == 0 ? reader_to_first_row(trace, err) : status;
+        status = status == 0 ? survey_rows(trace, &survey, err) : status;
+        status = status == 0 ? reader_to_first_row(trace, err) : status;
+    }
+    char *found = NULL;
+    FILE *notes = mem_stream(&found, &size);
+    fputs(trace->notes != NULL ? trace->notes : "", notes);
+    status = status == 0 ? survey_settle(&survey, unit_ns, how->hash_tokens, notes, err) : status;
+    if (trace->format->by_names) {
+        say_guess(trace, notes);
+    }
+    mem_stream_close(notes);
+    free(trace->notes);
+    trace->notes = found;
+    trace->unread = survey.unread;
+    trace->has_turns = !surveys || survey.has_sessions;
+    return status;
+}
+
+static int by_time(const void *a, const void *b) {
+    const struct trace_row *x = a, *y = b;
+    return x->time_ns != y->time_ns ? (x->time_ns > y->time_ns) - (x->time_ns < y->time_ns)
+                                    : (x->prompt > y->prompt) - (x->prompt < y->prompt);
+}
+
+/* Rows that stand as requests ended, in order of arrival. */
+static int sort_rows(struct trace *trace, struct err *err) {
+    size_t room = 0;
+    bool more = true;
+    int status = 0;
+    trace->any_order = true; /* until they are sorted */
+    while (status == 0 && more) {
+        trace->sorted = mem_grown(trace->sorted, trace->n_sorted, &room, sizeof *trace->sorted);
+        struct trace_row *row = &trace->sorted[trace->n_sorted];
+        status = reader_next_row(trace, row, &more, err);
+        if (status == 0 && more) {
+            row->prompt = trace->n_sorted++; /* its place, until they are in order */
+        }
+    }
+    trace->any_order = false;
+    qsort(trace->sorted, trace->n_sorted, sizeof *trace->sorted, by_time);
+    for (size_t i = 0; i < trace->n_sorted; i++) {
+        trace->sorted[i].prompt = 0;
+    }
+    return status;
+}
+
+/* ---- opening ---- */
+
+/* A decode trace, a server's log and a list in JSON become a table; `trace->lengths` stays NULL for
+ * other files. */
+static int take_table(struct trace *trace, const struct trace_reading *how, struct err *err) {
+    bool is_given = how->columns != NULL, is_decode = decode_trace_is(trace->path);
+    int status = 0;
+    if (!is_decode && !trace->is_seekable) {
+        return 0; /* a pipe, whose begin cannot be looked at before it is read */
+    }
+    if (is_decode) {
+        status = decode_trace_lengths(trace->path, &trace->lengths, err);
+        if (status == 0 && !inputs_is_still(fileno(trace->file), trace->path)) {
+            status = err_world(err, "%s: was replaced while it was read", trace->path);
+        }
+    } else if (json_list_is(trace->file)) {
+        status = json_list_rows(trace->file, trace->path, &how->counter, &trace->lengths,
+                                &trace->log, &trace->unread, err);
+    } else if (!is_given && (trace->log = server_log_is(trace->file)) != NULL) {
+        status = server_log_rows(trace->file, trace->path, trace->log, &trace->lengths,
+                                 &trace->notes, &trace->unread, err);
+    }
+    if (status == 0 && trace->lengths != NULL) {
+        fclose(trace->file);
+        trace->file = mem_given(fmemopen(trace->lengths, strlen(trace->lengths), "rb"));
+    }
+    return status;
+}
+
+/* The first character that is no blank, nor of a byte order mark. */
+static bool is_json(FILE *file) {
+    int c;
+    if (fseek(file, 0, SEEK_SET) != 0) {
+        return ungetc(fgetc(file), file) == '{'; /* of a pipe one character can be looked at */
+    }
+    while ((c = fgetc(file)) > 0 && strchr(" \t\r\n\xef\xbb\xbf", c) != NULL) {
+    }
+    clearerr(file);
+    return fseek(file, 0, SEEK_SET) == 0 && c == '{';
+}
+
+static int read_how(struct trace *trace, const struct trace_reading *how, int64_t *unit_ns,
+                    struct err *err) {
+    *unit_ns = UNIT_ASKED;
+    if (how->time_unit != NULL && !unit_find(how->time_unit, strlen(how->time_unit), unit_ns)) {
+        return err_usage(err, "--time-unit: '%s' is none of s, ms, us, ns, date", how->time_unit);
+    }
+    return how->where != NULL ? conditions_read(how->where, trace->where, &trace->n_where, err) : 0;
+}
+
+static int check_head(struct trace *trace, struct err *err) {
+    char head[TEXT_HEAD_BYTES];
+    if (!trace->is_seekable) {
+        return 0; /* a pipe, whose begin cannot be looked at before it is read */
+    }
+    const size_t n = fread(head, 1, sizeof head, trace->file);
+    clearerr(trace->file);
+    if (text_is_foreign(trace->path, head, n, err)) {
+        return err_status(err);
+    }
+    return fseek(trace->file, 0, SEEK_SET) == 0
+               ? 0
+               : err_world(err, "cannot read %s: %s", trace->path, strerror(errno));
+}
+
+static int open_file(struct trace *trace, const struct trace_reading *how, struct err *err) {
+    int64_t unit_ns;
+    int status = read_how(trace, how, &unit_ns, err);
+    trace->is_seekable = fseek(trace->file, 0, SEEK_SET) == 0;
+    if (!trace->is_seekable) {
+        setvbuf(trace->file, NULL, _IONBF, 0); /* before anything is read */
+    }
+    status = status == 0 ? check_head(trace, err) : status;
+    status = status == 0 ? take_table(trace, how, err) : status;
+    if (status == 0 && how->columns != NULL) {
+        status = format_from_columns(how->columns, is_json(trace->file), how->time_unit != NULL,
+                                     &trace->given, err);
+    }
+    if (status != 0) {
+        return status;
+    }
+    if (trace->is_seekable) {
+        setvbuf(trace->file, NULL, _IONBF, 0); /* our own buffer is the only one */
+    }
+    trace->layout.skips_failed = how->skip_failed;
+    status = open_rows(trace, err);
+    if (status == 0 && trace->format->family->take == NULL) {
+        status = learn(trace, how, unit_ns, err);
+    }
+    if (status != 0 || trace->format->family->take != NULL) {
+        return status;
+    }
+    bool is_talk = trace->format->family == &family_jsonl && trace_has_sessions(trace);
+    bool sorts = how->sorts || (!trace->format->by_user && (trace->format->any_order || is_talk));
+    return sorts ? sort_rows(trace, err) : 0;
+}
+
+int trace_open(const char *path, struct trace **out, struct err *err) {
+    return trace_open_as(path, &(const struct trace_reading){0}, out, err);
+}
+
+int trace_open_as(const char *path, const struct trace_reading *how, struct trace **out,
+                  struct err *err) {
+    FILE *file = unpack_open(path, "trace");
+    if (file == NULL) {
+        return err_world(err, "cannot open %s: %s", path, strerror(errno));
+    }
+    struct trace *trace = mem_zeroed(1, sizeof *trace);
+    *trace = (struct trace){.path = mem_text(path),
+                            .file = file,
+                            .buffer = mem_unwritten(FIRST_BUFFER_BYTES, 1),
+                            .room = FIRST_BUFFER_BYTES,
+                            .last_ns = -1};
+    trace->line.path = trace->path;
+    int status = open_file(trace, how, err);
+    if (status != 0) {
+        trace_close(trace);
+        return status;
+    }
+    *out = trace;
+    return 0;
+}
 
 /* Makes room after `end` and reads on. */
 static int fill(struct trace *trace, struct err *err) {
@@ -40,7 +500,7 @@ static int fill(struct trace *trace, struct err *err) {
     return 0;
 }
 
-int reader_next_line(struct trace *trace, bool *more, struct err *err) {
+static int reader_next_line(struct trace *trace, bool *more, struct err *err) {
     size_t searched = 0;
     const char *newline;
     for (;;) {
@@ -76,7 +536,7 @@ int reader_next_line(struct trace *trace, bool *more, struct err *err) {
     return 0;
 }
 
-int reader_first_line(struct trace *trace, size_t *begin, struct err *err) {
+static int reader_first_line(struct trace *trace, size_t *begin, struct err *err) {
     bool more;
     int status = reader_next_line(trace, &more, err);
     if (status != 0) {
@@ -94,7 +554,7 @@ int reader_first_line(struct trace *trace, size_t *begin, struct err *err) {
     return 0;
 }
 
-int reader_to_first_row(struct trace *trace, struct err *err) {
+static int reader_to_first_row(struct trace *trace, struct err *err) {
     size_t begin;
     if (fseek(trace->file, 0, SEEK_SET) != 0) {
         return err_world(err, "cannot read %s a second time: %s", trace->path, strerror(errno));
@@ -190,7 +650,8 @@ static int check_had(const struct trace *trace, struct err *err) {
     return 0;
 }
 
-int reader_next_row(struct trace *trace, struct trace_row *row, bool *more, struct err *err) {
+static int reader_next_row(struct trace *trace, struct trace_row *row, bool *more,
+                           struct err *err) {
     do {
         int status = reader_next_line(trace, more, err);
         if (status != 0) {

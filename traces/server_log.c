@@ -10,7 +10,6 @@
 #include "sim/base/mem.h"
 #include "sim/input/field.h"
 #include "traces/format/format.h"
-#include "traces/server_rows.h"
 
 enum { HEAD_BYTES = 64 << 10 };
 

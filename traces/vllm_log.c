@@ -9,7 +9,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/system.h"
 #include "sim/input/field.h"
-#include "traces/server_rows.h"
+#include "traces/server_log.h"
 
 static const char received[] = "Received request ", details[] = "Request ",
                   generated[] = "Generated response ", ids_of_prompt[] = "prompt_token_ids: [",

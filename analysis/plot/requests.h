@@ -3,7 +3,7 @@
 #ifndef UNMASK_ANALYSIS_PLOT_REQUESTS_H
 #define UNMASK_ANALYSIS_PLOT_REQUESTS_H
 
-#include "analysis/distribution.h"
+#include "analysis/spread.h"
 #include "analysis/store/store.h"
 
 /* Those that left, in that order, and those that were under way when the recording ended. */

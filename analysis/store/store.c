@@ -1,6 +1,10 @@
 #include "analysis/store/store.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -339,4 +343,141 @@ void store_close(struct store *store) {
 
 const char *store_path(const struct store *store) {
     return store->path;
+}
+
+/* Statements of the store, and what SQLite says of them as a sentence. */
+
+int store_fail(struct store *store, int rc, const char *doing, struct err *err) {
+    /* SQLite forgets the system's reason when an automatic rollback follows; errno still has it. */
+    int os_errno = sqlite3_system_errno(store->db);
+    os_errno = os_errno != 0 ? os_errno : errno;
+    int has_moved = 0;
+    if (store->db != NULL) {
+        (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_HAS_MOVED, &has_moved);
+    }
+    store->was_locked = (rc & 0xff) == SQLITE_BUSY || (rc & 0xff) == SQLITE_LOCKED;
+    if (has_moved && !store->was_locked && (rc & 0xff) != SQLITE_FULL) {
+        return err_world(err, "cannot %s '%s': the file was moved, replaced or removed meanwhile",
+                         doing, store->path);
+    }
+    switch (rc & 0xff) {
+    case SQLITE_FULL:
+        return err_world(err, "cannot %s '%s': the disk or the database is full", doing,
+                         store->path);
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return err_world(err,
+                         "cannot %s '%s': it is locked by another program; try again when that has "
+                         "finished",
+                         doing, store->path);
+    case SQLITE_READONLY:
+        if (sqlite3_extended_errcode(store->db) == SQLITE_READONLY_ROLLBACK) {
+            return err_world(err,
+                             "cannot %s '%s': a program was killed while it recorded, and undoing "
+                             "what it left takes the right to write the file",
+                             doing, store->path);
+        }
+        return access(store->path, W_OK) == 0
+                   ? err_world(err, "cannot %s '%s': no journal can be made in its folder", doing,
+                               store->path)
+                   : err_world(err, "cannot %s '%s': the file is read-only", doing, store->path);
+    case SQLITE_NOTADB:
+        return err_world(err, "cannot %s '%s': it is not an SQLite database", doing, store->path);
+    case SQLITE_CORRUPT:
+        return err_world(err, "cannot %s '%s': the database is damaged", doing, store->path);
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+        if (os_errno == ENOSPC || os_errno == EDQUOT) {
+            return err_world(err, "cannot %s '%s': the disk is full", doing, store->path);
+        }
+        if (os_errno == EFBIG) {
+            return err_world(err, "cannot %s '%s': it would exceed the file size limit", doing,
+                             store->path);
+        }
+        return err_world(err, "cannot %s '%s': %s", doing, store->path,
+                         os_errno != 0 ? strerror(os_errno) : sqlite3_errmsg(store->db));
+    default:
+        return err_world(err, "cannot %s '%s': %s", doing, store->path, sqlite3_errmsg(store->db));
+    }
+}
+
+int store_prepare(struct store *store, const char *sql, sqlite3_stmt **out, struct err *err) {
+    errno = 0;
+    int rc = sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL);
+    return rc == SQLITE_OK ? 0 : store_fail(store, rc, "read", err);
+}
+
+int store_run_sql(struct store *store, const char *sql, const char *doing, struct err *err) {
+    errno = 0;
+    int rc = sqlite3_exec(store->db, sql, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : store_fail(store, rc, doing, err);
+}
+
+int store_ask(struct store *store, const char *sql, int64_t *out, struct err *err) {
+    sqlite3_stmt *stmt = NULL;
+    errno = 0;
+    int rc = sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL);
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(stmt);
+    }
+    if (rc == SQLITE_ROW) {
+        *out = sqlite3_column_int64(stmt, 0);
+        rc = SQLITE_OK;
+    }
+    int failed = rc == SQLITE_OK ? 0 : store_fail(store, rc, "open", err);
+    sqlite3_finalize(stmt);
+    return failed;
+}
+
+/* The one name by which a database is opened, whatever it is called by. */
+
+/* Of the names in a folder that are links to one file, the first in order; `*n` is how many. */
+static void find_first(const char *folder, const struct stat *file, char *name, size_t size,
+                       nlink_t *n) {
+    DIR *listing = opendir(folder);
+    const struct dirent *entry;
+    *n = 0;
+    while (listing != NULL && (entry = readdir(listing)) != NULL) {
+        struct stat facts;
+        if (entry->d_ino == file->st_ino &&
+            fstatat(dirfd(listing), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) == 0 &&
+            facts.st_dev == file->st_dev && facts.st_ino == file->st_ino) {
+            if (*n == 0 || strcmp(entry->d_name, name) < 0) {
+                snprintf(name, size, "%s", entry->d_name);
+            }
+            ++*n;
+        }
+    }
+    if (listing != NULL) {
+        closedir(listing);
+    }
+}
+
+/* SQLite names the journal after the file's name: whoever opens a file by another hard link of it
+ * does not find what a killed program left half done, and must not. */
+char *store_name(const char *path, bool will_write) {
+    char name[NAME_MAX + 1];
+    struct stat file;
+    nlink_t n;
+    char *real = realpath(path, NULL); /* NULL: it does not exist, or SQLite says why not */
+    if (real == NULL || stat(real, &file) != 0 || file.st_nlink < 2) {
+        char *same = mem_text(real != NULL ? real : path);
+        free(real);
+        return same;
+    }
+    char *slash = strrchr(real, '/');
+    char *folder = mem_text(real);
+    folder[slash - real + 1] = '\0';
+    find_first(folder, &file, name, sizeof name, &n);
+    if (n < file.st_nlink && will_write) {
+        fprintf(stderr,
+                "unmask: %s has another name in another folder: record by one of them alone, since "
+                "a program that is killed leaves its journal under the name that it used\n",
+                path);
+    }
+    char *first = mem_resized(NULL, strlen(folder) + sizeof name, 1);
+    sprintf(first, "%s%s", folder, n > 0 ? name : slash + 1);
+    free(folder);
+    free(real);
+    return first;
 }

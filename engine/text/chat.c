@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "sim/base/mem.h"
-#include "sim/input/json.h"
 #include "sim/input/text.h"
 
 #define IM(role, text) "<|im_start|>" role "\n" text "<|im_end|>\n"

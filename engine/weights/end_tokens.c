@@ -10,7 +10,7 @@
 #include "engine/weights/weights.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/input/json.h"
+#include "sim/input/text.h"
 
 static bool add(struct end_tokens *ends, uint64_t token) {
     if (ends->n == MOST_END_TOKENS) {

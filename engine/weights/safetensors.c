@@ -16,7 +16,6 @@
 #include "kernels/bf16.h"
 #include "sim/base/mem.h"
 #include "sim/input/inputs.h"
-#include "sim/input/json.h"
 #include "sim/input/text.h"
 
 /* All types of whole bytes that the format has. */

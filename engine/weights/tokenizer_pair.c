@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "sim/base/num.h"
-#include "sim/input/json.h"
 #include "sim/input/text.h"
 
 enum { PATH_CHARS = 4096, MOST_MERGES_BYTES = 1 << 28 };

@@ -11,7 +11,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/utf8.h"
-#include "sim/input/json.h"
+#include "sim/input/text.h"
 
 /* What ByteLevel splits by where it is to split. */
 static const char byte_level_split[] =

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "analysis/caution.h"
-#include "analysis/rate.h"
+#include "analysis/offered.h"
 #include "engine/device/device.h"
 #include "experiments/ranks/pool.h"
 #include "sim/base/condition.h"

@@ -41,4 +41,11 @@ const char *cmd_text(const json_t *summary, const char *key);
 /* The number under `key` of a summary, or under `inner` of that object; NaN where there is none. */
 double cmd_number(const json_t *summary, const char *key, const char *inner);
 
+/* All commands: what the program runs, and what its manual and shells' completion are made of. */
+
+enum { COMMANDS_MOST = 64 };
+
+/* NULL after the last. */
+extern const struct command *const commands[COMMANDS_MOST + 1];
+
 #endif

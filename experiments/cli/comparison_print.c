@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "analysis/caution.h"
-#include "analysis/rate.h"
+#include "analysis/offered.h"
 #include "experiments/cli/cmd.h"
-#include "experiments/cli/said.h"
 #include "experiments/cli/sample_table.h"
+#include "experiments/cli/table.h"
 #include "experiments/sweep/comparison.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"

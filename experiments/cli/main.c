@@ -1,16 +1,177 @@
 /* unmask: the command line. */
 #include <errno.h>
+#include <fcntl.h>
+#include <gsl/gsl_errno.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
-#include "experiments/cli/commands.h"
-#include "experiments/cli/libraries.h"
-#include "experiments/cli/parent.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/interrupt.h"
 #include "experiments/ranks/ranks.h"
 #include "sim/base/build.h"
+#include "sim/base/err.h"
+#include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/base/output.h"
+#include "sim/base/system.h"
 #include "sim/input/datadir.h"
+
+/* The process around a command: how it begins and how it ends. */
+
+static json_malloc_t json_memory;
+static struct sqlite3_mem_methods sqlite_memory;
+
+static void *for_json(size_t size) {
+    return mem_given(json_memory(size));
+}
+
+static void *for_sqlite(int size) {
+    return mem_given(sqlite_memory.xMalloc(size));
+}
+
+static void *more_for_sqlite(void *memory, int size) {
+    return mem_given(sqlite_memory.xRealloc(memory, size));
+}
+
+/* Callers that look at GSL's codes themselves switch this handler off meanwhile. */
+static void on_gsl(const char *reason, const char *file, int line, int code) {
+    if (code == GSL_ENOMEM) {
+        mem_out(0);
+    }
+    fprintf(stderr, "unmask: internal error: GSL: %s at %s:%d; please report it\n", reason, file,
+            line);
+    abort();
+}
+
+/* Before anything else: the three standard streams are open, so that no file is taken for one;
+ * signals are handled (interrupt.h); closed pipes and full files show as failed writes; and the
+ * libraries that allocate (jansson, SQLite, GSL) end the program where memory is out, as our own
+ * code does (sim/base/mem.h). */
+static void libraries_start(void) {
+    int nowhere;
+    system_keep_memory();
+    do {
+        nowhere = open("/dev/null", O_RDWR);
+    } while (nowhere >= 0 && nowhere <= STDERR_FILENO);
+    if (nowhere >= 0) {
+        close(nowhere);
+    }
+    interrupt_start();
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    json_free_t json_free;
+    json_get_alloc_funcs(&json_memory, &json_free);
+    json_set_alloc_funcs(for_json, json_free);
+    sqlite3_config(SQLITE_CONFIG_GETMALLOC, &sqlite_memory);
+    struct sqlite3_mem_methods methods = sqlite_memory;
+    methods.xMalloc = for_sqlite;
+    methods.xRealloc = more_for_sqlite;
+    sqlite3_config(SQLITE_CONFIG_MALLOC, &methods);
+    gsl_set_error_handler(on_gsl);
+}
+
+/* Reports that the compiler's tools (coverage, sanitizers) make at a program's end, where they are
+ * linked in. */
+void __gcov_dump(void) __attribute__((weak));
+void __lsan_do_leak_check(void) __attribute__((weak));
+
+/* Ends the process with that status, without the exit handlers of libraries: OpenBLAS would wait
+ * for threads that never end when memory is short. What was printed has been flushed. */
+static _Noreturn void libraries_leave(int status) {
+    if (__lsan_do_leak_check != NULL) {
+        __lsan_do_leak_check();
+    }
+    if (__gcov_dump != NULL) {
+        __gcov_dump();
+    }
+    _exit(status);
+}
+
+/* Who started the program, where that is another program of which it is a part: the environment's
+ * UNMASK_PARENT is its number. The program ends when that one ends, however it does, and is
+ * stopped when that one is stopped; who stopped goes on and has it go on. A process that lives and
+ * did not start this one does not count as its parent. */
+
+enum { NAP_NS = 100000000 };
+
+static pid_t parent;
+
+/* The letter after the name in /proc/N/stat, which ends at the last bracket; 0: no such process.
+ */
+static char state_of(pid_t process) {
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        return 0;
+    }
+    const char *line = fgets(text, sizeof text, file);
+    const char *end = line != NULL ? strrchr(line, ')') : NULL;
+    fclose(file);
+    return end != NULL && strncmp(end, ") ", 2) == 0 ? end[2] : 0;
+}
+
+/* Whether that process lives and has not started this one: the name is a stranger's. */
+static bool is_strange(pid_t process) {
+    char state = state_of(process);
+    return process != getppid() && state != 0 && state != 'Z' && state != 'X';
+}
+
+/* To all that this program started as well, where it leads a group. */
+static void tell_all(int number) {
+    kill(getpgrp() == getpid() ? 0 : getpid(), number);
+}
+
+static void *follow(void *unused) {
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    (void)unused;
+    for (;;) {
+        if (getppid() != parent) {
+            output_abandon();
+            tell_all(SIGKILL);
+        }
+        if (state_of(parent) == 'T') {
+            tell_all(SIGSTOP);
+        }
+        nanosleep(&nap, NULL);
+    }
+    return NULL;
+}
+
+/* From now on; nothing where no parent is named. */
+static void parent_follow(void) {
+    uint64_t number;
+    const char *text = getenv("UNMASK_PARENT");
+    if (text == NULL || !num_u64(text, INT32_MAX, &number)) {
+        return;
+    }
+    unsetenv("UNMASK_PARENT"); /* what this program starts has another */
+    parent = (pid_t)number;
+    if (parent == 0 || is_strange(parent)) {
+        return;
+    }
+    system_end_with_parent(SIGCONT); /* if stopped, it sees that the parent is gone */
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    (void)pthread_create(&thread, &attributes, follow, NULL);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
 
 static void print_usage(FILE *out) {
     fprintf(out,

@@ -61,4 +61,16 @@ int options_time(const struct options *options, const char *name, int64_t *out, 
 /* The options with their documentation, for --help. */
 void options_help(const struct option *const *groups, FILE *out);
 
+/* Comma lists of INI files and options. */
+
+enum { WORDS_MOST = 16, WORDS_CHARS = 64 };
+
+struct words {
+    char word[WORDS_MOST][WORDS_CHARS];
+    size_t n;
+};
+
+/* Split at commas, blanks trimmed; an empty field is an empty word. */
+int words_split(const char *text, struct words *out, const char *place, struct err *err);
+
 #endif

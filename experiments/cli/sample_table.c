@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "analysis/rate.h"
+#include "analysis/offered.h"
 #include "experiments/cli/cmd.h"
 
 struct sample_units sample_units_of(const struct sample *samples, size_t n) {

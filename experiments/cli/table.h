@@ -36,4 +36,19 @@ void table_shown(struct table *table, double value, const char *text);
 void table_print(const struct table *table, FILE *out);
 json_t *table_json(const struct table *table);
 
+/* Lines that concern several systems, printed once each: with the names of these systems, or
+ * without names when it is all of them. */
+
+/* Starts zeroed. */
+struct said {
+    json_t *lines; /* {line: [name, ...]} */
+    size_t n;      /* who says anything */
+};
+
+/* Adds the lines of `text`, which is cut at its newlines. */
+void said_add(struct said *said, const char *name, char *text);
+
+/* In the order in which they first came; releases what was said. */
+void said_print(struct said *said, FILE *out);
+
 #endif

@@ -7,7 +7,7 @@
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
-#include "experiments/cli/said.h"
+#include "experiments/cli/table.h"
 #include "experiments/run/limit.h"
 #include "experiments/sweep/campaign.h"
 #include "sim/base/mem.h"

@@ -7,7 +7,7 @@
 
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
-#include "experiments/cli/words.h"
+#include "experiments/cli/options.h"
 #include "experiments/command/capacity_show.h"
 #include "experiments/ranks/ranks.h"
 #include "experiments/run/prices.h"

@@ -7,8 +7,8 @@
 
 #include "analysis/plot/plot.h"
 #include "experiments/cli/cmd.h"
+#include "experiments/cli/options.h"
 #include "experiments/cli/progress.h"
-#include "experiments/cli/words.h"
 #include "experiments/ranks/ranks.h"
 #include "experiments/study/changed.h"
 #include "experiments/study/score.h"

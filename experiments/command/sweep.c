@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/rate.h"
+#include "analysis/offered.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/ranks/ranks.h"

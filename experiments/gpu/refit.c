@@ -413,6 +413,18 @@ static size_t count_rows(const char *text) {
     return n;
 }
 
+static void write_event_times(const struct card *cards, size_t n_cards, FILE *out) {
+    fprintf(out, "# refitted: from calibrate.json; operators' parts of whole steps with events at");
+    for (size_t i = 0; i < n_cards; i++) {
+        if (isnan(cards[i].event_ns)) {
+            fprintf(out, "%s what was measured", i > 0 ? "," : "");
+        } else {
+            fprintf(out, "%s %g us", i > 0 ? "," : "", cards[i].event_ns / 1e3);
+        }
+    }
+    fputc('\n', out);
+}
+
 static void write_profile(const struct card *cards, size_t n_cards, const char *rows,
                           const struct pooled *pooled, FILE *out) {
     bool wrote_load = false, wrote_power = false, wrote_host = false;
@@ -440,17 +452,7 @@ static void write_profile(const struct card *cards, size_t n_cards, const char *
                         "the first\n",
                         n_cards, n_hosts > 0 ? n_hosts : n_cards);
             }
-            fprintf(
-                out,
-                "# refitted: from calibrate.json; operators' parts of whole steps with events at");
-            for (size_t i = 0; i < n_cards; i++) {
-                if (isnan(cards[i].event_ns)) {
-                    fprintf(out, "%s what was measured", i > 0 ? "," : "");
-                } else {
-                    fprintf(out, "%s %g us", i > 0 ? "," : "", cards[i].event_ns / 1e3);
-                }
-            }
-            fputc('\n', out);
+            write_event_times(cards, n_cards, out);
             calibration_write_power_errors(&pooled->report.power_errors, out);
         } else if (begins(line, "load,")) {
             if (!wrote_load) {

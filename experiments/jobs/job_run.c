@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "analysis/rate.h"
+#include "analysis/offered.h"
 #include "analysis/summary_output.h"
 #include "engine/weights/weights.h"
 #include "experiments/cli/asked.h"

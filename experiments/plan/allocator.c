@@ -202,7 +202,7 @@ const struct command command_allocator = {
     .doc = "how much memory recorded requests make an unplanned program hold",
     .more = "Replays a recorded stream of allocations and frees through a model of an allocator.\n"
             "Under the settings it was recorded with, the model is compared with the recording\n"
-            "after every event. tests/golden/allocations has streams recorded from PyTorch.",
+            "after every event. tests/golden/allocations.tar.gz has streams recorded from PyTorch.",
     .options = options_of_allocator,
     .run = run,
 };

@@ -2,7 +2,7 @@
 
 Run from the repository root on a machine with a GPU and PyTorch:
 
-    python3 experiments/reference/record_allocations.py all tests/golden/allocations
+    python3 experiments/reference/record_allocations.py all FOLDER && tar czf tests/golden/allocations.tar.gz --format=ustar -C FOLDER $(ls FOLDER)
 
 Each stream comes from a process of its own, so that it begins with an empty allocator:
 

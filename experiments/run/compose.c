@@ -5,10 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/caution.h"
 #include "analysis/summary_output.h"
 #include "experiments/run/compose_impl.h"
 #include "experiments/steps/meter.h"
 #include "sim/model/ranks.h"
+#include "sim/system/system_facts.h"
+#include "sim/system/system_reads.h"
+#include "traces/workload_reads.h"
 
 enum { MOST_SINKS = 7 };
 
@@ -256,4 +260,179 @@ int compose_summary(const struct run_request *request, json_t **out, struct err 
 
 bool compose_says_no_memory(const struct err *err) {
     return err->code == ERR_NO_ROOM;
+}
+
+/* The resolved configuration of a run as a text: what its identity and its record hold. */
+
+/* A policy of a shared object is named by its file, so that the text finds it again. */
+static const char *plugin_path(const struct system *system, const char *key, size_t length) {
+    for (uint32_t i = 0; i < system->n_applied; i++) {
+        const struct setting *applied = &system->applied[i];
+        if (strlen(applied->key) == length && strncmp(applied->key, key, length) == 0 &&
+            strchr(applied->value, '/') != NULL) {
+            return applied->value;
+        }
+    }
+    return NULL;
+}
+
+void compose_write_system(const struct system *system, FILE *out) {
+    char *text = system_text(system);
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        size_t key = strcspn(line, " ");
+        const char *path = plugin_path(system, line, key);
+        if (path != NULL) {
+            fprintf(out, "%.*s = %s\n", (int)key, line, path);
+        } else {
+            fprintf(out, "%.*s\n", (int)strcspn(line, "\n"), line);
+        }
+    }
+    free(text);
+}
+
+void compose_write_memory(const struct system *system, FILE *out) {
+    if (system->gpu == &system->resized) {
+        fprintf(out, "\n[run]\ngpu_memory = %" PRId64 "\n", system->gpu->memory_bytes);
+    }
+}
+
+void compose_write_run(const struct run_request *request, const struct decode_trace *decode,
+                       FILE *out) {
+    const struct workload_options *options = &request->options;
+    const struct backend_request *backend = &request->backend;
+    fprintf(out, "[run]\nsystem = %s\ngpu = %s\nroofline = %s\nbackend = %s\n", request->system,
+            request->gpu, request->roofline ? "on" : "off", backend_names[backend->kind]);
+    if (request->price_source != PRICES_BEST) {
+        fprintf(out, "price_source = %s\n", price_source_words[request->price_source]);
+    }
+    if (backend->kind != BACKEND_SIM) {
+        fprintf(out, "weights = %s\nclock = %s\n", backend->weights,
+                backend->skips_idle ? "virtual" : "real");
+        if (backend->eos != NULL) {
+            fprintf(out, "eos = %s\n", backend->eos);
+        }
+    }
+    if (request->statistics) {
+        fprintf(out, "statistics = on\n");
+    }
+    const struct questions_request *questions = &request->questions;
+    const char *const keys[] = {"tokenizer", "chat", "reference"};
+    const char *const values[] = {questions->tokenizer, questions->chat, questions->reference};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (values[i] != NULL) {
+            fprintf(out, "%s = %s\n", keys[i], values[i]);
+        }
+    }
+    if (request->systems_path != NULL) {
+        fprintf(out, "systems = %s\n", request->systems_path);
+    }
+    if (request->profile_path != NULL) {
+        fprintf(out, "profile = %s\n", request->profile_path);
+    }
+    if (decode != NULL) {
+        fprintf(out, "decode = %s\ndecode_digest = %" PRIu64 "\n", request->decode_path,
+                decode_trace_digest(decode));
+    }
+    fprintf(out, "slo_latency = %" PRId64 "\nslo_ttfb = %" PRId64 "\nslo_tpot = %" PRId64 "\n",
+            request->slo.latency_ns, request->slo.ttfb_ns, request->slo.tpot_ns);
+    fprintf(out,
+            "workload = %s\nseed = %" PRIu64 "\nrequests = %" PRIu64 "\nrate = %.17g\n"
+            "input_tokens = %" PRIu32 "\noutput_tokens = %" PRIu32 "\n\n[system]\n",
+            request->workload, options->seed, options->requests, options->rate_per_s,
+            options->input_tokens, options->output_tokens);
+}
+
+static void print_rejected(const struct composition *c, FILE *out) {
+    for (int reason = REJECT_NONE + 1; reason < REJECT_REASON_COUNT; reason++) {
+        const struct rejected_list *list = &c->rejected[reason];
+        uint64_t n = c->summary.rejected_by_reason[reason];
+        if (n == 0) {
+            continue;
+        }
+        fprintf(out, "%-13s%" PRIu64 " for %s: request", "rejected", n,
+                reject_reason_names[reason]);
+        for (uint32_t i = 0; i < list->n; i++) {
+            fprintf(out, "%s %" PRIu64, i > 0 ? "," : "", list->ids[i]);
+        }
+        fprintf(out, "%s\n", n > list->n ? ", ..." : "");
+    }
+}
+
+void compose_print(const struct composition *c, FILE *out) {
+    char text[2048];
+    print_rejected(c, out);
+    if (c->settings[0] != '\0') {
+        fprintf(out, "%-13s%s\n", "settings", c->settings);
+    }
+    fprintf(out, "%-13s%s: %s\n", c->facts.device != NULL ? "predictions from " : "prices from",
+            system_profile_kind(c->system), system_profile_source(c->system));
+    system_print_provenance(c->system, out);
+    if (c->workload != NULL) {
+        fprintf(out, "%-13s%s\n", "workload", workload_describe(c->workload, text, sizeof text));
+    }
+    if (c->decode != NULL) {
+        const char *source = decode_trace_about(c->decode, "source");
+        fprintf(out, "%-13splayed from %s, %zu requests%s%s\n", "decisions", c->decode_source.name,
+                decode_trace_requests(c->decode), source[0] != '\0' ? ": " : "", source);
+    } else if (c->facts.decisions.drawn && c->facts.device == NULL) {
+        const struct run_decisions *decisions = &c->facts.decisions;
+        fprintf(out, "%-13sdrawn by %s, %s: %s%s%s\n", "decisions", decisions->process,
+                provenance_words[decisions->from.kind], decisions->from.source,
+                decisions->error != NULL ? "; error " : "",
+                decisions->error != NULL ? decisions->error : "");
+    }
+}
+
+void compose_print_warnings(const struct composition *c, const char *about, FILE *out) {
+    struct warnings warnings = caution_of(&c->summary, &c->facts);
+    caution_print(&warnings, about, out);
+}
+
+/* What the user set and nothing read: each key and option says in its doc where it is read
+ * (sim/base/condition.h). */
+
+/* Whether anybody says where texts end. */
+static bool says_answers(const struct composition *c) {
+    return c->decode != NULL ? decode_trace_has_answers(c->decode)
+                             : c->ends.n > 0 || workload_says_answers(c->workload);
+}
+
+/* Of a run that is over. */
+static const char *run_fact(const void *state, const char *name, char text[FACT_CHARS]) {
+    const struct composition *c = state;
+    const struct {
+        const char *name;
+        bool is_on;
+    } own[] = {{"run.draws", c->facts.is_drawn},
+               {"run.answers", says_answers(c)},
+               {"draws", c->facts.decisions.drawn},
+               {"played", c->decode != NULL}};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        if (strcmp(name, own[i].name) == 0) {
+            return own[i].is_on ? "on" : "off";
+        }
+    }
+    const struct system_in in = {c->system, backend_names[c->backend]};
+    const char *value = workload_fact(c->workload, name, text);
+    return value != NULL ? value : system_in_fact(&in, name, text);
+}
+
+void stated_warn(const struct stated_option *stated, uint32_t n, const struct facts *facts,
+                 struct warnings *warnings) {
+    for (uint32_t i = 0; i < n; i++) {
+        char text[CONDITION_CHARS], name[64];
+        const char *condition = condition_of(stated[i].doc, text);
+        if (condition != NULL && !condition_holds(condition, facts)) {
+            snprintf(name, sizeof name, "--%s", stated[i].name);
+            warnings_add_unused(warnings, name, stated[i].value, NULL, condition);
+        }
+    }
+}
+
+void compose_warn_of_unused(struct composition *c) {
+    struct warnings *warnings = &c->facts.warnings;
+    const struct facts facts = {run_fact, c};
+    system_warn_of_unread(c->system, &facts, warnings);
+    workload_warn_of_unread(c->workload, warnings);
+    stated_warn(c->stated, c->n_stated, &facts, warnings);
 }

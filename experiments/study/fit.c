@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "experiments/cli/cmd.h"
-#include "experiments/cli/words.h"
+#include "experiments/cli/options.h"
 #include "experiments/run/compose.h"
 #include "sim/base/num.h"
 #include "sim/input/datadir.h"

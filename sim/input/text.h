@@ -3,6 +3,7 @@
 #ifndef UNMASK_SIM_INPUT_TEXT_H
 #define UNMASK_SIM_INPUT_TEXT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -22,5 +23,11 @@ bool text_is_foreign(const char *path, const void *bytes, size_t n, struct err *
 /* The next line of a text, ended in place without its LF or CR LF; NULL after the last. `*rest`
  * begins as the text, which ends with NUL; `*length`, where asked for, is the line's. */
 char *text_line(char **rest, size_t *length);
+
+/* A JSON file, read as all inputs are (sim/input/text.h). */
+
+/* The file's value, noted among the run's inputs under `role` (NULL: not); the caller's. NULL and
+ * ERR_WORLD, "path:line: ...", where it cannot be read or is not sound. `flags` are jansson's. */
+json_t *json_read(const char *path, const char *role, size_t flags, struct err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* The CUDA caching allocator of PyTorch, for one CUDA stream.
  *
  * Its rules, as PyTorch's documentation and c10/cuda/CUDACachingAllocator.cpp state them and as
- * recordings of PyTorch 2.11 confirm them (tests/golden/allocations, 2026-11-21):
+ * recordings of PyTorch 2.11 confirm them (tests/golden/allocations.tar.gz, 2026-11-21):
  *
  * Sizes are rounded up to 512 bytes. Requests up to 1 MiB are served from small segments, others
  * from large ones; the two never mix. The smallest free block that is large enough is taken, at

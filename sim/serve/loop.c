@@ -311,25 +311,13 @@ static int ask(struct loop *loop, uint32_t index, const struct schedule_view *vi
     return status;
 }
 
-static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) {
-    struct replica *replica = &loop->life.replicas[index];
+/* What the scheduler sees of a replica. */
+static struct schedule_view view_of(const struct loop *loop, const struct replica *replica,
+                                    const struct estimator *estimator) {
     const struct system *system = loop->asked->system;
-    if (replica->loops_left > 0) {
-        bool again;
-        int status = submit_again(loop, replica, index, &again, err);
-        if (status != 0 || again) {
-            return status;
-        }
-        replica->loops_left = 0;
-    }
-    int status = sharing_refresh(&loop->life, replica, err);
-    if (status != 0) {
-        return status;
-    }
-    const struct estimator estimator = {&loop->life, replica, loop->asked->is_trial ? err : NULL};
     const struct lent *lent = &loop->life.lent;
     uint32_t max_requests = system->budget.max_requests;
-    struct schedule_view view = {
+    return (struct schedule_view){
         .now_ns = loop->life.now_ns,
         .requests = lent_read(lent, loop->life.requests),
         .running = lent_read(lent, replica->running),
@@ -347,10 +335,28 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         .estimate_joules = selection_estimate_joules,
         .foresee = selection_foresee,
         .estimate_spans_ns = selection_estimate_spans_ns,
-        .estimator = &estimator,
+        .estimator = estimator,
         .own = loop->life.own,
         .n_slots = loop->life.n_slots,
     };
+}
+
+static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) {
+    struct replica *replica = &loop->life.replicas[index];
+    if (replica->loops_left > 0) {
+        bool again;
+        int status = submit_again(loop, replica, index, &again, err);
+        if (status != 0 || again) {
+            return status;
+        }
+        replica->loops_left = 0;
+    }
+    int status = sharing_refresh(&loop->life, replica, err);
+    if (status != 0) {
+        return status;
+    }
+    const struct estimator estimator = {&loop->life, replica, loop->asked->is_trial ? err : NULL};
+    struct schedule_view view = view_of(loop, replica, &estimator);
     const struct schedule_view all = view;
     struct batch batch;
     bool is_ahead = look_ahead(loop, replica, &view);

@@ -8,12 +8,11 @@
 #include <unistd.h>
 
 #include "analysis/caution.h"
+#include "analysis/offered.h"
 #include "analysis/paper/paper.h"
 #include "analysis/plot/timeline.h"
-#include "analysis/rate.h"
 #include "analysis/summary.h"
 #include "analysis/summary_output.h"
-#include "analysis/transferred.h"
 #include "sim/base/output.h"
 #include "tests/support/suite.h"
 

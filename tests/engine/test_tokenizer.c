@@ -4,7 +4,7 @@
 
 #include "engine/weights/tokenizer.h"
 #include "sim/input/datadir.h"
-#include "tests/support/scratch.h"
+#include "tests/support/archive.h"
 
 static struct tokenizer *parse_file(const char *path) {
     struct err err = {0};
@@ -69,19 +69,23 @@ static size_t compare(const char *tokenizer_path, const char *golden_path) {
     return n;
 }
 
+#define KEPT "tests/golden/tokenizers.tar.gz"
+
+static struct tokenizer *kept_as(const char *name) {
+    return parse_file(archive_file(KEPT, name));
+}
+
 TEST(ids_and_texts_are_those_of_hugging_face) {
     static const char *const names[] = {"qwen2", "llama3", "ling", "digits"};
-    char path[4096], golden[4104];
+    char path[4096];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "tests/golden/tokenizers/%s.json", names[i]);
-        data_path(path, sizeof path, name);
-        snprintf(golden, sizeof golden, "%sl", path);
-        ck_assert_uint_gt(compare(path, golden), 100);
+        char name[32], answers[40];
+        snprintf(name, sizeof name, "%s.json", names[i]);
+        snprintf(answers, sizeof answers, "%sl", name);
+        ck_assert_uint_gt(compare(archive_file(KEPT, name), archive_file(KEPT, answers)), 100);
     }
     data_path(path, sizeof path, "experiments/train/models/sdar-2m/tokenizer.json");
-    data_path(golden, sizeof golden, "tests/golden/tokenizers/ours.jsonl");
-    ck_assert_uint_gt(compare(path, golden), 100);
+    ck_assert_uint_gt(compare(path, archive_file(KEPT, "ours.jsonl")), 100);
 }
 
 TEST(a_tokenizer_that_is_not_shipped_can_be_named) {
@@ -91,15 +95,15 @@ TEST(a_tokenizer_that_is_not_shipped_can_be_named) {
     }
 }
 
-static struct tokenizer *shipped(const char *name) {
+static struct tokenizer *shipped(void) {
     char path[4096];
-    data_path(path, sizeof path, name);
+    data_path(path, sizeof path, "experiments/train/models/sdar-2m/tokenizer.json");
     return parse_file(path);
 }
 
 TEST(a_beginning_stands_in_front_where_the_file_says_so) {
-    struct tokenizer *with = shipped("tests/golden/tokenizers/llama3.json");
-    struct tokenizer *without = shipped("tests/golden/tokenizers/qwen2.json");
+    struct tokenizer *with = kept_as("llama3.json");
+    struct tokenizer *without = kept_as("qwen2.json");
     struct token_ids ids = {0};
     tokenizer_begin(without, &ids);
     ck_assert_uint_eq(ids.n, 0);
@@ -116,7 +120,7 @@ TEST(a_beginning_stands_in_front_where_the_file_says_so) {
 /* Long words meet the heap's bounds and the time that a merge takes. */
 TEST(a_word_of_a_million_letters_is_merged_at_once) {
     enum { N = 1000000 };
-    struct tokenizer *t = shipped("experiments/train/models/sdar-2m/tokenizer.json");
+    struct tokenizer *t = shipped();
     struct token_ids ids = {0};
     struct err err = {0};
     char *text = malloc(N);
@@ -142,7 +146,7 @@ TEST(text_that_is_not_utf_8_is_refused_with_its_place) {
     static const char *const bad[] = {"abc\xff",  "\xc3",     "a\xed\xa0\x80",
                                       "\xc0\x80", "\xf5\x80", "x\xe2\x82"};
     static const char *const byte[] = {"byte 3", "byte 0", "byte 1", "byte 0", "byte 0", "byte 1"};
-    struct tokenizer *t = shipped("experiments/train/models/sdar-2m/tokenizer.json");
+    struct tokenizer *t = shipped();
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct token_ids ids = {0};
         struct err err = {0};
@@ -155,7 +159,7 @@ TEST(text_that_is_not_utf_8_is_refused_with_its_place) {
 }
 
 TEST(ids_beyond_the_models_vocabulary_do_not_fit) {
-    struct tokenizer *t = shipped("experiments/train/models/sdar-2m/tokenizer.json");
+    struct tokenizer *t = shipped();
     struct err err = {0};
     ck_assert_uint_eq(tokenizer_n_ids(t), 2048);
     ck_assert_int_eq(tokenizer_check_fits(t, "a model", 2048, &err), 0);
@@ -214,7 +218,7 @@ TEST(a_vocabulary_with_merges_is_the_same_tokenizer) {
                                         "\r\n\r\na  b   c\u4e2d\u6587 don't 'RE"};
     char path[4096];
     struct err err = {0};
-    struct tokenizer *whole = shipped("experiments/train/models/sdar-2m/tokenizer.json");
+    struct tokenizer *whole = shipped();
     json_t *root = json_load_file(
         data_path(path, sizeof path, "experiments/train/models/sdar-2m/tokenizer.json"), 0, NULL);
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {

@@ -3,6 +3,7 @@
  * golden). A file has lines that begin so, what is printed follows them:
  *   $ run --system sdar       a command, whose words are between blanks or two quotes
  *   $ write grid.ini          a file of the scratch folder, whose lines follow behind "| "
+ *   $ unpack a.tar.gz b.csv   a file of an archive of tests/golden, as TMP/b.csv
  *   $ show TMP/rows.csv       the lines of a file that a command has written, of .svg its texts
  * TMP stands for the scratch folder, FIXED for the systems that no shipped file changes. */
 #include <ctype.h>
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "sim/base/mem.h"
+#include "tests/support/archive.h"
 #include "tests/support/cli.h"
 #include "tests/support/kept.h"
 
@@ -189,6 +191,12 @@ static void do_line(FILE *out, const char *line, size_t length, const char **res
     fprintf(out, "$ %.*s\n", (int)length, line);
     if (has_prefix(line, "write ")) {
         *rest = take_file(out, path_of(line + 6, length - 6), *rest);
+    } else if (has_prefix(line, "unpack ")) {
+        char archive[64], name[64], path[128], copy[256];
+        ck_assert_int_eq(sscanf(line, "unpack %63s %63s", archive, name), 2);
+        snprintf(path, sizeof path, "tests/golden/%s", archive);
+        snprintf(copy, sizeof copy, "%s/%s", folder, name);
+        archive_extract(path, name, copy);
     } else if (has_prefix(line, "show ")) {
         const char *path = path_of(line + 5, length - 5);
         char *text = access(path, R_OK) == 0 ? scratch_read(path) : strdup("no such file\n");

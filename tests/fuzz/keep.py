@@ -1,16 +1,22 @@
-"""keep.py PROGRAM READER BYTES FOLDER...: keeps in tests/fuzz/corpus/READER.ar the inputs of the folders that
-together reach most of the program, at most FILES of them and BYTES in all; smaller ones first. Cases there
-whose names begin with "found-" stay: something was wrong with them once. `make fuzz` unpacks the archive into
-build/fuzz/seeds/READER and leaves what it finds in build/fuzz/corpus/READER. One case is added by hand with
-`ar rDS tests/fuzz/corpus/READER.ar CASE`."""
+"""Which inputs tests/fuzz/corpus.tar.gz keeps, a folder for each reader.
 
+    keep.py PROGRAM READER BYTES FOLDER...  keep the inputs of the folders that together reach most of the program, at most
+                                            FILES of them and BYTES in all; smaller ones first
+    keep.py --add READER FILE...            keep these as well
+
+`make fuzz` unpacks the archive into build/fuzz/seeds/READER and leaves what it finds in build/fuzz/corpus/READER. Cases
+whose names begin with "found-" stay: something was wrong with them once."""
+
+import gzip
 import hashlib
+import io
 import os
-import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 
+ARCHIVE = "tests/fuzz/corpus.tar.gz"
 FILES = 24
 
 
@@ -34,8 +40,25 @@ def new_edges(program, reader, folders):
                   reverse=True)
 
 
-def main():
-    program, reader, most, folders = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
+def read_cases():
+    """{(reader, name): bytes}"""
+    with tarfile.open(ARCHIVE) as archive:
+        return {tuple(member.name.split("/")): archive.extractfile(member).read() for member in archive}
+
+
+def write_cases(cases):
+    """The same cases give the same bytes."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for (reader, name), data in sorted(cases.items()):
+            member = tarfile.TarInfo(f"{reader}/{name}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    with open(ARCHIVE, "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+        packed.write(plain.getvalue())
+
+
+def chosen_inputs(program, reader, most, folders):
     chosen = []
     for edges, features, path in new_edges(os.path.abspath(program), reader,
                                            [os.path.abspath(folder) for folder in folders]):
@@ -43,19 +66,22 @@ def main():
         if len(chosen) < FILES and len(data) <= most and edges + features > 0:
             chosen.append(data)
             most -= len(data)
-    target = os.path.abspath(f"tests/fuzz/corpus/{reader}.ar")
-    with tempfile.TemporaryDirectory() as scratch:
-        if os.path.exists(target):
-            subprocess.run(["ar", "x", target], cwd=scratch, check=True)
-        for name in os.listdir(scratch):
-            if not name.startswith("found-"):
-                os.remove(f"{scratch}/{name}")
-        for data in chosen:
-            with open(f"{scratch}/{hashlib.sha1(data).hexdigest()[:12]}", "wb") as file:
-                file.write(data)
-        subprocess.run(["ar", "rcDS", "new.ar", *sorted(os.listdir(scratch))], cwd=scratch, check=True)
-        shutil.move(f"{scratch}/new.ar", target)
-    print(f"{reader}: {len(chosen)} inputs, {sum(map(len, chosen))} bytes")
+    return chosen
+
+
+def main():
+    cases = read_cases()
+    if sys.argv[1] == "--add":
+        reader, files = sys.argv[2], sys.argv[3:]
+        cases |= {(reader, os.path.basename(path)): open(path, "rb").read() for path in files}
+    else:
+        reader = sys.argv[2]
+        chosen = chosen_inputs(sys.argv[1], reader, int(sys.argv[3]), sys.argv[4:])
+        cases = {key: data for key, data in cases.items() if key[0] != reader or key[1].startswith("found-")}
+        cases |= {(reader, hashlib.sha1(data).hexdigest()[:12]): data for data in chosen}
+    write_cases(cases)
+    kept = [data for key, data in cases.items() if key[0] == reader]
+    print(f"{reader}: {len(kept)} inputs, {sum(map(len, kept))} bytes")
 
 
 main()

@@ -11,7 +11,7 @@
 #include "sim/base/err.h"
 
 struct reader {
-    const char *name; /* its corpus is tests/fuzz/corpus/NAME.ar */
+    const char *name; /* its cases are a folder of tests/fuzz/corpus.tar.gz */
     const char *file; /* what the bytes are called; NULL: no file is written */
     void (*read)(const char *path, const uint8_t *data, size_t size);
 };

@@ -7,63 +7,27 @@
 
 #include "sim/base/mem.h"
 #include "tests/fuzz/reader.h"
+#include "tests/support/archive.h"
 #include "tests/support/kept.h"
 
 enum { MOST_NAME = 64 };
 
-/* The cases of a reader, in the order of its archive: tests/fuzz/corpus/NAME.ar as GNU ar writes
- * it. `cases_open` sets all; `cases_next` moves `file` and writes the last two groups. */
-struct cases {
-    FILE *file;
-
-    char long_names[1024]; /* of member "//": those of more than 15 bytes, each ended by "/\n" */
-
-    char name[MOST_NAME];
-    uint8_t bytes[1 << 16];
-    size_t size; /* of the case, in bytes */
-};
-
-static void cases_open(struct cases *cases, const struct reader *reader) {
-    char path[256], magic[8];
-    snprintf(path, sizeof path, "tests/fuzz/corpus/%s.ar", reader->name);
-    *cases = (struct cases){.file = fopen(path, "rb")};
-    ck_assert_msg(cases->file != NULL, "%s is missing", path);
-    ck_assert(fread(magic, 1, 8, cases->file) == 8 && memcmp(magic, "!<arch>\n", 8) == 0);
-}
-
-/* Reads the next member, a case or the long names: 0 behind the last. */
-static int member_next(struct cases *cases) {
-    char header[61] = "";
-    const size_t n = fread(header, 1, 60, cases->file);
-    if (n == 0) {
-        return 0;
-    }
-    ck_assert(n == 60 && memcmp(header + 58, "`\n", 2) == 0);
-    cases->size = strtoul(header + 48, NULL, 10);
-    ck_assert(cases->size < sizeof cases->bytes);
-    ck_assert(fread(cases->bytes, 1, cases->size, cases->file) == cases->size);
-    ck_assert(cases->size % 2 == 0 || fgetc(cases->file) == '\n');
-    const int is_long = header[0] == '/' && header[1] != '/';
-    const size_t at = is_long ? strtoul(header + 1, NULL, 10) : 0;
-    ck_assert(at < sizeof cases->long_names);
-    const char *name = is_long ? cases->long_names + at : header;
-    snprintf(cases->name, sizeof cases->name, "%.*s", (int)strcspn(name, "/"), name);
-    return 1;
-}
-
-static int cases_next(struct cases *cases) {
-    while (member_next(cases)) {
-        if (cases->name[0] != '\0') {
-            return 1;
+/* Moves to the next case of a reader, a file in the folder of its name; false after the last. */
+static bool case_next(struct archive *cases, const struct reader *reader) {
+    const size_t n = strlen(reader->name);
+    while (archive_next(cases)) {
+        if (strncmp(cases->name, reader->name, n) == 0 && cases->name[n] == '/') {
+            return true;
         }
-        ck_assert(cases->size < sizeof cases->long_names);
-        memcpy(cases->long_names, cases->bytes, cases->size);
     }
-    fclose(cases->file);
-    return 0;
+    return false;
 }
 
-static void try_case(const struct reader *reader, const struct cases *cases) {
+static const char *case_name(const struct archive *cases) {
+    return strchr(cases->name, '/') + 1;
+}
+
+static void try_case(const struct reader *reader, const struct archive *cases) {
     uint8_t *exact = malloc(cases->size + (cases->size == 0)); /* reading behind it is noticed */
     ck_assert_ptr_nonnull(exact);
     memcpy(exact, cases->bytes, cases->size);
@@ -71,7 +35,9 @@ static void try_case(const struct reader *reader, const struct cases *cases) {
     free(exact);
 }
 
-static struct cases cases;
+#define CORPUS "tests/fuzz/corpus.tar.gz"
+
+static struct archive cases;
 
 enum { MOST_READERS = 32 };
 
@@ -83,18 +49,18 @@ TEST_EACH(every_reader_survives_its_corpus, MOST_READERS) {
     /* In a process of its own, so that the case that ends it is named. */
     char *trying = mmap(NULL, MOST_NAME, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(trying != MAP_FAILED);
-    cases_open(&cases, reader);
+    archive_open(&cases, CORPUS);
     const pid_t child = fork();
     ck_assert(child >= 0);
     if (child == 0) {
         ASSERT(freopen("/dev/null", "w", stdout) != NULL); /* commands print */
-        while (cases_next(&cases)) {
-            memcpy(trying, cases.name, MOST_NAME);
+        while (case_next(&cases, reader)) {
+            snprintf(trying, MOST_NAME, "%s", case_name(&cases));
             try_case(reader, &cases);
         }
         exit(0);
     }
-    fclose(cases.file);
+    archive_close(&cases);
     int status;
     ck_assert(waitpid(child, &status, 0) == child);
     ck_assert_msg(trying[0] != '\0', "the corpus of %s has no case", reader->name);
@@ -113,12 +79,13 @@ TEST(every_reader_makes_of_its_corpus_what_it_made_of_it) {
         if (strcmp(reader->name, "store") == 0) {
             continue;
         }
-        cases_open(&cases, reader);
-        while (cases_next(&cases)) {
+        archive_open(&cases, CORPUS);
+        while (case_next(&cases, reader)) {
             (void)reader_seen();
             try_case(reader, &cases);
-            fprintf(out, "%s %s %016" PRIx64 "\n", reader->name, cases.name, reader_seen());
+            fprintf(out, "%s %s %016" PRIx64 "\n", reader->name, case_name(&cases), reader_seen());
         }
+        archive_close(&cases);
     }
     mem_stream_close(out);
     kept_same("tests/golden/corpus.txt", now);

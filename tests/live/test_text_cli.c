@@ -1,6 +1,9 @@
 /* Text in, text out on the command line, with random weights and tokenizers of their own. */
+#include <errno.h>
 #include <jansson.h>
+#include <sys/stat.h>
 
+#include "tests/support/archive.h"
 #include "tests/support/cli.h"
 #include "tests/support/outputs.h"
 
@@ -10,14 +13,17 @@
         "--set", "max_batched_tokens=512"
 #define RUN "run", SMALL, "--roofline", "--clock", "virtual"
 
+#define TOKENIZERS "tests/golden/tokenizers.tar.gz"
+
 /* A tokenizer.json in a folder of its own. */
 static const char *folder_of(const char *name) {
-    static char folder[512], command[4096];
+    static char folder[512];
+    char file[64], copy[600];
     snprintf(folder, sizeof folder, "%s/%s", scratch_folder, name);
-    snprintf(command, sizeof command,
-             "mkdir -p %s && cp tests/golden/tokenizers/%s.json %s/tokenizer.json", folder, name,
-             folder);
-    ck_assert_int_eq(system(command), 0);
+    snprintf(file, sizeof file, "%s.json", name);
+    snprintf(copy, sizeof copy, "%s/tokenizer.json", folder);
+    ck_assert(mkdir(folder, 0777) == 0 || errno == EEXIST);
+    archive_extract(TOKENIZERS, file, copy);
     return folder;
 }
 
@@ -25,7 +31,7 @@ static const char *folder_of(const char *name) {
 static const char *sevens(void) {
     const char *folder = folder_of("qwen2");
     char path[600];
-    json_t *root = json_load_file("tests/golden/tokenizers/qwen2.json", 0, NULL);
+    json_t *root = json_load_file(archive_file(TOKENIZERS, "qwen2.json"), 0, NULL);
     json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
     const char *key;
     json_t *id, *bytes = json_object();

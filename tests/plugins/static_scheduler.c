@@ -1,6 +1,7 @@
-/* Keeps in static variables what others keep in their state: at every third moment it admits up to
- * eight requests, at the others one. It answers the same question the same way. Compiled with
- * KEEPS_STATE it is the same policy as it should be; others say what else can outlive a run. */
+/* Keeps its state where it should not: at every third moment it admits up to eight requests, at the
+ * others one. It answers the same question the same way. This file is compiled once for each name:
+ * state_scheduler.so is the same policy as it should be, static_scheduler.so and the others show
+ * what else can outlive a run. */
 #include <stdlib.h>
 
 #include "tests/plugins/first_fits.h"
@@ -10,13 +11,15 @@ struct state {
     uint64_t n_moments;
 };
 
-#if defined KEEPS_THREADS
+#if defined PLUGIN_thread_scheduler
 static _Thread_local struct state all;
-#elif defined KEEPS_UNIQUE /* as C++ has variables of inline functions and of templates */
+#elif defined PLUGIN_unique_scheduler
+/* as C++ has variables of inline functions and of templates */
 struct state static_scheduler_all;
 __asm__(".type static_scheduler_all, %gnu_unique_object");
 #define all static_scheduler_all
-#elif defined KEEPS_HEAP /* memory that a constructor takes, which C++'s containers do */
+#elif defined PLUGIN_heap_scheduler
+/* memory that a constructor takes, which C++'s containers do */
 static struct state *taken;
 __attribute__((constructor)) static void take(void) {
     taken = calloc(1, sizeof *taken);
@@ -25,12 +28,12 @@ __attribute__((destructor)) static void give_back(void) {
     free(taken);
 }
 #define all (*taken)
-#elif !defined KEEPS_STATE
+#elif defined PLUGIN_static_scheduler
 static struct state all;
 #endif
 
 static struct state *kept(struct state *state) {
-#ifdef KEEPS_STATE
+#ifdef PLUGIN_state_scheduler
     return state;
 #else
     (void)state;

@@ -4,6 +4,7 @@
 
 #include "sim/base/rng.h"
 #include "sim/memory/allocator_blocks.h"
+#include "tests/support/archive.h"
 #include "tests/support/cli.h"
 
 #define MIB (INT64_C(1) << 20)
@@ -509,12 +510,14 @@ static const char *const recordings[] = {
     "random-limited-max-split",
 };
 
+#define RECORDINGS "tests/golden/allocations.tar.gz"
+
 static void read_recording(const char *name, struct stream *stream) {
-    char path[256];
+    char file[64];
     struct err err = {0};
     stream_init(stream);
-    snprintf(path, sizeof path, "tests/golden/allocations/%s.csv", name);
-    ck_assert_msg(stream_read(path, stream, &err) == 0, "%s", err.text);
+    snprintf(file, sizeof file, "%s.csv", name);
+    ck_assert_msg(stream_read(archive_file(RECORDINGS, file), stream, &err) == 0, "%s", err.text);
 }
 
 static void is_equal(const char *name, const struct stream *stream, enum allocator_figure figure,
@@ -671,18 +674,19 @@ static void are_equal(const struct stream *a, const struct stream *b) {
 
 /* As torch.cuda.memory._dump_snapshot writes it; what would execute something does not. */
 TEST(a_pickled_snapshot_is_the_same_stream) {
-    static const char *const pickles[] = {"snapshot-protocol-2", "snapshot-protocol-4"};
+    static const char *const pickles[] = {"snapshot-protocol-2.pickle",
+                                          "snapshot-protocol-4.pickle"};
     const char *csv = scratch_write(
         "stream.csv", "event,id,bytes\nalloc,0,512\nalloc,1,4096\nfree,0,\noom,2,999999\n"
                       "alloc,3,256\n");
     struct stream a, b;
-    char path[128];
+    const char *path = NULL;
     struct err err = {0};
     stream_init(&b);
     ck_assert_msg(stream_read(csv, &b, &err) == 0, "%s", err.text);
     for (size_t i = 0; i < 2; i++) {
         stream_init(&a);
-        snprintf(path, sizeof path, "tests/golden/allocations/%s.pickle", pickles[i]);
+        path = archive_file(RECORDINGS, pickles[i]);
         ck_assert_msg(stream_read(path, &a, &err) == 0, "%s", err.text);
         are_equal(&a, &b);
         ck_assert_ptr_nonnull(strstr(a.source, "1 frees"));
@@ -705,13 +709,13 @@ TEST(a_pickled_snapshot_is_the_same_stream) {
         ck_assert_int_eq(stream_read(cut, &a, &why), ERR_WORLD);
         stream_fini(&a);
     }
-    static const char *const bad[][2] = {{"executes", "which is not executed"},
-                                         {"contains-itself", "no events in 'device_traces'"}};
+    static const char *const bad[][2] = {
+        {"executes.pickle", "which is not executed"},
+        {"contains-itself.pickle", "no events in 'device_traces'"}};
     for (size_t i = 0; i < 2; i++) {
         struct err why = {0};
         stream_init(&a);
-        snprintf(path, sizeof path, "tests/golden/allocations/%s.pickle", bad[i][0]);
-        ck_assert_int_eq(stream_read(path, &a, &why), ERR_WORLD);
+        ck_assert_int_eq(stream_read(archive_file(RECORDINGS, bad[i][0]), &a, &why), ERR_WORLD);
         ASSERT_SAYS(why.text, bad[i][1]);
         stream_fini(&a);
     }
@@ -773,16 +777,16 @@ TEST(a_missing_file_is_told) {
     ASSERT_SAYS(err.text, "cannot open /no/such/file: No such file or directory");
 }
 
-#define RECORDED "tests/golden/allocations/random-limited.csv"
-
 TEST(the_command_reports_peaks_and_agreement) {
-    char *text = PRINTS("plan", "allocator", "--stream", RECORDED);
+    const char *recorded = archive_file(RECORDINGS, "random-limited.csv");
+    char *text = PRINTS("plan", "allocator", "--stream", recorded), expected[256];
     ck_assert_ptr_nonnull(strstr(text, "peak reserved        2 GiB       2147483648 bytes\n"));
-    ck_assert_ptr_nonnull(
-        strstr(text, "refused                122  the first at " RECORDED ":48\n"));
+    snprintf(expected, sizeof expected, "refused                122  the first at %s:48\n",
+             recorded);
+    ck_assert_ptr_nonnull(strstr(text, expected));
     ck_assert_ptr_nonnull(strstr(text, "  reserved_bytes  equal after 1526 of 1526 events\n"));
     free(text);
-    text = PRINTS("plan", "allocator", "--stream", RECORDED, "--limit", "none", "--json");
+    text = PRINTS("plan", "allocator", "--stream", recorded, "--limit", "none", "--json");
     ck_assert_ptr_nonnull(strstr(text, "\"refused\": 0,\n"));
     ck_assert_ptr_nonnull(strstr(text, "\"agreement\": null\n"));
     free(text);
@@ -807,11 +811,12 @@ TEST(the_command_names_the_first_event_that_differs) {
 }
 
 TEST(the_command_refuses_what_makes_no_sense) {
+    const char *recorded = archive_file(RECORDINGS, "random-limited.csv");
     REFUSES(2, "plan allocator needs --stream FILE", "plan", "allocator");
     REFUSES(2, "unknown allocator model 'torhc'; did you mean 'torch'?", "plan", "allocator",
-            "--stream", RECORDED, "--model", "torhc");
+            "--stream", recorded, "--model", "torhc");
     REFUSES(2, "--limit: 'much' is neither 'none' nor a size such as 24GiB, up to 1024GiB", "plan",
-            "allocator", "--stream", RECORDED, "--limit", "much");
+            "allocator", "--stream", recorded, "--limit", "much");
 }
 
 SUITE("allocator")

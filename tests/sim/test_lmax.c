@@ -6,6 +6,7 @@
 #include "sim/memory/allocator.h"
 #include "sim/memory/eager.h"
 #include "sim/system/lmax.h"
+#include "tests/support/archive.h"
 #include "tests/support/cli.h"
 
 #define MIB (INT64_C(1) << 20)
@@ -72,8 +73,8 @@ static void make_recorded_steps(struct stream *stream) {
 
 static void read_recording(struct stream *stream) {
     struct err err = {0};
-    ck_assert_msg(stream_read("tests/golden/allocations/llada-default.csv", stream, &err) == 0,
-                  "%s", err.text);
+    const char *path = archive_file("tests/golden/allocations.tar.gz", "llada-default.csv");
+    ck_assert_msg(stream_read(path, stream, &err) == 0, "%s", err.text);
 }
 
 /* The weights are what is allocated before the first graph begins. */

@@ -5,6 +5,7 @@
 #include "sim/memory/instance.h"
 #include "sim/memory/placement.h"
 #include "sim/planner/planner_order.h"
+#include "tests/support/archive.h"
 #include "tests/support/cli.h"
 #include "tests/support/random_step.h"
 
@@ -228,10 +229,15 @@ TEST(exact_equals_the_best_of_all_orders) {
     ck_assert_uint_gt(n_search, 5);
 }
 
+#define EXAMPLE "tests/golden/instances/input.12.csv"
+
 static void read_published(const char *name, struct instance *out) {
-    char path[128];
+    char file[64];
     struct err err = {0};
-    snprintf(path, sizeof path, "tests/golden/instances/%s.csv", name);
+    snprintf(file, sizeof file, "%s.csv", name);
+    const bool is_example = strcmp(name, "input.12") == 0;
+    const char *path =
+        is_example ? EXAMPLE : archive_file("tests/golden/instances/minimalloc.tar.gz", file);
     ck_assert_msg(instance_read(path, out, &err) == 0, "%s", err.text);
 }
 
@@ -501,8 +507,6 @@ TEST(the_solution_in_a_file_is_checked_and_its_peak_compared) {
             "--instance",
             scratch_write("bad.csv", "id,lower,upper,size,offset\nb1,0,10,4,0\nb2,3,7,4,2\n"));
 }
-
-#define EXAMPLE "tests/golden/instances/input.12.csv"
 
 TEST(plan_shows_a_file_and_says_when_it_does_not_fit) {
     char *text = PRINTS("plan", "--instance", EXAMPLE);

@@ -18,6 +18,7 @@ import concurrent.futures
 import os
 import shutil
 import sys
+import tarfile
 import tempfile
 
 import program
@@ -61,9 +62,13 @@ why = as a test
 SERVER = "arrival_us,input_tokens,output_tokens,first_token_us,last_token_us\n" + "".join(
     f"{i * 100000},{40 + i},20,{i * 100000 + 30000},{i * 100000 + 400000}\n" for i in range(6))
 
+with tarfile.open(os.path.join(ROOT, "tests/golden/allocations.tar.gz")) as archive:
+    STREAM = archive.extractfile("llada-limited.csv").read().decode()
+
 # What runs before, in a folder of its own: files that the commands read.
 FILES = {"sweep.ini": SWEEP, "cards.ini": SWEEP.replace("l40s", "h100, rtx3090"), "figure.ini": FIGURE, "server.csv": SERVER, "sensitivity.ini": RANKING,
          "card.ini": open(os.path.join(ROOT, "sim/model/gpus/h100.ini")).read(),
+         "stream.csv": STREAM,
          "prompts.jsonl": '{"prompt": "Tom has 3 apples and buys 4. How many?", "answer": "7"}\n'}
 BEFORE = [
     ["run", *TINY, "--db", "r.db", "--levels", "steps", "--decode-out", "d.db"],
@@ -92,8 +97,7 @@ COMMANDS = {
     "plan": ["plan", "--system", "mosaic", "--model", "llada-tiny"],
     "plan lmax": ["plan", "lmax", "--model", "llada-tiny"],
     "plan latency": ["plan", "latency", "--model", "llada-tiny"],
-    "plan allocator": ["plan", "allocator", "--stream",
-                       f"{ROOT}/tests/golden/allocations/llada-limited.csv"],
+    "plan allocator": ["plan", "allocator", "--stream", "stream.csv"],
     "profile check": ["profile", "check", "rtx4090"],
     "list": ["list", "--json"],
     "report": ["report", "r.db", "--out", "r.html"],
