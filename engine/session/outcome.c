@@ -11,7 +11,7 @@
 
 void outcome_open(struct outcome *outcome, const struct members *members, struct forward *forward) {
     const struct step_limits *limits = &members->sessions->limits;
-    uint32_t block = members->sessions->system->settings.block_tokens;
+    uint32_t block = settings_window_tokens(&members->sessions->system->settings);
     size_t unrolled = limits->max_unrolled > 1 ? limits->max_unrolled : 1;
     *outcome = (struct outcome){
         .members = members,
@@ -84,13 +84,13 @@ static struct decode_seen look(struct outcome *outcome, uint32_t member, uint32_
     for (uint32_t j = 0; j < n; j++) {
         uint32_t row = outcome->rows[j];
         outcome->offsets[j] =
-            (uint32_t)members->decided->parts[member].targets[row] - request->block_start;
+            (uint32_t)members->decided->parts[member].targets[row] - window_first(request);
         outcome->confidence[j] = open_interval(outcome->result.confidence[first + row]);
         outcome->margin[j] = outcome->result.margin[first + row];
         outcome->entropy[j] = outcome->result.entropy[first + row];
     }
     return (struct decode_seen){.n = n,
-                                .first = request->block_start,
+                                .first = window_first(request),
                                 .offset = outcome->offsets,
                                 .confidence = outcome->confidence,
                                 .margin = statistics ? outcome->margin : NULL,
@@ -181,7 +181,7 @@ int outcome_read(struct outcome *outcome, bool decided, struct err *err) {
         if (result.n_committed[i] == DECODE_NOT_NUMBERS) {
             return not_numbers(request, 0, err);
         }
-        uint32_t commits = (uint32_t)result.n_committed[i], masked = request->masked_in_block;
+        uint32_t commits = (uint32_t)result.n_committed[i], masked = window_masked(request);
         status = decided ? 0 : check_count(system_of(outcome), request, commits, err);
         /* A position that was given the mask's own id looks masked to the device and is decided
          * again; it was counted when it was decided first. */
@@ -197,7 +197,7 @@ static int check_progress(const struct outcome *outcome, struct err *err) {
     for (uint32_t i = 0; i < planned->n_slots; i++) {
         const struct request *request = members_request(planned, i);
         if (outcome->commits[i] == 0 && outcome->result.n_committed[i] > 0 &&
-            blocks_decide(request) && request->masked_in_block > 0) {
+            blocks_decide(request) && window_masked(request) > 0) {
             return err_world(err,
                              "request %" PRIu64 " gets no further: the most likely token at its "
                              "surest position is the mask itself, as happens with random weights "
@@ -212,7 +212,8 @@ static int check_progress(const struct outcome *outcome, struct err *err) {
 
 void outcome_watch(struct outcome *outcome, const struct position_watch *watch) {
     outcome->watch = *watch;
-    decode_positions_init(&outcome->positions, system_of(outcome)->settings.block_tokens);
+    decode_positions_init(&outcome->positions,
+                          settings_window_tokens(&system_of(outcome)->settings));
 }
 
 /* The importance of a member's positions by the layers before and at the eviction, where the step
@@ -263,7 +264,7 @@ static void take_entropy(const struct outcome *outcome, uint32_t member, uint32_
     uint32_t n = members_masked_rows(outcome->members, member, outcome->rows);
     for (uint32_t i = 0; i < n; i++) {
         int32_t target = outcome->members->decided->parts[member].targets[outcome->rows[i]];
-        block->entropy[(uint32_t)target - request->block_start] =
+        block->entropy[(uint32_t)target - window_first(request)] =
             0 - outcome->result.entropy[first + outcome->rows[i]];
     }
 }
@@ -274,8 +275,8 @@ static int show_member(struct outcome *outcome, uint32_t member, uint32_t first,
     const struct request *request = members_request(members->planned, member);
     const struct planned_block *block = members_block(members->planned, member);
     struct decode_positions *p = &outcome->positions;
-    p->start = request->block_start;
-    p->length = request->block_length;
+    p->start = window_first(request);
+    p->length = window_length(request);
     memcpy(p->masked, block->masked, p->length);
     memcpy(p->run, block->run, p->length);
     memcpy(p->keep, block->keep, p->length);
@@ -336,7 +337,7 @@ int outcome_wait_unrolled(struct outcome *outcome, uint32_t n_steps, double *dev
     int32_t *n_committed = outcome->result.n_committed;
     int status = forward_wait(outcome->forward, device_ns, err);
     for (uint32_t i = 0; i < n; i++) {
-        outcome->left[i] = members_request(planned, i)->masked_in_block;
+        outcome->left[i] = window_masked(members_request(planned, i));
     }
     for (uint32_t s = 0; status == 0 && s < n_steps; s++) {
         status = forward_committed(outcome->forward, s, n_committed, err);

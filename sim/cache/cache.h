@@ -6,7 +6,7 @@
 
 #include "sim/cache/rows.h"
 #include "sim/policy/abi.h"
-#include "sim/policy/request.h"
+#include "sim/policy/window.h"
 
 /* A block's positions before a step, as an evicting policy sees them. */
 struct eviction_view {

@@ -88,9 +88,8 @@ static struct request later(const struct request *request, uint32_t steps, uint3
     struct request copy;
     memcpy(&copy, request, sizeof copy);
     copy.steps += steps;
-    copy.step_in_block += steps;
-    copy.passes_in_block += steps;
-    blocks_commit(&copy, commits);
+    window_advance(&copy, steps, 0);
+    window_commit(&copy, commits);
     return copy;
 }
 
@@ -238,7 +237,7 @@ static uint32_t plan(const void *state, const void *memory, const struct request
  * commit a step and with all but one position committed. */
 static bool holds_as_said(const void *state, const void *memory, const struct request *request,
                           const struct row_sets *rows, uint32_t holds) {
-    uint32_t masked = request->masked_in_block;
+    uint32_t masked = window_masked(request);
     uint32_t steps = holds < masked ? holds : masked;
     struct request asked = *request;
     rows_span(rows, request, &asked.span);
@@ -348,7 +347,7 @@ static uint32_t count(const void *state, const struct request *request, uint32_t
 }
 
 static uint32_t twice_count(const void *state, const struct request *request, uint32_t *repeat) {
-    uint32_t again, masked = request->masked_in_block;
+    uint32_t again, masked = window_masked(request);
     if (now->stop) {
         *repeat = 1;
         return 1;

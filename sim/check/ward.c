@@ -223,7 +223,7 @@ static void warded_learn(const void *state, void *memory, const struct request *
     const struct cache_policy *cache = (const struct cache_policy *)l.called;
     void *own_memory = ward_room_for(&l, cache->memory_bytes, 8);
     struct learned shown = *learned;
-    uint32_t length = request->block_length;
+    uint32_t length = window_length(request);
     shown.commit = ward_lend(&l, learned->commit, length, "commit");
     shown.entropy = ward_lend(&l, learned->entropy, length * sizeof *learned->entropy, "entropy");
     const struct learned *lent = ward_lend(&l, &shown, sizeof shown, "what it learns");

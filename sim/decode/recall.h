@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 #include "sim/base/decode.h"
-#include "sim/policy/request.h"
+#include "sim/policy/window.h"
 
 /* All zero: nothing is recalled yet. Written by the functions below. */
 struct recall {

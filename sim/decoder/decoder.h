@@ -12,7 +12,7 @@
 
 #include "sim/decode/rule.h"
 #include "sim/policy/abi.h"
-#include "sim/policy/request.h"
+#include "sim/policy/window.h"
 
 /* What credit costs (struct decode_credit), besides its rule. */
 struct decoder_credit {
@@ -62,7 +62,7 @@ static inline struct decode_rule decoder_rule(const struct decoder *decoder, con
  * not among them. */
 static inline struct decode_rule decoder_rule_always(const struct decoder *decoder,
                                                      const void *state) {
-    const struct request any = {.steps_per_block = 1, .block_length = 1, .masked_in_block = 1};
+    const struct request any = {.steps_per_block = 1, .window = window_of(0, 0, 1, 1)};
     return decoder_rule(decoder, state, &any);
 }
 

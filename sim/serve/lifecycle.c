@@ -286,12 +286,12 @@ static void drop_departed(struct lifecycle *life, struct replica *replica) {
 static int end_block(struct lifecycle *life, uint32_t slot, struct err *err) {
     const struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
-    if (request->block == 0) {
+    if (window_block(request) == 0) {
         tracked->record.first_block_ns = life->now_ns;
         tracked->record.first_block_tokens = request->committed_tokens;
     }
     return report_event(life, EVENT_BLOCK_DONE, request->id, tracked->record.replica,
-                        request->block, err);
+                        window_block(request), err);
 }
 
 /* Whether a block without masked positions has more to do: its keys and values to write. */
@@ -307,7 +307,7 @@ static bool commits_block(struct lifecycle *life, uint32_t slot) {
 
 static void commit_chosen(const struct lifecycle *life, struct replica *replica,
                           struct request *request, uint32_t member, uint32_t chosen) {
-    blocks_commit(request, chosen);
+    window_commit(request, chosen);
     replica->n_deciding++;
     replica->n_decided += chosen;
     replica->outstanding_tokens -= chosen;
@@ -356,7 +356,7 @@ static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t 
     if (!decides) {
         return 0;
     }
-    uint32_t most = counts ? count : request->masked_in_block;
+    uint32_t most = counts ? count : window_masked(request);
     if (chosen == 0 || chosen > most) {
         return plan_broken_promise(life, decoder, "decoder", "the positions it commits", chosen, 1,
                                    most, err);
@@ -371,14 +371,14 @@ static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t
                        uint32_t member, bool yields, struct err *err) {
     struct request *request = &life->requests[slot];
     int status = 0;
-    while (status == 0 && request->masked_in_block == 0 && !commits_block(life, slot)) {
+    while (status == 0 && window_masked(request) == 0 && !commits_block(life, slot)) {
         if (request->committed_tokens == request->output_tokens || request->answer_tokens > 0) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
-        plan_block(life, slot, request->block + 1);
+        plan_block(life, slot, window_block(request) + 1);
         if (yields) {
             take_yield(life, replica, slot, member);
-            status = request->masked_in_block == 0 ? end_block(life, slot, err) : 0;
+            status = window_masked(request) == 0 ? end_block(life, slot, err) : 0;
             status =
                 status == 0 && text_end_matters(life) ? text_end_look(life, slot, err) : status;
         }
@@ -421,7 +421,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         take_yield(life, replica, slot, member);
         decides = true;
     }
-    if (status == 0 && request->masked_in_block == 0 && replica->steps_ahead > 0) {
+    if (status == 0 && window_masked(request) == 0 && replica->steps_ahead > 0) {
         /* The host does not look yet: the same step once more. */
         request->steps_to_change = tracked->steps_planned = 1;
         sums_add(replica, request, 1);
@@ -431,7 +431,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         status = text_end_look(life, slot, err);
     }
     bool stops = text_end_stops(life, request);
-    if (status == 0 && decides && (request->masked_in_block == 0 || stops)) {
+    if (status == 0 && decides && (window_masked(request) == 0 || stops)) {
         status = end_block(life, slot, err);
     }
     if (status == 0 && stops) {
@@ -461,8 +461,7 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
     give_memory(life, replica, slot, true);
     request->kv_held_bytes = 0;
     request->cached_tokens = 0;
-    request->uncached_in_block = request->block_length;
-    request->passes_in_block = 0;
+    window_forget(request);
     request->preemptions++;
     recall_forget(&tracked->recall);
     if (life->has_positions) {
@@ -494,10 +493,7 @@ static uint32_t count_steps(struct lifecycle *life, struct replica *replica, uin
         uint32_t in_block = request->span.phase == PHASE_PREFILL ? 0 : steps;
         uint32_t committed = counted * request->commit_tokens;
         request->steps += steps;
-        request->step_in_block += in_block;
-        request->passes_in_block += in_block;
-        request->masked_in_block -= committed;
-        request->committed_tokens += committed;
+        window_advance(request, in_block, committed);
         request->steps_to_change -= steps;
         n_committed += committed;
         ends[n_ends] = i;

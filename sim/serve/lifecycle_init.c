@@ -30,7 +30,7 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
         replica->blocks = mem_reserved(n, sizeof *replica->blocks);
     }
     if (life->has_positions && asked->records_members) {
-        uint32_t stride = asked->system->settings.block_tokens;
+        uint32_t stride = settings_window_tokens(&asked->system->settings);
         replica->positions =
             (struct step_positions){.stride = stride,
                                     .lengths = mem_reserved(n, sizeof(uint32_t)),

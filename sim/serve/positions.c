@@ -12,25 +12,26 @@ bool positions_wanted(const struct system *s) {
 
 void positions_init(struct positions *p, const struct system *system, uint64_t seed,
                     uint32_t n_slots) {
-    size_t block = system->settings.block_tokens;
+    size_t window = settings_window_tokens(&system->settings);
     *p = (struct positions){.system = system, .seed = seed};
     p->blocks = mem_reserved(n_slots, sizeof *p->blocks);
-    p->masked = mem_reserved(n_slots * block, 1);
-    p->uncached = mem_reserved(n_slots * block, 1);
-    p->run = mem_reserved(n_slots * block, 1);
-    p->keep = mem_reserved(n_slots * block, 1);
-    p->commit = mem_reserved(n_slots * block, 1);
+    p->masked = mem_reserved(n_slots * window, 1);
+    p->uncached = mem_reserved(n_slots * window, 1);
+    p->run = mem_reserved(n_slots * window, 1);
+    p->keep = mem_reserved(n_slots * window, 1);
+    p->commit = mem_reserved(n_slots * window, 1);
     p->memory = mem_reserved(n_slots, system->cache->memory_bytes + 1);
     p->text_end = mem_reserved(n_slots, sizeof *p->text_end);
-    p->later = system->rows.recent > 0 ? mem_reserved(n_slots * block, sizeof *p->later) : NULL;
-    p->delta = mem_zeroed(block, sizeof(float));
-    p->entropy = system->cache->reads_entropy ? mem_reserved(n_slots * block, sizeof(float)) : NULL;
-    choice_init(&p->choice, (uint32_t)block);
+    p->later = system->rows.recent > 0 ? mem_reserved(n_slots * window, sizeof *p->later) : NULL;
+    p->delta = mem_zeroed(window, sizeof(float));
+    p->entropy =
+        system->cache->reads_entropy ? mem_reserved(n_slots * window, sizeof(float)) : NULL;
+    choice_init(&p->choice, (uint32_t)window);
     if (system->decoder->credit != NULL) {
         struct decoder_credit credit;
         system->decoder->credit(system->decoder_state, &credit);
         p->credit = credit.rule;
-        p->earned = mem_reserved(2 * (size_t)n_slots * block, sizeof *p->earned);
+        p->earned = mem_reserved(2 * (size_t)n_slots * window, sizeof *p->earned);
     }
 }
 
@@ -58,23 +59,26 @@ const void *positions_memory(const struct positions *p, uint32_t slot) {
     return memory_of(p, slot);
 }
 
+/* Entries of the slots before it, in arrays of one by position of a window. */
+static size_t place_of(const struct positions *p, uint32_t slot) {
+    return (size_t)slot * settings_window_tokens(&p->system->settings);
+}
+
 static uint8_t *row(const struct positions *p, uint8_t *flags, uint32_t slot) {
-    return flags + (size_t)slot * p->system->settings.block_tokens;
+    return flags + place_of(p, slot);
 }
 
 static float *earned_of(const struct positions *p, uint32_t slot) {
-    return p->earned != NULL ? p->earned + 2 * (size_t)slot * p->system->settings.block_tokens
-                             : NULL;
+    return p->earned != NULL ? p->earned + 2 * place_of(p, slot) : NULL;
 }
 
 static float *entropy_of(const struct positions *p, uint32_t slot) {
-    return p->entropy != NULL ? p->entropy + (size_t)slot * p->system->settings.block_tokens : NULL;
+    return p->entropy != NULL ? p->entropy + place_of(p, slot) : NULL;
 }
 
 static void lose_credit(const struct positions *p, uint32_t slot) {
     if (p->earned != NULL) {
-        memset(earned_of(p, slot), 0,
-               2 * (size_t)p->system->settings.block_tokens * sizeof *p->earned);
+        memset(earned_of(p, slot), 0, 2 * place_of(p, 1) * sizeof *p->earned);
     }
 }
 
@@ -85,11 +89,11 @@ void positions_start(struct positions *p, uint32_t slot, uint32_t text_end) {
 
 void positions_enter(struct positions *p, uint32_t slot, const struct request *request,
                      uint32_t n_fixed) {
-    block_begin(&p->blocks[slot], (enum block_cache)p->system->rows.settles, request->block_length,
+    block_begin(&p->blocks[slot], (enum block_cache)p->system->rows.settles, window_length(request),
                 n_fixed, row(p, p->masked, slot), row(p, p->uncached, slot));
     if (p->later != NULL) {
-        uint16_t *later = p->later + (size_t)slot * p->system->settings.block_tokens;
-        memset(later, 0, request->block_length * sizeof *later);
+        uint16_t *later = p->later + place_of(p, slot);
+        memset(later, 0, window_length(request) * sizeof *later);
         p->blocks[slot].recent = p->system->rows.recent;
         p->blocks[slot].later = later;
     }
@@ -107,16 +111,16 @@ void positions_forget(struct positions *p, uint32_t slot) {
 
 static struct decode_view view_of(const struct positions *p, uint32_t slot,
                                   const struct request *request) {
-    uint32_t end = p->text_end[slot], start = request->block_start;
+    uint32_t end = p->text_end[slot], start = window_first(request);
     uint32_t text = end > start ? end - start : 0;
-    return (struct decode_view){.request = request->id,
-                                .block_start = request->block_start,
-                                .block_length = request->block_length,
-                                .step_in_block = request->step_in_block,
-                                .step = request->steps,
-                                .behind_text =
-                                    text < request->block_length ? request->block_length - text : 0,
-                                .masked = p->blocks[slot].masked};
+    return (struct decode_view){
+        .request = request->id,
+        .block_start = window_first(request),
+        .block_length = window_length(request),
+        .step_in_block = window_steps(request),
+        .step = request->steps,
+        .behind_text = text < window_length(request) ? window_length(request) - text : 0,
+        .masked = p->blocks[slot].masked};
 }
 
 void positions_evict(struct positions *p, uint32_t slot, const struct request *request,
@@ -132,11 +136,16 @@ void positions_evict(struct positions *p, uint32_t slot, const struct request *r
                                   row(p, p->keep, slot));
 }
 
+static void keep_window(const struct positions *p, uint32_t slot, struct request *request) {
+    uint32_t kept, reach;
+    positions_kept(p, slot, &kept, &reach);
+    window_keep(request, kept, reach);
+}
+
 void positions_plan(struct positions *p, uint32_t slot, struct request *request, bool known) {
     struct block_state *block = &p->blocks[slot];
     uint8_t *run = row(p, p->run, slot);
-    request->uncached_in_block = block_pending(block, run);
-    request->known_in_front = block_known_in_front(block);
+    window_list(request, block_pending(block, run), block_known_in_front(block));
     memcpy(row(p, p->keep, slot), run, block->length);
     memset(row(p, p->commit, slot), 0, block->length);
     if (p->system->rows.chooser == CHOSEN_BY_POLICY && !known && block->n_masked > 0) {
@@ -144,7 +153,7 @@ void positions_plan(struct positions *p, uint32_t slot, struct request *request,
         process_delta(&p->system->process, p->seed, &view, p->delta);
         positions_evict(p, slot, request, p->delta);
     }
-    positions_kept(p, slot, &request->kept_in_block, &request->reach_in_block);
+    keep_window(p, slot, request);
 }
 
 void positions_run(struct positions *p, uint32_t slot, struct request *request) {
@@ -157,7 +166,7 @@ void positions_run(struct positions *p, uint32_t slot, struct request *request) 
         run[i] = run[i] && i >= first && i < end;
         keep[i] = keep[i] && run[i];
     }
-    positions_kept(p, slot, &request->kept_in_block, &request->reach_in_block);
+    keep_window(p, slot, request);
 }
 
 struct planned_block positions_block(const struct positions *p, uint32_t slot) {
@@ -192,9 +201,9 @@ void positions_settle(const struct request *requests, const uint32_t *slots,
             continue;
         }
         shape_add(sym, &span, -1);
-        count_kept(blocks[i].keep, request->block_length, &n_kept, &reach);
+        count_kept(blocks[i].keep, window_length(request), &n_kept, &reach);
         span.kept_queries = n_kept;
-        span.kept_keys = reach > 0 ? request->block_start + reach : span.kept_keys;
+        span.kept_keys = reach > 0 ? window_first(request) + reach : span.kept_keys;
         span.logit_rows = span.logit_rows < n_kept ? span.logit_rows : n_kept;
         shape_add(sym, &span, 1);
     }
@@ -215,8 +224,9 @@ static struct request before_step(const struct request *request) {
     struct request before = *request;
     const bool in_block = request->span.phase != PHASE_PREFILL;
     before.steps--;
-    before.step_in_block -= in_block;
-    before.passes_in_block -= in_block;
+    if (in_block) {
+        window_go_back(&before);
+    }
     return before;
 }
 
@@ -248,7 +258,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     const struct choice_asked asked = {
         .process = &p->system->process,
         .smoothing = smooths ? &settings->smoothing : NULL,
-        .smoothing_step = before.step_in_block > 0 ? before.steps : 0,
+        .smoothing_step = window_steps(&before) > 0 ? before.steps : 0,
         .seed = p->seed,
         .view = &view,
         .block = &p->blocks[slot],
@@ -279,7 +289,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
         (void)decode_choose(&by_count, &seen, n_wanted, picked);
     }
     (void)choice_mark(&p->choice, asked.block, asked.keep, row(p, p->commit, slot));
-    for (uint32_t i = 0; p->entropy != NULL && i < request->block_length; i++) {
+    for (uint32_t i = 0; p->entropy != NULL && i < window_length(request); i++) {
         entropy_of(p, slot)[i] = -p->choice.entropy[i]; /* drawn as minus what a model's is */
     }
 }

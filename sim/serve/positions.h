@@ -1,4 +1,4 @@
-/* The positions of requests' active blocks: which are still masked, which have yet to be computed
+/* The positions of requests' windows: which are still masked, which have yet to be computed
  * once more, and which of them a step runs and commits.
  *
  * Kept where one of these needs them: a decoder that reads confidences, a cache policy that leaves
@@ -17,7 +17,7 @@ struct positions {
     const struct system *system;
     uint64_t seed;
     struct block_state *blocks;   /* by slot */
-    uint8_t *masked, *uncached;   /* by slot, block_tokens each */
+    uint8_t *masked, *uncached;   /* by slot, settings_window_tokens each */
     uint16_t *later;              /* the same (struct block_state); NULL unless rows.recent */
     uint8_t *run, *keep, *commit; /* the same, of the step planned (struct planned_block) */
     unsigned char *memory;        /* by slot, the cache policy's own */
@@ -25,7 +25,7 @@ struct positions {
     float *earned;      /* by slot, two of each position: credit, where decoders give any */
     struct decode_credit credit;
     float *delta;   /* of one request */
-    float *entropy; /* by slot, block_tokens each; NULL unless the cache policy reads it */
+    float *entropy; /* the same; NULL unless the cache policy reads it */
     struct choice choice;
 };
 

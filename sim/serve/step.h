@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sim/policy/request.h"
+#include "sim/policy/window.h"
 
 /* Flags of a member's active block, [block_length] each, 1 or 0. */
 struct planned_block {

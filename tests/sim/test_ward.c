@@ -304,7 +304,7 @@ static void draw_call(uint64_t *own_state) {
     draw_bytes(&call, sizeof call);
     call.has_memory = draw(0, 1) == 0;
     call.has_lists = draw(0, 1) == 0;
-    call.request.block_length = LENGTH;
+    call.request.window.length = LENGTH;
     for (size_t i = 0; i < LENGTH; i++) {
         call.bytes[0][i] = (uint8_t)draw(0, 1);
         call.bytes[1][i] = (uint8_t)draw(0, 1);
