@@ -223,6 +223,22 @@ static void record_and_play(const char *const *words) {
     ck_assert(row.yes[PLAYED]);
 }
 
+/* Made when steps knew one outcome of a position, that it is committed: focus and dllm-serve
+ * simulated, entropy-cache on the processor. */
+TEST(runs_of_schema_7_are_played) {
+    char copy[512], command[600];
+    snprintf(copy, sizeof copy, "%s", scratch_path("schema-7.db"));
+    snprintf(command, sizeof command, "cp tests/golden/databases/schema-7.db '%s'", copy);
+    ck_assert_int_eq(system(command), 0);
+    for (int change = 0; change < 2; change++) {
+        free(PRINTS("replay", "--db", copy, "--run", "1"));
+        free(PRINTS("replay", "--db", copy, "--run", "2"));
+        free(PRINTS("replay", "--db", copy, "--run", "3"));
+        free(PRINTS("replay", "--db", copy, "--run", "3", "--backend", "cpu"));
+        free(PRINTS("run", "--system", "sdar", "--requests", "2", "--db", copy));
+    }
+}
+
 TEST(small_blocks_are_played_under_every_scheduler) {
     static const char *const schedulers[] = {"static", "continuous", "chunked"};
     for (size_t i = 0; i < sizeof schedulers / sizeof schedulers[0]; i++) {
