@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "sim/base/mem.h"
-#include "sim/base/rng.h"
 #include "sim/cache/blocks.h"
 
 /* ---- opening ---- */
@@ -172,7 +171,7 @@ static int32_t target_of(const struct members *members, uint32_t member, uint32_
     const struct request *request = members_request(planned, member);
     const struct planned_block *block = members_block(planned, member);
     bool commits = !planned->is_recorded || block == NULL || !window_has(request, position) ||
-                   block->commit[position - window_first(request)];
+                   block->outcome[position - window_first(request)] == OUTCOME_COMMIT;
     bool has_place = members->sessions->free_places != NULL && !lists;
     return (has_place || commits) && (is_masked || !lists) ? (int32_t)position : 0;
 }
@@ -291,9 +290,7 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
     if (status != 0) {
         return status;
     }
-    /* Every pass that decides commits something: no two passes of a request see the same
-     * committed_tokens, also after a preemption. */
-    part->draw_key = rng_key(sessions->draw_seed, request->id, request->committed_tokens);
+    part->draw_key = window_draw_key(request, sessions->draw_seed);
     if (lists && request->rows.chooser == CHOSEN_BY_POLICY) {
         part->masked = members->whole.masked + members->whole.n_tokens;
     }
@@ -440,7 +437,7 @@ void members_note_commit(const struct planned_step *planned, uint32_t member, in
     const struct planned_block *block = members_block(planned, member);
     uint32_t offset = (uint32_t)target - window_first(request);
     if (block != NULL && offset < window_length(request) && block->masked[offset]) {
-        block->commit[offset] = 1;
+        block->outcome[offset] = OUTCOME_COMMIT;
     }
 }
 
@@ -464,7 +461,7 @@ void members_count(const struct planned_step *planned, uint32_t *commits) {
         if (block != NULL) {
             commits[i] = 0;
             for (uint32_t at = 0; at < window_length(request); at++) {
-                commits[i] += block->commit[at];
+                commits[i] += block->outcome[at] == OUTCOME_COMMIT;
             }
         }
         commits[i] = blocks_yield(request) ? 1 : commits[i];

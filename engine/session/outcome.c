@@ -8,6 +8,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/cache/blocks.h"
+#include "sim/decoder/take_back.h"
 
 void outcome_open(struct outcome *outcome, const struct members *members, struct forward *forward) {
     const struct step_limits *limits = &members->sessions->limits;
@@ -97,6 +98,15 @@ static struct decode_seen look(struct outcome *outcome, uint32_t member, uint32_
                                 .entropy = statistics ? outcome->entropy : NULL};
 }
 
+static void note_confidence(const struct outcome *outcome, uint32_t member, int32_t target,
+                            float confidence) {
+    const struct request *request = members_request(outcome->members->planned, member);
+    const struct planned_block *block = members_block(outcome->members->planned, member);
+    if (block != NULL && block->confidence != NULL && window_has(request, (uint32_t)target)) {
+        block->confidence[(uint32_t)target - window_first(request)] = confidence;
+    }
+}
+
 /* Commit what the decoder marked among a member's masked rows, which is as many as it says. */
 static int commit_chosen(struct outcome *outcome, uint32_t member, uint32_t first, uint32_t n,
                          struct err *err) {
@@ -107,6 +117,7 @@ static int commit_chosen(struct outcome *outcome, uint32_t member, uint32_t firs
             int32_t target = part->targets[outcome->rows[j]];
             n_chosen++;
             members_note_commit(outcome->members->planned, member, target);
+            note_confidence(outcome, member, target, outcome->confidence[j]);
             if (forward_write_canvas(outcome->forward, part->canvas + target,
                                      &outcome->result.token[first + outcome->rows[j]], 1,
                                      err) != 0) {
@@ -121,6 +132,44 @@ static int commit_chosen(struct outcome *outcome, uint32_t member, uint32_t firs
                            " positions and marks %" PRIu32,
                            system_of(outcome)->decoder->policy.name, outcome->commits[member],
                            n_chosen);
+}
+
+/* What the decoder takes back of what it committed before. */
+static void take_back(struct outcome *outcome, uint32_t member) {
+    const struct planned_step *planned = outcome->members->planned;
+    const struct request *request = members_request(planned, member);
+    const struct planned_block *block = members_block(planned, member);
+    const struct system *system = system_of(outcome);
+    if (system->decoder->take_back == NULL || block == NULL) {
+        return;
+    }
+    const struct take_back of = {.length = window_length(request),
+                                 .n_fixed = block->n_fixed,
+                                 .masked = block->masked,
+                                 .keep = block->keep,
+                                 .confidence = block->confidence,
+                                 .offsets = outcome->offsets,
+                                 .values = outcome->confidence,
+                                 .again = outcome->chosen};
+    take_back_ask(system->decoder, system->decoder_state, request, &of, block->outcome);
+}
+
+/* Tokens of the positions that are masked again leave the canvas. */
+static int mask_again(struct outcome *outcome, struct err *err) {
+    const struct planned_step *planned = outcome->members->planned;
+    const int32_t mask = (int32_t)system_of(outcome)->model->mask_token;
+    for (uint32_t i = 0; i < planned->n_slots; i++) {
+        const struct request *request = members_request(planned, i);
+        const struct planned_block *block = members_block(planned, i);
+        const int64_t first = outcome->members->decided->parts[i].canvas + window_first(request);
+        for (uint32_t at = 0; block != NULL && at < window_length(request); at++) {
+            if (block->outcome[at] == OUTCOME_AGAIN &&
+                forward_write_canvas(outcome->forward, first + at, &mask, 1, err) != 0) {
+                return err_status(err);
+            }
+        }
+    }
+    return 0;
 }
 
 /* The decoder reads what is known of each member's masked positions and chooses. */
@@ -145,6 +194,9 @@ static int choose_on_host(struct outcome *outcome, struct err *err) {
             outcome->commits[i] =
                 system->decoder->choose(system->decoder_state, request, &seen, outcome->chosen);
             status = commit_chosen(outcome, i, first, n, err);
+            if (status == 0) {
+                take_back(outcome, i);
+            }
         }
         first += members->decided->n_rows[i];
     }
@@ -280,7 +332,7 @@ static int show_member(struct outcome *outcome, uint32_t member, uint32_t first,
     memcpy(p->masked, block->masked, p->length);
     memcpy(p->run, block->run, p->length);
     memcpy(p->keep, block->keep, p->length);
-    memcpy(p->commit, block->commit, p->length);
+    memcpy(p->outcome, block->outcome, p->length);
     take_rows(outcome, member, first);
     take_importance(members, member, p);
     return outcome->watch.see(outcome->watch.state, request->id, p, err);
@@ -323,6 +375,9 @@ int outcome_wait(struct outcome *outcome, bool decided, double *device_ns, struc
         return status;
     }
     const struct planned_step *planned = outcome->members->planned;
+    if (mask_again(outcome, err) != 0) {
+        return err_status(err);
+    }
     members_count(planned, outcome->commits);
     if (!host_chooses && !decided && check_progress(outcome, err) != 0) {
         return err_status(err);

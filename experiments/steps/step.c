@@ -59,7 +59,7 @@ struct planned_block step_block(const struct step_kind *kind, uint32_t i) {
     size_t n = kind->block_tokens;
     uint8_t *at = kind->flags + i * (size_t)PATH_FLAGS * n;
     return (struct planned_block){
-        .masked = at, .run = at + n, .keep = at + 2 * n, .commit = at + 3 * n};
+        .masked = at, .run = at + n, .keep = at + 2 * n, .outcome = at + 3 * n};
 }
 
 /* The step before this one committed what is no longer masked; this one, for all that is known, the
@@ -84,7 +84,8 @@ static void remember(struct step_kind *kind, const struct lifecycle *life, uint3
         const struct planned_block before = step_block(kind, kind->n_path - 1);
         for (uint32_t i = 0; i < window_length(last); i++) {
             bool is_left = window_block(last) == window_block(request) && block.masked[i];
-            before.commit[i] = before.masked[i] && before.keep[i] && !is_left;
+            before.outcome[i] =
+                before.masked[i] && before.keep[i] && !is_left ? OUTCOME_COMMIT : OUTCOME_NONE;
         }
     }
     kind->path[kind->n_path++] = *request;

@@ -393,7 +393,8 @@ static uint32_t twice_choose(const void *state, const struct request *request,
     }
     (void)(now->stop ||
            (same(again == sum, "returns %u but sets %u flags", again, sum) &&
-            same(sum >= 1, "commits %u of %u masked positions", sum, seen->n) &&
+            same(sum >= 1 || inner.decoder.take_back != NULL, "commits %u of %u masked positions",
+                 sum, seen->n) &&
             same(n == again && same_bytes(first, commit, seen->n),
                  "chooses differently when asked the same again: %u positions, then %u", n,
                  again)));
@@ -401,6 +402,32 @@ static uint32_t twice_choose(const void *state, const struct request *request,
         memset(commit, 0, seen->n);
         commit[0] = 1;
         return 1;
+    }
+    return again;
+}
+
+static uint32_t twice_take_back(const void *state, const struct request *request,
+                                const struct decode_kept *kept, uint8_t *back) {
+    uint8_t *first = memset(room(ROOM_FLAGS, kept->n), 0, kept->n);
+    uint32_t n = 0, again = 0, sum = 0;
+    if (!now->stop) {
+        enter("take_back");
+        n = inner.decoder.take_back(state, request, kept, first);
+        enter("take_back");
+        again = inner.decoder.take_back(state, request, kept, back);
+        leave();
+    }
+    for (uint32_t i = 0; i < kept->n && !now->stop; i++) {
+        (void)same(back[i] <= 1, "sets again[%u] to %u, neither 0 nor 1", i, back[i]);
+        sum += back[i];
+    }
+    (void)(now->stop ||
+           (same(again == sum, "returns %u but sets %u flags", again, sum) &&
+            same(n == again && same_bytes(first, back, kept->n),
+                 "takes other positions back when asked the same again: %u, then %u", n, again)));
+    if (now->stop) {
+        memset(back, 0, kept->n);
+        return 0;
     }
     return again;
 }
@@ -507,6 +534,7 @@ void twice_wrap(struct twice *twice, union any_policy *policy) {
     case POLICY_DECODER:
         TWICE(policy->decoder, count);
         TWICE(policy->decoder, choose);
+        TWICE(policy->decoder, take_back);
         TWICE(policy->decoder, rule);
         TWICE(policy->decoder, credit);
         break;

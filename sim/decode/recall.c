@@ -53,10 +53,15 @@ static int check(const struct decode_pass *pass, uint32_t index, const struct de
     uint32_t end = window_end(request);
     bool is_commit_pass = window_masked(request) == 0;
     bool may_yield = is_commit_pass && request->shifted != 0 && end < request->canvas_tokens;
+    bool may_be_none = may_yield || (source->takes_back && !is_commit_pass);
     if (pass->committed > window_masked(request) + may_yield ||
-        ((pass->committed == 0) != is_commit_pass && !may_yield)) {
+        ((pass->committed == 0) != is_commit_pass && !may_be_none)) {
         return misfit(source, request, index, "commits", pass->committed, masked,
                       window_masked(request), err);
+    }
+    if (pass->unmasked > window_decided(request)) {
+        return misfit(source, request, index, "masks again", pass->unmasked,
+                      "the decided ones of its block are", window_decided(request), err);
     }
     return 0;
 }
@@ -78,6 +83,7 @@ int recall_plan(struct recall *recall, const struct decode_source *source, struc
                 pass.processed < window_length(request) ? window_known(request) : 0);
     window_keep(request, pass.kept, pass.reach);
     recall->committed = pass.committed;
+    recall->unmasked = pass.unmasked;
     return 0;
 }
 
@@ -93,7 +99,8 @@ uint32_t recall_repeats(const struct recall *recall, const struct decode_source 
     while (n < most &&
            source->pass(source->state, request->id, recall->index + n, &next, &ignored) == 0 &&
            next.committed == first.committed && next.processed == first.processed &&
-           next.kept == first.kept && next.reach == first.reach) {
+           next.kept == first.kept && next.reach == first.reach &&
+           next.unmasked == first.unmasked) {
         n++;
     }
     return n;

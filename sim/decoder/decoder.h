@@ -21,6 +21,16 @@ struct decoder_credit {
                         tokens alone that have any */
 };
 
+/* Decided positions that a pass ran, but for the prompt's, in canvas order. */
+struct decode_kept {
+    uint32_t n;
+    uint32_t first;          /* the window's first position in the canvas */
+    const uint32_t *offset;  /* [n], within the window, ascending */
+    const float *confidence; /* [n], that each was committed with */
+};
+
+enum { DECODER_MOST_PASSES = 64 };
+
 struct decoder {
     struct policy policy;
 
@@ -44,6 +54,13 @@ struct decoder {
     /* NULL, or the credit that is given before anything is chosen, without `count`; the same at
      * every call. */
     void (*credit)(const void *state, struct decoder_credit *out);
+
+    /* NULL, or, with `choose`, which decided positions are masked again after the pass that
+     * `choose` was asked about, whose commits are not among them: sets again[i] to 1 or 0 for each
+     * of the kept->n positions and returns how many are 1. `choose` may then commit none. A block
+     * takes DECODER_MOST_PASSES passes for each of its positions at most. */
+    uint32_t (*take_back)(const void *state, const struct request *request,
+                          const struct decode_kept *kept, uint8_t *again);
 
     uint32_t reads_statistics; /* 1: choose or the rule reads margin and entropy */
 };

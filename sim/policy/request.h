@@ -31,7 +31,7 @@ enum causality {
 /* Of a request, for the functions of sim/policy/window.h, which say what each means. */
 struct window {
     uint32_t steps, block, passes, first, masked, length;
-    uint32_t known, uncached, kept, reach;
+    uint32_t known, uncached, kept, reach, earlier;
 };
 
 struct request {
@@ -54,6 +54,7 @@ struct request {
                                last. 0 before, and where the system does not look
                                (early_stop = off) */
     uint32_t preemptions;
+    uint32_t reserved;
 
     /* Cached state. While it runs a request holds what it needs for its next step, or more. */
     uint32_t cached_tokens; /* leading positions whose exact keys and values are held */
@@ -71,7 +72,6 @@ struct request {
     uint32_t causal;  /* enum causality: what a position sees, and what its logits decide on */
     uint32_t shifted; /* 1, under SEES_BLOCKS: a position's logits decide on the next, too */
     uint32_t tenant;  /* by the trace; 0 where it names none */
-    uint32_t reserved;
 };
 
 #endif

@@ -1,5 +1,7 @@
 #include "sim/policy/window.h"
 
+#include "sim/base/rng.h"
+
 static uint32_t prompt_in_block(const struct request *request) {
     return request->causal == SEES_BLOCKS ? request->prompt_tokens % request->block_tokens : 0;
 }
@@ -25,4 +27,10 @@ uint32_t window_extent(const struct request *request, uint32_t position) {
     uint32_t block = request->causal == SEES_BLOCKS ? request->block_tokens : 1;
     uint32_t end = (position / block + 1) * block;
     return end < window_end(request) ? end : window_end(request);
+}
+
+uint64_t window_draw_key(const struct request *request, uint64_t seed) {
+    uint64_t key = rng_key(seed, request->id, request->committed_tokens);
+    uint32_t earlier = window_earlier(request);
+    return earlier == 0 ? key : rng_key(key, request->committed_tokens, earlier);
 }

@@ -85,6 +85,16 @@ static inline uint32_t window_passes(const struct request *request) {
     return request->window.passes;
 }
 
+/* Passes before the next one that began with as many positions decided: 0 where every pass commits
+ * some and none is taken back. */
+static inline uint32_t window_earlier(const struct request *request) {
+    return request->window.earlier;
+}
+
+/* The key of the next pass's draws, which no other pass of the request has: it is made of seed and
+ * id, of how many positions are committed, and of window_earlier. */
+uint64_t window_draw_key(const struct request *request, uint64_t seed);
+
 /* ---- where blocks lie ---- */
 
 /* Positions of n whole blocks, and of those whole ones among `tokens`. */
@@ -141,6 +151,12 @@ static inline void window_commit(struct request *request, uint32_t n) {
     request->window.known = window_decided(request);
 }
 
+/* n decided positions are masked again. */
+static inline void window_take_back(struct request *request, uint32_t n) {
+    request->window.masked += n;
+    request->committed_tokens -= n;
+}
+
 /* `steps` steps over it are done, which committed n positions; known positions are told apart when
  * the next step is planned. */
 static inline void window_advance(struct request *request, uint32_t steps, uint32_t n) {
@@ -161,6 +177,10 @@ static inline void window_go_back(struct request *request) {
 static inline void window_list(struct request *request, uint32_t uncached, uint32_t known) {
     request->window.uncached = uncached;
     request->window.known = known;
+}
+
+static inline void window_count_earlier(struct request *request, uint32_t earlier) {
+    request->window.earlier = earlier;
 }
 
 /* What an eviction leaves of them. */

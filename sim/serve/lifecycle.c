@@ -316,6 +316,17 @@ static void commit_chosen(const struct lifecycle *life, struct replica *replica,
     }
 }
 
+/* Positions that are masked again. */
+static void take_back(const struct lifecycle *life, struct replica *replica,
+                      struct request *request, uint32_t member, uint32_t n) {
+    window_take_back(request, n);
+    replica->n_decided -= n;
+    replica->outstanding_tokens += n;
+    if (life->asked->records_members) {
+        replica->member_passes[member].unmasked = n;
+    }
+}
+
 /* The first position of the active block, by the logits of what is before it. */
 static void take_yield(struct lifecycle *life, struct replica *replica, uint32_t slot,
                        uint32_t member) {
@@ -326,7 +337,26 @@ static void take_yield(struct lifecycle *life, struct replica *replica, uint32_t
     }
 }
 
-/* A pass over the block's positions, and what it committed: by the executor's word, or drawn. */
+/* What a pass may come out as: an own decoder that takes positions back may commit none, but not
+ * for ever. */
+static int check_outcomes(const struct lifecycle *life, const struct request *request,
+                          const struct outcomes *found, uint32_t most, struct err *err) {
+    const struct decoder *decoder = life->system->decoder;
+    const bool takes_back = decoder->take_back != NULL;
+    uint32_t least = takes_back ? 0 : 1, n = found->n[OUTCOME_COMMIT];
+    if (n < least || n > most) {
+        return plan_broken_promise(life, &decoder->policy, "decoder", "the positions it commits", n,
+                                   least, most, err);
+    }
+    int64_t passes = (int64_t)DECODER_MOST_PASSES * window_length(request);
+    return !takes_back || window_steps(request) <= passes
+               ? 0
+               : plan_broken_promise(life, &decoder->policy, "decoder",
+                                     "the passes that a block takes", window_steps(request), 1,
+                                     passes, err);
+}
+
+/* A pass over the block's positions, and what came of it: by the executor's word, or drawn. */
 static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t slot,
                       uint32_t member, const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
@@ -335,8 +365,8 @@ static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t 
     uint32_t count = counts
                          ? request->commit_tokens
                          : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
-    uint32_t chosen;
-    if (!positions_pass(&life->positions, slot, request, is_known, count, decides, &chosen)) {
+    struct outcomes found;
+    if (!positions_pass(&life->positions, slot, request, is_known, count, decides, &found)) {
         return err_world(err,
                          "%s %s has request %" PRIu64 " run or commit other positions of its block "
                          "at %.3f s than are left to it",
@@ -344,7 +374,6 @@ static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t 
                          is_known ? life->system->name : life->system->cache->policy.name,
                          request->id, (double)life->now_ns * 1e-9);
     }
-    const struct policy *decoder = &life->system->decoder->policy;
     if (life->asked->records_members) {
         report_positions(life, replica, slot, member);
     }
@@ -357,11 +386,11 @@ static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t 
         return 0;
     }
     uint32_t most = counts ? count : window_masked(request);
-    if (chosen == 0 || chosen > most) {
-        return plan_broken_promise(life, decoder, "decoder", "the positions it commits", chosen, 1,
-                                   most, err);
+    if (check_outcomes(life, request, &found, most, err) != 0) {
+        return (int)err->kind;
     }
-    commit_chosen(life, replica, request, member, chosen);
+    commit_chosen(life, replica, request, member, found.n[OUTCOME_COMMIT]);
+    take_back(life, replica, request, member, found.n[OUTCOME_AGAIN]);
     return 0;
 }
 
@@ -416,6 +445,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
                (in_block || decides || yields)) {
         uint32_t chosen = recall_pass(&tracked->recall);
         commit_chosen(life, replica, request, member, yields ? 0 : chosen);
+        take_back(life, replica, request, member, tracked->recall.unmasked);
     }
     if (yields && !in_block) {
         take_yield(life, replica, slot, member);

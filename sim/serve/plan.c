@@ -105,7 +105,8 @@ static int plan_commits(const struct lifecycle *life, struct request *request,
         /* A shorter last step is a change of its own. */
         uint32_t to_end = window_masked(request) / request->commit_tokens;
         *holds = life->has_positions ? 1 : smaller(smaller(*holds, repeat), to_end);
-    } else if (tracked->recall.committed > 0 && recalls_counts(life, tracked)) {
+    } else if (tracked->recall.committed > 0 && tracked->recall.unmasked == 0 &&
+               recalls_counts(life, tracked)) {
         request->commit_tokens = tracked->recall.committed;
         uint32_t to_end = window_masked(request) / request->commit_tokens;
         *holds = smaller(*holds, recall_repeats(&tracked->recall, life->asked->decode, request,

@@ -110,7 +110,7 @@ void report_positions(const struct lifecycle *life, struct replica *replica, uin
     size_t at = (size_t)member * positions->stride;
     positions->lengths[member] = length;
     memcpy(positions->keep + at, block.keep, length);
-    memcpy(positions->commit + at, block.commit, length);
+    memcpy(positions->outcome + at, block.outcome, length);
     if (positions->entropy != NULL) {
         memcpy(positions->entropy + at, block.entropy, length * sizeof *block.entropy);
     }

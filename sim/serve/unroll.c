@@ -48,8 +48,8 @@ int unroll_pass(struct lifecycle *life, struct replica *replica, uint32_t slot, 
         return 0;
     }
     if (life->has_positions) {
-        uint32_t n;
-        (void)positions_pass(&life->positions, slot, request, false, 0, false, &n);
+        struct outcomes none;
+        (void)positions_pass(&life->positions, slot, request, false, 0, false, &none);
     } else if (recall->is_open) {
         status = recall_plan(recall, life->asked->decode, request, err);
         recall_pass(recall);

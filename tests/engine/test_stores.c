@@ -299,7 +299,8 @@ static void check_sessions(struct system *system, bool shifted) {
     for (uint32_t block = 0; block < 3; block++) {
         uint32_t length = OUTPUT - block * BLOCK < BLOCK ? OUTPUT - block * BLOCK : BLOCK;
         uint8_t masked[BLOCK], all[BLOCK], commit[BLOCK] = {0};
-        const struct planned_block flags = {masked, all, all, commit, NULL};
+        const struct planned_block flags = {
+            .masked = masked, .run = all, .keep = all, .outcome = commit};
         memset(masked, 1, sizeof masked);
         memset(all, 1, sizeof all);
         for (uint32_t step = 0; step < length; step++) {

@@ -242,8 +242,8 @@ static void assert_checked(const char *name, const char *sentence, char *text, s
 
 TEST(the_templates_pass_and_their_reports_are_the_same_every_time) {
     static const char *const templates[] = {"template_scheduler", "template_cache",
-                                            "template_decoder", "template_rule"};
-    for (int i = 0; i < 4; i++) {
+                                            "template_decoder", "template_rule", "taking_decoder"};
+    for (int i = 0; i < 5; i++) {
         char first[4096], second[4096];
         assert_checked(templates[i], "", first, sizeof first);
         assert_checked(templates[i], "", second, sizeof second);
@@ -283,6 +283,11 @@ TEST(check_plugin_names_what_each_bad_sample_does) {
         {"bad_impure_cache", ": cache impure plans differently when asked the same again: "
                              "rows.run.first 0, then 4194304 (call 2, one request alone)"},
         {"bad_greedy_decoder", ": it commits 0 of 1 masked positions in callback choose (call 9)"},
+        {"bad_taking_decoder",
+         ": decoder taking-all broke its promise at s: the passes that a block "
+         "takes is expected 1 to one request alone)"},
+        {"bad_back_count", ": it marks 1 of 1 decided positions and says another number in "
+                           "callback take_back (call 7)"},
         {"bad_overgrowing", ": scheduler overgrowing broke its promise at s: bytes of cached state "
                             "admitted and grown by (2359296 of at most 0)"},
         {"bad_chunking", ": scheduler chunking broke its promise at s: tokens of a chunk (2 of at "

@@ -464,7 +464,7 @@ static void ask_cache(void) {
     const uint8_t pending[] = {0, 1, 1, 1, 1, 1}, masked[] = {0, 0, 1, 1, 1, 1};
     const float delta[6] = {0};
     const struct eviction_view view = {&request, 6, pending, masked, delta, -1};
-    const struct learned learned = {.n = 2, .commit = masked};
+    const struct learned learned = {.n = 2, .outcome = masked};
     struct row_sets rows;
     uint8_t keep[6];
     uint64_t memory = 40;

@@ -360,7 +360,7 @@ static void learn(const void *state, void *memory, const struct request *request
                   const struct learned *learned) {
     check_seen(state, memory, request);
     ck_assert_uint_eq(learned->n, call.n);
-    ck_assert_mem_eq(learned->commit, call.bytes[0], LENGTH);
+    ck_assert_mem_eq(learned->outcome, call.bytes[0], LENGTH);
     ck_assert_int_eq(learned->entropy != NULL, call.has_lists);
     if (learned->entropy != NULL) {
         ck_assert_mem_eq(learned->entropy, call.floats[0], sizeof call.floats[0]);
