@@ -50,19 +50,10 @@ static bool is_ready(const struct block_state *block, uint32_t i, uint32_t n_cho
     return false;
 }
 
-/* Whether position i of those that the pass kept, or left out, may come out so. */
-static bool may_come_out(const struct block_state *block, uint32_t i, bool kept, uint8_t outcome) {
+/* Whether position i, which the pass kept or left out, may be revised or masked again. */
+static bool may_change(const struct block_state *block, uint32_t i, bool kept, uint8_t outcome) {
     bool is_decided = !block->masked[i] && i >= block->n_fixed && block->n_masked > 0;
-    switch ((enum position_outcome)outcome) {
-    case OUTCOME_NONE:
-        return true;
-    case OUTCOME_COMMIT:
-        return kept && block->masked[i];
-    case OUTCOME_REVISE:
-    case OUTCOME_AGAIN:
-        return kept && is_decided;
-    }
-    return false;
+    return kept && is_decided && outcome < OUTCOME_COUNT;
 }
 
 bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *outcome) {
@@ -70,7 +61,10 @@ bool block_allows(const struct block_state *block, const uint8_t *keep, const ui
     for (uint32_t i = 0; i < block->length; i++) {
         bool is_kept_well = keep[i] ? block->uncached[i]
                                     : block->masked[i] || !block->uncached[i] || may_run_a_part;
-        if (!is_kept_well || !may_come_out(block, i, keep[i] != 0, outcome[i])) {
+        bool comes_out_well = outcome[i] <= OUTCOME_COMMIT
+                                  ? outcome[i] == OUTCOME_NONE || (keep[i] && block->masked[i])
+                                  : may_change(block, i, keep[i] != 0, outcome[i]);
+        if (!is_kept_well || !comes_out_well) {
             return false;
         }
     }
@@ -80,31 +74,24 @@ bool block_allows(const struct block_state *block, const uint8_t *keep, const ui
 struct outcomes block_outcomes(const uint8_t *outcome, uint32_t length) {
     struct outcomes found = {{0}};
     for (uint32_t i = 0; i < length; i++) {
-        found.n[outcome[i] < OUTCOME_COUNT ? outcome[i] : OUTCOME_NONE]++;
+        if (outcome[i] != OUTCOME_NONE && outcome[i] < OUTCOME_COUNT) {
+            found.n[outcome[i]]++;
+        }
     }
-    found.n[OUTCOME_NONE] = 0;
     return found;
 }
 
-/* The mask after the pass, and for how long decided positions have to run. */
-static void take_outcomes(struct block_state *block, const uint8_t *outcome, uint32_t n_commits) {
+/* For how many commits after their own decided positions were run. */
+static void count_later(struct block_state *block, const uint8_t *outcome, uint32_t n_commits) {
     for (uint32_t i = 0; i < block->length; i++) {
+        uint32_t later = block->later[i] + n_commits;
         bool begins = block->masked[i] || outcome[i] > OUTCOME_COMMIT;
-        if (block->recent > 0) {
-            uint32_t later = block->later[i] + n_commits;
-            block->later[i] = begins ? 0 : (uint16_t)later;
-        }
-        if (outcome[i] == OUTCOME_COMMIT) {
-            block->masked[i] = 0;
-            block->n_masked--;
-        } else if (outcome[i] == OUTCOME_AGAIN) {
-            block->masked[i] = 1;
-            block->n_masked++;
-        }
+        block->later[i] = begins ? 0 : (uint16_t)later;
     }
 }
 
-void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *outcome) {
+struct outcomes block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *outcome) {
+    struct outcomes found = {{0}};
     ASSERT(block_allows(block, keep, outcome));
     uint32_t n_commits =
         block->recent > 0 ? block_outcomes(outcome, block->length).n[OUTCOME_COMMIT] : 0;
@@ -117,8 +104,18 @@ void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *o
             }
         }
     }
-    take_outcomes(block, outcome, n_commits);
+    if (block->recent > 0) {
+        count_later(block, outcome, n_commits);
+    }
+    for (uint32_t i = 0; i < block->length; i++) {
+        if (outcome[i] != OUTCOME_NONE) {
+            found.n[outcome[i]]++;
+            block->masked[i] = outcome[i] == OUTCOME_AGAIN;
+        }
+    }
+    block->n_masked += found.n[OUTCOME_AGAIN] - found.n[OUTCOME_COMMIT];
     block->passes++;
+    return found;
 }
 
 void block_forget(struct block_state *block) {

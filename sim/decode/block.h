@@ -81,9 +81,9 @@ uint32_t block_known_in_front(const struct block_state *block);
  * known before the first pass, and some other is masked. */
 bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *outcome);
 
-/* The end of a pass that did so, which block_allows. A position that was revised or masked again is
- * run once more in its new form before it is cached. */
-void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *outcome);
+/* The end of a pass that did so, which block_allows; returns how they came out. A position that was
+ * revised or masked again is run once more in its new form before it is cached. */
+struct outcomes block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *outcome);
 
 struct outcomes block_outcomes(const uint8_t *outcome, uint32_t length);
 

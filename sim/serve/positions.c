@@ -360,14 +360,13 @@ bool positions_pass(struct positions *p, uint32_t slot, const struct request *re
     if (!known && decides) {
         choose(p, slot, request, count);
     }
-    *found = block_outcomes(outcome, block->length);
     if (!block_allows(block, row(p, p->keep, slot), outcome)) {
         return false;
     }
     if (decides) {
         count_pass(p, slot);
     }
-    block_pass(block, row(p, p->keep, slot), outcome);
+    *found = block_pass(block, row(p, p->keep, slot), outcome);
     uint32_t n = found->n[OUTCOME_COMMIT];
     if (decides && n > 0 && cache->learn != NULL) {
         learn(p, slot, request, n);
