@@ -268,6 +268,9 @@ bench-gpu: kernels ## measure kernels next to what PyTorch runs for the same wor
 WRITES     := \b(?:put[a-z_]*|[a-z_]*_(?:set|append)(?:_new)?|f?printf|fput[cs]|fwrite)
 IN_PARENS  := (\((?:[^()"\x27]|"(?:[^"\\]|\\.)*"|\x27(?:[^\x27\\]|\\.)*\x27|(?-1))*\))
 UNORDERED  := $(WRITES)$(IN_PARENS)(?:\s*[!=<>]=?\s*\w+\)?)?\s*[|](?![|=])|[^|][|]\s*\(?$(WRITES)\(
+# The inside of a window, but for one that is made, and products of a block's size: where positions lie
+# and how far apart their arrays stand is the business of sim/policy/window.h alone.
+AROUND_WINDOW := (->|\.)window\b(?! = window_of\()|[*] *([a-z_]+(->|\.))+(?<!model->)(?<!rule->)block_tokens|(?<!model->)(?<!rule->)\bblock_tokens *[*] *[a-z(]
 # Files and returns at most on the way from a submission to its price (tests/walk.py).
 PRICE_WALK := 8 15
 lint: ## formatting, cppcheck and clang-tidy
@@ -276,6 +279,8 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)clang-format --dry-run --Werror $(C_FILES)
 	$(say) LINT "order of effects"
 	$(Q)! grep -PzoH '$(UNORDERED)' $(filter-out tests/%,$(C_FILES)) | tr '\0' '\n' | grep .
+	$(say) LINT "around the window"
+	$(Q)! grep -PHn '$(AROUND_WINDOW)' $(filter-out tests/% sim/policy/window.%,$(C_FILES))
 	$(say) LINT "walk to a price"
 	$(Q)python3 tests/walk.py --price --most $(PRICE_WALK)
 	$(say) LINT "sizes of files and functions"

@@ -67,7 +67,7 @@ static struct step_limits limits_of(const struct system *system) {
         .workspace_bytes =
             aligned(budget->shares_pool ? budget->pool_bytes : budget->activation_bytes),
         .pool_bytes = aligned(budget->pool_bytes),
-        .places = settings->max_requests * (int64_t)settings->block_tokens,
+        .places = settings->max_requests * (int64_t)settings_window_tokens(settings),
         .credit_slots = system->credit_slots,
         .page_rows = settings->page_tokens,
         .shares_pool = budget->shares_pool,

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "sim/base/mem.h"
+#include "sim/decode/block.h"
 #include "traces/decode_trace.h"
 
 static const char schema[] =
@@ -18,20 +19,26 @@ static const char schema[] =
     "CREATE TABLE pass(request INTEGER, passes INTEGER, committed INTEGER, processed INTEGER,"
     " kept INTEGER, reach INTEGER, start INTEGER, length INTEGER, masked BLOB, run BLOB, keep BLOB,"
     " chosen BLOB, seen BLOB, token BLOB, confidence BLOB, margin BLOB, entropy BLOB,"
-    " importance_before BLOB, importance_after BLOB);";
+    " importance_before BLOB, importance_after BLOB, unmasked INTEGER, revised BLOB, again BLOB);";
 static const char insert_request[] = "INSERT INTO request VALUES(?, ?, ?, ?)";
 static const char insert_pass[] =
-    "INSERT INTO pass VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    "INSERT INTO pass VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 enum { N_FLAGS = 5, N_VALUES = 6, N_BLOBS = N_FLAGS + N_VALUES };
+/* Outcomes that have a bitmap where a pass has any, after the other columns. */
+static const uint8_t others[] = {OUTCOME_REVISE, OUTCOME_AGAIN};
+enum { N_OTHERS = sizeof others / sizeof others[0] };
+
+/* Columns, counted from 1. */
+enum { FIRST_BLOB = 9, UNMASKED = FIRST_BLOB + N_BLOBS };
 
 /* Equal passes; of one whose positions are known, these as they are stored. */
 struct row {
     struct decode_pass pass;
     uint32_t n;
-    uint32_t start, length; /* length 0: positions are not known */
-    unsigned char *bytes;   /* owned; the blobs one after the other */
-    int sizes[N_BLOBS];     /* -1: NULL */
+    uint32_t start, length;        /* length 0: positions are not known */
+    unsigned char *bytes;          /* owned; the blobs one after the other */
+    int sizes[N_BLOBS + N_OTHERS]; /* -1: NULL */
 };
 
 struct written {
@@ -146,10 +153,11 @@ static struct written *written_of(struct decode_log *log, uint64_t request) {
     return &log->requests[request];
 }
 
-static size_t pack_flags(const uint8_t *flags, uint32_t n, unsigned char *out) {
+/* Which of n values are `wanted`. */
+static size_t pack_flags(const uint8_t *values, uint8_t wanted, uint32_t n, unsigned char *out) {
     memset(out, 0, (n + 7) / 8);
     for (uint32_t i = 0; i < n; i++) {
-        out[i / 8] |= (unsigned char)((flags[i] != 0) << i % 8);
+        out[i / 8] |= (unsigned char)((values[i] == wanted) << i % 8);
     }
     return (n + 7) / 8;
 }
@@ -168,7 +176,7 @@ static size_t pack_values(const void *values, const uint8_t *of, const uint8_t *
 }
 
 static void pack(const struct decode_positions *p, struct row *row) {
-    const uint8_t *const flags[N_FLAGS] = {p->masked, p->run, p->keep, p->commit, p->seen};
+    const uint8_t *const flags[N_FLAGS] = {p->masked, p->run, p->keep, p->outcome, p->seen};
     const void *const values[N_VALUES] = {p->token,   p->confidence, p->margin,
                                           p->entropy, p->before,     p->after};
     size_t at = 0;
@@ -179,7 +187,8 @@ static void pack(const struct decode_positions *p, struct row *row) {
         size_t size = 0;
         bool is_importance = i >= N_BLOBS - 2;
         if (i < N_FLAGS) {
-            size = pack_flags(flags[i], p->length, row->bytes + at);
+            size = pack_flags(flags[i], flags[i] == p->outcome ? OUTCOME_COMMIT : 1, p->length,
+                              row->bytes + at);
         } else if (!is_importance) {
             size = pack_values(values[i - N_FLAGS], p->seen, p->seen, p->length, row->bytes + at);
         } else if (p->has_importance) {
@@ -188,12 +197,22 @@ static void pack(const struct decode_positions *p, struct row *row) {
         row->sizes[i] = is_importance && !p->has_importance ? -1 : (int)size;
         at += size;
     }
+    const struct outcomes found = block_outcomes(p->outcome, p->length);
+    for (int i = 0; i < N_OTHERS; i++) {
+        bool is_there = found.n[others[i]] > 0;
+        row->sizes[N_BLOBS + i] = -1;
+        if (is_there) {
+            size_t size = pack_flags(p->outcome, others[i], p->length, row->bytes + at);
+            row->sizes[N_BLOBS + i] = (int)size;
+            at += size;
+        }
+    }
     row->bytes = mem_resized(row->bytes, at, 1);
 }
 
 static bool is_equal(const struct decode_pass *a, const struct decode_pass *b) {
     return a->committed == b->committed && a->processed == b->processed && a->kept == b->kept &&
-           a->reach == b->reach;
+           a->reach == b->reach && a->unmasked == b->unmasked;
 }
 
 void decode_log_add(struct decode_log *log, uint64_t request, const struct decode_pass *pass,
@@ -254,13 +273,15 @@ static int write_row(struct decode_log *log, uint64_t request, const struct row 
         const unsigned char *at = row->bytes;
         sqlite3_bind_int64(statement, column++, row->start);
         sqlite3_bind_int64(statement, column++, row->length);
-        for (int i = 0; i < N_BLOBS; i++, column++) {
+        for (int i = 0; i < N_BLOBS + N_OTHERS; i++) {
             if (row->sizes[i] >= 0) {
-                sqlite3_bind_blob(statement, column, at, row->sizes[i], SQLITE_STATIC);
+                int to = i < N_BLOBS ? FIRST_BLOB + i : UNMASKED + 1 + i - N_BLOBS;
+                sqlite3_bind_blob(statement, to, at, row->sizes[i], SQLITE_STATIC);
                 at += row->sizes[i];
             }
         }
     }
+    sqlite3_bind_int64(statement, UNMASKED, pass->unmasked);
     return sqlite3_step(statement) == SQLITE_DONE ? 0 : cannot(log, err);
 }
 

@@ -12,6 +12,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/wait.h"
+#include "sim/decode/block.h"
 #include "sim/input/field.h"
 #include "sim/input/inputs.h"
 #include "sim/input/text.h"
@@ -20,10 +21,16 @@ enum { N_FLAGS = 5, N_VALUES = 6, N_BLOBS = N_FLAGS + N_VALUES, FIRST_BLOB = 8 }
 
 static const char select_passes[] =
     "SELECT request, passes, committed, processed, kept, reach, start, length, masked, run, keep,"
-    " chosen, seen, token, confidence, margin, entropy, importance_before, importance_after"
+    " chosen, seen, token, confidence, margin, entropy, importance_before, importance_after, %s"
     " FROM pass ORDER BY request, rowid";
-static const char select_counts[] =
-    "SELECT request, passes, committed, processed, kept, reach FROM pass ORDER BY request, rowid";
+static const char select_counts[] = "SELECT request, passes, committed, processed, kept, reach, %s"
+                                    " FROM pass ORDER BY request, rowid";
+/* By version: version 1 knew of commits alone. */
+static const char *const other_columns[DECODE_TRACE_VERSION + 1] = {
+    [1] = "0, NULL, NULL", [2] = "unmasked, revised, again"};
+/* Outcomes that have a bitmap where a pass has any. */
+static const uint8_t others[] = {OUTCOME_REVISE, OUTCOME_AGAIN};
+enum { N_OTHERS = sizeof others / sizeof others[0] };
 static const char *const blob_names[N_BLOBS] = {
     "masked",          "run",        "keep",   "chosen",  "seen",
     "token",           "confidence", "margin", "entropy", "importance_before",
@@ -35,7 +42,8 @@ struct run {
     uint32_t first, n;
     uint32_t start, length; /* length 0: nothing is known of positions */
     bool has_importance;
-    size_t bytes; /* where its blobs begin */
+    bool has[N_OTHERS]; /* bitmaps, after the blobs */
+    size_t bytes;       /* where its blobs begin */
 };
 
 /* A request's runs are [begin, end). */
@@ -52,7 +60,7 @@ struct decode_trace {
     char *path;
     uint32_t block_tokens;
     uint64_t digest;
-    bool has_answers, repeats;
+    bool has_answers, repeats, takes_back;
     struct entry *entries; /* in increasing order of ids */
     struct run *runs;
     struct about_line *about;
@@ -76,7 +84,13 @@ struct input {
     sqlite3 *db;
     struct decode_trace *trace;
     enum decode_depth depth;
+    int64_t version;
 };
+
+/* The column that says how many positions a pass masks again; bitmaps of other outcomes follow. */
+static int unmasked_column(const struct input *input) {
+    return input->depth == DECODE_POSITIONS ? FIRST_BLOB + N_BLOBS : 6;
+}
 
 static int cannot_read(const struct input *input, struct err *err) {
     return err_world(err, "%s cannot be read as a database: %s", input->trace->path,
@@ -178,8 +192,10 @@ struct place {
     uint64_t request, pass;
 };
 
-static int read_counts(const struct decode_trace *trace, sqlite3_stmt *row,
-                       const struct place *place, struct run *run, struct err *err) {
+static int read_counts(const struct input *input, sqlite3_stmt *row, const struct place *place,
+                       struct run *run, struct err *err) {
+    const struct decode_trace *trace = input->trace;
+    const int unmasked = unmasked_column(input);
     struct decode_pass *pass = &run->pass;
     const uint32_t block = trace->block_tokens;
     const struct {
@@ -193,10 +209,12 @@ static int read_counts(const struct decode_trace *trace, sqlite3_stmt *row,
         {"reach", ", from the positions kept to those of a block", 5, &pass->reach, &pass->kept,
          &block},
         {"committed", ", the positions kept", 2, &pass->committed, NULL, &pass->kept},
+        {"unmasked", ", the positions kept", unmasked, &pass->unmasked, NULL, &pass->kept},
         {"passes", "", 1, &run->n, NULL, NULL},
     };
     for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
-        int64_t least = columns[i].least != NULL ? *columns[i].least : columns[i].column != 2;
+        bool may_be_none = columns[i].column == 2 || columns[i].column == unmasked;
+        int64_t least = columns[i].least != NULL ? *columns[i].least : !may_be_none;
         int64_t most = columns[i].most != NULL ? *columns[i].most : UINT32_MAX, value;
         if (!count_of(row, columns[i].column, least, most, false, &value)) {
             const unsigned char *found = sqlite3_column_text(row, columns[i].column);
@@ -237,6 +255,17 @@ static const char *wrong_flags(const unsigned char *bits[N_FLAGS], uint32_t leng
     return NULL;
 }
 
+/* Bitmaps of what is revised and masked again, of positions that are decided and kept. */
+static const char *wrong_others(const unsigned char *bits[N_FLAGS], const unsigned char *other,
+                                uint32_t length) {
+    for (uint32_t i = 0; other != NULL && i < length; i++) {
+        if (flag(other, i) && (flag(bits[0], i) || !flag(bits[2], i))) {
+            return "revises or masks again a position that is masked, or not kept";
+        }
+    }
+    return NULL;
+}
+
 static int wrong_blob(const struct place *place, const char *name, struct err *err) {
     return err_world(err,
                      "%s: pass %" PRIu64 " of request %" PRIu64 ": %s is not as long as "
@@ -244,8 +273,36 @@ static int wrong_blob(const struct place *place, const char *name, struct err *e
                      place->path, place->pass, place->request, name);
 }
 
-static int read_positions(struct decode_trace *trace, sqlite3_stmt *row, const struct place *place,
+/* After the other blobs of a row, whose bitmaps have n bytes. */
+static int read_others(const struct input *input, sqlite3_stmt *row, const struct place *place,
+                       const unsigned char *bits[N_FLAGS], uint32_t n, struct run *run,
+                       struct err *err) {
+    struct decode_trace *trace = input->trace;
+    for (int i = 0; i < N_OTHERS; i++) {
+        const int column = unmasked_column(input) + 1 + i;
+        const unsigned char *other = sqlite3_column_blob(row, column);
+        const int bytes = sqlite3_column_bytes(row, column);
+        run->has[i] = sqlite3_column_type(row, column) != SQLITE_NULL;
+        if (run->has[i] && bytes != (int)n) {
+            return wrong_blob(place, "a bitmap of outcomes", err);
+        }
+        const char *wrong = wrong_others(bits, run->has[i] ? other : NULL, run->length);
+        if (wrong != NULL) {
+            return err_world(err, "%s: pass %" PRIu64 " of request %" PRIu64 " %s", place->path,
+                             place->pass, place->request, wrong);
+        }
+        if (run->has[i]) {
+            trace->bytes = grow(trace->bytes, trace->n_bytes, n, &trace->room_bytes, 1);
+            memcpy(trace->bytes + trace->n_bytes, other, n);
+            trace->n_bytes += n;
+        }
+    }
+    return 0;
+}
+
+static int read_positions(const struct input *input, sqlite3_stmt *row, const struct place *place,
                           struct run *run, struct err *err) {
+    struct decode_trace *trace = input->trace;
     int64_t start, length;
     const unsigned char *bits[N_FLAGS];
     uint32_t n[3]; /* bytes of a bitmap; seen; asked for */
@@ -288,7 +345,7 @@ static int read_positions(struct decode_trace *trace, sqlite3_stmt *row, const s
         }
         trace->n_bytes += wanted;
     }
-    return 0;
+    return read_others(input, row, place, bits, n[0], run, err);
 }
 
 static int take_pass(const struct input *input, sqlite3_stmt *row, struct err *err) {
@@ -306,14 +363,14 @@ static int take_pass(const struct input *input, sqlite3_stmt *row, struct err *e
     const struct run *last = is_first ? NULL : &trace->runs[trace->n_runs - 1];
     struct run run = {.first = is_first ? 0 : last->first + last->n};
     const struct place place = {trace->path, (uint64_t)id, (uint64_t)run.first + 1};
-    status = read_counts(trace, row, &place, &run, err);
+    status = read_counts(input, row, &place, &run, err);
     if (status == 0 && run.n > UINT32_MAX - run.first) {
         status = err_world(
             err, "%s: found more than 4294967295 passes of request %" PRId64 ", expected no more",
             trace->path, id);
     }
     if (status == 0 && input->depth == DECODE_POSITIONS) {
-        status = read_positions(trace, row, &place, &run, err);
+        status = read_positions(input, row, &place, &run, err);
     }
     if (status != 0) {
         return status;
@@ -323,7 +380,16 @@ static int take_pass(const struct input *input, sqlite3_stmt *row, struct err *e
     entry->begin = is_first ? trace->n_runs - 1 : entry->begin;
     entry->end = trace->n_runs;
     entry->is.rows++;
+    uint64_t unmasked = (uint64_t)run.n * run.pass.unmasked;
     entry->is.tokens += (uint64_t)run.n * run.pass.committed;
+    if (unmasked > entry->is.tokens) {
+        return err_world(err,
+                         "%s: pass %" PRIu64 " of request %" PRIu64
+                         " masks more positions again than were committed",
+                         place.path, place.pass, place.request);
+    }
+    entry->is.tokens -= unmasked;
+    trace->takes_back = trace->takes_back || unmasked > 0;
     return 0;
 }
 
@@ -360,6 +426,9 @@ static int finish_requests(struct decode_trace *trace, struct err *err) {
             for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
                 take_digest(trace, values[v]);
             }
+            if (run->pass.unmasked > 0) {
+                take_digest(trace, run->pass.unmasked);
+            }
             if (trace->has_answers) {
                 take_digest(trace, is->answer_tokens);
             }
@@ -368,7 +437,7 @@ static int finish_requests(struct decode_trace *trace, struct err *err) {
     return 0;
 }
 
-static int read_head(const struct input *input, struct err *err) {
+static int read_head(struct input *input, struct err *err) {
     struct decode_trace *trace = input->trace;
     sqlite3_stmt *statement;
     int64_t id = 0, version = 0;
@@ -386,10 +455,11 @@ static int read_head(const struct input *input, struct err *err) {
     if (id != DECODE_TRACE_ID) {
         return err_world(err, "%s is not a decode trace", trace->path);
     }
-    if (version != DECODE_TRACE_VERSION) {
-        return err_world(err, "%s is a decode trace of version %" PRId64 ", expected %d",
+    if (version < 1 || version > DECODE_TRACE_VERSION) {
+        return err_world(err, "%s is a decode trace of version %" PRId64 ", expected 1 to %d",
                          trace->path, version, DECODE_TRACE_VERSION);
     }
+    input->version = version;
     int status = for_rows(input, "SELECT key, value FROM about ORDER BY rowid", take_about, err);
     uint64_t tokens;
     if (status == 0 &&
@@ -402,7 +472,8 @@ static int read_head(const struct input *input, struct err *err) {
     return status;
 }
 
-static int read_all(const struct input *input, struct err *err) {
+static int read_all(struct input *input, struct err *err) {
+    char sql[512];
     int status = read_head(input, err);
     status = status != 0 ? status
                          : for_rows(input,
@@ -410,7 +481,10 @@ static int read_all(const struct input *input, struct err *err) {
                                     " FROM request ORDER BY id",
                                     take_request, err);
     const char *passes = input->depth == DECODE_POSITIONS ? select_passes : select_counts;
-    status = status != 0 ? status : for_rows(input, passes, take_pass, err);
+    if (status == 0) {
+        snprintf(sql, sizeof sql, passes, other_columns[input->version]);
+        status = for_rows(input, sql, take_pass, err);
+    }
     return status != 0 ? status : finish_requests(input->trace, err);
 }
 
@@ -519,6 +593,7 @@ static int pass_of(const void *state, uint64_t request, uint32_t index, struct d
 struct decode_source decode_trace_source(const struct decode_trace *trace) {
     return (struct decode_source){.state = trace,
                                   .name = trace->path,
+                                  .takes_back = trace->takes_back,
                                   .tokens = tokens_of,
                                   .answer = answer_of,
                                   .pass = pass_of};
@@ -572,7 +647,7 @@ bool decode_trace_positions(const struct decode_trace *trace, size_t place, uint
     const struct entry *entry = &trace->entries[place];
     ASSERT(place < trace->n_entries && row < entry->is.rows);
     const struct run *run = &trace->runs[entry->begin + row];
-    uint8_t *const flags[N_FLAGS] = {out->masked, out->run, out->keep, out->commit, out->seen};
+    uint8_t *const flags[N_FLAGS] = {out->masked, out->run, out->keep, out->outcome, out->seen};
     void *const values[N_VALUES] = {out->token,   out->confidence, out->margin,
                                     out->entropy, out->before,     out->after};
     if (run->length == 0) {
@@ -597,6 +672,12 @@ bool decode_trace_positions(const struct decode_trace *trace, size_t place, uint
         } else {
             memset(values[i], 0, 4 * (size_t)run->length);
         }
+    }
+    for (int i = 0; i < N_OTHERS; i++) {
+        for (uint32_t at = 0; run->has[i] && at < run->length; at++) {
+            out->outcome[at] = flag(from, at) ? others[i] : out->outcome[at];
+        }
+        from += run->has[i] ? (run->length + 7) / 8 : 0;
     }
     return true;
 }

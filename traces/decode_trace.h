@@ -9,7 +9,8 @@
  *            and the counts of struct decode_pass (sim/base/decode.h). Where positions are known,
  *            of one pass: the block's first position in the canvas and its length, and what
  *            struct decode_positions says: bitmaps (position i is bit i % 8 of byte i / 8) masked,
- *            run, keep, chosen, seen; little-endian arrays, in the order of positions: token
+ *            run, keep, chosen (OUTCOME_COMMIT), seen, and revised and again, NULL: none;
+ *            little-endian arrays, in the order of positions: token
  *            (int32) and confidence, margin, entropy (float32) of those seen;
  *            importance_before and importance_after (float32) of those masked and run. NULL: not
  *            known.
@@ -29,7 +30,7 @@
 
 enum {
     DECODE_TRACE_ID = 0x756d6474, /* SQLite's application_id */
-    DECODE_TRACE_VERSION = 1,     /* and user_version */
+    DECODE_TRACE_VERSION = 2,     /* and user_version; 1 lacked unmasked, revised and again */
     DECODE_MOST_POSITIONS = 1 << 20,
 };
 

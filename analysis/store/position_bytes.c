@@ -5,6 +5,7 @@
 
 #include "analysis/store/varint.h"
 #include "sim/base/mem.h"
+#include "sim/decode/block.h"
 
 /* Longer blocks are no blocks, which bounds what a damaged length can ask for. */
 enum { MOST_BLOCK = 1 << 16 };
@@ -40,13 +41,13 @@ size_t position_bytes_put(unsigned char *to, const struct step_positions *p, uin
     for (uint32_t i = 0; i < n; i++) {
         size_t first = (size_t)i * p->stride;
         at += varint_put(at, p->lengths[i]);
-        at += bits_put(at, p->keep + first, p->lengths[i]);
-        at += bits_put(at, p->commit + first, p->lengths[i]);
+        at += bits_put(at, p->keep + first, 1, p->lengths[i]);
+        at += bits_put(at, p->outcome + first, OUTCOME_COMMIT, p->lengths[i]);
     }
     for (uint32_t i = 0; p->entropy != NULL && i < n; i++) {
         for (uint32_t j = 0; j < p->lengths[i]; j++) {
             size_t place = (size_t)i * p->stride + j;
-            at += p->commit[place] ? put_entropy(at, p->entropy[place]) : 0;
+            at += p->outcome[place] == OUTCOME_COMMIT ? put_entropy(at, p->entropy[place]) : 0;
         }
     }
     return (size_t)(at - to);
@@ -58,10 +59,10 @@ static bool get_flags(const unsigned char **at, const unsigned char *end, uint32
     for (uint32_t i = 0; i < n; i++) {
         uint64_t length;
         uint8_t *keep = fills ? p->keep + (size_t)i * p->stride : NULL;
-        uint8_t *commit = fills ? p->commit + (size_t)i * p->stride : NULL;
+        uint8_t *outcome = fills ? p->outcome + (size_t)i * p->stride : NULL;
         if (!varint_get(at, end, &length) || length > MOST_BLOCK ||
-            !bits_get(at, end, (uint32_t)length, keep) ||
-            !bits_get(at, end, (uint32_t)length, commit)) {
+            !bits_get(at, end, (uint32_t)length, 1, keep) ||
+            !bits_get(at, end, (uint32_t)length, OUTCOME_COMMIT, outcome)) {
             return false;
         }
         p->lengths[i] = (uint32_t)length;
@@ -78,7 +79,7 @@ static bool get_entropies(const unsigned char *at, const unsigned char *end, uin
     for (uint32_t i = 0; p->entropy != NULL && i < n; i++) {
         for (uint32_t j = 0; j < p->lengths[i]; j++) {
             size_t place = (size_t)i * p->stride + j;
-            if (p->commit[place] && !get_entropy(&at, end, &p->entropy[place])) {
+            if (p->outcome[place] == OUTCOME_COMMIT && !get_entropy(&at, end, &p->entropy[place])) {
                 return false;
             }
         }
@@ -99,9 +100,50 @@ bool position_bytes_get(const unsigned char *at, const unsigned char *end, uint3
     }
     size_t n_flags = (size_t)n * p->stride + 1;
     p->keep = mem_resized(p->keep, n_flags, 1);
-    p->commit = mem_resized(p->commit, n_flags, 1);
+    p->outcome = mem_resized(p->outcome, n_flags, 1);
+    memset(p->keep, 0, n_flags);
+    memset(p->outcome, OUTCOME_NONE, n_flags);
     at = begin;
     return get_flags(&at, end, n, true, p) && get_entropies(at, end, n, p);
+}
+
+/* Those that are written in addition to commits. */
+static const uint8_t others[] = {OUTCOME_REVISE, OUTCOME_AGAIN};
+enum { N_OTHERS = sizeof others / sizeof others[0] };
+
+static bool has_others(const struct step_positions *p, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        const struct outcomes found =
+            block_outcomes(p->outcome + (size_t)i * p->stride, p->lengths[i]);
+        if (found.n[OUTCOME_REVISE] + found.n[OUTCOME_AGAIN] > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+size_t outcome_bytes_put(unsigned char *to, const struct step_positions *p, uint32_t n) {
+    unsigned char *at = to;
+    uint32_t n_written = has_others(p, n) ? n : 0;
+    for (uint32_t i = 0; i < n_written; i++) {
+        for (int k = 0; k < N_OTHERS; k++) {
+            at += bits_put(at, p->outcome + (size_t)i * p->stride, others[k], p->lengths[i]);
+        }
+    }
+    return (size_t)(at - to);
+}
+
+bool outcome_bytes_get(const unsigned char *at, const unsigned char *end, uint32_t n,
+                       struct step_positions *p) {
+    for (uint32_t i = 0; i < n; i++) {
+        for (int k = 0; k < N_OTHERS; k++) {
+            uint8_t *outcome = p->outcome + (size_t)i * p->stride;
+            if (!bits_get(&at, end, p->lengths[i], others[k], outcome)) {
+                return false;
+            }
+        }
+    }
+    return at == end;
 }
 
 struct step_positions positions_copied(const struct step_positions *from, uint32_t n) {
@@ -110,7 +152,7 @@ struct step_positions positions_copied(const struct step_positions *from, uint32
         .stride = from->stride,
         .lengths = mem_copied(from->lengths, n * sizeof *from->lengths),
         .keep = mem_copied(from->keep, n_flags),
-        .commit = mem_copied(from->commit, n_flags),
+        .outcome = mem_copied(from->outcome, n_flags),
         .entropy = from->entropy != NULL
                        ? mem_copied(from->entropy, n_flags * sizeof *from->entropy)
                        : NULL};
@@ -119,6 +161,6 @@ struct step_positions positions_copied(const struct step_positions *from, uint32
 void positions_free(struct step_positions *p) {
     free(p->lengths);
     free(p->keep);
-    free(p->commit);
+    free(p->outcome);
     free(p->entropy);
 }

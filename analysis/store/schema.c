@@ -22,7 +22,7 @@ static const char after_requests[] =
     " repeat INTEGER, start_ns INTEGER, end_ns INTEGER, gpu_ns INTEGER, host_ns INTEGER,"
     " requests INTEGER, prefill INTEGER, refresh INTEGER, reuse INTEGER, commits INTEGER,"
     " tokens INTEGER, symbols BLOB, kv_used_bytes INTEGER, running INTEGER, waiting INTEGER,"
-    " members INTEGER, positions BLOB, PRIMARY KEY(run, idx)) WITHOUT ROWID;"
+    " members INTEGER, positions BLOB, outcomes BLOB, PRIMARY KEY(run, idx)) WITHOUT ROWID;"
     "CREATE TABLE events(run INTEGER NOT NULL, number INTEGER NOT NULL, time_ns INTEGER,"
     " request INTEGER, kind INTEGER, replica INTEGER, detail INTEGER,"
     " PRIMARY KEY(run, number)) WITHOUT ROWID;"
@@ -46,8 +46,14 @@ static const char *const changes[] = {
           "ALTER TABLE runs ADD COLUMN sha256 TEXT;"
           "UPDATE runs SET incomplete=CASE WHEN json_valid(summary)"
           " THEN json_extract(summary,'$.incomplete') END;",
+    /* Then what a step decided stayed so. */
+    [7] = "ALTER TABLE steps ADD COLUMN outcomes BLOB;",
 };
-enum { N_CHANGES = sizeof changes / sizeof changes[0], STEPS_HAVE_POSITIONS = 4 };
+enum {
+    N_CHANGES = sizeof changes / sizeof changes[0],
+    STEPS_HAVE_POSITIONS = 4,
+    STEPS_HAVE_OUTCOMES = 8
+};
 
 int64_t schema_version(void) {
     int64_t version = N_CHANGES;
@@ -105,8 +111,9 @@ char *schema_views(int64_t version) {
     char *sql;
     size_t size;
     FILE *out = mem_stream(&sql, &size);
-    if (version < STEPS_HAVE_POSITIONS) {
-        fprintf(out, "CREATE TEMP VIEW steps AS SELECT *, NULL AS positions FROM main.steps;");
+    if (version < STEPS_HAVE_OUTCOMES) {
+        fprintf(out, "CREATE TEMP VIEW steps AS SELECT *%s, NULL AS outcomes FROM main.steps;",
+                version < STEPS_HAVE_POSITIONS ? ", NULL AS positions" : "");
     }
     if (version < schema_version()) {
         fprintf(out, "CREATE TEMP VIEW requests AS SELECT *");

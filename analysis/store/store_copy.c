@@ -18,7 +18,7 @@ static const struct {
      ,
      "number"},
     {"members", "number,batch", "number"},
-    {"steps", "tokens,members,symbols,positions" STEP_COLUMNS(COLUMN_NAME), "idx"},
+    {"steps", "tokens,members,symbols,positions,outcomes" STEP_COLUMNS(COLUMN_NAME), "idx"},
     {"events", "number" EVENT_COLUMNS(COLUMN_NAME), "number"},
 };
 

@@ -297,6 +297,11 @@ static int get_positions(struct store *store, int64_t run, sqlite3_stmt *stmt, i
     if (!position_bytes_get(at, end, record->n, p)) {
         return damaged(store, run, "a step's positions do not decode", err);
     }
+    bool has_others = sqlite3_column_type(stmt, column + 1) != SQLITE_NULL;
+    at = has_others ? blob_of(stmt, column + 1, &end) : end;
+    if (has_others && !outcome_bytes_get(at, end, record->n, p)) {
+        return damaged(store, run, "what became of a step's positions does not decode", err);
+    }
     record->positions = p;
     return 0;
 }
@@ -344,7 +349,7 @@ int store_load_steps_of(struct store *store, int64_t run, int64_t first, int64_t
     int failed = query_run(
         store, run,
         "SELECT s.run" STEP_COLUMNS(
-            COLUMN_NAME) ",symbols,batch,positions"
+            COLUMN_NAME) ",symbols,batch,positions,outcomes"
                          " FROM steps s LEFT JOIN members m ON m.run=s.run AND m.number=s.members"
                          " WHERE s.run=? AND s.idx>=? AND s.idx<? ORDER BY s.idx",
         &stmt, err);

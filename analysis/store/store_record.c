@@ -162,17 +162,24 @@ static int record_members(struct store *store, const struct step_record *r, int6
     return put_row(store, store->put_members, err);
 }
 
-/* What the step kept and committed of its members' blocks. */
+/* What the step kept of its members' windows, and what became of their positions. */
 static void record_positions(struct store *store, const struct step_record *r, int column) {
     const struct step_positions *positions = r->positions;
     struct bytes *bits = &store->bits;
+    sqlite3_bind_null(store->put_step, column);
+    sqlite3_bind_null(store->put_step, column + 1);
     if (positions == NULL) {
-        sqlite3_bind_null(store->put_step, column);
         return;
     }
-    bytes_reserve(bits, position_bytes_most(positions, r->n));
+    size_t most = position_bytes_most(positions, r->n);
+    bytes_reserve(bits, 2 * most);
+    unsigned char *others = bits->data + most;
+    size_t n_others = outcome_bytes_put(others, positions, r->n);
     bits->n = position_bytes_put(bits->data, positions, r->n);
     sqlite3_bind_blob(store->put_step, column, bits->data, (int)bits->n, SQLITE_STATIC);
+    if (n_others > 0) {
+        sqlite3_bind_blob(store->put_step, column + 1, others, (int)n_others, SQLITE_STATIC);
+    }
 }
 
 static int record_step(void *state, const struct step_record *r, struct err *err) {
@@ -250,8 +257,8 @@ static int prepare_recording(struct store *store, struct err *err) {
         {&store->put_request, put_request_sql},
         {&store->put_members, "INSERT INTO members VALUES(?,?,?)"},
         {&store->put_step, "INSERT INTO steps(run" STEP_COLUMNS(
-                               COLUMN_NAME) ",tokens,members,symbols,positions) "
-                                            "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+                               COLUMN_NAME) ",tokens,members,symbols,positions,outcomes) "
+                                            "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
         {&store->drop_arrival, "DELETE FROM requests WHERE run=? AND number=?"},
         {&store->put_event,
          "INSERT INTO events(run,number" EVENT_COLUMNS(COLUMN_NAME) ") VALUES(?,?,?,?,?,?,?)"},

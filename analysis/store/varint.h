@@ -35,23 +35,26 @@ static inline bool varint_get(const unsigned char **at, const unsigned char *end
     return false;
 }
 
-/* Flags, each 1 or 0, as bits, the lowest of a byte first; returns how many bytes they took. */
-static inline size_t bits_put(unsigned char *at, const uint8_t *flags, uint32_t n) {
+/* Which of n values are `wanted`, as bits, the lowest of a byte first; returns how many bytes they
+ * took. */
+static inline size_t bits_put(unsigned char *at, const uint8_t *values, uint8_t wanted,
+                              uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
-        at[i / 8] = (unsigned char)((i % 8 == 0 ? 0 : at[i / 8]) | (flags[i] != 0) << i % 8);
+        at[i / 8] = (unsigned char)((i % 8 == 0 ? 0 : at[i / 8]) | (values[i] == wanted) << i % 8);
     }
     return ((size_t)n + 7) / 8;
 }
 
-/* Advances past `n` of them, read where `flags` is not NULL; false where bytes lack. */
+/* Advances past `n` of them; those that are set make the value `wanted` where `values` is not NULL;
+ * false where bytes lack. */
 static inline bool bits_get(const unsigned char **at, const unsigned char *end, uint32_t n,
-                            uint8_t *flags) {
+                            uint8_t wanted, uint8_t *values) {
     size_t n_bytes = ((size_t)n + 7) / 8;
     if ((size_t)(end - *at) < n_bytes) {
         return false;
     }
-    for (uint32_t i = 0; flags != NULL && i < n; i++) {
-        flags[i] = (*at)[i / 8] >> i % 8 & 1;
+    for (uint32_t i = 0; values != NULL && i < n; i++) {
+        values[i] = (*at)[i / 8] >> i % 8 & 1 ? wanted : values[i];
     }
     *at += n_bytes;
     return true;

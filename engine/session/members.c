@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "sim/base/mem.h"
-#include "sim/base/rng.h"
 #include "sim/cache/blocks.h"
 
 /* ---- opening ---- */
@@ -47,10 +46,6 @@ void members_close(struct members *members) {
 
 /* ---- positions ---- */
 
-static uint32_t block_end(const struct request *request) {
-    return request->block_start + request->block_length;
-}
-
 bool members_is_listed(const struct system *system, const struct request *request) {
     bool in_block = request->causal == SEES_BLOCKS && request->span.phase != PHASE_PREFILL;
     return rows_leave_out(&system->rows) && (in_block || request->causal == SEES_CANVAS);
@@ -59,12 +54,11 @@ bool members_is_listed(const struct system *system, const struct request *reques
 bool members_is_masked(const struct planned_step *planned, uint32_t member, uint32_t position) {
     const struct request *request = members_request(planned, member);
     const struct planned_block *block = members_block(planned, member);
-    uint32_t offset = position - request->block_start;
-    if (!members_in_block(request, position)) {
-        return position >= request->block_start;
+    uint32_t offset = position - window_first(request);
+    if (!window_has(request, position)) {
+        return position >= window_first(request);
     }
-    return block != NULL ? block->masked[offset] != 0
-                         : offset >= request->block_length - request->masked_in_block;
+    return block != NULL ? block->masked[offset] != 0 : offset >= window_decided(request);
 }
 
 /* Of the queries of the member's span; where it lists them, which of them are masked. */
@@ -84,13 +78,13 @@ static int plan_positions(struct members *members, uint32_t member, bool lists, 
                          " runs some positions of its block and leaves others out",
                          request->id);
     }
-    if (!lists && is_block && span->context + span->queries != block_end(request)) {
+    if (!lists && is_block && span->context + span->queries != window_end(request)) {
         return err_usage(err, "cache %s runs parts of a block, which the engine does not", cache);
     }
     uint32_t n = 0, end = lists ? rows->run.end : rows->run.first + span->queries;
     for (uint32_t position = rows->run.first; position < end; position++) {
-        bool in_block = lists && members_in_block(request, position);
-        if (in_block && rows->skips && !block->run[position - request->block_start]) {
+        bool in_block = lists && window_has(request, position);
+        if (in_block && rows->skips && !block->run[position - window_first(request)]) {
             continue;
         }
         if (n < span->queries) {
@@ -108,20 +102,12 @@ static int plan_positions(struct members *members, uint32_t member, bool lists, 
 
 /* ---- keys and values ---- */
 
-/* Where a query's keys end: after its block, which may be shorter where it is the active one, or,
- * where a position sees no further than itself, after itself. */
-static uint32_t extent_of(const struct request *request, uint32_t position) {
-    uint32_t block = request->causal == SEES_BLOCKS ? request->block_tokens : 1;
-    uint32_t end = (position / block + 1) * block;
-    return end < block_end(request) ? end : block_end(request);
-}
-
 static void plan_pages(struct members *members, const struct request *request, uint32_t slot,
                        struct step_part *part) {
     const struct pages *pages = &members->sessions->pages;
     int32_t *extents = members->whole.extents + members->whole.n_tokens;
     for (uint32_t i = 0; i < request->span.queries; i++) {
-        extents[i] = (int32_t)extent_of(request, (uint32_t)part->positions[i]);
+        extents[i] = (int32_t)window_extent(request, (uint32_t)part->positions[i]);
     }
     part->kv_pages = (struct kv_pages){
         .pages = pages_of(pages, slot), .n_pages = pages->held[slot], .extent = extents};
@@ -137,8 +123,8 @@ static int plan_store(struct members *members, const struct request *request, ui
     bool writes =
         range_common(rows->run, rows->keep[0]) + range_common(rows->run, rows->keep[1]) > 0;
     part->kv.n_rows = (int32_t)(chosen ? rows->n_chosen : rows_kept(rows));
-    part->block_start = request->block_start; /* read where the span selects */
-    part->block_end = block_end(request);
+    part->block_start = window_first(request); /* read where the span selects */
+    part->block_end = window_end(request);
     part->kv_rows = !chosen && writes ? kv_rows : NULL;
     for (uint32_t i = 0; part->kv_rows != NULL && i < span->queries; i++) {
         kv_rows[i] = rows_place(rows, (uint32_t)part->positions[i]);
@@ -160,9 +146,9 @@ static int plan_store(struct members *members, const struct request *request, ui
  * scope says so. */
 static struct range scope_of(const struct settings *settings, const struct request *request) {
     bool is_full = request->span.queries == request->canvas_tokens;
-    const struct range block = {request->block_start, request->span.logit_rows > 0
-                                                          ? block_end(request)
-                                                          : request->block_start};
+    const struct range block = {window_first(request), request->span.logit_rows > 0
+                                                           ? window_end(request)
+                                                           : window_first(request)};
     if (request->span.exact &&
         (!blocks_decide(request) || settings->logit_scope == LOGITS_QUERIES)) {
         return block;
@@ -170,7 +156,7 @@ static struct range scope_of(const struct settings *settings, const struct reque
     if (settings->logit_scope == LOGITS_QUERIES) {
         return request->rows.head;
     }
-    return settings->logit_scope == LOGITS_GENERATION && is_full && request->step_in_block == 0
+    return settings->logit_scope == LOGITS_GENERATION && is_full && window_steps(request) == 0
                ? (struct range){request->prompt_tokens, request->canvas_tokens}
                : block;
 }
@@ -184,8 +170,8 @@ static int32_t target_of(const struct members *members, uint32_t member, uint32_
     const struct planned_step *planned = members->planned;
     const struct request *request = members_request(planned, member);
     const struct planned_block *block = members_block(planned, member);
-    bool commits = !planned->is_recorded || block == NULL || !members_in_block(request, position) ||
-                   block->commit[position - request->block_start];
+    bool commits = !planned->is_recorded || block == NULL || !window_has(request, position) ||
+                   block->outcome[position - window_first(request)] == OUTCOME_COMMIT;
     bool has_place = members->sessions->free_places != NULL && !lists;
     return (has_place || commits) && (is_masked || !lists) ? (int32_t)position : 0;
 }
@@ -218,8 +204,8 @@ static uint32_t plan_rows(struct members *members, uint32_t member, bool lists,
         if (!range_has(scope, position) || (masked_alone && !is_masked)) {
             continue;
         }
-        n_before += position < request->block_start;
-        n_block += members_in_block(request, position);
+        n_before += position < window_first(request);
+        n_block += window_has(request, position);
         rows[n] = is_shifted && query > 0 ? query - 1 : query;
         targets[n++] = target_of(members, member, position, lists, is_masked);
     }
@@ -249,9 +235,9 @@ static uint32_t plan_yield_rows(struct members *members, const struct request *r
 /* -1: the position is none of the active block, or the pass decides nothing. */
 static int32_t place_of(const struct members *members, const struct request *request, uint32_t slot,
                         int32_t position) {
-    bool has_one = blocks_decide(request) && members_in_block(request, (uint32_t)position);
+    bool has_one = blocks_decide(request) && window_has(request, (uint32_t)position);
     return has_one ? (int32_t)(sessions_first_place(members->sessions, slot) + position -
-                               request->block_start)
+                               window_first(request))
                    : -1;
 }
 
@@ -270,7 +256,7 @@ static int plan_places(struct members *members, const struct request *request, u
     part->row_places = rows;
     part->token_places = smooths ? tokens : NULL;
     part->steps = request->steps;
-    return blocks_decide(request) && request->step_in_block == 0
+    return blocks_decide(request) && window_steps(request) == 0
                ? sessions_empty_places(members->sessions, slot, err)
                : 0;
 }
@@ -304,9 +290,7 @@ static int plan_member(struct members *members, uint32_t member, const uint32_t 
     if (status != 0) {
         return status;
     }
-    /* Every pass that decides commits something: no two passes of a request see the same
-     * committed_tokens, also after a preemption. */
-    part->draw_key = rng_key(sessions->draw_seed, request->id, request->committed_tokens);
+    part->draw_key = window_draw_key(request, sessions->draw_seed);
     if (lists && request->rows.chooser == CHOSEN_BY_POLICY) {
         part->masked = members->whole.masked + members->whole.n_tokens;
     }
@@ -451,9 +435,9 @@ void members_decide_nothing(struct members *members) {
 void members_note_commit(const struct planned_step *planned, uint32_t member, int32_t target) {
     const struct request *request = members_request(planned, member);
     const struct planned_block *block = members_block(planned, member);
-    uint32_t offset = (uint32_t)target - request->block_start;
-    if (block != NULL && offset < request->block_length && block->masked[offset]) {
-        block->commit[offset] = 1;
+    uint32_t offset = (uint32_t)target - window_first(request);
+    if (block != NULL && offset < window_length(request) && block->masked[offset]) {
+        block->outcome[offset] = OUTCOME_COMMIT;
     }
 }
 
@@ -476,8 +460,8 @@ void members_count(const struct planned_step *planned, uint32_t *commits) {
         const struct planned_block *block = members_block(planned, i);
         if (block != NULL) {
             commits[i] = 0;
-            for (uint32_t at = 0; at < request->block_length; at++) {
-                commits[i] += block->commit[at];
+            for (uint32_t at = 0; at < window_length(request); at++) {
+                commits[i] += block->outcome[at] == OUTCOME_COMMIT;
             }
         }
         commits[i] = blocks_yield(request) ? 1 : commits[i];
@@ -491,8 +475,7 @@ uint32_t members_masked_rows(const struct members *members, uint32_t member, uin
     for (uint32_t row = 0; blocks_decide(request) && row < members->decided->n_rows[member];
          row++) {
         uint32_t target = (uint32_t)targets[row];
-        if (members_in_block(request, target) &&
-            members_is_masked(members->planned, member, target)) {
+        if (window_has(request, target) && members_is_masked(members->planned, member, target)) {
             rows[n++] = row;
         }
     }

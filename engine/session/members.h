@@ -77,9 +77,4 @@ static inline const struct planned_block *members_block(const struct planned_ste
     return planned->blocks != NULL && member < planned->n_slots ? &planned->blocks[member] : NULL;
 }
 
-static inline bool members_in_block(const struct request *request, uint32_t position) {
-    return position >= request->block_start &&
-           position < request->block_start + request->block_length;
-}
-
 #endif

@@ -8,10 +8,11 @@
 
 #include "sim/base/mem.h"
 #include "sim/cache/blocks.h"
+#include "sim/decoder/take_back.h"
 
 void outcome_open(struct outcome *outcome, const struct members *members, struct forward *forward) {
     const struct step_limits *limits = &members->sessions->limits;
-    uint32_t block = members->sessions->system->settings.block_tokens;
+    uint32_t block = settings_window_tokens(&members->sessions->system->settings);
     size_t unrolled = limits->max_unrolled > 1 ? limits->max_unrolled : 1;
     *outcome = (struct outcome){
         .members = members,
@@ -84,17 +85,26 @@ static struct decode_seen look(struct outcome *outcome, uint32_t member, uint32_
     for (uint32_t j = 0; j < n; j++) {
         uint32_t row = outcome->rows[j];
         outcome->offsets[j] =
-            (uint32_t)members->decided->parts[member].targets[row] - request->block_start;
+            (uint32_t)members->decided->parts[member].targets[row] - window_first(request);
         outcome->confidence[j] = open_interval(outcome->result.confidence[first + row]);
         outcome->margin[j] = outcome->result.margin[first + row];
         outcome->entropy[j] = outcome->result.entropy[first + row];
     }
     return (struct decode_seen){.n = n,
-                                .first = request->block_start,
+                                .first = window_first(request),
                                 .offset = outcome->offsets,
                                 .confidence = outcome->confidence,
                                 .margin = statistics ? outcome->margin : NULL,
                                 .entropy = statistics ? outcome->entropy : NULL};
+}
+
+static void note_confidence(const struct outcome *outcome, uint32_t member, int32_t target,
+                            float confidence) {
+    const struct request *request = members_request(outcome->members->planned, member);
+    const struct planned_block *block = members_block(outcome->members->planned, member);
+    if (block != NULL && block->confidence != NULL && window_has(request, (uint32_t)target)) {
+        block->confidence[(uint32_t)target - window_first(request)] = confidence;
+    }
 }
 
 /* Commit what the decoder marked among a member's masked rows, which is as many as it says. */
@@ -107,6 +117,7 @@ static int commit_chosen(struct outcome *outcome, uint32_t member, uint32_t firs
             int32_t target = part->targets[outcome->rows[j]];
             n_chosen++;
             members_note_commit(outcome->members->planned, member, target);
+            note_confidence(outcome, member, target, outcome->confidence[j]);
             if (forward_write_canvas(outcome->forward, part->canvas + target,
                                      &outcome->result.token[first + outcome->rows[j]], 1,
                                      err) != 0) {
@@ -121,6 +132,44 @@ static int commit_chosen(struct outcome *outcome, uint32_t member, uint32_t firs
                            " positions and marks %" PRIu32,
                            system_of(outcome)->decoder->policy.name, outcome->commits[member],
                            n_chosen);
+}
+
+/* What the decoder takes back of what it committed before. */
+static void take_back(struct outcome *outcome, uint32_t member) {
+    const struct planned_step *planned = outcome->members->planned;
+    const struct request *request = members_request(planned, member);
+    const struct planned_block *block = members_block(planned, member);
+    const struct system *system = system_of(outcome);
+    if (system->decoder->take_back == NULL || block == NULL) {
+        return;
+    }
+    const struct take_back of = {.length = window_length(request),
+                                 .n_fixed = block->n_fixed,
+                                 .masked = block->masked,
+                                 .keep = block->keep,
+                                 .confidence = block->confidence,
+                                 .offsets = outcome->offsets,
+                                 .values = outcome->confidence,
+                                 .again = outcome->chosen};
+    take_back_ask(system->decoder, system->decoder_state, request, &of, block->outcome);
+}
+
+/* Tokens of the positions that are masked again leave the canvas. */
+static int mask_again(struct outcome *outcome, struct err *err) {
+    const struct planned_step *planned = outcome->members->planned;
+    const int32_t mask = (int32_t)system_of(outcome)->model->mask_token;
+    for (uint32_t i = 0; i < planned->n_slots; i++) {
+        const struct request *request = members_request(planned, i);
+        const struct planned_block *block = members_block(planned, i);
+        const int64_t first = outcome->members->decided->parts[i].canvas + window_first(request);
+        for (uint32_t at = 0; block != NULL && at < window_length(request); at++) {
+            if (block->outcome[at] == OUTCOME_AGAIN &&
+                forward_write_canvas(outcome->forward, first + at, &mask, 1, err) != 0) {
+                return err_status(err);
+            }
+        }
+    }
+    return 0;
 }
 
 /* The decoder reads what is known of each member's masked positions and chooses. */
@@ -145,6 +194,9 @@ static int choose_on_host(struct outcome *outcome, struct err *err) {
             outcome->commits[i] =
                 system->decoder->choose(system->decoder_state, request, &seen, outcome->chosen);
             status = commit_chosen(outcome, i, first, n, err);
+            if (status == 0) {
+                take_back(outcome, i);
+            }
         }
         first += members->decided->n_rows[i];
     }
@@ -181,7 +233,7 @@ int outcome_read(struct outcome *outcome, bool decided, struct err *err) {
         if (result.n_committed[i] == DECODE_NOT_NUMBERS) {
             return not_numbers(request, 0, err);
         }
-        uint32_t commits = (uint32_t)result.n_committed[i], masked = request->masked_in_block;
+        uint32_t commits = (uint32_t)result.n_committed[i], masked = window_masked(request);
         status = decided ? 0 : check_count(system_of(outcome), request, commits, err);
         /* A position that was given the mask's own id looks masked to the device and is decided
          * again; it was counted when it was decided first. */
@@ -197,7 +249,7 @@ static int check_progress(const struct outcome *outcome, struct err *err) {
     for (uint32_t i = 0; i < planned->n_slots; i++) {
         const struct request *request = members_request(planned, i);
         if (outcome->commits[i] == 0 && outcome->result.n_committed[i] > 0 &&
-            blocks_decide(request) && request->masked_in_block > 0) {
+            blocks_decide(request) && window_masked(request) > 0) {
             return err_world(err,
                              "request %" PRIu64 " gets no further: the most likely token at its "
                              "surest position is the mask itself, as happens with random weights "
@@ -212,7 +264,8 @@ static int check_progress(const struct outcome *outcome, struct err *err) {
 
 void outcome_watch(struct outcome *outcome, const struct position_watch *watch) {
     outcome->watch = *watch;
-    decode_positions_init(&outcome->positions, system_of(outcome)->settings.block_tokens);
+    decode_positions_init(&outcome->positions,
+                          settings_window_tokens(&system_of(outcome)->settings));
 }
 
 /* The importance of a member's positions by the layers before and at the eviction, where the step
@@ -263,7 +316,7 @@ static void take_entropy(const struct outcome *outcome, uint32_t member, uint32_
     uint32_t n = members_masked_rows(outcome->members, member, outcome->rows);
     for (uint32_t i = 0; i < n; i++) {
         int32_t target = outcome->members->decided->parts[member].targets[outcome->rows[i]];
-        block->entropy[(uint32_t)target - request->block_start] =
+        block->entropy[(uint32_t)target - window_first(request)] =
             0 - outcome->result.entropy[first + outcome->rows[i]];
     }
 }
@@ -274,12 +327,12 @@ static int show_member(struct outcome *outcome, uint32_t member, uint32_t first,
     const struct request *request = members_request(members->planned, member);
     const struct planned_block *block = members_block(members->planned, member);
     struct decode_positions *p = &outcome->positions;
-    p->start = request->block_start;
-    p->length = request->block_length;
+    p->start = window_first(request);
+    p->length = window_length(request);
     memcpy(p->masked, block->masked, p->length);
     memcpy(p->run, block->run, p->length);
     memcpy(p->keep, block->keep, p->length);
-    memcpy(p->commit, block->commit, p->length);
+    memcpy(p->outcome, block->outcome, p->length);
     take_rows(outcome, member, first);
     take_importance(members, member, p);
     return outcome->watch.see(outcome->watch.state, request->id, p, err);
@@ -322,6 +375,9 @@ int outcome_wait(struct outcome *outcome, bool decided, double *device_ns, struc
         return status;
     }
     const struct planned_step *planned = outcome->members->planned;
+    if (mask_again(outcome, err) != 0) {
+        return err_status(err);
+    }
     members_count(planned, outcome->commits);
     if (!host_chooses && !decided && check_progress(outcome, err) != 0) {
         return err_status(err);
@@ -336,7 +392,7 @@ int outcome_wait_unrolled(struct outcome *outcome, uint32_t n_steps, double *dev
     int32_t *n_committed = outcome->result.n_committed;
     int status = forward_wait(outcome->forward, device_ns, err);
     for (uint32_t i = 0; i < n; i++) {
-        outcome->left[i] = members_request(planned, i)->masked_in_block;
+        outcome->left[i] = window_masked(members_request(planned, i));
     }
     for (uint32_t s = 0; status == 0 && s < n_steps; s++) {
         status = forward_committed(outcome->forward, s, n_committed, err);

@@ -10,7 +10,8 @@ void rest_open(struct rest *rest, struct members *members) {
     part_arrays_open(&rest->left, limits);
     rest->spans = mem_zeroed(limits->max_requests, sizeof *rest->spans);
     rest->span_list = mem_zeroed(limits->max_requests, sizeof(struct span *));
-    rest->delta = mem_zeroed(members->sessions->system->settings.block_tokens, sizeof *rest->delta);
+    rest->delta = mem_zeroed(settings_window_tokens(&members->sessions->system->settings),
+                             sizeof *rest->delta);
 }
 
 void rest_close(struct rest *rest) {
@@ -70,15 +71,15 @@ static uint32_t ask_member(struct rest *rest, uint32_t member, const struct evic
     const struct request *request = members_request(planned, member);
     const struct planned_block *block = members_block(planned, member);
     int32_t at = seen->first[member];
-    for (uint32_t i = 0; i < request->block_length; i++) {
+    for (uint32_t i = 0; i < window_length(request); i++) {
         bool runs = block->run[i] != 0;
         rest->delta[i] = runs && block->masked[i] ? seen->after[at] - seen->before[at] : 0;
         at += runs;
     }
-    if (request->masked_in_block > 0 && !planned->is_recorded) {
+    if (window_masked(request) > 0 && !planned->is_recorded) {
         planned->evict(planned->evict_state, planned->slots[member], rest->delta);
     }
-    for (uint32_t i = 0; i < request->block_length; i++) {
+    for (uint32_t i = 0; i < window_length(request); i++) {
         if (block->run[i] && block->keep[i]) {
             kept[n_kept++] = (int32_t)n;
         }
@@ -107,7 +108,7 @@ int rest_evict(void *state, const struct eviction *seen, struct step *out, struc
         keep_part(rest, i, n);
         /* No query sees further than the last one that goes on, since positions after it may not
          * have been computed. Where no position is masked all of the block has been. */
-        for (uint32_t q = 0; lists && request->masked_in_block > 0 && q < n; q++) {
+        for (uint32_t q = 0; lists && window_masked(request) > 0 && q < n; q++) {
             left->extents[left->n_tokens + q] = left->positions[left->n_tokens + n - 1] + 1;
         }
         rest->span_list[i] = &rest->spans[i];

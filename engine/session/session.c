@@ -207,12 +207,13 @@ int sessions_make_room(struct sessions *sessions, const struct placement *placem
 }
 
 int64_t sessions_first_place(const struct sessions *sessions, uint32_t slot) {
-    return (int64_t)sessions->by_slot[slot].place_block * sessions->system->settings.block_tokens;
+    return (int64_t)sessions->by_slot[slot].place_block *
+           settings_window_tokens(&sessions->system->settings);
 }
 
 int sessions_empty_places(struct sessions *sessions, uint32_t slot, struct err *err) {
     return forward_clear_places(sessions->forward, sessions_first_place(sessions, slot),
-                                sessions->system->settings.block_tokens, err);
+                                settings_window_tokens(&sessions->system->settings), err);
 }
 
 /* ---- what they hold ---- */

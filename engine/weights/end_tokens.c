@@ -110,13 +110,13 @@ static bool is_end(const struct end_tokens *ends, int32_t token) {
 int end_tokens_find(const struct end_tokens *ends, struct sessions *sessions, uint32_t slot,
                     const struct request *request, uint32_t *answer_tokens, struct err *err) {
     const struct session *session = &sessions->by_slot[slot];
-    uint32_t prompt = request->prompt_tokens, end = request->block_start + request->block_length;
-    uint32_t first = request->block_start > prompt ? request->block_start : prompt;
+    uint32_t prompt = request->prompt_tokens, end = window_end(request);
+    uint32_t first = window_first(request) > prompt ? window_first(request) : prompt;
     int32_t *tokens = sessions->tokens;
     *answer_tokens = 0;
     int status =
         forward_read_canvas(sessions->forward, session->canvas + first, tokens, end - first, err);
-    bool has_masks = request->masked_in_block > 0;
+    bool has_masks = window_masked(request) > 0;
     for (uint32_t i = 0; status == 0 && i < end - first; i++) {
         if (has_masks && tokens[i] == (int32_t)sessions->system->model->mask_token) {
             break;

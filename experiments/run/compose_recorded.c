@@ -182,6 +182,17 @@ static int may_load(const void *state, const char *path, int file, struct err *e
                            path, recorded->run);
 }
 
+/* Decisions that a trace tells by their number alone. */
+static int check_taken_back(const struct composition *c, const struct backend_request *backend,
+                            struct err *err) {
+    return backend->kind == BACKEND_SIM || !c->decode_source.takes_back
+               ? 0
+               : err_usage(err,
+                           "%s says how many positions are masked again, and not which, as an "
+                           "engine has to know: play it with --backend sim",
+                           c->decode_source.name);
+}
+
 /* Which requests share a prefix is part of the schedule, and shared rows belong to no request. */
 static int check_prefixes(const struct composition *c, const struct backend_request *backend,
                           struct err *err) {
@@ -243,6 +254,7 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     recall_identity(c, recorded, &inputs);
     inputs_fini(&inputs);
     status = status != 0 ? status : check_prefixes(c, backend, err);
+    status = status != 0 ? status : check_taken_back(c, backend, err);
     status = status != 0 ? status : compose_open_engine(c, backend, NULL, err);
     if (status != 0) {
         compose_close(c);

@@ -45,7 +45,7 @@ static void copy_positions(struct decode_positions *to, const struct decode_posi
     memcpy(to->masked, from->masked, n);
     memcpy(to->run, from->run, n);
     memcpy(to->keep, from->keep, n);
-    memcpy(to->commit, from->commit, n);
+    memcpy(to->outcome, from->outcome, n);
     memcpy(to->seen, from->seen, n);
     memcpy(to->token, from->token, n * sizeof *to->token);
     memcpy(to->confidence, from->confidence, n * sizeof *to->confidence);

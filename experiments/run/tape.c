@@ -79,6 +79,17 @@ static void put_number(struct tape *tape, uint64_t value) {
     tape->size += varint_put(tape->bytes + tape->size, value);
 }
 
+/* What `write` makes of the positions, after how many bytes it is. */
+static void put_positions(struct tape *tape,
+                          size_t (*write)(unsigned char *, const struct step_positions *, uint32_t),
+                          const struct step_positions *p, uint32_t n) {
+    size_t n_bytes;
+    reserve(tape, sizeof n_bytes + position_bytes_most(p, n));
+    n_bytes = write(tape->bytes + tape->size + sizeof n_bytes, p, n);
+    memcpy(tape->bytes + tape->size, &n_bytes, sizeof n_bytes);
+    tape->size += sizeof n_bytes + n_bytes;
+}
+
 /* Its passes are left out: a database has no use for them. */
 static int on_step(void *state, const struct step_record *record, struct err *err) {
     struct tape *tape = state;
@@ -97,11 +108,8 @@ static int on_step(void *state, const struct step_record *record, struct err *er
         put_number(tape, record->commit_tokens[i]);
     }
     if (p != NULL) {
-        size_t n_bytes;
-        reserve(tape, sizeof n_bytes + position_bytes_most(p, record->n));
-        n_bytes = position_bytes_put(tape->bytes + tape->size + sizeof n_bytes, p, record->n);
-        memcpy(tape->bytes + tape->size, &n_bytes, sizeof n_bytes);
-        tape->size += sizeof n_bytes + n_bytes;
+        put_positions(tape, position_bytes_put, p, record->n);
+        put_positions(tape, outcome_bytes_put, p, record->n);
     }
     return 0;
 }
@@ -158,6 +166,16 @@ static void reserve_members(struct reel *reel, size_t n) {
     }
 }
 
+/* What put_positions wrote. */
+static const unsigned char *take_bytes(struct reel *reel, const unsigned char **end) {
+    size_t n_bytes;
+    take(reel, &n_bytes, sizeof n_bytes);
+    ASSERT(n_bytes <= (size_t)(reel->end - reel->at));
+    const unsigned char *at = reel->at;
+    reel->at = *end = at + n_bytes;
+    return at;
+}
+
 static int play_step(struct reel *reel, const struct sink *sink, struct err *err) {
     struct step_record step;
     int64_t sym[SYM_COUNT];
@@ -176,12 +194,11 @@ static int play_step(struct reel *reel, const struct sink *sink, struct err *err
         step.commit_tokens = reel->commits;
     }
     if (step.positions != NULL) {
-        size_t n_bytes;
-        take(reel, &n_bytes, sizeof n_bytes);
-        bool is_there = n_bytes <= (size_t)(reel->end - reel->at) &&
-                        position_bytes_get(reel->at, reel->at + n_bytes, step.n, &reel->positions);
+        const unsigned char *end, *at = take_bytes(reel, &end);
+        bool is_there = position_bytes_get(at, end, step.n, &reel->positions);
+        at = take_bytes(reel, &end);
+        is_there = is_there && (at == end || outcome_bytes_get(at, end, step.n, &reel->positions));
         ASSERT(is_there);
-        reel->at += n_bytes;
         step.positions = &reel->positions;
     }
     return sink->step != NULL ? sink->step(sink->state, &step, err) : 0;

@@ -88,7 +88,7 @@ static int run_past_step(struct stage *stage, uint32_t first, uint32_t n, const 
 static int run_past_rows(struct stage *stage, uint32_t first, uint32_t n, const struct request *at,
                          struct planned_block block, struct err *err) {
     struct request part = *at;
-    uint32_t most = stage->engine->limits.max_tokens / at->block_tokens * at->block_tokens;
+    uint32_t most = window_whole(at, (uint32_t)stage->engine->limits.max_tokens);
     uint32_t left = at->span.queries;
     int status = 0;
     while (status == 0 && left > 0) {
@@ -136,7 +136,7 @@ static int bring(struct stage *stage, uint32_t first, const struct step_kind *ki
         if (follows) {
             take(stage, kind->n_requests, at[1].committed_tokens - at->committed_tokens);
         }
-        bool is_here = at->span.exact || at->block == last->block;
+        bool is_here = at->span.exact || window_block(at) == window_block(last);
         bool fills = !at->span.exact && is_here && at->span.context == 0;
         bool in_block = follows && is_here && at->span.phase == PHASE_REUSE;
         if (leaves_rows(at)) {

@@ -59,7 +59,7 @@ struct planned_block step_block(const struct step_kind *kind, uint32_t i) {
     size_t n = kind->block_tokens;
     uint8_t *at = kind->flags + i * (size_t)PATH_FLAGS * n;
     return (struct planned_block){
-        .masked = at, .run = at + n, .keep = at + 2 * n, .commit = at + 3 * n};
+        .masked = at, .run = at + n, .keep = at + 2 * n, .outcome = at + 3 * n};
 }
 
 /* The step before this one committed what is no longer masked; this one, for all that is known, the
@@ -67,24 +67,25 @@ struct planned_block step_block(const struct step_kind *kind, uint32_t i) {
 static void remember(struct step_kind *kind, const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
     const struct planned_block block = positions_block(&life->positions, slot);
-    size_t n = kind->block_tokens = life->system->settings.block_tokens;
+    size_t n = kind->block_tokens = settings_window_tokens(&life->system->settings);
     kind->path = mem_resized(kind->path, kind->n_path + 1, sizeof *kind->path);
     kind->flags = mem_resized(kind->flags, ((size_t)kind->n_path + 1) * PATH_FLAGS, n);
     uint8_t *at = kind->flags + kind->n_path * (size_t)PATH_FLAGS * n;
     memset(at, 0, (size_t)PATH_FLAGS * n);
-    memcpy(at, block.masked, request->block_length);
-    memcpy(at + n, block.run, request->block_length);
-    memcpy(at + 2 * n, block.keep, request->block_length);
-    for (uint32_t i = 0, taken = 0; i < request->block_length && !taken; i++) {
+    memcpy(at, block.masked, window_length(request));
+    memcpy(at + n, block.run, window_length(request));
+    memcpy(at + 2 * n, block.keep, window_length(request));
+    for (uint32_t i = 0, taken = 0; i < window_length(request) && !taken; i++) {
         at[3 * n + i] = block.masked[i] && block.keep[i];
         taken += at[3 * n + i];
     }
     if (kind->n_path > 0) {
         const struct request *last = &kind->path[kind->n_path - 1];
         const struct planned_block before = step_block(kind, kind->n_path - 1);
-        for (uint32_t i = 0; i < last->block_length; i++) {
-            bool is_left = last->block == request->block && block.masked[i];
-            before.commit[i] = before.masked[i] && before.keep[i] && !is_left;
+        for (uint32_t i = 0; i < window_length(last); i++) {
+            bool is_left = window_block(last) == window_block(request) && block.masked[i];
+            before.outcome[i] =
+                before.masked[i] && before.keep[i] && !is_left ? OUTCOME_COMMIT : OUTCOME_NONE;
         }
     }
     kind->path[kind->n_path++] = *request;

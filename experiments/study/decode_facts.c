@@ -118,11 +118,11 @@ static void add_commit(struct decode_facts *facts, const struct decode_positions
 /* Each pair of neighbours once, when the later of them is committed. */
 static void add_lags(struct decode_facts *facts, const struct decode_positions *pass) {
     for (uint32_t i = 0; i < pass->length; i++) {
-        facts->when[i] = pass->commit[i] ? facts->pass : facts->when[i];
+        facts->when[i] = pass->outcome[i] ? facts->pass : facts->when[i];
     }
     for (uint32_t i = 0; i + 1 < pass->length && pass->start + i + 1 < facts->end; i++) {
         int64_t left = facts->when[i], right = facts->when[i + 1];
-        bool is_last = pass->commit[i] || pass->commit[i + 1];
+        bool is_last = pass->outcome[i] || pass->outcome[i + 1];
         if (is_last && left >= 0 && right >= 0) {
             facts->lag += left < right ? (double)(right - left) : 0;
             facts->n_lags++;
@@ -142,7 +142,7 @@ void facts_see(struct decode_facts *facts, const struct decode_positions *pass,
         if (pass->seen[i]) {
             add_seen(facts, pass, i, gap, final);
         }
-        if (pass->commit[i]) {
+        if (pass->outcome[i]) {
             add_commit(facts, pass, i, gap);
         }
         gap = pass->masked[i] ? gap + 1 : 0;
@@ -190,7 +190,7 @@ static int read_final(struct reading *reading, size_t place, struct err *err) {
             reading->final = mem_resized(reading->final, reading->room, sizeof *reading->final);
         }
         for (uint32_t i = 0; i < pass->length; i++) {
-            if (pass->commit[i]) {
+            if (pass->outcome[i]) {
                 reading->final[pass->start + i] = pass->token[i];
             }
         }

@@ -18,6 +18,7 @@ struct decode_pass {
     uint32_t processed; /* positions of the block that it runs; >= 1 in a pass */
     uint32_t kept;      /* of these, those left by an eviction; all where nothing is evicted */
     uint32_t reach;     /* positions of the block up to the right-most one kept */
+    uint32_t unmasked;  /* positions that it masks again */
 };
 
 /* A pass's outcome for the positions of its block; each array is [length], by position. */
@@ -25,8 +26,9 @@ struct decode_positions {
     uint32_t start;  /* the block's first position in the canvas */
     uint32_t length; /* positions of the block */
     /* 1 or 0: not committed before the pass; run by it; of these, left by an eviction (all where
-     * nothing evicts); committed by it; seen (masked, and its logits were computed). */
-    uint8_t *masked, *run, *keep, *commit, *seen;
+     * nothing evicts); seen (masked, and its logits were computed). */
+    uint8_t *masked, *run, *keep, *seen;
+    uint8_t *outcome; /* enum position_outcome (sim/decode/block.h) */
     /* Of those seen, else 0: the most likely token; its probability, with credit where there is
      * any; less that of the second; minus the sum of p log p over the vocabulary, in nats. */
     int32_t *token;
@@ -44,7 +46,9 @@ void decode_positions_fini(struct decode_positions *positions);
 struct decode_source {
     const void *state;
     const char *name; /* for sentences: the file */
-    /* How many tokens the request's passes commit. ERR_WORLD when it is not among the recorded. */
+    bool takes_back;  /* passes mask positions again, and may commit none */
+    /* How many tokens the request's passes commit, less those they mask again. ERR_WORLD when it is
+     * not among the recorded. */
     int (*tokens)(const void *state, uint64_t request, uint64_t *out, struct err *err);
     /* Its pass `index`, from 0. ERR_WORLD when it has fewer. */
     int (*pass)(const void *state, uint64_t request, uint32_t index, struct decode_pass *out,

@@ -17,8 +17,7 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
     batch->n_admitted = admits;
     batch->hold = HOLD_CLOSED;
     if (request->span.phase == PHASE_PREFILL && request->span.queries > view->max_batched_tokens) {
-        uint32_t blocks = view->max_batched_tokens / request->block_tokens;
-        batch->chunk_tokens[0] = blocks * request->block_tokens;
+        batch->chunk_tokens[0] = window_whole(request, view->max_batched_tokens);
     }
 }
 

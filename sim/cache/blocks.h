@@ -1,18 +1,11 @@
-/* Where the blocks of a request lie, and what its steps leave in an exact cache: for those that
- * lead requests through their blocks. */
+/* What a request's steps decide, and what they leave in an exact cache: for those that lead
+ * requests through their blocks. */
 #ifndef UNMASK_SIM_CACHE_BLOCKS_H
 #define UNMASK_SIM_CACHE_BLOCKS_H
 
 #include <stdbool.h>
 
-#include "sim/policy/request.h"
-
-/* Makes `block` the active one, with every position that is to be decided masked; in an exact cache
- * of blocks, those before it are cached, the last of them unless its own keys and values are not.
- * The first block starts where the prompt ends or, where blocks start at multiples of their length,
- * with the prompt tokens that do not fill one. */
-void blocks_enter(struct request *request, uint32_t block);
-void blocks_enter_last(struct request *request);
+#include "sim/policy/window.h"
 
 /* Whether the last of its logit rows decides on the first position of a block, whatever the decoder
  * says: logits are shifted, and the pass is followed by a block of which nothing is decided yet. A
@@ -24,8 +17,8 @@ static inline bool blocks_yield(const struct request *request) {
         return false;
     }
     return span->phase == PHASE_PREFILL
-               ? end == request->block_start && request->masked_in_block == request->block_length
-               : span->phase == PHASE_COMMIT && span->queries == request->block_length &&
+               ? end == window_first(request) && window_decided(request) == 0
+               : span->phase == PHASE_COMMIT && span->queries == window_length(request) &&
                      end < request->canvas_tokens && request->answer_tokens == 0;
 }
 
@@ -35,9 +28,6 @@ static inline bool blocks_decide(const struct request *request) {
     return span->phase == PHASE_PREFILL ? span->logit_rows > 0 && !blocks_yield(request)
                                         : span->phase != PHASE_COMMIT;
 }
-
-/* n positions of the active block are decided, the left-most ones for all that is known. */
-void blocks_commit(struct request *request, uint32_t n);
 
 /* After a step with request->span under an exact cache policy: the keys and values it wrote. */
 void blocks_cache(struct request *request);

@@ -14,7 +14,7 @@ uint32_t cache_most_held(const struct cache_policy *cache, const void *state,
                          const struct request *request) {
     struct request last = *request;
     struct row_sets rows;
-    blocks_enter_last(&last);
+    window_enter_last(&last);
     (void)cache_rows(cache, state, NULL, &last, &rows);
     return rows.held;
 }

@@ -6,7 +6,7 @@
 
 #include "sim/cache/rows.h"
 #include "sim/policy/abi.h"
-#include "sim/policy/request.h"
+#include "sim/policy/window.h"
 
 /* A block's positions before a step, as an evicting policy sees them. */
 struct eviction_view {
@@ -18,12 +18,12 @@ struct eviction_view {
     int32_t frontier;   /* right-most position kept so far in this block, -1: none */
 };
 
-/* What a step of a request decided, in its active block. */
+/* What a step of a request decided, in its window. */
 struct learned {
-    uint32_t n;            /* positions committed; 0: the block begins, and there is nothing else */
-    const uint8_t *commit; /* [block_length], 1: this one */
-    const float *entropy;  /* [block_length], of the distributions that those committed were taken
-                              from, in nats; NULL unless the policy reads it */
+    uint32_t n; /* positions committed; 0: the block begins, and there is nothing else */
+    const uint8_t *outcome; /* [window_length], an enum position_outcome */
+    const float *entropy;   /* [window_length], of the distributions that those committed were taken
+                               from, in nats; NULL unless the policy reads it */
 };
 
 enum { CACHE_MAX_MEMORY_BYTES = 4096 }; /* of a request */

@@ -14,7 +14,7 @@ struct state {
 
 /* Renewal at a block's first step, and again at every such interval of its steps. */
 static bool is_due(const struct request *request, uint32_t interval_steps) {
-    return request->step_in_block % interval_steps == 0;
+    return window_steps(request) % interval_steps == 0;
 }
 
 /* `run`, of the active block what is not settled where `skips` says so; all of [0, kept) is kept.
@@ -35,9 +35,9 @@ static uint32_t plan_decode(const void *opaque, const void *memory, const struct
                             struct row_sets *rows) {
     const struct state *state = opaque;
     bool renews =
-        is_due(request, state->interval_steps) || request->step_in_block < state->first_steps;
+        is_due(request, state->interval_steps) || window_steps(request) < state->first_steps;
     (void)memory;
-    return answer(rows, request, renews ? 0 : request->block_start, !renews,
+    return answer(rows, request, renews ? 0 : window_first(request), !renews,
                   request->canvas_tokens);
 }
 
@@ -57,7 +57,7 @@ static uint32_t plan_both(const void *opaque, const void *memory, const struct r
     bool renews = renews_all || is_due(request, state->interval_steps);
     uint32_t decided_from = renews_all ? 0 : request->prompt_tokens;
     (void)memory;
-    return answer(rows, request, renews ? decided_from : request->block_start, !renews,
+    return answer(rows, request, renews ? decided_from : window_first(request), !renews,
                   request->canvas_tokens);
 }
 

@@ -14,7 +14,7 @@ static const struct param params[] = {RENEWAL_PARAM(struct state)};
 static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
                      struct row_sets *rows) {
     const struct state *state = opaque;
-    uint32_t start = request->block_start, end = start + request->block_length;
+    uint32_t start = window_first(request), end = window_end(request);
     uint32_t reuses = renewal_in(request, state->interval_steps);
     (void)memory;
     *rows = (struct row_sets){.kind = ROW_KV,

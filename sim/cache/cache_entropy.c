@@ -43,8 +43,9 @@ static void learn(const void *opaque, void *opaque_memory, const struct request 
         return;
     }
     memory->renews = 0;
-    for (uint32_t i = 0; i < request->block_length; i++) {
-        memory->renews |= learned->commit[i] && (double)learned->entropy[i] > state->bound_nats;
+    for (uint32_t i = 0; i < window_length(request); i++) {
+        memory->renews |= learned->outcome[i] == OUTCOME_COMMIT &&
+                          (double)learned->entropy[i] > state->bound_nats;
     }
 }
 

@@ -25,17 +25,17 @@ static const struct param params[] = {
 static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
                      struct row_sets *rows) {
     const struct state *state = opaque;
-    uint32_t holds = exact_plan(state, request, rows), end = exact_block_end(request);
+    uint32_t holds = exact_plan(state, request, rows), end = window_end(request);
     (void)memory;
     if (!state->cross_block || request->causal != SEES_BLOCKS || request->shifted) {
         return holds;
     }
-    bool lacks_one = request->cached_tokens + request->block_tokens == request->block_start &&
-                     request->block > 0 && request->masked_in_block > 0;
+    bool lacks_one = window_block(request) > 0 && window_masked(request) > 0 &&
+                     request->cached_tokens == window_before(request);
     if (lacks_one) {
         rows->run.end = rows->keep[0].end = end;
-        rows->head = (struct range){request->block_start, end};
-    } else if (request->cached_tokens >= request->block_start && request->masked_in_block == 0 &&
+        rows->head = (struct range){window_first(request), end};
+    } else if (request->cached_tokens >= window_first(request) && window_masked(request) == 0 &&
                !exact_is_last(request)) {
         rows->run = rows->head = (struct range){end, end};
         rows->skips = 0;

@@ -15,8 +15,8 @@ static uint32_t plan(const void *opaque, const void *memory, const struct reques
     uint32_t reuses = renewal_in(request, state->interval_steps);
     (void)memory;
     *rows = (struct row_sets){
-        .kind = ROW_KV, .keep = {{0, request->block_start}}, .held = request->canvas_tokens};
-    rows_run(rows, reuses == 0 ? 0 : request->block_start, request->canvas_tokens);
+        .kind = ROW_KV, .keep = {{0, window_first(request)}}, .held = request->canvas_tokens};
+    rows_run(rows, reuses == 0 ? 0 : window_first(request), request->canvas_tokens);
     return reuses == 0 ? 1 : reuses;
 }
 

@@ -21,14 +21,13 @@ static const struct param params[] = {
 static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
                      struct row_sets *rows) {
     const struct state *state = opaque;
-    uint32_t start = request->block_start;
+    uint32_t start = window_first(request);
     (void)memory;
     (void)exact_plan(state, request, rows);
     rows->settles = BLOCK_PARTS;
     bool in_small_block = state->block_cache && request->causal == SEES_BLOCKS &&
-                          rows->run.first == start && request->masked_in_block > 0 &&
-                          request->passes_in_block > 0 &&
-                          !small_block_begins(&state->small, request);
+                          rows->run.first == start && window_masked(request) > 0 &&
+                          window_passes(request) > 0 && !small_block_begins(&state->small, request);
     if (in_small_block) {
         rows_run(rows, start + small_block_start(&state->small, request),
                  start + small_block_end(&state->small, request));

@@ -42,7 +42,7 @@ static uint32_t kept_blocks(const struct state *state, const struct request *req
 
 /* The step that scores: as released, the first after the share that is skipped. */
 static uint32_t scoring_step(const struct state *state, const struct request *request) {
-    uint32_t blocks = blocks_in(request->output_tokens, request->block_tokens);
+    uint32_t blocks = window_blocks(request);
     double skipped = state->skip * blocks * request->steps_per_block;
     return skipped < UINT32_MAX - 1 ? (uint32_t)skipped + 1 : UINT32_MAX;
 }

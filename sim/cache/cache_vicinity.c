@@ -21,7 +21,7 @@ static const struct param params[] = {
 
 /* What every step runs. */
 static struct range window(const struct state *state, const struct request *request) {
-    uint32_t start = request->block_start, behind = start + request->block_length;
+    uint32_t start = window_first(request), behind = window_end(request);
     uint32_t left = request->canvas_tokens - behind;
     return (struct range){start - (state->prefix_look < start ? state->prefix_look : start),
                           behind + (state->after_look < left ? state->after_look : left)};
@@ -29,8 +29,8 @@ static struct range window(const struct state *state, const struct request *requ
 
 /* For how many steps from here on the whole canvas runs; 0: not in this one. */
 static uint32_t full_passes(const struct state *state, const struct request *request) {
-    uint32_t step = request->step_in_block;
-    uint32_t full = request->block == 0 ? state->warmup_steps + 1 : 1;
+    uint32_t step = window_steps(request);
+    uint32_t full = window_block(request) == 0 ? state->warmup_steps + 1 : 1;
     if (step < full) {
         return full - step;
     }

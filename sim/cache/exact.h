@@ -43,14 +43,9 @@ struct exact_state {
             "cache.commit_last = on]"                                                              \
     }
 
-/* One past the active block. */
-static inline uint32_t exact_block_end(const struct request *request) {
-    return request->block_start + request->block_length;
-}
-
 /* Whether no block follows the active one, as far as that is known. */
 static inline bool exact_is_last(const struct request *request) {
-    return exact_block_end(request) == request->canvas_tokens || request->answer_tokens > 0;
+    return window_end(request) == request->canvas_tokens || request->answer_tokens > 0;
 }
 
 /* The answer of any policy whose state begins with an exact_state, and for how many steps. */

@@ -7,7 +7,7 @@
 /* Steps of the block until the next renewal at a fixed interval, 0: this step is one. A block's
  * first step is one always; interval_steps 0: it alone (UINT32_MAX in the others). */
 static inline uint32_t renewal_in(const struct request *request, uint32_t interval_steps) {
-    uint32_t step = request->step_in_block;
+    uint32_t step = window_steps(request);
     if (step == 0) {
         return 0;
     }
@@ -30,11 +30,11 @@ static inline uint32_t renewal_in(const struct request *request, uint32_t interv
  * many. For one step. */
 static inline uint32_t renewal_rows(const struct request *request, bool renews, uint32_t recent,
                                     struct row_sets *rows) {
-    uint32_t canvas = request->canvas_tokens, start = request->block_start;
-    uint32_t decided = request->block_length - request->masked_in_block;
+    uint32_t canvas = request->canvas_tokens, start = window_first(request);
+    uint32_t decided = window_decided(request);
     bool looks_back =
-        request->block > 0 && (recent > 0 ? decided < recent : request->step_in_block == 0);
-    uint32_t reuses_from = looks_back ? start - request->block_tokens : start;
+        window_block(request) > 0 && (recent > 0 ? decided < recent : window_steps(request) == 0);
+    uint32_t reuses_from = looks_back ? window_before(request) : start;
     *rows = (struct row_sets){.kind = ROW_KV,
                               .settles = BLOCK_DELAYED,
                               .recent = recent,

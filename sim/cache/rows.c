@@ -1,13 +1,9 @@
 #include "sim/cache/rows.h"
 
-#include "sim/policy/request.h"
-
-static struct range block_of(const struct request *request) {
-    return (struct range){request->block_start, request->block_start + request->block_length};
-}
+#include "sim/policy/window.h"
 
 static uint32_t settled(const struct row_sets *rows, const struct request *request) {
-    return rows->skips ? request->block_length - request->uncached_in_block : 0;
+    return rows->skips ? window_length(request) - window_uncached(request) : 0;
 }
 
 static uint32_t kept_and_run(const struct row_sets *rows) {
@@ -24,7 +20,7 @@ int32_t rows_place(const struct row_sets *rows, uint32_t position) {
 }
 
 uint32_t rows_in_block(const struct row_sets *rows, const struct request *request) {
-    return request->block_length - settled(rows, request);
+    return window_length(request) - settled(rows, request);
 }
 
 /* Rows of a canvas age, and a step over all of it renews them, as does one after which nothing is
@@ -37,10 +33,10 @@ static enum phase phase_of(const struct row_sets *rows, const struct request *re
                       (rows->chooser == CHOSEN_BY_CHANGE && rows->n_chosen == 0);
         return renews ? PHASE_REFRESH : PHASE_REUSE;
     }
-    if (rows->run.end <= request->block_start && queries > 0) {
+    if (rows->run.end <= window_first(request) && queries > 0) {
         return request->causal == SEES_TOKENS && queries == 1 ? PHASE_REUSE : PHASE_PREFILL;
     }
-    return request->masked_in_block > 0 ? PHASE_REUSE : PHASE_COMMIT;
+    return window_masked(request) > 0 ? PHASE_REUSE : PHASE_COMMIT;
 }
 
 /* What continues after the layer where a policy evicts; prefills are not evicted from. */
@@ -53,9 +49,9 @@ static void add_eviction(const struct request *request, struct span *span) {
         span->kept_keys = span->context + span->queries;
         return;
     }
-    span->kept_queries = request->kept_in_block;
-    span->kept_keys = request->block_start + request->reach_in_block;
-    span->logit_rows = span->logit_rows > 0 ? request->kept_in_block : 0;
+    span->kept_queries = window_kept(request);
+    span->kept_keys = window_first(request) + window_reach(request);
+    span->logit_rows = span->logit_rows > 0 ? window_kept(request) : 0;
 }
 
 /* A pattern is chosen by scores of all keys, and again of the output's among themselves: products
@@ -75,7 +71,7 @@ void rows_span(const struct row_sets *rows, const struct request *request, struc
         .queries = queries,
         .first_queries = rows->kind == ROW_FEATURES ? request->canvas_tokens : queries,
         .context = rows_kept(rows) - written + (run - queries),
-        .logit_rows = head >= request->block_length ? head - n_settled : head,
+        .logit_rows = head >= window_length(request) ? head - n_settled : head,
         .value_rows = picks ? run : 0,
         .exact = rows->kind == ROW_EXACT,
     };
@@ -87,8 +83,8 @@ void rows_span(const struct row_sets *rows, const struct request *request, struc
     if (rows->kind == ROW_PATTERN) {
         span->attended_keys = attended(rows, request);
     }
-    if (rows->run.first > request->block_start && rows->kind == ROW_EXACT) {
-        span->part_start = rows->run.first - request->block_start;
+    if (rows->run.first > window_first(request) && rows->kind == ROW_EXACT) {
+        span->part_start = rows->run.first - window_first(request);
     }
     if (rows->chooser == CHOSEN_BY_POLICY) {
         add_eviction(request, span);
@@ -143,7 +139,7 @@ static int check_choice(const struct row_sets *rows, struct err *err) {
 
 static int check_canvas(const struct row_sets *rows, const struct request *request,
                         struct err *err) {
-    const struct range block = block_of(request);
+    const struct range block = window_range(request);
     REFUSE_UNLESS(range_within(block, rows->run),
                   "runs [%u, %u) without the whole active block [%u, %u)", rows->run.first,
                   rows->run.end, block.first, block.end);
@@ -172,12 +168,11 @@ static int check_canvas(const struct row_sets *rows, const struct request *reque
 /* What is missing before the block runs first, alone or, where it is the block before, with it. */
 static int check_missing(const struct row_sets *rows, const struct request *request,
                          struct err *err) {
-    const struct range block = block_of(request);
-    uint32_t missing = request->block_start - request->cached_tokens;
+    const struct range block = window_range(request);
     bool crosses = rows->run.end > block.first;
-    bool may_cross = missing <= request->block_tokens && request->block > 0 &&
-                     request->masked_in_block > 0 && !request->shifted &&
-                     request->causal != SEES_TOKENS;
+    bool may_cross =
+        window_block(request) > 0 && request->cached_tokens >= window_before(request) &&
+        window_masked(request) > 0 && !request->shifted && request->causal != SEES_TOKENS;
     uint32_t end = crosses && may_cross ? block.end : block.first;
     REFUSE_UNLESS(rows->run.first == request->cached_tokens && rows->run.end == end,
                   "runs [%u, %u) where the rows of [%u, %u) are missing", rows->run.first,
@@ -191,18 +186,18 @@ static int check_missing(const struct row_sets *rows, const struct request *requ
 
 /* A part of the block holds its first masked position, and the others have been run before. */
 static int check_part(const struct row_sets *rows, const struct request *request, struct err *err) {
-    const struct range block = block_of(request);
-    uint32_t first_masked = block.first + request->known_in_front;
-    if (range_length(rows->run) == request->block_length) {
+    const struct range block = window_range(request);
+    uint32_t first_masked = block.first + window_known(request);
+    if (range_length(rows->run) == window_length(request)) {
         return 0;
     }
     REFUSE_UNLESS(rows->settles == BLOCK_PARTS && !rows->skips,
                   "runs [%u, %u) of the block [%u, %u) though it runs whole blocks",
                   rows->run.first, rows->run.end, block.first, block.end);
-    REFUSE_UNLESS(request->masked_in_block > 0 && request->passes_in_block > 0,
+    REFUSE_UNLESS(window_masked(request) > 0 && window_passes(request) > 0,
                   "runs [%u, %u) of the block [%u, %u) where %s", rows->run.first, rows->run.end,
                   block.first, block.end,
-                  request->masked_in_block == 0 ? "none is masked" : "the others have no rows");
+                  window_masked(request) == 0 ? "none is masked" : "the others have no rows");
     REFUSE_UNLESS(range_has(rows->run, first_masked),
                   "runs [%u, %u) of a block whose first masked position is %u", rows->run.first,
                   rows->run.end, first_masked);
@@ -211,8 +206,8 @@ static int check_part(const struct row_sets *rows, const struct request *request
 
 static int check_exact(const struct row_sets *rows, const struct request *request,
                        struct err *err) {
-    const struct range block = block_of(request);
-    bool decides = request->masked_in_block > 0, in_block = rows->run.end > block.first;
+    const struct range block = window_range(request);
+    bool decides = window_masked(request) > 0, in_block = rows->run.end > block.first;
     bool is_missing = request->cached_tokens < block.first;
     if (range_length(rows->run) == settled(rows, request) && !decides && !is_missing) {
         return 0;
@@ -226,7 +221,7 @@ static int check_exact(const struct row_sets *rows, const struct request *reques
         REFUSE_UNLESS(range_length(rows->run) > 0 && range_within(rows->run, block) && !by_token,
                       "runs [%u, %u), which is not of the block [%u, %u)", rows->run.first,
                       rows->run.end, block.first, block.end);
-        REFUSE_UNLESS(request->uncached_in_block > 0, "runs [%u, %u) though every row is final",
+        REFUSE_UNLESS(window_uncached(request) > 0, "runs [%u, %u) though every row is final",
                       rows->run.first, rows->run.end);
         if (check_part(rows, request, err) != 0) {
             return (int)err->kind;

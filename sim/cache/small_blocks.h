@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "sim/policy/request.h"
+#include "sim/policy/window.h"
 
 struct small_blocks {
     uint32_t tokens;
@@ -21,19 +21,19 @@ struct small_blocks {
  * something is masked. */
 static inline uint32_t small_block_start(const struct small_blocks *small,
                                          const struct request *request) {
-    return request->known_in_front / small->tokens * small->tokens;
+    return window_known(request) / small->tokens * small->tokens;
 }
 
 static inline uint32_t small_block_end(const struct small_blocks *small,
                                        const struct request *request) {
     uint32_t end = small_block_start(small, request) + small->tokens;
-    return end < request->block_length ? end : request->block_length;
+    return end < window_length(request) ? end : window_length(request);
 }
 
 /* Whether the first position of the active small block is masked. */
 static inline bool small_block_begins(const struct small_blocks *small,
                                       const struct request *request) {
-    return small_block_start(small, request) == request->known_in_front;
+    return small_block_start(small, request) == window_known(request);
 }
 
 #endif

@@ -19,9 +19,9 @@ uint32_t sparse_rows_kept(const struct sparse_state *state, uint32_t rows) {
 
 uint32_t sparse_plan(const struct sparse_state *state, const struct request *request,
                      struct row_sets *rows) {
-    uint32_t start = request->block_start, end = start + request->block_length;
-    uint32_t canvas = request->canvas_tokens, context = canvas - request->block_length;
-    uint32_t reuses = renewal_in(request, state->interval_steps), step = request->step_in_block;
+    uint32_t start = window_first(request), end = window_end(request);
+    uint32_t canvas = request->canvas_tokens, context = canvas - window_length(request);
+    uint32_t reuses = renewal_in(request, state->interval_steps), step = window_steps(request);
     if (state->interval_steps > 0) {
         step %= state->interval_steps;
     }

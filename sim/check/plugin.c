@@ -68,6 +68,10 @@ static int validate_callbacks(const struct policy *policy, const char *place, st
             return err_world(err, "%s: decoder %s has both %s and choose, of which one is used",
                              place, policy->name, decoder->count != NULL ? "count" : "rule");
         }
+        if (decoder->take_back != NULL && decoder->choose == NULL) {
+            return err_world(err, "%s: decoder %s has take_back, which goes with choose", place,
+                             policy->name);
+        }
         if (decoder->credit != NULL && decoder->count != NULL) {
             return err_world(err, "%s: decoder %s counts, so that its credit changes nothing",
                              place, policy->name);

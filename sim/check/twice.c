@@ -88,9 +88,8 @@ static struct request later(const struct request *request, uint32_t steps, uint3
     struct request copy;
     memcpy(&copy, request, sizeof copy);
     copy.steps += steps;
-    copy.step_in_block += steps;
-    copy.passes_in_block += steps;
-    blocks_commit(&copy, commits);
+    window_advance(&copy, steps, 0);
+    window_commit(&copy, commits);
     return copy;
 }
 
@@ -238,7 +237,7 @@ static uint32_t plan(const void *state, const void *memory, const struct request
  * commit a step and with all but one position committed. */
 static bool holds_as_said(const void *state, const void *memory, const struct request *request,
                           const struct row_sets *rows, uint32_t holds) {
-    uint32_t masked = request->masked_in_block;
+    uint32_t masked = window_masked(request);
     uint32_t steps = holds < masked ? holds : masked;
     struct request asked = *request;
     rows_span(rows, request, &asked.span);
@@ -348,7 +347,7 @@ static uint32_t count(const void *state, const struct request *request, uint32_t
 }
 
 static uint32_t twice_count(const void *state, const struct request *request, uint32_t *repeat) {
-    uint32_t again, masked = request->masked_in_block;
+    uint32_t again, masked = window_masked(request);
     if (now->stop) {
         *repeat = 1;
         return 1;
@@ -394,7 +393,8 @@ static uint32_t twice_choose(const void *state, const struct request *request,
     }
     (void)(now->stop ||
            (same(again == sum, "returns %u but sets %u flags", again, sum) &&
-            same(sum >= 1, "commits %u of %u masked positions", sum, seen->n) &&
+            same(sum >= 1 || inner.decoder.take_back != NULL, "commits %u of %u masked positions",
+                 sum, seen->n) &&
             same(n == again && same_bytes(first, commit, seen->n),
                  "chooses differently when asked the same again: %u positions, then %u", n,
                  again)));
@@ -402,6 +402,32 @@ static uint32_t twice_choose(const void *state, const struct request *request,
         memset(commit, 0, seen->n);
         commit[0] = 1;
         return 1;
+    }
+    return again;
+}
+
+static uint32_t twice_take_back(const void *state, const struct request *request,
+                                const struct decode_kept *kept, uint8_t *back) {
+    uint8_t *first = memset(room(ROOM_FLAGS, kept->n), 0, kept->n);
+    uint32_t n = 0, again = 0, sum = 0;
+    if (!now->stop) {
+        enter("take_back");
+        n = inner.decoder.take_back(state, request, kept, first);
+        enter("take_back");
+        again = inner.decoder.take_back(state, request, kept, back);
+        leave();
+    }
+    for (uint32_t i = 0; i < kept->n && !now->stop; i++) {
+        (void)same(back[i] <= 1, "sets again[%u] to %u, neither 0 nor 1", i, back[i]);
+        sum += back[i];
+    }
+    (void)(now->stop ||
+           (same(again == sum, "returns %u but sets %u flags", again, sum) &&
+            same(n == again && same_bytes(first, back, kept->n),
+                 "takes other positions back when asked the same again: %u, then %u", n, again)));
+    if (now->stop) {
+        memset(back, 0, kept->n);
+        return 0;
     }
     return again;
 }
@@ -508,6 +534,7 @@ void twice_wrap(struct twice *twice, union any_policy *policy) {
     case POLICY_DECODER:
         TWICE(policy->decoder, count);
         TWICE(policy->decoder, choose);
+        TWICE(policy->decoder, take_back);
         TWICE(policy->decoder, rule);
         TWICE(policy->decoder, credit);
         break;

@@ -223,8 +223,8 @@ static void warded_learn(const void *state, void *memory, const struct request *
     const struct cache_policy *cache = (const struct cache_policy *)l.called;
     void *own_memory = ward_room_for(&l, cache->memory_bytes, 8);
     struct learned shown = *learned;
-    uint32_t length = request->block_length;
-    shown.commit = ward_lend(&l, learned->commit, length, "commit");
+    uint32_t length = window_length(request);
+    shown.outcome = ward_lend(&l, learned->outcome, length, "outcome");
     shown.entropy = ward_lend(&l, learned->entropy, length * sizeof *learned->entropy, "entropy");
     const struct learned *lent = ward_lend(&l, &shown, sizeof shown, "what it learns");
     const void *own = lend_state(&l);
@@ -275,13 +275,42 @@ static uint32_t warded_choose(const void *state, const struct request *request,
         marked += answer[i] == 1;
         n = answer[i] > 1 ? UINT32_MAX : n;
     }
-    if (n != marked || n == 0) {
+    if (n != marked || (n == 0 && ((const struct decoder *)l.called)->take_back == NULL)) {
         call_broke(call, l.callback,
                    n == marked ? "it commits %u of %u masked positions"
                                : "it marks %u of %u positions and says another number",
                    marked, seen->n);
     }
     memcpy(commit, answer, seen->n);
+    return n;
+}
+
+static uint32_t warded_take_back(const void *state, const struct request *request,
+                                 const struct decode_kept *kept, uint8_t *again) {
+    struct lending l;
+    ward_open(&l, state, "take_back");
+    uint8_t *answer = ward_room_for(&l, kept->n, 1);
+    struct decode_kept shown = *kept;
+    shown.offset = ward_lend(&l, kept->offset, kept->n * sizeof *kept->offset, "offset");
+    shown.confidence =
+        ward_lend(&l, kept->confidence, kept->n * sizeof *kept->confidence, "confidence");
+    const struct decode_kept *lent = ward_lend(&l, &shown, sizeof shown, "what is decided");
+    const void *own = lend_state(&l);
+    const struct request *lent_request = lend_request(&l, request);
+    memcpy(answer, again, kept->n);
+    struct watched_call *call = ward_enter(&l);
+    uint32_t n = ((const struct decoder *)l.called)->take_back(own, lent_request, lent, answer);
+    ward_leave(&l, call);
+    uint32_t marked = 0;
+    for (uint32_t i = 0; i < kept->n; i++) {
+        marked += answer[i] == 1;
+        n = answer[i] > 1 ? UINT32_MAX : n;
+    }
+    if (n != marked) {
+        call_broke(call, l.callback, "it marks %u of %u decided positions and says another number",
+                   marked, kept->n);
+    }
+    memcpy(again, answer, kept->n);
     return n;
 }
 
@@ -364,6 +393,7 @@ static struct ward *make(const struct policy *inner, const char *path) {
     case POLICY_DECODER:
         WARDED(ward->outer.decoder, count);
         WARDED(ward->outer.decoder, choose);
+        WARDED(ward->outer.decoder, take_back);
         WARDED(ward->outer.decoder, rule);
         WARDED(ward->outer.decoder, credit);
         break;

@@ -7,6 +7,7 @@ void block_begin(struct block_state *block, enum block_cache cache, uint32_t len
     ASSERT(n_fixed <= length);
     *block = (struct block_state){.cache = cache,
                                   .length = length,
+                                  .n_fixed = n_fixed,
                                   .n_masked = length - n_fixed,
                                   .n_uncached = length,
                                   .frontier = -1,
@@ -49,44 +50,72 @@ static bool is_ready(const struct block_state *block, uint32_t i, uint32_t n_cho
     return false;
 }
 
-bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *chosen) {
+/* Whether position i, which the pass kept or left out, may be revised or masked again. */
+static bool may_change(const struct block_state *block, uint32_t i, bool kept, uint8_t outcome) {
+    bool is_decided = !block->masked[i] && i >= block->n_fixed && block->n_masked > 0;
+    return kept && is_decided && outcome < OUTCOME_COUNT;
+}
+
+bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *outcome) {
     bool may_run_a_part = block->cache == BLOCK_PARTS && block->n_masked > 0;
     for (uint32_t i = 0; i < block->length; i++) {
         bool is_kept_well = keep[i] ? block->uncached[i]
                                     : block->masked[i] || !block->uncached[i] || may_run_a_part;
-        if (!is_kept_well || (chosen[i] && !(keep[i] && block->masked[i]))) {
+        bool comes_out_well = outcome[i] <= OUTCOME_COMMIT
+                                  ? outcome[i] == OUTCOME_NONE || (keep[i] && block->masked[i])
+                                  : may_change(block, i, keep[i] != 0, outcome[i]);
+        if (!is_kept_well || !comes_out_well) {
             return false;
         }
     }
     return true;
 }
 
-void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *chosen) {
-    ASSERT(block_allows(block, keep, chosen));
-    uint32_t n_chosen = 0;
-    for (uint32_t i = 0; block->recent > 0 && i < block->length; i++) {
-        n_chosen += chosen[i] != 0;
+struct outcomes block_outcomes(const uint8_t *outcome, uint32_t length) {
+    struct outcomes found = {{0}};
+    for (uint32_t i = 0; i < length; i++) {
+        if (outcome[i] != OUTCOME_NONE && outcome[i] < OUTCOME_COUNT) {
+            found.n[outcome[i]]++;
+        }
     }
+    return found;
+}
+
+/* For how many commits after their own decided positions were run. */
+static void count_later(struct block_state *block, const uint8_t *outcome, uint32_t n_commits) {
+    for (uint32_t i = 0; i < block->length; i++) {
+        uint32_t later = block->later[i] + n_commits;
+        bool begins = block->masked[i] || outcome[i] > OUTCOME_COMMIT;
+        block->later[i] = begins ? 0 : (uint16_t)later;
+    }
+}
+
+struct outcomes block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *outcome) {
+    struct outcomes found = {{0}};
+    ASSERT(block_allows(block, keep, outcome));
+    uint32_t n_commits =
+        block->recent > 0 ? block_outcomes(outcome, block->length).n[OUTCOME_COMMIT] : 0;
     for (uint32_t i = 0; i < block->length; i++) {
         if (keep[i]) {
             block->frontier = (int32_t)i > block->frontier ? (int32_t)i : block->frontier;
-            if (is_ready(block, i, n_chosen)) {
+            if (outcome[i] <= OUTCOME_COMMIT && is_ready(block, i, n_commits)) {
                 block->uncached[i] = 0;
                 block->n_uncached--;
             }
         }
     }
-    for (uint32_t i = 0; block->recent > 0 && i < block->length; i++) {
-        uint32_t later = block->later[i] + n_chosen;
-        block->later[i] = block->masked[i] ? 0 : (uint16_t)later;
+    if (block->recent > 0) {
+        count_later(block, outcome, n_commits);
     }
     for (uint32_t i = 0; i < block->length; i++) {
-        if (chosen[i]) {
-            block->masked[i] = 0;
-            block->n_masked--;
+        if (outcome[i] != OUTCOME_NONE) {
+            found.n[outcome[i]]++;
+            block->masked[i] = outcome[i] == OUTCOME_AGAIN;
         }
     }
+    block->n_masked += found.n[OUTCOME_AGAIN] - found.n[OUTCOME_COMMIT];
     block->passes++;
+    return found;
 }
 
 void block_forget(struct block_state *block) {

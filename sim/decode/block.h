@@ -13,8 +13,8 @@
  *
  *     n = block_pending(&block, pending);           what runs; layers 0 and 1 under FOCUS
  *     ... keep = pending, or what focus_select leaves of it (focus.h) ...
- *     ... chosen = what a decoder takes of the masked positions in keep (choice.h) ...
- *     block_pass(&block, keep, chosen);
+ *     ... outcome = what a decoder makes of the positions in keep (choice.h) ...
+ *     block_pass(&block, keep, outcome);
  *
  * until block_is_done. */
 #ifndef UNMASK_SIM_DECODE_BLOCK_H
@@ -31,10 +31,25 @@ enum block_cache {
                         (small blocks, Fast-dLLM v2) */
 };
 
+/* What a pass makes of a position. */
+enum position_outcome {
+    OUTCOME_NONE,
+    OUTCOME_COMMIT, /* it was masked and is given its token */
+    OUTCOME_REVISE, /* it was decided and is given another token */
+    OUTCOME_AGAIN,  /* it was decided and is masked again */
+};
+enum { OUTCOME_COUNT = OUTCOME_AGAIN + 1 };
+
+/* How many positions of a pass came out each way; those of OUTCOME_NONE are not counted. */
+struct outcomes {
+    uint32_t n[OUTCOME_COUNT];
+};
+
 /* Written by block_begin and block_pass only. */
 struct block_state {
     enum block_cache cache;
     uint32_t length;            /* positions, any number from 1 */
+    uint32_t n_fixed;           /* the first of them, which were known before the first pass */
     uint32_t n_masked;          /* positions still masked */
     uint32_t n_uncached;        /* positions whose KV is not final */
     uint32_t passes;            /* done so far, the commit pass among them */
@@ -61,12 +76,16 @@ uint32_t block_pending(const struct block_state *block, uint8_t *pending);
 uint32_t block_known_in_front(const struct block_state *block);
 
 /* Whether a pass may run the positions in `keep`, a subset of block_pending that has every pending
- * position that is not masked (but with BLOCK_PARTS, while some are), and commit those in `chosen`,
- * masked ones in `keep`. */
-bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *chosen);
+ * position that is not masked (but with BLOCK_PARTS, while some are), and come out so: commits are
+ * masked positions in `keep`; what is revised or masked again is in `keep` and decided, was not
+ * known before the first pass, and some other is masked. */
+bool block_allows(const struct block_state *block, const uint8_t *keep, const uint8_t *outcome);
 
-/* The end of a pass that did so, which block_allows. */
-void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *chosen);
+/* The end of a pass that did so, which block_allows; returns how they came out. A position that was
+ * revised or masked again is run once more in its new form before it is cached. */
+struct outcomes block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *outcome);
+
+struct outcomes block_outcomes(const uint8_t *outcome, uint32_t length);
 
 /* All keys and values of the block are lost; what is decoded stays so. */
 void block_forget(struct block_state *block);

@@ -60,13 +60,13 @@ void choice_see(struct choice *choice, const struct choice_asked *asked, struct 
 }
 
 uint32_t choice_mark(const struct choice *choice, const struct block_state *block,
-                     const uint8_t *keep, uint8_t *chosen) {
+                     const uint8_t *keep, uint8_t *outcome) {
     uint32_t at = 0, n = 0;
     for (uint32_t i = 0; i < block->length; i++) {
         bool is_asked = keep[i] && block->masked[i];
-        chosen[i] = is_asked && choice->picked[at];
+        outcome[i] = is_asked && choice->picked[at] ? OUTCOME_COMMIT : OUTCOME_NONE;
         at += is_asked;
-        n += chosen[i];
+        n += outcome[i] == OUTCOME_COMMIT;
     }
     return n;
 }

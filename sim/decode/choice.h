@@ -3,7 +3,7 @@
  *
  *     choice_see(&choice, &asked, &seen);           seen->n of them, 0: nothing to choose from
  *     ... marks in choice.picked, by decode_choose or a policy's own code ...
- *     choice_mark(&choice, block, keep, chosen);    the same by position of the block */
+ *     choice_mark(&choice, block, keep, outcome);   the same by position of the block */
 #ifndef UNMASK_SIM_DECODE_CHOICE_H
 #define UNMASK_SIM_DECODE_CHOICE_H
 
@@ -40,8 +40,8 @@ void choice_fini(struct choice *choice);
 /* The arrays of `seen` are the choice's own, until the next pass. Credit is given once a call. */
 void choice_see(struct choice *choice, const struct choice_asked *asked, struct decode_seen *seen);
 
-/* Sets chosen[i] to 1 or 0 for every position; returns how many are 1. */
+/* Sets the outcome of every position, a commit or none; returns how many are commits. */
 uint32_t choice_mark(const struct choice *choice, const struct block_state *block,
-                     const uint8_t *keep, uint8_t *chosen);
+                     const uint8_t *keep, uint8_t *outcome);
 
 #endif

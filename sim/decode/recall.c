@@ -42,21 +42,26 @@ static int misfit(const struct decode_source *source, const struct request *requ
 static int check(const struct decode_pass *pass, uint32_t index, const struct decode_source *source,
                  const struct request *request, struct err *err) {
     static const char masked[] = "the masked ones of its block are";
-    if (pass->processed > request->block_length) {
+    if (pass->processed > window_length(request)) {
         return misfit(source, request, index, "runs", pass->processed, "those of its block are",
-                      request->block_length, err);
+                      window_length(request), err);
     }
-    if (pass->reach > request->block_length) {
+    if (pass->reach > window_length(request)) {
         return misfit(source, request, index, "reaches over", pass->reach, "those of its block are",
-                      request->block_length, err);
+                      window_length(request), err);
     }
-    uint32_t end = request->block_start + request->block_length;
-    bool is_commit_pass = request->masked_in_block == 0;
+    uint32_t end = window_end(request);
+    bool is_commit_pass = window_masked(request) == 0;
     bool may_yield = is_commit_pass && request->shifted != 0 && end < request->canvas_tokens;
-    if (pass->committed > request->masked_in_block + may_yield ||
-        ((pass->committed == 0) != is_commit_pass && !may_yield)) {
+    bool may_be_none = may_yield || (source->takes_back && !is_commit_pass);
+    if (pass->committed > window_masked(request) + may_yield ||
+        ((pass->committed == 0) != is_commit_pass && !may_be_none)) {
         return misfit(source, request, index, "commits", pass->committed, masked,
-                      request->masked_in_block, err);
+                      window_masked(request), err);
+    }
+    if (pass->unmasked > window_decided(request)) {
+        return misfit(source, request, index, "masks again", pass->unmasked,
+                      "the decided ones of its block are", window_decided(request), err);
     }
     return 0;
 }
@@ -70,15 +75,15 @@ int recall_plan(struct recall *recall, const struct decode_source *source, struc
         return status;
     }
     if (recall->lost) {
-        pass.kept += request->block_length - pass.processed;
+        pass.kept += window_length(request) - pass.processed;
         pass.reach = pass.reach > pass.kept ? pass.reach : pass.kept;
-        pass.processed = request->block_length;
+        pass.processed = window_length(request);
     }
-    request->uncached_in_block = pass.processed;
-    request->known_in_front = pass.processed < request->block_length ? request->known_in_front : 0;
-    request->kept_in_block = pass.kept;
-    request->reach_in_block = pass.reach;
+    window_list(request, pass.processed,
+                pass.processed < window_length(request) ? window_known(request) : 0);
+    window_keep(request, pass.kept, pass.reach);
     recall->committed = pass.committed;
+    recall->unmasked = pass.unmasked;
     return 0;
 }
 
@@ -94,7 +99,8 @@ uint32_t recall_repeats(const struct recall *recall, const struct decode_source 
     while (n < most &&
            source->pass(source->state, request->id, recall->index + n, &next, &ignored) == 0 &&
            next.committed == first.committed && next.processed == first.processed &&
-           next.kept == first.kept && next.reach == first.reach) {
+           next.kept == first.kept && next.reach == first.reach &&
+           next.unmasked == first.unmasked) {
         n++;
     }
     return n;

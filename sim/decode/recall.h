@@ -7,13 +7,13 @@
 #include <stdbool.h>
 
 #include "sim/base/decode.h"
-#include "sim/policy/request.h"
+#include "sim/policy/window.h"
 
 /* All zero: nothing is recalled yet. Written by the functions below. */
 struct recall {
     bool is_open, lost;
-    uint32_t index;     /* of the next pass */
-    uint32_t committed; /* by it */
+    uint32_t index;               /* of the next pass */
+    uint32_t committed, unmasked; /* by it; masked again by it */
     /* Of all passes; and of these, or of those that the server never came to, the answer. */
     uint32_t tokens, answer_tokens;
 };
@@ -40,7 +40,8 @@ uint32_t recall_repeats(const struct recall *recall, const struct decode_source 
 /* `passes` of them are done. */
 void recall_skip(struct recall *recall, uint32_t passes);
 
-/* The pass that was planned is done. Returns how many positions it committed. */
+/* The pass that was planned is done. Returns how many positions it committed; recall->unmasked is
+ * how many it masked again. */
 uint32_t recall_pass(struct recall *recall);
 
 #endif

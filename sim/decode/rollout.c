@@ -67,7 +67,7 @@ static void tell(const struct roll *roll, const struct decode_view *view, struct
                                           .masked = row->masked,
                                           .run = row->pending,
                                           .keep = keep,
-                                          .commit = row->chosen,
+                                          .outcome = row->chosen,
                                           .seen = seen,
                                           .token = token,
                                           .confidence = roll->choice.confidence,

@@ -12,7 +12,7 @@
 
 #include "sim/decode/rule.h"
 #include "sim/policy/abi.h"
-#include "sim/policy/request.h"
+#include "sim/policy/window.h"
 
 /* What credit costs (struct decode_credit), besides its rule. */
 struct decoder_credit {
@@ -20,6 +20,16 @@ struct decoder_credit {
     uint32_t matrix; /* 1: a number for every position and token, as dInfer holds; 0: for those
                         tokens alone that have any */
 };
+
+/* Decided positions that a pass ran, but for the prompt's, in canvas order. */
+struct decode_kept {
+    uint32_t n;
+    uint32_t first;          /* the window's first position in the canvas */
+    const uint32_t *offset;  /* [n], within the window, ascending */
+    const float *confidence; /* [n], that each was committed with */
+};
+
+enum { DECODER_MOST_PASSES = 64 };
 
 struct decoder {
     struct policy policy;
@@ -45,6 +55,13 @@ struct decoder {
      * every call. */
     void (*credit)(const void *state, struct decoder_credit *out);
 
+    /* NULL, or, with `choose`, which decided positions are masked again after the pass that
+     * `choose` was asked about, whose commits are not among them: sets again[i] to 1 or 0 for each
+     * of the kept->n positions and returns how many are 1. `choose` may then commit none. A block
+     * takes DECODER_MOST_PASSES passes for each of its positions at most. */
+    uint32_t (*take_back)(const void *state, const struct request *request,
+                          const struct decode_kept *kept, uint8_t *again);
+
     uint32_t reads_statistics; /* 1: choose or the rule reads margin and entropy */
 };
 
@@ -62,7 +79,7 @@ static inline struct decode_rule decoder_rule(const struct decoder *decoder, con
  * not among them. */
 static inline struct decode_rule decoder_rule_always(const struct decoder *decoder,
                                                      const void *state) {
-    const struct request any = {.steps_per_block = 1, .block_length = 1, .masked_in_block = 1};
+    const struct request any = {.steps_per_block = 1, .window = window_of(0, 0, 1, 1)};
     return decoder_rule(decoder, state, &any);
 }
 

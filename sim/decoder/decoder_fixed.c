@@ -17,7 +17,7 @@ static const struct param params[] = {
 
 /* Requests stand at different places of the same sequence. */
 static uint32_t steps_of(double mean, const struct request *request) {
-    double block = (double)(request->block + request->id % 1024);
+    double block = (double)(window_block(request) + request->id % 1024);
     uint32_t steps = (uint32_t)((uint64_t)((block + 1) * mean) - (uint64_t)(block * mean));
     return steps < 1 ? 1 : steps;
 }

@@ -22,7 +22,7 @@ static void rule(const void *opaque, const struct request *request, struct decod
         .kind = DECODE_THRESHOLD,
         .rank = RANK_DRAW,
         .threshold = (float)time_grid_left(&state->grid, request),
-        .key = rng_key(state->seed, request->id, request->step_in_block),
+        .key = rng_key(state->seed, request->id, window_steps(request)),
     };
 }
 

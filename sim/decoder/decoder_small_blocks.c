@@ -20,8 +20,7 @@ static uint32_t choose(const void *opaque, const struct request *request,
                        const struct decode_seen *seen, uint8_t *commit) {
     const struct state *state = opaque;
     const float *confidence = seen->confidence;
-    uint32_t n_small = small_block_end(&state->small, request) -
-                       (request->block_length - request->masked_in_block);
+    uint32_t n_small = small_block_end(&state->small, request) - (window_decided(request));
     uint32_t n_committed = 0, best = 0;
     for (uint32_t i = 0; i < seen->n; i++) {
         commit[i] = i < n_small && confidence[i] > (float)state->threshold;

@@ -10,13 +10,13 @@
 /* Positions to commit when `steps` (at least 1) steps decode a block. */
 static inline uint32_t even_steps_of(const struct request *request, uint32_t steps,
                                      uint32_t *repeat) {
-    uint32_t n = request->block_length;
+    uint32_t n = window_length(request);
     steps = steps < n ? steps : n;
     uint32_t base = n / steps, longer = n % steps;
-    bool is_longer = request->step_in_block < longer;
+    bool is_longer = window_steps(request) < longer;
     uint32_t commits = is_longer ? base + 1 : base;
-    *repeat = is_longer ? longer - request->step_in_block : UINT32_MAX;
-    return commits < request->masked_in_block ? commits : request->masked_in_block;
+    *repeat = is_longer ? longer - window_steps(request) : UINT32_MAX;
+    return commits < window_masked(request) ? commits : window_masked(request);
 }
 
 /* A decoder's `count`. */

@@ -60,7 +60,7 @@ static inline struct decode_rule time_grid_rule(const struct time_grid_ranked *s
     struct decode_rule rule = {.kind = DECODE_COUNT, .rank = rank};
     if (state->alg_temp > 0) {
         rule.temperature = (float)state->alg_temp;
-        rule.key = rng_key(state->seed, request->id, request->step_in_block);
+        rule.key = rng_key(state->seed, request->id, window_steps(request));
     }
     return rule;
 }
@@ -68,15 +68,15 @@ static inline struct decode_rule time_grid_rule(const struct time_grid_ranked *s
 /* s / t of the request's next step; 0 in the last. */
 static inline double time_grid_left(const struct time_grid *grid, const struct request *request) {
     double step = (1 - grid->epsilon) / request->steps_per_block;
-    double t = 1 - step * request->step_in_block;
-    return request->step_in_block + 1 < request->steps_per_block ? (t - step) / t : 0;
+    double t = 1 - step * window_steps(request);
+    return window_steps(request) + 1 < request->steps_per_block ? (t - step) / t : 0;
 }
 
 /* The `count` of a decoder whose state is or begins with a struct time_grid. */
 static inline uint32_t time_grid_count(const void *grid, const struct request *request,
                                        uint32_t *repeat) {
     double left = time_grid_left(grid, request);
-    uint32_t n = (uint32_t)(request->masked_in_block * (1 - left));
+    uint32_t n = (uint32_t)(window_masked(request) * (1 - left));
     *repeat = 1;
     return n > 0 ? n : 1;
 }

@@ -16,7 +16,7 @@
 
 #include "sim/planner/planner_order.h"
 
-enum outcome {
+enum position_outcome {
     FOUND,
     NONE,    /* no plan within the capacity */
     STOPPED, /* out of nodes */
@@ -191,11 +191,11 @@ static bool sections_fit(struct search *s, uint32_t first, uint32_t end) {
     return true;
 }
 
-static enum outcome search(struct search *s, const struct part *part);
+static enum position_outcome search(struct search *s, const struct part *part);
 
 /* Search a piece on its own, under ranks made for it where those of its surroundings can be noted.
  * A new ranking orders buffers at the last offset anew, so any of them may come next. */
-static enum outcome search_piece(struct search *s, const struct part *part) {
+static enum position_outcome search_piece(struct search *s, const struct part *part) {
     struct part piece = *part;
     size_t mark = s->rank_notes.n;
     if (mark + (piece.high - piece.low) <= s->rank_notes.room) {
@@ -205,13 +205,13 @@ static enum outcome search_piece(struct search *s, const struct part *part) {
         rank_pool(s, piece.low, piece.high);
         piece.last_rank = -1;
     }
-    enum outcome outcome = search(s, &piece);
+    enum position_outcome outcome = search(s, &piece);
     take_back(&s->rank_notes, mark, s->rank);
     return outcome;
 }
 
 /* Solve the ranges of sections that no unplaced buffer joins any more, each on its own. */
-static enum outcome search_pieces(struct search *s, const struct part *part) {
+static enum position_outcome search_pieces(struct search *s, const struct part *part) {
     struct part piece = *part;
     uint32_t low = part->low;
     for (uint32_t section = part->first_section; section < part->end_section; section++) {
@@ -227,7 +227,7 @@ static enum outcome search_pieces(struct search *s, const struct part *part) {
                 s->pool[piece.high++] = buffer;
             }
         }
-        enum outcome outcome = search_piece(s, &piece);
+        enum position_outcome outcome = search_piece(s, &piece);
         if (outcome != FOUND) {
             return outcome;
         }
@@ -238,7 +238,8 @@ static enum outcome search_pieces(struct search *s, const struct part *part) {
 }
 
 /* Search on with the buffer at pool[part->low] placed; `part` is what it was before. */
-static enum outcome search_below(struct search *s, const struct part *part, uint32_t buffer) {
+static enum position_outcome search_below(struct search *s, const struct part *part,
+                                          uint32_t buffer) {
     struct part rest = *part;
     bool falls_apart = false;
     rest.low++;
@@ -247,7 +248,7 @@ static enum outcome search_below(struct search *s, const struct part *part, uint
     for (uint32_t i = s->first_section[buffer]; i + 1 < s->end_section[buffer]; i++) {
         falls_apart |= --s->n_crossing[i] == 0;
     }
-    enum outcome outcome = falls_apart ? search_pieces(s, &rest) : search(s, &rest);
+    enum position_outcome outcome = falls_apart ? search_pieces(s, &rest) : search(s, &rest);
     for (uint32_t i = s->first_section[buffer]; i + 1 < s->end_section[buffer]; i++) {
         s->n_crossing[i]++;
     }
@@ -256,8 +257,8 @@ static enum outcome search_below(struct search *s, const struct part *part, uint
 
 /* Place a buffer on its floor, search on, and undo it. `*anything_above` tells whether the buffer
  * stands in the way of another one. */
-static enum outcome search_with(struct search *s, const struct part *part, uint32_t buffer,
-                                bool *anything_above) {
+static enum position_outcome search_with(struct search *s, const struct part *part, uint32_t buffer,
+                                         bool *anything_above) {
     size_t buffer_mark = s->buffer_notes.n, section_mark = s->section_notes.n;
     int64_t offset = s->floor_bytes[buffer], bytes = s->bytes[buffer];
     uint32_t first = s->first_section[buffer], end = s->end_section[buffer];
@@ -268,7 +269,8 @@ static enum outcome search_with(struct search *s, const struct part *part, uint3
         s->section_rest_bytes[section] -= bytes;
     }
     *anything_above = raise_neighbours(s, buffer, &first, &end);
-    enum outcome outcome = sections_fit(s, first, end) ? search_below(s, part, buffer) : NONE;
+    enum position_outcome outcome =
+        sections_fit(s, first, end) ? search_below(s, part, buffer) : NONE;
     take_back(&s->section_notes, section_mark, s->section_floor_bytes);
     take_back(&s->buffer_notes, buffer_mark, s->floor_bytes);
     for (uint32_t i = s->first_section[buffer]; i < s->end_section[buffer]; i++) {
@@ -304,7 +306,7 @@ static bool stops(struct search *s) {
     return s->is_stopped;
 }
 
-static enum outcome search(struct search *s, const struct part *part) {
+static enum position_outcome search(struct search *s, const struct part *part) {
     if (part->low == part->high) {
         return FOUND;
     }
@@ -333,7 +335,7 @@ static enum outcome search(struct search *s, const struct part *part) {
         s->pool[at] = s->pool[part->low];
         s->pool[part->low] = buffer;
         bool anything_above;
-        enum outcome outcome = search_with(s, part, buffer, &anything_above);
+        enum position_outcome outcome = search_with(s, part, buffer, &anything_above);
         if (outcome != NONE || !anything_above) {
             return outcome;
         }
@@ -345,7 +347,7 @@ static enum outcome search(struct search *s, const struct part *part) {
 /* ---- one capacity ---- */
 
 /* Search under one ranking with at most `max_nodes`; gives back those it left over. */
-static enum outcome attempt(struct search *s, int ranking, uint64_t *max_nodes) {
+static enum position_outcome attempt(struct search *s, int ranking, uint64_t *max_nodes) {
     s->ranking = ranking;
     s->buffer_notes.n = s->section_notes.n = s->rank_notes.n = 0;
     memset(s->section_floor_bytes, 0, s->n_sections * sizeof s->section_floor_bytes[0]);
@@ -365,19 +367,19 @@ static enum outcome attempt(struct search *s, int ranking, uint64_t *max_nodes) 
     }
     struct part all = {.high = s->n, .end_section = s->n_sections, .last_rank = -1};
     s->nodes_left = *max_nodes;
-    enum outcome outcome = search_pieces(s, &all);
+    enum position_outcome outcome = search_pieces(s, &all);
     *max_nodes = s->nodes_left;
     return outcome;
 }
 
 /* Rankings in turns, with budgets that double, until one of them has the answer. */
-static enum outcome search_within(struct search *s, int64_t capacity_bytes, uint64_t max_nodes,
-                                  uint64_t *n_nodes) {
+static enum position_outcome search_within(struct search *s, int64_t capacity_bytes,
+                                           uint64_t max_nodes, uint64_t *n_nodes) {
     s->capacity_bytes = capacity_bytes;
     for (uint64_t turn = 2 * (uint64_t)s->n;; turn *= 2) {
         for (int ranking = 0; ranking < RANKING_COUNT; ranking++) {
             uint64_t given = turn < max_nodes ? turn : max_nodes, left = given;
-            enum outcome outcome = attempt(s, ranking, &left);
+            enum position_outcome outcome = attempt(s, ranking, &left);
             max_nodes -= given - left;
             *n_nodes += given - left;
             if (outcome != STOPPED || max_nodes == 0 || s->is_stopped) {
@@ -530,11 +532,11 @@ struct descent {
     uint64_t max_nodes;
 };
 
-static enum outcome probe(struct descent *d, int64_t capacity_bytes, uint64_t max_nodes) {
+static enum position_outcome probe(struct descent *d, int64_t capacity_bytes, uint64_t max_nodes) {
     struct search *s = &d->search;
     capacity_bytes = capacity_bytes / d->granule_bytes * d->granule_bytes;
     uint64_t n_nodes = 0;
-    enum outcome outcome = search_within(s, capacity_bytes, max_nodes, &n_nodes);
+    enum position_outcome outcome = search_within(s, capacity_bytes, max_nodes, &n_nodes);
     d->max_nodes -= n_nodes;
     d->plan->n_nodes += n_nodes;
     if (outcome == FOUND) {
@@ -553,7 +555,7 @@ static enum outcome probe(struct descent *d, int64_t capacity_bytes, uint64_t ma
  * ones go into the step below the best plan, where a failure is a proof. */
 static void descend(struct descent *d) {
     int64_t low = d->plan->proven_bound_bytes;
-    enum outcome outcome = probe(d, low, d->max_nodes / 4);
+    enum position_outcome outcome = probe(d, low, d->max_nodes / 4);
     while (outcome != FOUND && d->peak_bytes - low > d->granule_bytes && !d->search.is_stopped) {
         int64_t middle = low + (d->peak_bytes - low) / 2;
         middle = middle / d->granule_bytes * d->granule_bytes;

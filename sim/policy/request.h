@@ -28,19 +28,18 @@ enum causality {
                     block of one token starts after the position that decides on it */
 };
 
+/* Of a request, for the functions of sim/policy/window.h, which say what each means. */
+struct window {
+    uint32_t steps, block, passes, first, masked, length;
+    uint32_t known, uncached, kept, reach, earlier;
+};
+
 struct request {
-    /* Progress. The first half line of the processor's cache has what every step changes, each next
-     * to one that stays the same, so that compilers do not gather them in vectors, which is slower.
-     */
-    uint32_t steps;           /* steps done over all blocks */
-    uint32_t state;           /* enum request_state */
-    uint32_t step_in_block;   /* steps done since the active block became active */
-    uint32_t block;           /* index of the active block */
-    uint32_t passes_in_block; /* of its steps, those since the request was last preempted: with 0 of
-                                 them nothing of the block has keys and values */
-    uint32_t block_start;     /* its first position in the canvas */
-    uint32_t masked_in_block; /* positions not yet committed */
-    uint32_t block_length; /* its positions; in the first block prompt tokens may be among them */
+    /* Progress. The first line of the processor's cache has what every step changes, each next to
+     * one that stays the same, so that compilers do not gather them in vectors, which is slower. */
+    uint32_t steps; /* steps done over all blocks */
+    uint32_t state; /* enum request_state */
+    struct window window;
     uint32_t committed_tokens; /* over all blocks */
 
     /* The next step, renewed by the loop whenever the policies' word changes. */
@@ -50,19 +49,12 @@ struct request {
     struct span span;         /* made of the cache policy's row sets */
     struct row_sets rows;
 
-    /* More of the active block. */
-    uint32_t known_in_front; /* positions of the block before its first masked one; where positions
-                                are not followed, as if decoded from left to right */
-    uint32_t
-        uncached_in_block;   /* where a cache leaves some out: positions whose keys and values are
-                                not final, or those of them that it lists for its next step */
-    uint32_t kept_in_block;  /* evicting ones: of these, those that stay in the next step, */
-    uint32_t reach_in_block; /* and the block's positions up to the right-most of them */
-    uint32_t answer_tokens;  /* output positions up to and including the end of text, once the
-                                system has found it and stops there: the active block is then the
-                                last. 0 before, and where the system does not look
-                                (early_stop = off) */
+    uint32_t answer_tokens; /* output positions up to and including the end of text, once the
+                               system has found it and stops there: the active block is then the
+                               last. 0 before, and where the system does not look
+                               (early_stop = off) */
     uint32_t preemptions;
+    uint32_t reserved;
 
     /* Cached state. While it runs a request holds what it needs for its next step, or more. */
     uint32_t cached_tokens; /* leading positions whose exact keys and values are held */
@@ -80,7 +72,6 @@ struct request {
     uint32_t causal;  /* enum causality: what a position sees, and what its logits decide on */
     uint32_t shifted; /* 1, under SEES_BLOCKS: a position's logits decide on the next, too */
     uint32_t tenant;  /* by the trace; 0 where it names none */
-    uint32_t reserved;
 };
 
 #endif

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "sim/policy/abi.h"
-#include "sim/policy/request.h"
+#include "sim/policy/window.h"
 
 struct replica_view {
     uint32_t n_running, n_waiting;

@@ -18,11 +18,10 @@ void course_plan(const struct course *course, struct request *request) {
     uint32_t to_end, repeat = UINT32_MAX;
     if (course->decoder->count != NULL) {
         uint32_t n = course->decoder->count(course->decoder_state, request, &repeat);
-        request->commit_tokens = smaller(n > 0 ? n : 1, request->masked_in_block);
-        to_end = request->masked_in_block / request->commit_tokens;
+        request->commit_tokens = smaller(n > 0 ? n : 1, window_masked(request));
+        to_end = window_masked(request) / request->commit_tokens;
     } else {
-        to_end =
-            (uint32_t)ceil((request->masked_in_block - course->owed) / course->tokens_per_pass);
+        to_end = (uint32_t)ceil((window_masked(request) - course->owed) / course->tokens_per_pass);
     }
     holds = smaller(smaller(holds, repeat), to_end);
     if (course->adjust != NULL) {
@@ -34,10 +33,9 @@ void course_plan(const struct course *course, struct request *request) {
 /* Positions that `steps` steps commit, where the number is drawn: its expectation. */
 static uint32_t expected(struct course *course, const struct request *request, uint32_t steps) {
     double tokens = course->owed + steps * course->tokens_per_pass;
-    uint32_t whole =
-        tokens < request->masked_in_block ? (uint32_t)tokens : request->masked_in_block;
+    uint32_t whole = tokens < window_masked(request) ? (uint32_t)tokens : window_masked(request);
     whole = whole > 0 ? whole : 1;
-    course->owed = whole < request->masked_in_block && tokens > whole ? tokens - whole : 0;
+    course->owed = whole < window_masked(request) && tokens > whole ? tokens - whole : 0;
     return whole;
 }
 
@@ -45,32 +43,31 @@ bool course_take(struct course *course, struct request *request, uint32_t steps)
     bool decides = blocks_decide(request), yields = blocks_yield(request);
     bool in_block = request->span.phase != PHASE_PREFILL;
     bool is_drawn = decides && course->decoder->count == NULL;
-    uint32_t masked = request->masked_in_block;
+    uint32_t masked = window_masked(request);
     request->steps += steps;
-    request->step_in_block += in_block ? steps : 0;
-    request->passes_in_block += in_block ? steps : 0;
+    window_advance(request, in_block ? steps : 0, 0);
     request->steps_to_change -= steps;
-    blocks_commit(request,
+    window_commit(request,
                   is_drawn ? expected(course, request, steps) : steps * request->commit_tokens);
     if (request->rows.settles == BLOCK_DELAYED || request->rows.settles == BLOCK_NEIGHBOUR) {
         /* What was decoded before is settled; a step ago, that is, for the neighbours' sake. */
-        request->uncached_in_block = masked;
-        request->kept_in_block = smaller(request->kept_in_block, masked);
+        window_list(request, masked, window_known(request));
+        window_keep(request, smaller(window_kept(request), masked), window_reach(request));
     }
     if (request->span.exact) {
         blocks_cache(request);
     }
     if (yields && !in_block) {
-        blocks_commit(request, 1);
+        window_commit(request, 1);
     }
-    while (request->masked_in_block == 0 &&
+    while (window_masked(request) == 0 &&
            !cache_writes_more(course->cache, course->cache_state, NULL, request)) {
         if (request->committed_tokens == request->output_tokens) {
             return false;
         }
-        blocks_enter(request, request->block + 1);
+        window_enter(request, window_block(request) + 1);
         if (yields) {
-            blocks_commit(request, 1);
+            window_commit(request, 1);
         }
     }
     return true;
@@ -85,7 +82,7 @@ static void add_pass(const struct request *request, struct pass_ahead *passes, u
     }
     if (out->n_passes < capacity) {
         passes[out->n_passes] =
-            (struct pass_ahead){*span, request->steps_to_change, request->block};
+            (struct pass_ahead){*span, request->steps_to_change, window_block(request)};
     }
     out->n_passes++;
     out->steps += request->steps_to_change;
@@ -97,8 +94,9 @@ void course_foresee(struct course *course, const struct request *request, struct
     struct request ahead = *request, last = *request;
     /* Each step writes rows or commits a position; a user's policy may answer otherwise. */
     const uint64_t most_steps = 3 * (uint64_t)request->canvas_tokens;
-    blocks_enter_last(&last);
-    *out = (struct outlook){.n_blocks = last.block + 1 - request->block, .to_refresh = UINT32_MAX};
+    window_enter_last(&last);
+    *out = (struct outlook){.n_blocks = window_block(&last) + 1 - window_block(request),
+                            .to_refresh = UINT32_MAX};
     do {
         course_plan(course, &ahead);
         add_pass(&ahead, passes, capacity, out);

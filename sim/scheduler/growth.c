@@ -28,7 +28,7 @@ uint32_t growth_chunk(const struct request *request, int64_t tokens) {
     if (request->span.phase != PHASE_PREFILL) {
         return 0;
     }
-    return (uint32_t)tokens / request->block_tokens * request->block_tokens;
+    return window_whole(request, (uint32_t)tokens);
 }
 
 void growth_list_prefills(const struct schedule_view *view, int64_t tokens, uint32_t blocks,
@@ -42,7 +42,7 @@ void growth_list_prefills(const struct schedule_view *view, int64_t tokens, uint
         if (!admits && !prefills) {
             continue;
         }
-        int64_t most = (int64_t)blocks * request->block_tokens;
+        int64_t most = (int64_t)window_tokens_of(request, blocks);
         bool is_cut = prefills && most > 0 && most < tokens;
         uint32_t chunk = growth_chunk(request, is_cut ? most : tokens);
         int64_t growth = request->kv_bytes - request->kv_held_bytes;

@@ -18,7 +18,7 @@
 #include <stddef.h>
 
 #include "sim/policy/abi.h"
-#include "sim/policy/request.h"
+#include "sim/policy/window.h"
 
 enum { SCHEDULER_MAX_REQUEST_BYTES = 4096 };
 

@@ -40,7 +40,7 @@ static double step_ns(const struct schedule_view *view, const struct batch *batc
 
 /* Steps from the first full pass of a request to the next; of exact caches there is one in all. */
 static uint32_t cycle_of(const struct request *request) {
-    uint32_t blocks = (request->output_tokens + request->block_tokens - 1) / request->block_tokens;
+    uint32_t blocks = window_blocks(request);
     uint32_t steps = request->steps_per_block * (request->span.phase == PHASE_PREFILL ? blocks : 1);
     return steps > 0 ? steps : 1;
 }
@@ -59,7 +59,7 @@ static void price(struct state *state, const struct schedule_view *view, const s
                   uint32_t reuse) {
     uint32_t waits = view->waiting[0];
     const struct request *full = &view->requests[waits], *runs = &view->requests[reuse];
-    uint32_t before = runs->step_in_block;
+    uint32_t before = window_steps(runs);
     state->n_full = state->n_priced == 0 || before < state->n_full ? before : state->n_full;
     uint32_t n_full = state->n_full > 0 ? state->n_full : 1;
     double cycle = cycle_of(full), reuses = cycle > n_full ? cycle - n_full : 0;

@@ -20,7 +20,7 @@ static const struct param params[] = {
 
 /* In the middle of a block, not at its beginning nor on the way back to where it was. */
 static bool under_way(const struct request *request) {
-    return request->step_in_block > 0 && request->span.phase != PHASE_PREFILL;
+    return window_steps(request) > 0 && request->span.phase != PHASE_PREFILL;
 }
 
 static bool any_under_way(const struct schedule_view *view) {
@@ -63,7 +63,7 @@ static void list_decodes(const struct state *state, const struct schedule_view *
     for (uint32_t i = 0; waits && i < growth.n_running; i++) {
         const struct request *request = &view->requests[view->running[i]];
         bool is_done = request->span.phase != PHASE_PREFILL && !under_way(request);
-        if (is_done && request->block > 0 && request->span.queries <= tokens) {
+        if (is_done && window_block(request) > 0 && request->span.queries <= tokens) {
             batch->idle[batch->n_idle++] = view->running[i];
             tokens -= request->span.queries;
         }

@@ -37,8 +37,8 @@ enum completion_kind {
  * NULL: the loop draws the number. Valid until the next call. */
 struct decided {
     const uint32_t *commits;
-    bool
-        positions; /* it also wrote which positions: keep and commit of the planned step's blocks */
+    bool positions; /* it also wrote which positions: keep and outcome of the planned step's blocks
+                     */
 };
 
 struct completion {

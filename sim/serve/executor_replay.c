@@ -71,9 +71,9 @@ static void fill_blocks(const struct replay_step *step, const struct planned_ste
          i++) {
         const struct planned_block *block = &planned->blocks[i];
         size_t at = (size_t)i * positions->stride;
-        if (positions->lengths[i] == planned->requests[planned->slots[i]].block_length) {
+        if (positions->lengths[i] == window_length(&planned->requests[planned->slots[i]])) {
             memcpy(block->keep, positions->keep + at, positions->lengths[i]);
-            memcpy(block->commit, positions->commit + at, positions->lengths[i]);
+            memcpy(block->outcome, positions->outcome + at, positions->lengths[i]);
             if (block->entropy != NULL && positions->entropy != NULL) {
                 memcpy(block->entropy, positions->entropy + at,
                        positions->lengths[i] * sizeof *block->entropy);

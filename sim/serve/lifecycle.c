@@ -286,12 +286,12 @@ static void drop_departed(struct lifecycle *life, struct replica *replica) {
 static int end_block(struct lifecycle *life, uint32_t slot, struct err *err) {
     const struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
-    if (request->block == 0) {
+    if (window_block(request) == 0) {
         tracked->record.first_block_ns = life->now_ns;
         tracked->record.first_block_tokens = request->committed_tokens;
     }
     return report_event(life, EVENT_BLOCK_DONE, request->id, tracked->record.replica,
-                        request->block, err);
+                        window_block(request), err);
 }
 
 /* Whether a block without masked positions has more to do: its keys and values to write. */
@@ -307,12 +307,23 @@ static bool commits_block(struct lifecycle *life, uint32_t slot) {
 
 static void commit_chosen(const struct lifecycle *life, struct replica *replica,
                           struct request *request, uint32_t member, uint32_t chosen) {
-    blocks_commit(request, chosen);
+    window_commit(request, chosen);
     replica->n_deciding++;
     replica->n_decided += chosen;
     replica->outstanding_tokens -= chosen;
     if (life->asked->records_members) {
         replica->member_commits[member] = chosen;
+    }
+}
+
+/* Positions that are masked again. */
+static void take_back(const struct lifecycle *life, struct replica *replica,
+                      struct request *request, uint32_t member, uint32_t n) {
+    window_take_back(request, n);
+    replica->n_decided -= n;
+    replica->outstanding_tokens += n;
+    if (life->asked->records_members) {
+        replica->member_passes[member].unmasked = n;
     }
 }
 
@@ -326,7 +337,26 @@ static void take_yield(struct lifecycle *life, struct replica *replica, uint32_t
     }
 }
 
-/* A pass over the block's positions, and what it committed: by the executor's word, or drawn. */
+/* What a pass may come out as: an own decoder that takes positions back may commit none, but not
+ * for ever. */
+static int check_outcomes(const struct lifecycle *life, const struct request *request,
+                          const struct outcomes *found, uint32_t most, struct err *err) {
+    const struct decoder *decoder = life->system->decoder;
+    const bool takes_back = decoder->take_back != NULL;
+    uint32_t least = takes_back ? 0 : 1, n = found->n[OUTCOME_COMMIT];
+    if (n < least || n > most) {
+        return plan_broken_promise(life, &decoder->policy, "decoder", "the positions it commits", n,
+                                   least, most, err);
+    }
+    int64_t passes = (int64_t)DECODER_MOST_PASSES * window_length(request);
+    return !takes_back || window_steps(request) <= passes
+               ? 0
+               : plan_broken_promise(life, &decoder->policy, "decoder",
+                                     "the passes that a block takes", window_steps(request), 1,
+                                     passes, err);
+}
+
+/* A pass over the block's positions, and what came of it: by the executor's word, or drawn. */
 static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t slot,
                       uint32_t member, const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
@@ -335,8 +365,8 @@ static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t 
     uint32_t count = counts
                          ? request->commit_tokens
                          : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
-    uint32_t chosen;
-    if (!positions_pass(&life->positions, slot, request, is_known, count, decides, &chosen)) {
+    struct outcomes found;
+    if (!positions_pass(&life->positions, slot, request, is_known, count, decides, &found)) {
         return err_world(err,
                          "%s %s has request %" PRIu64 " run or commit other positions of its block "
                          "at %.3f s than are left to it",
@@ -344,7 +374,6 @@ static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t 
                          is_known ? life->system->name : life->system->cache->policy.name,
                          request->id, (double)life->now_ns * 1e-9);
     }
-    const struct policy *decoder = &life->system->decoder->policy;
     if (life->asked->records_members) {
         report_positions(life, replica, slot, member);
     }
@@ -356,12 +385,12 @@ static int pass_block(struct lifecycle *life, struct replica *replica, uint32_t 
     if (!decides) {
         return 0;
     }
-    uint32_t most = counts ? count : request->masked_in_block;
-    if (chosen == 0 || chosen > most) {
-        return plan_broken_promise(life, decoder, "decoder", "the positions it commits", chosen, 1,
-                                   most, err);
+    uint32_t most = counts ? count : window_masked(request);
+    if (check_outcomes(life, request, &found, most, err) != 0) {
+        return (int)err->kind;
     }
-    commit_chosen(life, replica, request, member, chosen);
+    commit_chosen(life, replica, request, member, found.n[OUTCOME_COMMIT]);
+    take_back(life, replica, request, member, found.n[OUTCOME_AGAIN]);
     return 0;
 }
 
@@ -371,14 +400,14 @@ static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t
                        uint32_t member, bool yields, struct err *err) {
     struct request *request = &life->requests[slot];
     int status = 0;
-    while (status == 0 && request->masked_in_block == 0 && !commits_block(life, slot)) {
+    while (status == 0 && window_masked(request) == 0 && !commits_block(life, slot)) {
         if (request->committed_tokens == request->output_tokens || request->answer_tokens > 0) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
-        plan_block(life, slot, request->block + 1);
+        plan_block(life, slot, window_block(request) + 1);
         if (yields) {
             take_yield(life, replica, slot, member);
-            status = request->masked_in_block == 0 ? end_block(life, slot, err) : 0;
+            status = window_masked(request) == 0 ? end_block(life, slot, err) : 0;
             status =
                 status == 0 && text_end_matters(life) ? text_end_look(life, slot, err) : status;
         }
@@ -416,12 +445,13 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
                (in_block || decides || yields)) {
         uint32_t chosen = recall_pass(&tracked->recall);
         commit_chosen(life, replica, request, member, yields ? 0 : chosen);
+        take_back(life, replica, request, member, tracked->recall.unmasked);
     }
     if (yields && !in_block) {
         take_yield(life, replica, slot, member);
         decides = true;
     }
-    if (status == 0 && request->masked_in_block == 0 && replica->steps_ahead > 0) {
+    if (status == 0 && window_masked(request) == 0 && replica->steps_ahead > 0) {
         /* The host does not look yet: the same step once more. */
         request->steps_to_change = tracked->steps_planned = 1;
         sums_add(replica, request, 1);
@@ -431,7 +461,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         status = text_end_look(life, slot, err);
     }
     bool stops = text_end_stops(life, request);
-    if (status == 0 && decides && (request->masked_in_block == 0 || stops)) {
+    if (status == 0 && decides && (window_masked(request) == 0 || stops)) {
         status = end_block(life, slot, err);
     }
     if (status == 0 && stops) {
@@ -461,8 +491,7 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
     give_memory(life, replica, slot, true);
     request->kv_held_bytes = 0;
     request->cached_tokens = 0;
-    request->uncached_in_block = request->block_length;
-    request->passes_in_block = 0;
+    window_forget(request);
     request->preemptions++;
     recall_forget(&tracked->recall);
     if (life->has_positions) {
@@ -494,10 +523,7 @@ static uint32_t count_steps(struct lifecycle *life, struct replica *replica, uin
         uint32_t in_block = request->span.phase == PHASE_PREFILL ? 0 : steps;
         uint32_t committed = counted * request->commit_tokens;
         request->steps += steps;
-        request->step_in_block += in_block;
-        request->passes_in_block += in_block;
-        request->masked_in_block -= committed;
-        request->committed_tokens += committed;
+        window_advance(request, in_block, committed);
         request->steps_to_change -= steps;
         n_committed += committed;
         ends[n_ends] = i;

@@ -30,12 +30,12 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
         replica->blocks = mem_reserved(n, sizeof *replica->blocks);
     }
     if (life->has_positions && asked->records_members) {
-        uint32_t stride = asked->system->settings.block_tokens;
+        uint32_t stride = settings_window_tokens(&asked->system->settings);
         replica->positions =
             (struct step_positions){.stride = stride,
                                     .lengths = mem_reserved(n, sizeof(uint32_t)),
                                     .keep = mem_reserved((size_t)n * stride, 1),
-                                    .commit = mem_reserved((size_t)n * stride, 1),
+                                    .outcome = mem_reserved((size_t)n * stride, 1),
                                     .entropy = asked->system->cache->reads_entropy
                                                    ? mem_reserved((size_t)n * stride, sizeof(float))
                                                    : NULL};
@@ -113,7 +113,7 @@ void lifecycle_fini(struct lifecycle *life) {
         mem_released(replica->blocks);
         mem_released(replica->positions.lengths);
         mem_released(replica->positions.keep);
-        mem_released(replica->positions.commit);
+        mem_released(replica->positions.outcome);
         mem_released(replica->positions.entropy);
     }
     free(life->replicas);

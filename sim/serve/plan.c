@@ -20,10 +20,9 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
 
 void plan_block(struct lifecycle *life, uint32_t slot, uint32_t block) {
     struct request *request = &life->requests[slot];
-    blocks_enter(request, block);
+    window_enter(request, block);
     if (life->has_positions) {
-        positions_enter(&life->positions, slot, request,
-                        request->block_length - request->masked_in_block);
+        positions_enter(&life->positions, slot, request, window_decided(request));
     }
 }
 
@@ -53,11 +52,11 @@ static bool recalls_counts(const struct lifecycle *life, const struct tracked *t
 
 void plan_scope(const struct system *system, uint32_t candidates, struct request *request) {
     struct span *span = &request->span;
-    bool first_pass = request->step_in_block == 0 && span->queries == request->canvas_tokens;
+    bool first_pass = window_steps(request) == 0 && span->queries == request->canvas_tokens;
     span->logit_rows = system_scope_rows(
         &system->settings, span->logit_rows, request->output_tokens,
         rows_in_block(&request->rows, request),
-        request->rows.chooser == CHOSEN_BY_POLICY ? request->masked_in_block : candidates,
+        request->rows.chooser == CHOSEN_BY_POLICY ? window_masked(request) : candidates,
         first_pass);
     span->sampled_rows =
         system_sampled_rows(&system->settings, span->logit_rows, request->output_tokens);
@@ -66,7 +65,7 @@ void plan_scope(const struct system *system, uint32_t candidates, struct request
 uint32_t plan_holds(const struct system *system, const struct request *request, uint32_t holds) {
     const struct settings *settings = &system->settings;
     /* The first pass alone has the wider rows. */
-    bool narrows = settings->logit_scope == LOGITS_GENERATION && request->step_in_block == 0;
+    bool narrows = settings->logit_scope == LOGITS_GENERATION && window_steps(request) == 0;
     /* Its logit rows change, or it may end. */
     bool changes = settings->logit_scope == LOGITS_MASKED || settings->early_stop == STOP_POSITION;
     return narrows || changes ? 1 : holds;
@@ -76,14 +75,14 @@ uint32_t plan_holds(const struct system *system, const struct request *request, 
 static int plan_logits(struct lifecycle *life, struct request *request, uint32_t slot,
                        struct err *err) {
     const struct system *system = life->system;
-    uint32_t masked = request->masked_in_block;
+    uint32_t masked = window_masked(request);
     if (life->has_positions) {
         positions_run(&life->positions, slot, request);
         masked = positions_candidates(&life->positions, slot);
         if (masked == 0) {
             return plan_broken_promise(life, &system->cache->policy, "cache",
                                        "the masked positions it keeps", 0, 1,
-                                       request->masked_in_block, err);
+                                       window_masked(request), err);
         }
     }
     plan_scope(system, masked, request);
@@ -97,18 +96,19 @@ static int plan_commits(const struct lifecycle *life, struct request *request,
     if (system->decoder->count != NULL && !tracked->recall.is_open) {
         uint32_t repeat = 1;
         request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
-        if (request->commit_tokens == 0 || request->commit_tokens > request->masked_in_block) {
+        if (request->commit_tokens == 0 || request->commit_tokens > window_masked(request)) {
             return plan_broken_promise(life, &system->decoder->policy, "decoder",
                                        "the positions it commits", request->commit_tokens, 1,
-                                       request->masked_in_block, err);
+                                       window_masked(request), err);
         }
         repeat = repeat > 0 ? repeat : 1;
         /* A shorter last step is a change of its own. */
-        uint32_t to_end = request->masked_in_block / request->commit_tokens;
+        uint32_t to_end = window_masked(request) / request->commit_tokens;
         *holds = life->has_positions ? 1 : smaller(smaller(*holds, repeat), to_end);
-    } else if (tracked->recall.committed > 0 && recalls_counts(life, tracked)) {
+    } else if (tracked->recall.committed > 0 && tracked->recall.unmasked == 0 &&
+               recalls_counts(life, tracked)) {
         request->commit_tokens = tracked->recall.committed;
-        uint32_t to_end = request->masked_in_block / request->commit_tokens;
+        uint32_t to_end = window_masked(request) / request->commit_tokens;
         *holds = smaller(*holds, recall_repeats(&tracked->recall, life->asked->decode, request,
                                                 to_end > 0 ? to_end : 1));
     } else {
@@ -179,7 +179,7 @@ static int check_held(const struct system *system, const struct row_sets *before
         REFUSE_UNLESS(held == request->kv_rows,
                       "holds %" PRIu32 " rows in block %" PRIu32 " of a request and %" PRIu32
                       " in its last block",
-                      held, request->block, request->kv_rows);
+                      held, window_block(request), request->kv_rows);
         return 0;
     }
     REFUSE_UNLESS(held >= before->held, "holds %" PRIu32 " rows after %" PRIu32, held,
@@ -189,7 +189,7 @@ static int check_held(const struct system *system, const struct row_sets *before
     REFUSE_UNLESS(held <= most,
                   "holds %" PRIu32 " rows in block %" PRIu32 " of a request and %" PRIu32
                   " in its last block",
-                  held, request->block, most);
+                  held, window_block(request), most);
     return 0;
 }
 
@@ -226,7 +226,7 @@ int plan_step(struct lifecycle *life, struct request *request, struct tracked *t
               struct err *err) {
     const struct system *system = life->system;
     uint32_t slot = (uint32_t)(request - life->requests);
-    request->known_in_front = request->block_length - request->masked_in_block;
+    window_list(request, window_uncached(request), window_decided(request));
     if (life->has_positions) {
         positions_plan(&life->positions, slot, request, life->asked->executor.decides_positions);
     } else if (tracked->recall.is_open) {
@@ -255,7 +255,7 @@ int plan_step(struct lifecycle *life, struct request *request, struct tracked *t
     if (plan_logits(life, request, slot, err) != 0) {
         return (int)err->kind;
     }
-    if (system->settings.logit_scope == LOGITS_GENERATION && request->step_in_block == 0) {
+    if (system->settings.logit_scope == LOGITS_GENERATION && window_steps(request) == 0) {
         holds = 1; /* the first pass alone has the wider rows */
     }
     tracked->span_holds = holds;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
+#include "sim/decoder/take_back.h"
 
 bool positions_wanted(const struct system *s) {
     return s->decoder->count == NULL || rows_leave_out(&s->rows) || s->cache->memory_bytes > 0;
@@ -12,25 +13,30 @@ bool positions_wanted(const struct system *s) {
 
 void positions_init(struct positions *p, const struct system *system, uint64_t seed,
                     uint32_t n_slots) {
-    size_t block = system->settings.block_tokens;
+    size_t window = settings_window_tokens(&system->settings);
     *p = (struct positions){.system = system, .seed = seed};
     p->blocks = mem_reserved(n_slots, sizeof *p->blocks);
-    p->masked = mem_reserved(n_slots * block, 1);
-    p->uncached = mem_reserved(n_slots * block, 1);
-    p->run = mem_reserved(n_slots * block, 1);
-    p->keep = mem_reserved(n_slots * block, 1);
-    p->commit = mem_reserved(n_slots * block, 1);
+    p->masked = mem_reserved(n_slots * window, 1);
+    p->uncached = mem_reserved(n_slots * window, 1);
+    p->run = mem_reserved(n_slots * window, 1);
+    p->keep = mem_reserved(n_slots * window, 1);
+    p->outcome = mem_reserved(n_slots * window, 1);
+    p->earlier = mem_reserved(n_slots * (window + 1), sizeof *p->earlier);
     p->memory = mem_reserved(n_slots, system->cache->memory_bytes + 1);
     p->text_end = mem_reserved(n_slots, sizeof *p->text_end);
-    p->later = system->rows.recent > 0 ? mem_reserved(n_slots * block, sizeof *p->later) : NULL;
-    p->delta = mem_zeroed(block, sizeof(float));
-    p->entropy = system->cache->reads_entropy ? mem_reserved(n_slots * block, sizeof(float)) : NULL;
-    choice_init(&p->choice, (uint32_t)block);
+    p->later = system->rows.recent > 0 ? mem_reserved(n_slots * window, sizeof *p->later) : NULL;
+    p->delta = mem_zeroed(window, sizeof(float));
+    p->entropy =
+        system->cache->reads_entropy ? mem_reserved(n_slots * window, sizeof(float)) : NULL;
+    p->confidence = system->decoder->take_back != NULL
+                        ? mem_reserved(n_slots * window, sizeof *p->confidence)
+                        : NULL;
+    choice_init(&p->choice, (uint32_t)window);
     if (system->decoder->credit != NULL) {
         struct decoder_credit credit;
         system->decoder->credit(system->decoder_state, &credit);
         p->credit = credit.rule;
-        p->earned = mem_reserved(2 * (size_t)n_slots * block, sizeof *p->earned);
+        p->earned = mem_reserved(2 * (size_t)n_slots * window, sizeof *p->earned);
     }
 }
 
@@ -41,12 +47,14 @@ void positions_fini(struct positions *p) {
     mem_released(p->later);
     mem_released(p->run);
     mem_released(p->keep);
-    mem_released(p->commit);
+    mem_released(p->outcome);
+    mem_released(p->earlier);
     mem_released(p->memory);
     mem_released(p->text_end);
     mem_released(p->earned);
     free(p->delta);
     mem_released(p->entropy);
+    mem_released(p->confidence);
     choice_fini(&p->choice);
 }
 
@@ -58,23 +66,34 @@ const void *positions_memory(const struct positions *p, uint32_t slot) {
     return memory_of(p, slot);
 }
 
+/* Entries of the slots before it, in arrays of one by position of a window. */
+static size_t place_of(const struct positions *p, uint32_t slot) {
+    return (size_t)slot * settings_window_tokens(&p->system->settings);
+}
+
 static uint8_t *row(const struct positions *p, uint8_t *flags, uint32_t slot) {
-    return flags + (size_t)slot * p->system->settings.block_tokens;
+    return flags + place_of(p, slot);
 }
 
 static float *earned_of(const struct positions *p, uint32_t slot) {
-    return p->earned != NULL ? p->earned + 2 * (size_t)slot * p->system->settings.block_tokens
-                             : NULL;
+    return p->earned != NULL ? p->earned + 2 * place_of(p, slot) : NULL;
 }
 
 static float *entropy_of(const struct positions *p, uint32_t slot) {
-    return p->entropy != NULL ? p->entropy + (size_t)slot * p->system->settings.block_tokens : NULL;
+    return p->entropy != NULL ? p->entropy + place_of(p, slot) : NULL;
+}
+
+static float *confidence_of(const struct positions *p, uint32_t slot) {
+    return p->confidence != NULL ? p->confidence + place_of(p, slot) : NULL;
+}
+
+static uint16_t *earlier_of(const struct positions *p, uint32_t slot) {
+    return p->earlier + place_of(p, slot) + slot;
 }
 
 static void lose_credit(const struct positions *p, uint32_t slot) {
     if (p->earned != NULL) {
-        memset(earned_of(p, slot), 0,
-               2 * (size_t)p->system->settings.block_tokens * sizeof *p->earned);
+        memset(earned_of(p, slot), 0, 2 * place_of(p, 1) * sizeof *p->earned);
     }
 }
 
@@ -85,14 +104,15 @@ void positions_start(struct positions *p, uint32_t slot, uint32_t text_end) {
 
 void positions_enter(struct positions *p, uint32_t slot, const struct request *request,
                      uint32_t n_fixed) {
-    block_begin(&p->blocks[slot], (enum block_cache)p->system->rows.settles, request->block_length,
+    block_begin(&p->blocks[slot], (enum block_cache)p->system->rows.settles, window_length(request),
                 n_fixed, row(p, p->masked, slot), row(p, p->uncached, slot));
     if (p->later != NULL) {
-        uint16_t *later = p->later + (size_t)slot * p->system->settings.block_tokens;
-        memset(later, 0, request->block_length * sizeof *later);
+        uint16_t *later = p->later + place_of(p, slot);
+        memset(later, 0, window_length(request) * sizeof *later);
         p->blocks[slot].recent = p->system->rows.recent;
         p->blocks[slot].later = later;
     }
+    memset(earlier_of(p, slot), 0, ((size_t)window_length(request) + 1) * sizeof *p->earlier);
     lose_credit(p, slot);
     if (p->system->cache->learn != NULL) {
         const struct learned nothing = {0};
@@ -107,16 +127,16 @@ void positions_forget(struct positions *p, uint32_t slot) {
 
 static struct decode_view view_of(const struct positions *p, uint32_t slot,
                                   const struct request *request) {
-    uint32_t end = p->text_end[slot], start = request->block_start;
+    uint32_t end = p->text_end[slot], start = window_first(request);
     uint32_t text = end > start ? end - start : 0;
-    return (struct decode_view){.request = request->id,
-                                .block_start = request->block_start,
-                                .block_length = request->block_length,
-                                .step_in_block = request->step_in_block,
-                                .step = request->steps,
-                                .behind_text =
-                                    text < request->block_length ? request->block_length - text : 0,
-                                .masked = p->blocks[slot].masked};
+    return (struct decode_view){
+        .request = request->id,
+        .block_start = window_first(request),
+        .block_length = window_length(request),
+        .step_in_block = window_steps(request),
+        .step = request->steps,
+        .behind_text = text < window_length(request) ? window_length(request) - text : 0,
+        .masked = p->blocks[slot].masked};
 }
 
 void positions_evict(struct positions *p, uint32_t slot, const struct request *request,
@@ -132,19 +152,25 @@ void positions_evict(struct positions *p, uint32_t slot, const struct request *r
                                   row(p, p->keep, slot));
 }
 
+static void keep_window(const struct positions *p, uint32_t slot, struct request *request) {
+    uint32_t kept, reach;
+    positions_kept(p, slot, &kept, &reach);
+    window_keep(request, kept, reach);
+}
+
 void positions_plan(struct positions *p, uint32_t slot, struct request *request, bool known) {
     struct block_state *block = &p->blocks[slot];
     uint8_t *run = row(p, p->run, slot);
-    request->uncached_in_block = block_pending(block, run);
-    request->known_in_front = block_known_in_front(block);
+    window_list(request, block_pending(block, run), block_known_in_front(block));
+    window_count_earlier(request, earlier_of(p, slot)[block->length - block->n_masked]);
     memcpy(row(p, p->keep, slot), run, block->length);
-    memset(row(p, p->commit, slot), 0, block->length);
+    memset(row(p, p->outcome, slot), OUTCOME_NONE, block->length);
     if (p->system->rows.chooser == CHOSEN_BY_POLICY && !known && block->n_masked > 0) {
         struct decode_view view = view_of(p, slot, request);
         process_delta(&p->system->process, p->seed, &view, p->delta);
         positions_evict(p, slot, request, p->delta);
     }
-    positions_kept(p, slot, &request->kept_in_block, &request->reach_in_block);
+    keep_window(p, slot, request);
 }
 
 void positions_run(struct positions *p, uint32_t slot, struct request *request) {
@@ -157,15 +183,17 @@ void positions_run(struct positions *p, uint32_t slot, struct request *request) 
         run[i] = run[i] && i >= first && i < end;
         keep[i] = keep[i] && run[i];
     }
-    positions_kept(p, slot, &request->kept_in_block, &request->reach_in_block);
+    keep_window(p, slot, request);
 }
 
 struct planned_block positions_block(const struct positions *p, uint32_t slot) {
-    return (struct planned_block){.masked = p->blocks[slot].masked,
+    return (struct planned_block){.n_fixed = p->blocks[slot].n_fixed,
+                                  .masked = p->blocks[slot].masked,
                                   .run = row(p, p->run, slot),
                                   .keep = row(p, p->keep, slot),
-                                  .commit = row(p, p->commit, slot),
-                                  .entropy = entropy_of(p, slot)};
+                                  .outcome = row(p, p->outcome, slot),
+                                  .entropy = entropy_of(p, slot),
+                                  .confidence = confidence_of(p, slot)};
 }
 
 static void count_kept(const uint8_t *keep, uint32_t length, uint32_t *n_kept, uint32_t *reach) {
@@ -192,9 +220,9 @@ void positions_settle(const struct request *requests, const uint32_t *slots,
             continue;
         }
         shape_add(sym, &span, -1);
-        count_kept(blocks[i].keep, request->block_length, &n_kept, &reach);
+        count_kept(blocks[i].keep, window_length(request), &n_kept, &reach);
         span.kept_queries = n_kept;
-        span.kept_keys = reach > 0 ? request->block_start + reach : span.kept_keys;
+        span.kept_keys = reach > 0 ? window_first(request) + reach : span.kept_keys;
         span.logit_rows = span.logit_rows < n_kept ? span.logit_rows : n_kept;
         shape_add(sym, &span, 1);
     }
@@ -215,8 +243,9 @@ static struct request before_step(const struct request *request) {
     struct request before = *request;
     const bool in_block = request->span.phase != PHASE_PREFILL;
     before.steps--;
-    before.step_in_block -= in_block;
-    before.passes_in_block -= in_block;
+    if (in_block) {
+        window_go_back(&before);
+    }
     return before;
 }
 
@@ -234,6 +263,27 @@ static void settle_count(uint8_t *picked, uint32_t n_seen, uint32_t n, uint32_t 
     }
 }
 
+/* What the decoder takes back after it chose, `before` the pass. */
+static void take_back(struct positions *p, uint32_t slot, const struct request *before) {
+    const struct planned_block block = positions_block(p, slot);
+    const struct block_state *state = &p->blocks[slot];
+    struct choice *choice = &p->choice;
+    for (uint32_t i = 0; i < state->length; i++) {
+        if (block.outcome[i] == OUTCOME_COMMIT) {
+            block.confidence[i] = choice->confidence[i];
+        }
+    }
+    const struct take_back of = {.length = state->length,
+                                 .n_fixed = state->n_fixed,
+                                 .masked = block.masked,
+                                 .keep = block.keep,
+                                 .confidence = block.confidence,
+                                 .offsets = choice->offset,
+                                 .values = choice->values[0],
+                                 .again = choice->picked};
+    take_back_ask(p->system->decoder, p->system->decoder_state, before, &of, block.outcome);
+}
+
 /* The decoder's choice among the masked positions that stay; `count` of them, where it is not 0.
  * Where a record says the number, the same confidences give the same choice. A device's confidences
  * are not recorded: of its records only the number is right. */
@@ -248,7 +298,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     const struct choice_asked asked = {
         .process = &p->system->process,
         .smoothing = smooths ? &settings->smoothing : NULL,
-        .smoothing_step = before.step_in_block > 0 ? before.steps : 0,
+        .smoothing_step = window_steps(&before) > 0 ? before.steps : 0,
         .seed = p->seed,
         .view = &view,
         .block = &p->blocks[slot],
@@ -278,39 +328,48 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     } else if (decode_choose(&rule, &seen, 0, picked) != n_wanted && count > 0) {
         (void)decode_choose(&by_count, &seen, n_wanted, picked);
     }
-    (void)choice_mark(&p->choice, asked.block, asked.keep, row(p, p->commit, slot));
-    for (uint32_t i = 0; p->entropy != NULL && i < request->block_length; i++) {
+    (void)choice_mark(&p->choice, asked.block, asked.keep, row(p, p->outcome, slot));
+    if (decoder->take_back != NULL) {
+        take_back(p, slot, &before);
+    }
+    for (uint32_t i = 0; p->entropy != NULL && i < window_length(request); i++) {
         entropy_of(p, slot)[i] = -p->choice.entropy[i]; /* drawn as minus what a model's is */
     }
 }
 
 static void learn(struct positions *p, uint32_t slot, const struct request *request, uint32_t n) {
     const struct learned learned = {
-        .n = n, .commit = row(p, p->commit, slot), .entropy = entropy_of(p, slot)};
+        .n = n, .outcome = row(p, p->outcome, slot), .entropy = entropy_of(p, slot)};
     p->system->cache->learn(p->system->cache_state, memory_of(p, slot), request, &learned);
 }
 
+/* That the pass was one more with as many positions decided. */
+static void count_pass(struct positions *p, uint32_t slot) {
+    const struct block_state *block = &p->blocks[slot];
+    earlier_of(p, slot)[block->length - block->n_masked]++;
+}
+
 bool positions_pass(struct positions *p, uint32_t slot, const struct request *request, bool known,
-                    uint32_t count, bool decides, uint32_t *n) {
+                    uint32_t count, bool decides, struct outcomes *found) {
     struct block_state *block = &p->blocks[slot];
     const struct cache_policy *cache = p->system->cache;
-    uint8_t *commit = row(p, p->commit, slot);
+    uint8_t *outcome = row(p, p->outcome, slot);
     if (!known) {
-        memset(commit, 0, block->length);
+        memset(outcome, OUTCOME_NONE, block->length);
     }
     if (!known && decides) {
         choose(p, slot, request, count);
     }
-    *n = 0;
-    for (uint32_t i = 0; i < block->length; i++) {
-        *n += commit[i] != 0;
-    }
-    if (!block_allows(block, row(p, p->keep, slot), commit)) {
+    if (!block_allows(block, row(p, p->keep, slot), outcome)) {
         return false;
     }
-    block_pass(block, row(p, p->keep, slot), commit);
-    if (decides && *n > 0 && cache->learn != NULL) {
-        learn(p, slot, request, *n);
+    if (decides) {
+        count_pass(p, slot);
+    }
+    *found = block_pass(block, row(p, p->keep, slot), outcome);
+    uint32_t n = found->n[OUTCOME_COMMIT];
+    if (decides && n > 0 && cache->learn != NULL) {
+        learn(p, slot, request, n);
     }
     return true;
 }

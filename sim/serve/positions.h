@@ -1,4 +1,4 @@
-/* The positions of requests' active blocks: which are still masked, which have yet to be computed
+/* The positions of requests' windows: which are still masked, which have yet to be computed
  * once more, and which of them a step runs and commits.
  *
  * Kept where one of these needs them: a decoder that reads confidences, a cache policy that leaves
@@ -16,16 +16,20 @@
 struct positions {
     const struct system *system;
     uint64_t seed;
-    struct block_state *blocks;   /* by slot */
-    uint8_t *masked, *uncached;   /* by slot, block_tokens each */
-    uint16_t *later;              /* the same (struct block_state); NULL unless rows.recent */
-    uint8_t *run, *keep, *commit; /* the same, of the step planned (struct planned_block) */
-    unsigned char *memory;        /* by slot, the cache policy's own */
-    uint32_t *text_end; /* by slot: one past the end of text in the canvas; UINT32_MAX: none */
-    float *earned;      /* by slot, two of each position: credit, where decoders give any */
+    struct block_state *blocks;    /* by slot */
+    uint8_t *masked, *uncached;    /* by slot, settings_window_tokens each */
+    uint16_t *later;               /* the same (struct block_state); NULL unless rows.recent */
+    uint8_t *run, *keep, *outcome; /* the same, of the step planned (struct planned_block) */
+    uint16_t *earlier;     /* by slot, one entry more: passes of the window that began with as many
+                              positions decided */
+    unsigned char *memory; /* by slot, the cache policy's own */
+    uint32_t *text_end;    /* by slot: one past the end of text in the canvas; UINT32_MAX: none */
+    float *earned;         /* by slot, two of each position: credit, where decoders give any */
     struct decode_credit credit;
-    float *delta;   /* of one request */
-    float *entropy; /* by slot, block_tokens each; NULL unless the cache policy reads it */
+    float *confidence; /* by slot, that positions were committed with; NULL unless the decoder takes
+                          some back */
+    float *delta;      /* of one request */
+    float *entropy;    /* the same; NULL unless the cache policy reads it */
     struct choice choice;
 };
 
@@ -82,10 +86,10 @@ void positions_evict(struct positions *positions, uint32_t slot, const struct re
 
 /* After a step that was planned so: its decisions, as an executor left them in its flags where it
  * decides (`known`), else by the decoder, of confidences drawn; `count`, where it is not 0, is how
- * many the executor says; *n is how many were committed, which the caller checks. A commit pass
- * decides nothing. Returns false, and nothing is changed, where the flags are none that the block
- * allows (block_allows): a record or a policy has said so. */
+ * many the executor says are committed; *found is how positions came out, which the caller checks.
+ * A commit pass decides nothing. Returns false, and nothing is changed, where the flags are none
+ * that the block allows (block_allows): a record or a policy has said so. */
 bool positions_pass(struct positions *positions, uint32_t slot, const struct request *request,
-                    bool known, uint32_t count, bool decides, uint32_t *n);
+                    bool known, uint32_t count, bool decides, struct outcomes *found);
 
 #endif

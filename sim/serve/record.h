@@ -36,12 +36,12 @@ struct request_record {
 /* That of a request of which nothing has happened but its arrival: times are -1, counts 0. */
 struct request_record request_record_of(const struct arrival *arrival);
 
-/* Which positions of the members' active blocks a step kept (all that ran, where none are evicted)
- * and committed: 1 or 0. */
+/* Which positions of the members' windows a step kept (all that ran, where none are evicted), 1 or
+ * 0, and how each came out, an enum position_outcome. */
 struct step_positions {
-    uint32_t stride;        /* between members */
-    uint32_t *lengths;      /* [n], of a member's block; 0: the step was none of its block */
-    uint8_t *keep, *commit; /* [n, stride] */
+    uint32_t stride;         /* between members */
+    uint32_t *lengths;       /* [n], of a member's window; 0: the step was none of it */
+    uint8_t *keep, *outcome; /* [n, stride] */
     float
         *entropy; /* [n, stride], nats, of what was committed; NULL: the cache policy reads none */
 };

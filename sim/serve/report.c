@@ -81,11 +81,11 @@ static struct decode_pass pass_of(const struct lifecycle *life, const struct req
         return (struct decode_pass){0};
     }
     uint32_t processed =
-        span->queries < request->uncached_in_block ? span->queries : request->uncached_in_block;
+        span->queries < window_uncached(request) ? span->queries : window_uncached(request);
     return (struct decode_pass){
         .processed = processed,
-        .kept = request->rows.chooser == CHOSEN_BY_POLICY ? request->kept_in_block : processed,
-        .reach = request->reach_in_block,
+        .kept = request->rows.chooser == CHOSEN_BY_POLICY ? window_kept(request) : processed,
+        .reach = window_reach(request),
     };
 }
 
@@ -106,11 +106,11 @@ void report_positions(const struct lifecycle *life, struct replica *replica, uin
                       uint32_t member) {
     const struct step_positions *positions = &replica->positions;
     const struct planned_block block = positions_block(&life->positions, slot);
-    uint32_t length = life->requests[slot].block_length;
+    uint32_t length = window_length(&life->requests[slot]);
     size_t at = (size_t)member * positions->stride;
     positions->lengths[member] = length;
     memcpy(positions->keep + at, block.keep, length);
-    memcpy(positions->commit + at, block.commit, length);
+    memcpy(positions->outcome + at, block.outcome, length);
     if (positions->entropy != NULL) {
         memcpy(positions->entropy + at, block.entropy, length * sizeof *block.entropy);
     }

@@ -53,7 +53,7 @@ static int check_chunk(const struct lifecycle *life, const struct request *reque
         return selection_refuse(life, "tokens of a chunk", tokens,
                                 prefills ? (int64_t)request->span.queries - 1 : 0, err);
     }
-    uint32_t beyond = tokens % request->block_tokens;
+    uint32_t beyond = tokens - window_whole(request, tokens);
     return beyond == 0 ? 0
                        : selection_refuse(life, "tokens of a chunk after its last whole block",
                                           beyond, 0, err);
@@ -232,7 +232,7 @@ static double tokens_per_pass(const struct replica *replica) {
 }
 
 static uint32_t adjust(const void *system, struct request *request, uint32_t holds) {
-    plan_scope(system, request->masked_in_block, request);
+    plan_scope(system, window_masked(request), request);
     return plan_holds(system, request, holds);
 }
 

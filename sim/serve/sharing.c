@@ -120,8 +120,8 @@ void sharing_fini_replica(struct replica *replica) {
 static uint32_t most_found(const struct lifecycle *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
     bool decides = request->causal == SEES_TOKENS ||
-                   (request->shifted != 0 && request->masked_in_block == request->block_length);
-    uint32_t known = request->block_start - (decides && request->block_start > 0);
+                   (request->shifted != 0 && window_masked(request) == window_length(request));
+    uint32_t known = window_first(request) - (decides && window_first(request) > 0);
     uint32_t shared = (uint32_t)life->tracked[slot].record.shared_tokens;
     bool ran = life->tracked[slot].record.admitted_ns >= 0;
     return ran || known < shared ? known : shared;
@@ -393,8 +393,8 @@ void sharing_leave(struct lifecycle *life, uint32_t slot) {
 }
 
 uint32_t sharing_exact(const struct request *request) {
-    bool is_whole = request->causal == SEES_BLOCKS && request->uncached_in_block == 0;
-    return is_whole ? request->block_start + request->block_length : request->cached_tokens;
+    bool is_whole = request->causal == SEES_BLOCKS && window_uncached(request) == 0;
+    return is_whole ? window_end(request) : request->cached_tokens;
 }
 
 int64_t sharing_lent_bytes(const struct lifecycle *life, uint32_t slot) {

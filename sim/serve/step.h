@@ -5,7 +5,7 @@
  * A member's row sets stand in its request (request->span, in numbers; the cache policy's ranges);
  * which positions of its active block are among them stands in its block, where positions are
  * followed. The loop owns those flags (positions.h): an executor reads `masked` and `run`, and
- * writes what it decides, `keep` and `commit`, before it reports the step as done. In a recorded
+ * writes what it decides, `keep` and `outcome`, before it reports the step as done. In a recorded
  * step both are given, and the executor carries them out. */
 #ifndef UNMASK_SIM_SERVE_STEP_H
 #define UNMASK_SIM_SERVE_STEP_H
@@ -13,15 +13,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sim/policy/request.h"
+#include "sim/policy/window.h"
 
-/* Flags of a member's active block, [block_length] each, 1 or 0. */
+/* Flags of a member's window, [window_length] each, 1 or 0 but for outcomes. */
 struct planned_block {
+    uint32_t n_fixed;      /* the first of them, which were known before the window was run */
     const uint8_t *masked; /* not committed before the step */
     const uint8_t *run;    /* the step runs the position */
     uint8_t *keep;         /* survives the eviction; equals `run` until the policy is called */
-    uint8_t *commit;       /* the step commits it: none, until that is known */
-    float *entropy; /* of what it commits, in nats; NULL: the cache policy does not read it */
+    uint8_t *outcome;      /* enum position_outcome; OUTCOME_NONE until it is known */
+    float *entropy;    /* of what it commits, in nats; NULL: the cache policy does not read it */
+    float *confidence; /* that decided positions were committed with; NULL: the decoder takes
+                          nothing back */
 };
 
 struct planned_step {
@@ -35,7 +38,7 @@ struct planned_step {
     const uint64_t *request_ids; /* of the members; NULL unless the executor wants them */
     /* Of the members; NULL: only counts matter, or the executor does not want them. */
     const struct planned_block *blocks;
-    bool is_recorded; /* keep and commit are given */
+    bool is_recorded; /* keep and outcome are given */
     /* Steps that evict and are not recorded: what a policy keeps of a member, which is written to
      * its `keep`. delta: of each position of the block, the growth of its importance, 0 where it is
      * not masked or does not run. */

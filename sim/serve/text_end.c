@@ -21,8 +21,8 @@ static uint32_t known_in_front(const struct lifecycle *life, uint32_t slot) {
     if (life->has_positions) {
         return block_known_in_front(&life->positions.blocks[slot]);
     }
-    bool is_known = request->masked_in_block == 0 || !life->tracked[slot].recall.is_open;
-    return is_known ? request->block_length - request->masked_in_block : 0;
+    bool is_known = window_masked(request) == 0 || !life->tracked[slot].recall.is_open;
+    return is_known ? window_decided(request) : 0;
 }
 
 /* Whether the end is decoded, and all before it. A decode trace that stops short of the output ends
@@ -36,7 +36,7 @@ static bool is_decoded(const struct lifecycle *life, uint32_t slot) {
     }
     return recall->is_open && recall->tokens < request->output_tokens
                ? request->committed_tokens == recall->tokens
-               : request->block_start + known_in_front(life, slot) >=
+               : window_first(request) + known_in_front(life, slot) >=
                      request->prompt_tokens + tracked->record.answer_tokens;
 }
 
@@ -45,7 +45,7 @@ int text_end_look(struct lifecycle *life, uint32_t slot, struct err *err) {
     const struct executor *executor = &life->asked->executor;
     struct request *request = &life->requests[slot];
     struct tracked *tracked = &life->tracked[slot];
-    if (request->masked_in_block > 0 && stops != STOP_POSITION) {
+    if (window_masked(request) > 0 && stops != STOP_POSITION) {
         return 0;
     }
     if (executor->find_end != NULL && tracked->record.answer_tokens == request->output_tokens) {

@@ -8,7 +8,7 @@ static uint32_t rule_holds(const struct system *system, const struct request *re
     struct request later = *request;
     for (uint32_t n = 1; n < most; n++) {
         later.steps++;
-        later.step_in_block++;
+        window_advance(&later, 1, 0);
         const struct decode_rule then =
             decoder_rule(system->decoder, system->decoder_state, &later);
         if (then.threshold != now.threshold || then.key != now.key) {
@@ -32,7 +32,7 @@ uint32_t unroll_steps(const struct lifecycle *life, const struct replica *replic
             counts ? request->steps_to_change : life->tracked[replica->batch[i]].span_holds;
         most = holds < most ? holds : most;
         most = counts ? most : rule_holds(life->system, request, most);
-        n_masked += request->masked_in_block;
+        n_masked += window_masked(request);
     }
     uint64_t wanted = n_masked / settings->unroll_expected_tpf;
     return wanted < 1 ? 1 : wanted < most ? (uint32_t)wanted : most;
@@ -42,18 +42,18 @@ int unroll_pass(struct lifecycle *life, struct replica *replica, uint32_t slot, 
     struct request *request = &life->requests[slot];
     struct recall *recall = &life->tracked[slot].recall;
     int status = 0;
-    if (!request->span.exact || request->uncached_in_block == 0 || request->shifted) {
+    if (!request->span.exact || window_uncached(request) == 0 || request->shifted) {
         replica->wasted_requests++;
         replica->wasted_tokens += request->span.queries;
         return 0;
     }
     if (life->has_positions) {
-        uint32_t n;
-        (void)positions_pass(&life->positions, slot, request, false, 0, false, &n);
+        struct outcomes none;
+        (void)positions_pass(&life->positions, slot, request, false, 0, false, &none);
     } else if (recall->is_open) {
         status = recall_plan(recall, life->asked->decode, request, err);
         recall_pass(recall);
     }
-    request->uncached_in_block = 0;
+    window_settle(request);
     return status;
 }

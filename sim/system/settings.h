@@ -115,6 +115,11 @@ enum causality system_causality(const struct model *model);
 
 /* Logit rows within the scope, of `rows` that leave the trunk; `first_pass`: a block's first pass
  * over the whole canvas. */
+/* Positions that a request has in flight at most: entries by position of its window. */
+static inline uint32_t settings_window_tokens(const struct settings *settings) {
+    return settings->block_tokens;
+}
+
 uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,
                            uint32_t block_tokens, uint32_t masked, bool first_pass);
 

@@ -104,10 +104,8 @@ static uint32_t profiled_rows(const struct system *s) {
                               .canvas_tokens = canvas,
                               .block_tokens = settings->block_tokens,
                               .causal = system_causality(s->model),
-                              .block_start = canvas - output,
-                              .block_length = output,
                               .steps_per_block = settings->steps_per_block,
-                              .masked_in_block = output};
+                              .window = window_of(0, canvas - output, output, output)};
     struct row_sets rows;
     (void)cache_rows(s->cache, s->cache_state, NULL, &request, &rows);
     return rows.held;

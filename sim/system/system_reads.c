@@ -164,11 +164,9 @@ static const char *picks_word(const struct system *s) {
 /* What a step commits where blocks have that many steps. */
 static void ask_decoder(const struct system *s, uint32_t steps, struct decode_rule *rule,
                         uint32_t *count) {
-    const struct request request = {.steps_per_block = steps,
-                                    .block_tokens = 64,
-                                    .block_length = 64,
-                                    .step_in_block = 1,
-                                    .masked_in_block = 48};
+    struct request request = {
+        .steps_per_block = steps, .block_tokens = 64, .window = window_of(0, 0, 64, 48)};
+    window_advance(&request, 1, 0);
     uint32_t repeat;
     *rule = decoder_rule(s->decoder, s->decoder_state, &request);
     *count = s->decoder->count != NULL ? s->decoder->count(s->decoder_state, &request, &repeat) : 0;

@@ -93,6 +93,12 @@ static int check_rows(const struct system *s, struct err *err) {
                          settings->unroll_maximum, by_scope ? "logit_scope" : "cache",
                          by_scope ? "masked" : cache);
     }
+    if (settings->unroll_maximum > 1 && s->decoder->take_back != NULL) {
+        return err_usage(err,
+                         "unroll.maximum = %u starts steps before what those before them take back "
+                         "is known, and decoder %s does: set unroll.maximum = 1",
+                         settings->unroll_maximum, s->decoder->policy.name);
+    }
     if (s->rows.kind == ROW_FEATURES && settings->kv_layout == KV_PAGES) {
         return err_usage(err,
                          "cache %s runs layer 0 over whole canvases, which max_batched_tokens does "

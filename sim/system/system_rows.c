@@ -10,12 +10,7 @@ void system_ask_rows(struct system *s) {
                                     .block_tokens = BLOCK,
                                     .causal = system_causality(s->model),
                                     .steps_per_block = BLOCK,
-                                    .block_start = FAR,
-                                    .block_length = BLOCK,
-                                    .masked_in_block = BLOCK,
-                                    .uncached_in_block = BLOCK,
-                                    .kept_in_block = BLOCK,
-                                    .reach_in_block = BLOCK};
+                                    .window = window_of(0, FAR, BLOCK, BLOCK)};
     (void)cache_rows(s->cache, s->cache_state, NULL, &request, &s->rows);
 }
 

@@ -357,17 +357,90 @@ static void expect_life(const struct block_state *block, const char *life) {
     }
 }
 
-/* One pass that runs what is pending, in `runs`, and commits the positions marked in `commits`. */
-static void pass(struct block_state *block, const char *runs, const char *commits) {
-    uint8_t pending[8], chosen[8];
+/* How positions come out: x is committed, r revised, a masked again. */
+static void come_out(const char *text, uint8_t *outcome) {
+    for (uint32_t i = 0; text[i] != '\0'; i++) {
+        outcome[i] = text[i] == 'x'   ? OUTCOME_COMMIT
+                     : text[i] == 'r' ? OUTCOME_REVISE
+                     : text[i] == 'a' ? OUTCOME_AGAIN
+                                      : OUTCOME_NONE;
+    }
+}
+
+/* One pass that runs what is pending, in `runs`, and after which positions come out so. */
+static void pass(struct block_state *block, const char *runs, const char *outcomes) {
+    uint8_t pending[8], outcome[8];
     uint32_t n = block_pending(block, pending), n_expected = 0;
     for (uint32_t i = 0; i < block->length; i++) {
         ck_assert_msg(pending[i] == (runs[i] == 'x'), "position %u of %s", i, runs);
         n_expected += runs[i] == 'x';
-        chosen[i] = commits[i] == 'x';
     }
     ck_assert_uint_eq(n, n_expected);
-    block_pass(block, pending, chosen);
+    come_out(outcomes, outcome);
+    block_pass(block, pending, outcome);
+}
+
+/* What was revised or masked again is cached after a pass in its new form. */
+TEST(a_position_that_is_revised_or_masked_again_runs_once_more) {
+    uint8_t masked[4], uncached[4];
+    uint16_t later[4] = {0};
+    struct block_state block;
+    block_begin(&block, BLOCK_WHOLE, 4, 1, masked, uncached);
+    pass(&block, "xxxx", ".xx.");
+    pass(&block, "xxxx", ".ra.");
+    expect_life(&block, "ddmm");
+    pass(&block, "xxxx", "...."); /* commits none */
+    pass(&block, "xxxx", ".axx");
+    expect_life(&block, "dmdd");
+    pass(&block, "xxxx", ".x..");
+    pass(&block, "xxxx", "....");
+    ck_assert(block_is_done(&block));
+
+    block_begin(&block, BLOCK_DELAYED, 4, 0, masked, uncached);
+    pass(&block, "xxxx", "xx..");
+    pass(&block, "xxxx", "ra.."); /* neither is cached, though both ran in decoded form */
+    expect_life(&block, "dmmm");
+    pass(&block, "xxxx", ".xxx");
+    expect_life(&block, "cddd");
+
+    block_begin(&block, BLOCK_DELAYED, 4, 0, masked, uncached);
+    block.recent = 2;
+    block.later = later;
+    pass(&block, "xxxx", "x...");
+    pass(&block, "xxxx", "rx..");
+    pass(&block, "xxxx", "..x.");
+    expect_life(&block, "dddm"); /* one since it was revised */
+    pass(&block, "xxxx", "...x");
+    expect_life(&block, "ccdd");
+}
+
+TEST(only_what_ran_and_is_decided_is_revised_or_masked_again) {
+    static const struct {
+        const char *keep, *outcomes;
+        bool is_allowed;
+    } cases[] = {{"xxxx", "..a.", true},  {"xxxx", "..r.", true},  {"xxxx", "..ax", true},
+                 {"xxxx", "...a", false}, {"xxxx", "...r", false}, {"xxxx", "..x.", false},
+                 {"xxxx", "a...", false}, {"xxxx", "r...", false}, {"xx.x", "..a.", false}};
+    uint8_t masked[4], uncached[4], keep[4], outcome[4];
+    struct block_state block;
+    block_begin(&block, BLOCK_PARTS, 4, 1, masked, uncached);
+    pass(&block, "xxxx", "..x.");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int at = 0; at < 4; at++) {
+            keep[at] = cases[i].keep[at] == 'x';
+        }
+        come_out(cases[i].outcomes, outcome);
+        ck_assert_msg(block_allows(&block, keep, outcome) == cases[i].is_allowed, "%s of %s",
+                      cases[i].outcomes, cases[i].keep);
+    }
+    memset(keep, 1, sizeof keep);
+    outcome[1] = OUTCOME_COUNT;
+    ck_assert(!block_allows(&block, keep, outcome));
+    come_out(".x.x", outcome);
+    memset(keep, 1, sizeof keep);
+    block_pass(&block, keep, outcome);
+    come_out("..a.", outcome); /* nothing is left to decide */
+    ck_assert(!block_allows(&block, keep, outcome));
 }
 
 TEST(plain_block_diffusion_runs_all_until_the_commit_pass) {

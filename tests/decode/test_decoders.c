@@ -395,8 +395,8 @@ static const struct decoder *decoder_named(const char *name) {
 TEST(the_first_of_equally_sure_positions_of_a_small_block_is_committed) {
     static const float confidence[] = {0.2f, 0.4f, 0.4f, 0.9f};
     const struct decode_seen seen = {.n = 4, .confidence = confidence};
-    const struct request request = {.block_length = 32,
-                                    .masked_in_block = 27}; /* 3 of the first 8 */
+    const struct request request = {.window.length = 32,
+                                    .window.masked = 27}; /* 3 of the first 8 */
     const struct decoder *decoder = decoder_named("small-blocks");
     void *state = policy_state(&decoder->policy);
     uint8_t commit[4];
@@ -414,20 +414,20 @@ TEST(dreams_time_grid_releases_what_the_released_code_does) {
         for (uint32_t n = 1; n <= 64; n++) {
             for (uint32_t steps = 1; steps <= 70; steps += 3) {
                 struct request request = {
-                    .block_length = n, .steps_per_block = steps, .masked_in_block = n};
-                while (request.masked_in_block > 0) {
-                    double t = 1 - (1 - 1e-3) * request.step_in_block / steps;
-                    double s = 1 - (1 - 1e-3) * (request.step_in_block + 1) / steps;
-                    bool is_last = request.step_in_block + 1 == steps;
+                    .window.length = n, .steps_per_block = steps, .window.masked = n};
+                while (window_masked(&request) > 0) {
+                    double t = 1 - (1 - 1e-3) * window_steps(&request) / steps;
+                    double s = 1 - (1 - 1e-3) * (window_steps(&request) + 1) / steps;
+                    bool is_last = window_steps(&request) + 1 == steps;
                     double share = is_last ? 1 : 1 - s / t;
-                    uint32_t expected = (uint32_t)(request.masked_in_block * share + 1e-9);
+                    uint32_t expected = (uint32_t)(window_masked(&request) * share + 1e-9);
                     uint32_t repeat, count = decoder->count(state, &request, &repeat);
                     ck_assert_uint_eq(count, expected > 0 ? expected : 1);
                     ck_assert_uint_eq(repeat, 1);
-                    request.masked_in_block -= count;
-                    request.step_in_block++;
+                    request.window.masked -= count;
+                    request.window.steps++;
                 }
-                ck_assert_uint_le(request.step_in_block, steps);
+                ck_assert_uint_le(window_steps(&request), steps);
             }
         }
         free(state);
@@ -445,7 +445,7 @@ TEST(dreams_decoders_draw_by_alg_temp) {
     for (int i = 0; i < 3; i++) {
         const struct decoder *decoder = decoder_named(ranked[i].name);
         void *state = policy_state(&decoder->policy);
-        struct request request = {.id = 7, .block_length = 8, .steps_per_block = 8};
+        struct request request = {.id = 7, .window.length = 8, .steps_per_block = 8};
         struct decode_rule rule = decoder_rule(decoder, state, &request);
         ck_assert(rule.temperature == 0 && rule.key == 0);
         ck_assert_uint_eq(rule.rank, ranked[i].rank);
@@ -457,7 +457,7 @@ TEST(dreams_decoders_draw_by_alg_temp) {
         rule = decoder_rule(decoder, state, &request);
         ck_assert(rule.temperature == 0.25f);
         ck_assert_uint_eq(rule.rank, ranked[i].rank);
-        request.step_in_block++;
+        request.window.steps++;
         const struct decode_rule next = decoder_rule(decoder, state, &request);
         request.id++;
         const struct decode_rule other = decoder_rule(decoder, state, &request);
@@ -479,10 +479,10 @@ TEST(origin_releases_its_share_at_random_and_everything_at_the_end) {
     struct decode_seen seen = {.n = MOST, .offset = offset, .confidence = confidence};
     double sum = 0;
     for (uint64_t id = 0; id < 2000; id++) {
-        struct request request = {.id = id, .steps_per_block = 8, .block_length = MOST};
+        struct request request = {.id = id, .steps_per_block = 8, .window.length = MOST};
         struct decode_rule rule = decoder_rule(origin, state, &request);
         sum += decode_choose(&rule, &seen, 0, commit);
-        request.step_in_block = 7;
+        request.window.steps = 7;
         rule = decoder_rule(origin, state, &request);
         ck_assert_uint_eq(decode_choose(&rule, &seen, 0, commit), MOST);
     }

@@ -198,17 +198,17 @@ static struct request request_at(const struct system *system, uint32_t block, ui
     struct request request =
         MAKE(struct request, .id = 7, .prompt_tokens = PROMPT, .output_tokens = OUTPUT,
              .canvas_tokens = CANVAS, .block_tokens = BLOCK, .steps_per_block = BLOCK,
-             .state = REQUEST_RUNNING, .block = block, .block_start = PROMPT + block * BLOCK,
-             .step_in_block = step, .steps = block * BLOCK + step, .masked_in_block = masked,
-             .commit_tokens = 1);
+             .state = REQUEST_RUNNING, .window.block = block,
+             .window.first = PROMPT + block * BLOCK, .window.steps = step,
+             .steps = block * BLOCK + step, .window.masked = masked, .commit_tokens = 1);
     uint32_t left = OUTPUT - block * BLOCK;
-    request.block_length = left < BLOCK ? left : BLOCK;
+    request.window.length = left < BLOCK ? left : BLOCK;
     (void)cache_plan(system->cache, system->cache_state, NULL, &request);
     request.kv_rows = request.rows.held;
     request.kv_bytes = request.kv_rows * system->row_bytes;
     bool first_pass = step == 0 && request.span.queries == CANVAS;
     request.span.logit_rows = system_scope_rows(&system->settings, request.span.logit_rows, OUTPUT,
-                                                request.block_length, masked, first_pass);
+                                                window_length(&request), masked, first_pass);
     return request;
 }
 
@@ -218,20 +218,20 @@ static void check_part(const struct sessions *sessions, const struct planned_ste
     const struct system *system = sessions->system;
     const struct request *request = planned->requests;
     const struct span *span = &request->span;
-    uint32_t block_end = request->block_start + request->block_length, row = 0;
-    uint32_t first = span->queries == CANVAS ? 0 : request->block_start;
+    uint32_t block_end = window_end(request), row = 0;
+    uint32_t first = span->queries == CANVAS ? 0 : window_first(request);
     uint32_t next_kept = 0;
     const char *cache = system->cache->policy.name;
     bool keeps_behind = strcmp(cache, "dual") == 0, keeps_before = strcmp(cache, "prefix") == 0;
     for (uint32_t position = first; position < first + span->queries; position++) {
-        bool in_block = position >= request->block_start && position < block_end;
+        bool in_block = position >= window_first(request) && position < block_end;
         bool is_masked = members_is_masked(planned, 0, position);
         ck_assert_int_eq(part->positions[position - first], (int)position);
         bool in_scope = in_block;
         if (system->settings.logit_scope == LOGITS_QUERIES) {
             in_scope = true;
         } else if (system->settings.logit_scope == LOGITS_GENERATION && first == 0 &&
-                   request->step_in_block == 0) {
+                   window_steps(request) == 0) {
             in_scope = position >= PROMPT;
         } else if (system->settings.logit_scope == LOGITS_MASKED) {
             in_scope = in_block && is_masked;
@@ -247,7 +247,7 @@ static void check_part(const struct sessions *sessions, const struct planned_ste
             row++;
         }
         if (part->kv_rows != NULL) {
-            bool kept = position < request->block_start || (keeps_behind && position >= block_end);
+            bool kept = position < window_first(request) || (keeps_behind && position >= block_end);
             ck_assert_int_eq(part->kv_rows[position - first], kept ? (int)next_kept : -1);
             next_kept += kept;
         }
@@ -262,7 +262,7 @@ static void check_part(const struct sessions *sessions, const struct planned_ste
         ck_assert_int_eq(part->kv.n_rows, (int)span->pack_rows);
     }
     if (span->select_rows > 0) {
-        ck_assert_uint_eq(part->block_start, request->block_start - first);
+        ck_assert_uint_eq(part->block_start, window_first(request) - first);
         ck_assert_uint_eq(part->block_end, block_end - first);
     }
 }
@@ -299,7 +299,8 @@ static void check_sessions(struct system *system, bool shifted) {
     for (uint32_t block = 0; block < 3; block++) {
         uint32_t length = OUTPUT - block * BLOCK < BLOCK ? OUTPUT - block * BLOCK : BLOCK;
         uint8_t masked[BLOCK], all[BLOCK], commit[BLOCK] = {0};
-        const struct planned_block flags = {masked, all, all, commit, NULL};
+        const struct planned_block flags = {
+            .masked = masked, .run = all, .keep = all, .outcome = commit};
         memset(masked, 1, sizeof masked);
         memset(all, 1, sizeof all);
         for (uint32_t step = 0; step < length; step++) {

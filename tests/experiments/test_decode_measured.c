@@ -47,7 +47,7 @@ static void draw(void *state, const struct decode_positions *pass) {
     own.start += 64; /* of the canvas: the prompt ends in this block */
     uint32_t kept = sum(pass->keep);
     const struct decode_pass counts = {
-        .committed = sum(pass->commit), .processed = sum(pass->run), .kept = kept, .reach = B};
+        .committed = sum(pass->outcome), .processed = sum(pass->run), .kept = kept, .reach = B};
     decode_log_add(drawing->log, drawing->request, &counts, 1, &own);
 }
 
@@ -193,7 +193,7 @@ TEST(order_of_commits_is_counted_as_it_was) {
                                     .masked = masked,
                                     .run = all,
                                     .keep = all,
-                                    .commit = (uint8_t[]){1, 1, 0, 0},
+                                    .outcome = (uint8_t[]){1, 1, 0, 0},
                                     .seen = masked,
                                     .token = token,
                                     .confidence = half,
@@ -204,10 +204,10 @@ TEST(order_of_commits_is_counted_as_it_was) {
     facts_begin(&facts, 12);
     facts_see(&facts, &pass, final);
     masked[0] = masked[1] = 0;
-    pass.commit = (uint8_t[]){0, 0, 0, 1};
+    pass.outcome = (uint8_t[]){0, 0, 0, 1};
     facts_see(&facts, &pass, final);
     masked[3] = 0;
-    pass.commit = (uint8_t[]){0, 0, 1, 0};
+    pass.outcome = (uint8_t[]){0, 0, 1, 0};
     facts_see(&facts, &pass, final);
     facts_end(&facts);
     double error;

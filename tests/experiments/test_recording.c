@@ -28,9 +28,9 @@ static struct step_record step_at(uint64_t i) {
     static int64_t sym[SYM_COUNT];
     static uint64_t ids[MEMBERS];
     static uint32_t commits[MEMBERS], lengths[MEMBERS];
-    static uint8_t keep[MEMBERS * BLOCK], commit[MEMBERS * BLOCK];
+    static uint8_t keep[MEMBERS * BLOCK], outcome[MEMBERS * BLOCK];
     static struct step_positions positions = {
-        .stride = BLOCK, .lengths = lengths, .keep = keep, .commit = commit};
+        .stride = BLOCK, .lengths = lengths, .keep = keep, .outcome = outcome};
     for (int s = 0; s < SYM_COUNT; s++) {
         sym[s] = (int64_t)(i * 1000003 * (uint64_t)s);
     }
@@ -41,7 +41,9 @@ static struct step_record step_at(uint64_t i) {
         for (uint32_t b = 0; b < BLOCK; b++) {
             bool is_inside = b < lengths[m];
             keep[m * BLOCK + b] = is_inside && (i + b) % 3 == 0;
-            commit[m * BLOCK + b] = is_inside && (i + b + m) % 5 == 0;
+            bool has_others = i % 3 == 0;
+            uint32_t draw = (uint32_t)(i + b + m) % (has_others ? OUTCOME_COUNT : 2);
+            outcome[m * BLOCK + b] = is_inside ? (uint8_t)draw : OUTCOME_NONE;
         }
     }
     bool has_positions = i % 2 == 0, has_members = i % 5 != 4;
@@ -85,7 +87,7 @@ static int check_step(void *state, const struct step_record *record, struct err 
         ck_assert_uint_eq(is->lengths[m], was->lengths[m]);
         for (uint32_t b = 0; b < was->lengths[m]; b++) {
             ck_assert_uint_eq(is->keep[m * is->stride + b], was->keep[m * BLOCK + b]);
-            ck_assert_uint_eq(is->commit[m * is->stride + b], was->commit[m * BLOCK + b]);
+            ck_assert_uint_eq(is->outcome[m * is->stride + b], was->outcome[m * BLOCK + b]);
         }
     }
     return 0;

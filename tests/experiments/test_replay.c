@@ -223,6 +223,22 @@ static void record_and_play(const char *const *words) {
     ck_assert(row.yes[PLAYED]);
 }
 
+/* Made when steps knew one outcome of a position, that it is committed: focus and dllm-serve
+ * simulated, entropy-cache on the processor. */
+TEST(runs_of_schema_7_are_played) {
+    char copy[512], command[600];
+    snprintf(copy, sizeof copy, "%s", scratch_path("schema-7.db"));
+    snprintf(command, sizeof command, "cp tests/golden/databases/schema-7.db '%s'", copy);
+    ck_assert_int_eq(system(command), 0);
+    for (int change = 0; change < 2; change++) {
+        free(PRINTS("replay", "--db", copy, "--run", "1"));
+        free(PRINTS("replay", "--db", copy, "--run", "2"));
+        free(PRINTS("replay", "--db", copy, "--run", "3"));
+        free(PRINTS("replay", "--db", copy, "--run", "3", "--backend", "cpu"));
+        free(PRINTS("run", "--system", "sdar", "--requests", "2", "--db", copy));
+    }
+}
+
 TEST(small_blocks_are_played_under_every_scheduler) {
     static const char *const schedulers[] = {"static", "continuous", "chunked"};
     for (size_t i = 0; i < sizeof schedulers / sizeof schedulers[0]; i++) {
@@ -547,6 +563,79 @@ TEST(a_policy_that_reads_entropies_is_played) {
     replay(&row, LIVE_PLAYED, WORDS(NULL));
     replay(&row, LIVE_AGAIN, WORDS("--backend", "cpu"));
     ck_assert(row.yes[PLAYED] && row.yes[LIVE_PLAYED] && row.yes[LIVE_AGAIN]);
+}
+
+static int64_t number_in(const char *path, const char *query) {
+    sqlite3 *db = NULL;
+    sqlite3_stmt *row = NULL;
+    ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_prepare_v2(db, query, -1, &row, NULL), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_step(row), SQLITE_ROW);
+    int64_t number = sqlite3_column_int64(row, 0);
+    sqlite3_finalize(row);
+    sqlite3_close(db);
+    return number;
+}
+
+/* A decoder that commits, commits none, takes back and commits again: drawn, recorded, played,
+ * carried out by the engine; live, played, once more by the engine; and its decode trace. */
+TEST(what_a_decoder_takes_back_is_played) {
+    static const char *const systems[][2] = {
+        {"dllm-serve", "llada-tiny"}, {"entropy-cache", "llada-tiny"}, {"focus", "sdar-tiny"}};
+    char db[512], trace[512];
+    snprintf(db, sizeof db, "%s", scratch_path("taken.db"));
+    snprintf(trace, sizeof trace, "%s", scratch_path("taken.decode"));
+    for (size_t i = 0; i < sizeof systems / sizeof systems[0]; i++) {
+        const char *const *base =
+            WORDS("run", "--system", systems[i][0], "--model", systems[i][1], "--gpu", "cpu",
+                  "--decoder", suite_plugin("taking_decoder"), "--requests", "2", "--rate", "50",
+                  "--input-tokens", "6", "--output-tokens", "16", "--set", "block_tokens=8",
+                  "--set", "runtime.element_bytes=4", "--db", db, "--levels", "steps");
+        const char *const *live =
+            WORDS("--backend", "cpu", "--clock", "virtual", "--decode-out", trace);
+        for (int is_live = 0; is_live < 2; is_live++) {
+            struct words run = {0};
+            (void)remove(db);
+            add(&run, base);
+            add(&run, is_live ? live : WORDS(NULL));
+            ck_assert(does(systems[i][0], is_live ? LIVE : RECORDED, &run, NULL));
+            ck_assert_int_gt(number_in(db, "SELECT count(outcomes) FROM steps"), 0);
+            free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin"));
+            free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin", "--backend", "cpu"));
+        }
+        ck_assert_int_eq(number_in(trace, "SELECT sum(committed - unmasked) FROM pass"), 2 * 16);
+        ck_assert_int_gt(number_in(trace, "SELECT sum(unmasked) FROM pass"), 0);
+        if (strcmp(systems[i][0], "entropy-cache") == 0) {
+            continue; /* plans by what a trace does not tell */
+        }
+        (void)remove(db);
+        free(PRINTS("run", "--system", systems[i][0], "--model", systems[i][1], "--gpu", "cpu",
+                    "--requests", "2", "--input-tokens", "6", "--output-tokens", "16", "--set",
+                    "block_tokens=8", "--set", "runtime.element_bytes=4", "--decode", trace, "--db",
+                    db, "--levels", "steps"));
+        free(PRINTS("replay", "--db", db, "--run", "1"));
+        REFUSES(2,
+                "says how many positions are masked again, and not which, as an engine has to know",
+                "replay", "--db", db, "--run", "1", "--backend", "cpu");
+    }
+}
+
+/* What is masked again is so to the model: the pass after it sees what the one before it saw. */
+TEST(a_token_that_is_taken_back_leaves_the_canvas) {
+    char trace[512];
+    snprintf(trace, sizeof trace, "%s", scratch_path("undone.decode"));
+    free(PRINTS("run", "--system", "vanilla", "--model", "llada-tiny", "--backend", "cpu",
+                "--clock", "virtual", "--decoder", suite_plugin("undoing_decoder"), "--requests",
+                "1", "--input-tokens", "6", "--output-tokens", "8", "--set", "block_tokens=8",
+                "--decode-out", trace));
+    ck_assert_int_eq(number_in(trace, "SELECT count(*) FROM pass"), 10);
+    ck_assert_int_eq(number_in(trace, "SELECT count(*) FROM pass a, pass b WHERE a.rowid = 1 AND "
+                                      "b.rowid = 3 AND a.confidence = b.confidence AND "
+                                      "a.token = b.token AND a.masked = b.masked"),
+                     1);
+    ck_assert_int_eq(number_in(trace, "SELECT count(*) FROM pass a, pass b WHERE a.rowid = 1 AND "
+                                      "b.rowid = 2 AND a.confidence = b.confidence"),
+                     0);
 }
 
 /* A trace of what a decoder counts changes nothing, the number of submissions included. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "sim/decode/block.h"
 #include "tests/fuzz/reader.h"
 #include "traces/decode_log.h"
 #include "traces/decode_trace.h"
@@ -55,8 +56,8 @@ static void write_file(const char *path, struct bytes bytes) {
     ASSERT(sqlite3_open(path, &db) == SQLITE_OK);
     snprintf(sql, sizeof sql,
              "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA application_id = %d; "
-             "PRAGMA user_version = %d; BEGIN",
-             DECODE_TRACE_ID, DECODE_TRACE_VERSION);
+             "PRAGMA user_version = 1; BEGIN",
+             DECODE_TRACE_ID);
     run_sql(db, sql);
     run_sql(db, "CREATE TABLE about(key, value);"
                 "CREATE TABLE request(id, prompt_tokens, output_tokens, answer_tokens);"
@@ -86,7 +87,7 @@ static void check_positions(const struct decode_positions *p, uint32_t block_tok
     ASSERT(p->length >= 1 && p->length <= block_tokens);
     for (uint32_t i = 0; i < p->length; i++) {
         ASSERT(p->run[i] || !p->keep[i]);
-        ASSERT((p->masked[i] && p->keep[i]) || (!p->seen[i] && !p->commit[i]));
+        ASSERT((p->masked[i] && p->keep[i]) || (!p->seen[i] && p->outcome[i] == OUTCOME_NONE));
     }
 }
 

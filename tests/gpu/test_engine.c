@@ -217,14 +217,7 @@ static void close_side(struct side *side) {
 
 static void enter_block(struct side *side, uint32_t slot, uint32_t block) {
     struct request *request = &side->requests[slot];
-    uint32_t begin = block * request->block_tokens;
-    request->block = block;
-    request->block_start = request->prompt_tokens + begin;
-    request->block_length = request->output_tokens - begin < request->block_tokens
-                                ? request->output_tokens - begin
-                                : request->block_tokens;
-    request->step_in_block = 0;
-    request->masked_in_block = request->uncached_in_block = request->block_length;
+    window_enter(request, block);
     if (side->has_positions) {
         positions_enter(&side->positions, slot, request, 0);
     }
@@ -243,10 +236,10 @@ static void plan(struct side *side, uint32_t slot) {
     if (side->has_positions) {
         positions_run(&side->positions, slot, request);
     }
-    bool first = request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
+    bool first = window_steps(request) == 0 && request->span.queries == request->canvas_tokens;
     request->span.logit_rows =
         system_scope_rows(&system->settings, request->span.logit_rows, request->output_tokens,
-                          rows_in_block(&request->rows, request), request->masked_in_block, first);
+                          rows_in_block(&request->rows, request), window_masked(request), first);
     request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
 }
 
@@ -317,13 +310,11 @@ static void run_step(struct side *side, int only) {
                 check(false, "positions of request %u: the block allows other commits", i);
             }
         }
-        request->committed_tokens += request->commit_tokens;
-        request->uncached_in_block = request->masked_in_block;
-        request->masked_in_block -= request->commit_tokens;
-        request->step_in_block++;
+        window_list(request, window_masked(request), window_known(request));
+        window_advance(request, 1, request->commit_tokens);
         request->steps++;
-        if (request->masked_in_block == 0 && request->committed_tokens < request->output_tokens) {
-            enter_block(side, slots[i], request->block + 1);
+        if (window_masked(request) == 0 && request->committed_tokens < request->output_tokens) {
+            enter_block(side, slots[i], window_block(request) + 1);
         }
         if (request->committed_tokens < request->output_tokens) {
             plan(side, slots[i]);

@@ -290,15 +290,15 @@ static void make_first_batch(const struct system *system, struct first_batch *ba
                                               .block_tokens = STEPS,
                                               .steps_per_block = STEPS,
                                               .state = REQUEST_RUNNING,
-                                              .block_start = 9,
-                                              .block_length = STEPS,
-                                              .masked_in_block = STEPS,
+                                              .window.first = 9,
+                                              .window.length = STEPS,
+                                              .window.masked = STEPS,
                                               .commit_tokens = 1}};
     struct request *request = &batch->request;
     (void)cache_plan(system->cache, system->cache_state, NULL, request);
     request->span.logit_rows =
         system_scope_rows(&system->settings, request->span.logit_rows, request->output_tokens,
-                          request->block_length, request->masked_in_block, true);
+                          window_length(request), window_masked(request), true);
     batch->span = &request->span;
     shape_clear(&batch->shape);
     batch->shape.n_spans = 1;

@@ -164,8 +164,8 @@ static uint32_t plan(const void *state, const void *memory, const struct request
     (void)state;
     (void)memory;
     *rows = (struct row_sets){.kind = ROW_KV,
-                              .run = {calls++ % 2 == 0 ? 0 : request->block_start, canvas},
-                              .keep = {{0, request->block_start}},
+                              .run = {calls++ % 2 == 0 ? 0 : window_first(request), canvas},
+                              .keep = {{0, window_first(request)}},
                               .held = canvas};
     rows->head = rows->run;
     return 1;

@@ -195,8 +195,8 @@ static uint32_t plan(const void *state, const void *memory, const struct request
     (void)state, (void)memory;
     *rows = (struct row_sets){.kind = ROW_NONE};
     rows->run.end = request->canvas_tokens;
-    rows->head.first = request->block_start;
-    rows->head.end = request->block_start + request->block_length;
+    rows->head.first = window_first(request);
+    rows->head.end = window_end(request);
     if (request->id >= LATE_REQUEST) {
         crime(request, rows);
     }

@@ -9,7 +9,7 @@ static uint32_t count(const void *state, const struct request *request, uint32_t
     n_questions += last != question;
     last = question;
     *repeat = 1;
-    return request->masked_in_block > 1 && n_questions % 3 == 0 ? 2 : 1;
+    return window_masked(request) > 1 && n_questions % 3 == 0 ? 2 : 1;
 }
 
 const struct decoder unmask_policy = {

@@ -22,9 +22,9 @@ static const struct param params[] = {
 static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
                      struct row_sets *rows) {
     const struct state *state = opaque;
-    uint32_t since_refresh = request->step_in_block % state->interval_steps;
+    uint32_t since_refresh = window_steps(request) % state->interval_steps;
     uint32_t canvas = request->canvas_tokens;
-    const struct range block = {request->block_start, request->block_start + request->block_length};
+    const struct range block = {window_first(request), window_end(request)};
     (void)memory; /* nothing is remembered of a request */
     *rows = (struct row_sets){
         .kind = ROW_KV, .keep = {{0, block.first}, {block.end, canvas}}, .held = canvas};

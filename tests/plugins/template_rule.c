@@ -17,7 +17,7 @@ static const struct param params[] = {
 
 static void rule(const void *opaque, const struct request *request, struct decode_rule *out) {
     const struct state *state = opaque;
-    double threshold = state->first - state->step * request->step_in_block;
+    double threshold = state->first - state->step * window_steps(request);
     *out = (struct decode_rule){.kind = DECODE_THRESHOLD,
                                 .threshold =
                                     (float)(threshold > state->last ? threshold : state->last)};

@@ -126,7 +126,7 @@ TEST(expected_passes_commit_what_passes_have_committed) {
                             .tokens_per_pass = 2.5};
     struct outlook outlook;
     struct pass_ahead passes[4];
-    blocks_enter(&request, 0);
+    window_enter(&request, 0);
     course_foresee(&course, &request, passes, 4, &outlook);
     /* 32 positions at 2.5 a pass: 13 passes, the first of them over the canvas. */
     ck_assert_uint_eq(outlook.steps, 26);

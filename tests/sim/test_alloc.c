@@ -127,13 +127,13 @@ static int tokens_of(const void *state, uint64_t request, uint64_t *out, struct 
 static int pass_of(const void *state, uint64_t request, uint32_t index, struct decode_pass *out,
                    struct err *err) {
     (void)state, (void)request, (void)index, (void)err;
-    *out = (struct decode_pass){1, 32, 32, 32};
+    *out = (struct decode_pass){.committed = 1, .processed = 32, .kept = 32, .reach = 32};
     return 0;
 }
 
 TEST(recalled_decisions_allocate_nothing_either) {
     static const char *const settings[] = {"decoder=threshold", NULL};
-    const struct decode_source decode = {NULL, "a trace", tokens_of, pass_of, NULL};
+    const struct decode_source decode = {.name = "a trace", .tokens = tokens_of, .pass = pass_of};
     struct watch watch = watch_decode("dllm-serve", settings, &decode);
     ck_assert_uint_gt(watch.n_steps, 200);
     ck_assert_int_eq(watch.at_last, watch.at_first);

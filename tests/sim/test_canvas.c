@@ -24,12 +24,12 @@ static void commit_on_device(const struct decode_rule *rule, const struct reques
                              const uint8_t *masked, int32_t take, struct rng *rng,
                              uint8_t committed[BLOCK]) {
     const int64_t canvas_start = 1000;
-    const int32_t first = 0, n = (int32_t)request->block_length;
+    const int32_t first = 0, n = (int32_t)window_length(request);
     int32_t canvas[2000], token[BLOCK], n_committed;
     int64_t position[BLOCK];
     float confidence[BLOCK];
     for (int32_t i = 0; i < n; i++) {
-        position[i] = canvas_start + request->block_start + i;
+        position[i] = canvas_start + window_first(request) + i;
         canvas[position[i]] = masked[i] ? 7 : 1;
         token[i] = 3;
         confidence[i] = (float)rng_uniform(rng);
@@ -51,14 +51,14 @@ static void choose_blindly(const struct decoder *decoder, const void *state,
     const struct decode_rule rule = decoder_rule(decoder, state, request);
     uint32_t offset[BLOCK], n = 0, repeat;
     uint8_t picked[BLOCK];
-    for (uint32_t i = 0; i < request->block_length; i++) {
+    for (uint32_t i = 0; i < window_length(request); i++) {
         offset[n] = i;
         n += masked[i] != 0;
     }
     uint32_t count = decoder->count != NULL ? decoder->count(state, request, &repeat) : 0;
-    const struct decode_seen seen = {.n = n, .first = request->block_start, .offset = offset};
+    const struct decode_seen seen = {.n = n, .first = window_first(request), .offset = offset};
     (void)decode_choose(&rule, &seen, count < n ? count : n, picked);
-    memset(next, 0, request->block_length);
+    memset(next, 0, window_length(request));
     for (uint32_t i = 0; i < n; i++) {
         next[offset[i]] = picked[i];
     }
@@ -73,12 +73,12 @@ TEST(blind_decoders_choose_on_the_host_what_the_device_chooses) {
         uint8_t masked[BLOCK] = {0}, committed[BLOCK] = {0}, next[BLOCK];
         uint32_t repeat, n = 1 + (uint32_t)(rng_next(&rng) % BLOCK);
         struct request request = MAKE(
-            struct request, .id = rng_next(&rng), .block_start = (uint32_t)(rng_next(&rng) % 900),
-            .block_length = n, .steps_per_block = 1 + (uint32_t)(rng_next(&rng) % n));
-        request.step_in_block = (uint32_t)(rng_next(&rng) % request.steps_per_block);
+            struct request, .id = rng_next(&rng), .window.first = (uint32_t)(rng_next(&rng) % 900),
+            .window.length = n, .steps_per_block = 1 + (uint32_t)(rng_next(&rng) % n));
+        request.window.steps = (uint32_t)(rng_next(&rng) % request.steps_per_block);
         for (uint32_t p = 0; p < n; p++) {
             masked[p] = p == 0 || rng_next(&rng) % 3 > 0;
-            request.masked_in_block += masked[p];
+            request.window.masked += masked[p];
         }
         choose_blindly(decoder, state, &request, masked, next);
         const struct decode_rule rule = decoder_rule(decoder, state, &request);
@@ -95,10 +95,10 @@ TEST(a_random_order_is_drawn_once_for_a_request) {
     void *state = policy_state(&decoder->policy);
     uint32_t first[8] = {0};
     for (uint64_t id = 0; id < 4000; id++) {
-        struct request request = {.id = id, .block_length = 8, .steps_per_block = 8};
+        struct request request = {.id = id, .window.length = 8, .steps_per_block = 8};
         uint8_t masked[8] = {1, 1, 1, 1, 1, 1, 1, 1}, next[8];
         uint32_t repeat;
-        request.masked_in_block = 8;
+        request.window.masked = 8;
         ck_assert_uint_eq(decoder->count(state, &request, &repeat), 1);
         ck_assert_uint_eq(repeat, UINT32_MAX);
         const uint64_t key = decoder_rule(decoder, state, &request).key;
@@ -106,7 +106,7 @@ TEST(a_random_order_is_drawn_once_for_a_request) {
         for (uint32_t p = 0; p < 8; p++) {
             first[p] += next[p];
         }
-        request.step_in_block = 5;
+        request.window.steps = 5;
         ck_assert(decoder_rule(decoder, state, &request).key == key);
     }
     for (uint32_t p = 0; p < 8; p++) { /* 500 on average, 21 its deviation */

@@ -73,7 +73,7 @@ static void check_span(struct run *run, const struct request *r) {
         *cached += span->queries;
         return;
     }
-    uint32_t block = r->block_tokens, start = (known - (r->masked_in_block == 0)) / block * block;
+    uint32_t block = r->block_tokens, start = (known - (window_masked(r) == 0)) / block * block;
     if (run->written[r->id] == start && start > 0) { /* the block before is done */
         *cached = start;
         run->is_known[r->id] = false;

@@ -15,9 +15,9 @@ static struct request request_at(uint32_t prompt, uint32_t output, uint32_t bloc
     uint32_t begin = 32 * block, length = output - begin < 32 ? output - begin : 32;
     return MAKE(struct request, .prompt_tokens = prompt, .output_tokens = output,
                 .canvas_tokens = prompt + output, .block_tokens = 32, .steps_per_block = 32,
-                .block = block, .block_start = prompt + begin, .block_length = length,
-                .step_in_block = step_in_block, .uncached_in_block = length,
-                .masked_in_block = length - (step_in_block < length ? step_in_block : 0),
+                .window.block = block, .window.first = prompt + begin, .window.length = length,
+                .window.steps = step_in_block, .window.uncached = length,
+                .window.masked = length - (step_in_block < length ? step_in_block : 0),
                 .steps = 32 * block + step_in_block);
 }
 
@@ -39,8 +39,8 @@ static struct span span_of(const char *cache, const struct request *request, uin
 TEST(of_a_single_token_nothing_is_left_out) {
     struct request request =
         MAKE(struct request, .prompt_tokens = 40, .output_tokens = 8, .canvas_tokens = 48,
-             .block_tokens = 1, .block = 3, .block_start = 43, .block_length = 1,
-             .uncached_in_block = 1, .masked_in_block = 1, .cached_tokens = 42, .kept_in_block = 1,
+             .block_tokens = 1, .window.block = 3, .window.first = 43, .window.length = 1,
+             .window.uncached = 1, .window.masked = 1, .cached_tokens = 42, .window.kept = 1,
              .shifted = 1, .causal = SEES_TOKENS);
     struct span span = span_of("focus", &request, NULL);
     ck_assert_uint_eq(span.queries, 1);
@@ -118,7 +118,7 @@ TEST(vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near) {
         SPAN_WITH("vicinity", &later, &holds, "prefix_look=0", "after_look=7").queries, 39);
     ck_assert_uint_eq(SPAN_WITH("vicinity", &later, &holds, "update_every=4").queries, 64);
     ck_assert_uint_eq(holds, 3);
-    later.step_in_block = 8;
+    later.window.steps = 8;
     ck_assert_uint_eq(SPAN_WITH("vicinity", &later, &holds, "update_every=4").queries, 512);
     ck_assert_uint_eq(holds, 1);
     span = SPAN_WITH("vicinity", &later, &holds, "prefix_look=1000", "after_look=1000");
@@ -238,8 +238,8 @@ TEST(a_cross_block_update_takes_the_place_of_commit_passes) {
     uint32_t holds;
     struct request request =
         MAKE(struct request, .prompt_tokens = 40, .output_tokens = 100, .canvas_tokens = 140,
-             .block_tokens = 32, .steps_per_block = 32, .causal = SEES_BLOCKS, .block = 1,
-             .block_start = 64, .block_length = 32, .masked_in_block = 32, .uncached_in_block = 32,
+             .block_tokens = 32, .steps_per_block = 32, .causal = SEES_BLOCKS, .window.block = 1,
+             .window.first = 64, .window.length = 32, .window.masked = 32, .window.uncached = 32,
              .cached_tokens = 32);
     struct span span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
     ck_assert_uint_eq(span.phase, PHASE_REUSE);
@@ -250,21 +250,21 @@ TEST(a_cross_block_update_takes_the_place_of_commit_passes) {
     span = SPAN_WITH("exact", &request, &holds, "cross_block=off");
     ck_assert_uint_eq(span.phase, PHASE_PREFILL);
     ck_assert_uint_eq(span.queries, 32);
-    request.masked_in_block = 0; /* it was preempted when all was decided */
+    request.window.masked = 0; /* it was preempted when all was decided */
     span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
     ck_assert_uint_eq(span.phase, PHASE_PREFILL);
-    request.masked_in_block = 32;
+    request.window.masked = 32;
     request.cached_tokens = 0; /* it was preempted: two blocks are missing */
     span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
     ck_assert_uint_eq(span.phase, PHASE_PREFILL);
     ck_assert_uint_eq(span.queries, 64);
     request.cached_tokens = 64;
-    request.passes_in_block = 1;
+    request.window.passes = 1;
     span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
     ck_assert_uint_eq(span.queries, 32);
     ck_assert_uint_eq(span.context, 64);
     ck_assert_uint_eq(holds, UINT32_MAX);
-    request.masked_in_block = 0;
+    request.window.masked = 0;
     ck_assert_uint_eq(SPAN_WITH("exact", &request, &holds, "cross_block=on").queries, 0);
     ck_assert_uint_eq(SPAN_WITH("exact", &request, &holds, "cross_block=off").queries, 32);
     request.canvas_tokens = 96; /* the last block has no other to write it */
@@ -280,9 +280,9 @@ TEST(dkv_runs_what_is_masked_and_what_was_just_decoded) {
     struct request request = request_at(256, 256, 2, 8);
     ck_assert_uint_eq(span_of("dkv-decode", &request, &holds).queries, 512);
     ck_assert_uint_eq(holds, 1);
-    request.step_in_block = 9;
-    request.masked_in_block = 20;
-    request.uncached_in_block = 23; /* three were decoded by the step before */
+    request.window.steps = 9;
+    request.window.masked = 20;
+    request.window.uncached = 23; /* three were decoded by the step before */
     struct span span = span_of("dkv-decode", &request, &holds);
     ck_assert_uint_eq(span.phase, PHASE_REUSE);
     ck_assert_uint_eq(span.queries, 23 + 160);
@@ -292,10 +292,10 @@ TEST(dkv_runs_what_is_masked_and_what_was_just_decoded) {
     ck_assert_uint_eq(SPAN_WITH("dkv-decode", &request, &holds, "first_steps=10").queries, 512);
     ck_assert_uint_eq(span_of("dkv-prefill", &request, &holds).queries, 256);
     ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 183);
-    request.step_in_block = 12;
+    request.window.steps = 12;
     ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 256);
     ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).context, 256);
-    request.step_in_block = 16;
+    request.window.steps = 16;
     ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 512);
 }
 
@@ -312,7 +312,7 @@ TEST(paced_renews_by_what_was_decoded) {
     ck_assert_uint_eq(request.span.phase, PHASE_REFRESH);
     paced->learn(state, &memory, &request, &(struct learned){.n = 15});
     request = request_at(256, 256, 2, 3);
-    request.uncached_in_block = 30;
+    request.window.uncached = 30;
     (void)cache_plan(paced, state, &memory, &request);
     ck_assert_uint_eq(request.span.phase, PHASE_REUSE);
     ck_assert_uint_eq(request.span.queries, 192 - 2);
@@ -354,7 +354,7 @@ TEST(entropy_renews_by_how_unsure_the_model_was_of_what_it_decided) {
         }
     }
     request = request_at(256, 256, 0, 1);
-    request.uncached_in_block = 30;
+    request.window.uncached = 30;
     cache->learn(state, &memory, &request, &decided);
     (void)cache_plan(cache, state, &memory, &request);
     ck_assert_uint_eq(request.span.phase, PHASE_REUSE);
@@ -435,14 +435,13 @@ TEST(the_fixed_decoder_commits_every_position_in_the_given_steps) {
     void *state = policy_state(&fixed->policy);
     for (uint32_t n = 1; n <= 40; n++) {
         for (uint32_t t = 1; t <= 48; t++) {
-            struct request request = {
-                .block_length = n, .steps_per_block = t, .masked_in_block = n};
+            struct request request = {.window.length = n, .steps_per_block = t, .window.masked = n};
             uint32_t steps = 0;
-            while (request.masked_in_block > 0) {
+            while (window_masked(&request) > 0) {
                 uint32_t repeat, count = fixed->count(state, &request, &repeat);
-                ck_assert(count >= 1 && count <= request.masked_in_block && repeat >= 1);
-                request.masked_in_block -= count;
-                request.step_in_block++;
+                ck_assert(count >= 1 && count <= window_masked(&request) && repeat >= 1);
+                request.window.masked -= count;
+                request.window.steps++;
                 steps++;
             }
             ck_assert_uint_eq(steps, t < n ? t : n);
@@ -456,7 +455,7 @@ TEST(the_threshold_decoder_commits_what_qualifies_and_the_best_one_always) {
     const struct decoder *threshold =
         (const struct decoder *)policy_find(POLICY_DECODER, "threshold", &err);
     void *state = policy_state(&threshold->policy);
-    struct request request = {.masked_in_block = 4};
+    struct request request = {.window.masked = 4};
     uint8_t commit[4];
     const float some[4] = {0.95f, 0.2f, 0.9f, 0.899f};
     const uint32_t offset[4] = {0, 1, 2, 3};

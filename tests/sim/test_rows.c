@@ -10,11 +10,11 @@ static struct request request;
 static struct row_sets rows;
 
 static void canvas(void) {
-    request = MAKE(struct request, .id = 5, .prompt_tokens = 36, .output_tokens = 64,
-                   .canvas_tokens = 100, .block_tokens = 32, .block = 1, .block_start = 68,
-                   .block_length = 32, .step_in_block = 2, .steps = 20, .masked_in_block = 30,
-                   .uncached_in_block = 32, .kept_in_block = 32, .reach_in_block = 32,
-                   .committed_tokens = 34);
+    request =
+        MAKE(struct request, .id = 5, .prompt_tokens = 36, .output_tokens = 64,
+             .canvas_tokens = 100, .block_tokens = 32, .window.block = 1, .window.first = 68,
+             .window.length = 32, .window.steps = 2, .steps = 20, .window.masked = 30,
+             .window.uncached = 32, .window.kept = 32, .window.reach = 32, .committed_tokens = 34);
     rows = (struct row_sets){
         .kind = ROW_KV, .run = {68, 100}, .head = {68, 100}, .keep = {{0, 68}}, .held = 100};
     request.rows = rows;
@@ -26,9 +26,9 @@ static void exact_init(void) {
     request.prompt_tokens = 32;
     request.output_tokens = 68;
     request.causal = SEES_BLOCKS;
-    request.block_start = 64;
+    request.window.first = 64;
     request.cached_tokens = 64;
-    request.passes_in_block = 2;
+    request.window.passes = 2;
     rows = MAKE(struct row_sets, .kind = ROW_EXACT, .run = {64, 96}, .skips = 1, .head = {64, 96},
                 .keep = {{0, 96}}, .held = 100);
 }
@@ -46,14 +46,14 @@ static void exact_prefill(void) {
 /* Where the block has no masked position left. */
 static void exact_commit(void) {
     exact_init();
-    request.masked_in_block = 0;
+    request.window.masked = 0;
     rows.head = (struct range){96, 96};
 }
 
 /* With a part of the block alone. */
 static void exact_part(void) {
     exact_init();
-    request.known_in_front = 2;
+    request.window.known = 2;
     rows.settles = BLOCK_PARTS;
     rows.run = rows.head = (struct range){64, 72};
     rows.skips = 0;
@@ -133,18 +133,18 @@ TEST(each_answer_on_exact_rows_that_a_policy_may_not_give_is_named) {
           "keeps 63 rows from 1 on, not the 64 of what is before the block");
     EXACT(exact_commit, (void)0, "");
     EXACT(exact_commit, rows.run.first = 96, "");
-    EXACT(exact_commit, request.uncached_in_block = 0, "");
-    EXACT(exact_commit, (request.uncached_in_block = 0, rows.skips = 0),
+    EXACT(exact_commit, request.window.uncached = 0, "");
+    EXACT(exact_commit, (request.window.uncached = 0, rows.skips = 0),
           "runs [64, 96) though every row is final");
     EXACT(exact_commit, (request.cached_tokens = 0, rows.run.first = 96),
           "runs [96, 96) where the rows of [0, 64) are missing");
     EXACT(exact_init, rows.run.first = 96, "runs [96, 96), which is not of the block [64, 96)");
     EXACT(exact_part, (void)0, "");
-    EXACT(exact_part, request.known_in_front = 8,
+    EXACT(exact_part, request.window.known = 8,
           "runs [64, 72) of a block whose first masked position is 72");
-    EXACT(exact_part, request.passes_in_block = 0,
+    EXACT(exact_part, request.window.passes = 0,
           "runs [64, 72) of the block [64, 96) where the others have no rows");
-    EXACT(exact_part, request.masked_in_block = 0,
+    EXACT(exact_part, request.window.masked = 0,
           "runs [64, 72) of the block [64, 96) where none is masked");
 }
 

@@ -239,9 +239,8 @@ static void watch(void *state, const struct schedule_view *view, struct batch *b
         const struct request *r = &view->requests[slot];
         if (r->answer_tokens > 0) {
             /* Decoded, all of it: what is left is to write its rows. */
-            ck_assert_uint_eq(r->masked_in_block, 0);
-            ck_assert_uint_le(r->prompt_tokens + r->answer_tokens,
-                              r->block_start + r->block_length);
+            ck_assert_uint_eq(window_masked(r), 0);
+            ck_assert_uint_le(r->prompt_tokens + r->answer_tokens, window_end(r));
             ck_assert_uint_ge(r->committed_tokens, r->answer_tokens);
             n_seen_ended++;
         }

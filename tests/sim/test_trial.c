@@ -317,13 +317,13 @@ ROWS(
         rows->keep[1] = (struct range){0, 0};
     })
 ROWS(
-    rows_in_another_place, if (request->step_in_block > 0) { rows->keep[0].end -= 1; })
-ROWS(rows_before_a_step, rows->run = rows->head = (struct range){
-                             request->block_start, request->block_start + request->block_length})
+    rows_in_another_place, if (window_steps(request) > 0) { rows->keep[0].end -= 1; })
+ROWS(rows_before_a_step,
+     rows->run = rows->head = (struct range){window_first(request), window_end(request)})
 ROWS(rows_without_a_step, *holds = 0)
-ROWS(more_rows_in_time, rows->held += request->block == 1)
-ROWS(fewer_rows_in_time, rows->held += request->block == 1 ? 0 : 20)
-ROWS(most_rows_in_the_middle, rows->held += request->block == 3 ? 100 : 0)
+ROWS(more_rows_in_time, rows->held += window_block(request) == 1)
+ROWS(fewer_rows_in_time, rows->held += window_block(request) == 1 ? 0 : 20)
+ROWS(most_rows_in_the_middle, rows->held += window_block(request) == 3 ? 100 : 0)
 
 TEST(the_loop_names_rows_that_do_not_fit_those_before) {
     assert_rows("dllm-serve", "dual", false, rows_as_they_are, "");
@@ -385,7 +385,7 @@ static uint32_t said_plan(const void *state, const void *memory, const struct re
     *rows = says.rows;
     rows->n_chosen = says.leaves ? given.n_chosen : rows->n_chosen;
     rows->held += turn() + (says.grows && request->rows.held == 0);
-    rows->head.first += says.slows && request->step_in_block > 4;
+    rows->head.first += says.slows && window_steps(request) > 4;
     return says.repeat;
 }
 
@@ -406,7 +406,7 @@ static void said_learn(const void *state, void *memory, const struct request *re
 static uint32_t said_count(const void *state, const struct request *request, uint32_t *repeat) {
     (void)state;
     *repeat = says.leaves ? *repeat : says.repeat;
-    return says.n - (says.slows && request->step_in_block > 0) - turn();
+    return says.n - (says.slows && window_steps(request) > 0) - turn();
 }
 
 static uint32_t said_choose(const void *state, const struct request *request,
@@ -424,7 +424,7 @@ static void said_rule(const void *state, const struct request *request, struct d
     (void)state;
     *out = says.rule;
     out->threshold += (float)turn();
-    out->factor += says.grows ? (float)request->step_in_block : 0;
+    out->factor += says.grows ? (float)window_steps(request) : 0;
 }
 
 static void said_credit(const void *state, struct decoder_credit *out) {
@@ -456,15 +456,15 @@ static void wrap(union any_policy *policy, enum policy_kind kind, size_t size) {
 static void ask_cache(void) {
     union any_policy policy = {
         .cache = {.memory_bytes = 8, .plan = said_plan, .evict = said_evict, .learn = said_learn}};
-    const struct request request = MAKE(
-        struct request, .id = 5, .prompt_tokens = 36, .output_tokens = 64, .canvas_tokens = 100,
-        .block_tokens = 32, .block = 1, .block_start = 68, .block_length = 32, .step_in_block = 2,
-        .steps = 20, .masked_in_block = 30, .uncached_in_block = 32, .kept_in_block = 32,
-        .reach_in_block = 32, .committed_tokens = 34);
+    const struct request request =
+        MAKE(struct request, .id = 5, .prompt_tokens = 36, .output_tokens = 64,
+             .canvas_tokens = 100, .block_tokens = 32, .window.block = 1, .window.first = 68,
+             .window.length = 32, .window.steps = 2, .steps = 20, .window.masked = 30,
+             .window.uncached = 32, .window.kept = 32, .window.reach = 32, .committed_tokens = 34);
     const uint8_t pending[] = {0, 1, 1, 1, 1, 1}, masked[] = {0, 0, 1, 1, 1, 1};
     const float delta[6] = {0};
     const struct eviction_view view = {&request, 6, pending, masked, delta, -1};
-    const struct learned learned = {.n = 2, .commit = masked};
+    const struct learned learned = {.n = 2, .outcome = masked};
     struct row_sets rows;
     uint8_t keep[6];
     uint64_t memory = 40;
@@ -478,7 +478,7 @@ static void ask_cache(void) {
 static void ask_decoder(bool counts) {
     union any_policy policy = {
         .decoder = {.count = counts ? said_count : NULL, .choose = counts ? NULL : said_choose}};
-    const struct request request = {.masked_in_block = counts ? 12 : 3, .block_length = 12};
+    const struct request request = {.window.masked = counts ? 12 : 3, .window.length = 12};
     const float confidence[] = {0.5f, 0.6f, 0.7f};
     const uint32_t offset[] = {0, 1, 5};
     const struct decode_seen seen = {.n = 3, .offset = offset, .confidence = confidence};
@@ -497,7 +497,7 @@ static void ask_rule(bool counts, bool has_statistics) {
                                            .rule = said_rule,
                                            .credit = said_credit,
                                            .reads_statistics = has_statistics}};
-    const struct request request = {.masked_in_block = 3, .block_length = 12};
+    const struct request request = {.window.masked = 3, .window.length = 12};
     struct decode_rule rule;
     struct decoder_credit credit;
     uint32_t state = 0;

@@ -304,7 +304,7 @@ static void draw_call(uint64_t *own_state) {
     draw_bytes(&call, sizeof call);
     call.has_memory = draw(0, 1) == 0;
     call.has_lists = draw(0, 1) == 0;
-    call.request.block_length = LENGTH;
+    call.request.window.length = LENGTH;
     for (size_t i = 0; i < LENGTH; i++) {
         call.bytes[0][i] = (uint8_t)draw(0, 1);
         call.bytes[1][i] = (uint8_t)draw(0, 1);
@@ -360,7 +360,7 @@ static void learn(const void *state, void *memory, const struct request *request
                   const struct learned *learned) {
     check_seen(state, memory, request);
     ck_assert_uint_eq(learned->n, call.n);
-    ck_assert_mem_eq(learned->commit, call.bytes[0], LENGTH);
+    ck_assert_mem_eq(learned->outcome, call.bytes[0], LENGTH);
     ck_assert_int_eq(learned->entropy != NULL, call.has_lists);
     if (learned->entropy != NULL) {
         ck_assert_mem_eq(learned->entropy, call.floats[0], sizeof call.floats[0]);

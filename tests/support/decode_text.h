@@ -32,8 +32,8 @@ static inline void decode_write(const char *path, const char *text) {
     char sql[512];
     remove(path);
     ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
-    snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d",
-             DECODE_TRACE_ID, DECODE_TRACE_VERSION);
+    snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = 1",
+             DECODE_TRACE_ID);
     decode_sql(db, sql);
     decode_sql(db, "BEGIN; CREATE TABLE about(key, value);"
                    "CREATE TABLE request(id, prompt_tokens, output_tokens, answer_tokens);"

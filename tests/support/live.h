@@ -102,7 +102,7 @@ static inline int served_step(void *state, const struct step_record *record, str
         size_t n_flags = (size_t)record->n * positions->stride;
         memcpy(served->lengths[i], positions->lengths, record->n * sizeof served->lengths[i][0]);
         memcpy(served->keep[i], positions->keep, n_flags);
-        memcpy(served->commit[i], positions->commit, n_flags);
+        memcpy(served->commit[i], positions->outcome, n_flags);
         bool has_entropy = positions->entropy != NULL;
         if (has_entropy) {
             memcpy(served->entropy[i], positions->entropy, n_flags * sizeof served->entropy[i][0]);

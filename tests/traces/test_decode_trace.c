@@ -105,9 +105,15 @@ TEST(what_is_written_is_read_again_pass_by_pass) {
     decode_trace_close(trace);
 }
 
+static struct decode_pass pass_of(uint32_t committed, uint32_t processed, uint32_t kept,
+                                  uint32_t reach) {
+    return (struct decode_pass){
+        .committed = committed, .processed = processed, .kept = kept, .reach = reach};
+}
+
 TEST(equal_passes_are_one_row_and_comments_do_not_count) {
     struct decode_log *log = open_log(4);
-    const struct decode_pass a = {1, 4, 4, 4}, b = {0, 4, 4, 4};
+    const struct decode_pass a = pass_of(1, 4, 4, 4), b = pass_of(0, 4, 4, 4);
     const struct decode_done done = {0};
     decode_log_add(log, 5, &a, 1, NULL);
     decode_log_add(log, 5, &a, 3, NULL);
@@ -131,6 +137,31 @@ TEST(equal_passes_are_one_row_and_comments_do_not_count) {
     free(text);
 }
 
+/* Passes that mask positions again are told apart, and count less. */
+TEST(positions_that_are_masked_again_are_counted) {
+    struct decode_log *log = open_log(4);
+    struct decode_pass plain = pass_of(2, 4, 4, 4), again = plain, read;
+    const struct decode_done done = {0};
+    struct err err = {0};
+    uint64_t tokens;
+    again.unmasked = 1;
+    decode_log_add(log, 0, &plain, 2, NULL);
+    decode_log_add(log, 0, &again, 2, NULL);
+    decode_log_finish(log, 0, &done);
+    close_log(log, "");
+    struct decode_trace *trace = read_file();
+    struct decode_source source = decode_trace_source(trace);
+    ck_assert(source.takes_back);
+    ck_assert_int_eq(source.tokens(source.state, 0, &tokens, &err), 0);
+    ck_assert_uint_eq(tokens, 6);
+    ck_assert_uint_eq(decode_trace_request(trace, 0).rows, 2);
+    for (uint32_t i = 0; i < 4; i++) {
+        ck_assert_int_eq(source.pass(source.state, 0, i, &read, &err), 0);
+        ck_assert_uint_eq(read.unmasked, i >= 2);
+    }
+    decode_trace_close(trace);
+}
+
 /* What a pass might say of a block of up to BLOCK positions. */
 static void random_positions(struct rng *rng, struct decode_positions *p) {
     p->start = rig_between(rng, 0, 1000);
@@ -141,7 +172,11 @@ static void random_positions(struct rng *rng, struct decode_positions *p) {
         p->run[i] = rng_uniform(rng) < 0.8;
         p->keep[i] = p->run[i] && rng_uniform(rng) < 0.8;
         p->seen[i] = p->masked[i] && p->keep[i] && rng_uniform(rng) < 0.9;
-        p->commit[i] = p->seen[i] && rng_uniform(rng) < 0.5;
+        bool may_change = !p->masked[i] && p->keep[i];
+        p->outcome[i] = p->seen[i] && rng_uniform(rng) < 0.5   ? OUTCOME_COMMIT
+                        : may_change && rng_uniform(rng) < 0.2 ? OUTCOME_REVISE
+                        : may_change && rng_uniform(rng) < 0.2 ? OUTCOME_AGAIN
+                                                               : OUTCOME_NONE;
         p->token[i] = p->seen[i] ? (int32_t)rig_between(rng, 0, 200000) : 0;
         p->confidence[i] = p->seen[i] ? (float)rng_uniform(rng) : 0;
         p->margin[i] = p->seen[i] ? (float)rng_uniform(rng) : 0;
@@ -161,7 +196,7 @@ static void check_same(const struct decode_positions *a, const struct decode_pos
     SAME(masked);
     SAME(run);
     SAME(keep);
-    SAME(commit);
+    SAME(outcome);
     SAME(seen);
     SAME(token);
     SAME(confidence);
@@ -175,7 +210,7 @@ TEST(what_a_pass_said_of_positions_is_read_again) {
     struct decode_log *log = open_log(BLOCK);
     struct decode_positions written[PASSES], got;
     struct rng rng = rng_stream(4, "positions");
-    const struct decode_pass pass = {1, BLOCK, BLOCK, BLOCK};
+    const struct decode_pass pass = pass_of(1, BLOCK, BLOCK, BLOCK);
     const struct decode_done done = {0};
     for (uint32_t i = 0; i < PASSES; i++) {
         decode_positions_init(&written[i], BLOCK);
@@ -276,7 +311,7 @@ TEST(a_bad_head_is_one_sentence) {
     static const char *const others[][2] = {
         {"PRAGMA application_id = 0", "%s is not a decode trace"},
         {"PRAGMA application_id = 1", "%s is not a decode trace"},
-        {"PRAGMA user_version = 9", "%s is a decode trace of version 9, expected 1"},
+        {"PRAGMA user_version = 9", "%s is a decode trace of version 9, expected 1 to 2"},
         {"DROP TABLE pass", "%s cannot be read as a database: "},
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
@@ -340,10 +375,14 @@ TEST(what_a_trace_does_not_have_is_said_by_its_name) {
     char sentence[160];
     ck_assert_int_eq(source.tokens(source.state, 0, &tokens, &err), 0);
     ck_assert_uint_eq(tokens, 4);
-    check_pass(&source, 0, 1, &(struct decode_pass){1, 4, 4, 4});
-    check_pass(&source, 0, 2, &(struct decode_pass){2, 3, 2, 3});
-    check_pass(&source, 0, 3, &(struct decode_pass){0, 2, 2, 4});
-    check_pass(&source, 2, 0, &(struct decode_pass){1, 4, 4, 4});
+    check_pass(&source, 0, 1,
+               &(const struct decode_pass){.committed = 1, .processed = 4, .kept = 4, .reach = 4});
+    check_pass(&source, 0, 2,
+               &(const struct decode_pass){.committed = 2, .processed = 3, .kept = 2, .reach = 3});
+    check_pass(&source, 0, 3,
+               &(const struct decode_pass){.committed = 0, .processed = 2, .kept = 2, .reach = 4});
+    check_pass(&source, 2, 0,
+               &(const struct decode_pass){.committed = 1, .processed = 4, .kept = 4, .reach = 4});
     ck_assert_int_eq(source.pass(source.state, 0, 4, &pass, &err), ERR_WORLD);
     snprintf(sentence, sizeof sentence,
              "%s ends after 4 passes of request 0, which is not done by then", path_here());

@@ -213,11 +213,22 @@ struct told {
 };
 
 static struct told tell_of(const struct request *r, uint32_t slot) {
-    return (struct told){
-        slot,           r->span.queries,  r->prompt_tokens,   r->output_tokens, r->committed_tokens,
-        r->block,       r->block_length,  r->masked_in_block, r->step_in_block, r->steps,
-        r->preemptions, r->commit_tokens, r->arrival_ns,      r->kv_bytes,      r->kv_held_bytes,
-        (int64_t)r->id};
+    return (struct told){slot,
+                         r->span.queries,
+                         r->prompt_tokens,
+                         r->output_tokens,
+                         r->committed_tokens,
+                         window_block(r),
+                         window_length(r),
+                         window_masked(r),
+                         window_steps(r),
+                         r->steps,
+                         r->preemptions,
+                         r->commit_tokens,
+                         r->arrival_ns,
+                         r->kv_bytes,
+                         r->kv_held_bytes,
+                         (int64_t)r->id};
 }
 
 #ifndef SHIM_DECODER

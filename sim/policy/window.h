@@ -1,0 +1,202 @@
+/* The window of a request: the positions of its canvas that are in flight, one contiguous range, of
+ * which each step decides some. Today it is one block wide, and moves by one block when all of it
+ * is decided.
+ *
+ * Every reader of struct window goes through the functions here, and so does every writer: the
+ * loop, those that walk a request ahead of it, and tests. `make lint` refuses others. Policies
+ * read. */
+#ifndef UNMASK_SIM_POLICY_WINDOW_H
+#define UNMASK_SIM_POLICY_WINDOW_H
+
+#include <stdbool.h>
+
+#include "sim/policy/request.h"
+
+/* ---- where it is ---- */
+
+static inline uint32_t window_first(const struct request *request) {
+    return request->window.first;
+}
+
+static inline uint32_t window_length(const struct request *request) {
+    return request->window.length;
+}
+
+/* One past its last position. */
+static inline uint32_t window_end(const struct request *request) {
+    return request->window.first + request->window.length;
+}
+
+static inline struct range window_range(const struct request *request) {
+    return (struct range){window_first(request), window_end(request)};
+}
+
+static inline bool window_has(const struct request *request, uint32_t position) {
+    return range_has(window_range(request), position);
+}
+
+/* ---- how far it is ---- */
+
+/* Positions that are still masked, and those that are not. */
+static inline uint32_t window_masked(const struct request *request) {
+    return request->window.masked;
+}
+
+static inline uint32_t window_decided(const struct request *request) {
+    return request->window.length - request->window.masked;
+}
+
+/* Decided positions before the first masked one; where positions are not followed, as if decoded
+ * from left to right. */
+static inline uint32_t window_known(const struct request *request) {
+    return request->window.known;
+}
+
+/* Where a cache leaves some out: positions whose keys and values are not final, or those of them
+ * that it lists for its next step. */
+static inline uint32_t window_uncached(const struct request *request) {
+    return request->window.uncached;
+}
+
+/* Evicting caches: of these, those that stay in the next step, and the window's positions up to the
+ * right-most of them. */
+static inline uint32_t window_kept(const struct request *request) {
+    return request->window.kept;
+}
+
+static inline uint32_t window_reach(const struct request *request) {
+    return request->window.reach;
+}
+
+/* ---- its block ---- */
+
+/* The index of the block. */
+static inline uint32_t window_block(const struct request *request) {
+    return request->window.block;
+}
+
+/* Steps done since it began, and those of them since the request was last preempted: with 0 of them
+ * nothing of it has keys and values. */
+static inline uint32_t window_steps(const struct request *request) {
+    return request->window.steps;
+}
+
+static inline uint32_t window_passes(const struct request *request) {
+    return request->window.passes;
+}
+
+/* Passes before the next one that began with as many positions decided: 0 where every pass commits
+ * some and none is taken back. */
+static inline uint32_t window_earlier(const struct request *request) {
+    return request->window.earlier;
+}
+
+/* The key of the next pass's draws, which no other pass of the request has: it is made of seed and
+ * id, of how many positions are committed, and of window_earlier. */
+uint64_t window_draw_key(const struct request *request, uint64_t seed);
+
+/* ---- where blocks lie ---- */
+
+/* Positions of n whole blocks, and of those whole ones among `tokens`. */
+static inline uint64_t window_tokens_of(const struct request *request, uint32_t n_blocks) {
+    return (uint64_t)n_blocks * request->block_tokens;
+}
+
+static inline uint32_t window_whole(const struct request *request, uint32_t tokens) {
+    return tokens / request->block_tokens * request->block_tokens;
+}
+
+/* The first position of the block before, where there is one. */
+static inline uint32_t window_before(const struct request *request) {
+    return window_first(request) - request->block_tokens;
+}
+
+/* Blocks of the output, the prompt's tokens in the first of them left aside. */
+static inline uint32_t window_blocks(const struct request *request) {
+    return (request->output_tokens + request->block_tokens - 1) / request->block_tokens;
+}
+
+/* Where a position's keys end, one past the last that it sees of what is before the window and in
+ * it: after its block, which may be shorter where it is the window's, or, where a position sees no
+ * further than itself, after itself. */
+uint32_t window_extent(const struct request *request, uint32_t position);
+
+/* ---- its writers ---- */
+
+/* A window of a made-up request: `masked` positions of the last of `length` are masked, none is
+ * settled, no step is done. */
+static inline struct window window_of(uint32_t block, uint32_t first, uint32_t length,
+                                      uint32_t masked) {
+    return (struct window){.block = block,
+                           .first = first,
+                           .length = length,
+                           .masked = masked,
+                           .known = length - masked,
+                           .uncached = length,
+                           .kept = length,
+                           .reach = length};
+}
+
+/* Moves it to `block`, with every position that is to be decided masked; in an exact cache of
+ * blocks, those before it are cached, the last of them unless its own keys and values are not. The
+ * first block starts where the prompt ends or, where blocks start at multiples of their length,
+ * with the prompt tokens that do not fill one. */
+void window_enter(struct request *request, uint32_t block);
+void window_enter_last(struct request *request);
+
+/* n positions are decided, the left-most ones for all that is known. */
+static inline void window_commit(struct request *request, uint32_t n) {
+    request->window.masked -= n;
+    request->committed_tokens += n;
+    request->window.known = window_decided(request);
+}
+
+/* n decided positions are masked again. */
+static inline void window_take_back(struct request *request, uint32_t n) {
+    request->window.masked += n;
+    request->committed_tokens -= n;
+}
+
+/* `steps` steps over it are done, which committed n positions; known positions are told apart when
+ * the next step is planned. */
+static inline void window_advance(struct request *request, uint32_t steps, uint32_t n) {
+    request->window.steps += steps;
+    request->window.passes += steps;
+    request->window.masked -= n;
+    request->committed_tokens += n;
+}
+
+/* As it was before the last step over it, which is the one that its decoder is asked about. */
+static inline void window_go_back(struct request *request) {
+    request->window.steps--;
+    request->window.passes--;
+}
+
+/* The next step is planned: how many positions are listed, and how many decided ones stand before
+ * the first masked one. */
+static inline void window_list(struct request *request, uint32_t uncached, uint32_t known) {
+    request->window.uncached = uncached;
+    request->window.known = known;
+}
+
+static inline void window_count_earlier(struct request *request, uint32_t earlier) {
+    request->window.earlier = earlier;
+}
+
+/* What an eviction leaves of them. */
+static inline void window_keep(struct request *request, uint32_t kept, uint32_t reach) {
+    request->window.kept = kept;
+    request->window.reach = reach;
+}
+
+/* All of it has its final keys and values, or none has. */
+static inline void window_settle(struct request *request) {
+    request->window.uncached = 0;
+}
+
+static inline void window_forget(struct request *request) {
+    request->window.uncached = request->window.length;
+    request->window.passes = 0;
+}
+
+#endif
