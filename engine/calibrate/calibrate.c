@@ -91,7 +91,8 @@ static int foresee(struct calibration *c, struct err *err) {
     const struct calibration_request *request = c->request;
     const struct gpu *gpu = request->system->gpu;
     struct calibration_steps *steps = &c->report->steps;
-    c->pace = (struct calibration_pace){.rates = {gpu->best_bf16_flops, gpu->best_bandwidth, 0},
+    c->pace = (struct calibration_pace){.number = calibration_number(c),
+                                        .rates = {gpu->best_bf16_flops, gpu->best_bandwidth, 0},
                                         .is_gpu = calibration_is_gpu(c),
                                         .rests = calibration_rests(c),
                                         .captures = request->device->table->capture_begin != NULL,

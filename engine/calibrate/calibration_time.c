@@ -18,7 +18,7 @@ static double once_ns(const struct calibration_point *point, const struct calibr
     }
     const double weights = (double)point->sizes[1] * (double)point->sizes[2];
     return 1e9 * fmax(2 * weights * (double)point->sizes[0] / pace->rates.flops,
-                      BF16_BYTES * weights / pace->rates.bandwidth);
+                      (double)number_bytes(pace->number) * weights / pace->rates.bandwidth);
 }
 
 /* As measure.c plays it: twice by itself, then copies that together last so long. */

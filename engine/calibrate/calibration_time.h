@@ -12,6 +12,7 @@
 /* The device, as far as time depends on it. */
 struct calibration_pace {
     struct device_rates rates; /* what it reaches */
+    enum number_type number;   /* of its weights */
     bool is_gpu, rests, captures, has_experts;
 };
 

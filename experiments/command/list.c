@@ -1,5 +1,6 @@
 /* unmask list: everything that can be named, with its parameters. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -233,14 +234,16 @@ static const char *prices_words(const struct gpu *gpu, char text[512], struct er
 }
 
 static void list_gpus(struct listing *out) {
-    out->rows = table_open("name|title|memory|TFLOP/s|GB/s|SMs|prices|source");
+    out->rows = table_open("name|title|memory|TFLOP/s|fp8 TFLOP/s|GB/s|SMs|prices|source");
     const struct gpu *const *gpus = gpu_all(out->err);
     for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
         const struct gpu *gpu = gpus[i];
         char text[512];
-        table_add(out->rows, "s s b %.4g %.4g u s s", gpu->name, gpu->title, gpu->memory_bytes,
-                  gpu->peak_bf16_flops * 1e-12, gpu->peak_bandwidth * 1e-9, gpu->sms,
-                  prices_words(gpu, text, out->err), gpu->source);
+        table_add(out->rows, "s s b %.4g %.4g %.4g u s s", gpu->name, gpu->title, gpu->memory_bytes,
+                  gpu->peak_bf16_flops * 1e-12,
+                  gpu->peak_fp8_flops > 0 ? gpu->peak_fp8_flops * 1e-12 : (double)NAN,
+                  gpu->peak_bandwidth * 1e-9, gpu->sms, prices_words(gpu, text, out->err),
+                  gpu->source);
     }
 }
 

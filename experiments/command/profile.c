@@ -75,6 +75,28 @@ static const char *file_of(const struct gpu *gpu, const char *given, char *text,
     return text;
 }
 
+/* "gemm(fp8)" for tables of another type than the file's own. */
+static json_t *operator_json(const struct profile *profile, const struct profile *rows, int op) {
+    const char *name = profile_op_name((enum profile_op)op);
+    return rows == profile ? json_string(name)
+                           : json_sprintf("%s(%s)", name, profile_type_words[profile_type(rows)]);
+}
+
+/* The tables that it has, its own type's first. */
+static json_t *operators_json(const struct profile *profile) {
+    json_t *operators = json_array();
+    for (int type = -1; type < PROFILE_TYPES; type++) {
+        const struct profile *rows =
+            type < 0 ? profile : profile_in(profile, (enum profile_type)type);
+        for (int op = 0; rows != NULL && op < PROFILE_OPS; op++) {
+            if ((type < 0 || rows != profile) && profile_has(rows, (enum profile_op)op)) {
+                json_array_append_new(operators, operator_json(profile, rows, op));
+            }
+        }
+    }
+    return operators;
+}
+
 static int show(const char *name, const struct options *options, struct err *err) {
     struct profile *profile = NULL;
     const char *given = options_text(options, "profile");
@@ -84,13 +106,8 @@ static int show(const char *name, const struct options *options, struct err *err
     }
     int status = 0;
     char file[4096];
-    json_t *operators = json_array();
+    json_t *operators = operators_json(profile);
     if (options_has(options, "json")) {
-        for (int op = 0; op < PROFILE_OPS; op++) {
-            if (profile_has(profile, (enum profile_op)op)) {
-                json_array_append_new(operators, json_string(profile_op_name((enum profile_op)op)));
-            }
-        }
         status =
             cmd_print_json(json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:O}", "gpu", gpu->name,
                                      "file", given != NULL ? given : gpu->profile, "kind",
@@ -105,10 +122,8 @@ static int show(const char *name, const struct options *options, struct err *err
         print_facts(profile);
         print_raised(profile);
         printf("operators   ");
-        for (int op = 0; op < PROFILE_OPS; op++) {
-            if (profile_has(profile, (enum profile_op)op)) {
-                printf(" %s", profile_op_name((enum profile_op)op));
-            }
+        for (size_t i = 0; i < json_array_size(operators); i++) {
+            printf(" %s", json_string_value(json_array_get(operators, i)));
         }
         printf("\npeaks        %.4g TFLOP/s, %.4g GB/s, %u multiprocessors (%s)\n",
                gpu->peak_bf16_flops * 1e-12, gpu->peak_bandwidth * 1e-9, gpu->sms, gpu->source);

@@ -210,13 +210,14 @@ double lookup_experts_hit(const struct lookup *lookup, double n_tokens) {
 /* ---- the look-up ---- */
 
 /* Rows of the profile by name, or by the `bytes` that they move in all. */
-static void price_named(const struct lookup *l, const struct profile *of, bool has_pass,
-                        struct op_pass pass, int64_t rows, double bytes, struct op_price *price) {
+static void price_named(const struct lookup *l, const struct profile *of, bool has_bytes,
+                        bool has_pass, struct op_pass pass, int64_t rows, double bytes,
+                        struct op_price *price) {
     enum profile_match match = PROFILE_EXACT;
     if (has_pass) {
         price->ns = profile_pass(of, pass.pass, pass.channels, rows, &match);
         price->match = match;
-    } else if (of != NULL && profile_has(of, PROFILE_ELEMENTWISE)) {
+    } else if (has_bytes) {
         price->ns = profile_elementwise(of, (int64_t)bytes, &match);
         price->match = match;
     } else {
@@ -270,15 +271,22 @@ static struct link_time link_of(const struct priced *p) {
                      l->type->table == PROFILE_ALL_REDUCE);
 }
 
+/* Of the product alone, which writes all its channels. */
+static struct op_work plain_work(const struct priced *p) {
+    struct op_work work = p->work;
+    work.row_bytes = p->amount.rows * p->lookup->plain_row_bytes;
+    return work;
+}
+
 /* Without rows: by the data sheet and the best that is known, or by the model of a link. */
 static double by_sheet(const struct priced *p) {
     const struct lookup *l = p->lookup;
-    struct op_work work;
     switch (l->type->family) {
     case FAMILY_PRODUCT:
-    case FAMILY_ROUTER:
-        work = op_plain_work(l->of->graph, l->op, &p->amount);
+    case FAMILY_ROUTER: {
+        const struct op_work work = plain_work(p);
         return roofline_product_ns(l->of->gpu, p->rows, l->op->n, l->op->k, &work);
+    }
     case FAMILY_EXCHANGE: {
         const struct link_time time = link_of(p);
         return time.latency_ns + time.transfer_ns;
@@ -300,7 +308,8 @@ static void by_rows(struct priced *p) {
     enum profile_match match = PROFILE_EXACT;
     switch (l->type->family) {
     case FAMILY_PASS:
-        price_named(l, l->profile, l->has_own, l->pass, p->rows, p->price.bytes, &p->price);
+        price_named(l, l->profile, l->has_bytes, l->has_own, l->pass, p->rows, p->price.bytes,
+                    &p->price);
         return;
     case FAMILY_PRODUCT:
     case FAMILY_ROUTER:
@@ -378,7 +387,7 @@ static bool concerns_ratio(const struct lookup *l) {
 
 /* The clock is of no help where memory binds. */
 static void take_product_ratio(struct priced *p) {
-    const struct op_work work = op_plain_work(p->lookup->of->graph, p->lookup->op, &p->amount);
+    const struct op_work work = plain_work(p);
     double ratio = p->lookup->of->runtime->product_ratio;
     double memory_ns = op_work_bytes(&work) / p->lookup->reached_bandwidth * 1e9;
     if (p->price.ns > memory_ns) {
@@ -397,7 +406,8 @@ static void add_activation(struct priced *p) {
     struct op_price activation = {.match = PRICE_ROOFLINE};
     struct op_pass pass = {PASS_SWIGLU, l->op->n / 2};
     double bytes = (double)(3 * pass.channels * graph_element_bytes(l->of->graph) * p->rows);
-    price_named(l, l->passes, l->has_activation, pass, p->rows, bytes, &activation);
+    price_named(l, l->passes, l->passes_have_bytes, l->has_activation, pass, p->rows, bytes,
+                &activation);
     /* Most of the time says what kind of price it is: the product's, unless it is tiny. */
     p->price.match = activation.ns > p->price.ns ? activation.match : p->price.match;
     p->price.ns += activation.ns;
@@ -434,7 +444,8 @@ static bool concerns_eager(const struct lookup *l) {
 static void take_eager_bytes(struct priced *p) {
     const struct lookup *l = p->lookup;
     p->price.bytes = eager_bytes(l, p->rows, (int64_t)p->price.bytes);
-    price_named(l, l->profile, l->has_own, l->pass, p->rows, p->price.bytes, &p->price);
+    price_named(l, l->profile, l->has_bytes, l->has_own, l->pass, p->rows, p->price.bytes,
+                &p->price);
 }
 
 static bool concerns_eager_rate(const struct lookup *l) {

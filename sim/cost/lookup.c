@@ -13,10 +13,6 @@ static bool has_pass(const struct profile *profile, const struct graph *graph,
            profile_has_pass(profile, op_pass_of(graph, op).pass);
 }
 
-static enum profile_type wide_type(const struct graph *graph) {
-    return graph_wide(graph) == NUMBER_F32 ? PROFILE_F32 : PROFILE_BF16;
-}
-
 /* The rows of a mixture's experts; NULL: the file has none of their type. */
 static const struct profile *experts_rows(const struct profile *profile,
                                           const struct graph *graph) {
@@ -33,8 +29,28 @@ static bool is_included(const struct profile *profile, const struct graph *graph
            !has_pass(profile, graph, op);
 }
 
+static bool has_causal_pair(const struct profile *profile) {
+    return profile_has(profile, PROFILE_ATTENTION_CAUSAL) &&
+           profile_has(profile, PROFILE_ATTENTION_DECODE);
+}
+
 /* Whether rows of the operator's type can price it. */
-static bool answers(const struct profile *rows, const struct graph *graph, const struct op *op);
+static bool answers(const struct profile *rows, const struct graph *graph, const struct op *op) {
+    const struct op_type *type = op_type_of(op);
+    switch (type->family) {
+    case FAMILY_PRODUCT:
+        return profile_has(rows, PROFILE_GEMM);
+    case FAMILY_ATTENTION:
+        return profile_has(rows, type->table) || has_causal_pair(rows);
+    case FAMILY_ROUTER:
+    case FAMILY_EXPERTS:
+    case FAMILY_EXCHANGE:
+        return profile_has(rows, type->table);
+    case FAMILY_PASS:
+        break;
+    }
+    return profile_has(rows, PROFILE_ELEMENTWISE) || has_pass(rows, graph, op);
+}
 
 /* Of a file the rows that an operator is priced by: those of its type, where it has one and they
  * know such operators; passes go by the bytes that they move, too. NULL: there are none. */
@@ -50,11 +66,6 @@ static const struct profile *rows_of(const struct profile *profile, const struct
         return rows;
     }
     return family == FAMILY_PASS && profile_has(profile, PROFILE_ELEMENTWISE) ? profile : NULL;
-}
-
-static bool has_causal_pair(const struct profile *profile) {
-    return profile_has(profile, PROFILE_ATTENTION_CAUSAL) &&
-           profile_has(profile, PROFILE_ATTENTION_DECODE);
 }
 
 bool lookup_is_measured(const struct profile *profile, const struct graph *graph,
@@ -80,23 +91,6 @@ bool lookup_is_measured(const struct profile *profile, const struct graph *graph
         break;
     }
     return lookup_is_answered(profile, graph, op);
-}
-
-static bool answers(const struct profile *rows, const struct graph *graph, const struct op *op) {
-    const struct op_type *type = op_type_of(op);
-    switch (type->family) {
-    case FAMILY_PRODUCT:
-        return profile_has(rows, PROFILE_GEMM);
-    case FAMILY_ATTENTION:
-        return profile_has(rows, type->table) || has_causal_pair(rows);
-    case FAMILY_ROUTER:
-    case FAMILY_EXPERTS:
-    case FAMILY_EXCHANGE:
-        return profile_has(rows, type->table);
-    case FAMILY_PASS:
-        break;
-    }
-    return profile_has(rows, PROFILE_ELEMENTWISE) || has_pass(rows, graph, op);
 }
 
 bool lookup_is_answered(const struct profile *profile, const struct graph *graph,
@@ -170,6 +164,7 @@ static void take_profile(struct lookup *lookup, bool is_included) {
                       : type->family == FAMILY_ROUTER
                           ? false /* within the experts', or a product */
                           : profile_has(profile, type->table);
+    lookup->has_bytes = profile_has(profile, PROFILE_ELEMENTWISE);
     lookup->is_absent = type->is_part && !lookup->has_own;
     /* By its size; by its name in old files. */
     lookup->in_step = profile_correction(profile);
@@ -202,8 +197,10 @@ void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const st
     lookup->is_absent = type->is_part && type->wide == WIDE_NONE;
     lookup->peaks = rows != NULL ? *profile_peaks(rows) : profile_peaks_of(of->gpu);
     lookup->reached_bandwidth = reached_bandwidth(of->gpu, &lookup->peaks);
+    lookup->plain_row_bytes = op_is_product(op) ? (double)op_plain_row_bytes(of->graph, op) : 0;
     lookup->passes = profile;
-    lookup->has_activation = profile != NULL && profile_type(profile) == wide_type(of->graph) &&
+    lookup->passes_have_bytes = profile != NULL && profile_has(profile, PROFILE_ELEMENTWISE);
+    lookup->has_activation = profile != NULL && profile_type(profile) == op_wide_type(of->graph) &&
                              profile_has_pass(profile, PASS_SWIGLU);
     if (rows != NULL) {
         take_profile(lookup, included);

@@ -28,8 +28,10 @@ struct lookup {
     bool is_included;              /* the rows of a mixture's experts have the operator in them */
     bool is_absent;                /* the operator before it has it in its time */
     bool has_own;                  /* the profile has the operator's own table, or its pass */
-    const struct profile *passes;  /* rows of passes whose numbers are no fp8, of the same file */
-    bool has_activation;           /* they have that of a product's activation */
+    bool has_bytes;                /* it has passes by the bytes that they move */
+    const struct profile *passes;  /* the file's rows of passes whose numbers are no fp8 */
+    bool passes_have_bytes, has_activation; /* the same of them, and that of an activation */
+    double plain_row_bytes;                 /* of a product (op_plain_row_bytes) */
     struct op_pass pass;
     struct profile_layouts layouts;   /* of attention's heads */
     const struct correction *in_step; /* the profile's corrections; NULL without a profile */

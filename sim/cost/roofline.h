@@ -15,7 +15,7 @@
 double roofline_ns(const struct gpu *gpu, const struct op_work *work);
 double roofline_product_ns(const struct gpu *gpu, int64_t m, int64_t n, int64_t k,
                            const struct op_work *work);
-/* Of so many bytes and nothing else. */
+/* Of this many bytes and nothing else. */
 double roofline_bytes_ns(const struct gpu *gpu, double bytes);
 
 /* Of `ns` of an operator whose bytes alone take memory `moving_ns`: what a lower clock stretches.

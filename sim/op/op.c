@@ -44,8 +44,11 @@ static bool names_fp8(const struct graph *graph, const int list[OP_MAX_TENSORS])
     return names;
 }
 
+enum profile_type op_wide_type(const struct graph *graph) {
+    return graph_wide(graph) == NUMBER_F32 ? PROFILE_F32 : PROFILE_BF16;
+}
+
 enum profile_type op_profile_type(const struct graph *graph, const struct op *op) {
-    const enum profile_type wide = graph_wide(graph) == NUMBER_F32 ? PROFILE_F32 : PROFILE_BF16;
     const enum weight_slot slot = (enum weight_slot)op->weight;
     bool is_stored = false; /* in fp8, and multiplied with something wider */
     switch (op_type_of(op)->family) {
@@ -63,7 +66,7 @@ enum profile_type op_profile_type(const struct graph *graph, const struct op *op
     case FAMILY_EXCHANGE:
         break;
     }
-    return !is_stored                                  ? wide
+    return !is_stored                                  ? op_wide_type(graph)
            : op_is_product(op) && op_is_fp8(graph, op) ? PROFILE_FP8
                                                        : PROFILE_FP8_BF16;
 }
@@ -77,9 +80,14 @@ int64_t op_input_bytes(const struct graph *graph, const struct op *op) {
     return number_row_bytes(storage_input(&graph->storage, (enum weight_slot)op->weight), op->k);
 }
 
-/* Whose rows are `written` bytes. */
-static struct op_work product_of(const struct graph *graph, const struct op *op,
-                                 const struct op_amount *amount, int64_t written) {
+int64_t op_plain_row_bytes(const struct graph *graph, const struct op *op) {
+    return op_input_bytes(graph, op) + graph_element_bytes(graph) * op->n;
+}
+
+struct op_work op_product_work(const struct graph *graph, const struct op *op,
+                               const struct op_amount *amount) {
+    const int64_t written =
+        graph_element_bytes(graph) * (op_type_of(op)->activates ? op->n / 2 : op->n);
     const double flops = 2 * amount->rows * (double)(op->n * op->k);
     return (struct op_work){
         .flops = flops,
@@ -87,17 +95,6 @@ static struct op_work product_of(const struct graph *graph, const struct op *op,
         .row_bytes = amount->rows * (double)(op_input_bytes(graph, op) + written),
         .weight_bytes = amount->n_steps * (double)op_weight_bytes(graph, op),
     };
-}
-
-struct op_work op_product_work(const struct graph *graph, const struct op *op,
-                               const struct op_amount *amount) {
-    const int64_t written = op_type_of(op)->activates ? op->n / 2 : op->n;
-    return product_of(graph, op, amount, graph_element_bytes(graph) * written);
-}
-
-struct op_work op_plain_work(const struct graph *graph, const struct op *op,
-                             const struct op_amount *amount) {
-    return product_of(graph, op, amount, graph_element_bytes(graph) * op->n);
 }
 
 struct op_work op_no_work(const struct graph *graph, const struct op *op,

@@ -148,13 +148,16 @@ struct op_size {
 struct op_size op_size_of(const struct graph *graph, const struct op *op);
 
 /* Of a product, by the types of the graph: whether it multiplies fp8 with fp8; bytes of its weight,
- * an expert's of a mixture, and of one row of its input. */
+ * an expert's of a mixture, and of one row of its input; of a row of input and all n channels,
+ * which a product writes by which rows of PROFILE_GEMM are measured, whatever follows it. */
 bool op_is_fp8(const struct graph *graph, const struct op *op);
 int64_t op_weight_bytes(const struct graph *graph, const struct op *op);
 int64_t op_input_bytes(const struct graph *graph, const struct op *op);
+int64_t op_plain_row_bytes(const struct graph *graph, const struct op *op);
 
-/* The type of the rows that it is priced by. */
+/* The type of the rows that it is priced by; that of operators without a number in fp8. */
 enum profile_type op_profile_type(const struct graph *graph, const struct op *op);
+enum profile_type op_wide_type(const struct graph *graph);
 
 /* Work that several descriptors share: every tensor that the operator names is read or written once
  * a row, whatever there is one of being too small to count; a product; nothing. */
@@ -162,9 +165,6 @@ struct op_work op_pass_work(const struct graph *graph, const struct op *op,
                             const struct op_amount *amount);
 struct op_work op_product_work(const struct graph *graph, const struct op *op,
                                const struct op_amount *amount);
-/* A product that writes all its n channels, as rows of PROFILE_GEMM do, whatever follows it. */
-struct op_work op_plain_work(const struct graph *graph, const struct op *op,
-                             const struct op_amount *amount);
 struct op_work op_no_work(const struct graph *graph, const struct op *op,
                           const struct op_amount *amount);
 

@@ -106,6 +106,22 @@ TEST(sizes_that_kernels_do_not_take_are_refused) {
     system_close(system);
 }
 
+TEST(types_that_no_kernel_of_the_engine_has_are_refused_on_either_back_end) {
+    static const char *const set[] = {"storage.weights=fp8 storage.activations=bf16",
+                                      "storage.cache=fp8",
+                                      "storage.head=fp8 "
+                                      "storage.activations=bf16"};
+    for (size_t i = 0; i < sizeof set / sizeof set[0]; i++) {
+        struct system *system = system_with("dllm-serve", "llada-tiny", set[i]);
+        struct err err = {0};
+        ck_assert_ptr_eq(feature_lacked(system, WHERE_CPU), &feature_table[13]);
+        ck_assert_ptr_eq(feature_lacked(system, WHERE_CUDA), &feature_table[14]);
+        ck_assert_int_eq(supports_system(system, WHERE_CUDA, &err), ERR_USAGE);
+        ck_assert_ptr_nonnull(strstr(err.text, "set storage.weights = bf16"));
+        system_close(system);
+    }
+}
+
 TEST(heads_that_a_gpu_has_no_attention_for_are_refused) {
     struct system *system = system_with("dllm-serve", "llada-tiny", "storage.weights=bf16");
     struct model model = *system->model;

@@ -437,7 +437,7 @@ TEST(steps_that_evicted_are_compared_as_they_came_to_be) {
         "kernels/profiles/h200/llada-moe.csv", "--set", "storage.weights=f32", "--set",            \
         "reserve_bytes=1GiB", "--set", "memory_utilization=0.02"
 #define SOME                                                                                       \
-    "--requests", "5", "--rate", "200", "--input-tokens", "8", "--output-tokens", "40",            \
+    "--requests", "5", "--rate", "400", "--input-tokens", "8", "--output-tokens", "40",            \
         "--levels", "steps"
 
 /* Steps that were submitted at once have a row each; the card idled before the first. */
