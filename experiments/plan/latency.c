@@ -13,7 +13,7 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"
-#include "experiments/run/stated.h"
+#include "experiments/run/compose.h"
 #include "experiments/steps/first_step.h"
 #include "experiments/steps/measured_step.h"
 #include "sim/base/mem.h"
