@@ -1,12 +1,11 @@
 /* The arguments of every kernel. A launcher (kernels.h) and its plain-C reference implementation
- * (ref.h) take the same struct: device pointers for the first, host pointers for the second. Those
- * of block diffusion are in calls_block.h, those of a mixture of experts in calls_moe.h, those of
- * iteration smoothing in calls_smooth.h. Shapes use one alphabet: B requests, T tokens, C channels,
- * H query heads, G key-value heads (H a multiple of G), D head size, V vocabulary, N logit rows.
- * Arrays are row-major and contiguous unless a stride, counted in elements, is given. Ragged
- * batches list where each request's rows start: start[B + 1], with start[B] the number of rows.
- * invariant, where a call has it, is for the launcher alone: a row of y is the same bits whatever
- * else is in the call, at some cost in speed. Calls without it, products apart, are always so. */
+ * (ref.h) take the same struct: device pointers for the first, host pointers for the second. Shapes
+ * use one alphabet: B requests, T tokens, C channels, H query heads, G key-value heads (H a
+ * multiple of G), D head size, V vocabulary, N logit rows. Arrays are row-major and contiguous
+ * unless a stride, counted in elements, is given. Ragged batches list where each request's rows
+ * start: start[B + 1], with start[B] the number of rows. invariant, where a call has it, is for the
+ * launcher alone: a row of y is the same bits whatever else is in the call, at some cost in speed.
+ * Calls without it, products apart, are always so. */
 #ifndef UNMASK_KERNELS_CALLS_H
 #define UNMASK_KERNELS_CALLS_H
 
@@ -315,6 +314,246 @@ struct call_random {
     double centre, spread;
     enum kernel_dtype dtype;
     int64_t run, stride; /* run 0: all of it lies together */
+};
+
+/* The arguments of block diffusion's own kernels: attention over exact keys and values in pages,
+ * and what FOCUS needs to go on with few tokens after a layer's projections (focus.txt section 4):
+ * their importance, and the rows that stay. A
+ * token's position counts from its request's first token; the row of its keys and values among the
+ * request's rows is the same number. */
+
+/* Row i of request r is row pages[r][i / page_rows] page_rows + i % page_rows of the pool. Query t
+ * attends to rows 0 .. extent[t] - 1 of its request, which are at least one and, within a request,
+ * never fewer than the query before attends to. Prefill, decoding and a few kept tokens of a block
+ * differ in nothing else. A request's own rows are written before (call_rope with kv_rows); rows
+ * that no query attends to may hold anything. page_rows is a power of two, 4 to 256. The GPU takes
+ * D = 64 and 128. y is not q. */
+struct call_paged_attention {
+    const void *q;         /* [T, H, D], tokens q_stride apart */
+    const void *k, *v;     /* a layer's rows of the pool, [., G, D], rows kv_stride apart */
+    void *y;               /* [T, H, D], tokens y_stride apart */
+    const int32_t *start;  /* [B + 1] */
+    const int32_t *extent; /* [T] */
+    const int32_t *pages;  /* [B, max_pages] */
+    void *scratch;         /* block_attention_scratch_bytes, zeroed once before first use */
+    int64_t q_stride, kv_stride, y_stride;
+    int32_t n_requests, n_tokens, n_heads, n_kv_heads, head_size; /* n_tokens: at least start[B] */
+    int32_t max_pages, page_rows;
+    int32_t max_queries, max_extent; /* at least the largest, known to the host */
+    bool invariant;
+    enum kernel_dtype dtype;
+};
+
+enum { FOCUS_MAX_BLOCK = 128 };
+
+/* The importance of tokens in one layer (focus.txt equations 2 and 15): among a request's masked
+ * tokens alone, in their order, as queries and as keys, s = q . k / sqrt(D), the largest of three
+ * neighbouring keys, softmax over the keys, summed over queries and heads. Tokens that are not
+ * masked have 0. A request has at most FOCUS_MAX_BLOCK masked tokens. */
+struct call_importance {
+    const void *q;          /* [T, H, D], tokens q_stride apart */
+    const void *k;          /* [., G, D], rows kv_stride apart */
+    const int32_t *kv_rows; /* [T], the row of a token's key; NULL: row t */
+    const int32_t *start;   /* [B + 1] */
+    const uint8_t *masked;  /* [T] */
+    float *importance;      /* [T] */
+    int64_t q_stride, kv_stride;
+    int32_t n_requests, n_heads, n_kv_heads, head_size;
+    int32_t max_masked; /* the most masked tokens of a request, known to the host */
+    enum kernel_dtype dtype;
+};
+
+enum { COMPACT_ARRAYS = 4 };
+
+/* to[i] = from[rows[i]] for the first *n_rows rows of each array; the rest stays as it is. Widths
+ * and strides, in elements, multiples of 8. No two ranges may overlap. */
+struct call_compact {
+    const int32_t *rows;   /* [max_rows] */
+    const int32_t *n_rows; /* one number, at most max_rows; NULL: max_rows */
+    const void *from[COMPACT_ARRAYS];
+    void *to[COMPACT_ARRAYS];
+    int64_t from_stride[COMPACT_ARRAYS], to_stride[COMPACT_ARRAYS];
+    int32_t width[COMPACT_ARRAYS];
+    int32_t n_arrays, max_rows;
+    enum kernel_dtype dtype;
+};
+
+/* The arguments of a mixture of experts: which experts each token goes to, its tokens in the order
+ * of their experts, and the experts' two products, over all experts in one call. E experts, A of
+ * them active per token, F an expert's width. A pair is a token and one of its active experts: pair
+ * t A + a is token t's expert a. */
+
+/* E is at most MOE_MAX_EXPERTS, A at most MOE_MAX_ACTIVE, groups at most MOE_MAX_GROUPS. */
+enum { MOE_MAX_EXPERTS = 256, MOE_MAX_ACTIVE = 16, MOE_MAX_GROUPS = 32 };
+
+enum kernel_router {
+    KERNEL_ROUTER_SOFTMAX, /* LLaDA-MoE: the A largest softmax probabilities over all experts */
+    KERNEL_ROUTER_SIGMOID, /* LLaDA2.0: sigmoid scores, chosen within the best groups */
+};
+
+/* From router logits to experts and their weights; computed in single precision. E is a multiple of
+ * the groups, and the active groups have A experts or more. The same experts on any device.
+ * Softmax: the choice goes by the logits; weights are the probabilities, divided by their sum when
+ * `normalised`. Bias and groups are not read.
+ * Sigmoid: the choice goes by score + bias: a group's rank is the sum of its two largest, the
+ * n_groups_active best groups stay, and of these the A largest; weights are the scores alone (no
+ * bias), divided by their sum (plus 1e-20) when `normalised`.
+ * All weights are multiplied by `scale`. In the order of the choice, the larger one first, the
+ * lower expert, or group, on a tie; a NaN is the last choice.
+ */
+struct call_moe_route {
+    const void *logits; /* [T, E], rows logit_stride apart */
+    const float *bias;  /* [E] or NULL */
+    int32_t *expert;    /* [T, A] */
+    float *weight;      /* [T, A] */
+    int64_t logit_stride;
+    int32_t n_tokens, n_experts, n_active;
+    int32_t n_groups, n_groups_active; /* 1 and 1 where there are none */
+    bool normalised;
+    float scale;
+    enum kernel_router router;
+    enum kernel_dtype dtype;
+};
+
+/* The pairs in the order of their experts, of one expert in the order of their tokens: a counting
+ * sort, the same on any device. Pairs whose expert is outside [first_expert, first_expert + E) are
+ * another rank's: place -1, and not counted. */
+struct call_moe_sort {
+    const int32_t *expert; /* [T, A] */
+    int32_t *start; /* [E + 1], where each expert's pairs begin; start[E]: how many there are */
+    int32_t *order; /* [T A], the pair at each place */
+    int32_t *place; /* [T A], the place of each pair, or -1 */
+    int32_t n_tokens, n_active, n_experts, first_expert;
+};
+
+/* y[i] = silu(x[t] g') * (x[t] u') for the pair order[i] of token t = order[i] / A, where w holds
+ * for each expert its F gate rows g, then its F up rows u. C and F multiples of 8. y is not x. */
+struct call_moe_gate_up {
+    const void *x;        /* [T, C], rows x_stride apart */
+    const void *w;        /* [E, 2 F, C] */
+    const int32_t *start; /* [E + 1] */
+    const int32_t *order; /* [T A] */
+    void *y;              /* [T A, F], by place */
+    int64_t x_stride;
+    int32_t n_tokens, n_active, n_experts, n_channels, n_hidden;
+    enum kernel_dtype dtype;
+};
+
+/* y[i] = x[i] w[e]' for place i of expert e. */
+struct call_moe_down {
+    const void *x;        /* [T A, F], by place */
+    const void *w;        /* [E, C, F] */
+    const int32_t *start; /* [E + 1] */
+    void *y;              /* [T A, C], by place */
+    int32_t n_tokens, n_active, n_experts, n_channels, n_hidden;
+    enum kernel_dtype dtype;
+};
+
+/* y[t] = add[t] + sum over a of weight[t, a] x[place[t, a]], summed in single precision in the
+ * order of a, places of -1 left out, and rounded once. */
+struct call_moe_combine {
+    const void *x;        /* [T A, C], by place */
+    const float *weight;  /* [T, A] */
+    const int32_t *place; /* [T, A] */
+    const void *add;      /* [T, C] or NULL; may be y */
+    void *y;              /* [T, C] */
+    int32_t n_tokens, n_active, n_channels;
+    enum kernel_dtype dtype;
+};
+
+/* The arguments of what ranks do together: devices that hold one model between them, each of which
+ * makes the same calls in the same order (device.h's ranks_open). */
+
+enum { CALL_MAX_RANKS = 8 };
+
+/* How the GPU goes about a sum; the CPU has one way. */
+enum all_reduce_way {
+    ALL_REDUCE_CHOSEN, /* by its size */
+    ALL_REDUCE_OWN,    /* through each other's memory, in pieces where it is large */
+    ALL_REDUCE_NCCL,
+};
+
+/* y = the sum of all ranks' x, added up in the order of the ranks in single precision and rounded
+ * once, so that all ranks have the same bits (NCCL, which takes over beyond 8 MiB where it is
+ * there, adds in an order of its own, which is everybody's too). y may be x. n a multiple of 8. */
+struct call_all_reduce {
+    const void *x; /* [n] */
+    void *y;       /* [n] */
+    int64_t n;
+    enum all_reduce_way way;
+    enum kernel_dtype dtype;
+};
+
+/* y[g] = x of rank g. bytes a multiple of 4, the same on all ranks. */
+struct call_all_gather {
+    const void *x; /* [bytes] */
+    void *y;       /* [ranks, bytes] */
+    int64_t bytes;
+};
+
+/* One candidate a row out of those of G ranks, which divide a vocabulary of G V tokens in order:
+ * the largest logit's token, the lower rank's on a tie, and its softmax probability over all of
+ * them. Of each rank: tokens of its own part [N], their probabilities within the part [N], where
+ * statistics are asked for the part's margins [N] and its sums of p log p [N] (call_head's), and
+ * the tokens' logits [N]. A part's share of the whole is the exponential of its candidate's logit
+ * over that one's probability, from which both statistics of the whole follow. */
+struct call_combine {
+    const void *gathered;    /* [G, 3, N], with statistics [G, 5, N] */
+    int32_t *token;          /* [N] */
+    float *confidence;       /* [N] */
+    float *margin, *entropy; /* [N], both or neither */
+    int32_t n_ranks, n_rows, n_vocab;
+};
+
+/* The arguments of iteration smoothing's kernels (dInfer's IterSmooth, arXiv 2510.08666 and its
+ * released code): a step's prediction for a masked position becomes an embedding, which is added to
+ * the mask's in the next step. A place is a row of the state kept between steps; step[i] is how
+ * many steps a row's request has done. */
+
+/* y[i] = softmax of row i of the logits; y may be the logits. A row in which a logit is no number,
+ * or is +infinity, or all are -infinity, becomes NaN. Where V is no multiple of 8 the last bits of
+ * a row may change with its place in the call. */
+struct call_softmax {
+    const void *logits; /* [N, V] */
+    void *y;            /* the same */
+    int32_t n_rows, n_vocab;
+    enum kernel_dtype dtype;
+};
+
+/* kept[places[i]] = weight x[i], rounded once, with weight = min(weight_init + weight_growth
+ * step[i], weight_most) in double and rounded to single precision; a place < 0: nothing happens.
+ * Places are apart. C a multiple of 8. */
+struct call_keep_expected {
+    const void *x;                /* [N, C] */
+    const int32_t *places, *step; /* [N] */
+    void *kept;                   /* [places, C] */
+    int32_t n_rows, n_channels;
+    double weight_init, weight_growth, weight_most;
+    enum kernel_dtype dtype;
+};
+
+/* y[t] += kept[places[t]] where token t's place is >= 0 and its position holds a mask. C a multiple
+ * of 8. */
+struct call_add_expected {
+    const void *kept;      /* [places, C] */
+    const int32_t *places; /* [T] */
+    const int64_t *at;     /* [T], where in canvas a token's position is */
+    const int32_t *canvas;
+    void *y; /* [T, C] */
+    int32_t n_tokens, n_channels, mask_token;
+    enum kernel_dtype dtype;
+};
+
+/* What requests are decided by in this step, and what their rows come to in the next: threshold[r]
+ * = max(1 - threshold_decay step[first_row[r]] in double and rounded to single precision,
+ * least[r]); then every step[i] is one more. */
+struct call_next_step {
+    int32_t *step;            /* [N] */
+    const int32_t *first_row; /* [B] */
+    const float *least;       /* [B] */
+    float *threshold;         /* [B] */
+    int32_t n_rows, n_requests;
+    double threshold_decay;
 };
 
 #endif

@@ -13,10 +13,7 @@
 #ifndef UNMASK_KERNELS_DEVICE_H
 #define UNMASK_KERNELS_DEVICE_H
 
-#include "kernels/calls_block.h"
-#include "kernels/calls_moe.h"
-#include "kernels/calls_ranks.h"
-#include "kernels/calls_smooth.h"
+#include "kernels/calls.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -9,10 +9,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/calls_block.h"
-#include "kernels/calls_moe.h"
-#include "kernels/calls_ranks.h"
-#include "kernels/calls_smooth.h"
+#include "kernels/calls.h"
 
 #ifdef __cplusplus
 extern "C" {

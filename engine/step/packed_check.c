@@ -2,7 +2,7 @@
 #include <inttypes.h>
 
 #include "engine/step/packed.h"
-#include "kernels/calls_block.h"
+#include "kernels/calls.h"
 #include "sim/base/num.h"
 
 /* What selection and decision kernels take of one span (calls.h). */

@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-#include "kernels/calls_moe.h"
+#include "kernels/calls.h"
 #include "sim/base/num.h"
 #include "sim/model/ranks.h"
 

@@ -6,7 +6,6 @@
 #include "analysis/caution.h"
 #include "analysis/offered.h"
 #include "experiments/cli/cmd.h"
-#include "experiments/cli/sample_table.h"
 #include "experiments/cli/table.h"
 #include "experiments/sweep/comparison.h"
 #include "sim/base/mem.h"

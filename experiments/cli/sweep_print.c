@@ -5,7 +5,7 @@
 
 #include "analysis/caution.h"
 #include "experiments/cli/cmd.h"
-#include "experiments/cli/sample_table.h"
+#include "experiments/cli/table.h"
 #include "experiments/run/prices.h"
 #include "experiments/sweep/sweep.h"
 #include "sim/base/mem.h"

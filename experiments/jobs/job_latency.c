@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "experiments/jobs/jobs.h"
-#include "experiments/steps/first_step.h"
+#include "experiments/steps/step.h"
 #include "sim/base/mem.h"
 #include "sim/system/system_step.h"
 

@@ -15,7 +15,7 @@
 #include "traces/generate.h"
 #include "traces/lengths.h"
 #include "traces/workload.h"
-#include "traces/workload_reads.h"
+#include "traces/workload_parts.h"
 
 static const char *dashes(const struct option *option) {
     return option->name[1] == '\0' ? "-" : "--";

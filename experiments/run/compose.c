@@ -12,7 +12,7 @@
 #include "sim/model/ranks.h"
 #include "sim/system/system_facts.h"
 #include "sim/system/system_reads.h"
-#include "traces/workload_reads.h"
+#include "traces/workload_parts.h"
 
 enum { MOST_SINKS = 7 };
 

@@ -5,13 +5,16 @@
 #ifndef UNMASK_EXPERIMENTS_RUN_COMPOSE_H
 #define UNMASK_EXPERIMENTS_RUN_COMPOSE_H
 
+#include <stdint.h>
+
 #include "analysis/summary.h"
 #include "engine/weights/end_tokens.h"
 #include "engine/weights/weights.h"
 #include "experiments/run/questions.h"
 #include "experiments/run/recorded.h"
-#include "experiments/run/stated.h"
 #include "experiments/steps/accuracy.h"
+#include "sim/base/condition.h"
+#include "sim/base/warning.h"
 #include "sim/serve/executor_sim.h"
 #include "sim/serve/loop.h"
 #include "traces/decode_trace.h"
@@ -196,5 +199,17 @@ void compose_print(const struct composition *composition, FILE *out);
 
 /* The lines of warnings, which are the last ones; `about` as in caution_print. */
 void compose_print_warnings(const struct composition *composition, const char *about, FILE *out);
+
+/* Options of the command line that do something in some runs alone. */
+
+/* An option of the command line that something reads only where the condition at the end of its doc
+ * holds (sim/base/condition.h). */
+struct stated_option {
+    const char *name, *value, *doc; /* value NULL: a flag */
+};
+
+/* A warning for each of those that were given, whose condition does not hold of the facts. */
+void stated_warn(const struct stated_option *stated, uint32_t n, const struct facts *facts,
+                 struct warnings *warnings);
 
 #endif

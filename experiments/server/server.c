@@ -2,14 +2,76 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "analysis/caution.h"
 #include "experiments/cli/table.h"
-#include "experiments/server/overlap.h"
+#include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/input/csv.h"
+#include "sim/serve/record.h"
+
+/* How many requests are between their first and last tokens at once, at most: what a measured
+ * server and its simulation can both be asked. */
+
+/* A moment at which there is one request more, or less. */
+struct overlap_edge {
+    int64_t time_ns;
+    int change;
+};
+
+/* Starts zeroed. */
+struct overlap {
+    struct overlap_edge *edges;
+    size_t n, room;
+};
+
+static int take_request(void *state, const struct request_record *record, struct err *err) {
+    struct overlap *overlap = state;
+    (void)err;
+    if (record->state != REQUEST_DONE || record->first_block_ns < 0) {
+        return 0;
+    }
+    if (overlap->n + 2 > overlap->room) {
+        size_t room = 2 * overlap->room + 256;
+        overlap->edges = mem_resized(overlap->edges, room, sizeof *overlap->edges);
+        overlap->room = room;
+    }
+    overlap->edges[overlap->n++] = (struct overlap_edge){record->first_block_ns, 1};
+    overlap->edges[overlap->n++] = (struct overlap_edge){record->finished_ns, -1};
+    return 0;
+}
+
+/* A sink that takes the requests that were completed. */
+static struct sink overlap_sink(struct overlap *overlap) {
+    return (struct sink){.state = overlap, .request = take_request};
+}
+
+static int by_time(const void *a, const void *b) {
+    const struct overlap_edge *x = a, *y = b;
+    return x->time_ns != y->time_ns ? (x->time_ns > y->time_ns) - (x->time_ns < y->time_ns)
+                                    : x->change - y->change;
+}
+
+/* A request that ends as another begins does not overlap with it. */
+static uint32_t overlap_peak(struct overlap *overlap) {
+    if (overlap->n > 0) {
+        qsort(overlap->edges, overlap->n, sizeof *overlap->edges, by_time);
+    }
+    int64_t now = 0, peak = 0;
+    for (size_t i = 0; i < overlap->n; i++) {
+        now += overlap->edges[i].change;
+        peak = now > peak ? now : peak;
+    }
+    return (uint32_t)peak;
+}
+
+static void overlap_fini(struct overlap *overlap) {
+    free(overlap->edges);
+    *overlap = (struct overlap){0};
+}
 
 /* Simulated over measured requests at once beyond which another limit is at work than an error of
  * prices; assumed. Of the two shipped servers with their own limits: 128 / 128 and 48 / 50. */

@@ -6,7 +6,7 @@
 #ifndef UNMASK_KERNELS_ATTENTION_KEYS_CUH
 #define UNMASK_KERNELS_ATTENTION_KEYS_CUH
 
-#include "kernels/calls_block.h"
+#include "kernels/calls.h"
 #include "kernels/device.cuh"
 
 /* Whether the kernels take the call's shapes. */

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/calls_ranks.h"
+#include "kernels/calls.h"
 
 enum {
     RANKS_MAX_BLOCKS = 64,

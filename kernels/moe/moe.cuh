@@ -6,7 +6,7 @@
 #ifndef UNMASK_KERNELS_MOE_MOE_CUH
 #define UNMASK_KERNELS_MOE_MOE_CUH
 
-#include "kernels/calls_moe.h"
+#include "kernels/calls.h"
 #include "kernels/device.cuh"
 
 enum { MOE_TILE_ROWS = 128, MOE_TILE_CHANNELS = 64, MOE_SLOTS = MOE_TILE_ROWS / 16 };

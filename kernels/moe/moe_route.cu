@@ -4,7 +4,7 @@
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launch_shapes.h"
-#include "kernels/rules/sigmoid.h"
+#include "kernels/rules/exponential.h"
 
 enum {
     EACH = MOE_MAX_EXPERTS / 32, /* experts a lane: lane, lane + 32, ... */

@@ -7,8 +7,7 @@
 #ifndef UNMASK_KERNELS_REF_CPU_H
 #define UNMASK_KERNELS_REF_CPU_H
 
-#include "kernels/calls_block.h"
-#include "kernels/calls_moe.h"
+#include "kernels/calls.h"
 
 /* BLAS may round a row's product differently by the row's place in the matrix and the number of
  * rows. Products are therefore computed in panels of PANEL_ROWS rows, the last one filled up, with

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "kernels/calls_ranks.h"
+#include "kernels/calls.h"
 
 struct cpu_ranks;
 

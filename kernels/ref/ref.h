@@ -7,10 +7,7 @@
 
 #include <stddef.h>
 
-#include "kernels/calls_block.h"
-#include "kernels/calls_moe.h"
-#include "kernels/calls_ranks.h"
-#include "kernels/calls_smooth.h"
+#include "kernels/calls.h"
 
 #ifdef __cplusplus
 extern "C" {

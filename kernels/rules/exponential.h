@@ -27,4 +27,14 @@ RULE_FUNCTION float exp_single(float x) {
     return RULE_MULTIPLY(p, power);
 }
 
+/* The logistic function in single precision, the same bits on a CPU and on a GPU, so that both
+ * choose the same experts by it. */
+
+/* 1 / (1 + exp(-x)) within a few units in the last place; NaN for NaN. */
+RULE_FUNCTION float sigmoid_single(float x) {
+    const float most = 87.0f; /* exp(87) is still finite */
+    const float z = x > most ? -most : x < -most ? most : -x;
+    return RULE_DIVIDE(1.0f, RULE_ADD(1.0f, exp_single(z)));
+}
+
 #endif

@@ -12,7 +12,7 @@
 #include "tests/support/cli.h"
 #include "traces/generate.h"
 #include "traces/lengths.h"
-#include "traces/workload_reads.h"
+#include "traces/workload_parts.h"
 
 /* ---- conditions ---- */
 

@@ -7,7 +7,7 @@
 #include "traces/decode_trace.h"
 #include "traces/reader.h"
 #include "traces/workload.h"
-#include "traces/workload_reads.h"
+#include "traces/workload_parts.h"
 
 enum { MOST_ROWS = 200 };
 

@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/calls_block.h"
-#include "kernels/calls_moe.h"
+#include "kernels/calls.h"
 #include "kernels/launch_shapes.h"
 #include "kernels/rules/draw.h"
 #include "sim/base/err.h"

@@ -6,7 +6,7 @@
 #include "kernels/device.h"
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/ref.h"
-#include "kernels/rules/sigmoid.h"
+#include "kernels/rules/exponential.h"
 #include "sim/base/rng.h"
 #include "tests/support/suite.h"
 

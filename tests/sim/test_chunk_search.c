@@ -1,7 +1,7 @@
 /* The chunk search, and the systems and live runs that go by it. */
 #include "sim/system/system_step.h"
-#include "tests/support/chunks.h"
 #include "tests/support/live.h"
+#include "tests/support/random_step.h"
 #include "tests/support/says.h"
 
 /* A problem with less memory than it takes unchunked, or a little more. */
@@ -176,7 +176,7 @@ TEST(the_bottleneck_search_fits_where_any_does_and_costs_little_more) {
             struct chunk_request request =
                 MAKE(struct chunk_request, .rule = &rule, .planner = system->planner,
                      .graph = &system->graph, .shape = &shape);
-            placement_make(system->planner, &system->graph, &shape, whole, &unchunked);
+            placement_make(system->planner, &system->graph, &shape, no_chunks, &unchunked);
             request.available_bytes =
                 (int64_t)((0.3 + 0.7 * rng_uniform(&rng)) * (double)unchunked.peak_bytes);
             rule.search = CHUNK_SEARCH_BOTTLENECK;
@@ -187,7 +187,7 @@ TEST(the_bottleneck_search_fits_where_any_does_and_costs_little_more) {
             n_missed += found.fits && !all.fits;
             double ns = price_of(system->cost, &shape, a.chunks);
             double excess = ns / price_of(system->cost, &shape, b.chunks) - 1;
-            double overhead = ns / price_of(system->cost, &shape, whole) - 1;
+            double overhead = ns / price_of(system->cost, &shape, no_chunks) - 1;
             if (all.fits) {
                 ck_assert(excess >= 0 || most_chunks(&found) > rule.grid);
                 largest_excess = excess > largest_excess ? excess : largest_excess;
@@ -284,16 +284,6 @@ static struct served *serve_all(struct system *system) {
     return served;
 }
 
-/* A pass over so many tokens that all have logits. */
-static struct step_shape full_pass(uint32_t tokens) {
-    struct step_shape shape;
-    struct span span = {
-        .phase = PHASE_REFRESH, .queries = tokens, .first_queries = tokens, .logit_rows = tokens};
-    shape_clear(&shape);
-    shape_add(shape.sym, &span, 1);
-    return shape;
-}
-
 static struct system *chunked_system(const char *model, const char *layout, const char *gate_up,
                                      const char *cache, int64_t reserve_bytes, const char *search) {
     char kv[32], fused[48], reserve[64], chunks[48], queries[48];
@@ -318,7 +308,7 @@ static void serve_in_chunks(const char *model, const char *layout, const char *g
     struct served *unchunked = serve_all(plain);
     struct step_shape longest = full_pass(96), shape = full_pass(90);
     struct placement most, least;
-    placement_make(plain->planner, &plain->graph, &longest, whole, &most);
+    placement_make(plain->planner, &plain->graph, &longest, no_chunks, &most);
     placement_make(plain->planner, &plain->graph, &longest, (struct chunk_rows){{4, 4, 4}}, &least);
     int64_t kv_bytes = budget_request_bytes(&plain->budget, 96);
     int64_t left = kv_bytes + least.peak_bytes + (most.peak_bytes - least.peak_bytes) / 4;

@@ -1,6 +1,6 @@
 /* Chunk loops: graphs that are refused, lives through loops, prices of chunks. */
 #include "sim/graph/registrar.h"
-#include "tests/support/chunks.h"
+#include "tests/support/random_step.h"
 #include "tests/support/says.h"
 
 /* Two operators and a loop of them, over tensors of 8 and 24 bytes a token. */
@@ -217,7 +217,7 @@ TEST(a_loop_with_room_for_all_its_rows_is_planned_as_if_there_were_none) {
         const struct chunk_rows wide = {
             {shape.sym[SYM_TOKENS], shape.sym[SYM_FIRST_TOKENS], shape.sym[SYM_TOKENS]}};
         struct placement a, b;
-        placement_make(&planner_table[0], &graph, &shape, whole, &a);
+        placement_make(&planner_table[0], &graph, &shape, no_chunks, &a);
         placement_make(&planner_table[0], &graph, &shape, wide, &b);
         ck_assert_mem_eq(a.offset_bytes, b.offset_bytes, sizeof a.offset_bytes);
         ck_assert_int_eq(a.peak_bytes, b.peak_bytes);
@@ -243,9 +243,9 @@ TEST(a_loop_costs_the_sum_of_its_chunks_and_its_products_no_less_than_the_whole)
             rest.sym[rows] = n > 0 ? shape.sym[rows] % n : 0;
         }
         cost_explain(system->cost, &shape, chunks, chunked);
-        cost_explain(system->cost, &full, whole, one);
-        cost_explain(system->cost, &rest, whole, last);
-        cost_explain(system->cost, &shape, whole, entire);
+        cost_explain(system->cost, &full, no_chunks, one);
+        cost_explain(system->cost, &rest, no_chunks, last);
+        cost_explain(system->cost, &shape, no_chunks, entire);
         double sum_ns = 0, chunks_ns = 0;
         for (uint32_t op = 0; op < system->graph.n_ops; op++) {
             int loop = system->graph.ops[op].loop;
@@ -260,11 +260,11 @@ TEST(a_loop_costs_the_sum_of_its_chunks_and_its_products_no_less_than_the_whole)
         }
         ck_assert_double_gt(chunks_ns, 0);
         cost_price(system->cost, &shape, chunks, &price);
-        cost_price(system->cost, &shape, whole, &other);
+        cost_price(system->cost, &shape, no_chunks, &other);
         cost_price(system->cost, &shape, chunks, &again);
         ck_assert_double_eq_tol(price.device_ns, sum_ns, 1e-9 * sum_ns);
         ck_assert_mem_eq(&price, &again, sizeof price);
-        cost_explain(system->cost, &shape, whole, one);
+        cost_explain(system->cost, &shape, no_chunks, one);
         sum_ns = 0;
         for (uint32_t op = 0; op < system->graph.n_ops; op++) {
             sum_ns += one[op].ns;
@@ -293,7 +293,7 @@ TEST(attention_in_chunks_works_as_much_and_costs_no_less) {
         shape_add(shape.sym, &span, 1);
         chunks.of[CHUNK_ATTENTION] = rig_between(&rng, 1, tokens);
         int64_t n = (tokens + chunks.of[CHUNK_ATTENTION] - 1) / chunks.of[CHUNK_ATTENTION];
-        cost_explain(system->cost, &shape, whole, plain);
+        cost_explain(system->cost, &shape, no_chunks, plain);
         cost_explain(system->cost, &shape, chunks, chunked);
         const struct op_price *one = &plain[attention], *many = &chunked[attention];
         ck_assert_uint_eq(many->executions, one->executions * n);

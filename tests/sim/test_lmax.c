@@ -8,6 +8,7 @@
 #include "sim/system/lmax.h"
 #include "tests/support/archive.h"
 #include "tests/support/cli.h"
+#include "tests/support/random_step.h"
 
 #define MIB (INT64_C(1) << 20)
 #define GIB (INT64_C(1) << 30)
@@ -24,18 +25,9 @@ static struct model of_layers(const char *name, uint32_t layers) {
     return model;
 }
 
-static struct step_shape whole_canvas(uint32_t tokens) {
-    struct step_shape shape;
-    struct span span = {
-        .phase = PHASE_REFRESH, .queries = tokens, .first_queries = tokens, .logit_rows = tokens};
-    shape_clear(&shape);
-    shape_add(shape.sym, &span, 1);
-    return shape;
-}
-
 static void append_steps(const struct graph *graph, uint32_t tokens, bool keeps_results,
                          struct stream *stream, struct live *live) {
-    const struct eager_step step = {whole_canvas(tokens), tokens / 2}, steps[] = {step, step};
+    const struct eager_step step = {full_pass(tokens), tokens / 2}, steps[] = {step, step};
     struct eager_request request = {
         .graph = graph, .steps = steps, .n_steps = 2, .keeps_results = keeps_results};
     struct live both[2];
@@ -475,7 +467,7 @@ TEST(two_equal_steps_say_as_much_as_eleven) {
         int64_t reserved[2];
         graph_build(&graph, &model, &eager);
         for (int n = 0; n < 11; n++) {
-            steps[n] = (struct eager_step){whole_canvas(3000), 1500};
+            steps[n] = (struct eager_step){full_pass(3000), 1500};
         }
         for (int more = 0; more < 2; more++) {
             struct eager_request request =
@@ -501,7 +493,7 @@ TEST(a_step_asks_for_as_many_rows_as_are_masked) {
     int64_t most[3] = {0};
     graph_build(&graph, &dream, &eager);
     for (int i = 0; i < 3; i++) {
-        const struct eager_step step = {whole_canvas(1024), masked[i]};
+        const struct eager_step step = {full_pass(1024), masked[i]};
         struct eager_request request = {.graph = &graph, .steps = &step, .n_steps = 1};
         struct stream stream;
         struct live live[2];

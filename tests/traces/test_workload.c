@@ -9,7 +9,7 @@
 #include "tests/support/scratch.h"
 #include "tests/support/suite.h"
 #include "traces/workload.h"
-#include "traces/workload_reads.h"
+#include "traces/workload_parts.h"
 
 static const struct workload_options plain_options = {.seed = 1};
 
