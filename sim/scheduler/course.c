@@ -65,7 +65,7 @@ bool course_take(struct course *course, struct request *request, uint32_t steps)
         if (request->committed_tokens == request->output_tokens) {
             return false;
         }
-        window_enter(request, window_block(request) + 1);
+        window_enter_next(request);
         if (yields) {
             window_commit(request, 1);
         }
@@ -91,12 +91,10 @@ static void add_pass(const struct request *request, struct pass_ahead *passes, u
 
 void course_foresee(struct course *course, const struct request *request, struct pass_ahead *passes,
                     uint32_t capacity, struct outlook *out) {
-    struct request ahead = *request, last = *request;
+    struct request ahead = *request;
     /* Each step writes rows or commits a position; a user's policy may answer otherwise. */
     const uint64_t most_steps = 3 * (uint64_t)request->canvas_tokens;
-    window_enter_last(&last);
-    *out = (struct outlook){.n_blocks = window_block(&last) + 1 - window_block(request),
-                            .to_refresh = UINT32_MAX};
+    *out = (struct outlook){.n_blocks = window_blocks_left(request), .to_refresh = UINT32_MAX};
     do {
         course_plan(course, &ahead);
         add_pass(&ahead, passes, capacity, out);

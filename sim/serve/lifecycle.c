@@ -139,7 +139,8 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     if (life->has_positions) {
         positions_start(&life->positions, slot, text_end_drawn(life, slot));
     }
-    plan_block(life, slot, 0);
+    window_enter(request, 0);
+    plan_block(life, slot);
     plan_memory(life, request);
     status = plan_step(life, request, tracked, err);
     if (status != 0) {
@@ -404,7 +405,8 @@ static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t
         if (request->committed_tokens == request->output_tokens || request->answer_tokens > 0) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
-        plan_block(life, slot, window_block(request) + 1);
+        window_enter_next(request);
+        plan_block(life, slot);
         if (yields) {
             take_yield(life, replica, slot, member);
             status = window_masked(request) == 0 ? end_block(life, slot, err) : 0;
@@ -479,6 +481,20 @@ void lifecycle_chunk(struct lifecycle *life, struct replica *replica, uint32_t s
     request->span.logit_rows = request->commit_tokens = 0;
     request->steps_to_change = life->tracked[slot].steps_planned = 1;
     sums_add(replica, request, 1);
+}
+
+int lifecycle_say(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                  uint32_t width_tokens, uint32_t threshold_millionths, struct err *err) {
+    struct request *request = &life->requests[slot];
+    const struct request before = *request;
+    if (!window_say(request, width_tokens, threshold_millionths)) {
+        return 0;
+    }
+    sums_add(replica, &before, -1);
+    plan_block(life, slot);
+    int status = plan_step(life, request, &life->tracked[slot], err);
+    sums_add(replica, request, 1);
+    return status;
 }
 
 int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot,

@@ -18,9 +18,8 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-void plan_block(struct lifecycle *life, uint32_t slot, uint32_t block) {
-    struct request *request = &life->requests[slot];
-    window_enter(request, block);
+void plan_block(struct lifecycle *life, uint32_t slot) {
+    const struct request *request = &life->requests[slot];
     if (life->has_positions) {
         positions_enter(&life->positions, slot, request, window_decided(request));
     }
