@@ -329,8 +329,9 @@ kills: all ## kill programs while they record, KILLS times, and look at what is 
 SATURATION ?=
 saturation: all ## how often the verdict on saturation is right, by system, arrivals and requests (half an hour; SATURATION: options)
 	@tests/saturation.py $(BUILD)/unmask $(SATURATION)
-house-test: all ## what a new metric takes: patches on a copy of the tree, which is built and looked through
+house-test: all ## what a new metric and new uses of the window take: patches on copies of the tree, which are built and looked through
 	@tests/house/columns.sh $(BUILD) "$(CC)"
+	@tests/house/window.sh $(BUILD) "$(CC)"
 MPIRUN ?= mpirun --oversubscribe
 bench-ranks: export OMPI_ALLOW_RUN_AS_ROOT := 1
 bench-ranks: export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1

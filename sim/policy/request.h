@@ -32,7 +32,7 @@ enum causality {
 struct window {
     uint32_t steps, block, passes, first, masked, length;
     uint32_t known, uncached, kept, reach, earlier;
-    uint32_t before, width, threshold;
+    uint32_t before, width, threshold, front, reserved;
 };
 
 struct request {

@@ -29,8 +29,8 @@ void window_enter(struct request *request, uint32_t block) {
 }
 
 void window_enter_next(struct request *request) {
-    enter(request, window_block(request) + 1, window_first(request), window_end(request),
-          window_width(request));
+    enter(request, window_block(request) + 1, window_first(request),
+          window_first(request) + window_front(request), window_width(request));
 }
 
 bool window_say(struct request *request, uint32_t width_tokens, uint32_t threshold_millionths) {

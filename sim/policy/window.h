@@ -1,6 +1,8 @@
 /* The window of a request: the positions of its canvas that are in flight, one contiguous range, of
- * which each step decides some. Today it is one block wide, and moves by one block when all of it
- * is decided.
+ * which each step decides some. One block is in flight, as wide as the scheduler says or else as
+ * configured, and the window moves by it when all of it is decided (`make house-test` has two).
+ * Which of its positions are masked, uncached, run and kept, and how each came out of a pass, is
+ * followed where a policy needs it (sim/serve/positions.h).
  *
  * Every reader of struct window goes through the functions here, and so does every writer: the
  * loop, those that walk a request ahead of it, and tests. `make lint` refuses others. Policies
@@ -70,7 +72,21 @@ static inline uint32_t window_reach(const struct request *request) {
 
 /* ---- its block ---- */
 
-/* The index of the block. */
+/* Positions of its first block, by whose end the window moves: all of them, as long as one block is
+ * in flight. */
+static inline uint32_t window_front(const struct request *request) {
+    return request->window.front;
+}
+
+/* Those of them that are still masked; where positions are not followed, as if decoded from left to
+ * right. */
+static inline uint32_t window_front_masked(const struct request *request) {
+    uint32_t masked = request->window.masked;
+    uint32_t after = request->window.length - request->window.front;
+    return masked > after ? masked - after : 0;
+}
+
+/* The index of the first block. */
 static inline uint32_t window_block(const struct request *request) {
     return request->window.block;
 }
@@ -149,7 +165,8 @@ static inline struct window window_of(uint32_t block, uint32_t first, uint32_t l
                            .known = length - masked,
                            .uncached = length,
                            .kept = length,
-                           .reach = length};
+                           .reach = length,
+                           .front = length};
 }
 
 /* Moves it to `block`, with every position that is to be decided masked, where all blocks are as
@@ -159,7 +176,8 @@ static inline struct window window_of(uint32_t block, uint32_t first, uint32_t l
 void window_enter(struct request *request, uint32_t block);
 void window_enter_last(struct request *request);
 
-/* Moves it to the block after, which begins where it ends and is as wide as was said last. */
+/* Moves it to the block after its first, which begins where that ends; one that is not in flight
+ * yet is as wide as was said last. */
 void window_enter_next(struct request *request);
 
 /* The scheduler's words. Returns whether the window's width, in which nothing was done, changed

@@ -19,7 +19,7 @@ void course_plan(const struct course *course, struct request *request) {
     if (course->decoder->count != NULL) {
         uint32_t n = course->decoder->count(course->decoder_state, request, &repeat);
         request->commit_tokens = smaller(n > 0 ? n : 1, window_masked(request));
-        to_end = window_masked(request) / request->commit_tokens;
+        to_end = window_front_masked(request) / request->commit_tokens;
     } else {
         to_end = (uint32_t)ceil((window_masked(request) - course->owed) / course->tokens_per_pass);
     }
@@ -60,7 +60,7 @@ bool course_take(struct course *course, struct request *request, uint32_t steps)
     if (yields && !in_block) {
         window_commit(request, 1);
     }
-    while (window_masked(request) == 0 &&
+    while (window_front_masked(request) == 0 &&
            !cache_writes_more(course->cache, course->cache_state, NULL, request)) {
         if (request->committed_tokens == request->output_tokens) {
             return false;

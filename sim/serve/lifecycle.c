@@ -401,7 +401,7 @@ static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t
                        uint32_t member, bool yields, struct err *err) {
     struct request *request = &life->requests[slot];
     int status = 0;
-    while (status == 0 && window_masked(request) == 0 && !commits_block(life, slot)) {
+    while (status == 0 && window_front_masked(request) == 0 && !commits_block(life, slot)) {
         if (request->committed_tokens == request->output_tokens || request->answer_tokens > 0) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
@@ -409,7 +409,7 @@ static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t
         plan_block(life, slot);
         if (yields) {
             take_yield(life, replica, slot, member);
-            status = window_masked(request) == 0 ? end_block(life, slot, err) : 0;
+            status = window_front_masked(request) == 0 ? end_block(life, slot, err) : 0;
             status =
                 status == 0 && text_end_matters(life) ? text_end_look(life, slot, err) : status;
         }
@@ -453,7 +453,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         take_yield(life, replica, slot, member);
         decides = true;
     }
-    if (status == 0 && window_masked(request) == 0 && replica->steps_ahead > 0) {
+    if (status == 0 && window_front_masked(request) == 0 && replica->steps_ahead > 0) {
         /* The host does not look yet: the same step once more. */
         request->steps_to_change = tracked->steps_planned = 1;
         sums_add(replica, request, 1);
@@ -463,7 +463,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         status = text_end_look(life, slot, err);
     }
     bool stops = text_end_stops(life, request);
-    if (status == 0 && decides && (window_masked(request) == 0 || stops)) {
+    if (status == 0 && decides && (window_front_masked(request) == 0 || stops)) {
         status = end_block(life, slot, err);
     }
     if (status == 0 && stops) {
