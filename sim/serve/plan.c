@@ -88,7 +88,7 @@ static int plan_logits(struct lifecycle *life, struct request *request, uint32_t
     return 0;
 }
 
-/* Steps of so many commits each that do not go beyond the first block; 1 where one does. */
+/* Steps like the next that do not go beyond the first block; 1 where that one does. */
 static uint32_t steps_to_end(const struct request *request) {
     uint32_t steps = window_front_masked(request) / request->commit_tokens;
     return steps > 0 ? steps : 1;
