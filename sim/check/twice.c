@@ -23,6 +23,8 @@ enum {
     ROOM_OWN,
     ROOM_SELECTED,
     ROOM_CHUNKS,
+    ROOM_WIDTHS,
+    ROOM_THRESHOLDS,
     ROOM_PREEMPTED,
     ROOM_IDLE,
     ROOM_FLAGS,
@@ -145,6 +147,7 @@ static bool same_decision(const struct batch *first, const struct batch *second)
                    {"wake_ns", first->wake_ns, second->wake_ns},
                    {"n_preempted", first->n_preempted, second->n_preempted},
                    {"n_idle", first->n_idle, second->n_idle},
+                   {"says", first->says, second->says},
                    {"loops", first->loops, second->loops},
                    {"continues", first->continues, second->continues}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -157,6 +160,10 @@ static bool same_decision(const struct batch *first, const struct batch *second)
     const uint32_t n = second->n < most ? second->n : most;
     return same_list("selected", first->selected, second->selected, n) &&
            same_list("chunk_tokens", first->chunk_tokens, second->chunk_tokens, n) &&
+           (second->says == 0 ||
+            (same_list("width_tokens", first->width_tokens, second->width_tokens, n) &&
+             same_list("threshold_millionths", first->threshold_millionths,
+                       second->threshold_millionths, n))) &&
            same_list("preempted", first->preempted, second->preempted,
                      second->n_preempted < most ? second->n_preempted : most) &&
            same_list("idle", first->idle, second->idle,
@@ -173,6 +180,8 @@ static void twice_schedule(void *state, const struct schedule_view *view, struct
     shown.waiting = list_copy(ROOM_WAITING, view->waiting, view->n_waiting, view->n_slots);
     trial.selected = memset(room(ROOM_SELECTED, bytes), 0xA5, bytes);
     trial.chunk_tokens = memset(room(ROOM_CHUNKS, bytes), 0, bytes);
+    trial.width_tokens = memset(room(ROOM_WIDTHS, bytes), 0, bytes);
+    trial.threshold_millionths = memset(room(ROOM_THRESHOLDS, bytes), 0, bytes);
     trial.preempted = memset(room(ROOM_PREEMPTED, bytes), 0xA5, bytes);
     trial.idle = memset(room(ROOM_IDLE, bytes), 0xA5, bytes);
     if (now->stop) {

@@ -34,7 +34,8 @@ struct room {
     char *arena;
     char *lists;
     uint32_t capacity;
-    const struct ward *filler; /* of the lists, whose chunk_tokens are zeros between its calls */
+    const struct ward
+        *filler; /* of the lists, whose chunk_tokens and words are zeros between its calls */
 };
 extern _Thread_local struct room ward_room;
 

@@ -5,11 +5,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { N_LISTS = 4 };
+enum { N_LISTS = 6 };
 
 static uint32_t **list_of(struct batch *batch, int list) {
-    uint32_t **const lists[N_LISTS] = {&batch->selected, &batch->chunk_tokens, &batch->preempted,
-                                       &batch->idle};
+    uint32_t **const lists[N_LISTS] = {&batch->selected,     &batch->chunk_tokens,
+                                       &batch->preempted,    &batch->idle,
+                                       &batch->width_tokens, &batch->threshold_millionths};
     return lists[list];
 }
 
@@ -109,16 +110,18 @@ static int64_t warded_spans(const void *opaque, const struct span *const *spans,
     return can_be ? estimated->view->estimate_spans_ns(estimated->view->estimator, spans, n) : 0;
 }
 
-/* No chunk is left for the next call, and in a trial none without a request. */
-static void clear_chunks(const struct watched_call *call, const struct batch *batch) {
+/* What is said of each listed request, in the order of `selected`: nothing is left for the next
+ * call, and in a trial nothing is said without a request. */
+static void clear_list(const struct watched_call *call, const struct batch *batch, const char *name,
+                       uint32_t *list) {
     for (uint32_t i = batch->n; call_is_trial() && i < batch->capacity; i++) {
-        if (batch->chunk_tokens[i] != 0) {
-            call_broke(call, "schedule", "it sets chunk_tokens[%u] but lists only %u requests,", i,
+        if (list[i] != 0) {
+            call_broke(call, "schedule", "it sets %s[%u] but lists only %u requests,", name, i,
                        batch->n);
         }
     }
     uint32_t n = batch->n < batch->capacity ? batch->n : batch->capacity;
-    memset(batch->chunk_tokens, 0, n * sizeof *batch->chunk_tokens);
+    memset(list, 0, n * sizeof *list);
 }
 
 static void take_list(uint32_t *to, const uint32_t *from, uint32_t n, uint32_t capacity) {
@@ -139,7 +142,10 @@ static void name_places(struct watched_call *call, const struct schedule_view *v
         {lists->selected + end, page, "reads or writes beyond the capacity of selected"},
         {lists->chunk_tokens + end, page, "reads or writes beyond the capacity of chunk_tokens"},
         {lists->preempted + end, page, "reads or writes beyond the capacity of preempted"},
-        {lists->idle + end, page, "reads or writes beyond the capacity of idle"}};
+        {lists->idle + end, page, "reads or writes beyond the capacity of idle"},
+        {lists->width_tokens + end, page, "reads or writes beyond the capacity of width_tokens"},
+        {lists->threshold_millionths + end, page,
+         "reads or writes beyond the capacity of threshold_millionths"}};
     memcpy(call->places + call->n_places, places, sizeof places);
     call->n_places += sizeof places / sizeof places[0];
 }
@@ -173,7 +179,14 @@ void warded_schedule(void *state, const struct schedule_view *view, struct batch
     take_list(batch->chunk_tokens, answer->chunk_tokens, answer->n, given.capacity);
     take_list(batch->preempted, answer->preempted, answer->n_preempted, given.capacity);
     take_list(batch->idle, answer->idle, answer->n_idle, given.capacity);
-    clear_chunks(call, answer);
+    clear_list(call, answer, "chunk_tokens", answer->chunk_tokens);
+    if (answer->says) {
+        take_list(batch->width_tokens, answer->width_tokens, answer->n, given.capacity);
+        take_list(batch->threshold_millionths, answer->threshold_millionths, answer->n,
+                  given.capacity);
+        clear_list(call, answer, "width_tokens", answer->width_tokens);
+        clear_list(call, answer, "threshold_millionths", answer->threshold_millionths);
+    }
     for (int list = 0; list < N_LISTS; list++) {
         *list_of(answer, list) = *list_of(batch, list);
     }

@@ -65,12 +65,16 @@ struct decoder {
     uint32_t reads_statistics; /* 1: choose or the rule reads margin and entropy */
 };
 
-/* The rule by which a decoder's step ranks or chooses; of one that chooses itself, confidence. */
+/* The rule by which a decoder's step ranks or chooses, with the threshold that the scheduler said;
+ * of one that chooses itself, confidence. */
 static inline struct decode_rule decoder_rule(const struct decoder *decoder, const void *state,
                                               const struct request *request) {
     struct decode_rule rule = {.kind = DECODE_COUNT};
     if (decoder->rule != NULL) {
         decoder->rule(state, request, &rule);
+    }
+    if (window_threshold(request) > 0) {
+        rule.threshold = (float)(window_threshold(request) * 1e-6);
     }
     return rule;
 }

@@ -32,6 +32,7 @@ enum causality {
 struct window {
     uint32_t steps, block, passes, first, masked, length;
     uint32_t known, uncached, kept, reach, earlier;
+    uint32_t before, width, threshold, front, reserved;
 };
 
 struct request {
@@ -54,7 +55,6 @@ struct request {
                                last. 0 before, and where the system does not look
                                (early_stop = off) */
     uint32_t preemptions;
-    uint32_t reserved;
 
     /* Cached state. While it runs a request holds what it needs for its next step, or more. */
     uint32_t cached_tokens; /* leading positions whose exact keys and values are held */

@@ -6,16 +6,48 @@ static uint32_t prompt_in_block(const struct request *request) {
     return request->causal == SEES_BLOCKS ? request->prompt_tokens % request->block_tokens : 0;
 }
 
-void window_enter(struct request *request, uint32_t block) {
-    uint32_t in_block = prompt_in_block(request);
-    uint32_t begin = request->prompt_tokens - in_block + block * request->block_tokens;
-    uint32_t left = request->canvas_tokens - begin;
-    uint32_t length = left < request->block_tokens ? left : request->block_tokens;
-    bool before_is_cached = request->window.uncached == 0;
-    request->window = window_of(block, begin, length, length - (block == 0 ? in_block : 0));
-    if (block > 0 && request->causal == SEES_BLOCKS && before_is_cached) {
+/* From `begin` on, at most `width` positions, of which the prompt's are decided. */
+static void enter(struct request *request, uint32_t block, uint32_t before, uint32_t begin,
+                  uint32_t width) {
+    const struct window was = request->window;
+    uint32_t left = request->canvas_tokens - begin, length = left < width ? left : width;
+    uint32_t of_prompt = request->prompt_tokens > begin ? request->prompt_tokens - begin : 0;
+    request->window = window_of(block, begin, length, length - of_prompt);
+    request->window.before = before;
+    request->window.width = was.width;
+    request->window.threshold = was.threshold;
+    if (block > 0 && request->causal == SEES_BLOCKS && was.uncached == 0) {
         request->cached_tokens = begin;
     }
+}
+
+void window_enter(struct request *request, uint32_t block) {
+    uint32_t begin =
+        request->prompt_tokens - prompt_in_block(request) + block * request->block_tokens;
+    enter(request, block, block > 0 ? begin - request->block_tokens : 0, begin,
+          request->block_tokens);
+}
+
+void window_enter_next(struct request *request) {
+    enter(request, window_block(request) + 1, window_first(request),
+          window_first(request) + window_front(request), window_width(request));
+}
+
+bool window_say(struct request *request, uint32_t width_tokens, uint32_t threshold_millionths) {
+    bool is_untouched = window_decided(request) == 0 && window_steps(request) == 0;
+    bool changes = is_untouched && width_tokens != request->window.width;
+    request->window.width = width_tokens;
+    request->window.threshold = threshold_millionths;
+    if (changes) {
+        enter(request, window_block(request), window_before(request), window_first(request),
+              window_width(request));
+    }
+    return changes;
+}
+
+uint32_t window_blocks_left(const struct request *request) {
+    uint32_t width = window_width(request);
+    return (request->canvas_tokens - window_end(request) + width - 1) / width + 1;
 }
 
 void window_enter_last(struct request *request) {

@@ -1,6 +1,8 @@
 /* The window of a request: the positions of its canvas that are in flight, one contiguous range, of
- * which each step decides some. Today it is one block wide, and moves by one block when all of it
- * is decided.
+ * which each step decides some. One block is in flight, as wide as the scheduler says or else as
+ * configured, and the window moves by it when all of it is decided (`make house-test` has two).
+ * Which of its positions are masked, uncached, run and kept, and how each came out of a pass, is
+ * followed where a policy needs it (sim/serve/positions.h).
  *
  * Every reader of struct window goes through the functions here, and so does every writer: the
  * loop, those that walk a request ahead of it, and tests. `make lint` refuses others. Policies
@@ -70,7 +72,21 @@ static inline uint32_t window_reach(const struct request *request) {
 
 /* ---- its block ---- */
 
-/* The index of the block. */
+/* Positions of its first block, by whose end the window moves: all of them, as long as one block is
+ * in flight. */
+static inline uint32_t window_front(const struct request *request) {
+    return request->window.front;
+}
+
+/* Those of them that are still masked; where positions are not followed, as if decoded from left to
+ * right. */
+static inline uint32_t window_front_masked(const struct request *request) {
+    uint32_t masked = request->window.masked;
+    uint32_t after = request->window.length - request->window.front;
+    return masked > after ? masked - after : 0;
+}
+
+/* The index of the first block. */
 static inline uint32_t window_block(const struct request *request) {
     return request->window.block;
 }
@@ -95,6 +111,18 @@ static inline uint32_t window_earlier(const struct request *request) {
  * id, of how many positions are committed, and of window_earlier. */
 uint64_t window_draw_key(const struct request *request, uint64_t seed);
 
+/* ---- the scheduler's words, 0: as configured ---- */
+
+/* Positions of the next window. */
+static inline uint32_t window_width(const struct request *request) {
+    return request->window.width > 0 ? request->window.width : request->block_tokens;
+}
+
+/* In millionths. */
+static inline uint32_t window_threshold(const struct request *request) {
+    return request->window.threshold;
+}
+
 /* ---- where blocks lie ---- */
 
 /* Positions of n whole blocks, and of those whole ones among `tokens`. */
@@ -108,8 +136,11 @@ static inline uint32_t window_whole(const struct request *request, uint32_t toke
 
 /* The first position of the block before, where there is one. */
 static inline uint32_t window_before(const struct request *request) {
-    return window_first(request) - request->block_tokens;
+    return request->window.before;
 }
+
+/* Blocks that are left, the window's among them, as wide as the scheduler said last. */
+uint32_t window_blocks_left(const struct request *request);
 
 /* Blocks of the output, the prompt's tokens in the first of them left aside. */
 static inline uint32_t window_blocks(const struct request *request) {
@@ -134,15 +165,24 @@ static inline struct window window_of(uint32_t block, uint32_t first, uint32_t l
                            .known = length - masked,
                            .uncached = length,
                            .kept = length,
-                           .reach = length};
+                           .reach = length,
+                           .front = length};
 }
 
-/* Moves it to `block`, with every position that is to be decided masked; in an exact cache of
- * blocks, those before it are cached, the last of them unless its own keys and values are not. The
- * first block starts where the prompt ends or, where blocks start at multiples of their length,
- * with the prompt tokens that do not fill one. */
+/* Moves it to `block`, with every position that is to be decided masked, where all blocks are as
+ * wide as configured; in an exact cache of blocks, those before it are cached, the last of them
+ * unless its own keys and values are not. The first block starts where the prompt ends or, where
+ * blocks start at multiples of their length, with the prompt tokens that do not fill one. */
 void window_enter(struct request *request, uint32_t block);
 void window_enter_last(struct request *request);
+
+/* Moves it to the block after its first, which begins where that ends; one that is not in flight
+ * yet is as wide as was said last. */
+void window_enter_next(struct request *request);
+
+/* The scheduler's words. Returns whether the window's width, in which nothing was done, changed
+ * with it: all of it is masked then. */
+bool window_say(struct request *request, uint32_t width_tokens, uint32_t threshold_millionths);
 
 /* n positions are decided, the left-most ones for all that is known. */
 static inline void window_commit(struct request *request, uint32_t n) {

@@ -19,7 +19,7 @@ void course_plan(const struct course *course, struct request *request) {
     if (course->decoder->count != NULL) {
         uint32_t n = course->decoder->count(course->decoder_state, request, &repeat);
         request->commit_tokens = smaller(n > 0 ? n : 1, window_masked(request));
-        to_end = window_masked(request) / request->commit_tokens;
+        to_end = window_front_masked(request) / request->commit_tokens;
     } else {
         to_end = (uint32_t)ceil((window_masked(request) - course->owed) / course->tokens_per_pass);
     }
@@ -60,12 +60,12 @@ bool course_take(struct course *course, struct request *request, uint32_t steps)
     if (yields && !in_block) {
         window_commit(request, 1);
     }
-    while (window_masked(request) == 0 &&
+    while (window_front_masked(request) == 0 &&
            !cache_writes_more(course->cache, course->cache_state, NULL, request)) {
         if (request->committed_tokens == request->output_tokens) {
             return false;
         }
-        window_enter(request, window_block(request) + 1);
+        window_enter_next(request);
         if (yields) {
             window_commit(request, 1);
         }
@@ -91,12 +91,10 @@ static void add_pass(const struct request *request, struct pass_ahead *passes, u
 
 void course_foresee(struct course *course, const struct request *request, struct pass_ahead *passes,
                     uint32_t capacity, struct outlook *out) {
-    struct request ahead = *request, last = *request;
+    struct request ahead = *request;
     /* Each step writes rows or commits a position; a user's policy may answer otherwise. */
     const uint64_t most_steps = 3 * (uint64_t)request->canvas_tokens;
-    window_enter_last(&last);
-    *out = (struct outlook){.n_blocks = window_block(&last) + 1 - window_block(request),
-                            .to_refresh = UINT32_MAX};
+    *out = (struct outlook){.n_blocks = window_blocks_left(request), .to_refresh = UINT32_MAX};
     do {
         course_plan(course, &ahead);
         add_pass(&ahead, passes, capacity, out);

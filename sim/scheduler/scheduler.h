@@ -41,6 +41,16 @@ struct batch {
     /* Query tokens that a listed request takes of its prefill, in the order of `selected`; 0: all
      * of its span. Fewer than its span has, of a prefill alone, and whole blocks. */
     uint32_t *chunk_tokens;
+    /* 1: words about listed requests, in the order of `selected`, 0: as configured. They hold until
+     * the request is listed again; without the flag what is listed is as configured.
+     *   width_tokens          positions of the next window that the request begins, or of the one
+     *                         that it has begun and in which nothing has run: at most block_tokens,
+     *                         for models that see their whole canvas
+     *   threshold_millionths  what its decoder's threshold is replaced by, in millionths, at most
+     *                         a million, for decoders that have one (DECODE_THRESHOLD,
+     *                         DECODE_HIERARCHICAL) */
+    uint32_t says;
+    uint32_t *width_tokens, *threshold_millionths;
     /* Running requests that give their memory back and wait again, at the head of the queue, to
      * compute it anew later. None of them is listed, and some other request is. Only what is exact
      * can be computed anew: under other cache policies no request is preempted, nor needs to be. */

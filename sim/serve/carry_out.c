@@ -6,9 +6,12 @@
 static void drop_listed(struct batch *batch, uint32_t at) {
     size_t behind = --batch->n - at;
     memmove(batch->selected + at, batch->selected + at + 1, behind * sizeof *batch->selected);
-    memmove(batch->chunk_tokens + at, batch->chunk_tokens + at + 1,
-            behind * sizeof *batch->chunk_tokens);
-    batch->chunk_tokens[batch->n] = 0;
+    uint32_t *const lists[] = {batch->chunk_tokens, batch->width_tokens,
+                               batch->threshold_millionths};
+    for (int i = 0; i < (batch->says ? 3 : 1); i++) {
+        memmove(lists[i] + at, lists[i] + at + 1, behind * sizeof *lists[i]);
+        lists[i][batch->n] = 0;
+    }
 }
 
 /* Under prefix caching requests to be admitted hold the pages that they found before others are
@@ -60,6 +63,13 @@ static void take_part(struct lifecycle *life, struct replica *replica, uint32_t 
     }
 }
 
+static int take_words(struct lifecycle *life, struct replica *replica, const struct batch *batch,
+                      uint32_t i, struct err *err) {
+    return lifecycle_say(life, replica, batch->selected[i],
+                         batch->says ? batch->width_tokens[i] : 0,
+                         batch->says ? batch->threshold_millionths[i] : 0, err);
+}
+
 /* Those that are admitted find what those before them compute in this step. */
 int carry_out(struct lifecycle *life, struct replica *replica, struct batch *batch,
               struct err *err) {
@@ -78,6 +88,9 @@ int carry_out(struct lifecycle *life, struct replica *replica, struct batch *bat
         if (i >= batch->n - batch->n_admitted) {
             status = sharing_admit(life, replica, slot, err);
             status = status != 0 ? status : lifecycle_admit(life, replica, slot, err);
+        }
+        if (status == 0 && life->has_words) {
+            status = take_words(life, replica, batch, i, err);
         }
         if (status == 0) {
             take_part(life, replica, slot, batch->chunk_tokens[i]);

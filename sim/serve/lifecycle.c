@@ -139,7 +139,8 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     if (life->has_positions) {
         positions_start(&life->positions, slot, text_end_drawn(life, slot));
     }
-    plan_block(life, slot, 0);
+    window_enter(request, 0);
+    plan_block(life, slot);
     plan_memory(life, request);
     status = plan_step(life, request, tracked, err);
     if (status != 0) {
@@ -400,14 +401,15 @@ static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t
                        uint32_t member, bool yields, struct err *err) {
     struct request *request = &life->requests[slot];
     int status = 0;
-    while (status == 0 && window_masked(request) == 0 && !commits_block(life, slot)) {
+    while (status == 0 && window_front_masked(request) == 0 && !commits_block(life, slot)) {
         if (request->committed_tokens == request->output_tokens || request->answer_tokens > 0) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
-        plan_block(life, slot, window_block(request) + 1);
+        window_enter_next(request);
+        plan_block(life, slot);
         if (yields) {
             take_yield(life, replica, slot, member);
-            status = window_masked(request) == 0 ? end_block(life, slot, err) : 0;
+            status = window_front_masked(request) == 0 ? end_block(life, slot, err) : 0;
             status =
                 status == 0 && text_end_matters(life) ? text_end_look(life, slot, err) : status;
         }
@@ -451,7 +453,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         take_yield(life, replica, slot, member);
         decides = true;
     }
-    if (status == 0 && window_masked(request) == 0 && replica->steps_ahead > 0) {
+    if (status == 0 && window_front_masked(request) == 0 && replica->steps_ahead > 0) {
         /* The host does not look yet: the same step once more. */
         request->steps_to_change = tracked->steps_planned = 1;
         sums_add(replica, request, 1);
@@ -461,7 +463,7 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
         status = text_end_look(life, slot, err);
     }
     bool stops = text_end_stops(life, request);
-    if (status == 0 && decides && (window_masked(request) == 0 || stops)) {
+    if (status == 0 && decides && (window_front_masked(request) == 0 || stops)) {
         status = end_block(life, slot, err);
     }
     if (status == 0 && stops) {
@@ -479,6 +481,20 @@ void lifecycle_chunk(struct lifecycle *life, struct replica *replica, uint32_t s
     request->span.logit_rows = request->commit_tokens = 0;
     request->steps_to_change = life->tracked[slot].steps_planned = 1;
     sums_add(replica, request, 1);
+}
+
+int lifecycle_say(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                  uint32_t width_tokens, uint32_t threshold_millionths, struct err *err) {
+    struct request *request = &life->requests[slot];
+    const struct request before = *request;
+    if (!window_say(request, width_tokens, threshold_millionths)) {
+        return 0;
+    }
+    sums_add(replica, &before, -1);
+    plan_block(life, slot);
+    int status = plan_step(life, request, &life->tracked[slot], err);
+    sums_add(replica, request, 1);
+    return status;
 }
 
 int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot,

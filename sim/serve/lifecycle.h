@@ -56,7 +56,8 @@ struct replica {
     struct planned_block *blocks;                         /* when the executor wants them */
     const struct span **spans;                            /* when the executor wants them */
     uint32_t *selected, *chunk_tokens, *preempted, *idle; /* the scheduler's lists */
-    uint32_t n_idle;                                      /* of the batch in flight */
+    uint32_t *width_tokens, *threshold_millionths;
+    uint32_t n_idle; /* of the batch in flight */
     /* The last batch that ended, for systems that decide ahead: when its last step started and
      * ended, and what requests that ended with it held. */
     int64_t last_start_ns, last_end_ns, freed_bytes;
@@ -103,6 +104,7 @@ struct lifecycle {
     bool checks_rows; /* the cache policy is not one of the built-in ones */
     bool wants_events, wants_requests, wants_steps;
     uint64_t n_decisions; /* of schedulers, so far */
+    bool has_words;       /* one of them said a width or a threshold */
     struct sharing sharing;
 };
 
@@ -125,6 +127,10 @@ int lifecycle_grow(struct lifecycle *life, struct replica *replica, uint32_t slo
 /* A running request takes but `tokens` of its prefill in its next step. */
 void lifecycle_chunk(struct lifecycle *life, struct replica *replica, uint32_t slot,
                      uint32_t tokens);
+
+/* The scheduler's words about a running request (struct batch). */
+int lifecycle_say(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                  uint32_t width_tokens, uint32_t threshold_millionths, struct err *err);
 
 /* A running request gives its memory back and waits at the head of the queue; what it committed
  * stays. */

@@ -19,6 +19,8 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
     replica->waiting = replica->running + n;
     replica->selected = mem_reserved(n, sizeof *replica->selected);
     replica->chunk_tokens = mem_reserved(n, sizeof *replica->chunk_tokens);
+    replica->width_tokens = mem_reserved(n, sizeof *replica->width_tokens);
+    replica->threshold_millionths = mem_reserved(n, sizeof *replica->threshold_millionths);
     replica->preempted = mem_reserved(n, sizeof *replica->preempted);
     replica->idle = mem_reserved(n, sizeof *replica->idle);
     replica->member_ids = mem_reserved(n, sizeof *replica->member_ids);
@@ -103,6 +105,8 @@ void lifecycle_fini(struct lifecycle *life) {
         sharing_fini_replica(replica);
         mem_released(replica->selected);
         mem_released(replica->chunk_tokens);
+        mem_released(replica->width_tokens);
+        mem_released(replica->threshold_millionths);
         mem_released(replica->preempted);
         mem_released(replica->idle);
         mem_released(replica->member_ids);

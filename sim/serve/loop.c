@@ -97,8 +97,10 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
            batch->n_admitted * sizeof *slots);
     while (batch->n_admitted > (n_running == 0) &&
            !fit_batch(&loop->life, slots, n_running + batch->n_admitted)) {
-        batch->chunk_tokens[--batch->n] = 0;
+        batch->n--;
         batch->n_admitted--;
+        batch->chunk_tokens[batch->n] = 0;
+        batch->width_tokens[batch->n] = batch->threshold_millionths[batch->n] = 0;
     }
 }
 
@@ -295,6 +297,8 @@ static int ask(struct loop *loop, uint32_t index, const struct schedule_view *vi
                             .capacity = loop->life.n_slots,
                             .wake_ns = INT64_MAX,
                             .chunk_tokens = replica->chunk_tokens,
+                            .width_tokens = replica->width_tokens,
+                            .threshold_millionths = replica->threshold_millionths,
                             .preempted = replica->preempted,
                             .idle = replica->idle};
     system->scheduler->schedule(replica->scheduler_state, view, batch);
@@ -381,6 +385,10 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
     bool is_empty;
     status = submit_batch(loop, replica, index, &batch, &is_empty, err);
     memset(replica->chunk_tokens, 0, batch.n * sizeof *replica->chunk_tokens);
+    if (batch.says) {
+        memset(replica->width_tokens, 0, batch.n * sizeof *replica->width_tokens);
+        memset(replica->threshold_millionths, 0, batch.n * sizeof *replica->threshold_millionths);
+    }
     /* Only where a request was preempted whose pages an admission counted on: one request fewer
      * runs. */
     ASSERT(status != 0 || !is_empty || batch.n_preempted > 0);

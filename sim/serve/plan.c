@@ -18,9 +18,8 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-void plan_block(struct lifecycle *life, uint32_t slot, uint32_t block) {
-    struct request *request = &life->requests[slot];
-    window_enter(request, block);
+void plan_block(struct lifecycle *life, uint32_t slot) {
+    const struct request *request = &life->requests[slot];
     if (life->has_positions) {
         positions_enter(&life->positions, slot, request, window_decided(request));
     }
@@ -89,6 +88,12 @@ static int plan_logits(struct lifecycle *life, struct request *request, uint32_t
     return 0;
 }
 
+/* Steps like the next that do not go beyond the first block; 1 where that one does. */
+static uint32_t steps_to_end(const struct request *request) {
+    uint32_t steps = window_front_masked(request) / request->commit_tokens;
+    return steps > 0 ? steps : 1;
+}
+
 /* How many positions the step commits, and for how many steps no more than the span's `holds`. */
 static int plan_commits(const struct lifecycle *life, struct request *request,
                         struct tracked *tracked, uint32_t *holds, struct err *err) {
@@ -103,14 +108,13 @@ static int plan_commits(const struct lifecycle *life, struct request *request,
         }
         repeat = repeat > 0 ? repeat : 1;
         /* A shorter last step is a change of its own. */
-        uint32_t to_end = window_masked(request) / request->commit_tokens;
+        uint32_t to_end = steps_to_end(request);
         *holds = life->has_positions ? 1 : smaller(smaller(*holds, repeat), to_end);
     } else if (tracked->recall.committed > 0 && tracked->recall.unmasked == 0 &&
                recalls_counts(life, tracked)) {
         request->commit_tokens = tracked->recall.committed;
-        uint32_t to_end = window_masked(request) / request->commit_tokens;
         *holds = smaller(*holds, recall_repeats(&tracked->recall, life->asked->decode, request,
-                                                to_end > 0 ? to_end : 1));
+                                                steps_to_end(request)));
     } else {
         request->commit_tokens = 0; /* known only after the step */
         *holds = 1;

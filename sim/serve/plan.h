@@ -5,7 +5,7 @@
 #include "sim/serve/lifecycle.h"
 
 /* Makes `block` the active one, with its positions where they are followed. */
-void plan_block(struct lifecycle *life, uint32_t slot, uint32_t block);
+void plan_block(struct lifecycle *life, uint32_t slot);
 
 /* What the request holds while it takes its next step. Where the scheduler does not see to growth,
  * all that it will ever hold. */

@@ -59,6 +59,26 @@ static int check_chunk(const struct lifecycle *life, const struct request *reque
                                           beyond, 0, err);
 }
 
+/* Whether a decoder's threshold decides anything. */
+static bool has_threshold(const struct system *system) {
+    const struct decode_rule rule = decoder_rule_always(system->decoder, system->decoder_state);
+    return system->decoder->rule != NULL && system->decoder->count == NULL &&
+           (rule.kind == DECODE_THRESHOLD || rule.kind == DECODE_HIERARCHICAL);
+}
+
+/* Words about a listed request, which model and decoder allow. */
+static int check_words(const struct lifecycle *life, const struct request *request,
+                       uint32_t width_tokens, uint32_t threshold_millionths, struct err *err) {
+    uint32_t widest = request->causal == SEES_CANVAS ? request->block_tokens : 0;
+    uint32_t most = has_threshold(life->system) ? 1000000 : 0;
+    if (width_tokens > widest) {
+        return selection_refuse(life, "positions of a window", width_tokens, widest, err);
+    }
+    return threshold_millionths <= most ? 0
+                                        : selection_refuse(life, "a threshold in millionths",
+                                                           threshold_millionths, most, err);
+}
+
 /* Numbers and flags of a batch, before anything in its lists is looked at. */
 static int check_counts(const struct lifecycle *life, const struct batch *batch, struct err *err) {
     const struct {
@@ -69,6 +89,7 @@ static int check_counts(const struct lifecycle *life, const struct batch *batch,
                   {"requests preempted", batch->n_preempted, batch->capacity},
                   {"requests idle", batch->n_idle, batch->capacity},
                   {"the flag all_running", batch->all_running, 1},
+                  {"the flag says", batch->says, 1},
                   {"hold, which is no batch_hold", batch->hold, HOLD_CLOSED}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         if (counts[i].found > counts[i].most) {
@@ -90,6 +111,10 @@ static int check_lists(const struct lifecycle *life, uint32_t index, const struc
                               admits ? WAITS : runs, asks, err);
         if (status == 0 && batch->chunk_tokens != NULL) {
             status = check_chunk(life, &life->requests[slot], batch->chunk_tokens[i], err);
+        }
+        if (status == 0 && batch->says) {
+            status = check_words(life, &life->requests[slot], batch->width_tokens[i],
+                                 batch->threshold_millionths[i], err);
         }
     }
     for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
@@ -120,6 +145,7 @@ int selection_check(struct lifecycle *life, const struct replica *replica, uint3
                     const struct schedule_view *view, const struct batch *batch, struct err *err) {
     int64_t kv_bytes = batch->all_running ? view->running_growth_bytes : 0;
     life->n_decisions++;
+    life->has_words = life->has_words || batch->says != 0;
     if (check_lists(life, index, batch, false, err) != 0 ||
         check_preemption(life, batch, err) != 0) {
         return (int)err->kind;
@@ -249,7 +275,8 @@ void selection_foresee(const void *opaque, uint32_t slot, struct pass_ahead *pas
                             .adjust = adjust,
                             .adjust_state = system};
     course_foresee(&course, &life->requests[slot], passes, capacity, out);
-    out->is_exact = !positions_wanted(system) && system->settings.early_stop == STOP_NEVER;
+    out->is_exact =
+        !positions_wanted(system) && !life->has_words && system->settings.early_stop == STOP_NEVER;
 }
 
 int64_t selection_estimate_spans_ns(const void *opaque, const struct span *const *spans,

@@ -620,6 +620,40 @@ TEST(what_a_decoder_takes_back_is_played) {
     }
 }
 
+/* A scheduler that says width and threshold: drawn, recorded and played, and live. */
+TEST(windows_of_any_width_are_played) {
+    char db[512], trace[512];
+    snprintf(db, sizeof db, "%s", scratch_path("words.db"));
+    snprintf(trace, sizeof trace, "%s", scratch_path("words.decode"));
+    static const char *const systems[] = {"dllm-serve", "sparse-dllm", "dkv-cache"};
+    for (size_t i = 0; i < sizeof systems / sizeof systems[0]; i++) {
+        const char *const *base = WORDS(
+            "run", "--system", systems[i], "--model", "llada-tiny", "--gpu", "cpu", "--scheduler",
+            suite_plugin("wording_scheduler"), "--set", "scheduler.threshold=0.01", "--decoder",
+            "threshold", "--requests", "6", "--rate", "1000", "--input-tokens", "8",
+            "--output-tokens", "24", "--set", "block_tokens=8", "--set", "max_requests=2", "--set",
+            "runtime.element_bytes=4", "--db", db, "--levels", "steps", "--decode-out", trace);
+        const char *const *live = WORDS("--backend", "cpu", "--clock", "virtual");
+        for (int is_live = 0; is_live < 2; is_live++) {
+            struct words run = {0};
+            (void)remove(db);
+            add(&run, base);
+            add(&run, is_live ? live : WORDS(NULL));
+            ck_assert(does(systems[i], is_live ? LIVE : RECORDED, &run, NULL));
+            free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin"));
+            free(PRINTS("replay", "--db", db, "--run", "1", "--allow-plugin", "--backend", "cpu"));
+        }
+        ck_assert_int_gt(number_in(trace, "SELECT count(*) FROM pass WHERE length = 2"), 0);
+        ck_assert_int_gt(number_in(trace, "SELECT count(*) FROM pass WHERE length = 8"), 0);
+    }
+    struct output output =
+        CLI("run", "--system", "dllm-serve", "--scheduler", suite_plugin("wording_scheduler"),
+            "--set", "scheduler.threshold=0.5", "--requests", "20", "--rate", "5");
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_ptr_nonnull(strstr(output.err, "a threshold in millionths (500000 of at most 0)"));
+    output_free(&output);
+}
+
 /* What is masked again is so to the model: the pass after it sees what the one before it saw. */
 TEST(a_token_that_is_taken_back_leaves_the_canvas) {
     char trace[512];

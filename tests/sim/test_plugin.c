@@ -242,8 +242,9 @@ static void assert_checked(const char *name, const char *sentence, char *text, s
 
 TEST(the_templates_pass_and_their_reports_are_the_same_every_time) {
     static const char *const templates[] = {"template_scheduler", "template_cache",
-                                            "template_decoder", "template_rule", "taking_decoder"};
-    for (int i = 0; i < 5; i++) {
+                                            "template_decoder",   "template_rule",
+                                            "taking_decoder",     "wording_scheduler"};
+    for (int i = 0; i < 6; i++) {
         char first[4096], second[4096];
         assert_checked(templates[i], "", first, sizeof first);
         assert_checked(templates[i], "", second, sizeof second);
@@ -294,6 +295,11 @@ TEST(check_plugin_names_what_each_bad_sample_does) {
                          "most 0), one request alone, its prompt in chunks)"},
         {"bad_stray_chunk", ": it sets chunk_tokens[1] but lists only 1 requests, in callback "
                             "schedule (call 3)"},
+        {"bad_wide",
+         ": scheduler wide broke its promise at 0.000 s: positions of a window (33 of at "
+         "most 32) (call 2, one request alone)"},
+        {"bad_stray_word", ": it sets width_tokens[1] but lists only 1 requests, in callback "
+                           "schedule (call 3)"},
         {"bad_turning", ": scheduler turning starves: 3 of 3 requests are not done after 7040 "
                         "decisions, growing: memory and steps for one, exactly)"},
         {"bad_crashing", " crashed with signal SEGV in callback schedule (call 3)"},

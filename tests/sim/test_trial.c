@@ -114,6 +114,8 @@ static void list_one(struct batch *batch, uint32_t slot, bool admits) {
                             .chunk_tokens = batch->chunk_tokens,
                             .preempted = batch->preempted,
                             .idle = batch->idle,
+                            .width_tokens = batch->width_tokens,
+                            .threshold_millionths = batch->threshold_millionths,
                             .wake_ns = INT64_MAX};
     memset(batch->chunk_tokens, 0, batch->capacity * sizeof *batch->chunk_tokens);
     batch->selected[0] = slot;
@@ -130,6 +132,7 @@ DEED(do_nothing, )
 DEED(list_too_many, batch->n = batch->capacity + 1)
 DEED(admit_too_many, list_one(batch, view->waiting[0], true); batch->n_admitted = 2)
 DEED(flag_two, batch->all_running = 2)
+DEED(say_two, batch->says = 2)
 DEED(hold_three, batch->hold = 3)
 DEED(preempt_too_many, batch->n_preempted = batch->capacity + 1)
 DEED(idle_too_many, batch->n_idle = batch->capacity + 1)
@@ -195,6 +198,7 @@ TEST(the_loop_names_a_batch_with_wrong_members) {
     SPOILT(CANVAS, list_too_many, SAYS_BROKE("requests listed (65 of at most 64)"));
     SPOILT(CANVAS, admit_too_many, SAYS_BROKE("admitted of those listed (2 of at most 1)"));
     SPOILT(CANVAS, flag_two, SAYS_BROKE("the flag all_running (2 of at most 1)"));
+    SPOILT(CANVAS, say_two, SAYS_BROKE("the flag says (2 of at most 1)"));
     SPOILT(CANVAS, hold_three, SAYS_BROKE("hold, which is no batch_hold (3 of at most 2)"));
     SPOILT(EXACT, preempt_too_many, SAYS_BROKE("requests preempted (65 of at most 64)"));
     SPOILT(CANVAS, idle_too_many, SAYS_BROKE("requests idle (65 of at most 64)"));
@@ -518,14 +522,16 @@ static void ask_router(void) {
 static void ask_scheduler(void) {
     union any_policy policy = {.scheduler = {.schedule = said_schedule}};
     const struct schedule_view view = {.now_ns = 50};
-    uint32_t lists[4][8] = {{0}}, state = 0;
+    uint32_t lists[6][8] = {{0}}, state = 0;
     wrap(&policy, POLICY_SCHEDULER, sizeof policy.scheduler);
     for (uint32_t i = 1; i <= 3 && twice.err.kind == ERR_NONE; i++) {
         struct batch batch = {.capacity = 8,
                               .selected = lists[0],
                               .chunk_tokens = lists[1],
                               .preempted = lists[2],
-                              .idle = lists[3]};
+                              .idle = lists[3],
+                              .width_tokens = lists[4],
+                              .threshold_millionths = lists[5]};
         policy.scheduler.schedule(&state, &view, &batch);
         ck_assert_uint_eq(state, i); /* asked twice, it goes on once */
     }

@@ -52,7 +52,7 @@ static const struct policy *warded(const struct policy *inner, void **state) {
 static struct {
     struct batch asked, answer;
     uint32_t selected[2 * CAPACITY], chunks[2 * CAPACITY], preempted[2 * CAPACITY],
-        idle[2 * CAPACITY];
+        idle[2 * CAPACITY], widths[2 * CAPACITY], thresholds[2 * CAPACITY];
     uint32_t slot, capacity, n_spans;
     struct pass_ahead *passes;
     struct span spans[2 * CAPACITY];
@@ -94,7 +94,8 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
     (void)state;
     ck_assert_uint_eq(batch->capacity, CAPACITY);
     for (uint32_t i = 0; i < CAPACITY; i++) {
-        script.chunks_left += batch->chunk_tokens[i];
+        script.chunks_left += batch->chunk_tokens[i] + batch->width_tokens[i];
+        script.chunks_left += batch->threshold_millionths[i];
     }
     for (uint32_t i = 0; i < script.n_spans; i++) {
         spans[i] = &script.spans[i];
@@ -109,12 +110,17 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
     answer.chunk_tokens = batch->chunk_tokens;
     answer.preempted = batch->preempted;
     answer.idle = batch->idle;
+    answer.width_tokens = batch->width_tokens;
+    answer.threshold_millionths = batch->threshold_millionths;
     answer.capacity = batch->capacity;
     memcpy(batch->selected, script.selected, CAPACITY * sizeof(uint32_t));
     memcpy(batch->preempted, script.preempted, CAPACITY * sizeof(uint32_t));
     memcpy(batch->idle, script.idle, CAPACITY * sizeof(uint32_t));
-    memcpy(batch->chunk_tokens, script.chunks,
-           (answer.n < CAPACITY ? answer.n : CAPACITY) * sizeof(uint32_t));
+    uint32_t n = answer.n < CAPACITY ? answer.n : CAPACITY;
+    memcpy(batch->chunk_tokens, script.chunks, n * sizeof(uint32_t));
+    memcpy(batch->width_tokens, script.widths, (answer.says ? n : 0) * sizeof(uint32_t));
+    memcpy(batch->threshold_millionths, script.thresholds,
+           (answer.says ? n : 0) * sizeof(uint32_t));
     *batch = answer;
 }
 
@@ -145,6 +151,8 @@ static void draw_script(struct request *requests) {
         script.idle[i] = draw(0, 5) > 0 ? draw(0, CAPACITY - 1) : CAPACITY - draw(0, 1);
         script.preempted[i] = draw(0, 99);
         script.chunks[i] = draw(1, 99);
+        script.widths[i] = draw(1, 99);
+        script.thresholds[i] = draw(1, 99);
         script.spans[i].phase =
             draw(0, 9) > 0 ? draw(0, PHASE_COUNT - 1) : PHASE_COUNT - draw(0, 1);
     }
@@ -160,7 +168,8 @@ static void draw_script(struct request *requests) {
                                    .hold = draw(0, 2),
                                    .wake_ns = draw(0, 1000),
                                    .all_running = draw(0, 1),
-                                   .loops = draw(0, 9)};
+                                   .loops = draw(0, 9),
+                                   .says = draw(0, 1)};
     script.slot = draw(0, CAPACITY);
     script.capacity = draw(0, 2);
     script.passes = draw(0, 1) == 0 ? NULL : passes;
@@ -201,12 +210,14 @@ TEST(a_scheduler_asks_and_answers_as_if_nothing_stood_between) {
     const uint32_t running[2] = {0, 1}, waiting[1] = {2};
     rng = rng_stream(1, "ward");
     for (int i = 0; i < 3000; i++) {
-        uint32_t lists[4][CAPACITY] = {{0}};
+        uint32_t lists[6][CAPACITY] = {{0}};
         struct batch batch = {.capacity = CAPACITY,
                               .selected = lists[0],
                               .chunk_tokens = lists[1],
                               .preempted = lists[2],
-                              .idle = lists[3]};
+                              .idle = lists[3],
+                              .width_tokens = lists[4],
+                              .threshold_millionths = lists[5]};
         draw_script(requests);
         const struct schedule_view view = {.now_ns = 5,
                                            .requests = requests,
@@ -226,11 +237,15 @@ TEST(a_scheduler_asks_and_answers_as_if_nothing_stood_between) {
         check_list(lists[1], script.chunks, script.answer.n);
         check_list(lists[2], script.preempted, script.answer.n_preempted);
         check_list(lists[3], script.idle, script.answer.n_idle);
+        check_list(lists[4], script.widths, script.answer.says ? script.answer.n : 0);
+        check_list(lists[5], script.thresholds, script.answer.says ? script.answer.n : 0);
         script.answer.capacity = CAPACITY;
         script.answer.selected = lists[0];
         script.answer.chunk_tokens = lists[1];
         script.answer.preempted = lists[2];
         script.answer.idle = lists[3];
+        script.answer.width_tokens = lists[4];
+        script.answer.threshold_millionths = lists[5];
         ck_assert_mem_eq(&batch, &script.answer, sizeof batch);
     }
     free(state);
@@ -240,15 +255,17 @@ TEST(a_scheduler_asks_and_answers_as_if_nothing_stood_between) {
 static uint32_t n_filled;
 
 static void fill(void *state, const struct schedule_view *view, struct batch *batch) {
-    uint32_t *const lists[] = {batch->selected, batch->chunk_tokens, batch->preempted, batch->idle};
+    uint32_t *const lists[] = {batch->selected, batch->chunk_tokens, batch->preempted,
+                               batch->idle,     batch->width_tokens, batch->threshold_millionths};
     (void)state, (void)view;
     n_filled++;
     for (uint32_t i = 0; i < batch->capacity; i++) {
-        for (uint32_t l = 0; l < 4; l++) {
-            lists[l][i] = 4 * i + l + n_filled;
+        for (uint32_t l = 0; l < 6; l++) {
+            lists[l][i] = 6 * i + l + n_filled;
         }
     }
     batch->n = batch->n_preempted = batch->n_idle = batch->capacity;
+    batch->says = 1;
 }
 
 static const struct scheduler filling = {.policy = POLICY(POLICY_SCHEDULER, scheduler),
@@ -258,7 +275,7 @@ static const struct scheduler filling = {.policy = POLICY(POLICY_SCHEDULER, sche
 TEST(lists_are_of_any_capacity) {
     enum { MOST = 5000 };
     static const uint32_t capacities[] = {1, 1023, 1024, 1025, MOST, 6, 2048, 2048, 3};
-    static uint32_t lists[4][MOST];
+    static uint32_t lists[6][MOST];
     void *state;
     const struct scheduler *outer = (const struct scheduler *)warded(&filling.policy, &state);
     for (size_t c = 0; c < sizeof capacities / sizeof capacities[0]; c++) {
@@ -266,13 +283,15 @@ TEST(lists_are_of_any_capacity) {
                               .selected = lists[0],
                               .chunk_tokens = lists[1],
                               .preempted = lists[2],
-                              .idle = lists[3]};
+                              .idle = lists[3],
+                              .width_tokens = lists[4],
+                              .threshold_millionths = lists[5]};
         const struct schedule_view view = {.now_ns = 5};
         outer->schedule(state, &view, &batch);
-        for (uint32_t l = 0; l < 4; l++) {
+        for (uint32_t l = 0; l < 6; l++) {
             bool all = true;
             for (uint32_t i = 0; i < capacities[c]; i++) {
-                all = all && lists[l][i] == 4 * i + l + n_filled;
+                all = all && lists[l][i] == 6 * i + l + n_filled;
             }
             ck_assert_msg(all, "list %u of %u", l, capacities[c]);
         }

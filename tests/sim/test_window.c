@@ -44,6 +44,47 @@ TEST(keys_end_with_a_block_or_the_window) {
     ck_assert(window_has(&request, 10) && !window_has(&request, 11) && !window_has(&request, 7));
 }
 
+/* Where nothing else is said the next block is the one that lies there. */
+TEST(the_next_block_begins_where_the_window_ends) {
+    for (uint32_t causal = SEES_CANVAS; causal <= SEES_BLOCKS; causal++) {
+        for (uint32_t prompt = 1; prompt < 10; prompt++) {
+            struct request walked = request_of(prompt, 11, causal), entered = walked;
+            window_enter(&walked, 0);
+            for (uint32_t block = 1; window_end(&walked) < walked.canvas_tokens; block++) {
+                ck_assert_uint_eq(window_blocks_left(&walked),
+                                  1 + (walked.canvas_tokens - window_end(&walked) + N - 1) / N);
+                window_enter_next(&walked);
+                window_enter(&entered, block);
+                ck_assert_mem_eq(&walked.window, &entered.window, sizeof walked.window);
+            }
+            ck_assert_uint_eq(window_blocks_left(&walked), 1);
+        }
+    }
+}
+
+TEST(a_width_is_taken_at_once_where_nothing_was_done_and_else_by_the_next_window) {
+    struct request request = request_of(6, 11, SEES_CANVAS);
+    window_enter(&request, 0);
+    ck_assert(window_say(&request, 2, 500000));
+    ck_assert_uint_eq(window_first(&request), 6);
+    ck_assert_uint_eq(window_length(&request), 2);
+    ck_assert_uint_eq(window_masked(&request), 2);
+    ck_assert(!window_say(&request, 2, 700000));
+    ck_assert_uint_eq(window_threshold(&request), 700000);
+    window_advance(&request, 1, 1);
+    ck_assert(!window_say(&request, 3, 0));
+    ck_assert_uint_eq(window_length(&request), 2);
+    window_advance(&request, 1, 1);
+    window_enter_next(&request);
+    ck_assert_uint_eq(window_first(&request), 8);
+    ck_assert_uint_eq(window_length(&request), 3);
+    ck_assert_uint_eq(window_before(&request), 6);
+    ck_assert_uint_eq(window_blocks_left(&request), 3);
+    ck_assert(window_say(&request, 0, 0)); /* as configured again */
+    ck_assert_uint_eq(window_length(&request), N);
+    ck_assert_uint_eq(window_end(&request), 12);
+}
+
 /* ---- draws ---- */
 
 struct drive {

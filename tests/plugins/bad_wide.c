@@ -1,0 +1,14 @@
+/* Asks for a window wider than a block. */
+#include "tests/plugins/bad.h"
+
+static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    batch->all_running = 1;
+    if (view->n_running == 0) {
+        batch->n = batch->n_admitted = batch->says = 1;
+        batch->selected[0] = view->waiting[0];
+        batch->width_tokens[0] = view->requests[view->waiting[0]].block_tokens + 1;
+    }
+}
+
+BAD_SCHEDULER("wide");
