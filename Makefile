@@ -347,7 +347,7 @@ EVERY ?= 40
 FROM  ?= 1
 WAY   ?= compare
 ROWS  ?=
-freeze: all ## compare what this build says with what REF=PROGRAM says, each EVERY-th command FROM one on (WAY=numbers: words may differ)
+freeze: all ## compare what this build says with what REF=PROGRAM says, one command in EVERY, the FROM-th choice of them (WAY=numbers: words may differ)
 	@[ -x '$(REF)' ] || { echo "freeze: REF=PROGRAM is another build's unmask; it is '$(REF)' now" >&2; exit 1; }
 	@python3 tests/freeze.py self-test
 	@ROWS='$(ROWS)' tests/freeze.sh against '$(REF)' $(BUILD)/unmask $(BUILD)/freeze $(EVERY) $(FROM) $(WAY)

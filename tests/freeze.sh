@@ -1,7 +1,7 @@
 #!/bin/bash
 # What the program says over a broad matrix, as files, so that two builds can be compared:
 #   tests/freeze.sh store   PROGRAM DIR      run everything into DIR, which is empty or not there yet
-#   tests/freeze.sh sample  PROGRAM DIR N K  every N-th row from the K-th on, without the figures; of rows that fit ROWS
+#   tests/freeze.sh sample  PROGRAM DIR N K  one row in N, the K-th choice of them, without the figures; of rows that fit ROWS
 #   tests/freeze.sh compare DIR DIR          list the files whose bytes differ; status 1 if any do
 #   tests/freeze.sh numbers DIR DIR          the same for keys and numbers: words may differ
 #   tests/freeze.sh against PROGRAM PROGRAM DIR N K WAY  a sample of both below DIR, compared (WAY: compare or numbers)
@@ -110,7 +110,13 @@ store() { # PROGRAM DIR COMMAND...
     echo "$(find . -type f | wc -l) files in $PWD"
 }
 
-some() { grep -v '^figures ' | grep -E -- "${ROWS:-.}" | awk -v n="$1" -v k="$2" 'NR % n == k % n'; }
+# By a sum over a row's name, so that programs which list other systems are asked the same rows.
+some() {
+    grep -v '^figures ' | grep -E -- "${ROWS:-.}" | python3 -c '
+import sys, zlib
+n, k = int(sys.argv[1]), int(sys.argv[2])
+sys.stdout.writelines(row for row in sys.stdin if zlib.crc32(row.split()[0].encode()) % n == k % n)' "$1" "$2"
+}
 
 case "${1:-} $#" in
 "store 3") store "$2" "$3" cat ;;
