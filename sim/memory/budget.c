@@ -32,7 +32,7 @@ static bool place_full(const struct budget_request *r, uint32_t n, uint32_t canv
     return place(r, &shape, available_bytes, placement);
 }
 
-/* Workspace of the worst step of so many query tokens beside a pool of `pool_bytes`: a logit row
+/* Workspace of the worst step of this many query tokens next to a pool of `pool_bytes`: a logit row
  * and a selected row for each token, and every cached row of the pool attended at once. */
 static bool place_worst(const struct budget_request *r, int64_t tokens, int64_t pool_bytes,
                         int64_t available_bytes, struct placement *placement) {
@@ -112,7 +112,7 @@ static int limit_pages(const struct budget_request *r, struct budget *b, struct 
     return 0;
 }
 
-/* The largest step, beside a pool that was sized by a smaller one. */
+/* The largest step, next to a pool that was sized by a smaller one. */
 static int place_beyond(const struct budget_request *r, struct budget *b, struct err *err) {
     int64_t left = b->total_bytes - b->weights_bytes - b->reserve_bytes - b->pool_bytes;
     struct placement placement;

@@ -5,7 +5,7 @@
  * with the dummy run replaced by placing the step graph: with the logits bounded, the workspace
  * shrinks and the pool grows. Where chunks are searched for, the worst step is chunked only as far
  * as a request of the profiled canvas needs its share of the pool, or else a page. A pool that was
- * sized beside a smaller step leaves a larger one the rest of the device. */
+ * sized next to a smaller step leaves a larger one the rest of the device. */
 #ifndef UNMASK_SIM_MEMORY_BUDGET_H
 #define UNMASK_SIM_MEMORY_BUDGET_H
 

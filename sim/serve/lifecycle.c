@@ -102,6 +102,23 @@ static int enqueue(struct lifecycle *life, uint32_t slot, uint64_t session, stru
     return sharing_wait(life, slot, err);
 }
 
+static struct request request_of(const struct system *system, const struct arrival *arrival) {
+    const struct settings *settings = &system->settings;
+    return (struct request){
+        .id = arrival->id,
+        .arrival_ns = arrival->arrival_ns,
+        .prompt_tokens = arrival->prompt_tokens,
+        .output_tokens = arrival->output_tokens,
+        .canvas_tokens = arrival->prompt_tokens + arrival->output_tokens,
+        .block_tokens = settings->block_tokens,
+        .steps_per_block = settings->steps_per_block,
+        .causal = system_causality(system->model),
+        .tenant = arrival->tenant,
+        .shifted = system->model->shifted_logits && system->model->mask == MASK_BLOCK_CAUSAL,
+        .state = REQUEST_PENDING,
+    };
+}
+
 int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, struct err *err) {
     const struct system *system = life->system;
     const struct settings *settings = &system->settings;
@@ -119,19 +136,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
     uint32_t slot = life->n_free > 0 ? life->free_slots[life->n_free - 1] : life->n_taken;
     struct request *request = &life->requests[slot];
     life->n_used = slot < life->n_used ? life->n_used : slot + 1;
-    *request = (struct request){
-        .id = arrival->id,
-        .arrival_ns = arrival->arrival_ns,
-        .prompt_tokens = arrival->prompt_tokens,
-        .output_tokens = arrival->output_tokens,
-        .canvas_tokens = arrival->prompt_tokens + arrival->output_tokens,
-        .block_tokens = settings->block_tokens,
-        .steps_per_block = settings->steps_per_block,
-        .causal = system_causality(system->model),
-        .tenant = arrival->tenant,
-        .shifted = system->model->shifted_logits && system->model->mask == MASK_BLOCK_CAUSAL,
-        .state = REQUEST_PENDING,
-    };
+    *request = request_of(system, arrival);
     struct tracked *tracked = &life->tracked[slot];
     *tracked = (struct tracked){.record = request_record_of(arrival)};
     sharing_arrive(life, slot, arrival);

@@ -6,6 +6,30 @@
 #include "tests/plugins/bad.h"
 #include "tests/plugins/first_fits.h"
 
+#ifdef PLUGIN_bad_back_count
+/* Says that it takes fewer positions back than it marks. */
+static uint32_t choose(const void *state, const struct request *request,
+                       const struct decode_seen *seen, uint8_t *commit) {
+    (void)state;
+    (void)request;
+    for (uint32_t i = 0; i < seen->n; i++) {
+        commit[i] = i == 0;
+    }
+    return 1;
+}
+
+static uint32_t take_back(const void *state, const struct request *request,
+                          const struct decode_kept *kept, uint8_t *again) {
+    (void)state;
+    (void)request;
+    again[0] = kept->n > 0;
+    return 0;
+}
+
+const struct decoder unmask_policy = {POLICY(POLICY_DECODER, decoder, "back-count"),
+                                      .choose = choose, .take_back = take_back};
+#endif
+
 #ifdef PLUGIN_bad_chunking
 /* One request at a time, every step of which it cuts in two, prefill or not. */
 static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
@@ -302,6 +326,47 @@ const struct scheduler unmask_policy = {.policy = {.abi = POLICY_ABI,
                                         .schedule = schedule};
 #endif
 
+#ifdef PLUGIN_bad_stray_word
+/* Says a width of a request that it does not list. */
+static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    batch->all_running = 1;
+    if (view->n_running == 0) {
+        batch->n = batch->n_admitted = batch->says = 1;
+        batch->selected[0] = view->waiting[0];
+        batch->width_tokens[1] = batch->capacity > 1 ? 4 : 0;
+    }
+}
+
+BAD_SCHEDULER("stray-word");
+#endif
+
+#ifdef PLUGIN_bad_taking_decoder
+/* Takes back whatever it commits, for ever. */
+static uint32_t choose(const void *state, const struct request *request,
+                       const struct decode_seen *seen, uint8_t *commit) {
+    (void)state;
+    (void)request;
+    for (uint32_t i = 0; i < seen->n; i++) {
+        commit[i] = i == 0;
+    }
+    return 1;
+}
+
+static uint32_t take_back(const void *state, const struct request *request,
+                          const struct decode_kept *kept, uint8_t *again) {
+    (void)state;
+    (void)request;
+    for (uint32_t i = 0; i < kept->n; i++) {
+        again[i] = 1;
+    }
+    return kept->n;
+}
+
+const struct decoder unmask_policy = {POLICY(POLICY_DECODER, decoder, "taking-all"),
+                                      .choose = choose, .take_back = take_back};
+#endif
+
 #ifdef PLUGIN_bad_turning
 /* Lets requests take turns in the memory where they may be preempted, and each begins anew, for
  * ever. */
@@ -363,6 +428,21 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
 }
 
 BAD_SCHEDULER("view-writing");
+#endif
+
+#ifdef PLUGIN_bad_wide
+/* Asks for a window wider than a block. */
+static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    batch->all_running = 1;
+    if (view->n_running == 0) {
+        batch->n = batch->n_admitted = batch->says = 1;
+        batch->selected[0] = view->waiting[0];
+        batch->width_tokens[0] = view->requests[view->waiting[0]].block_tokens + 1;
+    }
+}
+
+BAD_SCHEDULER("wide");
 #endif
 
 #ifdef PLUGIN_bad_wrong_abi
