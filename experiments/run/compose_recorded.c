@@ -31,6 +31,44 @@ static struct backend_request backend_then(const struct recorded *recorded) {
                                     .weights = weights};
 }
 
+/* Keys that older records have and what they are now. */
+static const struct {
+    const char *key, *value, *key_now, *value_now;
+} renamed[] = {
+    {"runtime.element_bytes", "2", "storage.weights", "bf16"},
+    {"runtime.element_bytes", "4", "storage.weights", "f32"},
+};
+
+static void rename_setting(struct setting *setting) {
+    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++) {
+        if (strcmp(setting->key, renamed[i].key) == 0 &&
+            strcmp(setting->value, renamed[i].value) == 0) {
+            snprintf(setting->key, sizeof setting->key, "%s", renamed[i].key_now);
+            snprintf(setting->value, sizeof setting->value, "%s", renamed[i].value_now);
+        }
+    }
+}
+
+/* A record has every key of its system, so that any system of the same policies stands for one that
+ * has gone. */
+static const char *system_now(const char *name) {
+    static const char *const gone[][2] = {
+        {"ablation-scheduler", "ablation-engine"},
+        {"dc-0.9", "dc"},
+        {"dinfer-no-kv", "dinfer"},
+        {"dinfer-no-kv-0.8", "dinfer"},
+        {"focus-multiloop", "focus"},
+        {"lmdeploy-0.8", "lmdeploy"},
+        {"lmdeploy-0.9", "lmdeploy"},
+    };
+    for (size_t i = 0; name != NULL && i < sizeof gone / sizeof gone[0]; i++) {
+        if (strcmp(name, gone[i][0]) == 0) {
+            return gone[i][1];
+        }
+    }
+    return name;
+}
+
 static uint32_t recorded_settings(const struct recorded *recorded, struct setting *out) {
     const struct config *config = &recorded->config;
     uint32_t n = 0;
@@ -40,6 +78,7 @@ static uint32_t recorded_settings(const struct recorded *recorded, struct settin
             snprintf(out[n].key, sizeof out[n].key, "%s", entry->key);
             snprintf(out[n].value, sizeof out[n].value, "%s", entry->value);
             config_place(config, entry, out[n].place, sizeof out[n].place);
+            rename_setting(&out[n]);
             n++;
         }
     }
@@ -219,7 +258,7 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
                      uint32_t operators_every, struct composition **out, struct err *err) {
     const struct config_entry *model = config_find(&recorded->config, "system", "model");
     const char *roofline = recorded_text(recorded, "roofline");
-    struct run_request request = {.system = recorded_text(recorded, "system"),
+    struct run_request request = {.system = system_now(recorded_text(recorded, "system")),
                                   .gpu = recorded_text(recorded, "gpu"),
                                   .memory_bytes = recorded_number(recorded, "gpu_memory"),
                                   .model = model != NULL ? model->value : NULL,

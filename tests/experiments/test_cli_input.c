@@ -345,7 +345,8 @@ static const char *data_without(const char *operator) {
     char command[1024];
     snprintf(command, sizeof command,
              "D='%s' && mkdir -p \"$D/kernels/profiles\" && ln -sf \"$PWD/experiments\" "
-             "\"$PWD/traces\" \"$PWD/sim\" \"$D/\" && grep -v -e '^%s,' -e '^# rows' "
+             "\"$PWD/traces\" \"$PWD/sim\" \"$D/\" && ln -sf \"$PWD/kernels/profiles/rtx4090.csv\" "
+             "\"$D/kernels/profiles/\" && grep -v -e '^%s,' -e '^# rows' "
              "kernels/profiles/l40s.csv > "
              "\"$D/kernels/profiles/l40s.csv\"",
              scratch_path("data"), operator);

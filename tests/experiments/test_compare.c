@@ -389,7 +389,7 @@ TEST(what_cannot_be_told_is_not_taken_for_steady) {
 
 /* Forty requests do not tell it of a rate a little above capacity; the bound proves it. */
 TEST(a_rate_above_the_bound_is_saturated_by_proof) {
-#define NEAR "--gpu", "l40s", "--requests", "40", "--rate", "0.8"
+#define NEAR "--gpu", "l40s", "--requests", "40", "--rate", "0.83"
     json_t *without = JSON("run", NEAR), *with = JSON("run", NEAR, "--bound");
     double most = number(with, "bound/saturated_req_s");
     ck_assert(number(with, "offered/rate_req_s") > most);

@@ -181,7 +181,7 @@ TEST(doubles_of_one_identity_count_once) {
     const char *db = scratch_path("once.db"), *copy = scratch_path("copy.db");
     const char *file = scratch_write("once.ini", "[sweep]\nsystems = dllm-serve\ngpus = l40s\n"
                                                  "rates = 0.3\nrequests = 30\n");
-    free(PRINTS("sweep", file, "--seeds", "3", "--db", db, "--slo-latency", "12s"));
+    free(PRINTS("sweep", file, "--seeds", "3", "--db", db, "--slo-latency", "11500ms"));
     free(PRINTS("merge", copy, db));
     char *once = PRINTS("plot", db, "-x", "rate", "-y", "attainment,latency_s.p99", "--json");
     char *twice =

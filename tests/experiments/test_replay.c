@@ -590,7 +590,7 @@ TEST(what_a_decoder_takes_back_is_played) {
             WORDS("run", "--system", systems[i][0], "--model", systems[i][1], "--gpu", "cpu",
                   "--decoder", suite_plugin("taking_decoder"), "--requests", "2", "--rate", "50",
                   "--input-tokens", "6", "--output-tokens", "16", "--set", "block_tokens=8",
-                  "--set", "runtime.element_bytes=4", "--db", db, "--levels", "steps");
+                  "--set", "storage.weights=f32", "--db", db, "--levels", "steps");
         const char *const *live =
             WORDS("--backend", "cpu", "--clock", "virtual", "--decode-out", trace);
         for (int is_live = 0; is_live < 2; is_live++) {
@@ -611,7 +611,7 @@ TEST(what_a_decoder_takes_back_is_played) {
         (void)remove(db);
         free(PRINTS("run", "--system", systems[i][0], "--model", systems[i][1], "--gpu", "cpu",
                     "--requests", "2", "--input-tokens", "6", "--output-tokens", "16", "--set",
-                    "block_tokens=8", "--set", "runtime.element_bytes=4", "--decode", trace, "--db",
+                    "block_tokens=8", "--set", "storage.weights=f32", "--decode", trace, "--db",
                     db, "--levels", "steps"));
         free(PRINTS("replay", "--db", db, "--run", "1"));
         REFUSES(2,
@@ -632,7 +632,7 @@ TEST(windows_of_any_width_are_played) {
             suite_plugin("wording_scheduler"), "--set", "scheduler.threshold=0.01", "--decoder",
             "threshold", "--requests", "6", "--rate", "1000", "--input-tokens", "8",
             "--output-tokens", "24", "--set", "block_tokens=8", "--set", "max_requests=2", "--set",
-            "runtime.element_bytes=4", "--db", db, "--levels", "steps", "--decode-out", trace);
+            "storage.weights=f32", "--db", db, "--levels", "steps", "--decode-out", trace);
         const char *const *live = WORDS("--backend", "cpu", "--clock", "virtual");
         for (int is_live = 0; is_live < 2; is_live++) {
             struct words run = {0};

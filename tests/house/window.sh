@@ -31,7 +31,7 @@ try() { # WHAT WORDS...
         rm -f "$db"
         # shellcheck disable=SC2086
         check "$what, ${live:-simulated}" env UNMASK_DATA="$copy" "$copy/build/unmask" run "$@" $live \
-            --gpu cpu --model llada-tiny --set runtime.element_bytes=4 --set block_tokens=8 --requests 6 \
+            --gpu cpu --model llada-tiny --set storage.weights=f32 --set block_tokens=8 --requests 6 \
             --rate 50 --input-tokens 8 --output-tokens 24 --db "$db" --levels events
         check "$what, ${live:-simulated}: played" env UNMASK_DATA="$copy" "$copy/build/unmask" replay --db "$db" --run 1
     done
