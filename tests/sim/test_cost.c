@@ -581,7 +581,7 @@ TEST(a_gpus_profile_of_the_model_comes_first) {
                     {"vllm-ar", "qwen3-8b", "h100", NULL, "h100", "imported"},
                     {"dllm-serve", "llada-8b", "h100", &two_gpus, "h100", "imported"},
                     {"dllm-serve", "llada-8b", "h100", &eight, "h100", "imported"},
-                    {"dllm-serve", "llada-8b", "l40s", NULL, "l40s", "imported"}};
+                    {"dllm-serve", "llada-8b", "l40s", NULL, "l40s", "imported and transferred"}};
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         const struct system_request request =
             MAKE(struct system_request, .system = expected[i].system, .model = expected[i].model,
