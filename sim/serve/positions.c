@@ -329,7 +329,7 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
         (void)decode_choose(&by_count, &seen, n_wanted, picked);
     }
     (void)choice_mark(&p->choice, asked.block, asked.keep, row(p, p->outcome, slot));
-    if (decoder->take_back != NULL) {
+    if (p->confidence != NULL) {
         take_back(p, slot, &before);
     }
     for (uint32_t i = 0; p->entropy != NULL && i < window_length(request); i++) {
