@@ -611,8 +611,8 @@ TEST(what_a_decoder_takes_back_is_played) {
         (void)remove(db);
         free(PRINTS("run", "--system", systems[i][0], "--model", systems[i][1], "--gpu", "cpu",
                     "--requests", "2", "--input-tokens", "6", "--output-tokens", "16", "--set",
-                    "block_tokens=8", "--set", "storage.weights=f32", "--decode", trace, "--db",
-                    db, "--levels", "steps"));
+                    "block_tokens=8", "--set", "storage.weights=f32", "--decode", trace, "--db", db,
+                    "--levels", "steps"));
         free(PRINTS("replay", "--db", db, "--run", "1"));
         REFUSES(2,
                 "says how many positions are masked again, and not which, as an engine has to know",
