@@ -16,6 +16,7 @@ static struct request request_at(uint32_t prompt, uint32_t output, uint32_t bloc
     return MAKE(struct request, .prompt_tokens = prompt, .output_tokens = output,
                 .canvas_tokens = prompt + output, .block_tokens = 32, .steps_per_block = 32,
                 .window.block = block, .window.first = prompt + begin, .window.length = length,
+                .window.before = prompt + begin - (block > 0 ? 32 : 0),
                 .window.steps = step_in_block, .window.uncached = length,
                 .window.masked = length - (step_in_block < length ? step_in_block : 0),
                 .steps = 32 * block + step_in_block);
@@ -240,7 +241,7 @@ TEST(a_cross_block_update_takes_the_place_of_commit_passes) {
         MAKE(struct request, .prompt_tokens = 40, .output_tokens = 100, .canvas_tokens = 140,
              .block_tokens = 32, .steps_per_block = 32, .causal = SEES_BLOCKS, .window.block = 1,
              .window.first = 64, .window.length = 32, .window.masked = 32, .window.uncached = 32,
-             .cached_tokens = 32);
+             .window.before = 32, .cached_tokens = 32);
     struct span span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
     ck_assert_uint_eq(span.phase, PHASE_REUSE);
     ck_assert_uint_eq(span.queries, 64);

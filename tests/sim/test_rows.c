@@ -10,11 +10,11 @@ static struct request request;
 static struct row_sets rows;
 
 static void canvas(void) {
-    request =
-        MAKE(struct request, .id = 5, .prompt_tokens = 36, .output_tokens = 64,
-             .canvas_tokens = 100, .block_tokens = 32, .window.block = 1, .window.first = 68,
-             .window.length = 32, .window.steps = 2, .steps = 20, .window.masked = 30,
-             .window.uncached = 32, .window.kept = 32, .window.reach = 32, .committed_tokens = 34);
+    request = MAKE(struct request, .id = 5, .prompt_tokens = 36, .output_tokens = 64,
+                   .canvas_tokens = 100, .block_tokens = 32, .window.block = 1, .window.first = 68,
+                   .window.before = 36, .window.length = 32, .window.steps = 2, .steps = 20,
+                   .window.masked = 30, .window.uncached = 32, .window.kept = 32,
+                   .window.reach = 32, .committed_tokens = 34);
     rows = (struct row_sets){
         .kind = ROW_KV, .run = {68, 100}, .head = {68, 100}, .keep = {{0, 68}}, .held = 100};
     request.rows = rows;
@@ -27,6 +27,7 @@ static void exact_init(void) {
     request.output_tokens = 68;
     request.causal = SEES_BLOCKS;
     request.window.first = 64;
+    request.window.before = 32;
     request.cached_tokens = 64;
     request.window.passes = 2;
     rows = MAKE(struct row_sets, .kind = ROW_EXACT, .run = {64, 96}, .skips = 1, .head = {64, 96},
