@@ -199,7 +199,7 @@ int system_set_plain(struct system *s, const struct setting *setting, struct err
                          setting->key, part, setting->key);
     }
     if (param_find(system_params, system_n_params, setting->key) == NULL) {
-        const char *names[64] = {NULL};
+        const char **names = mem_zeroed(SYSTEM_PARTS + system_n_params + 1, sizeof *names);
         size_t n = 0;
         for (int i = 0; i < SYSTEM_PARTS; i++) {
             names[n++] = system_part_names[i];
@@ -209,6 +209,7 @@ int system_set_plain(struct system *s, const struct setting *setting, struct err
         }
         char hint[NAME_HINT_CHARS];
         name_hint(setting->key, names, hint);
+        free(names);
         return err_usage(err, "%s: unknown key '%s'%s", setting->place, setting->key, hint);
     }
     return param_set(system_params, system_n_params, &s->settings, "the system", setting->place,
