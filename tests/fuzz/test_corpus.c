@@ -58,6 +58,7 @@ TEST_EACH(every_reader_survives_its_corpus, MOST_READERS) {
             snprintf(trying, MOST_NAME, "%s", case_name(&cases));
             try_case(reader, &cases);
         }
+        archive_close(&cases);
         exit(0);
     }
     archive_close(&cases);

@@ -139,7 +139,7 @@ static bool op_is_typed(enum profile_op op) {
  * begin with a digit. */
 static int take_type(const char *path, int line, enum profile_op op, char **columns, size_t *n,
                      size_t *type, struct err *err) {
-    const size_t at = *n > 3 ? *n - 2 : 0;
+    const size_t at = *n > 3 && *n <= MAX_COLUMNS + 1 ? *n - 2 : 0; /* more were cut off */
     const char first = columns[at][0];
     *type = ROWS_OF_FILE;
     if (at == 0 || first < 'a' || first > 'z') {
