@@ -102,17 +102,19 @@ struct log {
 /* "INFO 08-13 12:34:56 [logger.py:41] ...", with whatever before the level: the time within a year.
  * False where a line has none. */
 static bool read_time(const char *line, int64_t *out) {
+    enum { TIME_CHARS = sizeof "08-13 12:34:56" - 1 };
     static const char *const levels[] = {"INFO ", "DEBUG ", NULL};
     for (size_t i = 0; levels[i] != NULL; i++) {
         const char *at = strstr(line, levels[i]);
         at = at != NULL ? at + strlen(levels[i]) : NULL;
         char date[48];
         int64_t ns, month = 0, day = 0;
-        if (at == NULL || sscanf(at, "%2" SCNd64 "-%2" SCNd64, &month, &day) != 2) {
+        if (at == NULL || strnlen(at, TIME_CHARS) < TIME_CHARS ||
+            sscanf(at, "%2" SCNd64 "-%2" SCNd64, &month, &day) != 2) {
             continue;
         }
         /* A leap year, so that every day is one; January, so that what follows is the time. */
-        size_t length = 14 + strspn(at + 14, ".,0123456789");
+        size_t length = TIME_CHARS + strspn(at + TIME_CHARS, ".,0123456789");
         int n = snprintf(date, sizeof date, "2024-%.*s", (int)length, at);
         if (n > 0 && (size_t)n < sizeof date && field_date_ns(date, (size_t)n, &ns)) {
             *out = ((month - 1) * DAYS_OF_MONTH + day - 1) * day_ns + ns % day_ns;
