@@ -233,8 +233,9 @@ static struct request_record read_request(sqlite3_stmt *stmt) {
     int place = 0;
     for (const struct column *c = request_columns; c->name != NULL; c++) {
         if (c->since > 0) {
-            int64_t value = column_integer(stmt, ++place);
-            column_set_whole(c, &record, value + c->less);
+            /* Any number may stand in a damaged file. */
+            const uint64_t value = (uint64_t)column_integer(stmt, ++place);
+            column_set_whole(c, &record, (int64_t)(value + (uint64_t)c->less));
         }
     }
     return record;
