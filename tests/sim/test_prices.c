@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/cost/profile_share.h"
 #include "sim/cost/roofline.h"
 #include "sim/cost/transfer.h"
 #include "tests/support/rig.h"
@@ -618,6 +619,23 @@ TEST(passes_are_transferred_from_the_same_die_and_nothing_else_is) {
     }
     ck_assert_int_gt(n_passes, 5);
     system_close(system);
+}
+
+TEST(a_transfer_of_passes_is_another_profile_than_one_of_all_rows) {
+    struct err err = {0};
+    const struct gpu *owner = gpu_find("rtx4090", &err);
+    const struct profile *donor = NULL;
+    ck_assert_msg(profile_share_shipped(owner, &donor, &err) == 0, "%s", err.text);
+    struct transfer_side from = transfer_side_of(owner),
+                         to = transfer_side_of(gpu_find("l40s", &err));
+    const struct profile *all = profile_share_transfer(donor, &from, &to);
+    to.passes_alone = true;
+    const struct profile *passes = profile_share_transfer(donor, &from, &to);
+    ck_assert(profile_has(all, PROFILE_GEMM) && profile_has(all, PROFILE_ELEMENTWISE));
+    ck_assert(!profile_has(passes, PROFILE_GEMM) && profile_has(passes, PROFILE_ELEMENTWISE));
+    profile_give_back(passes);
+    profile_give_back(all);
+    profile_give_back(donor);
 }
 
 SUITE("prices")
