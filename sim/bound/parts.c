@@ -352,10 +352,13 @@ static double after_ns(const struct system *s, enum host_kind kind) {
     int64_t n[HOST_KIND_COUNT] = {0};
     struct step_shape shape;
     struct step_price price;
+    if (r->host_mode != HOST_LOOPS) {
+        return r->host_mode == HOST_BY_LAYERS ? r->host_factor * r->host_look_ns : 0;
+    }
     n[kind] = 1;
     probe_shape(n, &shape);
     cost_price(s->cost, &shape, chunks_of(s, &shape), &price);
-    return r->host_mode == HOST_BY_LAYERS ? r->host_factor * r->host_look_ns : price.loop_ns;
+    return price.loop_ns;
 }
 
 struct host_part parts_host(const struct price_parts *parts, unsigned kinds) {
