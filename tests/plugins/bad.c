@@ -8,16 +8,6 @@
 
 #ifdef PLUGIN_bad_back_count
 /* Says that it takes fewer positions back than it marks. */
-static uint32_t choose(const void *state, const struct request *request,
-                       const struct decode_seen *seen, uint8_t *commit) {
-    (void)state;
-    (void)request;
-    for (uint32_t i = 0; i < seen->n; i++) {
-        commit[i] = i == 0;
-    }
-    return 1;
-}
-
 static uint32_t take_back(const void *state, const struct request *request,
                           const struct decode_kept *kept, uint8_t *again) {
     (void)state;
@@ -27,7 +17,7 @@ static uint32_t take_back(const void *state, const struct request *request,
 }
 
 const struct decoder unmask_policy = {POLICY(POLICY_DECODER, decoder, "back-count"),
-                                      .choose = choose, .take_back = take_back};
+                                      .choose = choose_first, .take_back = take_back};
 #endif
 
 #ifdef PLUGIN_bad_chunking
@@ -343,16 +333,6 @@ BAD_SCHEDULER("stray-word");
 
 #ifdef PLUGIN_bad_taking_decoder
 /* Takes back whatever it commits, for ever. */
-static uint32_t choose(const void *state, const struct request *request,
-                       const struct decode_seen *seen, uint8_t *commit) {
-    (void)state;
-    (void)request;
-    for (uint32_t i = 0; i < seen->n; i++) {
-        commit[i] = i == 0;
-    }
-    return 1;
-}
-
 static uint32_t take_back(const void *state, const struct request *request,
                           const struct decode_kept *kept, uint8_t *again) {
     (void)state;
@@ -364,7 +344,7 @@ static uint32_t take_back(const void *state, const struct request *request,
 }
 
 const struct decoder unmask_policy = {POLICY(POLICY_DECODER, decoder, "taking-all"),
-                                      .choose = choose, .take_back = take_back};
+                                      .choose = choose_first, .take_back = take_back};
 #endif
 
 #ifdef PLUGIN_bad_turning

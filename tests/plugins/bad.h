@@ -22,4 +22,15 @@
     const struct scheduler unmask_policy = {POLICY(POLICY_SCHEDULER, scheduler, its_name),         \
                                             .grows = 1, .schedule = schedule}
 
+/* A decoder's choice that keeps its promise: the first masked position. */
+static inline uint32_t choose_first(const void *state, const struct request *request,
+                                    const struct decode_seen *seen, uint8_t *commit) {
+    (void)state;
+    (void)request;
+    for (uint32_t i = 0; i < seen->n; i++) {
+        commit[i] = i == 0;
+    }
+    return 1;
+}
+
 #endif
