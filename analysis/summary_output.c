@@ -287,8 +287,7 @@ json_t *summary_price_shares(const struct price_shares *shares) {
     return json_pack("{s:o, s:o}", "by_kind", by_kind, "by_match", by_match);
 }
 
-/* As a number is when it is read back (summary_json_text). */
-static double as_recorded(double number) {
+double summary_as_recorded(double number) {
     char text[32];
     snprintf(text, sizeof text, "%.9g", number);
     return strtod(text, NULL);
@@ -297,7 +296,7 @@ static double as_recorded(double number) {
 /* To six digits, of recorded numbers, so that fresh ones have the same. */
 static json_t *quotient(double over, double under) {
     char text[32];
-    snprintf(text, sizeof text, "%.6g", as_recorded(over) / as_recorded(under));
+    snprintf(text, sizeof text, "%.6g", summary_as_recorded(over) / summary_as_recorded(under));
     return over > 0 && under > 0 ? json_real(strtod(text, NULL)) : json_null();
 }
 

@@ -19,6 +19,10 @@ json_t *summary_requests_json(const struct summary *summary);
  * (`latency_mean_ratio`, `latency_p99_ratio`). */
 int summary_put_bound(json_t *summary, const json_t *bound);
 
+/* `number` (finite) as it is when it is read back of what summary_json_text wrote. What a replay
+ * judges by a recorded number, a first run judges by the same one. */
+double summary_as_recorded(double number);
+
 /* The same bytes for the same object: order kept, reals with nine significant digits, indented by
  * two and ended by a newline when `pretty`. NULL of no object; the caller frees it. */
 char *summary_json_text(const json_t *object, int pretty);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "analysis/summary_output.h"
 #include "sim/base/mem.h"
 
 int limit_find(const struct run_request *request, const volatile sig_atomic_t *stop,
@@ -54,9 +55,11 @@ double limit_price_ms(const struct bound *bound, uint32_t type) {
     return ns / of->n * 1e-6;
 }
 
+/* As it will be recorded: a run is judged by its bound, and its replay by the recorded one. */
 static void put(json_t *object, const char *key, double value) {
     mem_given(object);
-    json_object_set_new(object, key, isfinite(value) ? json_real(value) : json_null());
+    json_object_set_new(object, key,
+                        isfinite(value) ? json_real(summary_as_recorded(value)) : json_null());
 }
 
 /* What the best batches hold. */
