@@ -54,10 +54,9 @@ Q := @
 say = @printf '  %-4s %s\n'
 endif
 
-LIB_DIRS := $(patsubst %/,%,$(wildcard sim/*/ sim/cost/profile/ engine/ engine/*/ kernels/ kernels/*/ traces/ traces/*/ analysis/ \
-            analysis/*/ experiments/ experiments/*/))
-MAINS    := experiments/cli/main.c experiments/package/manual.c experiments/gpu/refit.c
-LIB_SRCS := $(filter-out $(MAINS) experiments/ranks/link_mpi.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
+LIB_DIRS := $(patsubst %/,%,$(foreach top,sim engine kernels traces analysis experiments,$(wildcard $(top)/ $(top)/*/ $(top)/*/*/)))
+MAINS    := experiments/command/main.c experiments/package/manual.c experiments/gpu/refit.c
+LIB_SRCS := $(filter-out $(MAINS) experiments/run/ranks/link_mpi.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c)))
 # A third of the time of a build was theirs.
@@ -88,8 +87,8 @@ help: ## list the targets
 
 # Which program this is: the commit, whether its sources differ from it, and a digest over them. The
 # file changes, and what includes it is built again, only when one of these does.
-ID_FILES := $(sort $(LIB_SRCS) experiments/cli/main.c \
-            $(wildcard $(addsuffix /*.h,$(LIB_DIRS)) sim/op/ops.def sim/serve/request.def))
+ID_FILES := $(sort $(LIB_SRCS) experiments/command/main.c \
+            $(wildcard $(addsuffix /*.h,$(LIB_DIRS)) sim/step/ops.def sim/serve/request.def))
 $(BUILD)/build_id.h: FORCE
 	@mkdir -p $(@D)
 	@commit=unknown; [ -e .git ] && commit=$$(git rev-parse --verify -q HEAD 2>/dev/null || echo unknown); \
@@ -104,7 +103,7 @@ $(BUILD)/sim/base/build.o: $(BUILD)/build_id.h
 
 # Where the data lie that ship with the sources: one file knows, so that all others compile alike in any folder.
 DATA_DIR := -DUNMASK_DATA_DIR='"$(CURDIR)"'
-$(BUILD)/sim/input/datadir.o: OUR_CPPFLAGS += $(DATA_DIR)
+$(BUILD)/sim/base/input/datadir.o: OUR_CPPFLAGS += $(DATA_DIR)
 # Likewise where OpenBLAS is, for systems whose loader does not know.
 BLAS_DIR ?= $(shell $(PKG_CONFIG) --variable=libdir openblas 2>/dev/null)
 $(BUILD)/kernels/ref/cpu_blas.o: OUR_CPPFLAGS += $(if $(BLAS_DIR),-DUNMASK_BLAS_DIR='"$(BLAS_DIR)/"')
@@ -125,10 +124,10 @@ $(BUILD)/libunmask.a: $(LIB_OBJS)
 	$(say) AR $@
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-# Plug-ins that end the program find our _exit (sim/check/call_watch.c); linkers from before 2020 export all or nothing.
+# Plug-ins that end the program find our _exit (sim/policy/plugin/call_watch.c); linkers from before 2020 export all or nothing.
 EXPORTS = $$(echo 'int main(void) { return 0; }' | $(CC) -xc - -o /dev/null -Wl,--export-dynamic-symbol=_exit 2>/dev/null && \
           echo -Wl,--export-dynamic-symbol=_exit -Wl,--export-dynamic-symbol=_Exit || echo -rdynamic)
-$(BUILD)/unmask: $(BUILD)/experiments/cli/main.o $(BUILD)/libunmask.a
+$(BUILD)/unmask: $(BUILD)/experiments/command/main.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(LINK) $(EXPORTS) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
@@ -173,7 +172,7 @@ $(BUILD)/refit: $(BUILD)/experiments/gpu/refit.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
-$(BUILD)/libunmask_mpi.so: experiments/ranks/link_mpi.c experiments/ranks/link.h
+$(BUILD)/libunmask_mpi.so: experiments/run/ranks/link_mpi.c experiments/run/ranks/link.h
 	@mkdir -p $(@D)
 	$(say) MPI $@
 	$(Q)$(MPICC) -I. $(CSTD) $(WARN) $(WERROR) -O2 -shared -fPIC -o $@ $<
@@ -181,7 +180,7 @@ $(BUILD)/libunmask_mpi.so: experiments/ranks/link_mpi.c experiments/ranks/link.h
 # One program for machines that have a GPU but none of the packages: GSL, OpenBLAS, SQLite, PCRE2, utf8proc, jansson
 # and inih are linked statically.
 portable: $(BUILD)/portable/unmask ## build one binary without package dependencies
-$(BUILD)/portable/unmask: $(BUILD)/experiments/cli/main.o $(BUILD)/libunmask.a $(BUILD)/portable/libunmask_blas.so
+$(BUILD)/portable/unmask: $(BUILD)/experiments/command/main.o $(BUILD)/libunmask.a $(BUILD)/portable/libunmask_blas.so
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(LINK) $(EXPORTS) -o $@ $(filter %.o %.a,$^) $(PORTABLE_LIBS)
@@ -245,7 +244,7 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	$(Q)cp $(BUILD)/kernels/libunmask_cuda.so $(BUILD)/bundle/unmask/build/kernels/
 	$(Q)cp $(BUILD)/portable/libunmask_blas.so $(BUILD)/bundle/unmask/build/portable/
 	$(Q)tar c --exclude=tests/golden/allocations.tar.gz --exclude=tests/golden/instances kernels/profiles kernels/*.h \
-	    kernels/kernels.def sim/model/models sim/model/gpus sim/model/families sim/cost/runtimes traces experiments docs tests/golden LICENSE \
+	    kernels/kernels.def sim/model/models sim/model/gpus sim/model/families sim/price/runtimes traces experiments docs tests/golden LICENSE \
 	    README.md | tar x -C $(BUILD)/bundle/unmask
 	$(Q)printf '%s\n' '#!/bin/sh' '# Runs the GPU tests of this folder.' 'cd "$$(dirname "$$0")" || exit 1' \
 	    'export UNMASK_DATA="$$PWD"' 'for t in build/tests/gpu/test_*; do' \
@@ -285,6 +284,8 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)python3 tests/walk.py --price --most $(PRICE_WALK)
 	$(say) LINT "sizes of files and functions"
 	$(Q)python3 tests/sizes.py --self-test && python3 tests/sizes.py
+	$(say) LINT "folders that include each other"
+	$(Q)python3 tests/folders.py --self-test && python3 tests/folders.py
 	$(say) LINT "freeze notices"
 	$(Q)python3 tests/freeze.py self-test
 	$(say) LINT "plain English"
@@ -322,7 +323,7 @@ SANITIZE := OPT=-O1 SAN='-fsanitize=address,undefined -fno-sanitize-recover=all 
 FAULTS   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/torture/fault*.c))
 faults: ## build the sanitizers' program in which allocations, files, the device and SQLite fail on demand
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan $(SANITIZE) $(BUILD)/asan/unmask-faults
-$(BUILD)/unmask-faults: $(BUILD)/experiments/cli/main.o $(FAULTS) $(BUILD)/kernels/device/device_cpu.o $(BUILD)/libunmask.a
+$(BUILD)/unmask-faults: $(BUILD)/experiments/command/main.o $(FAULTS) $(BUILD)/kernels/device/device_cpu.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(LINK) $$(nm -u $(FAULTS) | sed -n 's/^ *U __real_/-Wl,--wrap=/p' | sort -u) -o $@ $(filter %.o %.a,$^) $(OUR_LIBS) $(LIBS)
 
@@ -391,7 +392,7 @@ breaks: ## break the program on purpose, line by line of tests/mutations: every 
 	@tests/mutate.sh
 
 settings-test: all $(BUILD)/tests/experiments/test_settings ## move every key of every shipped system: the record changes, or a warning comes
-	@sed -n 's/^\[\(.*\)\]$$/\1/p' experiments/systems.ini | \
+	@sed -n 's/^\[\(.*\)\]$$/\1/p' experiments/study/systems.ini | \
 	    xargs -P $(or $(JOBS),2) -I{} env UNMASK_SETTINGS={} CK_VERBOSITY=minimal CK_TIMEOUT_MULTIPLIER=10 $(BUILD)/tests/experiments/test_settings \
 	    a_key_changes_the_record_or_is_said_to_do_nothing
 

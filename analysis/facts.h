@@ -12,7 +12,7 @@
 
 #include "sim/base/provenance.h"
 #include "sim/base/warning.h"
-#include "sim/cost/price.h"
+#include "sim/price/price.h"
 
 enum figure_unit { UNIT_NONE, UNIT_BYTES, UNIT_SECONDS, UNIT_CALLS, UNIT_COUNT };
 extern const char *const figure_unit_words[UNIT_COUNT]; /* "1" where there is none */

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "sim/input/inputs.h"
+#include "sim/base/input/inputs.h"
 
 /* `config` is the resolved configuration as text. The object is the caller's. */
 json_t *identity_json(const char *config, const struct inputs *inputs);

@@ -4,7 +4,7 @@
 
 #include "analysis/caution.h"
 #include "analysis/column.h"
-#include "analysis/plot/course.h"
+#include "analysis/course_columns.h"
 #include "analysis/quality.h"
 #include "analysis/summary_output.h"
 

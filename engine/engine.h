@@ -1,11 +1,11 @@
 /* The engine: a device, the weights of a system's model, and the forward pass of its step graph,
  * with the memory that the system's budget says and no other; where several GPUs hold the model,
- * those of the first, which the others follow (engine/device/ranks.h). */
+ * those of the first, which the others follow (engine/weights/ranks.h). */
 #ifndef UNMASK_ENGINE_ENGINE_H
 #define UNMASK_ENGINE_ENGINE_H
 
-#include "engine/device/ranks.h"
 #include "engine/step/forward.h"
+#include "engine/weights/ranks.h"
 #include "sim/system/system.h"
 
 struct engine_request {

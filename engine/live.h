@@ -9,8 +9,8 @@
 #include <signal.h>
 
 #include "engine/engine.h"
+#include "engine/session/end_tokens.h"
 #include "engine/session/outcome.h"
-#include "engine/weights/end_tokens.h"
 #include "sim/serve/executor.h"
 
 struct live;

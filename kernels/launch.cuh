@@ -17,7 +17,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/linear/hopper.cuh"
+#include "kernels/hopper.cuh"
 
 /* All that the kernels before have written is there. */
 static __device__ __forceinline__ void dependencies_wait() {

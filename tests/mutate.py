@@ -52,16 +52,17 @@ FOUND = f"{HOME}/found.jsonl"
 JUDGED = f"{ROOT}/tests/mutants-judged"
 MODULES = {
     "sim/serve": ["sim/serve"],
-    "sim policies": ["sim/scheduler", "sim/cache", "sim/decoder", "sim/router", "sim/policy", "sim/check"],
-    "sim/cost": ["sim/cost", "sim/cost/profile", "sim/bound"],
-    "sim/memory": ["sim/memory", "sim/planner"],
-    "sim/decode, graph, op": ["sim/decode", "sim/graph", "sim/op"],
-    "sim/model, system, input": ["sim/model", "sim/system", "sim/input", "sim/base"],
+    "sim policies": ["sim/policy/scheduler", "sim/policy/cache", "sim/policy/decoder", "sim/policy/router", "sim/policy", "sim/policy/plugin",
+                     "sim/policy/check"],
+    "sim/price": ["sim/price", "sim/price/profile", "sim/bound"],
+    "sim/memory": ["sim/memory", "sim/memory/planner"],
+    "sim/decode, step": ["sim/decode", "sim/step"],
+    "sim/model, system, input": ["sim/model", "sim/system", "sim/base/input", "sim/base"],
     "traces": ["traces", "traces/format"],
     "analysis": ["analysis", "analysis/*"],
     "engine": ["engine", "engine/*"],
     "kernels/ref": ["kernels/ref", "kernels/device"],
-    "experiments": ["experiments/*"],
+    "experiments": ["experiments/*", "experiments/run/*"],
     "python": ["experiments/python/unmask"],
 }
 PYTHON = MODULES["python"][0]
@@ -70,8 +71,8 @@ NOT_DRAWN = {
     "needs a GPU": r"^(kernels/(?!ref/|device/)|experiments/gpu/)",
     "only make docs and make package-test run it": r"^experiments/package/",
     "nothing but people run it": r"^experiments/(train|import)/.*\.py$",
-    "only make wheel and make mpi run it": r"^experiments/(python/wheel|ranks/link_mpi)",
-    "programs and not the library": r"^experiments/(cli/main|python/(test_|tutorial))",
+    "only make wheel and make mpi run it": r"^experiments/(python/wheel|run/ranks/link_mpi)",
+    "programs and not the library": r"^experiments/(command/main|python/(test_|tutorial))",
 }
 DEFINES = ["-I.", "-D_GNU_SOURCE", f'-DUNMASK_DATA_DIR="{COPY}"']
 FLAGS = ["-std=c11", "-O2", "-fPIC", "-ffp-contract=off", "-fno-fast-math", "-Werror=int-conversion",
@@ -306,7 +307,7 @@ def prepare(pattern):
     copy()
     assert package(f"{COPY}/build/python")
     readers = [p[:-2] + ".o" for p in glob.glob("tests/fuzz/reader*.c", root_dir=COPY)]
-    programs = ["experiments/cli/main", *(f"tests/{name}" for name in suites(pattern) if not name.startswith("python/"))]
+    programs = ["experiments/command/main", *(f"tests/{name}" for name in suites(pattern) if not name.startswith("python/"))]
     objects = [f"{program}.o" for program in programs] + readers
     make("whole", ["OPT=-O2", "SAN=-fPIC"], "build/whole/libunmask.a", "plugins", *(f"build/whole/{o}" for o in objects))
     if not os.path.exists(f"{COPY}/build/plugins"):

@@ -17,7 +17,7 @@ from executor_sim.c's submit on: into each function where it is first named, in 
 text, and through tables of functions. What is printed is how many files that takes and how often
 one goes back to a file left before; with --most, more than that fails. By calls alone it was 16 and
 42 at f2557502, where it was counted first. What no price is made of is left out: the tools in
-sim/base and sim/input, and the search for chunks in sim/memory and sim/planner.
+sim/base and sim/base/input, and the search for chunks in sim/memory and sim/memory/planner.
 """
 import collections
 import glob
@@ -111,7 +111,7 @@ def object_calls():
 
 
 # Whose functions a price is not made of.
-TOOLS = ("sim/base/", "sim/input/", "sim/memory/", "sim/planner/")
+TOOLS = ("sim/base/", "sim/base/input/", "sim/memory/", "sim/memory/planner/")
 PRICE_START = ("sim/serve/executor_sim.c", "submit")
 
 

@@ -9,13 +9,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "sim/base/input/field.h"
+#include "sim/base/input/inputs.h"
+#include "sim/base/input/text.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/wait.h"
 #include "sim/decode/block.h"
-#include "sim/input/field.h"
-#include "sim/input/inputs.h"
-#include "sim/input/text.h"
 
 enum { N_FLAGS = 5, N_VALUES = 6, N_BLOBS = N_FLAGS + N_VALUES, FIRST_BLOB = 8 };
 

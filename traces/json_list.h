@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "traces/format/prompts.h"
 #include "traces/format/survey.h"
-#include "traces/prompts.h"
 
 /* Whether the file begins with a list of objects. The stream is rewound. */
 bool json_list_is(FILE *file);

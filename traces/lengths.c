@@ -9,11 +9,11 @@
 #include <string.h>
 
 #include "sim/base/err.h"
+#include "sim/base/input/csv.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/input/csv.h"
-#include "sim/input/datadir.h"
 
 /* A quantile table: the percentiles p0 to p100 of a measured set of lengths.
  *

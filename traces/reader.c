@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/inputs.h"
+#include "sim/base/input/text.h"
+#include "sim/base/input/unpack.h"
 #include "sim/base/mem.h"
 #include "sim/base/wait.h"
-#include "sim/input/inputs.h"
-#include "sim/input/text.h"
-#include "sim/input/unpack.h"
 #include "traces/decode_trace.h"
 #include "traces/format/survey.h"
 #include "traces/json_list.h"

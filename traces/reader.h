@@ -36,7 +36,7 @@
 #include <stddef.h>
 
 #include "sim/base/arrival.h"
-#include "traces/prompts.h"
+#include "traces/format/prompts.h"
 
 /* A longer line is an error; the reader's buffer grows no further. */
 enum { TRACE_MAX_LINE_BYTES = 4 << 20 };

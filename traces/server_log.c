@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/field.h"
 #include "sim/base/mem.h"
-#include "sim/input/field.h"
 #include "traces/format/format.h"
 
 enum { HEAD_BYTES = 64 << 10 };

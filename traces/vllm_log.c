@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/field.h"
 #include "sim/base/mem.h"
 #include "sim/base/system.h"
-#include "sim/input/field.h"
 #include "traces/server_log.h"
 
 static const char received[] = "Received request ", details[] = "Request ",

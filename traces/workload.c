@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/input/datadir.h"
 #include "traces/workload_parts.h"
 
 /* ---- the command line ---- */

@@ -35,22 +35,22 @@
  * trace with sessions follow one another as well, at times of their own where the trace says how
  * long people think. classes = A, B puts several workloads together (classes.h).
  *
- * The trace may be a file of prompts (traces/prompts.h), whose tokens the taker counts; they keep
- * their lengths. Unknown keys are errors that name the nearest. A trace shorter than `requests` is
- * repeated, each round one mean gap after the last row. Requests over the context are dropped
- * before arrival times are given out, so that the rate is the rate of what is served. A file that
- * does not end in .ini is a trace, replayed once as it stands. */
+ * The trace may be a file of prompts (traces/format/prompts.h), whose tokens the taker counts; they
+ * keep their lengths. Unknown keys are errors that name the nearest. A trace shorter than
+ * `requests` is repeated, each round one mean gap after the last row. Requests over the context are
+ * dropped before arrival times are given out, so that the rate is the rate of what is served. A
+ * file that does not end in .ini is a trace, replayed once as it stands. */
 #ifndef UNMASK_TRACES_WORKLOAD_H
 #define UNMASK_TRACES_WORKLOAD_H
 
 #include <stdbool.h>
 
 #include "sim/base/arrival.h"
+#include "sim/base/input/config.h"
 #include "sim/base/param.h"
 #include "sim/base/provenance.h"
-#include "sim/input/config.h"
+#include "traces/format/prompts.h"
 #include "traces/lengths.h"
-#include "traces/prompts.h"
 
 /* The command line's values in place of the file's; 0 leaves the file's. The seed always counts. */
 struct workload_options {

@@ -1,8 +1,8 @@
 /* What a paper printed, and how ours compares, row by row.
  *
- * The numbers live in experiments/paper/ as CSV, one value a row. A comparison never hides a row:
- * one we have no number for says so. Every row has a role, and only those that nothing was fitted
- * to and that stand for themselves are counted. */
+ * The numbers live in experiments/study/paper/ as CSV, one value a row. A comparison never hides a
+ * row: one we have no number for says so. Every row has a role, and only those that nothing was
+ * fitted to and that stand for themselves are counted. */
 #ifndef UNMASK_ANALYSIS_PAPER_PAPER_H
 #define UNMASK_ANALYSIS_PAPER_PAPER_H
 
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "sim/input/csv.h"
+#include "sim/base/input/csv.h"
 
 /* What a row is evidence of. */
 enum paper_role {

@@ -3,37 +3,6 @@
 #include <math.h>
 #include <stdbool.h>
 
-const struct column course_columns[COURSE_FIELD_COUNT + 1] = {
-    [COURSE_TIME_S] = {.name = "time_s",
-                       .label = "time",
-                       .unit = "s",
-                       .doc = "middle of the stretch, from the first arrival"},
-    [COURSE_TOKENS_PER_S] = {.name = "tokens_per_s",
-                             .label = "committed tokens",
-                             .unit = "tokens/s",
-                             .doc = "by all replicas"},
-    [COURSE_RUNNING] = {.name = "running",
-                        .label = "running requests",
-                        .unit = "",
-                        .doc = "on all replicas"},
-    [COURSE_WAITING] = {.name = "waiting",
-                        .label = "waiting requests",
-                        .unit = "",
-                        .doc = "that have arrived and not been admitted"},
-    [COURSE_BATCH] = {.name = "batch",
-                      .label = "batch",
-                      .unit = "requests",
-                      .doc = "of a step, while a replica runs"},
-    [COURSE_KV_BYTES] = {.name = "kv_bytes",
-                         .label = "KV in use",
-                         .unit = "bytes",
-                         .doc = "of a replica, while it runs"},
-    [COURSE_BUSY] = {.name = "busy",
-                     .label = "replicas busy",
-                     .unit = "share",
-                     .doc = "of the stretch"},
-};
-
 struct loading {
     struct course *course;
     int64_t start_ns, end_ns; /* first arrival, last finish */

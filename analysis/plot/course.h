@@ -2,22 +2,8 @@
 #ifndef UNMASK_ANALYSIS_PLOT_COURSE_H
 #define UNMASK_ANALYSIS_PLOT_COURSE_H
 
-#include "analysis/column.h"
+#include "analysis/course_columns.h"
 #include "analysis/plot/requests.h"
-
-enum course_field {
-    COURSE_TIME_S,       /* the bin's middle, from the first arrival */
-    COURSE_TOKENS_PER_S, /* committed */
-    COURSE_RUNNING,      /* requests, on average over the bin */
-    COURSE_WAITING,
-    /* Of the steps: NaN where there is none in the bin, or none was recorded. */
-    COURSE_BATCH, /* requests a step, weighted by the steps' times */
-    COURSE_KV_BYTES,
-    COURSE_BUSY, /* share of the replicas' time; 0 where no step is */
-    COURSE_FIELD_COUNT
-};
-
-extern const struct column course_columns[COURSE_FIELD_COUNT + 1];
 
 enum { COURSE_MOST_BINS = 200 };
 

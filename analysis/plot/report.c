@@ -12,10 +12,10 @@
 #include "analysis/plot/course.h"
 #include "analysis/plot/run_fields.h"
 #include "analysis/summary_output.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
-#include "sim/input/datadir.h"
 
 /* The parts of a run that a report's page draws, as JSON: the more runs a page has, the less of
  * each. */

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "analysis/field.h"
+#include "sim/base/input/config.h"
+#include "sim/base/input/sha256.h"
 #include "sim/base/mem.h"
-#include "sim/input/config.h"
-#include "sim/input/sha256.h"
 
 enum { KEY_CHARS = 256, SHORT_DIGEST = 12 };
 

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 #include "analysis/store/store.h"
-#include "sim/input/sha256.h"
+#include "sim/base/input/sha256.h"
 
 /* A growing run of bytes. */
 struct bytes {

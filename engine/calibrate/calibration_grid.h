@@ -10,7 +10,7 @@
 
 #include "engine/op/points.h"
 #include "sim/base/err.h"
-#include "sim/graph/builder.h"
+#include "sim/step/builder.h"
 
 enum { POINT_TEXT_CHARS = 128 };
 

@@ -4,7 +4,7 @@
 #define UNMASK_ENGINE_CALIBRATE_CALIBRATION_NOTES_H
 
 #include "engine/calibrate/calibrate.h"
-#include "sim/cost/profile/profile.h"
+#include "sim/price/profile/profile.h"
 
 /* What is around the device and spoils measurements, before the first of them; and that its memory
  * is less free by less than the weights that it holds. */

@@ -5,7 +5,7 @@
 #include "engine/calibrate/calibration_grid.h"
 #include "engine/calibrate/quantile.h"
 #include "sim/base/mem.h"
-#include "sim/cost/in_step.h"
+#include "sim/price/in_step.h"
 
 static void parts_of(const struct calibration_step *step, struct in_step_part *parts) {
     for (uint32_t i = 0; i < step->n_operators; i++) {

@@ -4,7 +4,7 @@
 #define UNMASK_ENGINE_CALIBRATE_CALIBRATION_PRICE_H
 
 #include "engine/calibrate/calibration_steps.h"
-#include "sim/cost/profile/profile.h"
+#include "sim/price/profile/profile.h"
 #include "sim/system/system.h"
 
 /* What steps are priced by: no host, no launches beyond the operators. */

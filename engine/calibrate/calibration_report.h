@@ -6,7 +6,7 @@
 
 #include "engine/calibrate/calibration_steps.h"
 #include "engine/calibrate/host_fit.h"
-#include "sim/cost/correction.h"
+#include "sim/price/profile/correction.h"
 
 struct error_summary {
     size_t n;

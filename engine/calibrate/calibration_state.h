@@ -5,7 +5,7 @@
 #include "engine/calibrate/calibrate.h"
 #include "engine/calibrate/calibration_kept.h"
 #include "engine/calibrate/calibration_time.h"
-#include "sim/cost/profile/profile.h"
+#include "sim/price/profile/profile.h"
 
 struct calibration {
     const struct calibration_request *request;

@@ -17,10 +17,10 @@
 #include "engine/calibrate/calibration_effort.h"
 #include "engine/calibrate/calibration_grid.h"
 #include "engine/calibrate/hold.h"
-#include "engine/device/ranks.h"
 #include "engine/step/forward.h"
-#include "sim/cost/correction.h"
-#include "sim/cost/runtime.h"
+#include "engine/weights/ranks.h"
+#include "sim/price/profile/correction.h"
+#include "sim/price/runtime.h"
 
 enum { CALIBRATION_MAX_STEPS = 128, STEP_MAX_SIDES = 2 };
 
@@ -42,7 +42,7 @@ struct step_operator {
     double between_ns;  /* between events, which take time, too */
     double experts_hit; /* of an operator of experts, the mean of its layers; else 0 */
     /* Written by whoever prices them: how often it runs, and what that takes; then, of the step's
-     * time, its part (sim/cost/in_step.h). */
+     * time, its part (sim/price/in_step.h). */
     uint32_t executions;
     double priced_ns, measured_ns;
 };

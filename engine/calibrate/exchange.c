@@ -7,8 +7,8 @@
 #include "engine/step/forward_parts.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/graph/registrar.h"
 #include "sim/model/ranks.h"
+#include "sim/step/registrar.h"
 
 enum { ROW_BYTES = 32 }; /* what sizes of exchanges are multiples of */
 enum { COPIES_CAPTURED = 50, COPIES_LAUNCHED = 2, MAX_TIMES = 256 };

@@ -7,7 +7,7 @@
 #define UNMASK_ENGINE_CALIBRATE_EXCHANGE_H
 
 #include "engine/calibrate/calibration_grid.h"
-#include "engine/device/ranks.h"
+#include "engine/weights/ranks.h"
 #include "engine/weights/weights.h"
 
 struct exchange;

@@ -1,5 +1,5 @@
-/* A card's power constants (sim/cost/power.h) from steps that were each repeated for a while: their
- * time at first, after idling, and their time and power once the clock was stable. */
+/* A card's power constants (sim/price/profile/power.h) from steps that were each repeated for a
+ * while: their time at first, after idling, and their time and power once the clock was stable. */
 #ifndef UNMASK_ENGINE_CALIBRATE_POWER_FIT_H
 #define UNMASK_ENGINE_CALIBRATE_POWER_FIT_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "sim/base/err.h"
-#include "sim/cost/power.h"
+#include "sim/price/profile/power.h"
 
 struct power_sample {
     double first_ns, settled_ns; /* device time of a step */

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/input/inputs.h"
 #include "sim/base/system.h"
-#include "sim/input/inputs.h"
 
 const char *const backend_names[] = {
     [BACKEND_SIM] = "sim", [BACKEND_CPU] = "cpu", [BACKEND_CUDA] = "cuda", NULL};

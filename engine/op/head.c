@@ -1,6 +1,6 @@
 /* What is read off logits: each row's best token and how sure the model is of it. */
 #include "engine/op/launch.h"
-#include "sim/graph/builder.h"
+#include "sim/step/builder.h"
 
 _Static_assert((int)HEAD_SCRATCH_BYTES == (int)GRAPH_HEAD_SCRATCH_BYTES,
                "the graph plans what the kernels need");

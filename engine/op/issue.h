@@ -3,10 +3,10 @@
 #define UNMASK_ENGINE_OP_ISSUE_H
 
 #include "engine/device/device.h"
-#include "engine/device/room.h"
 #include "engine/op/op.h"
-#include "engine/step/packed.h"
-#include "engine/step/program.h"
+#include "engine/op/packed.h"
+#include "engine/op/program.h"
+#include "engine/op/room.h"
 #include "engine/weights/weights.h"
 
 /* What a step's launches are made of. */

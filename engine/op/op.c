@@ -2,7 +2,7 @@
 
 const struct op_launch *const op_launches[OP_KIND_COUNT] = {
 #define OP(id, file, name) [OP_##id] = &op_launch_##file,
-#include "sim/op/ops.def"
+#include "sim/step/ops.def"
 };
 
 unsigned op_facts(const struct graph *graph) {

@@ -1,14 +1,15 @@
 /* Operators on the engine's side: how each is launched, what it needs packed, and what calibration
  * measures of it.
  *
- * One const descriptor an operator, `op_launch_FILE` in engine/op, for each row of sim/op/ops.def:
- * one that is forgotten does not link. Steps, warming up and calibration launch operators through
- * their descriptors and in no other way; none of them asks which operator it has. */
+ * One const descriptor an operator, `op_launch_FILE` in engine/op, for each row of
+ * sim/step/ops.def: one that is forgotten does not link. Steps, warming up and calibration launch
+ * operators through their descriptors and in no other way; none of them asks which operator it has.
+ */
 #ifndef UNMASK_ENGINE_OP_OP_H
 #define UNMASK_ENGINE_OP_OP_H
 
 #include "sim/base/err.h"
-#include "sim/graph/graph.h"
+#include "sim/step/graph.h"
 
 struct launch;
 struct points;
@@ -62,7 +63,7 @@ struct op_launch {
     int (*check)(const struct graph *graph, const struct op *op, struct err *err);
     /* Products: whether the device has chosen how to run this instance. */
     bool (*is_chosen)(const struct launch *l);
-    /* What calibration measures: the operator's rows of a profile, as sim/op names them, at these
+    /* What calibration measures: the operator's rows of a profile, as sim/step names them, at these
      * sizes; and `points` adds others. */
     enum op_sizes sizes;
     void (*points)(struct points *points, const struct op *op);
@@ -77,7 +78,7 @@ struct op_launch {
 };
 
 #define OP(id, file, name) extern const struct op_launch op_launch_##file;
-#include "sim/op/ops.def"
+#include "sim/step/ops.def"
 extern const struct op_launch *const op_launches[OP_KIND_COUNT];
 
 static inline const struct op_launch *op_launch_of(const struct op *op) {

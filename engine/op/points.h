@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/cost/profile/profile.h"
-#include "sim/graph/graph.h"
+#include "sim/price/profile/profile.h"
+#include "sim/step/graph.h"
 
 struct trial;
 

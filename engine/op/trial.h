@@ -4,7 +4,7 @@
 #define UNMASK_ENGINE_OP_TRIAL_H
 
 #include "engine/op/points.h"
-#include "engine/step/step.h"
+#include "engine/op/step.h"
 #include "sim/model/model.h"
 
 /* A request has no later position than this; longer ones begin again. */

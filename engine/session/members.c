@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "sim/base/mem.h"
-#include "sim/cache/blocks.h"
+#include "sim/policy/cache/blocks.h"
 
 /* ---- opening ---- */
 

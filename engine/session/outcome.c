@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
-#include "sim/cache/blocks.h"
-#include "sim/decoder/take_back.h"
+#include "sim/policy/cache/blocks.h"
+#include "sim/policy/decoder/take_back.h"
 
 void outcome_open(struct outcome *outcome, const struct members *members, struct forward *forward) {
     const struct step_limits *limits = &members->sessions->limits;

@@ -1,5 +1,5 @@
 /* CUDA graphs of steps, by everything that goes into a step's launches except what the arrays hold.
- * Which steps are captured, and which are forgotten, sim/cost/captured.h says, by which the
+ * Which steps are captured, and which are forgotten, sim/price/captured.h says, by which the
  * simulator foresees it. Nothing is allocated here after opening. */
 #ifndef UNMASK_ENGINE_STEP_CAPTURES_H
 #define UNMASK_ENGINE_STEP_CAPTURES_H
@@ -7,10 +7,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/step/packed.h"
+#include "engine/op/packed.h"
 #include "kernels/device.h"
-#include "sim/cost/captured.h"
-#include "sim/graph/graph.h"
+#include "sim/price/captured.h"
+#include "sim/step/graph.h"
 
 /* Without gaps, so that equal keys are equal bytes. */
 struct step_key {

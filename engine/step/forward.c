@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/device/ranks.h"
 #include "engine/step/forward_parts.h"
 #include "engine/step/placed.h"
 #include "engine/step/warm.h"
+#include "engine/weights/ranks.h"
 #include "kernels/bf16.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"

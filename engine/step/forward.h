@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 #include "engine/device/device.h"
-#include "engine/step/program.h"
-#include "engine/step/step.h"
+#include "engine/op/program.h"
+#include "engine/op/step.h"
 #include "engine/weights/weights.h"
 #include "sim/base/err.h"
 

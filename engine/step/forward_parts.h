@@ -2,13 +2,13 @@
 #ifndef UNMASK_ENGINE_STEP_FORWARD_PARTS_H
 #define UNMASK_ENGINE_STEP_FORWARD_PARTS_H
 
-#include "engine/device/ranks.h"
-#include "engine/device/room.h"
 #include "engine/op/issue.h"
+#include "engine/op/packed.h"
+#include "engine/op/room.h"
 #include "engine/step/captures.h"
 #include "engine/step/forward.h"
 #include "engine/step/instance_times.h"
-#include "engine/step/packed.h"
+#include "engine/weights/ranks.h"
 #include "sim/model/ranks.h"
 
 struct forward {

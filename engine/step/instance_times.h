@@ -1,13 +1,13 @@
 /* Device time of each operator instance of a step that is issued instance by instance: an event
  * follows each, so that the device's queue need not run dry in between. */
-#ifndef UNMASK_ENGINE_STEP_TURN_TIMES_H
-#define UNMASK_ENGINE_STEP_TURN_TIMES_H
+#ifndef UNMASK_ENGINE_STEP_INSTANCE_TIMES_H
+#define UNMASK_ENGINE_STEP_INSTANCE_TIMES_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "engine/device/device.h"
-#include "sim/graph/graph.h"
+#include "sim/step/graph.h"
 
 struct instance_end {
     struct device_event *event;

@@ -1,7 +1,7 @@
 /* What a step must be for packed.c to take it. */
 #include <inttypes.h>
 
-#include "engine/step/packed.h"
+#include "engine/op/packed.h"
 #include "kernels/calls.h"
 #include "sim/base/num.h"
 

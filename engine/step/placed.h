@@ -2,8 +2,8 @@
 #ifndef UNMASK_ENGINE_STEP_PLACED_H
 #define UNMASK_ENGINE_STEP_PLACED_H
 
-#include "engine/step/program.h"
-#include "engine/step/step.h"
+#include "engine/op/program.h"
+#include "engine/op/step.h"
 #include "sim/base/err.h"
 
 /* Every tensor inside the workspace with room for the step's shape, and nothing that a loop in

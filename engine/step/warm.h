@@ -4,7 +4,7 @@
 #define UNMASK_ENGINE_STEP_WARM_H
 
 #include "engine/op/issue.h"
-#include "engine/step/step.h"
+#include "engine/op/step.h"
 
 struct warming {
     const struct issue *issue; /* of the graph's steps; the room's workspace is overwritten */

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/input/text.h"
 #include "sim/base/mem.h"
-#include "sim/input/text.h"
 
 #define IM(role, text) "<|im_start|>" role "\n" text "<|im_end|>\n"
 #define IM_USER        "<|im_start|>user\n"

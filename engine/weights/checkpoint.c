@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/input/inputs.h"
 #include "sim/base/num.h"
-#include "sim/input/inputs.h"
 #include "sim/model/model_config.h"
 
 /* The parts of a slot, or all in one. */

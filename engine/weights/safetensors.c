@@ -14,9 +14,9 @@
 
 #include "engine/weights/truncated.h"
 #include "kernels/bf16.h"
+#include "sim/base/input/inputs.h"
+#include "sim/base/input/text.h"
 #include "sim/base/mem.h"
-#include "sim/input/inputs.h"
-#include "sim/input/text.h"
 
 /* All types of whole bytes that the format has. */
 static const struct {

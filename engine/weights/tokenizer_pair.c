@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/input/text.h"
 #include "sim/base/num.h"
-#include "sim/input/text.h"
 
 enum { PATH_CHARS = 4096, MOST_MERGES_BYTES = 1 << 28 };
 

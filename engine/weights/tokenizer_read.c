@@ -8,10 +8,10 @@
 
 #include "engine/weights/tokenizer_pair.h"
 #include "engine/weights/tokenizer_parts.h"
+#include "sim/base/input/text.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/utf8.h"
-#include "sim/input/text.h"
 
 /* What ByteLevel splits by where it is to split. */
 static const char byte_level_split[] =

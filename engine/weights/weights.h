@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "engine/device/device.h"
-#include "engine/step/rotation.h"
+#include "engine/weights/rotation.h"
 #include "sim/base/err.h"
 #include "sim/model/model.h"
 #include "sim/model/weight_slot.h"

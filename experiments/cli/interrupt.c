@@ -5,7 +5,7 @@
 
 #include "sim/base/output.h"
 #include "sim/base/wait.h"
-#include "sim/check/call_watch.h"
+#include "sim/policy/plugin/call_watch.h"
 
 static volatile sig_atomic_t is_caught, is_interrupted, first_signal;
 static volatile uint64_t n_waits; /* as of the signal, or of the last look since */

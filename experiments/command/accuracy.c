@@ -2,9 +2,9 @@
  * anywhere. */
 #include <inttypes.h>
 
-#include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
-#include "experiments/steps/accuracy.h"
+#include "experiments/run/accuracy.h"
+#include "experiments/run/asked.h"
 #include "sim/system/system_facts.h"
 
 static const struct option own_options[] = {

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/table.h"
+#include "experiments/run/asked.h"
 #include "experiments/run/limit.h"
-#include "experiments/sweep/campaign.h"
+#include "experiments/run/sweep/campaign.h"
 #include "sim/base/mem.h"
 
 static const struct option own_options[] = {

@@ -9,13 +9,13 @@
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/options.h"
 #include "experiments/command/capacity_show.h"
-#include "experiments/ranks/ranks.h"
 #include "experiments/run/prices.h"
-#include "experiments/sweep/sample.h"
+#include "experiments/run/ranks/ranks.h"
+#include "experiments/run/sweep/sample.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/input/datadir.h"
 #include "sim/model/gpu.h"
 #include "sim/system/system.h"
 #include "sim/system/system_facts.h"
@@ -117,7 +117,7 @@ static int add_study(struct axis *axis, const char *path, struct err *err) {
 
 static int add_paper(struct axis *axis, const char *name, struct err *err) {
     char folder[256];
-    snprintf(folder, sizeof folder, "experiments/studies/%.100s", name);
+    snprintf(folder, sizeof folder, "experiments/study/studies/%.100s", name);
     char **studies = data_files(folder, 0, ".ini", err);
     size_t before = axis->n;
     int status = (int)err->kind;
@@ -125,7 +125,7 @@ static int add_paper(struct axis *axis, const char *name, struct err *err) {
         status = add_study(axis, studies[i], err);
     }
     if (status == 0 && axis->n == before) {
-        status = err_usage(err, "--systems: %s '%s' in %s/experiments/studies",
+        status = err_usage(err, "--systems: %s '%s' in %s/experiments/study/studies",
                            studies[0] == NULL ? "there is no paper" : "no system is run by", name,
                            data_dir());
     }

@@ -5,7 +5,7 @@
 
 #include "analysis/plot/plot.h"
 #include "experiments/command/capacity_show.h"
-#include "experiments/sweep/sample.h"
+#include "experiments/run/sweep/sample.h"
 #include "sim/base/mem.h"
 
 enum { MOST_PANELS = 6, MOST_POINTS = CAPACITY_CURVE + 1, WIDE = 20 };

@@ -9,7 +9,7 @@
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"
 #include "experiments/run/prices.h"
-#include "experiments/sweep/sample.h"
+#include "experiments/run/sweep/sample.h"
 #include "sim/base/mem.h"
 #include "sim/base/output.h"
 

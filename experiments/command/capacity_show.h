@@ -3,7 +3,7 @@
 #define UNMASK_EXPERIMENTS_COMMAND_CAPACITY_SHOW_H
 
 #include "analysis/spread.h"
-#include "experiments/cli/asked.h"
+#include "experiments/run/asked.h"
 #include "experiments/study/capacity.h"
 
 enum { CAPACITY_MOST_CONFIGS = 128, CAPACITY_MOST_AXES = 8 };

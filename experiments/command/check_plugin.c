@@ -1,5 +1,5 @@
 /* unmask check-plugin: does a user's policy keep its promises? */
-#include "sim/check/check_plugin.h"
+#include "sim/policy/plugin/check_plugin.h"
 #include "experiments/cli/cmd.h"
 
 static const struct option *const options_of_check_plugin[] = {NULL};

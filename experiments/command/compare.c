@@ -5,12 +5,12 @@
 
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
-#include "experiments/ranks/ranks.h"
 #include "experiments/run/prices.h"
-#include "experiments/sweep/comparison.h"
+#include "experiments/run/ranks/ranks.h"
+#include "experiments/run/sweep/comparison.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/plugin/registry.h"
 
 static const struct option own_options[] = {
     {"systems", "A,B,...",

@@ -9,19 +9,19 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/progress.h"
-#include "experiments/ranks/ranks.h"
+#include "experiments/run/ranks/ranks.h"
 #include "experiments/study/changed.h"
 #include "experiments/study/score.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
-#include "sim/input/datadir.h"
 
 enum { MOST_SEEDS = 64, PATH_CHARS = 1024 };
 
 static const struct option own_options[] = {
-    {"all", NULL, "every figure of experiments/studies", false},
+    {"all", NULL, "every figure of experiments/study/studies", false},
     {"scores", NULL, "every figure's comparison, but only the table of scores is printed", false},
     {"out", "DIR", "where the files go; without it nothing is drawn, only printed", false},
     {"gpu", "NAME,...", "these GPUs instead of the figure's", false},
@@ -93,7 +93,7 @@ static int choose(const struct options *options, struct paths *paths, struct err
         return err_usage(err, "figure takes names, paths or --all; `unmask list experiments` "
                               "prints the names");
     }
-    char **shipped = data_files("experiments/studies", 1, ".ini", err);
+    char **shipped = data_files("experiments/study/studies", 1, ".ini", err);
     size_t n = 0;
     for (; shipped[n] != NULL; n++) {
         if (all) {
@@ -242,7 +242,7 @@ static int load_paper(const struct study *study, struct paper *paper, struct err
     if (file == NULL || paper->n_rows > 0) {
         return 0;
     }
-    snprintf(relative, sizeof relative, "experiments/paper/%s", file);
+    snprintf(relative, sizeof relative, "experiments/study/paper/%s", file);
     return paper_load(data_path(path, sizeof path, relative), paper, err);
 }
 
@@ -393,9 +393,9 @@ static int read_tables(struct making *making, struct err *err) {
     const struct {
         const char *path;
         struct config *config;
-    } files[] = {{"experiments/calibrated.ini", &making->calibrated},
-                 {"experiments/paper/papers.ini", &making->papers},
-                 {"experiments/paper/causes.ini", &making->causes}};
+    } files[] = {{"experiments/study/calibrated.ini", &making->calibrated},
+                 {"experiments/study/paper/papers.ini", &making->papers},
+                 {"experiments/study/paper/causes.ini", &making->causes}};
     char path[PATH_CHARS];
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         if (config_read(data_path(path, sizeof path, files[i].path), files[i].config, err) != 0) {
@@ -403,7 +403,7 @@ static int read_tables(struct making *making, struct err *err) {
         }
     }
     making->score = score_open(&making->papers, &making->causes,
-                               data_path(path, sizeof path, "experiments/paper"), err);
+                               data_path(path, sizeof path, "experiments/study/paper"), err);
     return (int)err->kind;
 }
 
@@ -478,12 +478,14 @@ const struct command command_figure = {
         "`run --json` as a column (latency_s.p99 is latency_s_p99). Kinds are lines, bars, "
         "stacked\n"
         "and table. Writes NAME.svg, .png, .pdf and .csv into the folder of --out.\n"
-        "experiments/studies has the papers' figures, and README.md there all keys and jobs.\n"
+        "experiments/study/studies has the papers' figures, and README.md there all keys and "
+        "jobs.\n"
         "A comparison with a paper goes to NAME-paper.csv and .md: calibration points,\n"
         "quotients of other rows and readings other than the declared one are marked and not\n"
         "counted. --all ends with the score of each paper and the causes of what is missed and of "
         "what\n"
-        "left the count (experiments/paper/causes.ini), in scores and causes.csv and .md where\n"
+        "left the count (experiments/study/paper/causes.ini), in scores and causes.csv and .md "
+        "where\n"
         "--out names a folder; --scores prints them alone.",
     .options = groups,
     .max_words = 16,

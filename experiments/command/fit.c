@@ -9,10 +9,10 @@
 #include "experiments/study/decode_fit.h"
 #include "experiments/study/decode_measured.h"
 #include "experiments/study/fit.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
 #include "sim/base/output.h"
 #include "sim/decode/process_file.h"
-#include "sim/input/datadir.h"
 
 enum { MOST_FITS = 32, PATH_CHARS = 1024 };
 
@@ -33,8 +33,8 @@ static int fit_constants(struct err *err) {
     struct fit fits[MOST_FITS];
     char path[PATH_CHARS];
     size_t n;
-    int status =
-        config_read(data_path(path, sizeof path, "experiments/calibrated.ini"), &calibrated, err);
+    int status = config_read(data_path(path, sizeof path, "experiments/study/calibrated.ini"),
+                             &calibrated, err);
     if (status != 0) {
         return status;
     }
@@ -74,15 +74,16 @@ static int write_shapes(const void *fitted, FILE *out, struct err *err) {
     struct fitted_number numbers[3 * CURVE_MOST_SHAPES];
     size_t n = curves_numbers(shapes->fits, shapes->n, numbers);
     char shipped[PATH_CHARS];
-    return fit_rewrite(data_path(shipped, sizeof shipped, "experiments/decode.ini"), numbers, n,
-                       out, err);
+    return fit_rewrite(data_path(shipped, sizeof shipped, "experiments/study/decode.ini"), numbers,
+                       n, out, err);
 }
 
 static int fit_shapes(const char *out, struct err *err) {
     static struct shapes shapes;
     char path[PATH_CHARS];
-    int status = curves_open(data_path(path, sizeof path, "experiments/paper/decode_curves.csv"),
-                             &shapes.curves, err);
+    int status =
+        curves_open(data_path(path, sizeof path, "experiments/study/paper/decode_curves.csv"),
+                    &shapes.curves, err);
     if (status != 0) {
         return status;
     }
@@ -113,7 +114,7 @@ static int write_located(const void *fitted, FILE *out, struct err *err) {
 static int fit_locations(const char *out, struct err *err) {
     struct located located;
     char path[PATH_CHARS];
-    int status = locations_open(data_path(path, sizeof path, "experiments/locations.csv"),
+    int status = locations_open(data_path(path, sizeof path, "experiments/study/locations.csv"),
                                 &located.locations, err);
     if (status != 0) {
         return status;
@@ -222,17 +223,20 @@ const struct command command_fit = {
     .name = "fit",
     .words = "[shapes|decode]",
     .doc = "fits each calibrated constant to its one paper number again",
-    .more = "Prints the stored value next to the fitted one; experiments/calibrated.ini is not\n"
-            "changed. `fit shapes` fits the shapes of decode processes in experiments/decode.ini\n"
-            "to published curves of tokens a pass (experiments/paper/decode_curves.csv), and\n"
-            "predicts each point by a fit that has not seen it. `fit decode` fits the locations\n"
-            "of experiments/locations.csv, each to its printed number. Either takes minutes, and\n"
-            "writes the file again with --out. `fit decode --from TRACE --judge TRACE` fits a\n"
-            "process to half of the requests of decode traces that real runs wrote\n"
-            "(--decode-out), and prints how far its tokens a pass, order of commits and evictions\n"
-            "are from those of the other half, under the decoder of each trace; the assumed shape\n"
-            "is judged, too. With --process NAME a process that exists is judged, located by\n"
-            "the first trace.",
+    .more =
+        "Prints the stored value next to the fitted one; experiments/study/calibrated.ini is not\n"
+        "changed. `fit shapes` fits the shapes of decode processes in "
+        "experiments/study/decode.ini\n"
+        "to published curves of tokens a pass (experiments/study/paper/decode_curves.csv), and\n"
+        "predicts each point by a fit that has not seen it. `fit decode` fits the locations\n"
+        "of experiments/study/locations.csv, each to its printed number. Either takes minutes, "
+        "and\n"
+        "writes the file again with --out. `fit decode --from TRACE --judge TRACE` fits a\n"
+        "process to half of the requests of decode traces that real runs wrote\n"
+        "(--decode-out), and prints how far its tokens a pass, order of commits and evictions\n"
+        "are from those of the other half, under the decoder of each trace; the assumed shape\n"
+        "is judged, too. With --process NAME a process that exists is judged, located by\n"
+        "the first trace.",
     .options = groups,
     .max_words = 1,
     .run = run,

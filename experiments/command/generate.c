@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/asked.h"
 #include "experiments/cli/canvas.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/run/asked.h"
 #include "experiments/run/decode_out.h"
 #include "experiments/run/questions.h"
+#include "sim/base/input/text.h"
 #include "sim/base/mem.h"
-#include "sim/input/text.h"
 
 enum { MOST_IDS_BYTES = 1 << 26 };
 #include "sim/system/system_facts.h"

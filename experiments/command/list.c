@@ -9,16 +9,16 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
 #include "experiments/study/collectives.h"
+#include "sim/base/input/config.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/cost/runtime.h"
-#include "sim/cost/transfer.h"
 #include "sim/decode/location.h"
 #include "sim/decode/process_file.h"
-#include "sim/input/config.h"
-#include "sim/input/datadir.h"
 #include "sim/memory/placement.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/plugin/registry.h"
+#include "sim/price/runtime.h"
+#include "sim/price/transfer.h"
 #include "sim/system/system.h"
 #include "sim/system/system_facts.h"
 #include "traces/generate.h"
@@ -333,7 +333,7 @@ static void list_traces(struct listing *out) {
 
 static void list_experiments(struct listing *out) {
     out->rows = table_open("name|title");
-    char **found = data_files("experiments/studies", 1, ".ini", out->err);
+    char **found = data_files("experiments/study/studies", 1, ".ini", out->err);
     for (size_t i = 0; found[i] != NULL; i++) {
         struct config config;
         if (config_read(found[i], &config, out->err) == 0) {
@@ -359,14 +359,14 @@ static int add_process(struct listing *out, const char *name, const char *shape)
     return 0;
 }
 
-/* Decode processes: rows of experiments/locations.csv, and sections of experiments/decode.ini that
- * have a location. */
+/* Decode processes: rows of experiments/study/locations.csv, and sections of
+ * experiments/study/decode.ini that have a location. */
 static void list_confidences(struct listing *out) {
     out->rows = table_open("name|shape|where its location is from");
     struct locations locations;
     struct config config;
     char path[1024], shapes[1024];
-    int status = locations_open(data_path(path, sizeof path, "experiments/locations.csv"),
+    int status = locations_open(data_path(path, sizeof path, "experiments/study/locations.csv"),
                                 &locations, out->err);
     if (status != 0) {
         return;
@@ -375,7 +375,7 @@ static void list_confidences(struct listing *out) {
         status = add_process(out, locations.rows[i].process, locations.rows[i].shape);
     }
     locations_close(&locations);
-    if (status != 0 || config_read(data_path(shapes, sizeof shapes, "experiments/decode.ini"),
+    if (status != 0 || config_read(data_path(shapes, sizeof shapes, "experiments/study/decode.ini"),
                                    &config, out->err) != 0) {
         return;
     }

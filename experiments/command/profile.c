@@ -5,9 +5,9 @@
 #include "experiments/cli/table.h"
 #include "experiments/run/compose.h"
 #include "sim/base/names.h"
-#include "sim/cost/profile/profile_check.h"
-#include "sim/cost/transfer.h"
 #include "sim/model/gpu.h"
+#include "sim/price/profile/profile_check.h"
+#include "sim/price/transfer.h"
 
 static const struct option own_options[] = {
     {"all", NULL, "check: every profile", false},

@@ -6,9 +6,9 @@
 
 #include "experiments/cli/cmd.h"
 #include "sim/base/output.h"
-#include "sim/cost/profile/profile.h"
-#include "sim/cost/profile/profile_pack.h"
 #include "sim/model/model.h"
+#include "sim/price/profile/profile.h"
+#include "sim/price/profile/profile_pack.h"
 
 static const char replace_doc[] = "overwrite the profile that is there";
 

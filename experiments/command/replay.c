@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "analysis/summary_output.h"
-#include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/run/asked.h"
 
 static const struct option own_options[] = {
     {"db", "FILE", "the database", false},

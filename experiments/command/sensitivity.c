@@ -4,22 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"
-#include "experiments/sweep/campaign.h"
+#include "experiments/run/asked.h"
+#include "experiments/run/sweep/campaign.h"
+#include "sim/base/input/config.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/input/config.h"
-#include "sim/input/datadir.h"
 
 enum { PATH_CHARS = 1024, MOST_CLAIMS = 32, MOST_BISECTIONS = 7, SIDES = 2 };
 
 static const struct option own_options[] = {
-    {"file", "FILE", "the rankings to try; default: experiments/sensitivity.ini", false},
+    {"file", "FILE", "the rankings to try; default: experiments/study/sensitivity.ini", false},
     {NULL, NULL, NULL, false},
 };
 static const struct option *const groups[] = {own_options, job_options, json_options, NULL};
@@ -298,7 +298,8 @@ static int run(const struct options *options, struct err *err) {
     size_t n;
     int status = asked_threads(options, &n_threads, err);
     if (status == 0) {
-        file = file != NULL ? file : data_path(path, sizeof path, "experiments/sensitivity.ini");
+        file =
+            file != NULL ? file : data_path(path, sizeof path, "experiments/study/sensitivity.ini");
         status = config_read(file, &config, err);
     }
     if (status == 0) {

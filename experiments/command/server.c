@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
-#include "experiments/server/server.h"
-#include "experiments/server/start_log.h"
+#include "experiments/run/asked.h"
+#include "experiments/study/server.h"
+#include "experiments/study/start_log.h"
 #include "sim/base/mem.h"
 
 static const struct option own_options[] = {
@@ -192,7 +192,7 @@ const struct command command_server = {
         "which it prints what was taken, not taken, differs and is unknown. A warning says so\n"
         "where the requests that it had at once contradict those assumed. Default system: "
         "vllm-ar.\n"
-        "A study with a [server] draws it (experiments/studies/vllm).",
+        "A study with a [server] draws it (experiments/study/studies/vllm).",
     .options = options_of_server,
     .run = run,
 };

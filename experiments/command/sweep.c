@@ -5,13 +5,13 @@
 #include "analysis/offered.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
-#include "experiments/ranks/ranks.h"
 #include "experiments/run/prices.h"
-#include "experiments/sweep/sweep.h"
+#include "experiments/run/ranks/ranks.h"
+#include "experiments/run/sweep/sweep.h"
+#include "sim/base/input/config.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/input/config.h"
 
 enum { MOST_POINTS = 100000, MOST_REASONS = 8 };
 

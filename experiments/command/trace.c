@@ -9,13 +9,13 @@
 #include "analysis/offered.h"
 #include "analysis/trace_facts.h"
 #include "engine/weights/tokenizer.h"
-#include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
+#include "experiments/run/asked.h"
 #include "sim/base/err.h"
+#include "sim/base/input/inputs.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/output.h"
-#include "sim/input/inputs.h"
 #include "traces/reader.h"
 
 /* The formats that `unmask trace convert` writes. */

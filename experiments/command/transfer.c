@@ -9,7 +9,7 @@
 #include "experiments/run/compose.h"
 #include "sim/base/mem.h"
 #include "sim/base/output.h"
-#include "sim/cost/transfer.h"
+#include "sim/price/transfer.h"
 
 static const struct option own_options[] = {
     {"from", "GPU", "scale this GPU's profile", false},

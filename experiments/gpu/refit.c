@@ -21,8 +21,8 @@
 #include "sim/base/mem.h"
 #include "sim/base/output.h"
 #include "sim/base/system.h"
-#include "sim/cost/profile/profile.h"
-#include "sim/graph/builder.h"
+#include "sim/price/profile/profile.h"
+#include "sim/step/builder.h"
 #include "sim/system/system.h"
 
 enum { MOST_CARDS = 16, MOST_SAMPLES = MOST_CARDS * CALIBRATION_MAX_STEPS };

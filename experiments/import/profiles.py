@@ -194,7 +194,7 @@ def main():
             ("experts without a gate (Nemotron-H); " if ungated else "") +
             "of two kernels for one shape the slower.",
             "# weights_in_turn, expert_routing: how the source's collector times and routes; see "
-            "sim/cost/profile/profile_cold.c and profile_rows.c.",
+            "sim/price/profile/profile_cold.c and profile_rows.c.",
             "# attention_causal is causal: about half the FLOPs of a bidirectional pass."])
         write(os.path.join(out, gpu + ".csv"), head,
               from_aiconfigurator(os.path.join(sources, "aiconfigurator"), name, ungated))

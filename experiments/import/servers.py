@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes experiments/reference/vllm_*.csv: request timings of real vLLM servers.
+"""Writes experiments/study/reference/vllm_*.csv: request timings of real vLLM servers.
 
     experiments/import/servers.py CHECKOUT OUT
 

@@ -4,11 +4,11 @@
 #include "engine/supported.h"
 #include "experiments/package/manual.h"
 #include "sim/base/build.h"
-#include "sim/cost/runtime.h"
-#include "sim/input/datadir.h"
+#include "sim/base/input/datadir.h"
 #include "sim/model/gpu.h"
 #include "sim/model/model.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/plugin/registry.h"
+#include "sim/price/runtime.h"
 #include "sim/system/host.h"
 #include "sim/system/settings.h"
 #include "sim/system/system_reads.h"
@@ -184,17 +184,17 @@ void manual_keys(FILE *out) {
             "`played = off`, hosts' as the key `host`. Nothing stands there for what is always "
             "read. A key that was set and that "
             "nothing reads is a warning, `setting-unused` ([output.md](output.md)).\n");
-    key_heading("Systems", "Of every system, in `experiments/systems.ini` or a file of your own.",
-                out);
+    key_heading("Systems",
+                "Of every system, in `experiments/study/systems.ini` or a file of your own.", out);
     keys("", "", system_params, system_n_params, out);
     choosers(out);
     policy_keys(POLICY_SCHEDULER, "Schedulers", "Key `scheduler` names one.", out);
     policy_keys(POLICY_CACHE, "Cache policies", "Key `cache` names one.", out);
     policy_keys(POLICY_DECODER, "Decoders", "Key `decoder` names one.", out);
     policy_keys(POLICY_ROUTER, "Routers", "Key `router` names one.", out);
-    key_heading("Runtimes", "Key `runtime` names one of `sim/cost/runtimes`, or a file.", out);
+    key_heading("Runtimes", "Key `runtime` names one of `sim/price/runtimes`, or a file.", out);
     keys("", "runtime.", runtime_params, runtime_n_params, out);
-    key_heading("Hosts", "Key `host` names one of `experiments/hosts`, or a file.", out);
+    key_heading("Hosts", "Key `host` names one of `experiments/study/hosts`, or a file.", out);
     keys("", "host.", host_params, host_n_params, out);
     key_heading("Workloads",
                 "Of a workload's file (`traces/workload.h`), which has names and texts besides: "

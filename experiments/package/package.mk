@@ -12,10 +12,10 @@ PROGRAM ?= $(BUILD)/unmask
 
 # What the program reads, in the same folders as in the source tree.
 DATA := analysis/plot/report.html kernels/profiles sim/model/models sim/model/gpus sim/model/families \
-        sim/cost/runtimes traces/quantiles.csv traces/workloads traces/samples $(wildcard experiments/*.ini experiments/*.csv) \
-        experiments/hosts experiments/paper experiments/studies experiments/reference experiments/train/models \
+        sim/price/runtimes traces/quantiles.csv traces/workloads traces/samples $(wildcard experiments/study/*.ini experiments/study/*.csv) \
+        experiments/study/hosts experiments/study/paper experiments/study/studies experiments/study/reference experiments/train/models \
         experiments/train/prompts
-MEASURED = $(shell grep -rhoE 'experiments/gpu/results/[A-Za-z0-9_./-]+[A-Za-z0-9]' experiments/studies --include=*.ini | sort -u)
+MEASURED = $(shell grep -rhoE 'experiments/gpu/results/[A-Za-z0-9_./-]+[A-Za-z0-9]' experiments/study/studies --include=*.ini | sort -u)
 TEMPLATES := $(wildcard tests/plugins/template_*.c)
 
 .PHONY: install reference paper-tables docs deb package-test wheel wheel-test python-test python-bench

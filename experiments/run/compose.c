@@ -8,7 +8,7 @@
 #include "analysis/caution.h"
 #include "analysis/summary_output.h"
 #include "experiments/run/compose_impl.h"
-#include "experiments/steps/meter.h"
+#include "experiments/run/meter.h"
 #include "sim/model/ranks.h"
 #include "sim/system/system_facts.h"
 #include "sim/system/system_reads.h"

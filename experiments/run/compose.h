@@ -8,11 +8,11 @@
 #include <stdint.h>
 
 #include "analysis/summary.h"
-#include "engine/weights/end_tokens.h"
+#include "engine/session/end_tokens.h"
 #include "engine/weights/weights.h"
+#include "experiments/run/accuracy.h"
 #include "experiments/run/questions.h"
 #include "experiments/run/recorded.h"
-#include "experiments/steps/accuracy.h"
 #include "sim/base/condition.h"
 #include "sim/base/warning.h"
 #include "sim/serve/executor_sim.h"

@@ -10,7 +10,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/check/plugin.h"
+#include "sim/policy/plugin/plugin.h"
 
 static const char *recorded_text(const struct recorded *recorded, const char *key) {
     const struct config_entry *entry = config_find(&recorded->config, "run", key);

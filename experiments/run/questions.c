@@ -9,9 +9,9 @@
 #include "analysis/summary_output.h"
 #include "engine/text/answer.h"
 #include "engine/weights/weights.h"
+#include "sim/base/input/text.h"
 #include "sim/base/mem.h"
 #include "sim/base/output.h"
-#include "sim/input/text.h"
 
 enum { MOST_REFERENCE_BYTES = 1 << 28 };
 

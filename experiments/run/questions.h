@@ -1,7 +1,7 @@
 /* Questions: the prompts of a run as a model's tokens, and what became of them.
  *
- * It takes prompts where a workload is a file of them (traces/prompts.h), or where a command adds
- * them one by one; texts are put into a chat template, if one is asked for, and encoded by the
+ * It takes prompts where a workload is a file of them (traces/format/prompts.h), or where a command
+ * adds them one by one; texts are put into a chat template, if one is asked for, and encoded by the
  * tokenizer of the weights or of a folder of its own. A device is given their tokens, and its
  * outputs are judged (engine/text/answer.h) and compared with a reference: the outputs of another
  * run of the same prompts, of a system without a cache that commits one token a pass, say. */
@@ -14,7 +14,7 @@
 #include "engine/weights/tokenizer.h"
 #include "sim/base/arrival.h"
 #include "sim/model/model.h"
-#include "traces/prompts.h"
+#include "traces/format/prompts.h"
 
 struct questions_request {
     const char *tokenizer; /* a folder; NULL: that of the weights */

@@ -6,8 +6,8 @@
 
 #include "analysis/store/position_bytes.h"
 #include "engine/device/device.h"
+#include "sim/base/input/field.h"
 #include "sim/base/mem.h"
-#include "sim/input/field.h"
 
 struct loading {
     struct recorded *recorded;

@@ -7,7 +7,7 @@
 
 #include "analysis/store/store.h"
 #include "sim/base/arrival.h"
-#include "sim/input/config.h"
+#include "sim/base/input/config.h"
 #include "sim/serve/executor_replay.h"
 
 struct recorded {

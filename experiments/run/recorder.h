@@ -12,7 +12,7 @@
 
 #include "analysis/store/protocol.h"
 #include "analysis/store/store.h"
-#include "experiments/ranks/parcel.h"
+#include "experiments/run/ranks/parcel.h"
 
 struct recorder;
 

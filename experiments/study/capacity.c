@@ -8,9 +8,9 @@
 #include "analysis/spread.h"
 #include "analysis/summary_output.h"
 #include "experiments/cli/progress.h"
-#include "experiments/ranks/pool.h"
-#include "experiments/ranks/ranks.h"
 #include "experiments/run/limit.h"
+#include "experiments/run/ranks/pool.h"
+#include "experiments/run/ranks/ranks.h"
 #include "sim/base/mem.h"
 
 const char *const capacity_limit_words[] = {NULL, "compute", "memory", "admission", "host"};

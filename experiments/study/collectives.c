@@ -2,10 +2,10 @@
 
 #include <string.h>
 
+#include "sim/base/input/csv.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/num.h"
-#include "sim/cost/link.h"
-#include "sim/input/csv.h"
-#include "sim/input/datadir.h"
+#include "sim/price/link.h"
 
 enum { GPU, PEERS, GPUS, OP, BYTES, MEASURED, SOURCE };
 static const char *const columns[] = {"gpu",   "peers",       "gpus",   "op",
@@ -39,7 +39,7 @@ struct table *collectives_table(struct err *err) {
     char path[512];
     struct csv csv;
     struct table *table = NULL;
-    data_path(path, sizeof path, "experiments/reference/collectives.csv");
+    data_path(path, sizeof path, "experiments/study/reference/collectives.csv");
     int status = csv_open(&csv, path, "measurements", err);
     if (status == 0) {
         bool more = true;

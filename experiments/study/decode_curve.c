@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "experiments/study/decode_fit.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/decode/process_file.h"
-#include "sim/input/datadir.h"
 
 enum {
     COLUMN_SHAPE,
@@ -216,7 +216,7 @@ static void fit_shape(const struct curves *curves, struct curve_fit *fit, struct
 static int find_shapes(const struct curves *curves, struct curve_fit out[CURVE_MOST_SHAPES],
                        size_t *n, struct err *err) {
     char path[1024];
-    data_path(path, sizeof path, "experiments/decode.ini");
+    data_path(path, sizeof path, "experiments/study/decode.ini");
     *n = 0;
     for (size_t i = 0; i < curves->n; i++) {
         const char *shape = curves->points[i].shape;

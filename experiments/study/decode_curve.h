@@ -1,11 +1,11 @@
 /* The shapes of decode processes, fitted to published curves.
  *
- * experiments/paper/decode_curves.csv has tokens a denoising pass of trained models over threshold
- * and block size, printed or read off a figure's vector path, nothing of which any figure of
- * experiments/studies is scored against. The rows of a shape are of one model; the first is where
- * it is located. Two constants are fitted, by least squares of logarithms: how far known context
- * reaches (distance) and how much positions differ (position_spread). Gap, context and step_spread
- * stay as assumed, and deltas fall with distance as logits do.
+ * experiments/study/paper/decode_curves.csv has tokens a denoising pass of trained models over
+ * threshold and block size, printed or read off a figure's vector path, nothing of which any figure
+ * of experiments/study/studies is scored against. The rows of a shape are of one model; the first
+ * is where it is located. Two constants are fitted, by least squares of logarithms: how far known
+ * context reaches (distance) and how much positions differ (position_spread). Gap, context and
+ * step_spread stay as assumed, and deltas fall with distance as logits do.
  *
  * A shape's error is that of leave-one-out cross-validation: each point is predicted by a fit to
  * the others. */
@@ -42,7 +42,7 @@ double curve_gives(const struct curves *curves, size_t point, const struct decod
 
 struct curve_fit {
     char shape[32];
-    struct decode_process process, stored; /* fitted; of experiments/decode.ini */
+    struct decode_process process, stored; /* fitted; of experiments/study/decode.ini */
     struct curve_predicted {
         size_t point;
         /* Tokens a pass: of the fit, of the stored shape, of a fit without this point. */
@@ -58,7 +58,7 @@ int curves_fit(const struct curves *curves, void (*told)(void *state, size_t n_d
 
 void curves_print(const struct curves *curves, const struct curve_fit *fits, size_t n, FILE *out);
 
-/* The numbers of experiments/decode.ini that were fitted: 3 a shape. */
+/* The numbers of experiments/study/decode.ini that were fitted: 3 a shape. */
 size_t curves_numbers(const struct curve_fit *fits, size_t n, struct fitted_number *out);
 
 #endif

@@ -8,8 +8,8 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/decoder/decoder.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/decoder/decoder.h"
+#include "sim/policy/plugin/registry.h"
 
 static const double facts_levels[FACTS_LEVELS] = {0.3, 0.5, 0.7, 0.8, 0.9, 0.99, 0.999, 0.9999};
 

@@ -3,10 +3,10 @@
  * A process is a shape, which models of one family share, and a location of its own.
  *
  *   shapes      decode_curve.h: one a family, fitted to published curves of tokens a pass
- *   locations   each row of experiments/locations.csv: the root at which the process of its shape
- *               gives the printed number under the row's threshold, blocks, temperature and length
- *               of answers. A row that is transferred stands where the row it is moved from
- *               stands, further by what another task's two rows of those models differ by.
+ *   locations   each row of experiments/study/locations.csv: the root at which the process of its
+ * shape gives the printed number under the row's threshold, blocks, temperature and length of
+ * answers. A row that is transferred stands where the row it is moved from stands, further by what
+ * another task's two rows of those models differ by.
  *
  * Where two rows of a model list one workload, the first is drawn from; what it gives under the
  * conditions of the second, over what that prints, is its error.

@@ -10,7 +10,7 @@
 
 enum { FIT_ROLLOUTS = 240, JUDGE_ROLLOUTS = 1200 };
 
-/* The assumed shape's, which is fitted elsewhere (experiments/decode.ini). */
+/* The assumed shape's, which is fitted elsewhere (experiments/study/decode.ini). */
 static const double ASSUMED_DELTA_NOISE = 0.8756;
 
 /* Draws of the judgement are not those of the fit. */

@@ -29,7 +29,7 @@ int study_draw(const struct study *study, struct tables *tables, const char *ste
                struct err *err);
 bool study_is_table(const struct study *study);
 
-/* Ours for every row of `printed`. Rows to which a constant of experiments/calibrated.ini was
+/* Ours for every row of `printed`. Rows to which a constant of experiments/study/calibrated.ini was
  * fitted are marked. The results are the caller's to free. */
 int study_compare(const struct study *study, struct tables *tables, const struct paper *paper,
                   const struct config *calibrated, struct paper_result **out, size_t *n,

@@ -6,8 +6,8 @@
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/options.h"
 #include "experiments/run/compose.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/num.h"
-#include "sim/input/datadir.h"
 
 enum { MOST_KEYS = 4 };
 

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "sim/input/config.h"
+#include "sim/base/input/config.h"
 
 struct fit {
     const char *name, *fitted_to; /* borrowed from the config */
@@ -14,8 +14,8 @@ struct fit {
     const char *measured; /* the measurement it was read off, where nothing is fitted; NULL */
 };
 
-/* Fit every constant of `calibrated` (experiments/calibrated.ini). The throughput falls as the
- * constant grows; bisection between 0 and the section's `most`. ERR_WORLD when the target lies
+/* Fit every constant of `calibrated` (experiments/study/calibrated.ini). The throughput falls as
+ * the constant grows; bisection between 0 and the section's `most`. ERR_WORLD when the target lies
  * outside what that reaches. Returns the number of fits in `out`, which holds `most`. */
 int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_t *n,
             struct err *err);

@@ -2,7 +2,7 @@
  *
  * Counted is a fact that can be missed on both sides, that nothing was fitted to and that follows
  * from no other counted row, once, however many figures show it. The column `cause` of a row
- * of experiments/paper names a section of causes.ini, which has `class`, `says` and, but for
+ * of experiments/study/paper names a section of causes.ini, which has `class`, `says` and, but for
  * the class ours, `shown`: a query that answers for each of its rows `id` and two values, `one` and
  * `other`, of the same quantity. The class of a row holds only where these values show it:
  *
@@ -23,7 +23,7 @@
 #define UNMASK_EXPERIMENTS_STUDY_SCORE_H
 
 #include "analysis/paper/paper.h"
-#include "sim/input/config.h"
+#include "sim/base/input/config.h"
 
 enum score_class {
     SCORE_OURS,
@@ -36,8 +36,9 @@ enum score_class {
 
 struct score; /* opaque */
 
-/* `papers` (papers.ini) says which files of `folder` (experiments/paper) are of which paper; both
- * configs are borrowed. NULL, and the reason in `err`, where a file or a cause cannot be read. */
+/* `papers` (papers.ini) says which files of `folder` (experiments/study/paper) are of which paper;
+ * both configs are borrowed. NULL, and the reason in `err`, where a file or a cause cannot be read.
+ */
 struct score *score_open(const struct config *papers, const struct config *causes,
                          const char *folder, struct err *err);
 void score_close(struct score *score); /* NULL is fine */

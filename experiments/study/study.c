@@ -7,12 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/ranks/pool.h"
-#include "experiments/ranks/ranks.h"
+#include "experiments/run/ranks/pool.h"
+#include "experiments/run/ranks/ranks.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/input/datadir.h"
 
 /* Rows of runs that were recorded, before a study's queries see them. */
 
@@ -327,7 +327,7 @@ static int include(const char *beside, const char *name, struct study *study, st
     int length = slash != NULL ? (int)(slash - beside) + 1 : 0;
     snprintf(path, sizeof path, "%.*s%s", length, beside, name);
     if (access(path, R_OK) != 0) {
-        snprintf(relative, sizeof relative, "experiments/studies/%s", name);
+        snprintf(relative, sizeof relative, "experiments/study/studies/%s", name);
         data_path(path, sizeof path, relative);
     }
     if (study->n_configs > STUDY_MOST_INCLUDES) {

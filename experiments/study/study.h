@@ -13,7 +13,7 @@
  *   NAME of KEY = P, Q  a column, or another key of the job, that goes along with KEY
  *   x = KEY             the key whose values and indices are the columns x and x_n, too
  *
- * `include` in [figure] names files, in the study's folder or in experiments/studies, whose
+ * `include` in [figure] names files, in the study's folder or in experiments/study/studies, whose
  * [select]s follow, and whose keys of [figure] hold where neither the study nor a later one has
  * them. */
 #ifndef UNMASK_EXPERIMENTS_STUDY_STUDY_H
@@ -21,9 +21,9 @@
 
 #include <stdint.h>
 
-#include "experiments/jobs/jobs.h"
+#include "experiments/study/jobs.h"
 #include "experiments/study/tables.h"
-#include "sim/input/config.h"
+#include "sim/base/input/config.h"
 
 enum { STUDY_MOST_INCLUDES = 8, STUDY_NAME_CHARS = 64 };
 
@@ -60,9 +60,9 @@ const char *study_table_name(const struct study *study, size_t i);
 /* The table of its first job that runs systems; NULL where none does. */
 const char *study_runs(const struct study *study);
 
-/* Fill the tables on `n_threads` threads, and on other ranks (experiments/ranks), whose own tables
- * stay empty; `done` may be NULL and is called from any of them, after
- * every place. The [select]s are left to study_select. */
+/* Fill the tables on `n_threads` threads, and on other ranks (experiments/run/ranks), whose own
+ * tables stay empty; `done` may be NULL and is called from any of them, after every place. The
+ * [select]s are left to study_select. */
 int study_fill(const struct study *study, unsigned n_threads, void (*done)(void *state),
                void *state, struct tables *tables, struct err *err);
 int study_select(const struct study *study, struct tables *tables, struct err *err);

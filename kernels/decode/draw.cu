@@ -1,10 +1,10 @@
-/* Drawing tokens: one block a row, by the steps of kernels/rules/draw_row.h. A row is read once to
+/* Drawing tokens: one block a row, by the steps of kernels/decode/draw_row.h. A row is read once to
  * sum its masses, twice more for each of top_k and top_p, once for what they leave, and then as far
  * as one thread's tokens are to be walked. */
+#include "kernels/decode/draw_row.h"
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
-#include "kernels/rules/draw_row.h"
 
 static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(const struct call_draw call) {
     dependencies_wait();

@@ -6,9 +6,9 @@
 
 #include "kernels/decode/head.cuh"
 #include "kernels/device.h"
+#include "kernels/hopper.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
-#include "kernels/linear/hopper.cuh"
 
 enum {
     REDUCE_FLOATS = 32, /* a thread, in registers */

@@ -3,7 +3,7 @@
 #ifndef UNMASK_KERNELS_LINEAR_WGMMA_CUH
 #define UNMASK_KERNELS_LINEAR_WGMMA_CUH
 
-#include "kernels/linear/hopper.cuh"
+#include "kernels/hopper.cuh"
 
 #if HOPPER_DEVICE
 

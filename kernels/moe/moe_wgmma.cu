@@ -6,10 +6,10 @@
  * second product's blocks fetch their first weights as those of the first one end: that takes only
  * the starts, which are older than the first product, or come from the sort, which lets no kernel
  * begin before they are there. */
+#include "kernels/hopper.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/launches.h"
-#include "kernels/linear/hopper.cuh"
 #include "kernels/linear/wgmma_widths.cuh"
 #include "kernels/moe/moe.cuh"
 

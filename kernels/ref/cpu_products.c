@@ -2,10 +2,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/decode/draw_row.h"
 #include "kernels/device.h"
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/cpu_blas.h"
-#include "kernels/rules/draw_row.h"
 
 /* outputs[o, row] = x[row, :] . w[o, :]: in BLAS's order of columns a matrix of PANEL_ROWS rows. */
 static void multiply_panel(const float *x, int x_stride, const float *w, int n_inputs,

@@ -17,7 +17,8 @@ struct arrival {
     uint32_t answer_tokens; /* of these, those up to and including the end of text; 0: not known,
                                all of them */
     uint32_t tenant;        /* 0 where the source names none */
-    uint64_t prompt; /* 1 + the index of its text in its file (traces/prompts.h); 0: no text */
+    uint64_t
+        prompt; /* 1 + the index of its text in its file (traces/format/prompts.h); 0: no text */
     uint32_t prefix_tokens; /* of the prompt, with which an earlier request's prompt began, too */
     uint64_t session;       /* which conversation it is a turn of; 0: of none */
     /* With which (sim/serve/contents.h), by names that the source makes up; 0: none. */

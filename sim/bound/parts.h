@@ -12,7 +12,7 @@
  * to be no less than at the lower one, for attention than 99.5 % of that: an assumption about
  * profiles, which rise. Host terms, waits
  * and launches come from the same cost model. In chunks a step takes no less than without
- * (sim/cost/price.c), but for eager passes, for which parts_open refuses a search for chunks. */
+ * (sim/price/price.c), but for eager passes, for which parts_open refuses a search for chunks. */
 #ifndef UNMASK_SIM_BOUND_PARTS_H
 #define UNMASK_SIM_BOUND_PARTS_H
 
@@ -39,7 +39,7 @@ struct price_part {
 struct host_part {
     double step_ns, request_ns[HOST_KIND_COUNT];              /* the host's */
     double launches_ns, request_launches_ns[HOST_KIND_COUNT]; /* the device's, beyond the graph */
-    double sync_ns;                                           /* see sim/cost/runtime.h */
+    double sync_ns;                                           /* see sim/price/runtime.h */
     double after_ns[HOST_KIND_COUNT]; /* of each request, whatever host and device took before */
 };
 

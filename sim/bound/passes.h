@@ -12,7 +12,7 @@
 
 #include "sim/base/arrival.h"
 #include "sim/base/decode.h"
-#include "sim/cost/runtime.h"
+#include "sim/price/runtime.h"
 #include "sim/system/system.h"
 
 /* The coordinates of a pass: the symbols of its span, and the bytes of cached state that its

@@ -1,5 +1,5 @@
-/* Where the decode processes of trained models stand: experiments/locations.csv, one row for each
- * printed number of a model on a task.
+/* Where the decode processes of trained models stand: experiments/study/locations.csv, one row for
+ * each printed number of a model on a task.
  *
  * A row names benchmark, source and the conditions that the number was printed for, and the
  * location at which a process of its shape gives that number under them. A run that leaves the
@@ -7,8 +7,8 @@
 #ifndef UNMASK_SIM_DECODE_LOCATION_H
 #define UNMASK_SIM_DECODE_LOCATION_H
 
+#include "sim/base/input/csv.h"
 #include "sim/decode/process.h"
-#include "sim/input/csv.h"
 
 /* Texts are borrowed from the table; "" where the row has none. */
 struct location {
@@ -16,7 +16,7 @@ struct location {
     const char *model;            /* as its source calls it */
     const char *benchmark;        /* that the number was printed for */
     const char *workloads;        /* that draw from it, separated by spaces */
-    const char *shape;            /* a section of experiments/decode.ini */
+    const char *shape;            /* a section of experiments/study/decode.ini */
     const char *transferred_from; /* a process it is moved from by what another task's two rows
                                      differ by; it then has no number of its own */
     const char *source;
@@ -36,8 +36,8 @@ struct locations {
     size_t n;
 };
 
-/* Of experiments/locations.csv, or another such table; a bad row is a sentence with file and line.
- * The path is borrowed. */
+/* Of experiments/study/locations.csv, or another such table; a bad row is a sentence with file and
+ * line. The path is borrowed. */
 int locations_open(const char *path, struct locations *out, struct err *err);
 void locations_close(struct locations *locations);
 

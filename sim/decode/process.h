@@ -66,9 +66,9 @@
  *
  * Deltas come from attention and stay as they are; so does "kumaraswamy", which has no logits.
  *
- * experiments/decode.ini has the constants: which are assumed, and to which printed number each of
- * the others is calibrated. "kumaraswamy" is the process without any structure: independent draws
- * of the same distribution in every step, deltas independent of them. */
+ * experiments/study/decode.ini has the constants: which are assumed, and to which printed number
+ * each of the others is calibrated. "kumaraswamy" is the process without any structure: independent
+ * draws of the same distribution in every step, deltas independent of them. */
 #ifndef UNMASK_SIM_DECODE_PROCESS_H
 #define UNMASK_SIM_DECODE_PROCESS_H
 

@@ -1,17 +1,17 @@
-/* Reading decode processes. A row of experiments/locations.csv is one, of the shape in
- * experiments/decode.ini that it names; so is a section of decode.ini with a location, which has
- * the constants of its own section and those of the section that its key `shape` names. */
+/* Reading decode processes. A row of experiments/study/locations.csv is one, of the shape in
+ * experiments/study/decode.ini that it names; so is a section of decode.ini with a location, which
+ * has the constants of its own section and those of the section that its key `shape` names. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/input/config.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/param.h"
 #include "sim/decode/location.h"
 #include "sim/decode/process_file.h"
-#include "sim/input/config.h"
-#include "sim/input/datadir.h"
 
 #define REAL(field, initial, min, max, doc)                                                        \
     {                                                                                              \
@@ -158,8 +158,8 @@ int decode_process_of(const char *model, const char *workload, char *name, size_
     struct config config;
     char path[1024], own[128];
     name[0] = '\0';
-    int status =
-        locations_open(data_path(path, sizeof path, "experiments/locations.csv"), &locations, err);
+    int status = locations_open(data_path(path, sizeof path, "experiments/study/locations.csv"),
+                                &locations, err);
     if (status != 0) {
         return status;
     }
@@ -171,7 +171,8 @@ int decode_process_of(const char *model, const char *workload, char *name, size_
     if (row != NULL) {
         return 0;
     }
-    status = config_read(data_path(path, sizeof path, "experiments/decode.ini"), &config, err);
+    status =
+        config_read(data_path(path, sizeof path, "experiments/study/decode.ini"), &config, err);
     if (status != 0) {
         return status;
     }
@@ -237,7 +238,7 @@ int decode_process_read(const char *path, const char *name, struct decode_proces
     return read_beside(path, name, NULL, out, err);
 }
 
-/* ---- processes of experiments/locations.csv ---- */
+/* ---- processes of experiments/study/locations.csv ---- */
 
 /* What a second source prints belongs to every error. */
 static void add_second(const char *second, char text[DECODE_ERROR_CHARS]) {
@@ -277,7 +278,8 @@ static int of_location(const struct locations *locations, const struct location 
                        struct decode_process *out, struct err *err) {
     struct config config;
     char path[1024];
-    int status = config_read(data_path(path, sizeof path, "experiments/decode.ini"), &config, err);
+    int status =
+        config_read(data_path(path, sizeof path, "experiments/study/decode.ini"), &config, err);
     if (status != 0) {
         return status;
     }
@@ -305,8 +307,8 @@ int decode_process_find(const char *name, struct decode_process *out, struct err
         return decode_process_read(path, own + strlen(".ini:"), out, err);
     }
     struct locations locations;
-    int status =
-        locations_open(data_path(path, sizeof path, "experiments/locations.csv"), &locations, err);
+    int status = locations_open(data_path(path, sizeof path, "experiments/study/locations.csv"),
+                                &locations, err);
     if (status != 0) {
         return status;
     }
@@ -317,7 +319,7 @@ int decode_process_find(const char *name, struct decode_process *out, struct err
         return status;
     }
     char shapes[1024];
-    status = read_beside(data_path(shapes, sizeof shapes, "experiments/decode.ini"), name,
+    status = read_beside(data_path(shapes, sizeof shapes, "experiments/study/decode.ini"), name,
                          &locations, out, err);
     locations_close(&locations);
     return status;

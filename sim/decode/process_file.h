@@ -1,12 +1,13 @@
-/* Decode processes by name: the rows of experiments/locations.csv, the sections of
- * experiments/decode.ini, or those of another such file. */
+/* Decode processes by name: the rows of experiments/study/locations.csv, the sections of
+ * experiments/study/decode.ini, or those of another such file. */
 #ifndef UNMASK_SIM_DECODE_PROCESS_FILE_H
 #define UNMASK_SIM_DECODE_PROCESS_FILE_H
 
 #include "sim/decode/process.h"
 
-/* The process of that name in experiments/locations.csv or decode.ini; "FILE.ini:NAME" of another
- * file; or "kumaraswamy" with shapes 2 and 1. An unknown name or a bad file is a sentence. */
+/* The process of that name in experiments/study/locations.csv or decode.ini; "FILE.ini:NAME" of
+ * another file; or "kumaraswamy" with shapes 2 and 1. An unknown name or a bad file is a sentence.
+ */
 int decode_process_find(const char *name, struct decode_process *out, struct err *err);
 
 /* The name of the process that a model draws from on a workload: the first row MODEL/TASK of

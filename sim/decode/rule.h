@@ -1,6 +1,6 @@
 /* Which masked positions of a block a step commits, as simulations and rollouts apply the rules of
- * kernels/rules/decide.h: decoders are parameters around one of them (sim/decoder). The engine's
- * device runs the kernel of the same rule (kernels/decode/decode.cu). */
+ * kernels/rules/decide.h: decoders are parameters around one of them (sim/policy/decoder). The
+ * engine's device runs the kernel of the same rule (kernels/decode/decode.cu). */
 #ifndef UNMASK_SIM_DECODE_RULE_H
 #define UNMASK_SIM_DECODE_RULE_H
 

@@ -3,7 +3,8 @@
  *
  * Where the graph knows a tensor, its size and its last use come from there. What it does not know
  * comes from the released code and from the recording of a LLaDA-shaped model
- * (experiments/reference/record_allocations.py, tests/golden/allocations.tar.gz), event by event:
+ * (experiments/study/reference/record_allocations.py, tests/golden/allocations.tar.gz), event by
+ * event:
  *
  *   norms         in float32: the input widened, its square, the scaled copy, the narrowed one
  *   rotation      in float32 (modeling_llada.py, rope_full_precision), queries then keys; Dream and

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/csv.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
-#include "sim/input/csv.h"
 
 enum {
     COLUMN_ID,

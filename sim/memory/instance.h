@@ -10,7 +10,7 @@
 #ifndef UNMASK_SIM_MEMORY_INSTANCE_H
 #define UNMASK_SIM_MEMORY_INSTANCE_H
 
-#include "sim/planner/planner.h"
+#include "sim/memory/planner/planner.h"
 
 struct instance {
     struct packing packing; /* of the buffers below */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "sim/base/num.h"
-#include "sim/graph/registrar.h"
+#include "sim/step/registrar.h"
 
 _Static_assert(GRAPH_MAX_BYTES <= PACKING_MAX_BYTES, "a checked graph can be packed");
 

@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 #include "sim/base/err.h"
-#include "sim/graph/graph.h"
-#include "sim/planner/planner.h"
+#include "sim/memory/planner/planner.h"
+#include "sim/step/graph.h"
 
 enum { PLACEMENT_ALIGN_BYTES = 512 }; /* vectorised kernels and cuBLAS need 16; sectors 32 */
 

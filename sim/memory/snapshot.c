@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "sim/base/input/unpack.h"
 #include "sim/base/mem.h"
 #include "sim/base/system.h"
-#include "sim/input/unpack.h"
 #include "sim/memory/pickle.h"
 
 /* Of a file that can be read twice; else EOF. */

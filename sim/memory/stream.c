@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/csv.h"
+#include "sim/base/input/inputs.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/param.h"
-#include "sim/input/csv.h"
-#include "sim/input/inputs.h"
 #include "sim/memory/snapshot.h"
 
 void stream_init(struct stream *stream) {

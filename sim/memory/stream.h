@@ -2,8 +2,8 @@
  *
  * A stream is a list of events: memory allocated, memory freed, the allocator's cache emptied, a
  * new compiled graph begun. It may carry what a real allocator did in answer, which is what an
- * allocator model is checked against. experiments/reference/record_allocations.py records streams
- * from PyTorch.
+ * allocator model is checked against. experiments/study/reference/record_allocations.py records
+ * streams from PyTorch.
  *
  * As a file, a stream is text: lines `# key = value` (source, model, limit_bytes, max_split_bytes,
  * gc_threshold), one line that names the columns, one line an event. The columns:

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/input/datadir.h"
-#include "sim/input/inputs.h"
+#include "sim/base/input/datadir.h"
+#include "sim/base/input/inputs.h"
 
 #define FOLDER "sim/model/families"
 

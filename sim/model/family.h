@@ -4,7 +4,7 @@
 #ifndef UNMASK_SIM_MODEL_FAMILY_H
 #define UNMASK_SIM_MODEL_FAMILY_H
 
-#include "sim/input/config.h"
+#include "sim/base/input/config.h"
 
 struct family {
     struct config own, like; /* `like`: empty where it names none */

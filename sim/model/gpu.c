@@ -4,9 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/input/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/input/datadir.h"
 #include "sim/model/gpu_names.h"
 
 #define KEY(name, kind, field, unit, min, max, doc)                                                \

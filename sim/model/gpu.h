@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/input/catalogue.h"
+#include "sim/base/input/catalogue.h"
 
 struct gpu {
     const char *name, *path, *unread; /* as struct catalogued has them */

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/input/catalogue.h"
+#include "sim/base/input/catalogue.h"
 #include "sim/model/storage.h"
 
 enum attention_mask {

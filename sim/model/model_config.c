@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/text.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/input/text.h"
 #include "sim/model/family.h"
 
 enum { PLACE_CHARS = 4224, VALUE_CHARS = 160, ASSUMED_CHARS = 240 };

@@ -4,7 +4,7 @@
  * experts, and a part of the output head's vocabulary, so that graph, price, plan and engine need
  * not know more. What ranks hold in full: embedding, norms, routers, and where there are fewer
  * key-value heads than ranks, those. Ranks meet where a product was summed over what they divided:
- * after attention's output projection and after the FFN (all-reduce, sim/graph/builder.h), and at
+ * after attention's output projection and after the FFN (all-reduce, sim/step/builder.h), and at
  * the head, for each row's best token, largest logit and sum (all-gather); besides, where heads
  * decide together, for what each rank's heads contribute to a token: FOCUS's importance,
  * Sparse-dLLM's scores. The embedding is held in full, V x C weights a rank, so that looking a

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-#include "sim/cache/rows.h"
-#include "sim/graph/shape.h"
+#include "sim/policy/rows.h"
+#include "sim/step/shape.h"
 
 enum request_state {
     REQUEST_PENDING,   /* not yet arrived */

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
-#include "sim/cost/captured.h"
 #include "sim/model/ranks.h"
+#include "sim/price/captured.h"
 #include "sim/system/system_step.h"
 
 struct flight {

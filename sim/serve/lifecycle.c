@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sim/cache/blocks.h"
+#include "sim/policy/cache/blocks.h"
 #include "sim/serve/cluster.h"
 #include "sim/serve/fit.h"
 #include "sim/serve/plan.h"

@@ -5,10 +5,10 @@
 #ifndef UNMASK_SIM_SERVE_LIFECYCLE_H
 #define UNMASK_SIM_SERVE_LIFECYCLE_H
 
-#include "sim/check/ward.h"
-#include "sim/decode/recall.h"
+#include "sim/policy/plugin/ward.h"
 #include "sim/serve/loop.h"
 #include "sim/serve/positions.h"
+#include "sim/serve/recall.h"
 #include "sim/serve/sharing.h"
 
 /* What the loop knows of a request and policies need not. */

@@ -5,7 +5,7 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/rng.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/plugin/registry.h"
 #include "sim/serve/cluster.h"
 #include "sim/serve/lifecycle.h"
 

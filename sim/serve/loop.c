@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sim/cache/blocks.h"
+#include "sim/policy/cache/blocks.h"
 #include "sim/serve/audit.h"
 #include "sim/serve/carry_out.h"
 #include "sim/serve/cluster.h"

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sim/cache/blocks.h"
+#include "sim/policy/cache/blocks.h"
 
 int plan_broken_promise(const struct lifecycle *life, const struct policy *policy, const char *kind,
                         const char *what, int64_t found, int64_t least, int64_t most,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
-#include "sim/decoder/take_back.h"
+#include "sim/policy/decoder/take_back.h"
 
 bool positions_wanted(const struct system *s) {
     return s->decoder->count == NULL || rows_leave_out(&s->rows) || s->cache->memory_bytes > 0;

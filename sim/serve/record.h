@@ -10,8 +10,8 @@
 #include "sim/base/arrival.h"
 #include "sim/base/decode.h"
 #include "sim/base/err.h"
-#include "sim/graph/shape.h"
 #include "sim/policy/request.h"
+#include "sim/step/shape.h"
 
 enum reject_reason {
     REJECT_NONE,

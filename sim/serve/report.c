@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "sim/cache/blocks.h"
+#include "sim/policy/cache/blocks.h"
 #include "sim/serve/unroll.h"
 
 const char *const reject_reason_names[REJECT_REASON_COUNT] = {

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sim/scheduler/course.h"
+#include "sim/policy/scheduler/course.h"
 #include "sim/serve/plan.h"
 
 enum { SELECTION_PATIENCE = 1000 }; /* waits in a row, after which a trial's are longer */

@@ -21,7 +21,7 @@
 #define UNMASK_SIM_SERVE_SHARING_H
 
 #include "sim/memory/page_cache.h"
-#include "sim/scheduler/scheduler.h"
+#include "sim/policy/scheduler/scheduler.h"
 #include "sim/serve/contents.h"
 
 struct lifecycle;

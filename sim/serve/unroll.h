@@ -4,7 +4,7 @@
 #ifndef UNMASK_SIM_SERVE_UNROLL_H
 #define UNMASK_SIM_SERVE_UNROLL_H
 
-#include "sim/cache/blocks.h"
+#include "sim/policy/cache/blocks.h"
 #include "sim/serve/lifecycle.h"
 
 /* How many steps of the batch in flight run before the host looks again: dInfer's rule over all

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/input/catalogue.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/num.h"
-#include "sim/input/catalogue.h"
-#include "sim/input/datadir.h"
 
 const struct param host_params[] = {
     {"factor", PARAM_F64, 0, "1", "1", 0, 100, NULL, offsetof(struct host, factor),
@@ -46,7 +46,7 @@ static struct catalogue hosts = {
     .what = "host",
     .section = "host",
     .list = "hosts",
-    .folder = "experiments/hosts",
+    .folder = "experiments/study/hosts",
     .size = sizeof(struct host_file),
     .texts = texts,
     .settle = settle,
@@ -106,7 +106,7 @@ int host_list(int (*each)(void *state, const struct host *host, const char *doc)
     const void *const *all = catalogue_all(&hosts, err);
     int status = all == NULL
                      ? err_status(err)
-                     : config_read(data_path(path, sizeof path, "experiments/calibrated.ini"),
+                     : config_read(data_path(path, sizeof path, "experiments/study/calibrated.ini"),
                                    &constants, err);
     if (status != 0) {
         return status;

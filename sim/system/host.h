@@ -1,20 +1,20 @@
 /* Hosts: the machines that the GPUs are in, as far as time depends on them.
  *
- * A host is a file of experiments/hosts, or of the user's. Host terms of a runtime (`unmask list
- * runtimes`) were measured on one reference host; a host's `factor` is its time over that one's, a
- * number or $CONSTANT of calibrated.ini; `kind` is measured, calibrated or assumed, `gpu` lists the
- * GPUs that it was measured or printed with. A system names its host (`host = NAME`), by GPU where
- * they differ (`host@GPU = NAME`); --host replaces it, and --set host.factor=X changes the factor.
- * A published system keeps its paper's host on a GPU that the paper did not use, and outputs say
- * so. */
+ * A host is a file of experiments/study/hosts, or of the user's. Host terms of a runtime (`unmask
+ * list runtimes`) were measured on one reference host; a host's `factor` is its time over that
+ * one's, a number or $CONSTANT of calibrated.ini; `kind` is measured, calibrated or assumed, `gpu`
+ * lists the GPUs that it was measured or printed with. A system names its host (`host = NAME`), by
+ * GPU where they differ (`host@GPU = NAME`); --host replaces it, and --set host.factor=X changes
+ * the factor. A published system keeps its paper's host on a GPU that the paper did not use, and
+ * outputs say so. */
 #ifndef UNMASK_SIM_SYSTEM_HOST_H
 #define UNMASK_SIM_SYSTEM_HOST_H
 
 #include <stdbool.h>
 
+#include "sim/base/input/config.h"
 #include "sim/base/param.h"
 #include "sim/base/provenance.h"
-#include "sim/input/config.h"
 
 struct host {
     char name[192];    /* while it is looked up, the name given */

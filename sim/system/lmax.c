@@ -7,9 +7,9 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/cache/blocks.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/eager.h"
+#include "sim/policy/cache/blocks.h"
 #include "sim/system/system_step.h"
 
 const char *const lmax_bound_names[N_LMAX_BOUNDS] = {"attention", "FFN", "logits", "fragmentation",

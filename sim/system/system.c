@@ -7,10 +7,10 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
-#include "sim/cost/profile_share.h"
 #include "sim/decode/process_file.h"
 #include "sim/model/ranks.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/plugin/registry.h"
+#include "sim/price/profile_share.h"
 #include "sim/system/lmax.h"
 #include "sim/system/system_parts.h"
 #include "sim/system/system_step.h"

@@ -1,24 +1,24 @@
 /* A system: a configuration of policies, a runtime, a model and a GPU, resolved into what the loop
  * needs.
  *
- * Systems are sections of experiments/systems.ini. A section may name a `base` and override it; a
- * key may end in @GPU and then holds on that GPU only; a value may be $NAME, a calibrated constant
- * of experiments/calibrated.ini. `--set` overrides the file. */
+ * Systems are sections of experiments/study/systems.ini. A section may name a `base` and override
+ * it; a key may end in @GPU and then holds on that GPU only; a value may be $NAME, a calibrated
+ * constant of experiments/study/calibrated.ini. `--set` overrides the file. */
 #ifndef UNMASK_SIM_SYSTEM_SYSTEM_H
 #define UNMASK_SIM_SYSTEM_SYSTEM_H
 
 #include <stdbool.h>
 
+#include "sim/base/input/config.h"
 #include "sim/base/provenance.h"
 #include "sim/base/warning.h"
-#include "sim/cache/cache.h"
-#include "sim/cost/price.h"
 #include "sim/decode/process.h"
-#include "sim/decoder/decoder.h"
-#include "sim/input/config.h"
 #include "sim/memory/budget.h"
-#include "sim/router/router.h"
-#include "sim/scheduler/scheduler.h"
+#include "sim/policy/cache/cache.h"
+#include "sim/policy/decoder/decoder.h"
+#include "sim/policy/router/router.h"
+#include "sim/policy/scheduler/scheduler.h"
+#include "sim/price/price.h"
 #include "sim/system/host.h"
 #include "sim/system/setting.h"
 #include "sim/system/settings.h"

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/datadir.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/input/datadir.h"
 #include "sim/system/system_facts.h"
 
 static const char *const file_words[] = {"base", "doc", "model", "source", NULL};
@@ -316,11 +316,11 @@ int system_files_read(const char *own_path, struct system_files *out, struct err
         status = place_files(&out->own, err);
     }
     if (status == 0) {
-        status = config_read(data_path(path, sizeof path, "experiments/systems.ini"), &out->shipped,
-                             err);
+        status = config_read(data_path(path, sizeof path, "experiments/study/systems.ini"),
+                             &out->shipped, err);
     }
     if (status == 0) {
-        status = config_read(data_path(path, sizeof path, "experiments/calibrated.ini"),
+        status = config_read(data_path(path, sizeof path, "experiments/study/calibrated.ini"),
                              &out->constants, err);
     }
     if (status != 0) {

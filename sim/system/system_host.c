@@ -10,8 +10,6 @@ static const char *const step_keys[HOST_KIND_COUNT] = {
 static const char *const request_keys[HOST_KIND_COUNT] = {"runtime.host_request_refresh_ns",
                                                           "runtime.host_request_reuse_ns",
                                                           "runtime.host_request_select_ns"};
-_Static_assert((int)HOST_KIND_COUNT == (int)PROFILE_HOST_KINDS, "kinds as a profile counts them");
-
 int system_take_host(struct system *s, const struct config *constants, struct err *err) {
     double asked = s->host.factor;
     bool is_asked = system_applied(s, "host.factor") != NULL;

@@ -2,8 +2,8 @@
 #ifndef UNMASK_SIM_SYSTEM_SYSTEM_PARTS_H
 #define UNMASK_SIM_SYSTEM_SYSTEM_PARTS_H
 
-#include "sim/graph/builder.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/plugin/registry.h"
+#include "sim/step/builder.h"
 #include "sim/system/system.h"
 
 /* ---- settings (system_settings.c) ---- */

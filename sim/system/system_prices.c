@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "sim/base/names.h"
-#include "sim/cost/profile_share.h"
-#include "sim/cost/transfer.h"
+#include "sim/price/profile_share.h"
+#include "sim/price/transfer.h"
 #include "sim/system/system_facts.h"
 #include "sim/system/system_parts.h"
 

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/inputs.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
-#include "sim/check/call_watch.h"
-#include "sim/check/check_plugin.h"
-#include "sim/check/plugin.h"
 #include "sim/decode/process_file.h"
-#include "sim/input/inputs.h"
+#include "sim/policy/plugin/check_plugin.h"
+#include "sim/policy/plugin/call_watch.h"
+#include "sim/policy/plugin/plugin.h"
 #include "sim/system/system_parts.h"
 
 const char *const system_part_names[SYSTEM_PARTS] = {

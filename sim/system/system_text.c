@@ -8,9 +8,9 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
-#include "sim/cost/link.h"
-#include "sim/cost/transfer.h"
 #include "sim/decode/block.h"
+#include "sim/price/link.h"
+#include "sim/price/transfer.h"
 #include "sim/system/system_facts.h"
 #include "sim/system/system_parts.h"
 

@@ -633,7 +633,7 @@ TEST(a_timeline_that_cannot_be_written_says_why_and_leaves_the_old_one) {
 TEST(the_numbers_of_the_papers_load) {
     struct paper paper;
     struct err err = {0};
-    ck_assert_int_eq(paper_load("experiments/paper/dllm_serve.csv", &paper, &err), 0);
+    ck_assert_int_eq(paper_load("experiments/study/paper/dllm_serve.csv", &paper, &err), 0);
     ck_assert_uint_eq(paper.n_rows, 83);
     const struct paper_row *row = &paper.rows[0];
     while (strcmp(row->gpu, "L40S") != 0 || strcmp(row->dataset, "Burst") != 0 ||
@@ -644,12 +644,13 @@ TEST(the_numbers_of_the_papers_load) {
     ck_assert_double_eq(row->value, 106.95);
     ck_assert_str_eq(row->unit, "tok/s");
     paper_fini(&paper);
-    ck_assert_int_eq(paper_load("experiments/paper/mosaic.csv", &paper, &err), 0);
+    ck_assert_int_eq(paper_load("experiments/study/paper/mosaic.csv", &paper, &err), 0);
     paper_fini(&paper);
-    ck_assert_int_eq(paper_load("experiments/paper/focus.csv", &paper, &err), 0);
+    ck_assert_int_eq(paper_load("experiments/study/paper/focus.csv", &paper, &err), 0);
     ck_assert_str_eq(paper.rows[0].setting, "batch 32-256 B=32");
     paper_fini(&paper);
-    ck_assert_int_eq(paper_load("experiments/paper/dinfer_quality.csv", &paper, &err), ERR_WORLD);
+    ck_assert_int_eq(paper_load("experiments/study/paper/dinfer_quality.csv", &paper, &err),
+                     ERR_WORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "dinfer_quality.csv:1: column 'system' is missing"));
 }
 

@@ -7,8 +7,8 @@
 #include "sim/base/rng.h"
 #include "sim/decode/process_file.h"
 #include "sim/decode/rollout.h"
-#include "sim/decoder/decoder.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/decoder/decoder.h"
+#include "sim/policy/plugin/registry.h"
 #include "sim/system/system.h"
 #include "tests/support/suite.h"
 
@@ -283,7 +283,7 @@ TEST(a_process_says_where_it_is_from) {
     ck_assert(strncmp(process.from.source, "llada-moe/mbpp, ", 16) == 0);
     ck_assert_int_eq(decode_process_find("kumaraswamy", &process, &err), 0);
     ck_assert_int_eq(process.from.kind, PROVENANCE_ASSUMED);
-    const char *own = "experiments/decode.ini:sdar-2m/hops";
+    const char *own = "experiments/study/decode.ini:sdar-2m/hops";
     ck_assert_int_eq(decode_process_find(own, &process, &err), 0);
     ck_assert_str_eq(process.name, "sdar-2m/hops");
 }

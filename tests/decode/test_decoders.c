@@ -10,8 +10,8 @@
 #include "sim/base/rng.h"
 #include "sim/decode/choice.h"
 #include "sim/decode/rollout.h"
-#include "sim/decoder/decoder.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/decoder/decoder.h"
+#include "sim/policy/plugin/registry.h"
 #include "tests/support/suite.h"
 
 enum { MOST = 96, MASK = 7 };

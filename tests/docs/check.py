@@ -26,7 +26,7 @@ MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "key
         "docs/reference/fields.md": "fields",
         "experiments/python/unmask/_options.py": "python"}
 RESULTS = "experiments/gpu/results"
-PAGES = ["README.md", "CONTRIBUTING.md", "experiments/studies/README.md", f"{RESULTS}/README.md", "tests/README.md",
+PAGES = ["README.md", "CONTRIBUTING.md", "experiments/study/studies/README.md", f"{RESULTS}/README.md", "tests/README.md",
          "kernels/lab/README.md"] + sorted(
     str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))
 FORM = re.compile(r"\b(FILE|NAME|TRACE|OUT|WHAT|COMMAND|KEY|G|S|N|X|DIR|IN|MODEL)\b|\.\.\.|…")

@@ -16,11 +16,11 @@
 #include "engine/calibrate/calibration_stage.h"
 #include "engine/calibrate/calibration_time.h"
 #include "engine/calibrate/measure.h"
-#include "engine/step/program.h"
+#include "engine/op/program.h"
 #include "engine/weights/weights.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
-#include "sim/cost/price.h"
+#include "sim/price/price.h"
 #include "tests/support/cli.h"
 #include "tests/support/fake_device.h"
 

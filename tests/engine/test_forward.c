@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "engine/weights/safetensors.h"
-#include "sim/input/datadir.h"
+#include "sim/base/input/datadir.h"
 #include "tests/support/says.h"
 #include "tests/support/script.h"
 

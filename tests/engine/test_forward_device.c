@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "engine/step/forward_parts.h"
-#include "sim/input/datadir.h"
+#include "sim/base/input/datadir.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/late_device.h"
 #include "tests/support/says.h"

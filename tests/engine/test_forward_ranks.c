@@ -1,7 +1,7 @@
 /* Several ranks compute what one device computes. */
 #include <pthread.h>
 
-#include "engine/device/ranks.h"
+#include "engine/weights/ranks.h"
 #include "sim/model/ranks.h"
 #include "tests/support/forward.h"
 

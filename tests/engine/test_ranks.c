@@ -1,6 +1,6 @@
 /* Ranks: what several GPUs hold together is the model, what they exchange is counted and priced. */
-#include "sim/graph/builder.h"
 #include "sim/model/ranks.h"
+#include "sim/step/builder.h"
 #include "sim/system/system_facts.h"
 #include "sim/system/system_step.h"
 #include "tests/support/rig.h"

@@ -3,7 +3,7 @@
 #include <jansson.h>
 
 #include "engine/weights/tokenizer.h"
-#include "sim/input/datadir.h"
+#include "sim/base/input/datadir.h"
 #include "tests/support/archive.h"
 
 static struct tokenizer *parse_file(const char *path) {

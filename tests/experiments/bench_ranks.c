@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "experiments/ranks/pool.h"
-#include "experiments/ranks/ranks.h"
+#include "experiments/run/ranks/pool.h"
+#include "experiments/run/ranks/ranks.h"
 #include "sim/base/monotonic.h"
 
 enum { PIECES = 4000, RESULT_BYTES = 4096 };

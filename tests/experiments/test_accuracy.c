@@ -2,7 +2,7 @@
 #include <jansson.h>
 #include <sqlite3.h>
 
-#include "experiments/steps/accuracy.h"
+#include "experiments/run/accuracy.h"
 #include "tests/support/cli.h"
 #include "tests/support/rig.h"
 

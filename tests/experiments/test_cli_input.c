@@ -399,9 +399,9 @@ TEST(plugins_serve_or_are_named_for_what_they_break) {
 
 TEST(a_folder_of_what_is_listed_that_cannot_be_read_is_no_empty_one) {
     const char *data = scratch_path("looped"),
-               *studies = scratch_path("looped/experiments/studies");
+               *studies = scratch_path("looped/experiments/study/studies");
     char command[256];
-    snprintf(command, sizeof command, "mkdir -p '%s/experiments' && ln -s studies '%s'", data,
+    snprintf(command, sizeof command, "mkdir -p '%s/experiments/study' && ln -s studies '%s'", data,
              studies);
     ck_assert_int_eq(system(command), 0);
     cli_expect(CLI_AS(&(const struct child){.data = data}, "list", "experiments"), 1,

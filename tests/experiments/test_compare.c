@@ -4,7 +4,7 @@
 
 #include "analysis/spread.h"
 #include "experiments/cli/table.h"
-#include "experiments/sweep/sample.h"
+#include "experiments/run/sweep/sample.h"
 #include "tests/support/cli.h"
 #include "tests/support/outputs.h"
 

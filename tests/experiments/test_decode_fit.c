@@ -14,7 +14,7 @@
 static struct locations shipped(void) {
     struct locations locations;
     struct err err = {0};
-    ck_assert_msg(locations_open("experiments/locations.csv", &locations, &err) == 0, "%s",
+    ck_assert_msg(locations_open("experiments/study/locations.csv", &locations, &err) == 0, "%s",
                   err.text);
     return locations;
 }
@@ -49,12 +49,13 @@ TEST(every_process_gives_the_printed_number_that_it_is_located_at) {
 TEST(a_shape_gives_the_curve_that_it_is_fitted_to) {
     struct curves curves;
     struct err err = {0};
-    ck_assert_int_eq(curves_open("experiments/paper/decode_curves.csv", &curves, &err), 0);
+    ck_assert_int_eq(curves_open("experiments/study/paper/decode_curves.csv", &curves, &err), 0);
     ck_assert_uint_eq(curves.n, 10);
     for (size_t i = 0; i < curves.n; i++) {
         struct decode_process shape;
         ck_assert_int_eq(
-            decode_shape_read("experiments/decode.ini", curves.points[i].shape, &shape, &err), 0);
+            decode_shape_read("experiments/study/decode.ini", curves.points[i].shape, &shape, &err),
+            0);
         double ours = curve_gives(&curves, i, &shape, 60);
         ck_assert_msg(fabs(ours / curves.points[i].printed - 1) < 0.07, "%zu: %g", i, ours);
     }
@@ -211,7 +212,7 @@ TEST(fitted_locations_are_written_over_the_shipped_ones_and_nothing_else) {
             snprintf(fits[i].error, sizeof fits[i].error, "%s", locations.rows[i].error);
         }
         ck_assert_int_eq(locations_write(&locations, fits, written, &err), 0);
-        ck_assert_uint_eq(n_rewritten(written, "experiments/locations.csv"),
+        ck_assert_uint_eq(n_rewritten(written, "experiments/study/locations.csv"),
                           moved ? locations.n : 0);
     }
     free(fits);
@@ -224,21 +225,22 @@ TEST(fitted_shapes_are_written_over_the_shipped_ones_and_nothing_else) {
     struct err err = {0};
     for (int moved = 0; moved < 2; moved++) {
         for (int i = 0; i < 2; i++) {
-            ck_assert_int_eq(
-                decode_shape_read("experiments/decode.ini", fits[i].shape, &fits[i].process, &err),
-                0);
+            ck_assert_int_eq(decode_shape_read("experiments/study/decode.ini", fits[i].shape,
+                                               &fits[i].process, &err),
+                             0);
             fits[i].process.distance += moved;
             fits[i].process.position_spread += moved;
             fits[i].process.delta_distance += moved;
         }
         size_t n = curves_numbers(fits, 2, numbers);
         FILE *written = tmpfile();
-        ck_assert_int_eq(fit_rewrite("experiments/decode.ini", numbers, n, written, &err), 0);
-        ck_assert_uint_eq(n_rewritten(written, "experiments/decode.ini"), moved ? n : 0);
+        ck_assert_int_eq(fit_rewrite("experiments/study/decode.ini", numbers, n, written, &err), 0);
+        ck_assert_uint_eq(n_rewritten(written, "experiments/study/decode.ini"), moved ? n : 0);
     }
     FILE *nowhere = tmpfile();
     numbers[0].key = "no such key";
-    ck_assert_int_eq(fit_rewrite("experiments/decode.ini", numbers, 1, nowhere, &err), ERR_WORLD);
+    ck_assert_int_eq(fit_rewrite("experiments/study/decode.ini", numbers, 1, nowhere, &err),
+                     ERR_WORLD);
     fclose(nowhere);
 }
 
@@ -263,7 +265,7 @@ TEST(the_bars_that_are_not_counted_contradict_their_neighbours) {
     struct locations locations = shipped();
     struct paper paper;
     struct err err = {0};
-    ck_assert_int_eq(paper_load("experiments/paper/focus.csv", &paper, &err), 0);
+    ck_assert_int_eq(paper_load("experiments/study/paper/focus.csv", &paper, &err), 0);
     for (size_t i = 0; i < 3; i++) {
         double a_pass = 32 / location_find(&locations, datasets[i][1])->printed;
         double of_32 = 32 * a_pass / printed_of(&paper, datasets[i][0], "batch 32 B=32");

@@ -19,7 +19,7 @@ TEST(every_constant_is_what_its_fit_says) {
     struct err err = {0};
     struct fit fits[16];
     size_t n;
-    ck_assert_int_eq(config_read("experiments/calibrated.ini", &calibrated, &err), 0);
+    ck_assert_int_eq(config_read("experiments/study/calibrated.ini", &calibrated, &err), 0);
     ck_assert_msg(fit_all(&calibrated, fits, 16, &n, &err) == 0, "%s", err.text);
     ck_assert_uint_ge(n, 2);
     for (size_t i = 0; i < n; i++) {
@@ -61,7 +61,8 @@ TEST(a_baseline_that_rejected_requests_is_not_the_best) {
             json_array_append_new(rows, row);
         }
         ck_assert_int_eq(tables_add(made.tables, "run", rows, &err), 0);
-        ck_assert_int_eq(paper_load("experiments/paper/dllm_serve.csv", &made.paper, &err), 0);
+        ck_assert_int_eq(paper_load("experiments/study/paper/dllm_serve.csv", &made.paper, &err),
+                         0);
         ck_assert_msg(study_print(&made.study, &made.paper, made.tables, &err) == 0, "%s",
                       err.text);
         ck_assert_msg(study_select(&made.study, made.tables, &err) == 0, "%s", err.text);
@@ -99,7 +100,7 @@ static void check_marks(const char *name) {
         json_array_append_new(rows, row);
     }
     ck_assert_int_eq(tables_add(made.tables, "run", rows, &err), 0);
-    ck_assert_int_eq(paper_load("experiments/paper/focus.csv", &made.paper, &err), 0);
+    ck_assert_int_eq(paper_load("experiments/study/paper/focus.csv", &made.paper, &err), 0);
     ck_assert_msg(study_print(&made.study, &made.paper, made.tables, &err) == 0, "%s", err.text);
     ck_assert_msg(study_select(&made.study, made.tables, &err) == 0, "%s", err.text);
     ck_assert_msg(study_ask(&made.study, made.tables, &err) == 0, "%s", err.text);
@@ -136,7 +137,7 @@ TEST(printed_speed_ups_are_reproduced_within_15_percent_on_80_percent_of_rows) {
     struct config calibrated;
     struct err err = {0};
     size_t n_rows = 0, n_within = 0;
-    ck_assert_int_eq(config_read("experiments/calibrated.ini", &calibrated, &err), 0);
+    ck_assert_int_eq(config_read("experiments/study/calibrated.ini", &calibrated, &err), 0);
     for (int i = 0; i < N_NAMES; i++) {
         struct studied made = study_shipped(names[i], 2);
         size_t n;
@@ -169,7 +170,7 @@ TEST(dinfers_tables_are_whole_and_what_is_calibrated_is_of_gsm8k) {
     static const char *const calibrated_quantity[] = {"throughput", "ms_per_forward", "tpf"};
     struct config calibrated;
     struct err err = {0};
-    ck_assert_int_eq(config_read("experiments/calibrated.ini", &calibrated, &err), 0);
+    ck_assert_int_eq(config_read("experiments/study/calibrated.ini", &calibrated, &err), 0);
     for (int i = 0; i < 3; i++) {
         struct studied made = study_shipped(figures[i].name, 2);
         size_t n, n_calibrated = 0;

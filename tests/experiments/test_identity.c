@@ -7,10 +7,10 @@
 
 #include "analysis/identity.h"
 #include "engine/weights/safetensors.h"
-#include "experiments/sweep/claims.h"
-#include "sim/check/plugin.h"
-#include "sim/input/sha256.h"
+#include "experiments/run/sweep/claims.h"
+#include "sim/base/input/sha256.h"
 #include "sim/model/model.h"
+#include "sim/policy/plugin/plugin.h"
 #include "sim/system/system.h"
 #include "tests/support/cli.h"
 #include "tests/support/old_schema.h"
@@ -71,9 +71,10 @@ TEST(a_run_names_the_content_of_every_file_it_read) {
     char *text = PRINTS("run", "--trace", trace, "--gpu", "a100-40g", "--set",
                         "confidence=sdar-8b/sharegpt", "--scheduler", plugin, "--json");
     json_t *summary = json_parsed(text);
-    ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/systems.ini")), 64);
-    ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/calibrated.ini")), 64);
-    ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/decode.ini")), 64);
+    ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/study/systems.ini")), 64);
+    ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/study/calibrated.ini")),
+                      64);
+    ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/study/decode.ini")), 64);
     ck_assert_uint_eq(strlen(input_of(summary, "plugin", plugin)), 64);
     ck_assert_uint_eq(strlen(input_of(summary, "profile", "kernels/profiles/a100-80g.csv")), 64);
     char expected[SHA256_HEX_CHARS];
@@ -334,9 +335,11 @@ static const char *make_data(const char *name) {
     ck_assert_ptr_nonnull(getcwd(cwd, sizeof cwd));
     const char *folder = scratch_path(name);
     snprintf(command, sizeof command,
-             "mkdir -p '%s/experiments' && cd '%s' && ln -s '%s/kernels' '%s/traces' '%s/sim' . && "
-             "cp -r '%s'/experiments/*.ini '%s'/experiments/locations.csv '%s'/experiments/hosts "
-             "experiments/",
+             "mkdir -p '%s/experiments/study' && cd '%s' && ln -s '%s/kernels' '%s/traces' "
+             "'%s/sim' . && "
+             "cp -r '%s'/experiments/study/*.ini '%s'/experiments/study/locations.csv "
+             "'%s'/experiments/study/hosts "
+             "experiments/study/",
              folder, folder, cwd, cwd, cwd, cwd, cwd, cwd);
     ck_assert_int_eq(system(command), 0);
     return folder;
@@ -344,10 +347,10 @@ static const char *make_data(const char *name) {
 
 static void change_data(const char *folder) {
     char command[512];
-    snprintf(
-        command, sizeof command,
-        "sed -i 's/^\\[vanilla\\]$/[vanilla]\\nmax_requests = 3/' '%s/experiments/systems.ini'",
-        folder);
+    snprintf(command, sizeof command,
+             "sed -i 's/^\\[vanilla\\]$/[vanilla]\\nmax_requests = 3/' "
+             "'%s/experiments/study/systems.ini'",
+             folder);
     ck_assert_int_eq(system(command), 0);
 }
 
@@ -358,7 +361,7 @@ TEST(a_changed_data_folder_is_run_again) {
     sweeps(&plain, file, db, "1 runs in");
     sweeps(&child, file, db, "1 points were in "); /* the same content at another place */
     change_data(folder);
-    sweeps(&child, file, db, "experiments/systems.ini has changed since");
+    sweeps(&child, file, db, "experiments/study/systems.ini has changed since");
 }
 
 /* The program takes its own files, not those of the folder it is started in. */
@@ -438,8 +441,8 @@ TEST(a_replay_says_what_has_changed_since) {
     output_free(&same);
     change_data(folder);
     struct output other = CLI_AS(&child, "replay", "--db", db, "--run", "1");
-    ck_assert_msg(strstr(other.err, "experiments/systems.ini has changed since") != NULL, "%s",
-                  other.err);
+    ck_assert_msg(strstr(other.err, "experiments/study/systems.ini has changed since") != NULL,
+                  "%s", other.err);
     output_free(&other);
 }
 

@@ -9,7 +9,7 @@
 #include "experiments/run/limit.h"
 #include "sim/base/mem.h"
 #include "sim/model/gpu.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/plugin/registry.h"
 #include "sim/system/system_facts.h"
 #include "sim/system/system_reads.h"
 #include "tests/support/cases.h"

@@ -219,7 +219,8 @@ TEST(no_reading_of_mosaic_torch_meets_figures_13_and_14_together) {
     static const char *const allocators[] = {"allocator=torch", "allocator=torch-expandable"};
     struct paper paper;
     struct err err = {0};
-    ck_assert_msg(paper_load("experiments/paper/mosaic.csv", &paper, &err) == 0, "%s", err.text);
+    ck_assert_msg(paper_load("experiments/study/paper/mosaic.csv", &paper, &err) == 0, "%s",
+                  err.text);
     double least = printed(&paper, "Sec 5.3 Fig 14", "+global memory manager", "Lmax_gain_min");
     double most = printed(&paper, "Sec 5.3 Fig 14", "+global memory manager", "Lmax_gain_max");
     double calm = printed(&paper, "Fig 13", "baselines", "inflation_min");

@@ -1,7 +1,7 @@
 /* A calibration handed to others and taken in: unmask profile pack and profile add. */
 #include <sys/stat.h>
 
-#include "sim/input/sha256.h"
+#include "sim/base/input/sha256.h"
 #include "tests/support/cli.h"
 
 /* A calibration of llada-tiny on an L4, whose file names no profile, with made-up times; DEVICE and

@@ -3,8 +3,8 @@
 #include <sqlite3.h>
 #include <sys/wait.h>
 
-#include "experiments/ranks/parcel.h"
-#include "experiments/ranks/pool.h"
+#include "experiments/run/ranks/parcel.h"
+#include "experiments/run/ranks/pool.h"
 #include "tests/support/cli.h"
 #include "tests/support/outputs.h"
 

@@ -1,11 +1,11 @@
 /* Steps of released LLaDA-8B programs on one H200, priced beside what was measured
- * (experiments/reference/h200_released.csv, rows of 2026-11-22 and, of dLLM-Serve, 2026-11-28;
- * prompt 256, output 256, block 32).
+ * (experiments/study/reference/h200_released.csv, rows of 2026-11-22 and, of dLLM-Serve,
+ * 2026-11-28; prompt 256, output 256, block 32).
  *
- * Taken from these rows: rates of eager passes from the steps of 16 requests (sim/graph/eager.c),
+ * Taken from these rows: rates of eager passes from the steps of 16 requests (sim/step/eager.c),
  * the ratio of products and the synchronisations from the dual cache's reuse of 32, launches from
  * steps of one request and the short kernels' time from the dual cache's reuse of 1 and 64
- * (sim/cost/runtime.c). All others are predictions. Device times are compared; times as a clock
+ * (sim/price/runtime.c). All others are predictions. Device times are compared; times as a clock
  * reads them where the device bounds a step, for the host of these runs was 1.8 times slower than
  * the reference host. */
 #include "tests/support/rig.h"
@@ -154,9 +154,9 @@ TEST(sparse_dllm) {
     COMPARE("sparse-dllm-published", rows);
 }
 
-/* Measured on two other machines than its terms (experiments/reference/h200_released.csv). Their
- * hosts were slow and unsteady, so that walls are another test's matter. The short kernels of a
- * selection are taken from 32 requests at 32 layers; all others are predictions. */
+/* Measured on two other machines than its terms (experiments/study/reference/h200_released.csv).
+ * Their hosts were slow and unsteady, so that walls are another test's matter. The short kernels of
+ * a selection are taken from 32 requests at 32 layers; all others are predictions. */
 TEST(dllm_serve) {
     const struct span block = part(32, 240);
     struct span full = canvas(512), select = selecting();

@@ -1,7 +1,7 @@
 /* Requests of a record at other times of its steps. */
 #include <stdlib.h>
 
-#include "experiments/steps/retiming.h"
+#include "experiments/run/retiming.h"
 #include "sim/base/rng.h"
 #include "tests/support/rig.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "experiments/study/score.h"
-#include "sim/input/datadir.h"
+#include "sim/base/input/datadir.h"
 #include "tests/support/scratch.h"
 #include "tests/support/suite.h"
 
@@ -22,15 +22,15 @@ enum { FILES = sizeof files / sizeof files[0] };
 static void open_shipped(struct shipped *out, const char *folder) {
     char path[512];
     struct err err = {0};
-    ck_assert_int_eq(config_read(data_path(path, sizeof path, "experiments/paper/papers.ini"),
+    ck_assert_int_eq(config_read(data_path(path, sizeof path, "experiments/study/paper/papers.ini"),
                                  &out->papers, &err),
                      0);
-    ck_assert_msg(config_read(data_path(path, sizeof path, "experiments/paper/causes.ini"),
+    ck_assert_msg(config_read(data_path(path, sizeof path, "experiments/study/paper/causes.ini"),
                               &out->causes, &err) == 0,
                   "%s", err.text);
     out->score = score_open(
         &out->papers, &out->causes,
-        folder != NULL ? folder : data_path(path, sizeof path, "experiments/paper"), &err);
+        folder != NULL ? folder : data_path(path, sizeof path, "experiments/study/paper"), &err);
     ck_assert_msg(out->score != NULL, "%s", err.text);
     ck_assert_msg(score_judge(out->score, &err) == 0, "%s", err.text);
 }
@@ -96,7 +96,7 @@ static const struct {
 TEST(rows_of_the_papers_leave_by_what_their_own_numbers_show) {
     struct shipped shipped;
     char id[96], folder[512];
-    data_path(folder, sizeof folder, "experiments/paper");
+    data_path(folder, sizeof folder, "experiments/study/paper");
     open_shipped(&shipped, NULL);
     for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
         id_of(folder, shown[i].file, shown[i].begins, shown[i].cause, id);
@@ -127,7 +127,7 @@ TEST(a_row_whose_numbers_agree_counts_whatever_its_cause) {
         struct shipped shipped;
         char path[512], id[96];
         for (size_t f = 0; f < FILES; f++) {
-            snprintf(path, sizeof path, "experiments/paper/%s", files[f]);
+            snprintf(path, sizeof path, "experiments/study/paper/%s", files[f]);
             char whole[512], *text = scratch_read(data_path(whole, sizeof whole, path));
             char *at = strcmp(files[f], edits[e].file) == 0 ? strstr(text, edits[e].from) : NULL;
             ck_assert(at != NULL || strcmp(files[f], edits[e].file) != 0);
@@ -160,7 +160,7 @@ static double printed_value(const struct paper *paper, const char *source, const
 static void load_shipped(const char *file, struct paper *paper) {
     char path[512], relative[128];
     struct err err = {0};
-    snprintf(relative, sizeof relative, "experiments/paper/%s", file);
+    snprintf(relative, sizeof relative, "experiments/study/paper/%s", file);
     ck_assert_msg(paper_load(data_path(path, sizeof path, relative), paper, &err) == 0, "%s",
                   err.text);
 }
@@ -280,8 +280,8 @@ TEST(every_cause_of_the_papers_has_rows) {
     open_shipped(&shipped, NULL);
     for (size_t f = 0; f < FILES; f++) {
         char path[1024];
-        snprintf(path, sizeof path, "%s/%s", data_path(folder, sizeof folder, "experiments/paper"),
-                 files[f]);
+        snprintf(path, sizeof path, "%s/%s",
+                 data_path(folder, sizeof folder, "experiments/study/paper"), files[f]);
         text[f] = scratch_read(path);
     }
     const struct config_entry *entry = NULL;

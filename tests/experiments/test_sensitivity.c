@@ -1,7 +1,7 @@
 /* Rankings over a setting that was inferred. */
 #include <jansson.h>
 
-#include "sim/input/config.h"
+#include "sim/base/input/config.h"
 #include "tests/support/cli.h"
 
 /* Fast-dLLM serves more than Sparse-dLLM with as many layers, and less than with far fewer. */
@@ -70,7 +70,7 @@ TEST(a_ranking_that_keeps_its_winner_never_turns) {
 
 /* With the first of their values alone: where a ranking turns is searched above. */
 TEST(the_shipped_rankings_all_have_results) {
-    char *shipped = scratch_read("experiments/sensitivity.ini");
+    char *shipped = scratch_read("experiments/study/sensitivity.ini");
     for (char *line = strstr(shipped, "\nvalues = "); line != NULL;
          line = strstr(line + 1, "\nvalues = ")) {
         size_t length = strcspn(line + 1, "\n"), first = strcspn(line + 1, ",\n");
@@ -116,7 +116,7 @@ TEST(every_value_of_the_shipped_rankings_runs) {
     struct config config;
     struct err err = {0};
     size_t n = 0;
-    char *text = scratch_read("experiments/sensitivity.ini");
+    char *text = scratch_read("experiments/study/sensitivity.ini");
     ck_assert_int_eq(config_parse("sensitivity.ini", text, strlen(text), &config, &err), 0);
     for (size_t i = 0; i < config.n_entries; i++) {
         const struct config_entry *entry = &config.entries[i];

@@ -2,12 +2,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/server/server.h"
+#include "experiments/study/server.h"
 #include "tests/support/asked_server.h"
 #include "tests/support/rig.h"
 
-#define PRO_6000 "experiments/reference/vllm_llama31_8b_rtx_pro_6000.csv"
-#define RTX_4090 "experiments/reference/vllm_llama31_8b_rtx4090.csv"
+#define PRO_6000 "experiments/study/reference/vllm_llama31_8b_rtx_pro_6000.csv"
+#define RTX_4090 "experiments/study/reference/vllm_llama31_8b_rtx4090.csv"
 
 static void simulate(struct server *server, const char *path, const char *gpu, const char *system) {
     struct err err = {0};

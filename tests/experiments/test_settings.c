@@ -10,9 +10,9 @@
 #include <time.h>
 
 #include "sim/base/mem.h"
-#include "sim/cost/runtime.h"
 #include "sim/memory/placement.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/plugin/registry.h"
+#include "sim/price/runtime.h"
 #include "sim/system/lmax.h"
 #include "sim/system/system_facts.h"
 #include "sim/system/system_reads.h"

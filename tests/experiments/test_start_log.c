@@ -1,9 +1,9 @@
 /* What a server logged when it started: read as every version prints it, applied, told or refused.
  */
-#include "experiments/server/start_log.h"
+#include "experiments/study/start_log.h"
 #include "tests/support/asked_server.h"
 
-static const char PRO_6000[] = "experiments/reference/vllm_llama31_8b_rtx_pro_6000.csv";
+static const char PRO_6000[] = "experiments/study/reference/vllm_llama31_8b_rtx_pro_6000.csv";
 
 /* Lines as vLLM 0.9 to 0.25, V0 and SGLang write them, shortened. */
 #define V1_HEAD "(APIServer pid=1) INFO 06-01 09:20:16 [utils.py:278] non-default args: "

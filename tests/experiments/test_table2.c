@@ -17,7 +17,7 @@ static double printed(const char *file, const char *table, const char *benchmark
     struct paper paper;
     struct err err = {0};
     double value = NAN;
-    snprintf(path, sizeof path, "experiments/paper/%s", file);
+    snprintf(path, sizeof path, "experiments/study/paper/%s", file);
     ck_assert_msg(paper_load(path, &paper, &err) == 0, "%s", err.text);
     for (size_t i = 0; i < paper.n_rows; i++) {
         const struct paper_row *row = &paper.rows[i];

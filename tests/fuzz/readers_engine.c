@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "engine/calibrate/calibration_samples.h"
+#include "engine/session/end_tokens.h"
 #include "engine/text/chat.h"
-#include "engine/weights/end_tokens.h"
 #include "engine/weights/safetensors.h"
 #include "engine/weights/tokenizer.h"
-#include "sim/input/datadir.h"
+#include "sim/base/input/datadir.h"
 #include "sim/model/model.h"
 #include "tests/fuzz/reader.h"
 

@@ -6,10 +6,10 @@
 #include "analysis/paper/paper.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/run/accuracy.h"
 #include "experiments/run/questions.h"
-#include "experiments/server/server.h"
-#include "experiments/server/start_log.h"
-#include "experiments/steps/accuracy.h"
+#include "experiments/study/server.h"
+#include "experiments/study/start_log.h"
 #include "experiments/study/study.h"
 #include "tests/fuzz/reader.h"
 

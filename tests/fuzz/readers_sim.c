@@ -4,15 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "sim/cost/profile/profile_check.h"
-#include "sim/cost/runtime.h"
+#include "sim/base/input/config.h"
+#include "sim/base/input/datadir.h"
 #include "sim/decode/process.h"
 #include "sim/decode/process_file.h"
-#include "sim/input/config.h"
-#include "sim/input/datadir.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/instance.h"
 #include "sim/model/model_config.h"
+#include "sim/price/profile/profile_check.h"
+#include "sim/price/runtime.h"
 #include "sim/system/system.h"
 #include "sim/system/system_facts.h"
 #include "tests/fuzz/reader.h"

@@ -1,8 +1,8 @@
 /* Readers of requests: traces, prompts, workloads, decode traces. */
 #include <stdio.h>
 
-#include "sim/input/config.h"
-#include "sim/input/datadir.h"
+#include "sim/base/input/config.h"
+#include "sim/base/input/datadir.h"
 #include "tests/fuzz/reader.h"
 #include "traces/decode_trace.h"
 #include "traces/reader.h"

@@ -13,11 +13,11 @@
 
 #include "engine/live.h"
 #include "engine/weights/safetensors.h"
+#include "sim/base/input/datadir.h"
 #include "sim/base/rng.h"
-#include "sim/graph/builder.h"
-#include "sim/input/datadir.h"
 #include "sim/serve/loop.h"
 #include "sim/serve/positions.h"
+#include "sim/step/builder.h"
 #include "tests/support/make.h"
 
 enum { TOKENS = 77, VOCAB = 304 };

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/device/ranks.h"
 #include "engine/step/forward.h"
+#include "engine/weights/ranks.h"
 #include "kernels/bf16.h"
 #include "kernels/ref/ref.h"
-#include "sim/graph/builder.h"
 #include "sim/model/ranks.h"
+#include "sim/step/builder.h"
 #include "tests/gpu/chance.h"
 
 enum {

@@ -3,7 +3,7 @@
 #include <glob.h>
 
 #include "kernels/launch_shapes.h"
-#include "sim/input/datadir.h"
+#include "sim/base/input/datadir.h"
 #include "tests/kernels/launches.h"
 #include "tests/support/suite.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "sim/decode/smooth.h"
-#include "sim/graph/builder.h"
+#include "sim/step/builder.h"
 #include "sim/system/system_step.h"
 #include "tests/support/live.h"
 #include "tests/support/says.h"

@@ -5,9 +5,9 @@
 
 #include "engine/device/mapping.h"
 #include "experiments/run/compose.h"
-#include "experiments/steps/measured_step.h"
+#include "experiments/study/measured_step.h"
 #include "sim/base/monotonic.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/plugin/registry.h"
 #include "tests/support/late_device.h"
 #include "tests/support/live.h"
 #include "tests/support/says.h"

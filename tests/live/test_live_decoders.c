@@ -1,6 +1,6 @@
 /* Every decoder live, on real logits: the device decides as the rule on the host, whatever else is
  * in the batch; credit begins anew with each block; logits that are no numbers end the run. */
-#include "sim/policy/registry.h"
+#include "sim/policy/plugin/registry.h"
 #include "tests/support/live.h"
 #include "tests/support/says.h"
 #include "tests/support/unequal.h"

@@ -3,7 +3,7 @@
  * always is as without a cache; co-batched requests change no token. */
 #include "engine/supported.h"
 #include "engine/weights/weights.h"
-#include "sim/decoder/decoder.h"
+#include "sim/policy/decoder/decoder.h"
 #include "tests/support/forward.h"
 #include "tests/support/live.h"
 #include "tests/support/says.h"

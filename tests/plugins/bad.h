@@ -2,10 +2,10 @@
 #ifndef UNMASK_TESTS_PLUGINS_BAD_H
 #define UNMASK_TESTS_PLUGINS_BAD_H
 
-#include "sim/cache/cache.h"
-#include "sim/decoder/decoder.h"
-#include "sim/router/router.h"
-#include "sim/scheduler/scheduler.h"
+#include "sim/policy/cache/cache.h"
+#include "sim/policy/decoder/decoder.h"
+#include "sim/policy/router/router.h"
+#include "sim/policy/scheduler/scheduler.h"
 
 #define POLICY(of_kind, type, its_name)                                                            \
     .policy = {.abi = POLICY_ABI,                                                                  \

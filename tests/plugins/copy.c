@@ -1,12 +1,12 @@
 /* Built-in policies as plug-ins of the same code, copy_dkv.so and copy_focus.so. */
 #ifdef PLUGIN_copy_dkv
 #define cache_dkv_decode unmask_policy
-#include "sim/cache/cache_dkv.c"
+#include "sim/policy/cache/cache_dkv.c"
 #endif
 
 #ifdef PLUGIN_copy_focus
 #define cache_focus unmask_policy
-#include "sim/cache/cache_focus.c"
-#include "sim/cache/exact.c"
 #include "sim/decode/focus.c"
+#include "sim/policy/cache/cache_focus.c"
+#include "sim/policy/cache/exact.c"
 #endif

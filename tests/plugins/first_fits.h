@@ -2,7 +2,7 @@
 #ifndef UNMASK_TESTS_PLUGINS_FIRST_FITS_H
 #define UNMASK_TESTS_PLUGINS_FIRST_FITS_H
 
-#include "sim/scheduler/scheduler.h"
+#include "sim/policy/scheduler/scheduler.h"
 
 /* Tokens of the step and bytes of the pool that the batch takes so far. */
 struct taken {

@@ -268,9 +268,9 @@ static uint32_t late(uint32_t n_kept, const struct eviction_view *view, uint8_t 
 }
 
 #define focus_select(...) late(focus_select(__VA_ARGS__), view, keep)
-#include "sim/cache/cache_focus.c"
+#include "sim/policy/cache/cache_focus.c"
 #undef focus_select
 
-#include "sim/cache/exact.c"
 #include "sim/decode/focus.c"
+#include "sim/policy/cache/exact.c"
 #endif

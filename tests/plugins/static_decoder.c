@@ -1,6 +1,6 @@
 /* Counts the questions that it is asked in a static variable, and commits two positions in every
  * third step. The same question, asked again, is the same question. */
-#include "sim/decoder/decoder.h"
+#include "sim/policy/decoder/decoder.h"
 
 static uint32_t count(const void *state, const struct request *request, uint32_t *repeat) {
     static uint64_t last, n_questions;

@@ -1,6 +1,6 @@
 /* Takes turns, and keeps whose turn it is in a static variable. The same request, asked for again,
  * goes where it went. */
-#include "sim/router/router.h"
+#include "sim/policy/router/router.h"
 
 static uint32_t route(void *state, const struct request *request,
                       const struct replica_view *replicas, uint32_t n) {

@@ -1,6 +1,6 @@
 /* Commits the surest position a pass, none in every fourth, and takes the least sure one back in
  * every fifth of a block's first passes: masked, decided, masked again, decided again. */
-#include "sim/decoder/decoder.h"
+#include "sim/policy/decoder/decoder.h"
 
 enum { NONE_EVERY = 4, BACK_EVERY = 5 };
 

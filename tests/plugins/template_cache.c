@@ -1,14 +1,16 @@
 /* A cache policy of your own: a starting point. It renews the KV of the whole canvas every
  * `interval_steps` steps of a block, and in between runs the block alone against it.
  *
- * The rules (sim/cache/rows.h, sim/cache/cache.h): the answer is a pure function of the request;
- * every field of it is set; it holds for as many steps as `plan` returns, unless the block ends
- * before. What is kept and does not run is read, so it stays the same until all of it runs again.
+ * The rules (sim/policy/rows.h, sim/policy/cache/cache.h): the answer is a pure function of the
+ * request; every field of it is set; it holds for as many steps as `plan` returns, unless the block
+ * ends before. What is kept and does not run is read, so it stays the same until all of it runs
+ * again.
  *
  * This one is for models that see their whole canvas. For block-causal and autoregressive ones a
- * policy answers with ROW_EXACT and plans prefills and commit passes besides: sim/cache/exact.c.
+ * policy answers with ROW_EXACT and plans prefills and commit passes besides:
+ * sim/policy/cache/exact.c.
  */
-#include "sim/cache/cache.h"
+#include "sim/policy/cache/cache.h"
 
 struct state {
     uint32_t interval_steps;

@@ -1,12 +1,12 @@
 /* A decoder of your own: a starting point. It commits every position at least `ratio` times as
  * confident as the most confident one.
  *
- * The rules (sim/decoder/decoder.h): set every one of the `seen->n` flags to 0 or 1, at least one
- * of them to 1, and return how many are 1; what is seen again gives the same flags. With
+ * The rules (sim/policy/decoder/decoder.h): set every one of the `seen->n` flags to 0 or 1, at
+ * least one of them to 1, and return how many are 1; what is seen again gives the same flags. With
  * reads_statistics = 1 margins and entropies are seen, too. A decoder that reads nothing exports
  * `count` instead of `choose`; one that is a rule of sim/decode/rule.h with numbers of its own
  * exports `rule`, which the engine then applies on the device. */
-#include "sim/decoder/decoder.h"
+#include "sim/policy/decoder/decoder.h"
 
 struct state {
     double ratio;

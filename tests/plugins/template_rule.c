@@ -1,6 +1,6 @@
 /* A decoder that names a rule instead of choosing, so that the engine decides on the device: a
  * threshold that falls from step to step of a block. */
-#include "sim/decoder/decoder.h"
+#include "sim/policy/decoder/decoder.h"
 
 struct state {
     double first, last, step;

@@ -4,17 +4,18 @@
  *   cc -std=c11 -shared -fPIC -I. -o my_scheduler.so tests/plugins/template_scheduler.c
  *   unmask check-plugin ./my_scheduler.so
  *
- * The rules stand in sim/scheduler/scheduler.h. A callback reads the view, writes the batch and its
- * own state and nothing else: no allocation, no files, no clock, no global variables. Asked twice
- * with the same state and view it decides the same.
+ * The rules stand in sim/policy/scheduler/scheduler.h. A callback reads the view, writes the batch
+ * and its own state and nothing else: no allocation, no files, no clock, no global variables. Asked
+ * twice with the same state and view it decides the same.
  *
  * With block-causal and autoregressive models, too, this one has every request hold from the start
  * what it will ever need, and runs a prompt in one piece. A scheduler that sets `.grows = 1` lets
  * requests start with less, sees to their growth (kv_bytes - kv_held_bytes of those it lists),
  * preempts others for it, and takes prefills in chunks, which it has to where a prompt is longer
- * than a step may be: sim/scheduler/scheduler_chunked.c. One that sets `.request_bytes` has so much
- * memory of each request, zeros when it arrives, at view->own: sim/scheduler/order.c. */
-#include "sim/scheduler/scheduler.h"
+ * than a step may be: sim/policy/scheduler/scheduler_chunked.c. One that sets `.request_bytes` has
+ * so much memory of each request, zeros when it arrives, at view->own:
+ * sim/policy/scheduler/order.c. */
+#include "sim/policy/scheduler/scheduler.h"
 
 /* One for each replica: zeroed, then the parameters' initial values are written. */
 struct state {

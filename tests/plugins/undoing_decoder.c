@@ -1,6 +1,6 @@
 /* Commits the first position, undoes that in the next pass, and goes on from left to right: the
  * third pass of a block sees what the first saw. */
-#include "sim/decoder/decoder.h"
+#include "sim/policy/decoder/decoder.h"
 
 static uint32_t choose(const void *state, const struct request *request,
                        const struct decode_seen *seen, uint8_t *commit) {

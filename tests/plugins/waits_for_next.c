@@ -1,6 +1,6 @@
 /* Admits all that waits, but for the time in which it knows that another one comes soon: what it
  * decides shows what it is told of arrivals to come. */
-#include "sim/scheduler/scheduler.h"
+#include "sim/policy/scheduler/scheduler.h"
 
 static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
     const int64_t soon_ns = view->now_ns + 3000000000;

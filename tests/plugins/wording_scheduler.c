@@ -1,5 +1,5 @@
 /* First come first served; windows a quarter as wide and a lower threshold while requests wait. */
-#include "sim/scheduler/scheduler.h"
+#include "sim/policy/scheduler/scheduler.h"
 
 struct state {
     double threshold; /* 0: as configured */

@@ -12,9 +12,9 @@
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
-#include "sim/graph/builder.h"
 #include "sim/memory/instance.h"
 #include "sim/memory/placement.h"
+#include "sim/step/builder.h"
 #include "sim/system/lmax.h"
 #include "tests/support/make.h"
 

@@ -1,9 +1,9 @@
 /* What is to come: a scheduler's view of requests' passes against those that they are then seen to
  * take, and the schedulers that go by it. */
 #include "sim/bound/passes.h"
-#include "sim/cache/blocks.h"
-#include "sim/policy/registry.h"
-#include "sim/scheduler/course.h"
+#include "sim/policy/cache/blocks.h"
+#include "sim/policy/plugin/registry.h"
+#include "sim/policy/scheduler/course.h"
 #include "tests/support/rig.h"
 
 /* ---- the passes ---- */

@@ -492,7 +492,7 @@ TEST(every_model_frees_what_it_allocates) {
     }
 }
 
-/* Recorded from PyTorch 2.11 on an H200, 2026-11-21, by experiments/reference/
+/* Recorded from PyTorch 2.11 on an H200, 2026-11-21, by experiments/study/reference/
  * record_allocations.py. */
 static const char *const recordings[] = {
     "llada-default",

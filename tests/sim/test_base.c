@@ -4,13 +4,13 @@
 #include <sys/stat.h>
 
 #include "sim/base/err.h"
+#include "sim/base/input/field.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
 #include "sim/base/rng.h"
 #include "sim/base/wait.h"
 #include "sim/base/warning.h"
-#include "sim/input/field.h"
 #include "tests/support/says.h"
 #include "tests/support/scratch.h"
 #include "tests/support/suite.h"

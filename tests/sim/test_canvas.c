@@ -2,8 +2,8 @@
 #include "kernels/ref/ref.h"
 #include "sim/base/rng.h"
 #include "sim/decode/block.h"
-#include "sim/decoder/decoder.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/decoder/decoder.h"
+#include "sim/policy/plugin/registry.h"
 #include "tests/support/suite.h"
 
 #include <stdlib.h>

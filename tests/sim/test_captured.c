@@ -1,5 +1,5 @@
 /* Which steps are captured graphs: by use, by age, and by their keys. */
-#include "sim/cost/captured.h"
+#include "sim/price/captured.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Models, GPUs and runtimes as files: what is shipped, one's own, and files that are wrong. */
-#include "sim/input/catalogue.h"
+#include "sim/base/input/catalogue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sim/cost/runtime.h"
-#include "sim/input/inputs.h"
+#include "sim/base/input/inputs.h"
 #include "sim/model/gpu.h"
 #include "sim/model/model.h"
+#include "sim/price/runtime.h"
 #include "sim/system/host.h"
 #include "tests/support/scratch.h"
 

@@ -1,5 +1,5 @@
 /* Chunk loops: graphs that are refused, lives through loops, prices of chunks. */
-#include "sim/graph/registrar.h"
+#include "sim/step/registrar.h"
 #include "tests/support/random_step.h"
 #include "tests/support/says.h"
 

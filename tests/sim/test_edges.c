@@ -1,6 +1,6 @@
 /* What falls on an edge: arrivals on the borders of steps with replicas, what routers see of them,
  * and whom schedulers take first of those that are alike. */
-#include "sim/scheduler/concurrency.h"
+#include "sim/policy/scheduler/concurrency.h"
 #include "tests/support/rig.h"
 
 enum { N = 24 };

@@ -1,8 +1,8 @@
 /* Steps with exact keys and values: their graphs, their work by hand, their prices at the rows of
  * the imported tables, the budget and the plans that hold them. */
-#include "sim/graph/builder.h"
-#include "sim/graph/registrar.h"
 #include "sim/model/ranks.h"
+#include "sim/step/builder.h"
+#include "sim/step/registrar.h"
 #include "sim/system/lmax.h"
 #include "tests/support/random_step.h"
 

@@ -1,5 +1,5 @@
 /* What operators take in a whole step: what events took is taken off, and the sum is the step's. */
-#include "sim/cost/in_step.h"
+#include "sim/price/in_step.h"
 
 #include "tests/support/suite.h"
 

@@ -2,9 +2,9 @@
  * plans hold, the search, and the command. */
 #include <jansson.h>
 
-#include "sim/graph/builder.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/eager.h"
+#include "sim/step/builder.h"
 #include "sim/system/lmax.h"
 #include "tests/support/archive.h"
 #include "tests/support/cli.h"

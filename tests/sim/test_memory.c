@@ -1,5 +1,5 @@
 /* Placement and budget: no overlap, lower bounds, what a device is divided into. */
-#include "sim/graph/builder.h"
+#include "sim/step/builder.h"
 #include "sim/system/system_facts.h"
 #include "tests/support/random_step.h"
 

@@ -1,5 +1,5 @@
 /* Operator types: what their descriptors promise, and the work that they count. */
-#include "sim/graph/registrar.h"
+#include "sim/step/registrar.h"
 #include "tests/support/suite.h"
 
 TEST(every_operator_says_what_it_costs) {

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <sys/stat.h>
 
-#include "engine/step/program.h"
-#include "sim/graph/builder.h"
+#include "engine/op/program.h"
 #include "sim/memory/usage.h"
+#include "sim/step/builder.h"
 #include "tests/support/cli.h"
 #include "tests/support/random_step.h"
 

@@ -1,10 +1,10 @@
 /* Planners: plans that hold, bounds that are true, the published hard problems, and bad files. */
 #include <jansson.h>
 
-#include "sim/graph/builder.h"
 #include "sim/memory/instance.h"
 #include "sim/memory/placement.h"
-#include "sim/planner/planner_order.h"
+#include "sim/memory/planner/planner_order.h"
+#include "sim/step/builder.h"
 #include "tests/support/archive.h"
 #include "tests/support/cli.h"
 #include "tests/support/random_step.h"

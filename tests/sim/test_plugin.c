@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/cache/cache.h"
-#include "sim/check/check_plugin.h"
-#include "sim/check/plugin.h"
-#include "sim/decoder/decoder.h"
-#include "sim/policy/registry.h"
-#include "sim/router/router.h"
-#include "sim/scheduler/scheduler.h"
+#include "sim/policy/cache/cache.h"
+#include "sim/policy/plugin/check_plugin.h"
+#include "sim/policy/decoder/decoder.h"
+#include "sim/policy/plugin/plugin.h"
+#include "sim/policy/plugin/registry.h"
+#include "sim/policy/router/router.h"
+#include "sim/policy/scheduler/scheduler.h"
 #include "tests/support/says.h"
 #include "tests/support/suite.h"
 

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "sim/base/rng.h"
-#include "sim/cache/cache.h"
-#include "sim/decoder/decoder.h"
-#include "sim/policy/registry.h"
-#include "sim/router/router.h"
+#include "sim/policy/cache/cache.h"
+#include "sim/policy/decoder/decoder.h"
+#include "sim/policy/plugin/registry.h"
+#include "sim/policy/router/router.h"
 #include "tests/support/suite.h"
 
 static struct request request_at(uint32_t prompt, uint32_t output, uint32_t block,

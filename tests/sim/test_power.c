@@ -1,10 +1,10 @@
 /* Clocks and power: the model against what it must be in closed form, and the serving loop on a
  * card whose state is known. */
-#include "sim/cost/power.h"
+#include "sim/price/profile/power.h"
 
 #include <math.h>
 
-#include "sim/cost/roofline.h"
+#include "sim/price/roofline.h"
 #include "sim/system/system_step.h"
 #include "tests/support/rig.h"
 #include "tests/support/scratch.h"

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/cost/profile_share.h"
-#include "sim/cost/roofline.h"
-#include "sim/cost/transfer.h"
+#include "sim/price/profile_share.h"
+#include "sim/price/roofline.h"
+#include "sim/price/transfer.h"
 #include "tests/support/rig.h"
 
 /* A GPU with the profiles that a system on it is priced from. */

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/cost/profile/profile.h"
-#include "sim/cost/profile/profile_check.h"
-#include "sim/cost/profile/profile_lattice.h"
-#include "sim/cost/profile/profile_table.h"
-#include "sim/cost/profile_share.h"
-#include "sim/cost/transfer.h"
 #include "sim/model/gpu.h"
+#include "sim/price/profile/profile.h"
+#include "sim/price/profile/profile_check.h"
+#include "sim/price/profile/profile_lattice.h"
+#include "sim/price/profile/profile_table.h"
+#include "sim/price/profile_share.h"
+#include "sim/price/transfer.h"
 #include "tests/support/says.h"
 #include "tests/support/scratch.h"
 #include "tests/support/suite.h"

@@ -1,7 +1,7 @@
 /* The row sets that a cache policy may not answer with: each is refused in one sentence with its
  * numbers. */
-#include "sim/cache/rows.h"
 #include "sim/policy/request.h"
+#include "sim/policy/rows.h"
 #include "tests/support/says.h"
 #include "tests/support/suite.h"
 

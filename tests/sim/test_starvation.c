@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "sim/base/mem.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/plugin/registry.h"
 #include "tests/support/kept.h"
 #include "tests/support/rig.h"
 

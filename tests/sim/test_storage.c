@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "sim/cost/roofline.h"
+#include "sim/price/roofline.h"
 #include "sim/system/system_step.h"
 #include "tests/support/says.h"
 #include "tests/support/scratch.h"

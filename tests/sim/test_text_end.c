@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/policy/registry.h"
+#include "sim/policy/plugin/registry.h"
 #include "tests/support/rig.h"
 #include "traces/decode_log.h"
 #include "traces/decode_trace.h"

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "sim/cost/ladder.h"
-#include "sim/cost/profile/profile.h"
+#include "sim/price/ladder.h"
+#include "sim/price/profile/profile.h"
 #include "tests/support/rig.h"
 
 static const struct profile_peaks card = {

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "sim/base/mem.h"
-#include "sim/check/plugin.h"
-#include "sim/check/trial.h"
-#include "sim/policy/registry.h"
+#include "sim/policy/check/trial.h"
+#include "sim/policy/plugin/plugin.h"
+#include "sim/policy/plugin/registry.h"
 #include "tests/support/kept.h"
 #include "tests/support/rig.h"
 #include "tests/support/says.h"

@@ -9,12 +9,12 @@
 
 #include "sim/base/mem.h"
 #include "sim/base/rng.h"
-#include "sim/cache/cache.h"
-#include "sim/check/statics.h"
-#include "sim/check/ward.h"
-#include "sim/decoder/decoder.h"
-#include "sim/router/router.h"
-#include "sim/scheduler/scheduler.h"
+#include "sim/policy/cache/cache.h"
+#include "sim/policy/decoder/decoder.h"
+#include "sim/policy/plugin/statics.h"
+#include "sim/policy/plugin/ward.h"
+#include "sim/policy/router/router.h"
+#include "sim/policy/scheduler/scheduler.h"
 #include "tests/support/scratch.h"
 #include "tests/support/suite.h"
 

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "sim/cost/profile/profile.h"
-#include "sim/cost/why.h"
+#include "sim/price/profile/profile.h"
+#include "sim/price/why.h"
 #include "sim/system/system_step.h"
 #include "tests/support/rig.h"
 

@@ -2,7 +2,7 @@
 #ifndef UNMASK_TESTS_SUPPORT_ARCHIVE_H
 #define UNMASK_TESTS_SUPPORT_ARCHIVE_H
 
-#include "sim/input/unpack.h"
+#include "sim/base/input/unpack.h"
 #include "tests/support/scratch.h"
 
 enum { ARCHIVE_BLOCK = 512, ARCHIVE_NAME = 100 };

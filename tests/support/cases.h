@@ -8,8 +8,8 @@
 
 #include "analysis/summary_output.h"
 #include "experiments/run/compose.h"
+#include "sim/base/input/config.h"
 #include "sim/base/names.h"
-#include "sim/input/config.h"
 #include "tests/support/suite.h"
 
 enum { MOST_CASES = 8, MOST_SET = 12 };

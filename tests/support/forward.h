@@ -8,7 +8,7 @@
 
 #include "engine/step/forward.h"
 #include "sim/base/rng.h"
-#include "sim/graph/builder.h"
+#include "sim/step/builder.h"
 #include "tests/support/suite.h"
 
 #define TINY(...)                                                                                  \

@@ -2,7 +2,7 @@
 #ifndef UNMASK_TESTS_SUPPORT_LIVE_H
 #define UNMASK_TESTS_SUPPORT_LIVE_H
 
-#include "experiments/steps/meter.h"
+#include "experiments/run/meter.h"
 #include "tests/support/played.h"
 #include "tests/support/rig.h"
 #include "traces/decode_log.h"

@@ -3,9 +3,9 @@
 #define UNMASK_TESTS_SUPPORT_RANDOM_STEP_H
 
 #include "sim/base/rng.h"
-#include "sim/graph/builder.h"
 #include "sim/memory/chunk_search.h"
 #include "sim/model/model.h"
+#include "sim/step/builder.h"
 #include "tests/support/rig.h"
 
 static inline const struct model *any_model(struct rng *rng) {

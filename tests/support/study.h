@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "experiments/study/figure.h"
-#include "sim/input/datadir.h"
+#include "sim/base/input/datadir.h"
 
 struct studied {
     struct study study;
@@ -18,7 +18,7 @@ struct studied {
 
 /* "mosaic-fig2" as it is shipped. */
 static inline const char *study_path(const char *name, char path[256]) {
-    snprintf(path, 256, "%s/experiments/studies/%.*s/%s.ini", data_dir(),
+    snprintf(path, 256, "%s/experiments/study/studies/%.*s/%s.ini", data_dir(),
              strncmp(name, "dllm", 4) == 0 ? 10 : (int)strcspn(name, "-"), name, name);
     return path;
 }
@@ -31,7 +31,7 @@ static inline int study_try(const char *path, const struct study_changes *change
     int status = study_open(path, changes, &out->study, err);
     const char *paper = status == 0 ? study_text(&out->study, "paper", NULL) : NULL;
     if (paper != NULL) {
-        snprintf(file, sizeof file, "experiments/paper/%s", paper);
+        snprintf(file, sizeof file, "experiments/study/paper/%s", paper);
         status = paper_load(file, &out->paper, err);
         status = status != 0 ? status : study_print(&out->study, &out->paper, out->tables, err);
     }

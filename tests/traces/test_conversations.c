@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/config.h"
 #include "sim/base/mem.h"
-#include "sim/input/config.h"
 #include "tests/support/says.h"
 #include "tests/support/scratch.h"
 #include "tests/support/suite.h"

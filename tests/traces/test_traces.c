@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "sim/base/arrival.h"
-#include "sim/input/field.h"
+#include "sim/base/input/field.h"
 #include "tests/support/says.h"
 #include "tests/support/suite.h"
 #include "traces/reader.h"

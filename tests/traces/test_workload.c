@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/input/config.h"
+#include "sim/base/input/config.h"
 #include "tests/support/says.h"
 #include "tests/support/scratch.h"
 #include "tests/support/suite.h"

@@ -9,9 +9,9 @@
 
 #include <jansson.h>
 
-#include "sim/input/field.h"
+#include "sim/base/input/field.h"
 #include "traces/format/known.h"
-#include "traces/prompts.h"
+#include "traces/format/prompts.h"
 
 enum { MAX_COLUMNS = 64, MAX_MUSTS = 2, MAX_WHERE = 8, MAX_FAILS = 4 };
 

@@ -7,7 +7,7 @@
 
 #include "sim/base/mem.h"
 #include "traces/format/format.h"
-#include "traces/prompts.h"
+#include "traces/format/prompts.h"
 
 enum { NAME_CHARS = 32 };
 

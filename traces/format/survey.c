@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/field.h"
 #include "sim/base/mem.h"
-#include "sim/input/field.h"
 
 bool survey_is_needed(const struct format *format, const struct layout *layout) {
     bool has_tenants = format->family->has_header ? layout->at[COLUMN_TENANT].position >= 0

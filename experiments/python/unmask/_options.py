@@ -115,7 +115,7 @@ _G18 = (
     ("no-run", None, "leave out the runs of the systems themselves"),
 )
 _G19 = (
-    ("all", None, "every figure of experiments/studies"),
+    ("all", None, "every figure of experiments/study/studies"),
     ("scores", None, "every figure's comparison, but only the table of scores is printed"),
     ("out", "DIR", "where the files go; without it nothing is drawn, only printed"),
     ("gpu", "NAME,...", "these GPUs instead of the figure's"),
@@ -302,7 +302,7 @@ _G44 = (
     ("name", "NAME", "what --out calls that process (default: MODEL/measured)"),
 )
 _G45 = (
-    ("file", "FILE", "the rankings to try; default: experiments/sensitivity.ini"),
+    ("file", "FILE", "the rankings to try; default: experiments/study/sensitivity.ini"),
 )
 
 OPTIONS = {

@@ -138,7 +138,7 @@ class Requests(collections.abc.MutableSequence):
 
 
 class View:
-    """What a scheduler sees (sim/scheduler/scheduler.h): `now_ns`, `running` and `waiting` requests, limits of one step."""
+    """What a scheduler sees (sim/policy/scheduler/scheduler.h): `now_ns`, `running` and `waiting` requests, limits of one step."""
 
     __slots__ = ("now_ns", "next_arrival_ns", "running_tokens", "kv_free_bytes", "kv_total_bytes", "max_batched_tokens",
                  "max_requests", "running", "waiting", "is_trial", "_estimate")

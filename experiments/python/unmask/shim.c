@@ -22,9 +22,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "sim/check/call_watch.h"
-#include "sim/decoder/decoder.h"
-#include "sim/scheduler/scheduler.h"
+#include "sim/policy/decoder/decoder.h"
+#include "sim/policy/plugin/call_watch.h"
+#include "sim/policy/scheduler/scheduler.h"
 
 enum { ENOUGH = 2 };   /* of an answer: the trial ends */
 enum { N_HANDED = 3 }; /* descriptors */

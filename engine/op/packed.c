@@ -1,0 +1,357 @@
+#include "engine/op/packed.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "engine/op/op.h"
+#include "kernels/rules/keyed.h"
+#include "sim/base/mem.h"
+#include "sim/base/num.h"
+
+enum group { GROUP_PLAIN, GROUP_SELECT, GROUP_BLOCK, GROUP_COUNT };
+
+static enum group group_of(const struct span *span) {
+    if (span->exact) {
+        return span->phase == PHASE_PREFILL ? GROUP_PLAIN : GROUP_BLOCK;
+    }
+    return span->context > 0 ? GROUP_BLOCK : span->select_rows > 0 ? GROUP_SELECT : GROUP_PLAIN;
+}
+
+/* ---- layout ---- */
+
+static void lay_out(struct packed *packed) {
+    const struct packed_counts *n = &packed->n;
+    const int64_t spans = n->n_plain + n->n_select + n->n_block;
+    const int64_t stores = packed->exact ? 0 : spans;
+    const int64_t decisions = n->n_take + n->n_rule;
+    const int64_t elements[PACKED_ARRAY_COUNT] = {
+        [PACKED_AT] = n->n_tokens,
+        [PACKED_CACHE_START] = packed->model->layers * stores,
+        [PACKED_SCORE_START] = n->n_select,
+        [PACKED_KEY] = decisions,
+        [PACKED_DRAWS] = packed->draws ? n->n_logit_rows : 0,
+        [PACKED_CANVAS] = decisions,
+        [PACKED_TARGETS] = n->n_logit_rows,
+        [PACKED_POSITIONS] = n->n_tokens,
+        [PACKED_KV_ROWS] = n->n_keeping_tokens,
+        [PACKED_EXTENT] = packed->exact ? n->n_tokens : 0,
+        [PACKED_PAGES] = spans * n->max_pages,
+        [PACKED_OWNER] = packed->exact ? 0 : n->n_keeping_tokens,
+        [PACKED_START] = spans + 1,
+        [PACKED_KEPT] = stores,
+        [PACKED_ROWS] = n->n_logit_rows,
+        [PACKED_BLOCK_START] = n->n_select,
+        [PACKED_BLOCK_END] = n->n_select,
+        [PACKED_FIRST_ROW] = decisions + 1,
+        [PACKED_N_ROWS] = decisions,
+        [PACKED_TAKE] = decisions,
+        [PACKED_THRESHOLD] = decisions,
+        [PACKED_ROW_PLACES] = packed->credits || packed->smooths ? n->n_logit_rows : 0,
+        [PACKED_TOKEN_PLACES] = packed->smooths ? n->n_tokens : 0,
+        [PACKED_STEP] = packed->smooths ? n->n_logit_rows : 0,
+        [PACKED_KEPT_TOKENS] = packed->evicts ? n->n_tokens : 0,
+        [PACKED_MASKED] = packed->evicts ? n->n_tokens : 0,
+    };
+    packed->bytes = 0;
+    for (int array = 0; array < PACKED_ARRAY_COUNT; array++) {
+        size_t width = array <= PACKED_TARGETS  ? sizeof(int64_t)
+                       : array == PACKED_MASKED ? sizeof(uint8_t)
+                                                : sizeof(int32_t);
+        packed->offset_bytes[array] = packed->bytes;
+        packed->bytes += align_up(elements[array] * (int64_t)width, PACKED_ALIGN_BYTES);
+    }
+}
+
+static int32_t table_width(int32_t n_pages) {
+    int32_t width = 1;
+    while (width < n_pages) {
+        width *= 2;
+    }
+    return width;
+}
+
+static int open_pages(struct packed *packed, const struct graph *graph, struct err *err) {
+    const struct step_limits *limits = &packed->limits;
+    const int64_t page_rows = limits->page_rows;
+    if (page_rows < 4 || page_rows > 256 || (page_rows & (page_rows - 1)) != 0) {
+        return err_usage(err,
+                         "pages of %" PRId64 " rows, but the kernels take a power of two from 4 to "
+                         "256",
+                         page_rows);
+    }
+    const struct model *model = graph->model;
+    int64_t row_bytes = 2LL * model->layers * model->kv_heads * model->head_dim;
+    packed->pool_pages = limits->pool_bytes / (row_bytes * graph_element_bytes(graph) * page_rows);
+    if (packed->pool_pages > INT32_MAX / page_rows) {
+        return err_usage(err, "a pool of %" PRId64 " rows, but rows are numbered up to %d",
+                         packed->pool_pages * page_rows, INT32_MAX);
+    }
+    packed->n.max_pages = table_width((int32_t)ceil_div(limits->max_positions, page_rows));
+    return 0;
+}
+
+int packed_open(struct packed *packed, const struct graph *graph, const struct step_limits *limits,
+                struct err *err) {
+    const unsigned facts = op_facts(graph);
+    int32_t n_requests = (int32_t)limits->max_requests, n_tokens = (int32_t)limits->max_tokens;
+    *packed = (struct packed){
+        .model = graph->model,
+        .limits = *limits,
+        .pool_elements = limits->pool_bytes / graph_element_bytes(graph),
+        .element_bytes = graph_element_bytes(graph),
+        .selects = facts & OP_SELECTS,
+        .exact = facts & OP_IS_PAGED,
+        .evicts = facts & OP_EVICTS,
+        .credits = facts & OP_GIVES_CREDIT,
+        .smooths = facts & OP_SMOOTHS,
+        .draws = facts & OP_DRAWS,
+        /* The most of everything, for the size. */
+        .n = {.n_plain = n_requests,
+              .n_select = n_requests,
+              .n_tokens = n_tokens,
+              .n_logit_rows = (int32_t)limits->max_logit_rows,
+              .n_keeping_tokens = n_tokens,
+              .n_take = n_requests},
+    };
+    if (packed->exact && open_pages(packed, graph, err) != 0) {
+        return err_status(err);
+    }
+    lay_out(packed);
+    packed->max_bytes = packed->bytes;
+    packed->decision_of = mem_zeroed(limits->max_requests, sizeof *packed->decision_of);
+    packed->first_token = mem_zeroed(limits->max_requests, sizeof *packed->first_token);
+    return 0;
+}
+
+void packed_close(struct packed *packed) {
+    free(packed->decision_of);
+    free(packed->first_token);
+    *packed = (struct packed){0};
+}
+
+/* ---- counting ---- */
+
+int32_t packed_count_masked(const struct step_part *part, uint32_t queries) {
+    int32_t n = 0;
+    for (uint32_t t = 0; part->masked != NULL && t < queries; t++) {
+        n += part->masked[t] != 0;
+    }
+    return n;
+}
+
+static int32_t larger(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+void packed_lay_out(struct packed *packed, const struct step *step) {
+    struct packed_counts *n = &packed->n;
+    bool keeps = packed->exact;
+    int32_t n_pages = 0;
+    *n = (struct packed_counts){.rank = step->rule.rank, .temperature = step->rule.temperature};
+    for (uint32_t i = 0; i < step->shape->n_spans; i++) {
+        const struct span *span = step->shape->spans[i];
+        const struct step_part *part = &step->parts[i];
+        const struct decision *decision = &part->decision;
+        int32_t queries = (int32_t)span->queries;
+        enum group group = group_of(span);
+        n->n_plain += group == GROUP_PLAIN;
+        n->n_select += group == GROUP_SELECT;
+        n->n_block += group == GROUP_BLOCK;
+        n->n_tokens += queries;
+        n->n_plain_tokens += group == GROUP_PLAIN ? queries : 0;
+        n->n_full_tokens += group != GROUP_BLOCK ? queries : 0;
+        n->n_logit_rows += (int32_t)span->logit_rows;
+        int32_t *longest = group == GROUP_BLOCK ? &n->max_block_tokens : &n->max_full_tokens;
+        *longest = larger(*longest, queries);
+        n->max_candidates = larger(n->max_candidates, (int32_t)span->select_rows);
+        bool may_keep = group == GROUP_PLAIN || packed->limits.renews_rows;
+        keeps = keeps || (may_keep && part->kv_rows != NULL && part->kv.n_rows > 0);
+        n_pages = larger(n_pages, part->kv_pages.n_pages);
+        if (packed->evicts) {
+            n->max_masked = larger(n->max_masked, packed_count_masked(part, span->queries));
+        }
+        if (decision->n_rows > 0) {
+            int32_t *most = decision->take > 0 ? &n->max_take_rows : &n->max_rule_rows;
+            *most = larger(*most, (int32_t)decision->n_rows);
+            n->n_take += decision->take > 0;
+            n->n_rule += decision->take == 0;
+        }
+    }
+    bool all_keep = packed->exact || packed->limits.renews_rows;
+    n->n_keeping_tokens = !keeps ? 0 : all_keep ? n->n_tokens : n->n_plain_tokens;
+    n->max_pages = packed->exact ? table_width(n_pages) : 0;
+    if (n->n_rule > 0) {
+        n->rule = step->rule.kind;
+        n->slack = step->rule.slack;
+        n->low = step->rule.low;
+        n->factor = step->rule.factor;
+        n->bound = step->rule.bound;
+    }
+    n->credit = packed->credits ? step->credit : (struct decode_credit){0};
+    lay_out(packed);
+}
+
+/* ---- filling ---- */
+
+/* What was filled so far, and where the arrays lie. */
+struct filling {
+    struct packed *packed;
+    const struct step *step;
+    const struct packed *whole;
+    unsigned char *out;
+    int32_t n_spans, n_tokens, n_selecting, n_candidates;
+};
+
+static void *array(const struct filling *f, enum packed_array array) {
+    return f->out + f->packed->offset_bytes[array];
+}
+
+/* Where tokens stand, which of them an eviction kept or may leave out, and what is kept of their
+ * keys and values in stores. */
+static void append_tokens(const struct filling *f, uint32_t i) {
+    const struct step_part *part = &f->step->parts[i];
+    const int32_t n = (int32_t)f->step->shape->spans[i]->queries;
+    int64_t *at = (int64_t *)array(f, PACKED_AT) + f->n_tokens;
+    int32_t *positions = (int32_t *)array(f, PACKED_POSITIONS) + f->n_tokens;
+    for (int32_t t = 0; t < n; t++) {
+        at[t] = part->canvas + part->positions[t];
+        positions[t] = part->positions[t];
+    }
+    int32_t *places = (int32_t *)array(f, PACKED_TOKEN_PLACES) + f->n_tokens;
+    for (int32_t t = 0; f->packed->smooths && t < n; t++) {
+        places[t] = part->token_places != NULL ? part->token_places[t] : -1;
+    }
+    int32_t *kept = (int32_t *)array(f, PACKED_KEPT_TOKENS) + f->n_tokens;
+    uint8_t *masked = (uint8_t *)array(f, PACKED_MASKED) + f->n_tokens;
+    int32_t first = f->whole != NULL ? f->whole->first_token[i] : f->n_tokens;
+    for (int32_t t = 0; f->packed->evicts && t < n; t++) {
+        kept[t] = first + (part->kept != NULL ? part->kept[t] : t);
+        masked[t] = part->masked != NULL && part->masked[t];
+    }
+    int32_t *kv_rows = (int32_t *)array(f, PACKED_KV_ROWS) + f->n_tokens;
+    int32_t *owner = (int32_t *)array(f, PACKED_OWNER) + f->n_tokens;
+    bool may_keep = !f->packed->exact && f->n_tokens < f->packed->n.n_keeping_tokens;
+    for (int32_t t = 0; may_keep && t < n; t++) {
+        kv_rows[t] = part->kv_rows != NULL ? part->kv_rows[t] : -1;
+        owner[t] = f->n_spans;
+    }
+}
+
+/* Rows of the pool for the tokens' keys and values, what they attend to, and the page table. */
+static void append_pages(const struct filling *f, uint32_t i) {
+    const struct step_part *part = &f->step->parts[i];
+    const struct kv_pages *kv = &part->kv_pages;
+    const int32_t page_rows = (int32_t)f->packed->limits.page_rows;
+    const int32_t width = f->packed->n.max_pages;
+    int32_t *kv_rows = (int32_t *)array(f, PACKED_KV_ROWS) + f->n_tokens;
+    int32_t *extent = (int32_t *)array(f, PACKED_EXTENT) + f->n_tokens;
+    int32_t *pages = (int32_t *)array(f, PACKED_PAGES) + (int64_t)f->n_spans * width;
+    for (uint32_t t = 0; t < f->step->shape->spans[i]->queries; t++) {
+        int32_t position = part->positions[t];
+        kv_rows[t] = kv->reads_only
+                         ? -1
+                         : kv->pages[position / page_rows] * page_rows + position % page_rows;
+        extent[t] = kv->extent[t];
+    }
+    for (int32_t page = 0; page < width; page++) {
+        pages[page] = page < kv->n_pages ? kv->pages[page] : 0;
+    }
+}
+
+/* Where the span's store lies, and what it selects for it. */
+static void append_store(struct filling *f, uint32_t i) {
+    const struct model *model = f->packed->model;
+    const struct span *span = f->step->shape->spans[i];
+    const struct step_part *part = &f->step->parts[i];
+    int64_t *cache_start = array(f, PACKED_CACHE_START);
+    ((int32_t *)array(f, PACKED_KEPT))[f->n_spans] = part->kv.n_rows;
+    for (uint32_t layer = 0; layer < model->layers; layer++) {
+        cache_start[(int64_t)layer * f->step->shape->n_spans + f->n_spans] =
+            part->kv.first + layer * packed_layer_elements(model, part->kv.n_rows);
+    }
+    if (group_of(span) == GROUP_SELECT) {
+        ((int32_t *)array(f, PACKED_BLOCK_START))[f->n_selecting] = (int32_t)part->block_start;
+        ((int32_t *)array(f, PACKED_BLOCK_END))[f->n_selecting] = (int32_t)part->block_end;
+        ((int64_t *)array(f, PACKED_SCORE_START))[f->n_selecting] = f->n_candidates;
+        f->n_selecting++;
+        f->n_candidates += (int32_t)span->select_rows;
+    }
+}
+
+/* The tokens of the logit rows and what they decide on, in batch order: a span's first token in the
+ * packed order is the sum over those of its group before it. */
+static void fill_rows(const struct filling *f) {
+    const struct packed_counts *n = &f->packed->n;
+    int32_t next[GROUP_COUNT] = {0, n->n_plain_tokens, n->n_full_tokens};
+    int32_t *rows = array(f, PACKED_ROWS);
+    int32_t *places = array(f, PACKED_ROW_PLACES), *steps = array(f, PACKED_STEP);
+    bool has_places = f->packed->credits || f->packed->smooths;
+    int64_t *targets = array(f, PACKED_TARGETS);
+    uint64_t *draws = array(f, PACKED_DRAWS);
+    for (uint32_t i = 0; i < f->step->shape->n_spans; i++) {
+        const struct span *span = f->step->shape->spans[i];
+        const struct step_part *part = &f->step->parts[i];
+        int32_t *first = &next[group_of(span)];
+        for (uint32_t r = 0; r < span->logit_rows; r++) {
+            int32_t query = part->logit_rows != NULL ? part->logit_rows[r] : (int32_t)r;
+            *rows++ = *first + query;
+            int32_t target = part->targets != NULL ? part->targets[r] : part->positions[query];
+            *targets++ = part->canvas + target;
+            if (f->packed->draws) {
+                *draws++ = keyed_bits(part->draw_key, (uint64_t)target);
+            }
+            if (has_places) {
+                *places++ = part->row_places != NULL ? part->row_places[r] : -1;
+            }
+            if (f->packed->smooths) {
+                *steps++ = (int32_t)part->steps;
+            }
+        }
+        *first += (int32_t)span->queries;
+    }
+}
+
+static void fill_decisions(const struct filling *f) {
+    int32_t by_take = 0, by_rule = f->packed->n.n_take, row = 0;
+    for (uint32_t i = 0; i < f->step->shape->n_spans; i++) {
+        const struct decision *decision = &f->step->parts[i].decision;
+        f->packed->decision_of[i] = -1;
+        if (decision->n_rows > 0) {
+            int32_t at = decision->take > 0 ? by_take++ : by_rule++;
+            uint32_t take = decision->take < decision->n_rows ? decision->take : decision->n_rows;
+            f->packed->decision_of[i] = at;
+            ((int32_t *)array(f, PACKED_FIRST_ROW))[at] = row + (int32_t)decision->first_row;
+            ((int32_t *)array(f, PACKED_N_ROWS))[at] = (int32_t)decision->n_rows;
+            ((int32_t *)array(f, PACKED_TAKE))[at] = (int32_t)take;
+            ((float *)array(f, PACKED_THRESHOLD))[at] = decision->threshold;
+            ((int64_t *)array(f, PACKED_KEY))[at] = (int64_t)decision->key;
+            ((int64_t *)array(f, PACKED_CANVAS))[at] = f->step->parts[i].canvas;
+        }
+        row += (int32_t)f->step->shape->spans[i]->logit_rows;
+    }
+}
+
+void packed_fill(struct packed *packed, const struct step *step, const struct packed *whole,
+                 unsigned char *out) {
+    struct filling f = {.packed = packed, .step = step, .whole = whole, .out = out};
+    int32_t *start = array(&f, PACKED_START);
+    start[0] = 0;
+    for (int group = 0; group < GROUP_COUNT; group++) {
+        for (uint32_t i = 0; i < step->shape->n_spans; i++) {
+            if ((int)group_of(step->shape->spans[i]) != group) {
+                continue;
+            }
+            append_tokens(&f, i);
+            packed->first_token[i] = f.n_tokens;
+            if (packed->exact) {
+                append_pages(&f, i);
+            } else {
+                append_store(&f, i);
+            }
+            f.n_tokens += (int32_t)step->shape->spans[i]->queries;
+            start[++f.n_spans] = f.n_tokens;
+        }
+    }
+    fill_rows(&f);
+    fill_decisions(&f);
+}

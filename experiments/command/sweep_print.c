@@ -1,0 +1,292 @@
+/* A sweep's results, for people and for programs. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/caution.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/command/sample_cells.h"
+#include "experiments/run/prices.h"
+#include "experiments/run/sweep/sweep.h"
+#include "sim/base/mem.h"
+
+const char *sweep_value(const struct sweep *sweep, size_t point, size_t i_axis) {
+    for (size_t i = sweep->n_axes - 1; i > i_axis; i--) {
+        point /= sweep->axes[i].n;
+    }
+    return sweep->axes[i_axis].values[point % sweep->axes[i_axis].n];
+}
+
+static bool has_axis(const struct sweep *sweep, enum axis_kind kind) {
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        if (sweep->axes[a].kind == kind) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The point that differs from this one in the system alone, which is the first; the point itself
+ * where systems do not vary. */
+static size_t base_of(const struct sweep *sweep, size_t point) {
+    size_t stride = 1;
+    for (size_t i = sweep->n_axes; i-- > 0;) {
+        size_t at = point / stride % sweep->axes[i].n;
+        if (sweep->axes[i].kind == AXIS_SYSTEM) {
+            return point - at * stride;
+        }
+        stride *= sweep->axes[i].n;
+    }
+    return point;
+}
+
+static bool compares_systems(const struct sweep *sweep) {
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        if (sweep->axes[a].kind == AXIS_SYSTEM && sweep->axes[a].n > 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "h800 llada2-mini": the point's values. */
+static const char *point_name(const struct sweep *sweep, size_t point, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t a = 0; a < sweep->n_axes && used < size; a++) {
+        used += (size_t)snprintf(text + used, size - used, "%s%.40s", a > 0 ? " " : "",
+                                 sweep_value(sweep, point, a));
+    }
+    return text;
+}
+
+/* For the first point that has a run. */
+static void warn_of_prices(struct sweep *sweep) {
+    char ours[96], first[96];
+    size_t base = 0;
+    bool has_warned = false;
+    while (base < sweep->n_points && sample_any(&sweep->samples[base]) == NULL) {
+        base++;
+    }
+    for (size_t p = base + 1; !has_warned && p < sweep->n_points; p++) {
+        has_warned =
+            prices_warn(sample_any(&sweep->samples[p]), point_name(sweep, p, ours, sizeof ours),
+                        sample_any(&sweep->samples[base]),
+                        point_name(sweep, base, first, sizeof first), &sweep->of_prices[p]);
+    }
+}
+
+void sweep_settle(struct sweep *sweep) {
+    sweep->of_prices = mem_zeroed(sweep->n_points + 1, sizeof *sweep->of_prices);
+    sweep->samples = mem_zeroed(sweep->n_points + 1, sizeof *sweep->samples);
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        sweep->samples[p].n = sweep->n_seeds;
+        for (size_t seed = 0; seed < sweep->n_seeds; seed++) {
+            sweep->samples[p].runs[seed] = sweep->runs[p * sweep->n_seeds + seed].summary;
+        }
+    }
+    warn_of_prices(sweep);
+}
+
+/* Columns of the runs themselves, and of each point compared with its base. */
+static struct warnings warnings_of(const struct sweep *sweep, size_t point) {
+    const struct sample *ours = &sweep->samples[point],
+                        *base = &sweep->samples[base_of(sweep, point)];
+    struct warnings warnings = sample_warnings(ours);
+    const json_t *any = sample_any(ours);
+    if (sweep->n_seeds == 1 && sweep->n_points > 1 && !has_axis(sweep, AXIS_SEED) &&
+        json_is_true(json_object_get(any, "is_drawn"))) {
+        sample_warn_of_one_seed(&warnings);
+    }
+    if (ours != base) {
+        sample_warn_of_ties(ours, base, "", "the first system", &warnings);
+    }
+    if (ours != base && any != NULL && sample_warns(base, WARNING_REJECTED) > 0) {
+        warnings_add(&warnings, WARNING_REJECTED, cmd_number(sample_any(base), "rejected", NULL),
+                     "ratios are to the first system, which rejected requests: they may compare "
+                     "different requests");
+    }
+    const struct warnings *more = &sweep->of_prices[point];
+    for (unsigned i = 0; i < more->n; i++) {
+        warnings_add(&warnings, more->items[i].code, more->items[i].value, "%s",
+                     more->items[i].text);
+    }
+    return warnings;
+}
+
+/* ---- for people ---- */
+
+static const enum quantity times[] = {Q_MEAN, Q_P99, Q_TTFT};
+enum { N_TIMES = sizeof times / sizeof times[0] };
+
+/* Whether prompts were asked at any point. */
+static bool asks(const struct sweep *sweep) {
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        if (sample_quality(&sweep->samples[p]).served > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct table *open_table(const struct sweep *sweep, const struct sample_units *units) {
+    struct table *table = table_open("");
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        table_column(table, sweep->axes[a].name);
+    }
+    table_columns(table, has_axis(sweep, AXIS_MODEL) ? "" : "model");
+    table_columns(table,
+                  samples_miss_rates(sweep->samples, sweep->n_points) ? "offered req/s" : "");
+    table_columns(table, "tok/s");
+    table_columns(table, samples_know_energy(sweep->samples, sweep->n_points) ? "J/token" : "");
+    table_columns(table, compares_systems(sweep) ? "x tok/s|x mean" : "");
+    for (size_t k = 0; k < N_TIMES; k++) {
+        sample_heading(table, units, times[k]);
+    }
+    table_columns(table, sweep->has_slo ? "goodput|attain_%" : "");
+    if (sweep->has_bound) {
+        sample_bound_columns(table, sweep->has_slo);
+    }
+    table_columns(table, asks(sweep) ? "right_%|agree_%" : "");
+    table_columns(table, "done|rejected|prices|note");
+    return table;
+}
+
+static const char *why_none(const struct sweep *sweep, size_t point) {
+    for (size_t seed = 0; seed < sweep->n_seeds; seed++) {
+        const struct campaign_point *run = &sweep->runs[point * sweep->n_seeds + seed];
+        if (run->summary == NULL) {
+            return run->err.text;
+        }
+    }
+    return NULL;
+}
+
+static void add_row(const struct sweep *sweep, const struct sample_units *units, bool has_offered,
+                    size_t point, struct table *table) {
+    const struct sample *sample = &sweep->samples[point];
+    const struct sample *base = &sweep->samples[base_of(sweep, point)];
+    const json_t *any = sample_any(sample);
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        table_text(table, sweep_value(sweep, point, a));
+    }
+    if (!has_axis(sweep, AXIS_MODEL)) {
+        table_text(table, json_string_value(json_object_get(any, "model")));
+    }
+    if (has_offered) {
+        table_three(table, sample_offered(sample));
+    }
+    sample_cell(table, units, sample, Q_THROUGHPUT);
+    if (samples_know_energy(sweep->samples, sweep->n_points)) {
+        sample_cell(table, units, sample, Q_ENERGY);
+    }
+    if (compares_systems(sweep)) {
+        sample_ratio_cell(table, sample, base, Q_THROUGHPUT);
+        sample_ratio_cell(table, sample, base, Q_MEAN);
+    }
+    for (size_t k = 0; k < N_TIMES; k++) {
+        sample_cell(table, units, sample, times[k]);
+    }
+    if (sweep->has_slo) {
+        sample_cell(table, units, sample, Q_GOODPUT);
+        sample_cell(table, units, sample, Q_ATTAINMENT);
+    }
+    if (sweep->has_bound) {
+        sample_bound_cells(table, sample, sweep->has_slo);
+    }
+    if (asks(sweep)) {
+        struct quality quality = sample_quality(sample);
+        table_number(table, 100 * quality_share(quality.right, quality.judged).value, "%.1f");
+        table_number(table, 100 * quality_share(quality.agreed, quality.compared).value, "%.1f");
+    }
+    table_add(table, "%.0f %.0f s", sample_mean(sample, "completed"),
+              sample_mean(sample, "rejected"),
+              json_string_value(json_object_get(any, "profile_kind")));
+    char codes[WARNING_CODES_CHARS];
+    struct warnings warnings = warnings_of(sweep, point);
+    const char *why = why_none(sweep, point);
+    table_text(table, why != NULL ? why : caution_codes(&warnings, codes, sizeof codes));
+}
+
+/* Each warning code once: at how many points, and the first point's sentence. */
+static void print_warnings(const struct sweep *sweep, FILE *out) {
+    size_t n_of[WARNING_CODE_COUNT] = {0};
+    char first[WARNING_CODE_COUNT][WARNING_CHARS];
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        struct warnings warnings = warnings_of(sweep, p);
+        for (unsigned i = 0; i < warnings.n; i++) {
+            enum warning_code code = warnings.items[i].code;
+            bool counts = i == 0 || warnings.items[i - 1].code != code;
+            if (counts && n_of[code]++ == 0) {
+                memcpy(first[code], warnings.items[i].text, sizeof first[code]);
+            }
+        }
+    }
+    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
+        if (n_of[code] > 0) {
+            fprintf(out, "%-13s%s: %zu of %zu points; the first: %s\n", "warning",
+                    warning_words[code], n_of[code], sweep->n_points, first[code]);
+        }
+    }
+}
+
+void sweep_print(const struct sweep *sweep, FILE *out) {
+    struct sample_units units = sample_units_of(sweep->samples, sweep->n_points);
+    bool has_offered = samples_miss_rates(sweep->samples, sweep->n_points);
+    struct table *table = open_table(sweep, &units);
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        add_row(sweep, &units, has_offered, p, table);
+    }
+    table_print(table, out);
+    table_close(table);
+    fprintf(out, "\n");
+    sample_explain(sweep->samples, sweep->n_points, sweep->n_seeds, out);
+    if (sweep->has_bound) {
+        sample_bound_explain(sweep->n_seeds, out);
+    }
+    print_warnings(sweep, out);
+}
+
+/* ---- JSON ---- */
+
+static json_t *run_json(const struct campaign_point *run) {
+    return run->summary != NULL ? json_incref(run->summary)
+                                : json_pack("{s:s}", "no_result", run->err.text);
+}
+
+static void put_seeds(const struct sweep *sweep, size_t point, json_t *object) {
+    const struct sample *ours = &sweep->samples[point];
+    const struct sample *base = &sweep->samples[base_of(sweep, point)];
+    json_t *runs = json_array();
+    json_object_set_new(object, "spread", sample_json(ours));
+    if (compares_systems(sweep)) {
+        json_object_set_new(object, "differences", sample_differences_json(ours, base));
+    }
+    for (size_t seed = 0; seed < sweep->n_seeds; seed++) {
+        json_array_append_new(runs, run_json(&sweep->runs[point * sweep->n_seeds + seed]));
+    }
+    json_object_set_new(object, "runs", runs);
+}
+
+json_t *sweep_json(const struct sweep *sweep) {
+    json_t *array = json_array();
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        const struct campaign_point *run = &sweep->runs[p * sweep->n_seeds];
+        json_t *object = json_object(), *at = json_object();
+        for (size_t a = 0; a < sweep->n_axes; a++) {
+            json_object_set_new(at, sweep->axes[a].name, json_string(sweep_value(sweep, p, a)));
+        }
+        json_object_set_new(object, "point", at);
+        if (sweep->n_seeds > 1) {
+            put_seeds(sweep, p, object);
+        } else if (run->summary != NULL) {
+            json_object_set(object, "summary", run->summary);
+        } else {
+            json_object_set_new(object, "no_result", json_string(run->err.text));
+        }
+        struct warnings warnings = warnings_of(sweep, p);
+        json_object_set_new(object, "warnings", caution_json(&warnings));
+        json_array_append_new(array, object);
+    }
+    return array;
+}

@@ -1,0 +1,43 @@
+/* What compare knows: several systems under one workload and the same seeds, and how it is shown.
+ */
+#ifndef UNMASK_EXPERIMENTS_RUN_SWEEP_COMPARISON_H
+#define UNMASK_EXPERIMENTS_RUN_SWEEP_COMPARISON_H
+
+#include "experiments/run/asked.h"
+#include "experiments/run/sweep/campaign.h"
+#include "experiments/run/sweep/sample.h"
+
+enum { COMPARISON_NAME_CHARS = 512 }; /* a system, a key, a value twice */
+
+/* Ratios and differences are to the first. With --over each system stands there once for each value
+ * of a key. */
+struct comparison {
+    char systems[ASKED_MOST_SYSTEMS][ASKED_NAME_CHARS];                  /* [n_systems] */
+    char over[sizeof((struct setting *)0)->key];                         /* the key; "": none */
+    char values[ASKED_MOST_SYSTEMS][sizeof((struct setting *)0)->value]; /* [n_values] */
+    struct asked *variants; /* [n_values], what is asked with each; NULL: `asked` */
+    size_t n_systems, n_values;
+    char names[ASKED_MOST_SYSTEMS][COMPARISON_NAME_CHARS]; /* [n_systems][n_values], as shown */
+    size_t n, n_seeds;
+    struct campaign_point *points; /* [n][n_seeds] */
+    struct sample samples[ASKED_MOST_SYSTEMS];
+    struct warnings warnings[ASKED_MOST_SYSTEMS]; /* of the runs, and of the comparison */
+    json_t **same; /* [n][n_seeds], by the requests that all served; NULL: not asked */
+    bool has_slo, has_bound;
+    struct asked asked;
+};
+
+/* Once the points have run: samples and warnings. */
+void comparison_settle(struct comparison *comparison);
+
+/* Measure by the requests that every system served with that seed. Before comparison_settle; the
+ * campaign has kept the requests. */
+int comparison_same_requests(struct comparison *comparison, struct err *err);
+
+void comparison_print(const struct comparison *comparison, FILE *out);
+json_t *comparison_json(const struct comparison *comparison);
+
+/* Releases what it made, not the points. */
+void comparison_fini(struct comparison *comparison);
+
+#endif

@@ -1,8 +1,0 @@
-#include "sim/graph/graph.h"
-
-const struct op_type op_type_embed = {
-    .memory = MEMORY_EMBEDDING,
-    .pass = PASS_EMBED,
-    .wide = WIDE_HIDDEN,
-    .work = op_pass_work,
-};

@@ -1,0 +1,62 @@
+#include "sim/policy/scheduler/growth.h"
+
+struct growth growth_of(const struct schedule_view *view) {
+    return (struct growth){view, view->kv_free_bytes, view->n_running};
+}
+
+bool growth_take(struct growth *growth, uint32_t i, struct batch *batch) {
+    const struct schedule_view *view = growth->view;
+    const struct request *request = &view->requests[view->running[i]];
+    int64_t needed = request->kv_bytes - request->kv_held_bytes;
+    while (needed > growth->free_bytes) {
+        uint32_t slot = view->running[--growth->n_running];
+        batch->preempted[batch->n_preempted++] = slot;
+        growth->free_bytes += view->requests[slot].kv_held_bytes;
+        if (growth->n_running == i) {
+            return false;
+        }
+    }
+    growth->free_bytes -= needed;
+    return true;
+}
+
+uint32_t growth_chunk(const struct request *request, int64_t tokens) {
+    uint32_t queries = request->span.queries;
+    if (queries <= tokens) {
+        return queries;
+    }
+    if (request->span.phase != PHASE_PREFILL) {
+        return 0;
+    }
+    return window_whole(request, (uint32_t)tokens);
+}
+
+void growth_list_prefills(const struct schedule_view *view, int64_t tokens, uint32_t blocks,
+                          struct batch *batch) {
+    int64_t free_bytes = view->kv_free_bytes;
+    for (uint32_t i = 0; i < view->n_running + view->n_waiting; i++) {
+        bool admits = i >= view->n_running;
+        uint32_t slot = admits ? view->waiting[i - view->n_running] : view->running[i];
+        const struct request *request = &view->requests[slot];
+        bool prefills = request->span.phase == PHASE_PREFILL;
+        if (!admits && !prefills) {
+            continue;
+        }
+        int64_t most = (int64_t)window_tokens_of(request, blocks);
+        bool is_cut = prefills && most > 0 && most < tokens;
+        uint32_t chunk = growth_chunk(request, is_cut ? most : tokens);
+        int64_t growth = request->kv_bytes - request->kv_held_bytes;
+        if (chunk == 0 && batch->n == 0) {
+            tokens = chunk = growth_chunk(request, view->max_batched_tokens);
+        }
+        if (chunk == 0 || growth > free_bytes ||
+            (admits && view->n_running + batch->n_admitted == view->max_requests)) {
+            break;
+        }
+        batch->chunk_tokens[batch->n] = chunk < request->span.queries ? chunk : 0;
+        batch->selected[batch->n++] = slot;
+        batch->n_admitted += admits;
+        free_bytes -= growth;
+        tokens -= chunk;
+    }
+}

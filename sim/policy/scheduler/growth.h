@@ -1,0 +1,36 @@
+/* Memory that grows under way, for schedulers that see to it: which requests give back when one
+ * needs more. */
+#ifndef UNMASK_SIM_POLICY_SCHEDULER_GROWTH_H
+#define UNMASK_SIM_POLICY_SCHEDULER_GROWTH_H
+
+#include <stdbool.h>
+
+#include "sim/policy/scheduler/scheduler.h"
+
+/* What is left while a batch is put together. Running requests give back from the last admitted on;
+ * those from n_running on have. */
+struct growth {
+    const struct schedule_view *view;
+    int64_t free_bytes;
+    uint32_t n_running;
+};
+
+struct growth growth_of(const struct schedule_view *view);
+
+/* Room for the growth of the running request at place `i` of view->running, with the last ones
+ * preempted where it is lacking; false when it was itself the last, and is preempted. */
+bool growth_take(struct growth *growth, uint32_t i, struct batch *batch);
+
+/* Query tokens that a request takes of what it has left of `tokens`: all of its span, or as much of
+ * a prefill as fits, in whole blocks; 0: nothing fits. */
+uint32_t growth_chunk(const struct request *request, int64_t tokens);
+
+/* Lists prefills alone: of running requests, then of waiting ones, in order, as far as memory and
+ * `tokens` go, at most `blocks` blocks of each request (0: any). What cannot be cut to that, as a
+ * block or the first pass over a canvas, goes alone. A waiting request whose prompt fills no block
+ * starts with its first step instead. No request is preempted: a prefill holds its memory from its
+ * admission on. */
+void growth_list_prefills(const struct schedule_view *view, int64_t tokens, uint32_t blocks,
+                          struct batch *batch);
+
+#endif

@@ -1,0 +1,139 @@
+/* Schedulers: which requests take part in the next step of a replica.
+ *
+ * A scheduler sees a read-only view and fills a batch. Its promises, checked by `check-plugin`: it
+ * lists running requests and waiting ones, none twice; the query tokens of the batch never exceed
+ * max_batched_tokens, its requests never exceed max_requests, and admitted requests fit into the
+ * free KV memory; when something could run it selects something or names a later time. Before each
+ * call the batch is empty: zeros, and wake_ns INT64_MAX.
+ *
+ * A scheduler that `grows` lets requests start with the memory of their next step alone and sees to
+ * the rest: what its batch grows by (kv_bytes - kv_held_bytes of each listed request) and admits
+ * fits into what is free and what the requests that it preempts give back. It also cuts a prefill
+ * that is wider than a step (chunk_tokens): such requests are rejected under all others, and wait
+ * for ever under a scheduler that grows and does not. For all others requests hold from the start
+ * what they will ever need. */
+#ifndef UNMASK_SIM_POLICY_SCHEDULER_SCHEDULER_H
+#define UNMASK_SIM_POLICY_SCHEDULER_SCHEDULER_H
+
+#include <stddef.h>
+
+#include "sim/policy/abi.h"
+#include "sim/policy/window.h"
+
+enum { SCHEDULER_MAX_REQUEST_BYTES = 4096 };
+
+/* How long a batch stands before the scheduler is asked again. */
+enum batch_hold {
+    HOLD_STEP = 0,   /* ask after this step */
+    HOLD_CHANGE = 1, /* the same batch until a span in it changes, a request ends or one arrives */
+    HOLD_CLOSED = 2, /* as HOLD_CHANGE, and arrivals change nothing either */
+};
+
+struct batch {
+    uint32_t all_running; /* 1: every running request takes part and none of them is listed */
+    uint32_t n;           /* listed requests */
+    uint32_t capacity;    /* of `selected`; never exceeded */
+    uint32_t *selected;   /* slots: running ones (unless all_running), then the admitted ones */
+    uint32_t n_admitted;  /* how many of them, at the end of the list, leave the waiting queue */
+    uint32_t hold;        /* enum batch_hold */
+    int64_t wake_ns; /* nothing takes part: ask again then; INT64_MAX: when something changes */
+
+    /* Query tokens that a listed request takes of its prefill, in the order of `selected`; 0: all
+     * of its span. Fewer than its span has, of a prefill alone, and whole blocks. */
+    uint32_t *chunk_tokens;
+    /* 1: words about listed requests, in the order of `selected`, 0: as configured. They hold until
+     * the request is listed again; without the flag what is listed is as configured.
+     *   width_tokens          positions of the next window that the request begins, or of the one
+     *                         that it has begun and in which nothing has run: at most block_tokens,
+     *                         for models that see their whole canvas
+     *   threshold_millionths  what its decoder's threshold is replaced by, in millionths, at most
+     *                         a million, for decoders that have one (DECODE_THRESHOLD,
+     *                         DECODE_HIERARCHICAL) */
+    uint32_t says;
+    uint32_t *width_tokens, *threshold_millionths;
+    /* Running requests that give their memory back and wait again, at the head of the queue, to
+     * compute it anew later. None of them is listed, and some other request is. Only what is exact
+     * can be computed anew: under other cache policies no request is preempted, nor needs to be. */
+    uint32_t n_preempted, *preempted;
+    /* Running requests, not listed, whose present span is computed once more and discarded, as
+     * runtimes do that cannot take a finished block out of a batch. */
+    uint32_t n_idle, *idle;
+    /* Ask again only after this many steps of those listed, as far as they last and memory and
+     * max_batched_tokens suffice; 0 and 1: by `hold`. */
+    uint32_t loops;
+    /* 1: the loop that the last batch began goes on without the host's scheduler, which is asked
+     * here to say who is left: what asking takes (runtime.host_visit_ns) was paid for. */
+    uint32_t continues;
+};
+
+/* Like passes in a row, of those that a request has yet to take. */
+struct pass_ahead {
+    struct span span;
+    uint32_t steps; /* >= 1 */
+    uint32_t block; /* index of the block that is active meanwhile */
+};
+
+/* A request from its next step to its end, were it to take part in every step. */
+struct outlook {
+    uint32_t is_exact; /* 1: the forecast is exact. 0: it depends on decoder, cache policy or end of
+                          text, and this is the expectation, from the positions that the replica's
+                          passes have committed on average */
+    uint32_t n_passes; /* runs of like passes */
+    uint32_t n_blocks; /* left, the active one among them */
+    uint32_t to_refresh; /* steps before the next pass in prefill or refresh; UINT32_MAX: none */
+    uint64_t steps;      /* in all */
+    uint64_t tokens;     /* their query tokens */
+};
+
+struct schedule_view {
+    int64_t now_ns;
+    const struct request *requests; /* by slot */
+    const uint32_t *running;        /* slots, in order of admission */
+    uint32_t n_running;
+    const uint32_t *waiting; /* slots, in order of arrival */
+    uint32_t n_waiting;
+    int64_t next_arrival_ns; /* when known, else INT64_MAX: 'no more' and 'unknown' look alike */
+
+    /* Headroom: limits of one step of this replica. */
+    int64_t running_tokens;       /* query tokens if every running request took part */
+    int64_t running_growth_bytes; /* kv_bytes - kv_held_bytes over all of them */
+    uint32_t max_batched_tokens;  /* query tokens of a step */
+    uint32_t max_requests;        /* requests running at once */
+    int64_t kv_free_bytes;        /* of the pool */
+    int64_t kv_total_bytes;
+
+    /* Duration of a step with this batch, in ns, by the cost model. A request that is listed n
+     * times stands for n requests like it. */
+    int64_t (*estimate_ns)(const void *estimator, const struct batch *batch);
+    /* What its cards would draw during that step; 0 where the profile knows no power. */
+    double (*estimate_joules)(const void *estimator, const struct batch *batch);
+    /* The passes to come of the running or waiting request in `slot`, as its cache policy and its
+     * decoder plan them: the first `capacity` runs of them into `passes` (which may be NULL with a
+     * capacity of 0), and what they all add up to. Pure: nothing is drawn, and no state changes. */
+    void (*foresee)(const void *estimator, uint32_t slot, struct pass_ahead *passes,
+                    uint32_t capacity, struct outlook *out);
+    /* Duration of a step of these spans, in ns, by the cost model; 0 for none. At most as many as
+     * the batch's capacity. */
+    int64_t (*estimate_spans_ns)(const void *estimator, const struct span *const *spans,
+                                 uint32_t n);
+    const void *estimator;
+
+    /* The scheduler's to write: request_bytes for each of n_slots slots, the slot's request's from
+     * when it arrives, as zeros, until it leaves. NULL where request_bytes is 0. */
+    void *own;
+    uint32_t n_slots; /* the slots that requests of this replica can have */
+};
+
+struct scheduler {
+    struct policy policy;
+    uint32_t grows; /* 1: requests hold what their next step needs, and come in chunks (above) */
+    /* The scheduler's own memory of each request, in the view; a multiple of 8, at most
+     * SCHEDULER_MAX_REQUEST_BYTES. */
+    uint32_t request_bytes;
+    void (*schedule)(void *state, const struct schedule_view *view, struct batch *batch);
+};
+
+extern const struct scheduler *const scheduler_table[];
+extern const size_t scheduler_table_size;
+
+#endif

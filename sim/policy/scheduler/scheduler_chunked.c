@@ -1,0 +1,70 @@
+/* Prefill and decode in one step, as vLLM's V1 scheduler mixes them for autoregressive models:
+ * running requests first, in order of admission, then waiting ones while tokens and memory last; a
+ * prefill that does not fit whole is taken in chunks. A request that lacks memory takes it from the
+ * request admitted last, which computes its keys and values anew later.
+ *
+ * For block diffusion it is what neither LMDeploy nor SGLang has: blocks of some requests are
+ * denoised while others prefill (chunks are whole blocks). */
+#include "sim/policy/scheduler/growth.h"
+
+struct state {
+    bool admits_after_preemption;
+};
+
+static const struct param params[] = {
+    {"admits_after_preemption", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
+     offsetof(struct state, admits_after_preemption),
+     "waiting requests may start in a step that preempts others"},
+};
+
+static void list(struct batch *batch, const struct request *request, uint32_t slot,
+                 uint32_t tokens) {
+    batch->chunk_tokens[batch->n] = tokens < request->span.queries ? tokens : 0;
+    batch->selected[batch->n++] = slot;
+}
+
+static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
+    const struct state *state = opaque;
+    struct growth growth = growth_of(view);
+    int64_t tokens = view->max_batched_tokens;
+    for (uint32_t i = 0; i < growth.n_running; i++) {
+        uint32_t slot = view->running[i];
+        const struct request *request = &view->requests[slot];
+        uint32_t chunk = growth_chunk(request, tokens);
+        if (chunk > 0 && growth_take(&growth, i, batch)) {
+            list(batch, request, slot, chunk);
+            tokens -= chunk;
+        }
+    }
+    if (batch->n_preempted > 0 && !state->admits_after_preemption) {
+        return;
+    }
+    uint32_t n_running = growth.n_running;
+    for (uint32_t i = 0; i < view->n_waiting && n_running < view->max_requests; i++) {
+        uint32_t slot = view->waiting[i];
+        const struct request *request = &view->requests[slot];
+        uint32_t chunk = growth_chunk(request, tokens);
+        if (chunk == 0 || request->kv_bytes > growth.free_bytes) {
+            break;
+        }
+        list(batch, request, slot, chunk);
+        batch->n_admitted++;
+        n_running++;
+        growth.free_bytes -= request->kv_bytes;
+        tokens -= chunk;
+    }
+}
+
+const struct scheduler scheduler_chunked = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_SCHEDULER,
+               .size = sizeof(struct scheduler),
+               .state_bytes = sizeof(struct state),
+               .name = "chunked",
+               .doc =
+                   "prefill in chunks, in the steps that decode (vLLM V1); long prompts slow all",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
+    .grows = 1,
+    .schedule = schedule,
+};

@@ -1,0 +1,55 @@
+/* Which of its steps a device has captured as CUDA graphs: a step that comes a second time is, and
+ * from then on its graph is launched. Until then its operators are issued one by one, with gaps
+ * between them that a graph has not (struct step_price, issued_ns). Steps that the host issues at
+ * once (unroll.maximum) come as one: all of them are issued one by one, or all are launched.
+ *
+ * The engine goes by this, and the simulator foresees what it does. Steps are told apart by a key:
+ * the engine's says all that a step's launches depend on, the simulator's the sums that these
+ * follow from (captured_key). The steps used longest ago are forgotten first. Nothing is allocated.
+ */
+#ifndef UNMASK_SIM_PRICE_CAPTURED_H
+#define UNMASK_SIM_PRICE_CAPTURED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/step/shape.h"
+
+enum { MAX_CAPTURED = 64, MAX_KNOWN_STEPS = 2 * MAX_CAPTURED };
+
+/* All zero before the first step. */
+struct captured {
+    struct {
+        uint64_t key, last_used; /* last_used 0: free */
+        bool is_captured;
+    } steps[MAX_KNOWN_STEPS];
+    uint64_t n_uses;
+    uint32_t n_captured;
+};
+
+/* The place of a key, used now; a new one takes that of the step which is not captured and was used
+ * longest ago, of which at least MAX_CAPTURED exist. `is_new` says which. */
+uint32_t captured_find(struct captured *captured, uint64_t key, bool *is_new);
+
+/* Says that the step in `place` is captured. The place whose capture makes room for it, where all
+ * are taken: it is forgotten, and MAX_KNOWN_STEPS where there is none. */
+uint32_t captured_keep(struct captured *captured, uint32_t place);
+
+/* Forgets that the step in `place` was captured. */
+void captured_drop(struct captured *captured, uint32_t place);
+
+/* What comes next, of a step that is issued or launched as the engine does it: true: its operators
+ * are issued one by one. */
+bool captured_issues(struct captured *captured, uint64_t key);
+
+/* Equal for equal bytes, and as good as never otherwise. */
+uint64_t captured_hash(const void *bytes, size_t n);
+
+/* Of a step in simulation, more exactly where its spans are given: launches go by the longest of
+ * them, too, and by how many decide, which commit passes do not. They depend on what requests
+ * attend to only by the pages, of `page_rows` rows, that the longest has, to a power of two;
+ * page_rows 0: there are none. */
+uint64_t captured_key(const struct step_shape *shape, uint32_t page_rows);
+
+#endif

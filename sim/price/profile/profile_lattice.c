@@ -1,0 +1,116 @@
+#include "sim/price/profile/profile_lattice.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/err.h"
+#include "sim/base/mem.h"
+
+static int compare_rows(const void *a, const void *b) {
+    const struct lattice_row *x = a, *y = b;
+    for (size_t i = 0; i < LATTICE_MAX_AXES; i++) {
+        if (x->at[i] != y->at[i]) {
+            return x->at[i] < y->at[i] ? -1 : 1;
+        }
+    }
+    return x->line - y->line; /* qsort is not stable */
+}
+
+static int compare_values(const void *a, const void *b) {
+    const int64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static void build_axis(struct lattice_axis *axis, size_t i_axis, const struct lattice_row *rows,
+                       size_t n_rows) {
+    axis->values = mem_unwritten(n_rows, sizeof *axis->values);
+    for (size_t i = 0; i < n_rows; i++) {
+        axis->values[i] = rows[i].at[i_axis];
+    }
+    qsort(axis->values, n_rows, sizeof *axis->values, compare_values);
+    axis->n = 0;
+    for (size_t i = 0; i < n_rows; i++) {
+        if (axis->n == 0 || axis->values[axis->n - 1] != axis->values[i]) {
+            axis->values[axis->n++] = axis->values[i];
+        }
+    }
+}
+
+static bool any_says_hits(const struct lattice_row *rows, size_t n_rows) {
+    bool found = false;
+    for (size_t i = 0; i < n_rows; i++) {
+        found = found || rows[i].hits > 0;
+    }
+    return found;
+}
+
+static double *cells(size_t n) {
+    double *values = mem_unwritten(n, sizeof *values);
+    for (size_t i = 0; i < n; i++) {
+        values[i] = NAN;
+    }
+    return values;
+}
+
+enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct lattice_row *rows,
+                                  size_t n_rows, struct lattice_row equals[2]) {
+    *lattice = (struct lattice){.n_axes = n_axes, .n_cells = 1};
+    qsort(rows, n_rows, sizeof *rows, compare_rows);
+    for (size_t i = 1; i < n_rows; i++) {
+        if (memcmp(rows[i - 1].at, rows[i].at, sizeof rows[i].at) == 0) {
+            equals[0] = rows[i - 1];
+            equals[1] = rows[i];
+            return LATTICE_DUPLICATE;
+        }
+    }
+    for (size_t a = 0; a < n_axes; a++) {
+        ASSERT(lattice->n_cells > 0); /* of a row at least */
+        build_axis(&lattice->axes[a], a, rows, n_rows);
+        if (lattice->axes[a].n > LATTICE_MAX_CELLS / lattice->n_cells) {
+            lattice_fini(lattice);
+            return LATTICE_TOO_LARGE;
+        }
+        lattice->n_cells *= lattice->axes[a].n;
+    }
+    size_t stride = 1;
+    for (size_t a = n_axes; a-- > 0;) {
+        lattice->axes[a].stride = stride;
+        stride *= lattice->axes[a].n;
+    }
+    lattice->time_us = cells(lattice->n_cells);
+    lattice->hits = any_says_hits(rows, n_rows) ? cells(lattice->n_cells) : NULL;
+    for (size_t i = 0; i < n_rows; i++) {
+        size_t cell = 0;
+        for (size_t a = 0; a < n_axes; a++) {
+            cell += (size_t)lattice_index(lattice, a, rows[i].at[a]) * lattice->axes[a].stride;
+        }
+        lattice->time_us[cell] = rows[i].time_us;
+        if (lattice->hits != NULL && rows[i].hits > 0) {
+            lattice->hits[cell] = rows[i].hits;
+        }
+    }
+    return LATTICE_FINE;
+}
+
+void lattice_copy(struct lattice *out, const struct lattice *from) {
+    *out = *from;
+    for (size_t a = 0; a < from->n_axes; a++) {
+        size_t n = from->axes[a].n, size = sizeof *from->axes[a].values;
+        out->axes[a].values = memcpy(mem_unwritten(n, size), from->axes[a].values, n * size);
+    }
+    size_t size = sizeof *from->time_us;
+    out->time_us = memcpy(mem_unwritten(from->n_cells, size), from->time_us, from->n_cells * size);
+    if (from->hits != NULL) {
+        out->hits = memcpy(mem_unwritten(from->n_cells, size), from->hits, from->n_cells * size);
+    }
+}
+
+void lattice_fini(struct lattice *lattice) {
+    for (size_t a = 0; a < lattice->n_axes; a++) {
+        free(lattice->axes[a].values);
+    }
+    free(lattice->time_us);
+    free(lattice->hits);
+    *lattice = (struct lattice){0};
+}

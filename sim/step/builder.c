@@ -1,0 +1,593 @@
+#include "sim/step/builder.h"
+
+#include "sim/step/builder_parts.h"
+
+enum { INDEX_BYTES = 4 }; /* of a number of tokens, pairs or experts */
+
+/* Query and key channels that an operator rotates. */
+static void add_rotation(struct op *op, int64_t query_channels, int64_t key_channels) {
+    op->n = query_channels;
+    op->k = key_channels;
+}
+
+/* A layer-long tensor of `per` bytes a token. */
+static int token_tensor(struct builder *b, const char *name, int64_t per) {
+    return graph_add_tensor(b->g, name, b->tokens, per);
+}
+
+int builder_quantised(struct builder *b, const char *name, enum weight_slot weight, int input,
+                      int64_t n_rows, int64_t numbers) {
+    struct graph *g = b->g;
+    const enum number_type type = storage_input(&g->storage, weight);
+    if (type != NUMBER_FP8) {
+        return input;
+    }
+    const enum symbol rows = g->tensors[input].bytes.symbol;
+    int copy = graph_add_tensor(g, name, rows, n_rows * number_row_bytes(type, numbers));
+    g->tensors[copy].type = type;
+    graph_add_op(g, name, OP_CAST, rows, LIST(input), LIST(copy));
+    return copy;
+}
+
+/* Rows of the pool, and copies of them in the workspace, are in the cache's type. */
+static int in_cache_type(struct builder *b, int tensor) {
+    b->g->tensors[tensor].type = (enum number_type)b->g->storage.cache;
+    return tensor;
+}
+
+static int cached_tensor(struct builder *b, const char *name, enum symbol rows, int64_t per) {
+    return in_cache_type(b, graph_add_cache(b->g, name, rows, per));
+}
+
+static int add_norm(struct builder *b, const char *name, enum weight_slot weight, int delta) {
+    int normed = token_tensor(b, name, b->hidden_bytes);
+    if (b->options->fused && delta >= 0) {
+        graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual, delta),
+                     LIST(b->residual, normed))
+            ->weight = weight;
+        return normed;
+    }
+    if (delta >= 0) {
+        graph_add_op(b->g, "residual add", OP_ADD, b->tokens, LIST(b->residual, delta),
+                     LIST(b->residual));
+    }
+    struct op *norm =
+        graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual), LIST(normed));
+    norm->weight = weight;
+    add_eager(norm, b->options, b->m->hidden);
+    return normed;
+}
+
+static void make_single(struct graph *g, int tensor) {
+    g->tensors[tensor].single = true;
+    g->tensors[tensor].type = NUMBER_F32;
+}
+
+/* Scores for each candidate row, the best of them packed. Our own kernels score the fresh keys
+ * where attention read them, and write the chosen rows' indices before they pack. */
+static void add_selection(struct builder *b, int rotated) {
+    struct graph *g = b->g;
+    int64_t per = (int64_t)b->m->kv_heads * F32_BYTES;
+    int scores = graph_add_tensor(g, "selection scores", SYM_SELECT_ROWS, per), indices = -1;
+    bool together = b->options->selects_together && model_ranks(b->m) > 1;
+    int keys = cached_tensor(b, "scored keys", SYM_SELECT_ROWS, b->cached_bytes / 2);
+    int picked = cached_tensor(b, "picked kv", SYM_PACK_ROWS, b->cached_bytes);
+    int packed = cached_tensor(b, "packed kv", SYM_PACK_ROWS, b->cached_bytes);
+    if (b->options->engine) {
+        indices = graph_add_tensor(g, "kept tokens", SYM_SELECT_ROWS, per); /* as wide as a score */
+        graph_add_op(g, "score and select", OP_SELECT, SYM_SELECT_ROWS, LIST(keys),
+                     LIST(scores, indices));
+        graph_add_barrier(g, rotated);
+    } else {
+        /* Sparse-dLLM's code clones keys and values and concatenates those around the block. */
+        struct op *op = graph_add_op(g, "score and select", OP_SELECT, SYM_SELECT_ROWS, LIST(keys),
+                                     LIST(scores));
+        add_copy(op, b->options, EAGER_JOIN_CACHED, b->kv_numbers);
+        op->eager_bytes *= 2;
+    }
+    if (together) {
+        make_single(g, scores);
+        add_all_reduce(b, "scores all-reduce", scores);
+    }
+    struct op *pack =
+        graph_add_op(g, "pack", OP_PACK, SYM_PACK_ROWS, LIST(picked, scores), LIST(packed));
+    add_copy(pack, b->options, EAGER_PICK, b->kv_numbers);
+    if (together && b->options->engine) {
+        graph_add_barrier(g, indices); /* chosen after the sum, from the same keys */
+        graph_add_barrier(g, rotated);
+    }
+}
+
+/* FOCUS: the importance of the layer's masked tokens, and in the second of two layers the choice of
+ * those that go on (arXiv 2601.23278, section 4): their queries and their residual stream, copied
+ * together. Returns the queries. */
+static int add_eviction(struct builder *b, int rotated) {
+    struct graph *g = b->g;
+    int importance = token_tensor(b, "importance", F32_BYTES);
+    make_single(g, importance);
+    graph_add_op(g, "importance", OP_IMPORTANCE, b->tokens, LIST(rotated), LIST(importance));
+    add_all_reduce(b, "importance all-reduce", importance);
+    if (b->importance < 0) {
+        b->importance = importance;
+        return rotated;
+    }
+    int before = b->residual;
+    int queries = graph_add_tensor(g, "kept queries", SYM_KEPT_TOKENS, b->q_bytes);
+    b->tokens = SYM_KEPT_TOKENS;
+    b->residual = graph_add_tensor(g, "kept residual", SYM_KEPT_TOKENS, b->hidden_bytes);
+    g->tensors[b->residual].carried = true;
+    struct op *evict =
+        graph_add_op(g, "evict", OP_EVICT, SYM_KEPT_TOKENS,
+                     LIST(b->importance, importance, rotated, before), LIST(queries, b->residual));
+    evict->wait_ns = b->options->evict_wait_ns;
+    evict->wait_kind = b->options->evict_wait_kind;
+    return queries;
+}
+
+/* Attention under a mask of blocks or tokens: fresh keys and values are rows of the pool before
+ * anyone attends to them. */
+static void add_exact_attention(struct builder *b, int queries, int attended) {
+    struct graph *g = b->g;
+    bool evicted = b->tokens == SYM_KEPT_TOKENS;
+    struct op *prefill = graph_add_op(g, "prefill attention", OP_ATTENTION_PREFILL, b->tokens,
+                                      LIST(queries), LIST(attended));
+    prefill->span_n = SYM_PREFILL_N;
+    prefill->span_q = SYM_PREFILL_Q;
+    prefill->span_k = SYM_PREFILL_K;
+    prefill->span_qk = SYM_PREFILL_QK;
+    int cache = cached_tensor(b, "cached kv", evicted ? SYM_KEPT_K : SYM_BLOCK_K, b->cached_bytes);
+    struct op *block = graph_add_op(g, "block attention", OP_ATTENTION_BLOCK, b->tokens,
+                                    LIST(queries, cache), LIST(attended));
+    block->span_n = SYM_BLOCK_N;
+    block->span_q = evicted ? SYM_KEPT_Q : SYM_BLOCK_Q;
+    block->span_k = evicted ? SYM_KEPT_K : SYM_BLOCK_K;
+    block->span_qk = evicted ? SYM_KEPT_QK : SYM_BLOCK_QK;
+}
+
+/* A part of keys and values concatenated by eager code: rows of one symbol. */
+static int add_join(struct builder *b, const char *name, enum symbol rows, int from,
+                    enum eager_kind kind) {
+    int joined = in_cache_type(b, graph_add_tensor(b->g, name, rows, b->cached_bytes));
+    struct op *op = graph_add_op(b->g, name, OP_PACK, rows, LIST(from), LIST(joined));
+    add_copy(op, b->options, kind, b->kv_numbers);
+    return joined;
+}
+
+static void add_full_attention(struct builder *b, int rotated, int attended, bool first) {
+    struct graph *g = b->g;
+    struct op *full = graph_add_op(g, "full attention", OP_ATTENTION_FULL, b->tokens, LIST(rotated),
+                                   LIST(attended));
+    full->span_n = first ? SYM_FIRST_N : SYM_FULL_N;
+    full->span_q = full->span_k = first ? SYM_FIRST_TOKENS : SYM_FULL_Q;
+    full->span_qk = first ? SYM_FIRST_QK : SYM_FULL_QK;
+    if (first) {
+        return;
+    }
+    int cache = cached_tensor(b, "cached kv", SYM_CONTEXT_ROWS, b->cached_bytes), fresh = -1;
+    if (b->options->gathers_cache && b->options->fused) {
+        /* Gathered and concatenated request by request: a request's rows of one layer (under
+         * 10 MB) stay in the L2 cache between the copies, so memory sees one read, one write. */
+        int flat = in_cache_type(b, graph_add_tensor(g, "flat kv", SYM_BLOCK_K, b->cached_bytes));
+        graph_add_op(g, "kv gather", OP_GATHER, SYM_BLOCK_K, LIST(cache), LIST(flat));
+        cache = flat;
+    } else if (b->options->gathers_cache) {
+        cache = add_join(b, "cached kv join", SYM_CONTEXT_ROWS, cache, EAGER_JOIN_CACHED);
+        fresh = add_join(b, "fresh kv join", SYM_BLOCK_Q, rotated, EAGER_JOIN_FRESH);
+    }
+    struct op *block = graph_add_op(g, "block attention", OP_ATTENTION_BLOCK, b->tokens,
+                                    LIST(rotated, cache, fresh), LIST(attended));
+    block->span_n = SYM_BLOCK_N;
+    block->span_q = SYM_BLOCK_Q;
+    block->span_k = SYM_BLOCK_K;
+    block->span_qk = SYM_BLOCK_QK;
+    if (b->options->selects) {
+        add_selection(b, rotated);
+    }
+}
+
+/* dLLM-Cache: the values of many rows, compared with the cached ones. */
+static void add_comparison(struct builder *b, int values) {
+    struct graph *g = b->g;
+    int64_t kv_dim = (int64_t)b->m->kv_heads * b->m->head_dim;
+    int cached = cached_tensor(b, "cached values", SYM_VALUE_ROWS, b->cached_bytes / 2);
+    struct op *op = graph_add_op(g, "value similarity", OP_SIMILARITY, SYM_VALUE_ROWS,
+                                 LIST(values, cached), LIST(cached));
+    add_eager(op, b->options, kv_dim);
+    if (model_ranks(b->m) > 1) {
+        /* The products and both squares that a cosine over all heads is made of. */
+        int cosine = graph_add_tensor(g, "similarities", SYM_VALUE_ROWS, 3LL * F32_BYTES);
+        graph_add_op(g, "similarities all-reduce", OP_ALL_REDUCE, SYM_VALUE_ROWS, LIST(cached),
+                     LIST(cosine));
+    }
+}
+
+/* Queries, keys and values of one layer. dLLM-Cache norms all rows whose values it projects, and
+ * picks from them those that have moved. */
+static int add_projections(struct builder *b, int normed, bool first) {
+    const struct model *m = b->m;
+    struct graph *g = b->g;
+    int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    int qkv = token_tensor(b, "qkv", b->q_bytes + b->kv_bytes);
+    normed = builder_quantised(b, "quantised attention input", WEIGHT_QKV, normed, 1, m->hidden);
+    if (!b->options->compares_values || first) {
+        add_linear(g, "qkv projection", WEIGHT_QKV, b->tokens, q_dim + 2 * kv_dim, m->hidden,
+                   normed, qkv);
+        return qkv;
+    }
+    int values = graph_add_tensor(g, "fresh values", SYM_PROJECTED_VALUES, b->kv_bytes / 2);
+    add_linear(g, "value projection", WEIGHT_QKV, SYM_PROJECTED_VALUES, kv_dim, m->hidden, normed,
+               values)
+        ->weight_rows_before = q_dim + kv_dim;
+    add_comparison(b, values);
+    int picked = graph_add_tensor(g, "picked rows", SYM_PICKED_ROWS, g->tensors[normed].bytes.per);
+    g->tensors[picked].type = g->tensors[normed].type;
+    struct op *pick =
+        graph_add_op(g, "pick rows", OP_GATHER, SYM_PICKED_ROWS, LIST(normed), LIST(picked));
+    add_copy(pick, b->options, EAGER_PICK, m->hidden);
+    struct op *op = graph_add_op(g, "query and key projection", OP_LINEAR, b->tokens,
+                                 LIST(normed, picked), LIST(qkv));
+    set_product(op, WEIGHT_QKV, q_dim + kv_dim, m->hidden);
+    op->weight_rows_after = kv_dim;
+    return qkv;
+}
+
+/* What eager code does with cached rows besides attending to them. A whole pass keeps its keys and
+ * values where they are; those of a block are written over the cached ones, or concatenated. Keys
+ * that are cached before rotation are all rotated. dLLM-Cache's features (keys, values, what
+ * attention and the FFN gave) are concatenated to the whole canvas, over which the residuals are
+ * added; of the rows that moved, keys and both features are scattered into the cache and the FFN's
+ * input is gathered. */
+static void add_cached_passes(struct builder *b, int rotated) {
+    struct graph *g = b->g;
+    int64_t kv_dim = (int64_t)b->m->kv_heads * b->m->head_dim, hidden = b->m->hidden;
+    enum { FEATURES = 2, SUMS = 2, SCATTERS = 3, GATHERS = 1 };
+    if (b->options->rotates_cache) {
+        int keys = cached_tensor(b, "cached keys", SYM_CONTEXT_ROWS, b->cached_bytes / 2);
+        int turned = graph_add_tensor(g, "rotated cached keys", SYM_CONTEXT_ROWS, b->kv_bytes / 2);
+        struct op *op = graph_add_op(g, "cached key rotation", OP_CAST, SYM_CONTEXT_ROWS,
+                                     LIST(keys), LIST(turned));
+        add_pass(op, b->options, &op_type_rope.eager, kv_dim);
+    }
+    if (b->options->rotates_cache && !b->options->gathers_cache && !b->options->compares_values) {
+        int block = cached_tensor(b, "cached block", SYM_BLOCK_Q, b->cached_bytes);
+        struct op *op =
+            graph_add_op(g, "cache update", OP_PACK, SYM_BLOCK_Q, LIST(rotated), LIST(block));
+        add_copy(op, b->options, EAGER_PICK, b->kv_numbers);
+    }
+    if (b->options->compares_values) {
+        int64_t joined = 2 * kv_dim + FEATURES * hidden;
+        int64_t joined_bytes =
+            b->cached_bytes +
+            FEATURES * number_row_bytes((enum number_type)g->storage.cache, hidden);
+        int features = cached_tensor(b, "features", SYM_BLOCK_K, joined_bytes);
+        int whole =
+            in_cache_type(b, graph_add_tensor(g, "joined features", SYM_BLOCK_K, joined_bytes));
+        struct op *op =
+            graph_add_op(g, "feature join", OP_GATHER, SYM_BLOCK_K, LIST(features), LIST(whole));
+        add_copy(op, b->options, EAGER_JOIN_TOKENS, joined);
+        op = graph_add_op(g, "cached residual adds", OP_ADD, SYM_CONTEXT_ROWS,
+                          LIST(b->residual, whole), LIST(b->residual));
+        add_eager(op, b->options, SUMS * hidden);
+        op = graph_add_op(g, "feature update", OP_PACK, SYM_PICKED_ROWS, LIST(whole),
+                          LIST(features));
+        add_copy(op, b->options, EAGER_PICK, SCATTERS * hidden + GATHERS * hidden);
+    }
+}
+
+/* What attention gave, projected. */
+static int add_output(struct builder *b, int attended) {
+    const int64_t hidden = b->m->hidden, q_dim = (int64_t)b->m->heads * b->m->head_dim;
+    attended =
+        builder_quantised(b, "quantised attention output", WEIGHT_OUTPUT, attended, 1, q_dim);
+    int projected = token_tensor(b, "attention projected", b->hidden_bytes);
+    add_linear(b->g, "output projection", WEIGHT_OUTPUT, b->tokens, hidden, q_dim, attended,
+               projected);
+    add_all_reduce(b, "attention all-reduce", projected);
+    return projected;
+}
+
+/* Attention of one layer: returns the tensor that holds its projected output. */
+static int add_attention(struct builder *b, int normed, bool first, bool evicts) {
+    const struct model *m = b->m;
+    struct graph *g = b->g;
+    int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    int qkv = add_projections(b, normed, first);
+    int rotated = b->options->fused ? graph_add_alias(g, "rotated qkv", qkv)
+                                    : token_tensor(b, "rotated qkv", b->q_bytes + b->kv_bytes);
+    int fresh = cached_tensor(b, "fresh kv", b->tokens, b->cached_bytes);
+    struct op *rope =
+        graph_add_op(g, "rope and kv write", OP_ROPE, b->tokens, LIST(qkv), LIST(rotated, fresh));
+    add_rotation(rope, q_dim, kv_dim);
+    add_eager(rope, b->options, q_dim + kv_dim);
+    if (b->options->stored_rows != SYM_ONE && (b->options->fused || b->options->engine)) {
+        int kept = cached_tensor(b, "kept kv", b->options->stored_rows, b->cached_bytes);
+        graph_add_op(g, "kv store", OP_KEEP, b->options->stored_rows, LIST(rotated), LIST(kept));
+    }
+    if (!b->options->fused && !b->options->exact && !first) {
+        add_cached_passes(b, rotated);
+    }
+    int queries = evicts ? add_eviction(b, rotated) : rotated;
+    int attended = token_tensor(b, "attention output", b->q_bytes);
+    if (b->options->exact) {
+        add_exact_attention(b, queries, attended);
+    } else {
+        add_full_attention(b, rotated, attended, first);
+    }
+    return add_output(b, attended);
+}
+
+/* Keys and values of all tokens, then, chunk by chunk, queries, attention written over them, and
+ * its projection added to the residual stream. Each chunk is normed for keys and values and once
+ * more for its queries: three hidden states of a token are live throughout, the residual, a key and
+ * a value. */
+static void add_attention_in_chunks(struct builder *b) {
+    const struct model *m = b->m;
+    struct graph *g = b->g;
+    int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    graph_begin_loop(g, CHUNK_ATTENTION, b->tokens);
+    int normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1);
+    normed = builder_quantised(b, "quantised key input", WEIGHT_QKV, normed, 1, m->hidden);
+    int kv = token_tensor(b, "kv", b->kv_bytes);
+    add_linear(g, "kv projection", WEIGHT_QKV, b->tokens, 2 * kv_dim, m->hidden, normed, kv)
+        ->weight_rows_before = q_dim;
+    graph_end_loop(g, kv);
+    int rotated = graph_add_alias(g, "rotated kv", kv);
+    add_rotation(graph_add_op(g, "key rotation", OP_ROPE, b->tokens, LIST(kv), LIST(rotated)), 0,
+                 kv_dim);
+    graph_begin_loop(g, CHUNK_ATTENTION, b->tokens);
+    int again = add_norm(b, "query norm", WEIGHT_ATTENTION_NORM, -1);
+    again = builder_quantised(b, "quantised query input", WEIGHT_QKV, again, 1, m->hidden);
+    int queries = token_tensor(b, "queries", b->q_bytes);
+    add_linear(g, "query projection", WEIGHT_QKV, b->tokens, q_dim, m->hidden, again, queries)
+        ->weight_rows_after = 2 * kv_dim;
+    int turned = graph_add_alias(g, "rotated queries", queries);
+    add_rotation(graph_add_op(g, "query rotation", OP_ROPE, b->tokens, LIST(queries), LIST(turned)),
+                 q_dim, 0);
+    int attended = graph_add_alias(g, "attention output", turned);
+    struct op *full = graph_add_op(g, "full attention", OP_ATTENTION_FULL, b->tokens,
+                                   LIST(turned, rotated), LIST(attended));
+    full->span_n = SYM_FULL_N;
+    full->span_q = full->span_k = SYM_FULL_Q;
+    full->span_qk = SYM_FULL_QK;
+    int projected = add_output(b, attended);
+    graph_add_op(g, "attention residual add", OP_ADD, b->tokens, LIST(b->residual, projected),
+                 LIST(b->residual));
+    graph_end_loop(g, b->residual);
+}
+
+/* A dense layer's products, or those of a mixture's shared experts. */
+struct ffn {
+    const char *up_name, *down_name;
+    enum weight_slot up, down;
+};
+static const struct ffn dense_ffn = {"gate and up", "down", WEIGHT_GATE_UP, WEIGHT_DOWN};
+static const struct ffn shared_ffn = {"shared gate and up", "shared down", WEIGHT_SHARED_GATE_UP,
+                                      WEIGHT_SHARED_DOWN};
+
+/* Returns the tensor of activated gates times ups. */
+static int add_fused_gate_up(struct builder *b, int normed, int64_t width, const struct ffn *ffn) {
+    int gated = token_tensor(b, "gated", width * graph_element_bytes(b->g));
+    struct op *op =
+        graph_add_op(b->g, ffn->up_name, OP_GATE_UP, b->tokens, LIST(normed), LIST(gated));
+    set_product(op, ffn->up, 2 * width, b->m->hidden);
+    return gated;
+}
+
+static int add_gate_up(struct builder *b, int normed, int64_t width, const struct ffn *ffn) {
+    if (b->options->fused_gate_up) {
+        return add_fused_gate_up(b, normed, width, ffn);
+    }
+    int gate_up = token_tensor(b, "gate and up", 2 * width * graph_element_bytes(b->g));
+    add_linear(b->g, ffn->up_name, ffn->up, b->tokens, 2 * width, b->m->hidden, normed, gate_up);
+    int gated = b->options->fused ? graph_add_alias(b->g, "gated", gate_up)
+                                  : token_tensor(b, "gated", width * graph_element_bytes(b->g));
+    struct op *swiglu =
+        graph_add_op(b->g, "swiglu", OP_SWIGLU, b->tokens, LIST(gate_up), LIST(gated));
+    add_eager(swiglu, b->options, width);
+    return gated;
+}
+
+static int add_dense_ffn(struct builder *b, int normed, int64_t width, const struct ffn *ffn) {
+    int gated = add_gate_up(b, normed, width, ffn);
+    gated = builder_quantised(b, "quantised gated", ffn->down, gated, 1, width);
+    int output = token_tensor(b, "ffn output", b->hidden_bytes);
+    add_linear(b->g, ffn->down_name, ffn->down, b->tokens, b->m->hidden, width, gated, output);
+    return output;
+}
+
+static struct op *add_mixture_op(struct builder *b, const char *name, enum op_kind kind,
+                                 const int *in, const int *out) {
+    struct op *op = graph_add_op(b->g, name, kind, b->tokens, in, out);
+    op->experts = b->m->experts;
+    op->experts_active = b->m->experts_active;
+    return op;
+}
+
+/* The router's product reads the wide one. */
+static int quantised_ffn_input(struct builder *b, int normed) {
+    return builder_quantised(b, "quantised ffn input", WEIGHT_GATE_UP, normed, 1, b->m->hidden);
+}
+
+/* As our engine runs it: pairs of a token and one of its experts, in the order of their experts, so
+ * that either product is one operator over all of them. What all tokens share comes first; the
+ * others' sum is added to it. */
+static int add_sorted_moe_ffn(struct builder *b, int normed) {
+    const struct model *m = b->m;
+    struct graph *g = b->g;
+    int64_t pairs = model_most_active(m), width = m->expert_ffn, eb = graph_element_bytes(g);
+    int64_t routed = model_routed_experts(m);
+    bool shares = m->shared_experts > 0;
+    int quantised = quantised_ffn_input(b, normed);
+    int output = shares ? add_dense_ffn(b, quantised, m->shared_experts * (int64_t)m->shared_ffn,
+                                        &shared_ffn)
+                        : token_tensor(b, "ffn output", b->hidden_bytes);
+    int logits = token_tensor(b, "router logits", routed * eb);
+    add_linear(g, "router", WEIGHT_ROUTER, b->tokens, routed, m->hidden, normed, logits);
+    int experts = token_tensor(b, "experts", pairs * INDEX_BYTES);
+    int weights = token_tensor(b, "expert weights", pairs * F32_BYTES);
+    int starts =
+        graph_add_tensor(g, "expert starts", SYM_ONE, ((int64_t)m->experts + 1) * INDEX_BYTES);
+    int order = token_tensor(b, "expert order", pairs * INDEX_BYTES);
+    int places = token_tensor(b, "expert places", pairs * INDEX_BYTES);
+    add_mixture_op(b, "choose experts", OP_MOE_CHOOSE, LIST(logits),
+                   LIST(experts, weights, starts, order, places));
+    int gated = token_tensor(b, "expert gated", pairs * width * eb);
+    struct op *op = add_mixture_op(b, "expert gate and up", OP_MOE_GATE_UP,
+                                   LIST(quantised, starts, order), LIST(gated));
+    set_product(op, WEIGHT_EXPERTS_GATE_UP, 2 * width, m->hidden);
+    gated =
+        builder_quantised(b, "quantised expert gated", WEIGHT_EXPERTS_DOWN, gated, pairs, width);
+    int outputs = token_tensor(b, "expert outputs", pairs * b->hidden_bytes);
+    op = add_mixture_op(b, "expert down", OP_MOE_DOWN, LIST(gated, starts), LIST(outputs));
+    set_product(op, WEIGHT_EXPERTS_DOWN, m->hidden, width);
+    add_mixture_op(b, "combine experts", OP_MOE_COMBINE,
+                   LIST(outputs, weights, places, shares ? output : -1), LIST(output));
+    return output;
+}
+
+static int add_moe_ffn(struct builder *b, int normed) {
+    if (b->options->engine) {
+        return add_sorted_moe_ffn(b, normed);
+    }
+    const struct model *m = b->m;
+    int64_t active = model_most_active(m), width = m->expert_ffn;
+    int64_t routed = model_routed_experts(m);
+    int routing = token_tensor(b, "routing", routed * F32_BYTES);
+    struct op *route =
+        graph_add_op(b->g, "route", OP_MOE_ROUTE, b->tokens, LIST(normed), LIST(routing));
+    set_product(route, WEIGHT_ROUTER, routed, m->hidden);
+    int quantised = quantised_ffn_input(b, normed);
+    int gate_up =
+        token_tensor(b, "expert gate and up", 2 * active * width * graph_element_bytes(b->g));
+    struct op *op =
+        add_mixture_op(b, "expert gate and up", OP_MOE_LINEAR, LIST(quantised), LIST(gate_up));
+    set_product(op, WEIGHT_EXPERTS_GATE_UP, 2 * width, m->hidden);
+    int gated = token_tensor(b, "expert gated", active * width * graph_element_bytes(b->g));
+    graph_add_op(b->g, "expert swiglu", OP_SWIGLU, b->tokens, LIST(gate_up), LIST(gated));
+    gated =
+        builder_quantised(b, "quantised expert gated", WEIGHT_EXPERTS_DOWN, gated, active, width);
+    int output = token_tensor(b, "ffn output", b->hidden_bytes);
+    op = add_mixture_op(b, "expert down", OP_MOE_LINEAR, LIST(gated), LIST(output));
+    set_product(op, WEIGHT_EXPERTS_DOWN, m->hidden, width);
+    if (m->shared_experts > 0) {
+        int shared =
+            add_dense_ffn(b, quantised, m->shared_experts * (int64_t)m->shared_ffn, &shared_ffn);
+        graph_add_op(b->g, "shared add", OP_ADD, b->tokens, LIST(output, shared), LIST(output));
+    }
+    return output;
+}
+
+static void add_layers(struct builder *b, const char *name, uint32_t repeat, bool dense,
+                       bool evicts) {
+    graph_add_segment(b->g, name, repeat);
+    bool first = b->tokens == SYM_FIRST_TOKENS, in_chunks = b->options->query_chunks;
+    int normed = -1;
+    if (in_chunks) {
+        add_attention_in_chunks(b);
+    } else {
+        enum symbol tokens = b->tokens;
+        b->tokens = b->options->compares_values && !first ? SYM_PROJECTED_VALUES : tokens;
+        normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1);
+        b->tokens = tokens;
+        normed = add_norm(b, "ffn norm", WEIGHT_FFN_NORM, add_attention(b, normed, first, evicts));
+    }
+    graph_begin_loop(b->g, CHUNK_FFN, b->tokens);
+    if (in_chunks) {
+        normed = add_norm(b, "ffn norm", WEIGHT_FFN_NORM, -1);
+    }
+    int output = dense ? add_dense_ffn(b, quantised_ffn_input(b, normed), b->m->ffn, &dense_ffn)
+                       : add_moe_ffn(b, normed);
+    add_all_reduce(b, "ffn all-reduce", output);
+    if (!in_chunks) {
+        graph_end_loop(b->g, output);
+    }
+    graph_add_op(b->g, "ffn residual add", OP_ADD, b->tokens, LIST(b->residual, output),
+                 LIST(b->residual));
+    if (in_chunks) {
+        graph_end_loop(b->g, b->residual);
+    }
+}
+
+/* Layers [done, end), of which the first n_dense of the model are dense; returns end. */
+static uint32_t add_alike(struct builder *b, uint32_t done, uint32_t end, uint32_t n_dense) {
+    uint32_t dense_end = n_dense < end ? n_dense : end;
+    if (dense_end > done) {
+        add_layers(b, "dense layers", dense_end - done, true, false);
+        done = dense_end;
+    }
+    if (end > done) {
+        add_layers(b, "mixture layers", end - done, false, false);
+    }
+    return end;
+}
+
+/* The layers as segments: those that differ from the rest in what they run over, then dense ones,
+ * then mixtures. */
+static void add_all_layers(struct builder *b) {
+    const struct model *m = b->m;
+    uint32_t n_dense = m->experts == 0 ? m->layers : m->dense_layers, done = 0;
+    uint32_t evicts = b->options->evict_layer;
+    if (b->options->splits_first_layer) {
+        add_layers(b, "first layer", 1, n_dense > 0, false);
+        b->tokens = SYM_TOKENS;
+        done = 1;
+    } else if (evicts > 0) {
+        done = add_alike(b, 0, evicts - 1, n_dense);
+        add_layers(b, evicts == 1 ? "first layer" : "layer before", 1, n_dense > done, true);
+        add_layers(b, evicts == 1 ? "second layer" : "evicting layer", 1, n_dense > done + 1, true);
+        done += 2;
+    }
+    (void)add_alike(b, done, m->layers, n_dense);
+}
+
+int graph_try(struct graph *graph, const struct model *model, const struct graph_options *options,
+              struct err *err) {
+    ASSERT((options->credit_slots == 0 && !options->draws) || !options->fused_head);
+    ASSERT(!options->samples_output ||
+           (!options->fused_head && !options->smooths && options->credit_slots == 0));
+    ASSERT(!options->query_chunks ||
+           (options->fused && !options->splits_first_layer && !options->selects &&
+            !options->compares_values && !options->gathers_cache));
+    *graph = (struct graph){.model = model, .storage = options->storage};
+    const int64_t element_bytes = graph_element_bytes(graph);
+    const int64_t kv_numbers = 2LL * model->kv_heads * model->head_dim;
+    struct builder b = {
+        .g = graph,
+        .m = model,
+        .options = options,
+        .tokens = options->splits_first_layer ? SYM_FIRST_TOKENS : SYM_TOKENS,
+        .sampled = options->samples_output ? SYM_SAMPLED_ROWS : SYM_LOGIT_ROWS,
+        .hidden_bytes = model->hidden * element_bytes,
+        .q_bytes = (int64_t)model->heads * model->head_dim * element_bytes,
+        .kv_bytes = kv_numbers * element_bytes,
+        .cached_bytes = 2 * model_half_kv_bytes(model, (enum number_type)options->storage.cache),
+        .kv_numbers = kv_numbers,
+        .importance = -1,
+    };
+    graph_add_segment(graph, "embed", 1);
+    b.residual = token_tensor(&b, "residual", b.hidden_bytes);
+    graph->tensors[b.residual].carried = true;
+    int ids = graph_add_cache(graph, "input ids", b.tokens, 4);
+    graph_add_op(graph, "embed", OP_EMBED, b.tokens, LIST(ids), LIST(b.residual))->weight =
+        WEIGHT_EMBEDDING;
+    if (options->smooths) { /* to no more tokens than have logits */
+        int expected =
+            graph_add_cache(graph, "last step's embeddings", SYM_LOGIT_ROWS, b.hidden_bytes);
+        graph_add_op(graph, "add expected embedding", OP_ADD_EXPECTED, SYM_LOGIT_ROWS,
+                     LIST(b.residual, expected), LIST(b.residual));
+    }
+    add_all_layers(&b);
+    builder_add_head(&b);
+    struct err trouble = {0};
+    return graph_check(graph, &trouble) == 0
+               ? 0
+               : err_usage(err, "no step of model %s can be made with these settings: %s",
+                           model->name, trouble.text);
+}
+
+void graph_build(struct graph *graph, const struct model *model,
+                 const struct graph_options *options) {
+    struct err err = {0};
+    int status = graph_try(graph, model, options, &err);
+    ASSERT(status == 0);
+}

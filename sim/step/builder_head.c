@@ -1,0 +1,199 @@
+/* The head: logits, what is read off them, and the commit. */
+#include "sim/step/builder_parts.h"
+
+int64_t graph_credit_bytes(const struct model *model, const struct graph_options *options) {
+    /* How many entries, padding; a token and a number for each. */
+    int64_t list = (2LL * options->credit_slots + 2) * F32_BYTES;
+    return options->credit_matrix ? (int64_t)model->vocab * F32_BYTES : list;
+}
+
+/* Where only some of the rows are sampled, they are in no loop. */
+static int add_logits(struct builder *b, const char *name, enum symbol rows, int64_t per) {
+    int tensor = graph_add_tensor(b->g, name, rows, per);
+    b->g->tensors[tensor].is_logits = b->options->samples_output;
+    return tensor;
+}
+
+/* A token, its confidence, and the statistics of its row where decoders read them. */
+static int64_t candidate_bytes(const struct builder *b) {
+    return (b->options->statistics ? 4LL : 2LL) * F32_BYTES;
+}
+
+/* Those of a rank's part of the vocabulary come with their logit. */
+static int add_candidates(struct builder *b) {
+    int64_t logit_bytes = model_ranks(b->m) > 1 ? F32_BYTES : 0;
+    return graph_add_tensor(b->g, "candidates", b->sampled, candidate_bytes(b) + logit_bytes);
+}
+
+/* Credit changes the candidates; of a matrix the raised logits are another tensor, searched anew.
+ */
+static void add_credit(struct builder *b, int logits, int decided, int earned) {
+    const int in[] = {logits, decided, earned, -1};
+    if (b->options->credit_matrix) {
+        int raised = graph_add_tensor(b->g, "logits with credit", SYM_LOGIT_ROWS,
+                                      model_logits_bytes_per_row(b->m, F32_BYTES));
+        graph_add_op(b->g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, in, LIST(decided, earned, raised));
+    } else {
+        graph_add_op(b->g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, in, LIST(decided, earned));
+    }
+}
+
+/* A drawn token replaces the most likely one. Logits are read to sum their exponentials, to find
+ * those that are kept, and to draw. */
+static void add_draw(struct builder *b, int logits, int decided) {
+    const int kept = b->options->draws_kept ? logits : -1;
+    graph_add_op(b->g, "draw", OP_DRAW, b->sampled, LIST(logits, decided, kept, kept),
+                 LIST(decided));
+}
+
+/* The embedding that a step expects of each row: probabilities, of the stored logits where the
+ * runtime has none, times the table of embeddings. */
+static void add_expectation(struct builder *b, int logits, int probabilities, int expected) {
+    struct graph *g = b->g;
+    const struct model *m = b->m;
+    if (probabilities < 0) {
+        probabilities = add_logits(b, "probabilities", SYM_LOGIT_ROWS,
+                                   model_logits_bytes_per_row(m, graph_element_bytes(g)));
+        graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(logits), LIST(probabilities));
+    }
+    add_linear(g, "embedding of probabilities", WEIGHT_EMBEDDING, SYM_LOGIT_ROWS, m->hidden,
+               m->vocab, probabilities, expected);
+}
+
+/* It is kept for the next step. */
+static void keep_expectation(struct builder *b, int expected) {
+    add_all_reduce(b, "smoothing all-reduce", expected);
+    int kept = graph_add_cache(b->g, "kept embeddings", SYM_LOGIT_ROWS, b->hidden_bytes);
+    graph_add_op(b->g, "keep expected embedding", OP_KEEP_EXPECTED, SYM_LOGIT_ROWS, LIST(expected),
+                 LIST(kept));
+}
+
+/* What is read off stored logits: a softmax of them, or of a wider copy, the largest and its
+ * probability. Returns the probabilities, or -1. */
+static int add_choice(struct builder *b, int logits, int decided) {
+    struct graph *g = b->g;
+    const struct model *m = b->m;
+    int64_t vocab = m->vocab;
+    int sampled = logits, probabilities = -1;
+    struct op *op;
+    if (b->options->samples_output) {
+        int slice = add_logits(b, "sampled logits", b->sampled,
+                               model_logits_bytes_per_row(m, graph_element_bytes(g)));
+        op = graph_add_op(g, "logits slice", OP_CAST, b->sampled, LIST(logits), LIST(slice));
+        add_copy(op, b->options, EAGER_SLICE, vocab);
+        sampled = slice;
+    }
+    if (b->options->copy_bytes > 0) {
+        int copy = add_logits(b, "logits copy", b->sampled,
+                              model_logits_bytes_per_row(m, b->options->copy_bytes));
+        op = graph_add_op(g, "logits cast", OP_CAST, b->sampled, LIST(sampled), LIST(copy));
+        add_copy(op, b->options, EAGER_CAST_DOUBLE, vocab);
+        sampled = copy;
+    }
+    if (b->options->softmax_bytes > 0) {
+        probabilities = add_logits(b, "probabilities", b->sampled,
+                                   model_logits_bytes_per_row(m, b->options->softmax_bytes));
+        op = graph_add_op(g, "softmax", OP_SOFTMAX, b->sampled, LIST(sampled), LIST(probabilities));
+        bool is_double = b->options->softmax_bytes == (int64_t)sizeof(double);
+        add_pass(op, b->options,
+                 is_double ? &eager_passes[EAGER_SOFTMAX_DOUBLE] : &op_type_softmax.eager, vocab);
+        op = graph_add_op(g, "argmax and confidence", OP_SAMPLE, b->sampled,
+                          LIST(logits, probabilities), LIST(decided));
+    } else {
+        op = graph_add_op(g, "argmax and confidence", OP_SAMPLE, b->sampled, LIST(sampled),
+                          LIST(decided));
+    }
+    add_eager(op, b->options, vocab);
+    if (b->options->draws) {
+        add_draw(b, sampled, decided);
+    }
+    return probabilities;
+}
+
+/* Logits that exist, in chunks or whole, and what is read off them. Where only some of the rows are
+ * sampled, the head alone comes in chunks. */
+static int add_stored_logits(struct builder *b, int normed) {
+    struct graph *g = b->g;
+    const struct model *m = b->m;
+    int earned = b->options->credit_slots > 0 ? graph_add_cache(g, "credit", SYM_LOGIT_ROWS,
+                                                                graph_credit_bytes(m, b->options))
+                                              : -1;
+    int expected = b->options->smooths
+                       ? graph_add_tensor(g, "expected embedding", SYM_LOGIT_ROWS, b->hidden_bytes)
+                       : -1;
+    graph_begin_loop(g, CHUNK_LOGITS, SYM_LOGIT_ROWS);
+    int64_t logits_bytes = b->options->logits_bytes * graph_element_bytes(g) / BF16_BYTES;
+    int logits =
+        add_logits(b, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
+    add_linear(g, "output head", WEIGHT_HEAD, SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
+    if (b->options->samples_output) {
+        graph_end_loop(g, logits);
+    }
+    int decided = add_candidates(b);
+    if (b->options->shift_copy && m->shifted_logits) {
+        int shifted = add_logits(b, "shifted logits", SYM_LOGIT_ROWS,
+                                 model_logits_bytes_per_row(m, logits_bytes));
+        graph_add_op(g, "logits shift", OP_CAST, SYM_LOGIT_ROWS, LIST(logits), LIST(shifted));
+        logits = shifted;
+    }
+    int probabilities = add_choice(b, logits, decided);
+    if (earned >= 0) {
+        add_credit(b, logits, decided, earned);
+    }
+    if (expected >= 0) {
+        add_expectation(b, logits, probabilities, expected);
+    }
+    if (!b->options->samples_output) {
+        graph_end_loop(g, decided);
+    }
+    if (expected >= 0) {
+        keep_expectation(b, expected);
+    }
+    return decided;
+}
+
+static int add_fused_head(struct builder *b, int normed) {
+    struct graph *g = b->g;
+    int decided = add_candidates(b);
+    int scratch = graph_add_tensor(g, "head scratch", SYM_ONE, GRAPH_HEAD_SCRATCH_BYTES);
+    struct op *op = graph_add_op(g, "output head", OP_HEAD, SYM_LOGIT_ROWS, LIST(normed),
+                                 LIST(decided, scratch));
+    set_product(op, WEIGHT_HEAD, b->m->vocab, b->m->hidden);
+    return decided;
+}
+
+/* Every rank has the best token of its own rows of the vocabulary: they are gathered, and the best
+ * of them is the row's. */
+static int add_combination(struct builder *b, int decided) {
+    struct graph *g = b->g;
+    uint32_t ranks = model_ranks(b->m);
+    if (ranks == 1) {
+        return decided;
+    }
+    int gathered = graph_add_tensor(g, "gathered candidates", SYM_LOGIT_ROWS,
+                                    ranks * g->tensors[decided].bytes.per);
+    int combined = graph_add_tensor(g, "combined candidates", SYM_LOGIT_ROWS, candidate_bytes(b));
+    graph_add_op(g, "candidates all-gather", OP_ALL_GATHER, SYM_LOGIT_ROWS, LIST(decided),
+                 LIST(gathered));
+    graph_add_op(g, "combine", OP_COMBINE, SYM_LOGIT_ROWS, LIST(gathered), LIST(combined));
+    return combined;
+}
+
+void builder_add_head(struct builder *b) {
+    struct graph *g = b->g;
+    graph_add_segment(g, "head", 1);
+    int normed = graph_add_tensor(g, "final norm", SYM_LOGIT_ROWS, b->hidden_bytes);
+    struct op *norm =
+        graph_add_op(g, "final norm", OP_RMSNORM, SYM_LOGIT_ROWS, LIST(b->residual), LIST(normed));
+    norm->weight = WEIGHT_FINAL_NORM;
+    add_eager(norm, b->options, b->m->hidden);
+    normed = builder_quantised(b, "quantised head input", WEIGHT_HEAD, normed, 1, b->m->hidden);
+    int decided = b->options->fused_head ? add_fused_head(b, normed) : add_stored_logits(b, normed);
+    decided = add_combination(b, decided);
+    if (b->options->smooths) {
+        int steps = graph_add_cache(g, "steps and thresholds", b->sampled, 8);
+        graph_add_op(g, "next step", OP_NEXT_STEP, b->sampled, LIST(steps), LIST(steps));
+    }
+    int ids = graph_add_cache(g, "token ids", b->sampled, 4);
+    graph_add_op(g, "commit", OP_COMMIT, b->sampled, LIST(decided), LIST(ids));
+}
