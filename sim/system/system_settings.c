@@ -9,8 +9,8 @@
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/decode/process_file.h"
-#include "sim/policy/plugin/check_plugin.h"
 #include "sim/policy/plugin/call_watch.h"
+#include "sim/policy/plugin/check_plugin.h"
 #include "sim/policy/plugin/plugin.h"
 #include "sim/system/system_parts.h"
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "sim/policy/cache/cache.h"
-#include "sim/policy/plugin/check_plugin.h"
 #include "sim/policy/decoder/decoder.h"
+#include "sim/policy/plugin/check_plugin.h"
 #include "sim/policy/plugin/plugin.h"
 #include "sim/policy/plugin/registry.h"
 #include "sim/policy/router/router.h"
