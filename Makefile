@@ -308,7 +308,7 @@ format: ## rewrite the sources in the house format
 # Suites that take minutes under the sanitizers, most of them live runs, and those of kept numbers and
 # outputs, whose like torture draws; `make asan ASAN_SLOW=` runs them, too. What they add to the others is the engine's course, not its memory: test_forward and
 # the other suites of the forward pass, kernels, weights and ranks are run.
-ASAN_SLOW ?= engine/test_calibrate engine/test_supported sim/test_chunk_search experiments/test_figures experiments/test_kept \
+ASAN_SLOW ?= engine/test_calibrate engine/test_calibrate_steps engine/test_calibrate_grid engine/test_supported sim/test_chunk_search experiments/test_figures experiments/test_kept \
              experiments/test_kept_commands experiments/test_replay experiments/test_capacity \
              experiments/test_decode_measured engine/test_forward_device sim/test_unroll $(patsubst tests/%.c,%,$(wildcard tests/live/test_*.c))
 ASAN_TESTS := $(filter-out $(ASAN_SLOW:%=$(BUILD)/asan/tests/%),$(TESTS:$(BUILD)/%=$(BUILD)/asan/%))
