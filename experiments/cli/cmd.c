@@ -5,11 +5,29 @@
 
 #include "analysis/summary.h"
 #include "analysis/summary_output.h"
+#include "sim/base/names.h"
 
 const struct option json_options[] = {
     {"json", NULL, "print JSON", false},
     {NULL, NULL, NULL, false},
 };
+
+const struct option format_option[] = {
+    {"format", "FORMAT",
+     "tables as text, markdown, latex or csv; but for text they alone are on standard output "
+     "[--json = none]",
+     false},
+    {NULL, NULL, NULL, false},
+};
+
+int cmd_take_format(const struct options *options, struct err *err) {
+    const char *word = options_text(options, "format");
+    int format = word != NULL ? name_find(table_format_words, word) : TABLE_TEXT;
+    if (format < 0) {
+        return err_usage(err, "--format takes text, markdown, latex or csv, not '%s'", word);
+    }
+    return table_use_format((enum table_format)format, err);
+}
 
 int cmd_print_json(json_t *object, struct err *err) {
     char *text = summary_json_text(object, 1);

@@ -26,8 +26,11 @@ extern const struct command command_list, command_run, command_compare, command_
     command_latency, command_sensitivity, command_capacity, command_bound, command_trace_info,
     command_trace_convert, command_plot, command_merge, command_profile_pack, command_profile_add;
 
-/* --json, shared by all commands that report. */
-extern const struct option json_options[];
+/* --json, shared by all commands that report, and with --format, by those that print tables. */
+extern const struct option json_options[], format_option[];
+
+/* Has tables printed as --format says. */
+int cmd_take_format(const struct options *options, struct err *err);
 
 /* Takes `object`: prints it as `run --json` prints its summary. */
 int cmd_print_json(json_t *object, struct err *err);

@@ -20,8 +20,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_bound[] = {
-    own_options,       device_options, policy_options, workload_options,
-    objective_options, job_options,    json_options,   NULL,
+    own_options,  device_options, policy_options, workload_options, objective_options, job_options,
+    json_options, format_option,  NULL,
 };
 
 struct limits {

@@ -43,7 +43,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_capacity[] = {
-    own_options, device_options, policy_options, workload_options, job_options, json_options, NULL,
+    own_options, device_options, policy_options, workload_options,
+    job_options, json_options,   format_option,  NULL,
 };
 
 /* What an axis varies; any other name is a key of --set. */

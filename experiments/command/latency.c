@@ -35,7 +35,7 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_latency[] = {
-    own_options, device_options, policy_options, backend_options, json_options, NULL,
+    own_options, device_options, policy_options, backend_options, json_options, format_option, NULL,
 };
 
 enum {

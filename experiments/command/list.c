@@ -26,7 +26,7 @@
 #include "traces/reader.h"
 #include "traces/workload.h"
 
-static const struct option *const options_of_list[] = {json_options, NULL};
+static const struct option *const options_of_list[] = {json_options, format_option, NULL};
 
 /* ---- parameters ---- */
 

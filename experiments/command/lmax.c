@@ -45,7 +45,7 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_lmax[] = {own_options, policy_options, json_options,
-                                                       NULL};
+                                                       format_option, NULL};
 
 /* One line of the table. */
 struct line {

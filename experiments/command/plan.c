@@ -298,8 +298,8 @@ static const struct option instance_options[] = {
 };
 
 static const struct option *const options_of_plan[] = {
-    system_option,    device_options,  policy_options, step_options, planner_options,
-    instance_options, picture_options, json_options,   NULL,
+    system_option,    device_options,  policy_options, step_options,  planner_options,
+    instance_options, picture_options, json_options,   format_option, NULL,
 };
 
 /* ---- live bytes ---- */

@@ -22,7 +22,8 @@ static const struct option own_options[] = {
     {"file", "FILE", "the rankings to try; default: experiments/study/sensitivity.ini", false},
     {NULL, NULL, NULL, false},
 };
-static const struct option *const groups[] = {own_options, job_options, json_options, NULL};
+static const struct option *const groups[] = {own_options, job_options, json_options, format_option,
+                                              NULL};
 
 /* One printed ranking and the setting that it may depend on. Texts are borrowed from the file. */
 struct claim {

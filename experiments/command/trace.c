@@ -191,8 +191,8 @@ static const struct option generating_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const groups_of_info[] = {info_options, reading_options,
-                                                      generating_options, json_options, NULL};
+static const struct option *const groups_of_info[] = {
+    info_options, reading_options, generating_options, json_options, format_option, NULL};
 static const struct option *const groups_of_convert[] = {convert_options, reading_options,
                                                          generating_options, NULL};
 

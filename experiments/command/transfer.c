@@ -21,7 +21,8 @@ static const struct option own_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_transfer[] = {own_options, json_options, NULL};
+static const struct option *const options_of_transfer[] = {own_options, json_options, format_option,
+                                                           NULL};
 
 /* ---- writing one ---- */
 
