@@ -2,7 +2,7 @@
  * anywhere. */
 #include <inttypes.h>
 
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/accuracy.h"
 #include "experiments/run/asked.h"
 #include "sim/system/system_facts.h"

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/limit.h"
 #include "experiments/run/sweep/campaign.h"

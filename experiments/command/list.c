@@ -6,8 +6,8 @@
 
 #include "analysis/field.h"
 #include "engine/supported.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/study/collectives.h"
 #include "sim/base/input/config.h"
 #include "sim/base/input/datadir.h"

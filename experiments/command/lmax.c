@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"

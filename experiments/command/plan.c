@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/progress.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/command/plan_outcome.h"
 #include "experiments/command/plan_picture.h"
 #include "experiments/run/asked.h"

@@ -5,7 +5,7 @@
 
 #include "analysis/field.h"
 #include "analysis/plot/plot.h"
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "experiments/study/figure.h"
 #include "experiments/study/plot.h"
 #include "sim/base/names.h"

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "analysis/summary_output.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 
 static const struct option own_options[] = {

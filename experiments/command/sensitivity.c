@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/sweep/campaign.h"
 #include "sim/base/input/config.h"

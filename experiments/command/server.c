@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/study/server.h"
 #include "experiments/study/start_log.h"

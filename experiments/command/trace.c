@@ -9,7 +9,7 @@
 #include "analysis/offered.h"
 #include "analysis/trace_facts.h"
 #include "engine/weights/tokenizer.h"
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "sim/base/err.h"
 #include "sim/base/input/inputs.h"

@@ -2,7 +2,7 @@
 #include <jansson.h>
 #include <sqlite3.h>
 
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "sim/base/condition.h"
 #include "sim/base/names.h"
 #include "sim/base/warning.h"
