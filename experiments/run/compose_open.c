@@ -611,6 +611,7 @@ static int open_once(const struct run_request *request, double *fits, struct com
     }
     compose_write_run(request, c->decode, text);
     status = status != 0 ? status : compose_open_system(request, c, err);
+    c->summary.own_reasons = status == 0 ? c->system->scheduler->reject_reasons : NULL;
     status = status != 0 ? status : compose_check_decode(c, err);
     if (status == 0) {
         compose_write_system(c->system, text);
