@@ -37,6 +37,9 @@ struct request_record request_record_of(const struct arrival *arrival) {
         .answer_tokens =
             arrival->answer_tokens > 0 ? arrival->answer_tokens : arrival->output_tokens,
         .session = arrival->session,
+        .deadline_ns = arrival->due_ns > 0 ? (uint64_t)(arrival->arrival_ns + arrival->due_ns) : 0,
+        .priority = arrival->priority,
+        .predicted_tokens = arrival->predicted_tokens,
         .follows = arrival->follows,
         .place = arrival->place,
         .arrival_ns = arrival->arrival_ns,

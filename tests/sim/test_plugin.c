@@ -74,7 +74,7 @@ TEST(a_descriptor_is_refused_with_one_sentence_for_each_fault) {
             "./x.so: the plug-in is made for ABI 15, this program has ABI 14");
     REFUSED(p->kind = 0, "./x.so: kind 0 is neither scheduler (1), cache (2), decoder (3) nor "
                          "router (4)");
-    REFUSED(p->size = 8, "./x.so: the scheduler descriptor says 8 bytes, this program's has 64");
+    REFUSED(p->size = 8, "./x.so: the scheduler descriptor says 8 bytes, this program's has 80");
     REFUSED(p->name = NULL, "./x.so: the scheduler has no name");
     REFUSED(p->name = "", "./x.so: the scheduler has no name");
     REFUSED(p->name = "a-name-of-more-than-thirty-two-chars",
