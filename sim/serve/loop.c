@@ -235,10 +235,13 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
                         struct batch *batch, bool *is_empty, struct err *err) {
     int status = carry_out(&loop->life, replica, batch, err);
     *is_empty = batch->n == 0 && !batch->all_running;
+    if (status == 0 && !*is_empty) {
+        leave_waiting(loop, replica, batch);
+    }
+    status = status != 0 ? status : telling_decided(&loop->life, index, batch, err);
     if (status != 0 || *is_empty) {
         return status;
     }
-    leave_waiting(loop, replica, batch);
     replica->n_idle = batch->n_idle;
     replica->stop_ns = batch->wake_ns;
     replica->loops_left = batch->loops > 1 && !batch->all_running ? batch->loops - 1 : 0;

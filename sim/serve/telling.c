@@ -49,6 +49,23 @@ int telling_one(struct lifecycle *life, uint32_t index, enum happening_kind kind
     return tell(life, index, 1, err);
 }
 
+int telling_decided(struct lifecycle *life, uint32_t index, const struct batch *batch,
+                    struct err *err) {
+    uint32_t n = 0;
+    if (life->happenings == NULL || batch->n_preempted + batch->n_admitted == 0) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < batch->n_preempted; i++) {
+        life->happenings[n++] =
+            (struct happening){.kind = HAPPENED_PREEMPTION, .slot = batch->preempted[i]};
+    }
+    for (uint32_t i = batch->n - batch->n_admitted; i < batch->n; i++) {
+        life->happenings[n++] =
+            (struct happening){.kind = HAPPENED_START, .slot = batch->selected[i]};
+    }
+    return tell(life, index, n, err);
+}
+
 void telling_begin(struct lifecycle *life, const struct replica *replica) {
     for (uint32_t i = 0; life->happenings != NULL && i < replica->n_batch; i++) {
         const struct request *request = &life->requests[replica->batch[i]];

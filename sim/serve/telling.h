@@ -14,6 +14,10 @@ struct schedule_view telling_view(const struct lifecycle *life, const struct rep
 int telling_one(struct lifecycle *life, uint32_t index, enum happening_kind kind, uint32_t slot,
                 struct err *err);
 
+/* What became of a decision: which requests were preempted, and which started. */
+int telling_decided(struct lifecycle *life, uint32_t index, const struct batch *batch,
+                    struct err *err);
+
 /* Steps of the replica's batch end: before anything of them is accounted for, and after. */
 void telling_begin(struct lifecycle *life, const struct replica *replica);
 int telling_steps(struct lifecycle *life, uint32_t index, uint32_t n, uint32_t steps, int64_t ns,

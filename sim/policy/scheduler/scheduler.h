@@ -102,10 +102,13 @@ struct outlook {
 };
 
 enum happening_kind {
-    HAPPENED_ARRIVAL, /* it waits here from now on: it came, or its router moved it here */
-    HAPPENED_STEPS,   /* steps of this replica ended in which it took part */
-    HAPPENED_END,     /* its state says how: done, rejected, or, where it still waits, moved to
-                         another replica. Slot and memory are cleared after the call */
+    HAPPENED_ARRIVAL,    /* it waits here from now on: it came, or its router moved it here */
+    HAPPENED_START,      /* it runs from now on, as the scheduler said: of those that a batch admits
+                            some may stay in the queue, where workspace or shared pages run out */
+    HAPPENED_STEPS,      /* steps of this replica ended in which it took part */
+    HAPPENED_PREEMPTION, /* it was preempted, and waits again at the head of the queue */
+    HAPPENED_END, /* its state says how: done, rejected, or, where it still waits, moved to another
+                     replica. Slot and memory are cleared after the call */
 };
 
 struct happening {
@@ -193,9 +196,10 @@ struct scheduler {
     void (*schedule)(void *state, const struct schedule_view *view, struct batch *batch);
     /* May be NULL. n things that happened at view->now_ns, in their order, told when they happen:
      * arrivals one by one, also while a step is under way; after steps that ended, first those that
-     * took part, in the batch's order, then those that left. A rejection of its own is told right
-     * after the decision, one for each request. What was preempted is not
-     * told: it waits again. Whatever it learns here holds at the next call of schedule. */
+     * took part, in the batch's order, then those that left; after a decision what it rejected,
+     * preempted and admitted. So the state can hold an index of what waits and runs, which takes no
+     * looking through all requests. A system that decides ahead (decides_ahead) tells arrivals at
+     * once, though the view leaves out those that came since the step began. */
     void (*happened)(void *state, const struct schedule_view *view,
                      const struct happening *happenings, uint32_t n);
     /* NULL, or the names of the reasons for which it rejects, NULL-ended: a-z, 0-9 and -, up to
