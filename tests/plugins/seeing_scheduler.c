@@ -25,7 +25,8 @@ struct own {
 #define check(is) check_at(is, __LINE__)
 static void check_at(bool is_so, int line) {
     if (!is_so) {
-        fprintf(stderr, "line %d\n", line); abort();
+        fprintf(stderr, "line %d\n", line);
+        abort();
     }
 }
 
