@@ -65,7 +65,7 @@ struct request {
                                (early_stop = off) */
     uint32_t preemptions;
 
-    /* What it was given so far: with `steps`, its passes. */
+    /* What it was given so far (kept as scheduler.h says, reads_all): with `steps`, its passes. */
     int64_t service_ns;      /* how long the steps that it took part in lasted, as they stood */
     uint64_t service_tokens; /* query tokens of its passes */
     int64_t admitted_ns;     /* when it first ran; -1: not yet */

@@ -701,11 +701,14 @@ static uint32_t count_steps(struct lifecycle *life, struct replica *replica, uin
         request->steps += steps;
         window_advance(request, in_block, committed);
         request->steps_to_change -= steps;
-        request->service_ns += wall_ns;
-        request->service_tokens += (uint64_t)steps * request->span.queries;
         n_committed += committed;
         ends[n_ends] = i;
         n_ends += request->steps_to_change == 0;
+    }
+    for (uint32_t i = 0; life->keeps_all && i < n; i++) {
+        struct request *request = &requests[batch[i]];
+        request->service_ns += wall_ns;
+        request->service_tokens += (uint64_t)steps * request->span.queries;
     }
     for (uint32_t i = 0; life->asked->decode != NULL && i < n; i++) {
         struct recall *recall = &life->tracked[batch[i]].recall;

@@ -107,6 +107,7 @@ struct lifecycle {
     /* What is told to schedulers that want to know; NULL: they do not. */
     struct happening *happenings;
     int64_t next_arrival_ns; /* INT64_MAX: not known */
+    bool keeps_all;          /* the scheduler reads service and refresh_waits */
     bool reads_load;         /* cache policy or decoder reads request->load, */
     struct load load;        /* as it was when the steps that are being accounted for ended */
     /* What the router holds back, in order of arrival, and until when. */

@@ -190,6 +190,9 @@ static inline int64_t view_rest_ns(const struct schedule_view *view, uint32_t sl
 struct scheduler {
     struct policy policy;
     uint32_t grows; /* 1: requests hold what their next step needs, and come in chunks (above) */
+    /* 1: service_ns, service_tokens and refresh_waits of requests are kept. For plug-ins they
+     * always are; a built-in scheduler that reads them says so, since keeping them takes time. */
+    uint32_t reads_all;
     /* The scheduler's own memory of each request, in the view; a multiple of 8, at most
      * SCHEDULER_MAX_REQUEST_BYTES. */
     uint32_t request_bytes;
