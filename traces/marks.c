@@ -26,11 +26,11 @@ struct tenants {
 };
 
 static const struct param uniform_tenant_params[] = {
-    PARAM("count", PARAM_U32, struct tenants, count, "1", "2", 1, 100000,
+    PARAM("count", PARAM_U32, struct tenants, count, "1", "2", 1, 1000,
           "tenants, from 0 on, each as often"),
 };
 static const struct param zipf_tenant_params[] = {
-    PARAM("count", PARAM_U32, struct tenants, count, "1", "10", 1, 100000, "tenants, from 0 on"),
+    PARAM("count", PARAM_U32, struct tenants, count, "1", "10", 1, 1000, "tenants, from 0 on"),
     PARAM("exponent", PARAM_F64, struct tenants, exponent, "1", "1", 0, 10,
           "the n-th sends as many as n to minus this"),
 };

@@ -20,7 +20,7 @@ enum { REQUEST_STATE_COUNT = REQUEST_REJECTED + 1 };
 extern const char *const request_state_names[REQUEST_STATE_COUNT];
 
 /* How busy a request's replica is, as the loop last counted it. */
-struct load {
+struct replica_load {
     int64_t now_ns;                        /* when it counted; 0: not yet */
     int64_t kv_free_bytes, kv_total_bytes; /* of the pool */
     uint32_t n_running, n_waiting;         /* of the replica, the request among them */
@@ -98,7 +98,7 @@ struct request {
 
     /* For decoders and caches that read it (their flag reads_load), else zeros: the load when its
      * next step was planned; while a step is under way, and until it has ended, when that began. */
-    struct load load;
+    struct replica_load load;
 };
 
 #endif

@@ -308,9 +308,9 @@ int lifecycle_grow(struct lifecycle *life, struct replica *replica, uint32_t slo
                : 0;
 }
 
-struct load lifecycle_load(const struct lifecycle *life, const struct replica *replica) {
+struct replica_load lifecycle_load(const struct lifecycle *life, const struct replica *replica) {
     const struct budget *budget = &life->system->budget;
-    return (struct load){
+    return (struct replica_load){
         .now_ns = life->now_ns,
         .kv_free_bytes = budget->pool_bytes - replica->kv_used_bytes,
         .kv_total_bytes = budget->pool_bytes,

@@ -106,10 +106,10 @@ struct lifecycle {
     struct positions positions;
     /* What is told to schedulers that want to know; NULL: they do not. */
     struct happening *happenings;
-    int64_t next_arrival_ns; /* INT64_MAX: not known */
-    bool keeps_all;          /* the scheduler reads service and refresh_waits */
-    bool reads_load;         /* cache policy or decoder reads request->load, */
-    struct load load;        /* as it was when the steps that are being accounted for ended */
+    int64_t next_arrival_ns;  /* INT64_MAX: not known */
+    bool keeps_all;           /* the scheduler reads service and refresh_waits */
+    bool reads_load;          /* cache policy or decoder reads request->load, */
+    struct replica_load load; /* as it was when the steps that are being accounted for ended */
     /* What the router holds back, in order of arrival, and until when. */
     uint32_t *held, n_held;
     int64_t *held_until_ns, held_soonest_ns;
@@ -182,6 +182,6 @@ int lifecycle_reject_listed(struct lifecycle *life, struct replica *replica,
                             const struct batch *batch, struct err *err);
 
 /* What decoders and caches see of a replica now. */
-struct load lifecycle_load(const struct lifecycle *life, const struct replica *replica);
+struct replica_load lifecycle_load(const struct lifecycle *life, const struct replica *replica);
 
 #endif

@@ -160,7 +160,7 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
 
 /* As decoders and caches see it while the step is under way. */
 static void load_members(struct lifecycle *life, const struct replica *replica) {
-    const struct load load = lifecycle_load(life, replica);
+    const struct replica_load load = lifecycle_load(life, replica);
     for (uint32_t i = 0; i < replica->n_batch; i++) {
         life->requests[replica->batch[i]].load = load;
     }

@@ -2,7 +2,7 @@
 #include "sim/policy/decoder/decoder.h"
 
 static void rule(const void *state, const struct request *request, struct decode_rule *out) {
-    const struct load *load = &request->load;
+    const struct replica_load *load = &request->load;
     const uint32_t n = load->n_running + load->n_waiting;
     (void)state;
     *out = (struct decode_rule){.kind = DECODE_THRESHOLD, .threshold = n < 8 ? 0.95f : 0.5f};

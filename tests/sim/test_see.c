@@ -389,7 +389,7 @@ TEST(nobody_is_asked_in_the_past) {
 static uint32_t most_running, most_waiting, n_unknown;
 
 static void see_load(const struct request *request) {
-    const struct load *load = &request->load;
+    const struct replica_load *load = &request->load;
     most_running = load->n_running > most_running ? load->n_running : most_running;
     most_waiting = load->n_waiting > most_waiting ? load->n_waiting : most_waiting;
     n_unknown += load->kv_total_bytes == 0;
