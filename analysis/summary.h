@@ -36,6 +36,7 @@ struct summary {
     /* Written by the sink: requests. */
     uint64_t requests, completed, rejected, preemptions, met_slo;
     uint64_t rejected_by_reason[REJECT_REASON_COUNT];
+    const char *const *own_reasons; /* what the scheduler calls its own; NULL: it names none */
     uint64_t tokens_committed, answer_tokens, prompt_tokens;
 #define KEPT(...)
 #define SUMMED(type, name, ...) uint64_t name; /* over completed requests */

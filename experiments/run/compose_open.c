@@ -17,6 +17,7 @@
 #include "sim/system/system.h"
 #include "sim/system/system_facts.h"
 #include "traces/generate.h"
+#include "traces/marks.h"
 #include "traces/reader.h"
 #include "traces/workload.h"
 
@@ -130,6 +131,11 @@ static void apply(struct config *config, const struct setting *setting) {
         /* The file's provenance of lengths no longer holds. */
         replace(config, "provenance.lengths", "assumed", place);
         drop(config, "note", false);
+    }
+    if (marks_find(key) >= 0 && strchr(key, '.') == NULL) {
+        char params[32];
+        snprintf(params, sizeof params, "%s.", key);
+        drop(config, params, true);
     }
     if (side == LENGTH_ANSWER) {
         replace(config, "provenance.answers", "assumed", place);
@@ -611,6 +617,7 @@ static int open_once(const struct run_request *request, double *fits, struct com
     }
     compose_write_run(request, c->decode, text);
     status = status != 0 ? status : compose_open_system(request, c, err);
+    c->summary.own_reasons = status == 0 ? c->system->scheduler->reject_reasons : NULL;
     status = status != 0 ? status : compose_check_decode(c, err);
     if (status == 0) {
         compose_write_system(c->system, text);

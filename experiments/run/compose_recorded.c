@@ -286,6 +286,7 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     struct inputs inputs = {0}, *before = inputs_collect(&inputs);
     const struct plugin_gate gate = {recorded, may_load}, *open = plugin_ask(&gate);
     int status = compose_open_system(&request, c, err);
+    c->summary.own_reasons = status == 0 ? c->system->scheduler->reject_reasons : NULL;
     (void)plugin_ask(open);
     free(settings);
     status = status != 0 ? status : recall_decode(c, recorded, err);
