@@ -107,6 +107,9 @@ static void *own_copy(const struct schedule_view *view) {
         return NULL;
     }
     char *copy = room(ROOM_OWN, view->n_slots * each);
+    if (inner.scheduler.happened != NULL) { /* it was told of some that the view leaves out */
+        return copy_bytes(copy, view->own, view->n_slots * each);
+    }
     for (uint32_t i = 0; i < view->n_running + view->n_waiting; i++) {
         uint32_t slot = i < view->n_running ? view->running[i] : view->waiting[i - view->n_running];
         memcpy(copy + slot * each, (const char *)view->own + slot * each, each);
