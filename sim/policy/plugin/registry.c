@@ -17,11 +17,12 @@
 extern const struct scheduler scheduler_static, scheduler_continuous, scheduler_phase_multiplexed,
     scheduler_chunked, scheduler_lmdeploy, scheduler_sglang, scheduler_knee, scheduler_look_ahead,
     scheduler_shortest_left, scheduler_least_slack;
+extern const struct scheduler scheduler_vtc, scheduler_shortest_predicted;
 const struct scheduler *const scheduler_table[] = {
     &scheduler_static,      &scheduler_continuous, &scheduler_phase_multiplexed,
     &scheduler_chunked,     &scheduler_lmdeploy,   &scheduler_sglang,
     &scheduler_knee,        &scheduler_look_ahead, &scheduler_shortest_left,
-    &scheduler_least_slack,
+    &scheduler_least_slack, &scheduler_vtc,        &scheduler_shortest_predicted,
 };
 const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_table[0];
 
