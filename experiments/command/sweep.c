@@ -57,21 +57,27 @@ static const struct option *const options_of_sweep[] = {
 static const char *const axis_keys[] = {
     "systems",      "models",        "gpus",     "workloads", "rates",
     "input_tokens", "output_tokens", "requests", "seeds",     NULL};
-static int split(const char *text, struct axis *axis, struct err *err) {
+static int add_value(const char *word, const char *file, struct axis *axis, size_t *room,
+                     struct err *err) {
+    if (axis->n == MOST_POINTS) {
+        return err_usage(err, "%s: more than %d values", axis->place, MOST_POINTS);
+    }
+    axis->values = mem_grown(axis->values, axis->n, room, sizeof *axis->values);
+    return asked_named_in(file, axis->place, axis->name, word, axis->values[axis->n++],
+                          SWEEP_VALUE_CHARS, err);
+}
+
+static int split(const char *text, const char *file, struct axis *axis, struct err *err) {
     const char *word;
     size_t used, room = 0;
+    int status = 0;
     axis->text = mem_text(text);
-    for (const char *rest = text; name_next(&rest, ",", &word, &used);) {
-        if (used == 0 || used >= SWEEP_VALUE_CHARS || axis->n == MOST_POINTS) {
-            return err_usage(err,
-                             "%s: expected at most %d values, none of them empty or longer "
-                             "than %d bytes",
-                             axis->place, MOST_POINTS, SWEEP_VALUE_CHARS - 1);
-        }
-        axis->values = mem_grown(axis->values, axis->n, &room, sizeof *axis->values);
-        snprintf(axis->values[axis->n++], SWEEP_VALUE_CHARS, "%.*s", (int)used, word);
+    for (const char *rest = text; status == 0 && name_next(&rest, ",", &word, &used);) {
+        char *value = mem_copied(word, used);
+        status = add_value(value, file, axis, &room, err);
+        free(value);
     }
-    return 0;
+    return status;
 }
 
 static int unknown_key(const struct config *config, const struct config_entry *entry,
@@ -111,7 +117,7 @@ static int read_axis(const struct config *config, const struct config_entry *ent
         snprintf(axis->name, sizeof axis->name, "%.*s", (int)(length - plural), entry->key);
     }
     sweep->n_axes++;
-    return split(entry->value, axis, err);
+    return split(entry->value, config->path, axis, err);
 }
 
 static int by_kind(const void *a, const void *b) {
@@ -411,6 +417,7 @@ const struct command command_sweep = {
         "is not run again when the database holds it with the same configuration, the same\n"
         "content of every file it reads (plug-ins, traces, profiles, ...) and the same build of\n"
         "this program; otherwise it is run again, and the reason is printed.\n"
+        "Paths begin at the folder of the file.\n"
         "\n"
         "Several sweeps may use one database at once, also from several machines with a common\n"
         "file system: each runs a part of the points. Started by mpirun or srun, all ranks run\n"

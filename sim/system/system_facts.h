@@ -10,6 +10,9 @@
 /* The resolved configuration as INI text, malloc'd: the same text makes the same system. */
 char *system_text(const struct system *system);
 
+/* Whether the value of a key, scheduler or host@h100, names a file where it holds a slash. */
+bool system_key_names_file(const char *key);
+
 /* Names of the shipped systems, in file order, with their `doc`. */
 int system_list(int (*each)(void *state, const char *name, const char *doc), void *state,
                 struct err *err);
