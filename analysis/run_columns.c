@@ -72,6 +72,11 @@ static json_t *answers(const struct result *r) {
                                           : json_null();
 }
 
+static json_t *policies(const struct result *r) {
+    return r->facts->policies != NULL ? json_deep_copy((json_t *)(uintptr_t)r->facts->policies)
+                                      : json_null();
+}
+
 static const struct column recorded[] = {
     {"run", "run", "", "number of the run in its database", ELSEWHERE},
     {"rate", "rate", "requests/s",
@@ -83,6 +88,11 @@ static const struct column recorded[] = {
 
 static const struct column ran[] = {
     {"system", NO_AXIS, "what served the requests", FACT(system)},
+    {"policies", NO_AXIS, "its scheduler, cache, decoder and router",
+     "Of each `name`, its own; `file` of a plug-in; `changed`, the parameters whose values are not "
+     "the initial ones. Plots and tables call a plug-in by its name, with its file where two have "
+     "one name.",
+     OBJECT_BY(policies)},
     {"model", NO_AXIS, "what it served", FACT(model)},
     {"gpu", NO_AXIS, "the GPU of the system", FACT(gpu)},
     {"profile", NO_AXIS, "where the prices of operators come from",

@@ -74,6 +74,22 @@ static void print_rejections(const struct summary *s, FILE *out) {
     fputc('\n', out);
 }
 
+/* "scheduler knee, patience=5s; cache dual; ..." */
+static void print_policies(const json_t *policies, FILE *out) {
+    const char *kind, *separator = "policies     ";
+    json_t *policy;
+    json_object_foreach((json_t *)(uintptr_t)policies, kind, policy) {
+        const char *file = json_string_value(json_object_get(policy, "file"));
+        const char *changed = json_string_value(json_object_get(policy, "changed"));
+        fprintf(out, "%s%s %s%s%s%s%s%s", separator, kind,
+                json_string_value(json_object_get(policy, "name")), file != NULL ? " (" : "",
+                file != NULL ? file : "", file != NULL ? ")" : "", changed != NULL ? ", " : "",
+                changed != NULL ? changed : "");
+        separator = "; ";
+    }
+    fputs(policies != NULL ? "\n" : "", out);
+}
+
 static void print_identity(const struct run_facts *f, FILE *out) {
     fprintf(out, "%s, %s on %s (%s backend%s%s%s)\n", f->system, f->model, f->gpu, f->backend,
             f->device != NULL ? ", " : "", f->emulated ? "emulated on " : "",
@@ -88,6 +104,7 @@ static void print_identity(const struct run_facts *f, FILE *out) {
     if (f->incomplete != NULL) {
         fprintf(out, "incomplete   %s\n", f->incomplete);
     }
+    print_policies(f->policies, out);
     fprintf(out, "profile      %s: %s\n", f->profile, f->profile_kind);
     if (f->host.name != NULL) {
         fprintf(out, "host         %s: %s, factor %.4g (%s)\n", f->host.name, f->host.kind,

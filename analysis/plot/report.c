@@ -299,6 +299,15 @@ static int count_run(void *state, const struct stored_run *run, struct err *err)
     return 0;
 }
 
+static void name_policies(const json_t *runs) {
+    json_t *rows = json_array();
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        json_array_append(rows, json_object_get(json_array_get(runs, i), "fields"));
+    }
+    run_fields_name_policies(rows);
+    json_decref(rows);
+}
+
 /* Whether all runs have this value. */
 static bool is_common(const json_t *runs, const char *key, const json_t *value) {
     for (size_t i = 0; i < json_array_size(runs); i++) {
@@ -431,6 +440,7 @@ int report_write(struct store *store, const char *path, struct err *err) {
     json_object_set_new(data, "of_course", names_json(course_columns));
     json_object_set_new(data, "student", student_json());
     if (failed == 0) {
+        name_policies(report.runs);
         share_fields(report.runs, data);
         failed = write_page(data, path, err);
     }

@@ -73,6 +73,48 @@ void run_fields_put_identity(const json_t *identity, FILE *setup, json_t *row) {
     put_part(setup, row, "inputs", text);
 }
 
+/* ---- names of policies ---- */
+
+static const char *word_of(const json_t *row, const char *kind, const char *key) {
+    const json_t *policies = json_object_get(row, "policies");
+    char flat[64];
+    snprintf(flat, sizeof flat, "policies.%s.%s", kind, key);
+    return json_string_value(policies != NULL
+                                 ? json_object_get(json_object_get(policies, kind), key)
+                                 : json_object_get(row, flat));
+}
+
+/* Whether another policy of these rows has the name, a plug-in's of another file or one built in. */
+static bool is_shared(const json_t *rows, const char *kind, const json_t *row) {
+    const char *name = word_of(row, kind, "name"), *file = word_of(row, kind, "file");
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *other = json_array_get(rows, i);
+        const char *its_name = word_of(other, kind, "name"), *its = word_of(other, kind, "file");
+        if (its_name != NULL && strcmp(its_name, name) == 0 &&
+            (its == NULL || strcmp(its, file) != 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void run_fields_name_policies(json_t *rows) {
+    static const char *const kinds[] = {"scheduler", "cache", "decoder", "router"};
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+            const char *name = word_of(row, kinds[k], "name");
+            const char *file = word_of(row, kinds[k], "file");
+            if (name != NULL && file != NULL) {
+                json_object_set_new(row, kinds[k],
+                                    is_shared(rows, kinds[k], row)
+                                        ? json_sprintf("%s (%s)", name, file)
+                                        : json_string(name));
+            }
+        }
+    }
+}
+
 static void put_config(const struct config *config, json_t *row) {
     char *setup = NULL;
     size_t size;

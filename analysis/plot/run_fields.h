@@ -15,6 +15,10 @@
  * where the database has one. */
 void run_fields_put(const struct stored_run *run, json_t *row);
 
+/* Of an array of such rows, or of their fields by flat names: `scheduler`, `cache`, `decoder` and `router` of plug-ins become their
+ * own names, with the file where two have one name. */
+void run_fields_name_policies(json_t *rows);
+
 /* `build` and `inputs` alone, of a summary's identity (NULL: not known), and their lines of a
  * setup.
  */

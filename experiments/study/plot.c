@@ -6,6 +6,7 @@
 
 #include "analysis/field.h"
 #include "analysis/offered.h"
+#include "analysis/plot/run_fields.h"
 #include "analysis/spread.h"
 #include "experiments/study/figure.h"
 #include "sim/base/mem.h"
@@ -273,6 +274,7 @@ static int add_runs(const struct plot_request *request, struct tables *tables, s
         status = read_file(is_db ? &job_recorded : &job_json, path, "", 0, rows, err);
     }
     *n = json_array_size(rows);
+    run_fields_name_policies(rows);
     for (size_t i = 0; i < *n; i++) {
         put_absent(json_array_get(rows, i));
     }

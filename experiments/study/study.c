@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "analysis/plot/run_fields.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/ranks/pool.h"
 #include "experiments/run/ranks/ranks.h"
@@ -713,6 +714,7 @@ static void take_rows(const struct study *study, struct made *made, struct table
         if (err->kind == ERR_NONE && is_recorded) {
             recorded_sort(study, table->name, rows, err);
         }
+        run_fields_name_policies(rows);
         if (err->kind == ERR_NONE) {
             tables_add(tables, table->name, rows, err);
         }
