@@ -277,7 +277,7 @@ bool system_key_names_file(const char *key) {
     for (int part = 0; part < SYSTEM_PARTS; part++) {
         const char *name = system_part_names[part];
         if (strlen(name) == length && strncmp(name, key, length) == 0) {
-            return true;
+            return part != SYSTEM_CONFIDENCE; /* MODEL/WORKLOAD, no file */
         }
     }
     return false;

@@ -15,7 +15,7 @@ from unmask._trace import Trace, microseconds_of
 
 _MOST_CHARS = 190
 _FILES = ("models", "gpus", "workloads", "set.scheduler", "set.cache", "set.decoder", "set.router", "set.runtime", "set.planner",
-          "set.confidence", "set.host")
+          "set.host")
 
 
 def _plain(value):
