@@ -113,7 +113,7 @@ static void check_heap(const struct state_head *head) {
 static void world_close(struct state_head *head) {
     check_heap(head);
     struct watched_call *call = call_enter(head->ward->path, "its destructors");
-    object_close(head->handle);
+    object_close(head->ward->object, head->handle);
     call_leave(call);
     head->called = NULL;
     head->handle = NULL;
