@@ -77,6 +77,7 @@ struct composition {
     struct run_facts facts;          /* whole once the run is over */
     char *config;                    /* the resolved configuration as an INI text */
     json_t *identity;                /* what facts.identity points to; see analysis/identity.h */
+    json_t *policies;                /* what facts.policies points to */
     json_t *bound;                   /* what facts.bound points to; see limit.h */
     struct decode_trace *decode;     /* NULL: none is played */
     struct decode_source decode_source;

@@ -293,6 +293,33 @@ TEST(paths_in_a_systems_file_begin_at_its_folder) {
     output_free(&output);
 }
 
+/* The same in a grid and in a study; a name without a slash is that of a shipped thing. */
+TEST(paths_in_a_grid_and_a_study_begin_at_their_folder) {
+    char command[1024], absolute[512];
+    ck_assert_ptr_nonnull(realpath(suite_plugin("template_scheduler"), absolute));
+    const char *folder = scratch_path("grids");
+    snprintf(command, sizeof command,
+             "mkdir -p '%s' && cp '%s' '%s/mine.so' && cp traces/samples/burstgpt_head400.csv "
+             "'%s/mine.csv'",
+             folder, absolute, folder, folder);
+    ck_assert_int_eq(system(command), 0);
+    const char *grid =
+        scratch_write("grids/grid.ini", "[sweep]\nset.scheduler = ./mine.so, look-ahead\n"
+                                        "workloads = mine.csv, burst\nrequests = 5\n");
+    free(PRINTS("sweep", grid));
+    snprintf(command, sizeof command, "'%s' sweep /dev/stdin <'%s' >/dev/null 2>&1",
+             getenv("UNMASK"), grid);
+    ck_assert_int_ne(system(command), 0); /* handed over, it begins where the program does */
+    const char *study =
+        scratch_write("grids/study.ini",
+                      "[figure]\nkind = bars\ntitle = mine\nx_label = x\ny_label = y\nquery = "
+                      "SELECT 'a' AS panel, "
+                      "model AS series, 1 AS x, throughput_tok_s AS y FROM run\n"
+                      "[run]\nsystem = dllm-serve\ngpu = l40s\nworkload = mine.csv\nrequests = 5\n"
+                      "set scheduler = ./mine.so\n");
+    free(PRINTS("figure", study, "--out", folder));
+}
+
 /* What a shell hands over lies in no folder of anybody's. */
 TEST(paths_in_a_systems_file_from_a_pipe_begin_where_the_program_does) {
     char command[1024];
