@@ -139,9 +139,13 @@ static const struct column ran[] = {
 
 static json_t *rejected_by_reason(const struct result *r) {
     json_t *object = json_object();
-    for (int i = REJECT_NONE + 1; i < REJECT_REASON_COUNT; i++) {
-        json_object_set_new(object, reject_reason_names[i],
-                            json_integer((json_int_t)r->summary->rejected_by_reason[i]));
+    const struct summary *s = r->summary;
+    for (uint32_t i = REJECT_NONE + 1; i < REJECT_REASON_COUNT; i++) {
+        if (i < REJECT_OWN || s->rejected_by_reason[i] > 0 ||
+            reject_reason_is_named(i, s->own_reasons)) {
+            json_object_set_new(object, reject_reason_name(i, s->own_reasons),
+                                json_integer((json_int_t)s->rejected_by_reason[i]));
+        }
     }
     return object;
 }

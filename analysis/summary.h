@@ -40,6 +40,7 @@ struct summary {
     uint64_t service_tokens; /* query tokens of all steps of all requests */
     uint64_t requests, completed, rejected, preemptions, met_slo;
     uint64_t rejected_by_reason[REJECT_REASON_COUNT];
+    const char *const *own_reasons; /* what the scheduler calls its own; NULL: it names none */
     uint64_t tokens_committed, answer_tokens, prompt_tokens;
 #define KEPT(...)
 #define SUMMED(type, name, ...) uint64_t name; /* over completed requests */

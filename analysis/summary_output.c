@@ -68,7 +68,8 @@ static void print_rejections(const struct summary *s, FILE *out) {
     fprintf(out, "rejected   ");
     for (int i = 0; i < REJECT_REASON_COUNT; i++) {
         if (s->rejected_by_reason[i] > 0) {
-            fprintf(out, "  %s %" PRIu64, reject_reason_names[i], s->rejected_by_reason[i]);
+            fprintf(out, "  %s %" PRIu64, reject_reason_name((uint32_t)i, s->own_reasons),
+                    s->rejected_by_reason[i]);
         }
     }
     fputc('\n', out);

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/options.h"
 #include "experiments/command/capacity_show.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/prices.h"
 #include "experiments/run/ranks/ranks.h"
 #include "experiments/run/sweep/over.h"
@@ -44,7 +44,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_capacity[] = {
-    own_options, device_options, policy_options, workload_options, job_options, json_options, NULL,
+    own_options, device_options, policy_options, workload_options,
+    job_options, json_options,   format_option,  NULL,
 };
 
 /* The first axis is that of systems. */

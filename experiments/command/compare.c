@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/prices.h"
 #include "experiments/run/ranks/ranks.h"
 #include "experiments/run/sweep/comparison.h"
@@ -27,7 +27,8 @@ static const struct option own_options[] = {
 static const struct option *const options_of_compare[] = {
     own_options,    device_options, policy_options,   backend_options,
     clock_options,  text_options,   workload_options, objective_options,
-    record_options, job_options,    json_options,     NULL,
+    record_options, job_options,    json_options,     format_option,
+    NULL,
 };
 
 static int read_systems(const char *text, struct comparison *out, struct err *err) {

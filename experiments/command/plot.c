@@ -5,7 +5,7 @@
 
 #include "analysis/field.h"
 #include "analysis/plot/plot.h"
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "experiments/study/figure.h"
 #include "experiments/study/plot.h"
 #include "sim/base/names.h"
@@ -38,7 +38,7 @@ static const struct option look_options[] = {
 };
 
 static const struct option *const options_of_plot[] = {axis_options, look_options, json_options,
-                                                       NULL};
+                                                       format_option, NULL};
 
 static const char *const look_words[] = {"lines", "points", "steps", "bars", NULL};
 static const char *const log_words[] = {"x", "y", "xy", NULL};

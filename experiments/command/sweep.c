@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "analysis/offered.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/prices.h"
 #include "experiments/run/ranks/ranks.h"
 #include "experiments/run/sweep/sweep.h"
@@ -50,10 +50,9 @@ static const struct option seed_options[] = {
 };
 
 static const struct option *const options_of_sweep[] = {
-    sweep_price_options,  seed_options,  backend_options,
-    clock_options,        text_options,  objective_options,
-    sweep_record_options, shard_options, job_options,
-    json_options,         NULL};
+    sweep_price_options, seed_options,      backend_options,      clock_options,
+    text_options,        objective_options, sweep_record_options, shard_options,
+    job_options,         json_options,      format_option,        NULL};
 
 /* The keys of [sweep], in the order in which the grid runs: the last one varies fastest. */
 static const char *const axis_keys[] = {

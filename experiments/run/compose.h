@@ -88,6 +88,7 @@ struct composition {
     struct end_tokens ends;           /* that a live run looks for */
     char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
     char changed[512];                /* of a replay: what is other than when it was recorded */
+    bool is_of_another_build;         /* the recorded run: another version or other sources */
     bool meters_energy;               /* live, and its clock is the card's */
     struct engine *engine;            /* NULL unless a device executes, or repeats, the batches */
     struct live *live;

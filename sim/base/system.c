@@ -240,6 +240,14 @@ void system_processor_name(char *out, size_t size) {
     }
 }
 
+int64_t system_total_bytes(void) {
+#ifdef __APPLE__
+    return 0;
+#else
+    return (int64_t)sysconf(_SC_PAGESIZE) * sysconf(_SC_PHYS_PAGES);
+#endif
+}
+
 int64_t system_free_bytes(void) {
 #ifdef __APPLE__
     return 0;

@@ -63,6 +63,9 @@ struct timespec system_changed(const struct stat *facts);
 /* The processor's name; "CPU" where it is not known. */
 void system_processor_name(char *out, size_t size);
 
+/* Bytes of the memory that the machine has; 0: not known. */
+int64_t system_total_bytes(void);
+
 /* Bytes of memory that programs could have, and of the processor's second cache; 0: not known. */
 int64_t system_free_bytes(void);
 int64_t system_l2_bytes(void);

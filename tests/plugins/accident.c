@@ -145,15 +145,16 @@ struct went {
 };
 static struct went *all;
 
-static uint32_t route(void *state, const struct request *request,
-                      const struct replica_view *replicas, uint32_t n) {
-    (void)state, (void)replicas;
+static uint32_t route(void *state, const struct request *request, const struct route_view *view,
+                      int64_t *until_ns) {
+    (void)state, (void)until_ns;
+    const uint32_t where = (uint32_t)(request->id % view->n);
     struct went *went = calloc(1, sizeof *went);
     if (went != NULL) {
-        *went = (struct went){.next = all, .id = request->id, .where = (uint32_t)(request->id % n)};
+        *went = (struct went){.next = all, .id = request->id, .where = where};
         all = went;
     }
-    return (uint32_t)(request->id % n);
+    return where;
 }
 
 const struct router unmask_policy = {POLICY(POLICY_ROUTER, router, "leaking-router"),

@@ -237,16 +237,20 @@ static enum source_reply next_arrival(void *state, struct arrival *out, struct e
     }
     const bool is_longest = work->longest > 0 && source->next == (work->n > 3 ? 3 : 0);
     static const uint32_t tenants[] = {0, 1, 2, 4000000000u}; /* any number names one */
-    *out = (struct arrival){.id = work->first_id + source->next++,
-                            .arrival_ns = source->now_ns,
-                            .prompt_tokens = is_longest    ? work->longest
-                                             : work->alike ? work->prompt
-                                                           : draw_size(&source->rng, work->prompt),
-                            .output_tokens = is_longest    ? 160
-                                             : work->alike ? work->output
-                                                           : draw_size(&source->rng, work->output),
-                            .tenant = tenants[source->next % 4],
-                            .think_ns = -1};
+    *out = (struct arrival){
+        .id = work->first_id + source->next++,
+        .arrival_ns = source->now_ns,
+        .prompt_tokens = is_longest    ? work->longest
+                         : work->alike ? work->prompt
+                                       : draw_size(&source->rng, work->prompt),
+        .output_tokens = is_longest    ? 160
+                         : work->alike ? work->output
+                                       : draw_size(&source->rng, work->output),
+        .tenant = tenants[source->next % 4],
+        .priority = (uint32_t)(source->next % 5),
+        .due_ns = source->next % 4 == 0 ? 0 : (int64_t)(source->next % 7 + 1) * 400000000,
+        .predicted_tokens = (uint32_t)(source->next * 37 % 200),
+        .think_ns = -1};
     out->answer_tokens =
         source->next % 2 == 0 ? draw(&source->rng, 1, out->output_tokens) : out->output_tokens;
     source->now_ns +=
@@ -356,6 +360,7 @@ static void serve(struct trial *trial, const struct work *work, const struct tri
         .executor = executor_sim_interface(sim),
         .source = {&source, next_arrival, work->n_clients > 0 ? note_end : NULL, NULL},
         .is_trial = true,
+        .lets_wait = tried->policy->policy.kind == POLICY_CACHE,
         .seed = SEED,
         .stop = &twice->stop};
     struct loop_result result;

@@ -270,6 +270,22 @@ static uint32_t warded_plan(const void *state, const void *memory, const struct 
     return holds;
 }
 
+static uint32_t warded_put_off(const void *state, const void *memory, const struct request *request,
+                               struct row_sets *rows) {
+    struct lending l;
+    ward_open(&l, state, "put_off");
+    struct row_sets *answer = ward_room_for(&l, sizeof *answer, 4);
+    *answer = *rows;
+    const void *own = lend_state(&l);
+    const void *known = lend_memory(&l, memory);
+    const struct request *lent = lend_request(&l, request);
+    struct watched_call *call = ward_enter(&l);
+    uint32_t bound = ((const struct cache_policy *)l.called)->put_off(own, known, lent, answer);
+    ward_leave(&l, call);
+    *rows = *answer;
+    return bound;
+}
+
 static uint32_t warded_evict(const void *state, const void *memory,
                              const struct eviction_view *view, uint8_t *keep) {
     struct lending l;
@@ -425,20 +441,46 @@ static void warded_credit(const void *state, struct decoder_credit *out) {
 
 /* ---- routers ---- */
 
+/* With what it sees of the replicas. */
+static const struct route_view *lend_view(struct lending *l, const struct route_view *view) {
+    struct route_view shown = *view;
+    shown.replicas = ward_lend(l, view->replicas, view->n * sizeof *view->replicas,
+                               "what it sees of the replicas");
+    return ward_lend(l, &shown, sizeof shown, "the view");
+}
+
 static uint32_t warded_route(void *state, const struct request *request,
-                             const struct replica_view *replicas, uint32_t n) {
+                             const struct route_view *view, int64_t *until_ns) {
     struct lending l;
     ward_open(&l, state, "route");
-    const struct replica_view *lent =
-        ward_lend(&l, replicas, n * sizeof *replicas, "what it sees of the replicas");
+    int64_t *answer = ward_room_for(&l, sizeof *answer, 8);
+    *answer = *until_ns;
+    const struct route_view *lent = lend_view(&l, view);
     const struct request *lent_request = lend_request(&l, request);
     struct watched_call *call = ward_enter(&l);
-    uint32_t chosen = ((const struct router *)l.called)->route(l.state, lent_request, lent, n);
+    uint32_t chosen = ((const struct router *)l.called)->route(l.state, lent_request, lent, answer);
     ward_leave(&l, call);
-    if (chosen >= n) {
-        call_broke(call, l.callback, "it chose replica %u of %u", chosen, n);
+    if (chosen >= view->n && chosen != ROUTE_HOLD) {
+        call_broke(call, l.callback, "it chose replica %u of %u", chosen, view->n);
     }
+    *until_ns = *answer;
     return chosen;
+}
+
+static uint32_t warded_move(void *state, const struct route_view *view, struct route_move *moves,
+                            uint32_t capacity) {
+    struct lending l;
+    ward_open(&l, state, "move");
+    struct route_move *answer = ward_room_for(&l, capacity * sizeof *answer, 4);
+    const struct route_view *lent = lend_view(&l, view);
+    struct watched_call *call = ward_enter(&l);
+    uint32_t n = ((const struct router *)l.called)->move(l.state, lent, answer, capacity);
+    ward_leave(&l, call);
+    if (n > capacity) {
+        call_broke(call, l.callback, "it says %u moves, of which at most %u fit", n, capacity);
+    }
+    memcpy(moves, answer, n * sizeof *moves);
+    return n;
 }
 
 /* ---- descriptors ---- */
@@ -468,9 +510,11 @@ static struct ward *make(const struct policy *inner, const char *path) {
     switch ((enum policy_kind)inner->kind) {
     case POLICY_SCHEDULER:
         WARDED(ward->outer.scheduler, schedule);
+        WARDED(ward->outer.scheduler, happened);
         break;
     case POLICY_CACHE:
         WARDED(ward->outer.cache, plan);
+        WARDED(ward->outer.cache, put_off);
         WARDED(ward->outer.cache, evict);
         WARDED(ward->outer.cache, learn);
         break;
@@ -483,6 +527,7 @@ static struct ward *make(const struct policy *inner, const char *path) {
         break;
     case POLICY_ROUTER:
         WARDED(ward->outer.router, route);
+        WARDED(ward->outer.router, move);
         break;
     }
     return ward;

@@ -82,5 +82,7 @@ struct watched_call *ward_enter(const struct lending *l);
 void ward_leave(const struct lending *l, struct watched_call *call);
 
 void warded_schedule(void *state, const struct schedule_view *view, struct batch *batch);
+void warded_happened(void *state, const struct schedule_view *view,
+                     const struct happening *happenings, uint32_t n);
 
 #endif
