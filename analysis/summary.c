@@ -222,7 +222,9 @@ static const char *unspoken(const struct summary *s) {
 }
 
 void summary_finish(struct summary *summary) {
-    summary->offered = summary->is_of_group ? (struct offered){.n_left = 0} : offered_to(summary);
+    if (!summary->is_of_group) {
+        summary->offered = offered_to(summary);
+    }
     groups_finish(&summary->tenants, summary);
     summary->unspoken = unspoken(summary);
     summary->met_slo = summary->unspoken != NULL ? 0 : summary->met_slo;

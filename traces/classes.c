@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/input/beside.h"
+#include "sim/base/input/path.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -73,7 +73,7 @@ static int place_of(const struct config *config, const char *word, size_t length
                     size_t size, struct err *err) {
     bool is_name = memchr(word, '.', length) == NULL && memchr(word, '/', length) == NULL;
     char *path = mem_copied(word, length);
-    bool fits = path_beside(is_name ? "" : config->path, path, out, size);
+    bool fits = path_named_in(is_name ? "" : config->path, path, out, size);
     free(path);
     return fits ? 0 : err_usage(err, "%s: the path of a class is too long", config->path);
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/input/beside.h"
+#include "sim/base/input/path.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -175,7 +175,7 @@ static int open_process(struct workload *workload, const struct config *config,
 static int open_trace(struct workload *workload, const struct config *config, const char *path,
                       struct err *err) {
     char joined[MAX_PATH_CHARS];
-    if (!path_beside(config->path, path, joined, sizeof joined)) {
+    if (!path_named_in(config->path, path, joined, sizeof joined)) {
         return err_usage(err, "%s: the trace's path is too long", config->path);
     }
     const struct spec *spec = &workload->spec;

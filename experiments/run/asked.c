@@ -10,7 +10,7 @@
 #include "engine/device/device.h"
 #include "experiments/run/ranks/pool.h"
 #include "sim/base/condition.h"
-#include "sim/base/input/beside.h"
+#include "sim/base/input/path.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/model/model_config.h"
@@ -149,7 +149,7 @@ static bool names_file(const char *key, const char *value) {
 int asked_named_in(const char *file, const char *place, const char *key, const char *value,
                    char *out, size_t size, struct err *err) {
     const bool fits =
-        value[0] != '\0' && path_beside(names_file(key, value) ? file : "", value, out, size);
+        value[0] != '\0' && path_named_in(names_file(key, value) ? file : "", value, out, size);
     return fits ? 0
                 : err_usage(err, "%s: '%.80s' is empty, or longer than %zu characters from there",
                             place, value, size - 1);

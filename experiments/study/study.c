@@ -11,8 +11,8 @@
 #include "experiments/run/asked.h"
 #include "experiments/run/ranks/pool.h"
 #include "experiments/run/ranks/ranks.h"
-#include "sim/base/input/beside.h"
 #include "sim/base/input/datadir.h"
+#include "sim/base/input/path.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -213,7 +213,7 @@ static int complain(const struct config *config, const struct config_entry *entr
                      entry->key, entry->section, name_hint(entry->key, known, hint));
 }
 
-/* A file that a study names lies beside it, or is one that is shipped, in the data folder. */
+/* A file that a study names lies in its folder, or is one that is shipped, in the data folder. */
 static int place_file(const struct config *config, const struct config_entry *entry,
                       const struct list *list, char **word, struct err *err) {
     static const char *const files[] = {"file",      "systems_file", "weights",
@@ -225,7 +225,7 @@ static int place_file(const struct config *config, const struct config_entry *en
     if ((*word)[0] == '\0') {
         return 0;
     }
-    if (is_file && !path_beside(config->path, *word, path, sizeof path)) {
+    if (is_file && !path_named_in(config->path, *word, path, sizeof path)) {
         return err_usage(err, "%s: the path of %s is too long", place, list->name);
     }
     if (!is_file && asked_named_in(config->path, place, key, *word, path, sizeof path, err) != 0) {
@@ -362,7 +362,7 @@ static int take_config(const struct config *config, struct study *study, struct 
 /* From the study's folder, or else of those that are shipped. */
 static int include(const char *beside, const char *name, struct study *study, struct err *err) {
     char path[PATH_CHARS], relative[PATH_CHARS / 2];
-    if (!path_beside(beside, name, path, sizeof path) || access(path, R_OK) != 0) {
+    if (!path_named_in(beside, name, path, sizeof path) || access(path, R_OK) != 0) {
         snprintf(relative, sizeof relative, "experiments/study/studies/%s", name);
         data_path(path, sizeof path, relative);
     }

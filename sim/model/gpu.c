@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/base/input/beside.h"
 #include "sim/base/input/datadir.h"
+#include "sim/base/input/path.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/model/gpu_names.h"
@@ -146,7 +146,7 @@ static const char *profile_place(const struct gpu *gpu, const char *file, char *
         snprintf(relative, sizeof relative, "kernels/profiles/%s", file);
         data_path(path, size, relative);
     } else {
-        (void)path_beside(gpu->path != NULL ? gpu->path : "", file, path, size);
+        (void)path_named_in(gpu->path != NULL ? gpu->path : "", file, path, size);
     }
     return path;
 }

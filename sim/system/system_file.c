@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/input/beside.h"
 #include "sim/base/input/datadir.h"
+#include "sim/base/input/path.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -291,7 +291,7 @@ static int place_files(struct config *own, struct err *err) {
         if (!system_key_names_file(entry->key) || strchr(entry->value, '/') == NULL) {
             continue;
         }
-        if (!path_beside(own->path, entry->value, placed, sizeof placed)) {
+        if (!path_named_in(own->path, entry->value, placed, sizeof placed)) {
             return err_usage(err, "%s:%d: the path of %s is longer than %zu characters", own->path,
                              entry->line, entry->key, sizeof placed - 1);
         }

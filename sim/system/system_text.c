@@ -57,12 +57,8 @@ static void add_whole(FILE *out, int64_t value, const char *unit) {
     static const struct {
         const char *unit, *suffix;
         int64_t size;
-    } units[] = {{"ns", "s", 1000000000},
-                 {"ns", "ms", 1000000},
-                 {"ns", "us", 1000},
-                 {"ns", "ns", 1},
-                 {"bytes", "GiB", 1 << 30},
-                 {"bytes", "MiB", 1 << 20},
+    } units[] = {{"ns", "s", 1000000000},  {"ns", "ms", 1000000},     {"ns", "us", 1000},
+                 {"ns", "ns", 1},          {"bytes", "GiB", 1 << 30}, {"bytes", "MiB", 1 << 20},
                  {"bytes", "KiB", 1 << 10}};
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcmp(units[i].unit, unit) == 0 && value != 0 && value % units[i].size == 0) {

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 
 #include "sim/base/err.h"
-#include "sim/base/input/beside.h"
 #include "sim/base/input/field.h"
+#include "sim/base/input/path.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
@@ -53,10 +53,10 @@ TEST(a_path_in_a_file_begins_at_its_folder) {
         {"a/c.ini", "/x.so", "/x.so"},           {"c.ini", "./x.so", "./x.so"},
         {"/dev/fd/63", "./x.so", "./x.so"},      {"/dev/stdin", "stdin", "/dev/stdin"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ck_assert(path_beside(cases[i][0], cases[i][1], text, sizeof text));
+        ck_assert(path_named_in(cases[i][0], cases[i][1], text, sizeof text));
         ck_assert_str_eq(text, cases[i][2]);
     }
-    ck_assert(path_beside("a/b", "x", text, 4) && !path_beside("a/b", "xy", text, 4));
+    ck_assert(path_named_in("a/b", "x", text, 4) && !path_named_in("a/b", "xy", text, 4));
 }
 
 TEST(sizes_are_written_for_people) {

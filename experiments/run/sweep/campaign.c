@@ -100,7 +100,7 @@ static int take_bound(const struct work *work, struct campaign_point *point,
                             : 0;
 }
 
-/* The points of a campaign read one content of a file: numbers of two are not set beside each
+/* The points of a campaign read one content of a file: numbers of two are not compared with each
  * other. A content that is not known is no other one. */
 static int read_the_same(struct work *work, const json_t *identity, struct err *err) {
     const json_t *inputs = json_object_get(identity, "inputs"), *input;

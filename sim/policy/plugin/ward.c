@@ -163,6 +163,7 @@ void ward_open(struct lending *l, const void *state, const char *callback) {
     l->next = ward_room.arena;
     l->end = ward_room.arena + ARENA_BYTES;
     l->n = 0;
+    l->heap_bytes = 0;
 }
 
 void *ward_room_for(struct lending *l, size_t bytes, size_t alignment) {

@@ -1,9 +1,9 @@
-#include "sim/base/input/beside.h"
+#include "sim/base/input/path.h"
 
 #include <stdio.h>
 #include <string.h>
 
-bool path_beside(const char *file, const char *path, char *out, size_t size) {
+bool path_named_in(const char *file, const char *path, char *out, size_t size) {
     const char *slash = path[0] == '/' ? NULL : strrchr(file, '/');
     const bool is_handed = strncmp(file, "/dev/", strlen("/dev/")) == 0;
     slash = slash != NULL && is_handed && strcmp(slash + 1, path) != 0 ? NULL : slash;
