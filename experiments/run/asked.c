@@ -151,8 +151,10 @@ int asked_named_in(const char *file, const char *place, const char *key, const c
     const bool fits =
         value[0] != '\0' && path_named_in(names_file(key, value) ? file : "", value, out, size);
     return fits ? 0
-                : err_usage(err, "%s: '%.80s' is empty, or longer than %zu characters from there",
-                            place, value, size - 1);
+                : err_usage(
+                      err,
+                      "%s: '%.80s' is empty, or longer than %zu characters with the file's folder",
+                      place, value, size - 1);
 }
 
 int asked_set(struct asked *asked, const char *key, const char *value, const char *place,
