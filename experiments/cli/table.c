@@ -252,6 +252,12 @@ static void put_replaced(const char *text, const struct replaced *table, FILE *o
     }
 }
 
+/* Of whole rows. */
+static size_t cells_of_rows(const struct table *table) {
+    ASSERT(table->n_columns > 0);
+    return table->n_cells - table->n_cells % table->n_columns;
+}
+
 static void print_markdown(const struct table *table, const bool *to_right, FILE *out) {
     size_t n = table->n_columns;
     for (size_t c = 0; c < n; c++) {
@@ -262,7 +268,7 @@ static void print_markdown(const struct table *table, const bool *to_right, FILE
     for (size_t c = 0; c < n; c++) {
         fprintf(out, "|%s%s", to_right[c] ? "--:" : "---", c + 1 < n ? "" : "|\n");
     }
-    for (size_t i = 0; i < table->n_cells / n * n; i++) {
+    for (size_t i = 0; i < cells_of_rows(table); i++) {
         fputs("| ", out);
         put_replaced(table->cells[i].text, in_markdown, out);
         fputs(i % n + 1 < n ? " " : " |\n", out);
@@ -280,7 +286,7 @@ static void print_latex(const struct table *table, const bool *to_right, FILE *o
         put_replaced(table->columns[c], in_latex, out);
         fputs(c + 1 < n ? " & " : " \\\\\n\\midrule\n", out);
     }
-    for (size_t i = 0; i < table->n_cells / n * n; i++) {
+    for (size_t i = 0; i < cells_of_rows(table); i++) {
         put_replaced(table->cells[i].text, in_latex, out);
         fputs(i % n + 1 < n ? " & " : " \\\\\n", out);
     }
@@ -303,7 +309,7 @@ static void print_csv(const struct table *table, FILE *out) {
         put_csv(table->columns[c], out);
         fputc(c + 1 < n ? ',' : '\n', out);
     }
-    for (size_t i = 0; i < table->n_cells / n * n; i++) {
+    for (size_t i = 0; i < cells_of_rows(table); i++) {
         const json_t *value = table->cells[i].value;
         if (json_is_integer(value)) {
             fprintf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
