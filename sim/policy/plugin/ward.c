@@ -442,12 +442,13 @@ static void warded_credit(const void *state, struct decoder_credit *out) {
 
 /* ---- routers ---- */
 
-/* With what it sees of the replicas. */
-static const struct route_view *lend_view(struct lending *l, const struct route_view *view) {
-    struct route_view shown = *view;
-    shown.replicas = ward_lend(l, view->replicas, view->n * sizeof *view->replicas,
-                               "what it sees of the replicas");
-    return ward_lend(l, &shown, sizeof shown, "the view");
+/* With what it sees of the replicas. `shown` is what is held against the copy after the call. */
+static const struct route_view *lend_view(struct lending *l, const struct route_view *view,
+                                          struct route_view *shown) {
+    *shown = *view;
+    shown->replicas = ward_lend(l, view->replicas, view->n * sizeof *view->replicas,
+                                "what it sees of the replicas");
+    return ward_lend(l, shown, sizeof *shown, "the view");
 }
 
 static uint32_t warded_route(void *state, const struct request *request,
@@ -456,7 +457,8 @@ static uint32_t warded_route(void *state, const struct request *request,
     ward_open(&l, state, "route");
     int64_t *answer = ward_room_for(&l, sizeof *answer, 8);
     *answer = *until_ns;
-    const struct route_view *lent = lend_view(&l, view);
+    struct route_view shown;
+    const struct route_view *lent = lend_view(&l, view, &shown);
     const struct request *lent_request = lend_request(&l, request);
     struct watched_call *call = ward_enter(&l);
     uint32_t chosen = ((const struct router *)l.called)->route(l.state, lent_request, lent, answer);
@@ -473,7 +475,8 @@ static uint32_t warded_move(void *state, const struct route_view *view, struct r
     struct lending l;
     ward_open(&l, state, "move");
     struct route_move *answer = ward_room_for(&l, capacity * sizeof *answer, 4);
-    const struct route_view *lent = lend_view(&l, view);
+    struct route_view shown;
+    const struct route_view *lent = lend_view(&l, view, &shown);
     struct watched_call *call = ward_enter(&l);
     uint32_t n = ((const struct router *)l.called)->move(l.state, lent, answer, capacity);
     ward_leave(&l, call);
