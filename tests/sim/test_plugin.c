@@ -277,7 +277,7 @@ TEST(check_plugin_finds_accidents) {
         {"passing_over", "passes over request", "let what has waited longest take part"},
         {"preempting", "requests preempted though their cached state is not exact", ""},
 #ifndef __SANITIZE_ADDRESS__ /* which has a heap of its own, and ends who fills beyond it */
-        {"wide_range", "crashed with signal ", "with classes = 100000"},
+        {"wide_range", "in callback schedule", "with classes = 100000"},
         {"leak", "never gave back", "is its state (state_bytes)"},
         {"leaking_router", "never gave back", "in callback route"},
 #endif
