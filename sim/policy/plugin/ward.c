@@ -78,6 +78,9 @@ static int64_t heap_bytes(void) {
 #if defined __GLIBC__ && (__GLIBC__ > 2 || (__GLIBC__ == 2 && __GLIBC_MINOR__ >= 33))
     const struct mallinfo2 info = mallinfo2();
     return (int64_t)info.uordblks + (int64_t)info.hblkhd;
+#elif defined __GLIBC__ /* which counts to 2 GiB */
+    const struct mallinfo info = mallinfo();
+    return (int64_t)info.uordblks + (int64_t)info.hblkhd;
 #else
     return 0;
 #endif
