@@ -10,11 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "analysis/offered.h"
-#include "experiments/cli/cmd.h"
 #include "sim/base/err.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
+#include "sim/base/output.h"
 #include "sim/base/utf8.h"
 
 struct cell {
@@ -293,20 +292,10 @@ static void print_latex(const struct table *table, const bool *to_right, FILE *o
     fputs("\\bottomrule\n\\end{tabular}\n", out);
 }
 
-static void put_csv(const char *text, FILE *out) {
-    if (strpbrk(text, ",\"\r\n") == NULL) {
-        fputs(text, out);
-        return;
-    }
-    fputc('"', out);
-    put_replaced(text, (const struct replaced[]){{"\"", "\"\""}, {NULL, NULL}}, out);
-    fputc('"', out);
-}
-
 static void print_csv(const struct table *table, FILE *out) {
     size_t n = table->n_columns;
     for (size_t c = 0; c < n; c++) {
-        put_csv(table->columns[c], out);
+        output_csv_text(out, table->columns[c]);
         fputc(c + 1 < n ? ',' : '\n', out);
     }
     for (size_t i = 0; i < cells_of_rows(table); i++) {
@@ -316,7 +305,7 @@ static void print_csv(const struct table *table, FILE *out) {
         } else if (json_is_real(value)) {
             fprintf(out, "%.9g", json_real_value(value));
         } else if (!json_is_null(value)) {
-            put_csv(table->cells[i].text, out);
+            output_csv_text(out, table->cells[i].text);
         }
         fputc(i % n + 1 < n ? ',' : '\n', out);
     }

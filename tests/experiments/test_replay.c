@@ -223,13 +223,20 @@ static void record_and_play(const char *const *words) {
     ck_assert(row.yes[PLAYED]);
 }
 
+/* A golden database, to be changed. */
+static void copy_of_schema(int version, char copy[512]) {
+    char name[64], command[600];
+    snprintf(name, sizeof name, "schema-%d.db", version);
+    snprintf(copy, 512, "%s", scratch_path(name));
+    snprintf(command, sizeof command, "cp tests/golden/databases/%s '%s'", name, copy);
+    ck_assert_int_eq(system(command), 0);
+}
+
 /* Made when steps knew one outcome of a position, that it is committed: focus and dllm-serve
  * simulated, entropy-cache on the processor. */
 TEST(runs_of_schema_7_are_played) {
-    char copy[512], command[600];
-    snprintf(copy, sizeof copy, "%s", scratch_path("schema-7.db"));
-    snprintf(command, sizeof command, "cp tests/golden/databases/schema-7.db '%s'", copy);
-    ck_assert_int_eq(system(command), 0);
+    char copy[512];
+    copy_of_schema(7, copy);
     for (int change = 0; change < 2; change++) {
         free(PRINTS("replay", "--db", copy, "--run", "1"));
         free(PRINTS("replay", "--db", copy, "--run", "2"));
@@ -241,10 +248,8 @@ TEST(runs_of_schema_7_are_played) {
 
 /* Made when requests had no deadlines: dllm-serve, and sdar on two replicas. */
 TEST(runs_of_schema_8_are_played) {
-    char copy[512], command[600];
-    snprintf(copy, sizeof copy, "%s", scratch_path("schema-8.db"));
-    snprintf(command, sizeof command, "cp tests/golden/databases/schema-8.db '%s'", copy);
-    ck_assert_int_eq(system(command), 0);
+    char copy[512];
+    copy_of_schema(8, copy);
     for (int change = 0; change < 2; change++) {
         free(PRINTS("replay", "--db", copy, "--run", "1"));
         free(PRINTS("replay", "--db", copy, "--run", "2"));
