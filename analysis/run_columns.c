@@ -92,7 +92,8 @@ static const struct column recorded[] = {
 static const struct column ran[] = {
     {"system", NO_AXIS, "what served the requests", FACT(system)},
     {"policies", NO_AXIS, "its scheduler, cache, decoder and router",
-     "Of each `name`, its own; `file` of a plug-in; `changed`, the parameters whose values are not "
+     "Of `scheduler`, `cache`, `decoder` and `router` each: `name`, its own; `file` of a plug-in; "
+     "`changed`, the parameters whose values are not "
      "the initial ones. Plots and tables call a plug-in by its name, with its file where two have "
      "one name.",
      OBJECT_BY(policies), .is_there = knows_policies},
