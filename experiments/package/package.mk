@@ -63,7 +63,7 @@ DEB_ARCH := $(shell dpkg --print-architecture 2>/dev/null)
 deb: $(BUILD)/unmask_$(VERSION)_$(DEB_ARCH).deb ## build a Debian package
 $(BUILD)/unmask_$(VERSION)_$(DEB_ARCH).deb: $(PROGRAM) FORCE
 	@sh .ci/packages dpkg-dev
-	$(Q)rm -rf $(BUILD)/deb && mkdir -p $(BUILD)/deb/debian
+	$(Q)rm -rf $(BUILD)/deb $(BUILD)/unmask_*.deb && mkdir -p $(BUILD)/deb/debian
 	@$(MAKE) --no-print-directory install PREFIX=/usr DESTDIR=$(BUILD)/deb/root
 	$(Q)sh $(PACKAGE)/deb.sh $(BUILD)/deb $(VERSION) $(DEB_ARCH)
 	$(say) DEB $@
