@@ -684,7 +684,7 @@ static enum provenance_kind kind_of(const struct profile *profile) {
 
 static void use_symbol(struct cost_model *cost, enum symbol symbol) {
     if (cost->known[symbol] == NULL) {
-        cost->known[symbol] = mem_zeroed(TABLE_VALUES, sizeof *cost->known[symbol]);
+        cost->known[symbol] = mem_reserved(TABLE_VALUES, sizeof *cost->known[symbol]);
     }
     cost->n_used = 0;
     for (int i = 0; i < SYM_COUNT; i++) {
@@ -831,7 +831,7 @@ void cost_close(struct cost_model *cost) {
         return;
     }
     for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
-        free(cost->known[symbol]);
+        mem_released(cost->known[symbol]);
     }
     free(cost);
 }
