@@ -72,7 +72,7 @@ TEST(joules_are_of_operations_bytes_and_time) {
 
 /* By many short steps, what the lag says a long one is on average. */
 TEST(the_clock_lags_behind_by_its_constant) {
-    struct power_state state = {{0}};
+    struct power_state state = {.behind = {0}};
     const struct power_step part = bound_by_operations(1e4);
     const double settled = power_settled(&card, &part);
     double missing_ms = 0, first = 0;
@@ -89,7 +89,7 @@ TEST(the_clock_lags_behind_by_its_constant) {
 }
 
 TEST(a_long_step_takes_what_many_short_ones_take) {
-    struct power_state whole = {{0}}, parts = {{0}};
+    struct power_state whole = {.behind = {0}}, parts = {.behind = {0}};
     const struct power_step long_step = bound_by_operations(6e7), part = bound_by_operations(1e5);
     double ns = 0, joules = 0;
     const struct power_spent once = power_run(&card, &long_step, &whole);
@@ -104,7 +104,7 @@ TEST(a_long_step_takes_what_many_short_ones_take) {
 
 TEST(idling_and_memory_bound_work_let_the_clock_back) {
     const struct power_step busy = bound_by_operations(1e7);
-    struct power_state worked = {{0}}, rested, moved;
+    struct power_state worked = {.behind = {0}}, rested, moved;
     for (int i = 0; i < 100; i++) {
         power_run(&card, &busy, &worked);
     }
