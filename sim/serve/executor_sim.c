@@ -13,7 +13,6 @@
 
 struct flight {
     bool busy;
-    uint32_t place; /* in the heap, where busy */
     uint32_t steps;
     int64_t start_ns, end_ns;
     struct step_price price;
@@ -28,53 +27,58 @@ struct flight {
     uint64_t members;
 };
 
+struct landing {
+    int64_t end_ns;
+    uint32_t replica;
+};
+
 struct executor_sim {
     const struct system *system;
     const struct power *power; /* of its cards; NULL: the profile knows none */
     int64_t now_ns;
     uint32_t n_replicas, n_busy;
     struct pricing pricing;
-    uint32_t *heap; /* replicas in flight: none ends before the one at half its place */
+    struct landing *heap; /* of those in flight: none ends before the one at half its place */
+    uint32_t *places;     /* in the heap, of each replica that is busy */
     struct flight flights[];
 };
 
 /* ---- the heap ---- */
 
 /* Of equal ends the lower replica is first. */
-static bool is_before(const struct executor_sim *sim, uint32_t a, uint32_t b) {
-    const int64_t x = sim->flights[a].end_ns, y = sim->flights[b].end_ns;
-    return x != y ? x < y : a < b;
+static bool is_before(struct landing a, struct landing b) {
+    return a.end_ns != b.end_ns ? a.end_ns < b.end_ns : a.replica < b.replica;
 }
 
-static void put_at(struct executor_sim *sim, uint32_t place, uint32_t replica) {
-    sim->heap[place] = replica;
-    sim->flights[replica].place = place;
+static void put_at(struct executor_sim *sim, uint32_t place, struct landing landing) {
+    sim->heap[place] = landing;
+    sim->places[landing.replica] = place;
 }
 
+/* From its place, or nearer to the first one. */
 static void rise(struct executor_sim *sim, uint32_t replica) {
-    uint32_t place = sim->flights[replica].place;
-    for (; place > 0 && is_before(sim, replica, sim->heap[(place - 1) / 2]);
-         place = (place - 1) / 2) {
+    const struct landing landing = {sim->flights[replica].end_ns, replica};
+    uint32_t place = sim->places[replica];
+    for (; place > 0 && is_before(landing, sim->heap[(place - 1) / 2]); place = (place - 1) / 2) {
         put_at(sim, place, sim->heap[(place - 1) / 2]);
     }
-    put_at(sim, place, replica);
+    put_at(sim, place, landing);
 }
 
 static void depart(struct executor_sim *sim, uint32_t replica) {
-    struct flight *flight = &sim->flights[replica];
-    flight->busy = true;
-    flight->place = sim->n_busy++;
+    sim->flights[replica].busy = true;
+    sim->places[replica] = sim->n_busy++;
     rise(sim, replica);
 }
 
 /* Takes the first one out. */
 static struct flight *land(struct executor_sim *sim) {
-    struct flight *first = &sim->flights[sim->heap[0]];
-    const uint32_t last = sim->heap[--sim->n_busy];
+    struct flight *first = &sim->flights[sim->heap[0].replica];
+    const struct landing last = sim->heap[--sim->n_busy];
     uint32_t place = 0;
     for (uint32_t child; (child = 2 * place + 1) < sim->n_busy; place = child) {
-        child += child + 1 < sim->n_busy && is_before(sim, sim->heap[child + 1], sim->heap[child]);
-        if (!is_before(sim, sim->heap[child], last)) {
+        child += child + 1 < sim->n_busy && is_before(sim->heap[child + 1], sim->heap[child]);
+        if (!is_before(sim->heap[child], last)) {
             break;
         }
         put_at(sim, place, sim->heap[child]);
@@ -293,7 +297,7 @@ static int submit(void *state, const struct submission *submission, struct err *
 static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
     struct executor_sim *sim = state;
     (void)err;
-    if (sim->n_busy > 0 && sim->flights[sim->heap[0]].end_ns <= until_ns) {
+    if (sim->n_busy > 0 && sim->heap[0].end_ns <= until_ns) {
         const struct flight *first = land(sim);
         account(sim, first);
         sim->now_ns = first->end_ns;
@@ -372,6 +376,7 @@ struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_r
     sim->power = cost_power(system->cost);
     sim->n_replicas = n_replicas;
     sim->heap = mem_zeroed(n_replicas, sizeof *sim->heap);
+    sim->places = mem_zeroed(n_replicas, sizeof *sim->places);
     const bool knows = sim->power != NULL && cost_knows_issued(system->cost);
     for (uint32_t i = 0; knows && i < n_replicas; i++) {
         sim->flights[i].captured = mem_zeroed(1, sizeof *sim->flights[i].captured);
@@ -387,6 +392,7 @@ void executor_sim_close(struct executor_sim *sim) {
         free(sim->flights[i].captured);
     }
     free(sim->heap);
+    free(sim->places);
     free(sim);
 }
 
