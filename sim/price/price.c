@@ -332,15 +332,19 @@ static enum provenance_kind kind_of_price(const struct lookup *lookup,
                                             : lookup->kind;
 }
 
-void cost_explain(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
-                  struct op_price out[GRAPH_MAX_OPS]) {
+void cost_explain_one(const struct cost_model *cost, uint32_t op, const struct step_shape *shape,
+                      struct chunk_rows chunks, struct op_price *out) {
+    const struct lookup *lookup = &cost->lookups[op];
+    ladder_price(lookup, shape, chunks, out);
+    const double waits_ns = ladder_wait_ns(lookup, shape);
+    out->kind = waits_ns > out->ns ? lookup->op->wait_kind : kind_of_price(lookup, out);
+    out->ns += waits_ns;
+}
+
+void cost_explain(const struct cost_model *cost, const struct step_shape *shape,
+                  struct chunk_rows chunks, struct op_price out[GRAPH_MAX_OPS]) {
     for (uint32_t i = 0; i < cost->pricing.graph->n_ops; i++) {
-        const struct op *op = &cost->pricing.graph->ops[i];
-        ladder_price(&cost->lookups[i], shape, chunks, &out[i]);
-        double waits_ns = ladder_wait_ns(&cost->lookups[i], shape);
-        out[i].kind =
-            waits_ns > out[i].ns ? op->wait_kind : kind_of_price(&cost->lookups[i], &out[i]);
-        out[i].ns += waits_ns;
+        cost_explain_one(cost, i, shape, chunks, &out[i]);
     }
 }
 

@@ -136,9 +136,11 @@ struct cost_ran cost_run(const struct cost_model *cost, const struct step_shape 
 double cost_settle(const struct cost_model *cost, const struct step_shape *shape,
                    struct step_price *price);
 
-/* The same by operator: out[i] belongs to graph->ops[i]; slow, for people. */
-void cost_explain(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
-                  struct op_price out[GRAPH_MAX_OPS]);
+/* The same by operator: out[i] belongs to graph->ops[i]; slow, for people. And of one of them. */
+void cost_explain(const struct cost_model *cost, const struct step_shape *shape,
+                  struct chunk_rows chunks, struct op_price out[GRAPH_MAX_OPS]);
+void cost_explain_one(const struct cost_model *cost, uint32_t op, const struct step_shape *shape,
+                      struct chunk_rows chunks, struct op_price *out);
 
 /* FLOPs, those of fp8 counted as the bf16 ones that take as long at the peaks, and bytes of
  * `n_steps` steps whose symbols sum to `sym`: exact for dense models, at the mean number of tokens
