@@ -32,7 +32,7 @@ bool num_u64(const char *text, uint64_t max, uint64_t *out) {
     return true;
 }
 
-/* Digits alone, with a point among or behind them: both the digits and the power of ten are exact
+/* Digits alone, with a point among or after them: both the digits and the power of ten are exact
  * as doubles, so that their quotient is the nearest double, as strtod's. False: it is no such
  * number.
  */
@@ -41,20 +41,20 @@ static bool plain_decimal(const char *text, double *out) {
                                     1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
     enum { MOST_DIGITS = 15 };
     int64_t digits = 0;
-    int n = 0, n_behind = 0;
+    int n = 0, n_after = 0;
     bool has_point = false;
     for (; is_digit(*text) || (*text == '.' && n > 0 && !has_point); text++) {
         if (*text == '.') {
             has_point = true;
             continue;
         }
-        n_behind += has_point;
+        n_after += has_point;
         if (++n > MOST_DIGITS) {
             return false;
         }
         digits = digits * 10 + (*text - '0');
     }
-    *out = (double)digits / powers[n_behind];
+    *out = (double)digits / powers[n_after];
     return n > 0 && *text == '\0';
 }
 

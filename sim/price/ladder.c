@@ -695,12 +695,6 @@ void lookup_take_steps(struct lookup *lookup) {
     }
 }
 
-static int64_t rows_of_chunk(const struct lookup *l, const struct step_shape *shape,
-                             struct chunk_rows chunks) {
-    const int loop = l->op->loop;
-    return loop < 0 ? shape->sym[l->op->rows] : loop_chunk_rows(l->of->graph, loop, shape, chunks);
-}
-
 /* Before the first step; false where there is nothing to price. */
 static bool begin(struct priced *p, const struct lookup *l, const struct step_shape *shape,
                   struct chunk_rows chunks) {
@@ -714,7 +708,8 @@ static bool begin(struct priced *p, const struct lookup *l, const struct step_sh
     *p = (struct priced){.lookup = l,
                          .shape = shape,
                          .rows = rows,
-                         .chunk = rows_of_chunk(l, shape, chunks),
+                         .chunk =
+                             op->loop < 0 ? rows : loop_chunk_rows(graph, op->loop, shape, chunks),
                          .repeat = graph->segments[op->segment].repeat};
     if (is_attention) {
         begin_spans(p);
@@ -737,32 +732,6 @@ void ladder_price(const struct lookup *l, const struct step_shape *shape, struct
     }
     price_steps[is_chunked ? STEP_CHUNKS : STEP_REPETITIONS].apply(&p);
     *out = p.sum;
-}
-
-void ladder_price_spans(const struct lookup *l, const struct step_shape *shape,
-                        struct chunk_rows chunks, struct ladder_known *known,
-                        struct op_price *out) {
-    const struct op *op = l->op;
-    const int64_t *sym = shape->sym;
-    if (concerns_varlen(l) || sym[op->span_n] == 0) {
-        ladder_price(l, shape, chunks, out); /* goes by each span, or is nothing */
-        return;
-    }
-    const struct ladder_known asked = {.of = {.n = sym[op->span_n],
-                                              .q = sym[op->span_q],
-                                              .k = sym[op->span_k],
-                                              .qk = sym[op->span_qk],
-                                              .rows = sym[op->rows],
-                                              .chunk = rows_of_chunk(l, shape, chunks)}};
-    const uint64_t hash = ((uint64_t)asked.of.qk * 31 + (uint64_t)asked.of.k) * 31 +
-                          (uint64_t)asked.of.q * 7 + (uint64_t)asked.of.n;
-    struct ladder_known *place =
-        &known[hash * UINT64_C(0x9e3779b97f4a7c15) >> 32 & (LADDER_KNOWN - 1)];
-    if (memcmp(&place->of, &asked.of, sizeof asked.of) != 0) {
-        place->of = asked.of;
-        ladder_price(l, shape, chunks, &place->price);
-    }
-    *out = place->price;
 }
 
 void ladder_show(const struct lookup *l, const struct step_shape *shape, struct chunk_rows chunks,

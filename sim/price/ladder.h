@@ -54,20 +54,6 @@ extern const struct price_step price_steps[PRICE_STEPS];
 void ladder_price(const struct lookup *lookup, const struct step_shape *shape,
                   struct chunk_rows chunks, struct op_price *out);
 
-/* Prices of attention that were asked for before: steps of few requests come back to the same sums.
- * By a hash of what the price depends on; a price takes the place of an older one. All zero before
- * the first. */
-enum { LADDER_KNOWN = 1 << 12 };
-struct ladder_known {
-    struct {
-        int64_t n, q, k, qk, rows, chunk; /* n 0: free */
-    } of;
-    struct op_price price;
-};
-/* ladder_price of attention, kept in LADDER_KNOWN places. */
-void ladder_price_spans(const struct lookup *lookup, const struct step_shape *shape,
-                        struct chunk_rows chunks, struct ladder_known *known, struct op_price *out);
-
 /* ladder_price step by step, to the wait: `each` is called after every one that concerns the
  * operator, with the time before it and after it. */
 typedef void ladder_fn(void *state, enum price_step_id step, double before_ns, double after_ns,

@@ -7,6 +7,7 @@
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
 #include "sim/price/captured.h"
+#include "sim/price/known_spans.h"
 #include "sim/price/ladder.h"
 
 /* ---- captured steps ---- */
@@ -278,8 +279,9 @@ struct cost_model {
     uint32_t n_used;
     struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
     uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
-    struct ladder_known *spans[GRAPH_MAX_OPS];      /* LADDER_KNOWN prices of each of them */
-    const struct lookup *waiting;                   /* the operator that waits; NULL: none */
+    /* Prices of each of them, by its sums; NULL: it goes by every span. */
+    struct known_spans *spans[GRAPH_MAX_OPS];
+    const struct lookup *waiting; /* the operator that waits; NULL: none */
     struct host_terms host[HOST_KIND_COUNT];
     double n_executions; /* operators of one step, repetitions counted */
 };
@@ -470,12 +472,26 @@ static void sum_operators(struct cost_model *cost, const struct step_shape *shap
     memcpy(out->time.match_ns, match_ns, sizeof match_ns);
 }
 
+static void price_spans(const struct lookup *lookup, const struct step_shape *shape,
+                        struct chunk_rows asked, struct known_spans *known, struct op_price *out) {
+    if (known == NULL || shape->sym[lookup->op->span_n] == 0) {
+        ladder_price(lookup, shape, asked, out);
+        return;
+    }
+    const struct spans_key key = spans_key_of(lookup, shape, asked);
+    struct known_spans *place;
+    if (!known_spans_find(known, &key, &place)) {
+        ladder_price(lookup, shape, asked, &place->price);
+    }
+    *out = place->price;
+}
+
 static void add_attention(const struct cost_model *cost, const struct step_shape *shape,
                           struct chunk_rows asked, struct step_price *out) {
     for (uint32_t i = 0; i < cost->n_attention; i++) {
         const struct lookup *lookup = &cost->lookups[cost->attention[i]];
         struct op_price price;
-        ladder_price_spans(lookup, shape, asked, cost->spans[i], &price);
+        price_spans(lookup, shape, asked, cost->spans[i], &price);
         out->device_ns += price.ns;
         if (cost->power != NULL) {
             out->compute_ns += price.compute_ns;
@@ -794,7 +810,9 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
         cost->n_executions += op_type_of(op)->is_part ? 0 : graph->segments[op->segment].repeat;
         cost->waiting = op_type_of(op)->waits != NULL ? &cost->lookups[i] : cost->waiting;
         if (op_is_attention(op)) {
-            cost->spans[cost->n_attention] = mem_reserved(LADDER_KNOWN, sizeof **cost->spans);
+            const bool goes_by_each = price_steps[STEP_VARLEN].concerns(&cost->lookups[i]);
+            cost->spans[cost->n_attention] =
+                goes_by_each ? NULL : mem_reserved(KNOWN_SPANS, sizeof **cost->spans);
             cost->attention[cost->n_attention++] = i;
         } else if (!cost->lookups[i].is_absent) {
             use_symbol(cost, op->rows);

@@ -3,6 +3,7 @@
 #include "sim/price/profile/power.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "sim/price/roofline.h"
 #include "sim/system/system_step.h"
@@ -86,6 +87,23 @@ TEST(the_clock_lags_behind_by_its_constant) {
     ck_assert_double_eq_tol(state.behind[POWER_LAGS - 1], settled - 1, 1e-6);
     /* It hardly moves within the first milliseconds. */
     ck_assert_double_lt(first, 1 + 0.03 * (settled - 1));
+}
+
+/* A state remembers what the last step settles at, of no other step. */
+TEST(a_step_runs_alike_whichever_step_was_before) {
+    const struct power_step busy = bound_by_operations(1e7);
+    struct power_step more = busy;
+    struct power_state state = {.behind = {0}};
+    more.bytes_j = 1;
+    const struct power_step *steps[] = {&busy, &light, &busy, &more, &more, &busy};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        struct power_state fresh = {.behind = {0}};
+        memcpy(fresh.behind, state.behind, sizeof fresh.behind);
+        const struct power_spent spent = power_run(&card, steps[i], &state);
+        const struct power_spent same = power_run(&card, steps[i], &fresh);
+        ck_assert(spent.ns == same.ns && spent.work_joules == same.work_joules);
+        ck_assert_int_eq(memcmp(state.behind, fresh.behind, sizeof state.behind), 0);
+    }
 }
 
 TEST(a_long_step_takes_what_many_short_ones_take) {
