@@ -88,7 +88,7 @@ help: ## list the targets
 # Which program this is: the commit, whether its sources differ from it, and a digest over them. The
 # file changes, and what includes it is built again, only when one of these does.
 ID_FILES := $(sort $(LIB_SRCS) experiments/command/main.c \
-            $(wildcard $(addsuffix /*.h,$(LIB_DIRS)) sim/step/ops.def sim/serve/request.def))
+            $(wildcard $(addsuffix /*.h,$(LIB_DIRS)) sim/step/*.def sim/serve/request.def))
 $(BUILD)/build_id.h: FORCE
 	@mkdir -p $(@D)
 	@commit=unknown; [ -e .git ] && commit=$$(git rev-parse --verify -q HEAD 2>/dev/null || echo unknown); \
@@ -308,7 +308,7 @@ format: ## rewrite the sources in the house format
 # Suites that take minutes under the sanitizers, most of them live runs, and those of kept numbers and
 # outputs, whose like torture draws; `make asan ASAN_SLOW=` runs them, too. What they add to the others is the engine's course, not its memory: test_forward and
 # the other suites of the forward pass, kernels, weights and ranks are run.
-ASAN_SLOW ?= engine/test_calibrate engine/test_supported sim/test_chunk_search experiments/test_figures experiments/test_kept \
+ASAN_SLOW ?= engine/test_calibrate engine/test_calibrate_steps engine/test_calibrate_grid engine/test_supported sim/test_chunk_search experiments/test_figures experiments/test_kept \
              experiments/test_kept_commands experiments/test_replay experiments/test_capacity \
              experiments/test_decode_measured engine/test_forward_device sim/test_unroll $(patsubst tests/%.c,%,$(wildcard tests/live/test_*.c))
 ASAN_TESTS := $(filter-out $(ASAN_SLOW:%=$(BUILD)/asan/tests/%),$(TESTS:$(BUILD)/%=$(BUILD)/asan/%))
@@ -352,8 +352,8 @@ freeze: all ## compare what this build says with what REF=PROGRAM says, one comm
 	@[ -x '$(REF)' ] || { echo "freeze: REF=PROGRAM is another build's unmask; it is '$(REF)' now" >&2; exit 1; }
 	@python3 tests/freeze.py self-test
 	@ROWS='$(ROWS)' tests/freeze.sh against '$(REF)' $(BUILD)/unmask $(BUILD)/freeze $(EVERY) $(FROM) $(WAY)
-house-test: all ## what a new metric and new uses of the window take: patches on copies of the tree, which are built and looked through
-	@tests/house/columns.sh $(BUILD) "$(CC)"
+house-test: all ## what a new metric, a new operator and new uses of the window take: patches on copies of the tree, which are built and looked through
+	@tests/house/once.sh $(BUILD) "$(CC)"
 	@tests/house/window.sh $(BUILD) "$(CC)"
 MPIRUN ?= mpirun --oversubscribe
 bench-ranks: export OMPI_ALLOW_RUN_AS_ROOT := 1

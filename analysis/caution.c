@@ -36,9 +36,9 @@ static void add_rejected(const struct summary *s, struct warnings *out) {
     size_t used = 0;
     for (int i = REJECT_NONE + 1; i < REJECT_REASON_COUNT && used < sizeof reasons; i++) {
         if (s->rejected_by_reason[i] > 0) {
-            used += (size_t)snprintf(reasons + used, sizeof reasons - used, "%s%s %" PRIu64,
-                                     used > 0 ? ", " : "", reject_reason_names[i],
-                                     s->rejected_by_reason[i]);
+            used += (size_t)snprintf(
+                reasons + used, sizeof reasons - used, "%s%s %" PRIu64, used > 0 ? ", " : "",
+                reject_reason_name((uint32_t)i, s->own_reasons), s->rejected_by_reason[i]);
         }
     }
     warnings_add(out, WARNING_REJECTED, (double)s->rejected / (double)s->requests,

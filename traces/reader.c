@@ -727,7 +727,10 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
                             .shares = row.shares,
                             .leaves = row.leaves,
                             .prefix_group = row.prefix_group,
-                            .think_ns = row.think_ns};
+                            .think_ns = row.think_ns,
+                            .due_ns = row.due_ns,
+                            .priority = row.priority,
+                            .predicted_tokens = row.predicted_tokens};
     return SOURCE_ROW;
 }
 

@@ -321,6 +321,10 @@ static int start(struct workload *workload, const char *path,
     if (status == 0) {
         status = start_lengths(workload, options->seed, err);
     }
+    if (status == 0 && options->is_class && workload->marks.model[MARK_TENANT] != NULL) {
+        status = err_usage(err, "%s: found tenant, but a class is a tenant itself", path);
+    }
+    status = status != 0 ? status : marks_start(&workload->marks, options->seed, path, err);
     if (status == 0) {
         status = generates ? start_generated(workload, options->seed, &source, err)
                            : start_replayed(workload, &source, err);
@@ -423,6 +427,7 @@ void workload_close(struct workload *workload) {
         for (int side = 0; side < LENGTH_SIDES; side++) {
             length_close(workload->length[side]);
         }
+        marks_close(&workload->marks);
         resample_close(workload->resample);
         conversations_close(workload->conversations);
         classes_close(workload->classes);
@@ -438,9 +443,11 @@ void workload_close(struct workload *workload) {
 /* ---- its requests ---- */
 
 struct arrival_source workload_source(struct workload *workload) {
-    return workload->classes != NULL         ? classes_source(workload->classes)
-           : workload->conversations != NULL ? conversations_source(workload->conversations)
-                                             : limit_source(&workload->limit);
+    return workload->classes != NULL
+               ? classes_source(workload->classes)
+               : marks_source(&workload->marks, workload->conversations != NULL
+                                                    ? conversations_source(workload->conversations)
+                                                    : limit_source(&workload->limit));
 }
 
 static int compare_names(const void *a, const void *b) {

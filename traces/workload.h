@@ -18,6 +18,8 @@
  *   input.mean = 380             its parameters; `output` likewise
  *   answer = output              a model of lengths.h for the answers, see below
  *   answer.tokens = 200          its parameters
+ *   tenant = zipf                a model of marks.h for whose requests are; its parameters follow,
+ *   tenant.count = 10            as those of `priority`, `deadline` and `predicted`
  *   context = 4096               prompt and output together; absent: no limit
  *   over_context = drop          or "truncate" the prompt
  *   provenance.lengths = real    real, estimated, synthetic or assumed; required

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/input/path.h"
 #include "sim/base/mem.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -48,7 +49,8 @@ const size_t workload_n_params = N_SPEC_PARAMS;
 /* Keys that are no numbers; read before the others. */
 static const char *const text_keys[] = {"arrivals", "trace",       "input",   "output",
                                         "answer",   "note",        "columns", "time_unit",
-                                        "where",    "passes_over", NULL};
+                                        "where",    "passes_over", "tenant",  "priority",
+                                        "deadline", "predicted",   NULL};
 
 /* How a trace is read. */
 static const char *const reading_keys[] = {"columns",     "time_unit", "where", "hash_tokens",
@@ -134,6 +136,10 @@ static int set_entry(struct workload *workload, const struct config *config,
                                    place, entry->key, sides[i]);
         }
     }
+    const int mark = marks_find(entry->key);
+    if (mark >= 0 && (name = behind_prefix(entry->key, mark_words[mark])) != NULL) {
+        return marks_set(&workload->marks, (enum mark)mark, place, name, entry->value, err);
+    }
     if (param_find(workload_params, N_SPEC_PARAMS, entry->key) != NULL) {
         return param_set(workload_params, N_SPEC_PARAMS, &workload->spec, "workload", place,
                          entry->key, entry->value, err);
@@ -168,11 +174,8 @@ static int open_process(struct workload *workload, const struct config *config,
 
 static int open_trace(struct workload *workload, const struct config *config, const char *path,
                       struct err *err) {
-    const char *slash = path[0] == '/' ? NULL : strrchr(config->path, '/');
     char joined[MAX_PATH_CHARS];
-    int n = snprintf(joined, sizeof joined, "%.*s%s",
-                     slash != NULL ? (int)(slash + 1 - config->path) : 0, config->path, path);
-    if (n < 0 || (size_t)n >= sizeof joined) {
+    if (!path_named_in(config->path, path, joined, sizeof joined)) {
         return err_usage(err, "%s: the trace's path is too long", config->path);
     }
     const struct spec *spec = &workload->spec;
@@ -196,6 +199,19 @@ static int open_length(struct workload *workload, const struct config *config,
                        &workload->length[side], err);
 }
 
+static int open_marks(struct workload *workload, const struct config *config, struct err *err) {
+    int status = 0;
+    for (int i = 0; status == 0 && i < MARKS; i++) {
+        const struct config_entry *entry = config_find(config, "workload", mark_words[i]);
+        char place[MAX_PATH_CHARS + 32];
+        if (entry != NULL) {
+            status = marks_open(&workload->marks, (enum mark)i, entry->value,
+                                config_place(config, entry, place, sizeof place), err);
+        }
+    }
+    return status;
+}
+
 /* Everything the file says, without the command line. */
 int workload_read(struct workload *workload, const struct config *config, struct err *err) {
     for (size_t i = 0; i < config->n_entries; i++) {
@@ -211,6 +227,7 @@ int workload_read(struct workload *workload, const struct config *config, struct
     for (int side = 0; status == 0 && side < LENGTH_SIDES; side++) {
         status = open_length(workload, config, (enum length_side)side, err);
     }
+    status = status != 0 ? status : open_marks(workload, config, err);
     for (size_t i = 0; i < config->n_entries && status == 0; i++) {
         status = set_entry(workload, config, &config->entries[i], err);
     }
@@ -326,6 +343,10 @@ static const char *own_fact(const struct workload *w, const char *name, char tex
                : is_model     ? length_name(length)
                           : length_text(length, key + strlen(sides[side]) + 1, text, FACT_CHARS);
     }
+    if (marks_find(key) >= 0) {
+        const char *said = marks_text(&w->marks, key, text, FACT_CHARS);
+        return said == NULL && strchr(key, '.') == NULL ? "none" : said;
+    }
     return strcmp(key, "context") == 0    ? number(w->spec.context_tokens, text)
            : strcmp(key, "requests") == 0 ? number((double)w->spec.requests, text)
            : strcmp(key, "rate") == 0     ? number(w->spec.rate_per_s, text)
@@ -395,7 +416,7 @@ static const char *doc_of(const struct workload *w, const char *key) {
         return name != NULL && w->length[side] != NULL ? length_doc(w->length[side], name + 1)
                                                        : NULL;
     }
-    return workload_spec_doc(key);
+    return marks_find(key) >= 0 ? marks_doc(&w->marks, key) : workload_spec_doc(key);
 }
 
 static const char *fact(const void *state, const char *name, char text[FACT_CHARS]) {

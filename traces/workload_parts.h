@@ -10,6 +10,7 @@
 #include "traces/conversations.h"
 #include "traces/generate.h"
 #include "traces/lengths.h"
+#include "traces/marks.h"
 #include "traces/reader.h"
 #include "traces/transform.h"
 #include "traces/workload.h"
@@ -47,6 +48,7 @@ struct workload {
     struct generator *generator;         /* NULL: the trace's own arrivals */
     struct length *length[LENGTH_SIDES]; /* NULL: as the rows have it */
     char answers_source[256];            /* for people */
+    struct marks marks;
     struct resample *resample;
     struct lengths lengths;
     struct cap cap;

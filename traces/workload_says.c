@@ -258,7 +258,8 @@ bool workload_draws(const struct workload *workload) {
     }
     return (workload->generator != NULL && generator_process(workload->generator)->has_rate) ||
            workload->spec.pairs == PAIRS_RESAMPLE || draws(workload, LENGTH_INPUT) ||
-           draws(workload, LENGTH_OUTPUT) || draws(workload, LENGTH_ANSWER);
+           draws(workload, LENGTH_OUTPUT) || draws(workload, LENGTH_ANSWER) ||
+           marks_draw(&workload->marks);
 }
 
 static struct workload_counts sum_counts(const struct classes *classes) {

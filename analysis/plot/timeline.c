@@ -356,6 +356,9 @@ static int on_request_event(struct timeline *timeline, const struct event_record
         move(timeline, r->request, track, TRACK_LEFT, r->time_ns, err);
         track->ends_block = true;
         break;
+    case EVENT_HOLD:
+    case EVENT_MOVE:
+        break; /* it waits as before */
     }
     return (int)err->kind;
 }

@@ -5,7 +5,8 @@
  * positions a step kept and committed, schema 4 had no checksums and did not know which prefixes
  * requests found (prefix_tokens NULL), schema 5 not what they shared with whom (shared_tokens,
  * shared_with and session NULL), schema 6 not by which request's end an arrival became known,
- * schema 7 of positions' outcomes commits alone. They are read as they are, and changed to the
+ * schema 7 of positions' outcomes commits alone, schema 8 no deadlines, priorities or predictions.
+ * They are read as they are, and changed to the
  * newest when something is recorded.
  *
  * Rows of a run are clustered by (run, number), so that recording appends and reading scans.

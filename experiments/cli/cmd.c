@@ -5,11 +5,29 @@
 
 #include "analysis/summary.h"
 #include "analysis/summary_output.h"
+#include "sim/base/names.h"
 
 const struct option json_options[] = {
     {"json", NULL, "print JSON", false},
     {NULL, NULL, NULL, false},
 };
+
+const struct option format_option[] = {
+    {"format", "FORMAT",
+     "tables as text, markdown, latex or csv; but for text they alone are on standard output "
+     "[--json = none]",
+     false},
+    {NULL, NULL, NULL, false},
+};
+
+int cmd_take_format(const struct options *options, struct err *err) {
+    const char *word = options_text(options, "format");
+    int format = word != NULL ? name_find(table_format_words, word) : TABLE_TEXT;
+    if (format < 0) {
+        return err_usage(err, "--format takes text, markdown, latex or csv, not '%s'", word);
+    }
+    return table_use_format((enum table_format)format, err);
+}
 
 int cmd_print_json(json_t *object, struct err *err) {
     char *text = summary_json_text(object, 1);
@@ -41,18 +59,3 @@ double cmd_number(const json_t *summary, const char *key, const char *inner) {
     value = inner != NULL ? json_object_get(value, inner) : value;
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
-
-/* In the order of the help: questions, looking inside, real devices and servers, policies and fits.
- */
-const struct command *const commands[COMMANDS_MOST + 1] = {
-    &command_run,         &command_compare,       &command_sweep,
-    &command_capacity,    &command_bound,         &command_figure,
-    &command_plot,        &command_report,        &command_explain,
-    &command_plan,        &command_lmax,          &command_latency,
-    &command_allocator,   &command_profile,       &command_transfer,
-    &command_accuracy,    &command_profile_pack,  &command_profile_add,
-    &command_trace_info,  &command_trace_convert, &command_list,
-    &command_calibrate,   &command_generate,      &command_replay,
-    &command_server,      &command_check_plugin,  &command_fit,
-    &command_sensitivity, &command_merge,         NULL,
-};

@@ -1,4 +1,4 @@
-/* The commands of the command line: one descriptor each, in one table in main.c. */
+/* What a command of the command line is, and what commands share to print. */
 #ifndef UNMASK_EXPERIMENTS_CLI_CMD_H
 #define UNMASK_EXPERIMENTS_CLI_CMD_H
 
@@ -19,15 +19,11 @@ struct command {
     int (*run)(const struct options *options, struct err *err);
 };
 
-extern const struct command command_list, command_run, command_compare, command_explain,
-    command_plan, command_profile, command_replay, command_report, command_sweep,
-    command_check_plugin, command_figure, command_fit, command_generate, command_transfer,
-    command_allocator, command_calibrate, command_accuracy, command_lmax, command_server,
-    command_latency, command_sensitivity, command_capacity, command_bound, command_trace_info,
-    command_trace_convert, command_plot, command_merge, command_profile_pack, command_profile_add;
+/* --json, shared by all commands that report, and with --format, by those that print tables. */
+extern const struct option json_options[], format_option[];
 
-/* --json, shared by all commands that report. */
-extern const struct option json_options[];
+/* Has tables printed as --format says. */
+int cmd_take_format(const struct options *options, struct err *err);
 
 /* Takes `object`: prints it as `run --json` prints its summary. */
 int cmd_print_json(json_t *object, struct err *err);
@@ -40,12 +36,5 @@ const char *cmd_text(const json_t *summary, const char *key);
 
 /* The number under `key` of a summary, or under `inner` of that object; NaN where there is none. */
 double cmd_number(const json_t *summary, const char *key, const char *inner);
-
-/* All commands: what the program runs, and what its manual and shells' completion are made of. */
-
-enum { COMMANDS_MOST = 64 };
-
-/* NULL after the last. */
-extern const struct command *const commands[COMMANDS_MOST + 1];
 
 #endif

@@ -1,5 +1,6 @@
 #include "experiments/cli/table.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "analysis/offered.h"
 #include "experiments/cli/cmd.h"
@@ -189,16 +191,22 @@ static void print_cell(FILE *out, const char *text, int width, int to_right, int
     fputs(is_last ? "\n" : "  ", out);
 }
 
-void table_print(const struct table *table, FILE *out) {
+static bool *columns_of_numbers(const struct table *table) {
+    bool *numbers = mem_zeroed(table->n_columns, sizeof *numbers);
+    for (size_t i = 0; i < table->n_cells; i++) {
+        numbers[i % table->n_columns] |= json_is_number(table->cells[i].value);
+    }
+    return numbers;
+}
+
+static void print_text(const struct table *table, const bool *to_right, FILE *out) {
     size_t n = table->n_columns, n_rows = table->n_cells / n;
-    int *widths = mem_zeroed(n, sizeof *widths), *to_right = mem_zeroed(n, sizeof *to_right);
+    int *widths = mem_zeroed(n, sizeof *widths);
     for (size_t c = 0; c < n; c++) {
         widths[c] = width_of(table->columns[c]);
         for (size_t r = 0; r < n_rows; r++) {
-            const struct cell *cell = &table->cells[r * n + c];
-            int width = width_of(cell->text);
+            int width = width_of(table->cells[r * n + c].text);
             widths[c] = width > widths[c] ? width : widths[c];
-            to_right[c] |= json_is_number(cell->value);
         }
     }
     for (size_t c = 0; c < n; c++) {
@@ -209,7 +217,145 @@ void table_print(const struct table *table, FILE *out) {
         print_cell(out, table->cells[i].text, widths[c], to_right[c], c + 1 == n);
     }
     free(widths);
-    free(to_right);
+}
+
+/* A text in which each character that means something there is replaced. */
+struct replaced {
+    const char *from, *to;
+};
+static const struct replaced in_markdown[] = {{"|", "\\|"}, {NULL, NULL}};
+static const struct replaced in_latex[] = {{"\\", "\\textbackslash{}"},
+                                           {"&", "\\&"},
+                                           {"%", "\\%"},
+                                           {"$", "\\$"},
+                                           {"#", "\\#"},
+                                           {"_", "\\_"},
+                                           {"{", "\\{"},
+                                           {"}", "\\}"},
+                                           {"~", "\\textasciitilde{}"},
+                                           {"^", "\\textasciicircum{}"},
+                                           {"±", "$\\pm$"},
+                                           {NULL, NULL}};
+
+static void put_replaced(const char *text, const struct replaced *table, FILE *out) {
+    while (*text != '\0') {
+        const struct replaced *r = table;
+        while (r->from != NULL && strncmp(text, r->from, strlen(r->from)) != 0) {
+            r++;
+        }
+        if (r->from != NULL) {
+            fputs(r->to, out);
+            text += strlen(r->from);
+        } else {
+            fputc(*text++, out);
+        }
+    }
+}
+
+static void print_markdown(const struct table *table, const bool *to_right, FILE *out) {
+    size_t n = table->n_columns;
+    for (size_t c = 0; c < n; c++) {
+        fputs("| ", out);
+        put_replaced(table->columns[c], in_markdown, out);
+        fputs(c + 1 < n ? " " : " |\n", out);
+    }
+    for (size_t c = 0; c < n; c++) {
+        fprintf(out, "|%s%s", to_right[c] ? "--:" : "---", c + 1 < n ? "" : "|\n");
+    }
+    for (size_t i = 0; i < table->n_cells / n * n; i++) {
+        fputs("| ", out);
+        put_replaced(table->cells[i].text, in_markdown, out);
+        fputs(i % n + 1 < n ? " " : " |\n", out);
+    }
+}
+
+static void print_latex(const struct table *table, const bool *to_right, FILE *out) {
+    size_t n = table->n_columns;
+    fputs("\\begin{tabular}{", out);
+    for (size_t c = 0; c < n; c++) {
+        fputc(to_right[c] ? 'r' : 'l', out);
+    }
+    fputs("}\n\\toprule\n", out);
+    for (size_t c = 0; c < n; c++) {
+        put_replaced(table->columns[c], in_latex, out);
+        fputs(c + 1 < n ? " & " : " \\\\\n\\midrule\n", out);
+    }
+    for (size_t i = 0; i < table->n_cells / n * n; i++) {
+        put_replaced(table->cells[i].text, in_latex, out);
+        fputs(i % n + 1 < n ? " & " : " \\\\\n", out);
+    }
+    fputs("\\bottomrule\n\\end{tabular}\n", out);
+}
+
+static void put_csv(const char *text, FILE *out) {
+    if (strpbrk(text, ",\"\r\n") == NULL) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    put_replaced(text, (const struct replaced[]){{"\"", "\"\""}, {NULL, NULL}}, out);
+    fputc('"', out);
+}
+
+static void print_csv(const struct table *table, FILE *out) {
+    size_t n = table->n_columns;
+    for (size_t c = 0; c < n; c++) {
+        put_csv(table->columns[c], out);
+        fputc(c + 1 < n ? ',' : '\n', out);
+    }
+    for (size_t i = 0; i < table->n_cells / n * n; i++) {
+        const json_t *value = table->cells[i].value;
+        if (json_is_integer(value)) {
+            fprintf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        } else if (json_is_real(value)) {
+            fprintf(out, "%.9g", json_real_value(value));
+        } else if (!json_is_null(value)) {
+            put_csv(table->cells[i].text, out);
+        }
+        fputc(i % n + 1 < n ? ',' : '\n', out);
+    }
+}
+
+const char *const table_format_words[] = {"text", "markdown", "latex", "csv", NULL};
+
+/* Once before the first table. */
+static enum table_format used = TABLE_TEXT;
+static FILE *tables; /* where they are printed; NULL: on standard output */
+static size_t n_printed;
+
+int table_use_format(enum table_format format, struct err *err) {
+    if (format == TABLE_TEXT) {
+        return 0;
+    }
+    fflush(stdout);
+    int output = dup(STDOUT_FILENO);
+    tables = output < 0 ? NULL : fdopen(output, "w");
+    if (tables == NULL || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+        return err_world(err, "cannot print tables apart: %s", strerror(errno));
+    }
+    used = format;
+    return 0;
+}
+
+bool table_flush(void) {
+    return tables == NULL || (fflush(tables) == 0 && !ferror(tables));
+}
+
+void table_print(const struct table *table, FILE *out) {
+    bool *numbers = columns_of_numbers(table);
+    if (used == TABLE_TEXT || out != stdout) {
+        print_text(table, numbers, out);
+    } else {
+        fputs(n_printed++ > 0 ? "\n" : "", tables);
+        if (used == TABLE_MARKDOWN) {
+            print_markdown(table, numbers, tables);
+        } else if (used == TABLE_LATEX) {
+            print_latex(table, numbers, tables);
+        } else {
+            print_csv(table, tables);
+        }
+    }
+    free(numbers);
 }
 
 json_t *table_json(const struct table *table) {

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "sim/base/err.h"
+
 struct table;
 
 /* Of columns "NAME|NAME|...", or "" of none so far; a name is heading and key. More may follow
@@ -33,9 +35,22 @@ int three_decimals(double value);
 /* A number that people read with its unit: "14.9 GiB". */
 void table_shown(struct table *table, double value, const char *text);
 
-/* Columns of numbers are flush right. Only whole rows are printed. */
+/* Columns of numbers are flush right. Only whole rows are printed. On standard output as
+ * table_use_format said. */
 void table_print(const struct table *table, FILE *out);
 json_t *table_json(const struct table *table);
+
+/* How tables are printed. Markdown and LaTeX (tabular, with booktabs' rules) have the cells that
+ * people read, CSV the values of JSON: numbers with nine digits, nothing where one is unknown. */
+enum table_format { TABLE_TEXT, TABLE_MARKDOWN, TABLE_LATEX, TABLE_CSV };
+extern const char *const table_format_words[TABLE_CSV + 2]; /* NULL ends them */
+
+/* From now on. But for text, tables alone are on standard output, with an empty line between two,
+ * and what else the program prints there goes to standard error. Once. */
+int table_use_format(enum table_format format, struct err *err);
+
+/* Writes out what was printed of tables; false where that failed, with errno. */
+bool table_flush(void);
 
 /* Lines that concern several systems, printed once each: with the names of these systems, or
  * without names when it is all of them. */

@@ -2,7 +2,7 @@
  * anywhere. */
 #include <inttypes.h>
 
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/accuracy.h"
 #include "experiments/run/asked.h"
 #include "sim/system/system_facts.h"
@@ -13,7 +13,7 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_accuracy[] = {
-    own_options, system_option, device_options, policy_options, json_options, NULL,
+    own_options, system_option, device_options, policy_options, json_options, format_option, NULL,
 };
 
 static uint64_t steps_of(const struct accuracy *accuracy) {

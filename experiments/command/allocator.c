@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "sim/base/num.h"
 #include "sim/memory/allocator.h"
 

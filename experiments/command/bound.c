@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/limit.h"
 #include "experiments/run/sweep/campaign.h"
@@ -20,8 +20,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_bound[] = {
-    own_options,       device_options, policy_options, workload_options,
-    objective_options, job_options,    json_options,   NULL,
+    own_options,  device_options, policy_options, workload_options, objective_options, job_options,
+    json_options, format_option,  NULL,
 };
 
 struct limits {

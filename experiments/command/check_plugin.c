@@ -1,6 +1,6 @@
 /* unmask check-plugin: does a user's policy keep its promises? */
 #include "sim/policy/plugin/check_plugin.h"
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 
 static const struct option *const options_of_check_plugin[] = {NULL};
 

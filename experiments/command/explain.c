@@ -7,8 +7,8 @@
 
 #include "analysis/caution.h"
 #include "analysis/summary_output.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/study/measured_step.h"
 #include "experiments/study/step.h"
@@ -195,8 +195,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_explain[] = {
-    system_option,   device_options, policy_options, step_options,
-    backend_options, own_options,    json_options,   NULL,
+    system_option, device_options, policy_options, step_options, backend_options,
+    own_options,   json_options,   format_option,  NULL,
 };
 
 static double rate(double amount, double ns, double scale) {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "experiments/cli/canvas.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/decode_out.h"
 #include "experiments/run/questions.h"

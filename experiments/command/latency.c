@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/compose.h"
 #include "experiments/study/measured_step.h"
@@ -35,7 +35,7 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_latency[] = {
-    own_options, device_options, policy_options, backend_options, json_options, NULL,
+    own_options, device_options, policy_options, backend_options, json_options, format_option, NULL,
 };
 
 enum {

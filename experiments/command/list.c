@@ -6,8 +6,8 @@
 
 #include "analysis/field.h"
 #include "engine/supported.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/study/collectives.h"
 #include "sim/base/input/config.h"
 #include "sim/base/input/datadir.h"
@@ -23,10 +23,11 @@
 #include "sim/system/system_facts.h"
 #include "traces/generate.h"
 #include "traces/lengths.h"
+#include "traces/marks.h"
 #include "traces/reader.h"
 #include "traces/workload.h"
 
-static const struct option *const options_of_list[] = {json_options, NULL};
+static const struct option *const options_of_list[] = {json_options, format_option, NULL};
 
 /* ---- parameters ---- */
 
@@ -317,6 +318,18 @@ static void list_lengths(struct listing *out) {
     }
 }
 
+static void list_marks(struct listing *out) {
+    out->rows = table_open("mark|name|doc");
+    out->params = table_open(param_columns);
+    for (size_t i = 0; mark_model_at(i) != NULL; i++) {
+        const struct mark_model *model = mark_model_at(i);
+        char prefix[64];
+        snprintf(prefix, sizeof prefix, "workload.%s.", mark_words[model->mark]);
+        table_add(out->rows, "s s s", mark_words[model->mark], model->name, model->doc);
+        add_params(out->params, model->name, prefix, model->params, model->n_params);
+    }
+}
+
 static void list_traces(struct listing *out) {
     out->rows = table_open("file|format|arrivals");
     char **found = data_files("traces/samples", 0, ".csv", out->err);
@@ -431,6 +444,7 @@ static const struct section {
     {"arrivals", list_arrivals, 0},
     {"confidences", list_confidences, 0},
     {"lengths", list_lengths, 0},
+    {"marks", list_marks, 0},
     {"traces", list_traces, 0},
     {"experiments", list_experiments, 0},
     {"hosts", list_hosts, 0},
@@ -510,7 +524,7 @@ const struct command command_list = {
     .doc = "everything that can be named, and with WHAT its parameters too",
     .more =
         "WHAT: systems schedulers caches decoders routers planners runtimes models gpus profiles\n"
-        "workloads arrivals confidences lengths traces experiments hosts fields\n"
+        "workloads arrivals confidences lengths marks traces experiments hosts fields\n"
         "collectives",
     .options = options_of_list,
     .max_words = 1,

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "sim/base/mem.h"
 #include "sim/base/num.h"
@@ -45,7 +45,7 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_lmax[] = {own_options, policy_options, json_options,
-                                                       NULL};
+                                                       format_option, NULL};
 
 /* One line of the table. */
 struct line {

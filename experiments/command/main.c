@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/ranks/ranks.h"
 #include "sim/base/build.h"
 #include "sim/base/err.h"
@@ -306,6 +306,7 @@ static int run_command(int argc, char *const *argv, struct err *err) {
     int status = options_read(command->options, argc - n_name, argv + n_name, command->max_words,
                               &options, err);
     status = status == 0 ? options_check_read(&options, err) : status;
+    status = status == 0 ? cmd_take_format(&options, err) : status;
     status = status == 0 && command->takes_ranks ? ranks_join(err) : status;
     return status != 0 ? status : command->run(&options, err);
 }
@@ -314,7 +315,7 @@ static int run_command(int argc, char *const *argv, struct err *err) {
  * was closed, of which nothing is said: its reader (`| head`) has what it wanted. */
 static int flush_output(int status, struct err *err) {
     errno = 0;
-    if (fflush(stdout) != 0 || ferror(stdout)) {
+    if (!table_flush() || fflush(stdout) != 0 || ferror(stdout)) {
         if (errno == EPIPE) {
             return status != 0 ? status : ERR_WORLD;
         }

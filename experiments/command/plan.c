@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "analysis/caution.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/progress.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/command/plan_outcome.h"
 #include "experiments/command/plan_picture.h"
 #include "experiments/run/asked.h"
@@ -298,8 +298,8 @@ static const struct option instance_options[] = {
 };
 
 static const struct option *const options_of_plan[] = {
-    system_option,    device_options,  policy_options, step_options, planner_options,
-    instance_options, picture_options, json_options,   NULL,
+    system_option,    device_options,  policy_options, step_options,  planner_options,
+    instance_options, picture_options, json_options,   format_option, NULL,
 };
 
 /* ---- live bytes ---- */

@@ -1,8 +1,8 @@
 /* unmask profile: where a GPU's prices come from and how good the look-ups between them are. */
 #include <string.h>
 
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/compose.h"
 #include "sim/base/names.h"
 #include "sim/model/gpu.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "sim/base/output.h"
 #include "sim/model/model.h"
 #include "sim/price/profile/profile.h"

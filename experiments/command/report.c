@@ -1,6 +1,6 @@
 /* unmask report: one HTML page about all runs of a database. */
 #include "analysis/plot/report.h"
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 
 static const struct option own_options[] = {
     {"out", "FILE", "the page; replaced once it is whole", false},

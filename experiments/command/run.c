@@ -4,9 +4,9 @@
 
 #include "analysis/plot/timeline.h"
 #include "analysis/summary_output.h"
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/progress.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/decode_out.h"
 #include "experiments/run/limit.h"

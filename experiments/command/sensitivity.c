@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/run/sweep/campaign.h"
 #include "sim/base/input/config.h"
@@ -22,7 +22,8 @@ static const struct option own_options[] = {
     {"file", "FILE", "the rankings to try; default: experiments/study/sensitivity.ini", false},
     {NULL, NULL, NULL, false},
 };
-static const struct option *const groups[] = {own_options, job_options, json_options, NULL};
+static const struct option *const groups[] = {own_options, job_options, json_options, format_option,
+                                              NULL};
 
 /* One printed ranking and the setting that it may depend on. Texts are borrowed from the file. */
 struct claim {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "experiments/study/server.h"
 #include "experiments/study/start_log.h"
@@ -34,7 +34,7 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_server[] = {
-    own_options, system_option, device_options, policy_options, json_options, NULL,
+    own_options, system_option, device_options, policy_options, json_options, format_option, NULL,
 };
 
 /* The server's own arguments under its own names, and the keys that they set. */

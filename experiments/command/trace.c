@@ -9,7 +9,7 @@
 #include "analysis/offered.h"
 #include "analysis/trace_facts.h"
 #include "engine/weights/tokenizer.h"
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/asked.h"
 #include "sim/base/err.h"
 #include "sim/base/input/inputs.h"
@@ -22,7 +22,7 @@
 
 /* Which columns of the plain format the rows have besides times and lengths. */
 struct beside {
-    bool tenant, prefix, answer, session, think, group;
+    bool tenant, prefix, answer, session, think, group, deadline, priority, predicted;
 };
 
 struct target {
@@ -33,10 +33,12 @@ struct target {
 };
 
 static void head_plain(FILE *out, const struct beside *has) {
-    fprintf(out, "arrival_us,input_tokens,output_tokens%s%s%s%s%s%s\n",
+    fprintf(out, "arrival_us,input_tokens,output_tokens%s%s%s%s%s%s%s%s%s\n",
             has->tenant ? ",tenant" : "", has->prefix ? ",prefix_tokens" : "",
             has->answer ? ",answer_tokens" : "", has->session ? ",session" : "",
-            has->think ? ",think_us" : "", has->group ? ",prefix_group" : "");
+            has->think ? ",think_us" : "", has->group ? ",prefix_group" : "",
+            has->deadline ? ",deadline_us" : "", has->priority ? ",priority" : "",
+            has->predicted ? ",predicted_tokens" : "");
 }
 
 /* A time in units of `unit_ns`, with as many decimals as it needs. */
@@ -76,6 +78,18 @@ static void write_beside(FILE *out, const struct arrival *row, const struct besi
         if (row->prefix_group != 0) {
             fprintf(out, "%" PRIu64, row->prefix_group);
         }
+    }
+    if (has->deadline) {
+        fputc(',', out);
+        if (row->due_ns > 0) {
+            write_time(out, row->arrival_ns + row->due_ns, 1000);
+        }
+    }
+    if (has->priority) {
+        fprintf(out, ",%" PRIu32, row->priority);
+    }
+    if (has->predicted) {
+        fprintf(out, ",%" PRIu32, row->predicted_tokens);
     }
     fputc('\n', out);
 }
@@ -153,6 +167,9 @@ static struct beside beside_of(const struct arrivals *arrivals) {
         has.answer = has.answer || row->answer_tokens != 0;
         has.session = has.session || row->session != 0;
         has.group = has.group || row->prefix_group != 0;
+        has.deadline = has.deadline || row->due_ns > 0;
+        has.priority = has.priority || row->priority != 0;
+        has.predicted = has.predicted || row->predicted_tokens != 0;
         has.think = has.think || (row->session != 0 && row->think_ns >= 0);
     }
     return has;
@@ -191,8 +208,8 @@ static const struct option generating_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const groups_of_info[] = {info_options, reading_options,
-                                                      generating_options, json_options, NULL};
+static const struct option *const groups_of_info[] = {
+    info_options, reading_options, generating_options, json_options, format_option, NULL};
 static const struct option *const groups_of_convert[] = {convert_options, reading_options,
                                                          generating_options, NULL};
 

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "experiments/cli/cmd.h"
 #include "experiments/cli/table.h"
+#include "experiments/command/commands.h"
 #include "experiments/run/compose.h"
 #include "sim/base/mem.h"
 #include "sim/base/output.h"
@@ -21,7 +21,8 @@ static const struct option own_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_transfer[] = {own_options, json_options, NULL};
+static const struct option *const options_of_transfer[] = {own_options, json_options, format_option,
+                                                           NULL};
 
 /* ---- writing one ---- */
 

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 
 /* docs/reference/commands.md and keys.md. */
 void manual_commands(FILE *out);

@@ -14,6 +14,7 @@
 #include "sim/system/system_reads.h"
 #include "traces/generate.h"
 #include "traces/lengths.h"
+#include "traces/marks.h"
 #include "traces/workload.h"
 #include "traces/workload_parts.h"
 
@@ -214,6 +215,16 @@ void manual_keys(FILE *out) {
     for (size_t i = 0; length_model_at(i) != NULL; i++) {
         const struct length_model *m = length_model_at(i);
         keys(m->name, "workload.input.", m->params, m->n_params, out);
+    }
+    key_heading("Marks",
+                "Of a workload, whose keys `tenant`, `priority`, `deadline` and `predicted` name a "
+                "model; without it they are as the trace has them.",
+                out);
+    for (size_t i = 0; mark_model_at(i) != NULL; i++) {
+        const struct mark_model *m = mark_model_at(i);
+        char prefix[64];
+        snprintf(prefix, sizeof prefix, "workload.%s.", mark_words[m->mark]);
+        keys(m->name, prefix, m->params, m->n_params, out);
     }
     key_heading("Models", "Section `[model]` of a file of `sim/model/models`.", out);
     keys("", "", model_params, model_n_params, out);

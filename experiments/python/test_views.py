@@ -19,7 +19,7 @@ from unmask import _view
 from unmask._view import REQUEST, Batch, Request, Requests, View
 
 BASE = dict(gpu="l40s", system="dllm-serve", workload="burst", rate=0.5, requests=12)
-ROWS = [Request(*range(i, i + 16)) for i in range(0, 500, 10)]
+ROWS = [Request(*range(i, i + len(Request._fields))) for i in range(0, 500, 10)]
 
 
 def requests(n=50, offset=3):
@@ -208,6 +208,50 @@ class Views(unittest.TestCase):
         self.assertRegex(batch, r"<Batch: (all )?\d+ running, \d+ admitted, free: \d+ tokens, ")
         self.assertEqual({", trial" in view for view, *_, is_trial in seen if is_trial}, {True})
         self.assertIn("... 44 more]", repr(requests()[0]))
+
+    def test_a_policy_sees_deadlines_and_service_rejects_and_says_words(self):
+        seen = []
+
+        class Strict(unmask.Scheduler):
+            def schedule(self, view, batch):
+                for request in view.running:
+                    batch.run(request, width=0 if view.is_trial else 16, put_off=request.refresh_waits > 0)
+                for request in view.waiting:
+                    if view.now_ns >= request.deadline_ns:
+                        batch.reject(request)
+                    elif not batch.admit(request):
+                        break
+                batch.wait_until(view.now_ns + 1_000_000)
+                if not view.is_trial:
+                    seen.extend([(view.seed, view.n_slots, view.replica, r) for r in (*view.running, *view.waiting)])
+
+        result = unmask.run(**dict(BASE, rate=20, seed=7), scheduler=Strict(), set={
+            "cache": "dual", "cache.interval_steps": 4, "max_requests": 2, "workload.deadline": "fixed",
+            "workload.deadline.time": "5s", "workload.priority": "fixed", "workload.priority.value": 3,
+            "workload.predicted": "exact", "workload.tenant": "uniform", "workload.tenant.count": 2})
+        self.assertEqual({row[:1] + row[2:3] for row in seen}, {(7, 0)})
+        self.assertGreater(result["rejected"], 0)
+        self.assertEqual(result["rejected_by_reason"]["scheduler"], result["rejected"])
+        requests = [row[3] for row in seen]
+        self.assertEqual({(r.deadline_ns - r.arrival_ns, r.priority) for r in requests}, {(5_000_000_000, 3)})
+        self.assertEqual({r.tenant for r in requests}, {0, 1})
+        self.assertTrue(all(r.predicted_tokens == r.output_tokens for r in requests))
+        self.assertTrue(all((r.admitted_ns >= 0) == (r.service_ns > 0) == (r.service_tokens > 0) for r in requests))
+        self.assertTrue(all((r.first_token_ns >= 0) == (r.block > 0) for r in requests))
+        self.assertLessEqual({r.block_length for r in requests if r.block > 0}, set(range(1, 17)))
+        self.assertTrue(any(r.refresh_waits > 0 for r in requests))
+
+    def test_a_decoder_sees_load(self):
+        loads = set()
+
+        class Sees(unmask.Decoder):
+            def choose(self, request, offsets, confidences):
+                if not self.is_trial:
+                    loads.add((request.load_running, request.load_ns > 0, request.load_kv_free_bytes > 0))
+                return [c >= max(confidences) for c in confidences]
+
+        unmask.run(**dict(BASE, rate=20), decoder=Sees(), set={"max_requests": 2})
+        self.assertEqual(loads, {(1, True, True), (2, True, True)} | (loads & {(1, False, True)}))
 
     def test_a_hold_that_is_none_is_refused(self):
         view = View()

@@ -350,7 +350,7 @@ static void print_rejected(const struct composition *c, FILE *out) {
             continue;
         }
         fprintf(out, "%-13s%" PRIu64 " for %s: request", "rejected", n,
-                reject_reason_names[reason]);
+                reject_reason_name((uint32_t)reason, c->summary.own_reasons));
         for (uint32_t i = 0; i < list->n; i++) {
             fprintf(out, "%s %" PRIu64, i > 0 ? "," : "", list->ids[i]);
         }

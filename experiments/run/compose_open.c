@@ -17,6 +17,7 @@
 #include "sim/system/system.h"
 #include "sim/system/system_facts.h"
 #include "traces/generate.h"
+#include "traces/marks.h"
 #include "traces/reader.h"
 #include "traces/workload.h"
 
@@ -130,6 +131,11 @@ static void apply(struct config *config, const struct setting *setting) {
         /* The file's provenance of lengths no longer holds. */
         replace(config, "provenance.lengths", "assumed", place);
         drop(config, "note", false);
+    }
+    if (marks_find(key) >= 0 && strchr(key, '.') == NULL) {
+        char params[32];
+        snprintf(params, sizeof params, "%s.", key);
+        drop(config, params, true);
     }
     if (side == LENGTH_ANSWER) {
         replace(config, "provenance.answers", "assumed", place);
@@ -402,6 +408,19 @@ static void state_decisions(struct composition *c) {
     decisions->from = provenance_of(PROVENANCE_MEASURED, source);
 }
 
+static json_t *policies_of(const struct system *system) {
+    json_t *object = json_object();
+    for (int kind = 0; kind < SYSTEM_POLICY_KINDS; kind++) {
+        struct policy_facts policy;
+        system_policy_facts(system, kind, &policy);
+        json_object_set_new(object, policy.kind,
+                            json_pack("{s:s, s:s?, s:s?}", "name", policy.name, "file", policy.file,
+                                      "changed",
+                                      policy.changed[0] != '\0' ? policy.changed : NULL));
+    }
+    return object;
+}
+
 void compose_state_facts(struct composition *c) {
     const struct system *system = c->system;
     struct run_facts *facts = &c->facts;
@@ -445,6 +464,8 @@ void compose_state_facts(struct composition *c) {
         budget->pool_bytes - (budget->shares_pool ? budget->activation_bytes : 0);
     facts->config = c->config;
     facts->identity = c->identity;
+    c->policies = policies_of(system);
+    facts->policies = c->policies;
     for (uint32_t i = 0; i < system->n_calibrated; i++) {
         const struct calibrated *calibrated = &system->calibrated[i];
         c->constants[i] = (struct run_figure){calibrated->name, calibrated->value, UNIT_NONE,
@@ -587,6 +608,7 @@ void compose_close(struct composition *c) {
     decode_trace_close(c->decode);
     system_close(c->system);
     json_decref(c->identity);
+    json_decref(c->policies);
     json_decref(c->bound);
     free(c->config);
     free(c);
@@ -611,6 +633,7 @@ static int open_once(const struct run_request *request, double *fits, struct com
     }
     compose_write_run(request, c->decode, text);
     status = status != 0 ? status : compose_open_system(request, c, err);
+    c->summary.own_reasons = status == 0 ? c->system->scheduler->reject_reasons : NULL;
     status = status != 0 ? status : compose_check_decode(c, err);
     if (status == 0) {
         compose_write_system(c->system, text);

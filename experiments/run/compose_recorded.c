@@ -180,6 +180,7 @@ static void recall_identity(struct composition *c, const struct recorded *record
     json_t *now = identity_json("", inputs);
     struct identity_difference difference = identity_compare(then, now, false);
     snprintf(c->changed, sizeof c->changed, "%s", difference.text);
+    c->is_of_another_build = difference.build;
     c->identity = json_incref(then);
     json_decref(now);
 }
@@ -286,6 +287,7 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     struct inputs inputs = {0}, *before = inputs_collect(&inputs);
     const struct plugin_gate gate = {recorded, may_load}, *open = plugin_ask(&gate);
     int status = compose_open_system(&request, c, err);
+    c->summary.own_reasons = status == 0 ? c->system->scheduler->reject_reasons : NULL;
     (void)plugin_ask(open);
     free(settings);
     status = status != 0 ? status : recall_decode(c, recorded, err);

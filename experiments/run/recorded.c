@@ -66,19 +66,22 @@ static int on_request(void *state, const struct request_record *record, struct e
         recorded->arrivals =
             mem_resized(recorded->arrivals, loading->room_arrivals, sizeof *recorded->arrivals);
     }
-    recorded->arrivals[recorded->n_arrivals++] =
-        (struct arrival){.arrival_ns = record->arrival_ns,
-                         .id = record->id,
-                         .prompt_tokens = record->prompt_tokens,
-                         .output_tokens = record->output_tokens,
-                         .answer_tokens = record->answer_tokens,
-                         .tenant = record->tenant,
-                         .prefix_tokens = knows ? (uint32_t)record->shared_tokens : 0,
-                         .session = knows ? record->session : 0,
-                         .shares = knows ? record->shared_with : 0,
-                         .leaves = record->id + 1,
-                         .follows = record->follows,
-                         .place = record->place};
+    recorded->arrivals[recorded->n_arrivals++] = (struct arrival){
+        .arrival_ns = record->arrival_ns,
+        .id = record->id,
+        .prompt_tokens = record->prompt_tokens,
+        .output_tokens = record->output_tokens,
+        .answer_tokens = record->answer_tokens,
+        .tenant = record->tenant,
+        .due_ns = record->deadline_ns > 0 ? (int64_t)record->deadline_ns - record->arrival_ns : 0,
+        .priority = record->priority,
+        .predicted_tokens = record->predicted_tokens,
+        .prefix_tokens = knows ? (uint32_t)record->shared_tokens : 0,
+        .session = knows ? record->session : 0,
+        .shares = knows ? record->shared_with : 0,
+        .leaves = record->id + 1,
+        .follows = record->follows,
+        .place = record->place};
     recorded->follows = recorded->follows || record->follows > 0;
     return 0;
 }

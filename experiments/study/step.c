@@ -112,7 +112,7 @@ static int advance(struct walk *walk, uint64_t n_steps, int phase, struct step_k
         }
         replica->batch = replica->running;
         replica->n_batch = 1;
-        int status = lifecycle_advance(&walk->life, replica, 1, NULL, err);
+        int status = lifecycle_advance(&walk->life, replica, 1, 0, NULL, err);
         if (status != 0) {
             return status;
         }

@@ -10,13 +10,16 @@
 #include "sim/base/err.h"
 
 struct arrival {
-    int64_t arrival_ns;     /* from the start of the run, never decreasing */
-    uint64_t id;            /* position in the source, from 0 */
-    uint32_t prompt_tokens; /* >= 1 */
-    uint32_t output_tokens; /* >= 1: positions to decode, the canvas after the prompt */
-    uint32_t answer_tokens; /* of these, those up to and including the end of text; 0: not known,
-                               all of them */
-    uint32_t tenant;        /* 0 where the source names none */
+    int64_t arrival_ns;        /* from the start of the run, never decreasing */
+    uint64_t id;               /* position in the source, from 0 */
+    uint32_t prompt_tokens;    /* >= 1 */
+    uint32_t output_tokens;    /* >= 1: positions to decode, the canvas after the prompt */
+    uint32_t answer_tokens;    /* of these, those up to and including the end of text; 0: not known,
+                                  all of them */
+    uint32_t tenant;           /* 0 where the source names none */
+    int64_t due_ns;            /* from its arrival, when it should be finished; 0: no deadline */
+    uint32_t priority;         /* larger is more urgent; 0 where the source says none */
+    uint32_t predicted_tokens; /* of its answer, as predicted; 0: there is no prediction */
     uint64_t
         prompt; /* 1 + the index of its text in its file (traces/format/prompts.h); 0: no text */
     uint32_t prefix_tokens; /* of the prompt, with which an earlier request's prompt began, too */

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#define UNMASK_VERSION "0.1.0"
+#define UNMASK_VERSION "0.2.0"
 
 struct build {
     const char *version;

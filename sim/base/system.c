@@ -1,5 +1,6 @@
 #include "sim/base/system.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -154,6 +155,19 @@ int64_t system_processor_ns(pid_t program) {
 #endif
 }
 
+unsigned system_threads(void) {
+    unsigned n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *task;
+    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
+        n += task->d_name[0] != '.';
+    }
+    if (tasks != NULL) {
+        closedir(tasks);
+    }
+    return n;
+}
+
 bool system_symbol_bytes(const void *symbol, uint64_t *bytes) {
     Dl_info info;
 #ifdef __APPLE__
@@ -224,6 +238,14 @@ void system_processor_name(char *out, size_t size) {
     if (!found) {
         snprintf(out, size, "CPU");
     }
+}
+
+int64_t system_total_bytes(void) {
+#ifdef __APPLE__
+    return 0;
+#else
+    return (int64_t)sysconf(_SC_PAGESIZE) * sysconf(_SC_PHYS_PAGES);
+#endif
 }
 
 int64_t system_free_bytes(void) {

@@ -45,6 +45,9 @@ int64_t system_processor_ns(pid_t program);
  * file does, and every object is taken to be long enough. */
 bool system_symbol_bytes(const void *symbol, uint64_t *bytes);
 
+/* Threads of the program that run; 0: not known. */
+unsigned system_threads(void);
+
 /* A child calls it: it gets `signal` when its parent ends. macOS has no such thing. */
 void system_end_with_parent(int signal);
 
@@ -59,6 +62,9 @@ struct timespec system_changed(const struct stat *facts);
 
 /* The processor's name; "CPU" where it is not known. */
 void system_processor_name(char *out, size_t size);
+
+/* Bytes of the memory that the machine has; 0: not known. */
+int64_t system_total_bytes(void);
 
 /* Bytes of memory that programs could have, and of the processor's second cache; 0: not known. */
 int64_t system_free_bytes(void);

@@ -19,6 +19,15 @@ enum request_state {
 enum { REQUEST_STATE_COUNT = REQUEST_REJECTED + 1 };
 extern const char *const request_state_names[REQUEST_STATE_COUNT];
 
+/* How busy a request's replica is, as the loop last counted it. */
+struct replica_load {
+    int64_t now_ns;                        /* when it counted; 0: not yet */
+    int64_t kv_free_bytes, kv_total_bytes; /* of the pool */
+    uint32_t n_running, n_waiting;         /* of the replica, the request among them */
+    uint32_t max_requests;                 /* running at once; UINT32_MAX: no limit */
+    uint32_t max_batched_tokens;           /* query tokens of a step */
+};
+
 /* What the model's attention mask means for a request. */
 enum causality {
     SEES_CANVAS, /* every position sees the whole canvas; blocks start where the prompt ends */
@@ -56,6 +65,17 @@ struct request {
                                (early_stop = off) */
     uint32_t preemptions;
 
+    /* What it was given so far (kept as scheduler.h says, reads_all): with `steps`, its passes. */
+    int64_t service_ns;      /* how long the steps that it took part in lasted, as they stood */
+    uint64_t service_tokens; /* query tokens of its passes */
+    int64_t admitted_ns;     /* when it first ran; -1: not yet */
+    int64_t first_token_ns;  /* end of its first block, whose tokens can be read; -1: not yet */
+
+    /* A refresh that its cache policy lets wait (`put_off` of sim/policy/cache/cache.h): by how
+     * many steps from here on the one that is its next step can be put off, 0: by none, or it is no
+     * refresh; and how many steps ago the first one was due that was put off, 0: none was. */
+    uint32_t refresh_waits, overdue_steps;
+
     /* Cached state. While it runs a request holds what it needs for its next step, or more. */
     uint32_t cached_tokens; /* leading positions whose exact keys and values are held */
     uint32_t kv_rows;       /* rows per layer for its next step, by the cache policy's word */
@@ -69,9 +89,16 @@ struct request {
     uint32_t canvas_tokens; /* prompt + output */
     uint32_t block_tokens;  /* positions decoded together; the last block may be shorter */
     uint32_t steps_per_block;
-    uint32_t causal;  /* enum causality: what a position sees, and what its logits decide on */
-    uint32_t shifted; /* 1, under SEES_BLOCKS: a position's logits decide on the next, too */
-    uint32_t tenant;  /* by the trace; 0 where it names none */
+    uint32_t causal;   /* enum causality: what a position sees, and what its logits decide on */
+    uint32_t shifted;  /* 1, under SEES_BLOCKS: a position's logits decide on the next, too */
+    uint32_t tenant;   /* by trace or workload; 0 where it names none */
+    uint32_t priority; /* likewise; larger is more urgent */
+    uint32_t predicted_tokens; /* of its answer, by a predictor that may err; 0: no prediction */
+    int64_t deadline_ns;       /* when it should be finished; INT64_MAX: it has no deadline */
+
+    /* For decoders and caches that read it (their flag reads_load), else zeros: the load when its
+     * next step was planned; while a step is under way, and until it has ended, when that began. */
+    struct replica_load load;
 };
 
 #endif

@@ -22,25 +22,9 @@ static const char *const host_mode_words[] = {"overlaps", "serial", "by-layers",
 
 const struct param runtime_params[] = {
     FLAG(varlen, "packed batches; off: padded to the longest request"),
-    FLAG(fused, "one kernel per norm, rotation and activation; off: eager PyTorch in float32"),
-    FLAG(gathers_cache, "reuse gathers and concatenates cached rows per layer [reuses = on or "
-                        "runtime.fused = off or backend = lmax]"),
-    FLAG(rotates_cache, "keys are cached before rotation: unfused, all are rotated in every step "
-                        "[runtime.fused = off and rows != exact]"),
-    BYTES(logits_bytes, "0", 0, 8, "bytes of one logit as the head writes it"),
-    BYTES(copy_bytes, "0", 0, 8, "bytes of one logit in the copy made before the softmax; 0: none"),
-    BYTES(softmax_bytes, "0", 0, 8, "bytes of one stored probability; 0: none"),
-    FLAG(engine, "our own kernels, with what they hold besides: the runtime of --backend "
-                 "[model.experts > 0 or selects = on or runtime.fused = off and priced = on or "
-                 "profiled = on or temperature != 1 or backend = cpu|cuda]"),
-    FLAG(fused_gate_up, "the activation is part of the gate and up product "
-                        "[model.ffn > 0 or model.shared_experts > 0]"),
-    FLAG(query_chunks, "queries are projected apart from keys and values, in chunks that attention "
-                       "writes over"),
-    FLAG(shift_copy,
-         "logits that decide on the position after theirs (Dream) are concatenated anew; "
-         "off: in place [model.shifted_logits = on]"),
-    FLAG(fused_head, "logits are reduced as they are made and never stored"),
+#define GRAPH_FLAG(field, doc)                        FLAG(field, doc),
+#define GRAPH_BYTES(field, initial, least, most, doc) BYTES(field, initial, least, most, doc),
+#include "sim/step/runtime_part.def"
     FLAG(varlen_attention,
          "prefills and single queries in one call of FlashAttention-2, long "
          "sequences split in small batches only [model.attention = autoregressive]"),

@@ -33,13 +33,9 @@ enum host_mode {
 struct runtime {
     /* Graph. */
     bool varlen; /* packed batches; off: every span is padded to the longest */
-    bool fused, gathers_cache, rotates_cache;
-    int64_t logits_bytes, copy_bytes, softmax_bytes; /* see struct graph_options */
-    bool engine;           /* our own kernels, with what they hold besides */
-    bool fused_gate_up;    /* the activation is part of the gate and up product */
-    bool query_chunks;     /* attention chunk by chunk, written over its queries */
-    bool shift_copy;       /* Dream's logits are shifted by a copy; off: in place */
-    bool fused_head;       /* logits are reduced as they are made and never stored */
+#define GRAPH_FLAG(field, doc)                        bool field;
+#define GRAPH_BYTES(field, initial, least, most, doc) int64_t field;
+#include "sim/step/runtime_part.def"
     bool varlen_attention; /* single queries as FlashAttention-2 serves them (sim/price/lookup.h) */
     bool whole_head;       /* of several ranks each has the whole output head */
     bool batch_invariant;  /* the real engine's alone: it changes no graph and no price */

@@ -7,8 +7,8 @@ static void drop_listed(struct batch *batch, uint32_t at) {
     size_t behind = --batch->n - at;
     memmove(batch->selected + at, batch->selected + at + 1, behind * sizeof *batch->selected);
     uint32_t *const lists[] = {batch->chunk_tokens, batch->width_tokens,
-                               batch->threshold_millionths};
-    for (int i = 0; i < (batch->says ? 3 : 1); i++) {
+                               batch->threshold_millionths, batch->puts_off};
+    for (int i = 0; i < (batch->says ? 4 : 1); i++) {
         memmove(lists[i] + at, lists[i] + at + 1, behind * sizeof *lists[i]);
         lists[i][batch->n] = 0;
     }
@@ -65,9 +65,13 @@ static void take_part(struct lifecycle *life, struct replica *replica, uint32_t 
 
 static int take_words(struct lifecycle *life, struct replica *replica, const struct batch *batch,
                       uint32_t i, struct err *err) {
-    return lifecycle_say(life, replica, batch->selected[i],
-                         batch->says ? batch->width_tokens[i] : 0,
-                         batch->says ? batch->threshold_millionths[i] : 0, err);
+    const uint32_t slot = batch->selected[i];
+    int status = lifecycle_say(life, replica, slot, batch->says ? batch->width_tokens[i] : 0,
+                               batch->says ? batch->threshold_millionths[i] : 0, err);
+    return status == 0 && batch->says && batch->puts_off[i] != 0 &&
+                   life->requests[slot].refresh_waits > 0
+               ? lifecycle_put_off(life, replica, slot, err)
+               : status;
 }
 
 /* Those that are admitted find what those before them compute in this step. */

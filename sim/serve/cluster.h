@@ -25,9 +25,17 @@ static inline void cluster_due(struct lifecycle *life, uint32_t index) {
 uint32_t cluster_home(struct lifecycle *life, uint64_t session);
 void cluster_settle(struct lifecycle *life, uint64_t session, uint32_t replica);
 
-/* Where a request goes, by the router's word, which may be no replica's index. Only `home` has what
+/* Where a request goes, by the router's word, which may be no replica's index, or ROUTE_HOLD until
+ * `*until_ns`. Only `home` has what
  * its conversation left. */
-uint32_t cluster_route(struct lifecycle *life, uint32_t slot, uint32_t home);
+uint32_t cluster_route(struct lifecycle *life, uint32_t slot, uint32_t home, int64_t *until_ns);
+
+/* Whether it may hold the request back so long: ERR_WORLD, or ERR_STARVES where it never stops. */
+int cluster_check_hold(struct lifecycle *life, uint32_t slot, int64_t until_ns, struct err *err);
+
+/* What the router moves, into life->moves; and whether it may move that. */
+int cluster_moves(struct lifecycle *life, uint32_t *n, struct err *err);
+int cluster_check_move(struct lifecycle *life, const struct route_move *move, struct err *err);
 
 /* A request was queued: steps in flight end for it where the scheduler wants to be asked. */
 void cluster_queued(struct lifecycle *life, uint32_t index);

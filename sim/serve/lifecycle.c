@@ -8,6 +8,7 @@
 #include "sim/serve/fit.h"
 #include "sim/serve/plan.h"
 #include "sim/serve/report.h"
+#include "sim/serve/telling.h"
 #include "sim/serve/text_end.h"
 #include "sim/serve/unroll.h"
 
@@ -58,6 +59,19 @@ static void waiting_push(struct lifecycle *life, struct replica *replica, uint32
     replica->waiting[replica->head + replica->n_waiting++] = slot;
 }
 
+/* Those that do not wait any more are left out. */
+static void waiting_drop(const struct lifecycle *life, struct replica *replica, uint32_t moved) {
+    uint32_t *waiting = replica->waiting + replica->head, kept = 0;
+    for (uint32_t i = 0; i < replica->n_waiting; i++) {
+        uint32_t state = life->requests[waiting[i]].state;
+        if (waiting[i] != moved && (state == REQUEST_QUEUED || state == REQUEST_PREEMPTED)) {
+            waiting[kept++] = waiting[i];
+        }
+    }
+    replica->n_waiting = kept;
+    replica->head = kept == 0 ? 0 : replica->head;
+}
+
 /* Back to the head of the queue. */
 static void waiting_return(struct lifecycle *life, struct replica *replica, uint32_t slot) {
     if (replica->head == 0) {
@@ -80,26 +94,114 @@ static void take_slot(struct lifecycle *life, uint32_t slot) {
     }
 }
 
-/* A request that fits is queued where the router says. */
-static int enqueue(struct lifecycle *life, uint32_t slot, uint64_t session, struct err *err) {
-    struct request *request = &life->requests[slot];
-    struct tracked *tracked = &life->tracked[slot];
-    const uint32_t home = cluster_home(life, session);
-    tracked->record.replica = cluster_route(life, slot, home);
-    if (tracked->record.replica >= life->n_replicas) {
-        return plan_broken_promise(life, &life->system->router->policy, "router",
-                                   "the index of a replica", tracked->record.replica, 0,
-                                   (int64_t)life->n_replicas - 1, err);
-    }
-    cluster_settle(life, session, tracked->record.replica);
-    struct replica *replica = &life->replicas[tracked->record.replica];
-    take_slot(life, slot);
-    request_move(request, REQUEST_QUEUED);
-    replica->outstanding_tokens += request->output_tokens;
+/* It waits at a replica from now on. */
+static int place(struct lifecycle *life, uint32_t slot, uint32_t index, struct err *err) {
+    const struct request *request = &life->requests[slot];
+    struct replica *replica = &life->replicas[index];
+    life->tracked[slot].record.replica = index;
+    cluster_settle(life, life->tracked[slot].record.session, index);
+    replica->outstanding_tokens += request->output_tokens - request->committed_tokens;
     replica->wake_ns = INT64_MAX;
     waiting_push(life, replica, slot);
-    cluster_queued(life, tracked->record.replica);
-    return sharing_wait(life, slot, err);
+    cluster_queued(life, index);
+    life->has_moved = true;
+    int status = sharing_wait(life, slot, err);
+    return status != 0 ? status : telling_one(life, index, HAPPENED_ARRIVAL, slot, err);
+}
+
+/* To the replica that the router says; `*is_held`: it is held back until `*until_ns`. */
+static int route(struct lifecycle *life, uint32_t slot, bool *is_held, int64_t *until_ns,
+                 struct err *err) {
+    const uint32_t home = cluster_home(life, life->tracked[slot].record.session);
+    uint32_t chosen = cluster_route(life, slot, home, until_ns);
+    *is_held = life->n_replicas > 1 && chosen == ROUTE_HOLD;
+    if (*is_held) {
+        return cluster_check_hold(life, slot, *until_ns, err);
+    }
+    if (chosen >= life->n_replicas) {
+        return plan_broken_promise(life, &life->system->router->policy, "router",
+                                   "the index of a replica", chosen, 0,
+                                   (int64_t)life->n_replicas - 1, err);
+    }
+    return place(life, slot, chosen, err);
+}
+
+static void hold(struct lifecycle *life, uint32_t slot, int64_t until_ns) {
+    life->held[life->n_held] = slot;
+    life->held_until_ns[life->n_held++] = until_ns;
+    life->held_soonest_ns = until_ns < life->held_soonest_ns ? until_ns : life->held_soonest_ns;
+}
+
+/* A request that fits is queued where the router says. */
+static int enqueue(struct lifecycle *life, uint32_t slot, struct err *err) {
+    bool is_held;
+    int64_t until_ns = INT64_MAX;
+    take_slot(life, slot);
+    request_move(&life->requests[slot], REQUEST_QUEUED);
+    int status = route(life, slot, &is_held, &until_ns, err);
+    if (status != 0 || !is_held) {
+        return status;
+    }
+    hold(life, slot, until_ns);
+    return report_event(life, EVENT_HOLD, life->requests[slot].id, 0, 0, err);
+}
+
+int lifecycle_ask_held(struct lifecycle *life, struct err *err) {
+    const uint32_t n = life->n_held;
+    if (n == 0 || (!life->has_changed && life->held_soonest_ns > life->now_ns)) {
+        return 0;
+    }
+    const bool asks_all = life->has_changed;
+    life->has_changed = false;
+    life->held_soonest_ns = INT64_MAX;
+    int status = 0;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; status == 0 && i < n; i++) {
+        const uint32_t slot = life->held[i];
+        int64_t until_ns = life->held_until_ns[i];
+        bool is_held = true;
+        life->n_held = kept + n - i - 1;
+        if (asks_all || until_ns <= life->now_ns) {
+            until_ns = INT64_MAX;
+            status = route(life, slot, &is_held, &until_ns, err);
+        }
+        if (status == 0 && is_held) {
+            life->n_held = kept++;
+            hold(life, slot, until_ns);
+        }
+    }
+    life->n_held = status == 0 ? kept : life->n_held;
+    return status;
+}
+
+static int move(struct lifecycle *life, const struct route_move *move, struct err *err) {
+    const uint32_t from = life->tracked[move->slot].record.replica;
+    struct replica *replica = &life->replicas[from];
+    const struct request *request = &life->requests[move->slot];
+    waiting_drop(life, replica, move->slot);
+    replica->outstanding_tokens -= request->output_tokens - request->committed_tokens;
+    replica->wake_ns = INT64_MAX;
+    cluster_changed(life, from);
+    int status = telling_one(life, from, HAPPENED_END, move->slot, err);
+    if (life->own_bytes > 0) {
+        memset(life->own + move->slot * life->own_bytes, 0, life->own_bytes);
+    }
+    status = status != 0 ? status : place(life, move->slot, move->to, err);
+    return status != 0 ? status : report_event(life, EVENT_MOVE, request->id, move->to, from, err);
+}
+
+int lifecycle_ask_moves(struct lifecycle *life, struct err *err) {
+    uint32_t n = 0;
+    if (life->moves == NULL || !life->has_moved) {
+        return 0;
+    }
+    int status = cluster_moves(life, &n, err);
+    for (uint32_t i = 0; status == 0 && i < n; i++) {
+        status = cluster_check_move(life, &life->moves[i], err);
+        status = status != 0 ? status : move(life, &life->moves[i], err);
+    }
+    life->has_moved = false;
+    return status;
 }
 
 static struct request request_of(const struct system *system, const struct arrival *arrival) {
@@ -114,6 +216,11 @@ static struct request request_of(const struct system *system, const struct arriv
         .steps_per_block = settings->steps_per_block,
         .causal = system_causality(system->model),
         .tenant = arrival->tenant,
+        .priority = arrival->priority,
+        .predicted_tokens = arrival->predicted_tokens,
+        .deadline_ns = arrival->due_ns > 0 ? arrival->arrival_ns + arrival->due_ns : INT64_MAX,
+        .admitted_ns = -1,
+        .first_token_ns = -1,
         .shifted = system->model->shifted_logits && system->model->mask == MASK_BLOCK_CAUSAL,
         .state = REQUEST_PENDING,
     };
@@ -166,7 +273,7 @@ int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, stru
             return status;
         }
     }
-    return enqueue(life, slot, arrival->session, err);
+    return enqueue(life, slot, err);
 }
 
 /* Returns by how much it grew. */
@@ -201,13 +308,39 @@ int lifecycle_grow(struct lifecycle *life, struct replica *replica, uint32_t slo
                : 0;
 }
 
+struct replica_load lifecycle_load(const struct lifecycle *life, const struct replica *replica) {
+    const struct budget *budget = &life->system->budget;
+    return (struct replica_load){
+        .now_ns = life->now_ns,
+        .kv_free_bytes = budget->pool_bytes - replica->kv_used_bytes,
+        .kv_total_bytes = budget->pool_bytes,
+        .n_running = replica->n_running,
+        .n_waiting = replica->n_waiting,
+        .max_requests = budget->max_requests > 0 ? budget->max_requests : UINT32_MAX,
+        .max_batched_tokens = life->system->settings.max_batched_tokens,
+    };
+}
+
+/* It was planned before anything was known of where it would run. What exact rows take was counted
+ * on by the scheduler, and stays. */
+static int load_anew(struct lifecycle *life, const struct replica *replica, uint32_t slot,
+                     struct err *err) {
+    struct request *request = &life->requests[slot];
+    if (!life->reads_load) {
+        return 0;
+    }
+    request->load = lifecycle_load(life, replica);
+    return request->span.exact ? 0 : plan_step(life, request, &life->tracked[slot], err);
+}
+
 int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t slot,
                     struct err *err) {
     struct request *request = &life->requests[slot];
     bool is_first = life->tracked[slot].record.admitted_ns < 0;
+    int status = load_anew(life, replica, slot, err);
     request_move(request, REQUEST_RUNNING);
     if (is_first) {
-        life->tracked[slot].record.admitted_ns = life->now_ns;
+        life->tracked[slot].record.admitted_ns = request->admitted_ns = life->now_ns;
         life->tracked[slot].record.prefix_tokens = request->cached_tokens;
     }
     replica->running[replica->n_running++] = slot;
@@ -215,8 +348,9 @@ int lifecycle_admit(struct lifecycle *life, struct replica *replica, uint32_t sl
     take_memory(life, replica, request);
     uint32_t index = life->tracked[slot].record.replica;
     const struct executor *executor = &life->asked->executor;
-    int status =
-        executor->admit != NULL ? executor->admit(executor->state, index, slot, request, err) : 0;
+    if (status == 0 && executor->admit != NULL) {
+        status = executor->admit(executor->state, index, slot, request, err);
+    }
     return status != 0
                ? status
                : report_event(life, EVENT_ADMIT, request->id, index, request->cached_tokens, err);
@@ -294,6 +428,7 @@ static int end_block(struct lifecycle *life, uint32_t slot, struct err *err) {
     struct tracked *tracked = &life->tracked[slot];
     if (window_block(request) == 0) {
         tracked->record.first_block_ns = life->now_ns;
+        life->requests[slot].first_token_ns = life->now_ns;
         tracked->record.first_block_tokens = request->committed_tokens;
     }
     return report_event(life, EVENT_BLOCK_DONE, request->id, tracked->record.replica,
@@ -422,6 +557,9 @@ static int leave_block(struct lifecycle *life, struct replica *replica, uint32_t
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
     }
+    if (life->reads_load) {
+        request->load = life->load;
+    }
     status = status != 0 ? status : plan_step(life, request, &life->tracked[slot], err);
     if (status == 0) {
         sums_add(replica, request, 1);
@@ -440,6 +578,9 @@ static int request_turn(struct lifecycle *life, struct replica *replica, uint32_
     int status = 0;
     settle_tracked(tracked, request);
     sums_add(replica, request, -1);
+    if (request->span.phase == PHASE_REFRESH) {
+        request->overdue_steps = 0;
+    }
     if (request->span.exact) {
         blocks_cache(request);
         sharing_written(life, replica, slot, sharing_exact(request));
@@ -502,6 +643,19 @@ int lifecycle_say(struct lifecycle *life, struct replica *replica, uint32_t slot
     return status;
 }
 
+int lifecycle_put_off(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                      struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct tracked *tracked = &life->tracked[slot];
+    settle_tracked(tracked, request);
+    sums_add(replica, request, -1);
+    tracked->puts_off = true;
+    int status = plan_step(life, request, tracked, err);
+    tracked->puts_off = false;
+    sums_add(replica, request, 1);
+    return status;
+}
+
 int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot,
                       struct err *err) {
     struct request *request = &life->requests[slot];
@@ -532,7 +686,8 @@ int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t 
 
 /* Counts `steps` steps of every member. Returns for how many members the present plan ends with
  * them; their indices in the batch are then in life->together. */
-static uint32_t count_steps(struct lifecycle *life, struct replica *replica, uint32_t steps) {
+static uint32_t count_steps(struct lifecycle *life, struct replica *replica, uint32_t steps,
+                            int64_t wall_ns) {
     const uint32_t n = replica->n_batch, *batch = replica->batch;
     /* Where positions are followed, as many are committed as there turn out to be. */
     const uint32_t counted = life->has_positions ? 0 : steps;
@@ -550,6 +705,11 @@ static uint32_t count_steps(struct lifecycle *life, struct replica *replica, uin
         ends[n_ends] = i;
         n_ends += request->steps_to_change == 0;
     }
+    for (uint32_t i = 0; life->keeps_all && i < n; i++) {
+        struct request *request = &requests[batch[i]];
+        request->service_ns += wall_ns;
+        request->service_tokens += (uint64_t)steps * request->span.queries;
+    }
     for (uint32_t i = 0; life->asked->decode != NULL && i < n; i++) {
         struct recall *recall = &life->tracked[batch[i]].recall;
         if (recall->is_open && requests[batch[i]].commit_tokens > 0) {
@@ -561,9 +721,12 @@ static uint32_t count_steps(struct lifecycle *life, struct replica *replica, uin
 }
 
 int lifecycle_advance(struct lifecycle *life, struct replica *replica, uint32_t steps,
-                      const struct decided *known, struct err *err) {
+                      int64_t wall_ns, const struct decided *known, struct err *err) {
     uint64_t n_departed = life->result->completed;
-    uint32_t n_ends = count_steps(life, replica, steps);
+    uint32_t n_ends = count_steps(life, replica, steps, wall_ns);
+    if (life->reads_load) {
+        life->load = lifecycle_load(life, replica);
+    }
     for (uint32_t i = 0; i < n_ends; i++) {
         uint32_t member = life->together[i], slot = replica->batch[member];
         int status = request_turn(life, replica, slot, member, known, err);
@@ -583,4 +746,28 @@ int lifecycle_reject(struct lifecycle *life, uint32_t slot, enum reject_reason r
     settle_tracked(&life->tracked[slot], request);
     return depart(life, &life->replicas[life->tracked[slot].record.replica], slot, REQUEST_REJECTED,
                   reason, err);
+}
+
+int lifecycle_reject_listed(struct lifecycle *life, struct replica *replica,
+                            const struct batch *batch, struct err *err) {
+    const uint32_t index = (uint32_t)(replica - life->replicas);
+    int status = 0;
+    for (uint32_t i = 0; status == 0 && i < batch->n_rejected; i++) {
+        status = lifecycle_reject(life, batch->rejected[i], REJECT_OWN + batch->reasons[i], err);
+        status =
+            status != 0 ? status : telling_one(life, index, HAPPENED_END, batch->rejected[i], err);
+    }
+    waiting_drop(life, replica, UINT32_MAX);
+    return status;
+}
+
+/* As if it waited at the first replica. */
+int lifecycle_reject_held(struct lifecycle *life, enum reject_reason reason, struct err *err) {
+    int status = 0;
+    for (; status == 0 && life->n_held > 0; life->n_held--) {
+        const uint32_t slot = life->held[life->n_held - 1];
+        life->replicas[0].outstanding_tokens += life->requests[slot].output_tokens;
+        status = lifecycle_reject(life, slot, reason, err);
+    }
+    return status;
 }

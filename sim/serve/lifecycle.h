@@ -20,6 +20,7 @@ struct tracked {
     struct shared shared;         /* under prefix caching */
     uint64_t listed;              /* the last scheduling decision that listed the request */
     struct recall recall;         /* when decisions come from a decode trace */
+    bool puts_off;                /* the refresh that is planned waits, by the scheduler's word */
 };
 
 struct replica {
@@ -41,7 +42,8 @@ struct replica {
     int64_t flight_ns, step_ns;
     uint64_t step_tokens;
     bool ends_at_arrivals;
-    int64_t wake_ns;
+    int64_t wake_ns;      /* nothing takes part: when the scheduler is asked again; else */
+    int64_t stop_ns;      /* when the steps under way end for it */
     uint32_t n_postponed; /* times in a row that nothing was selected and a time was named */
     uint32_t n_waits;     /* the same, of a trial in all */
     int64_t postponed_since_ns;
@@ -55,8 +57,9 @@ struct replica {
     struct step_positions positions;                      /* the same, where they are followed */
     struct planned_block *blocks;                         /* when the executor wants them */
     const struct span **spans;                            /* when the executor wants them */
+    const struct span **asked_spans;                      /* of what a scheduler asks about */
     uint32_t *selected, *chunk_tokens, *preempted, *idle; /* the scheduler's lists */
-    uint32_t *width_tokens, *threshold_millionths;
+    uint32_t *width_tokens, *threshold_millionths, *puts_off, *rejected, *reasons;
     uint32_t n_idle; /* of the batch in flight */
     /* The last batch that ended, for systems that decide ahead: when its last step started and
      * ended, and what requests that ended with it held. */
@@ -101,6 +104,20 @@ struct lifecycle {
     uint32_t *together;         /* slots looked at together, n_slots of them */
     bool has_positions;         /* of active blocks: needed, and in no decode trace */
     struct positions positions;
+    /* What is told to schedulers that want to know; NULL: they do not. */
+    struct happening *happenings;
+    int64_t next_arrival_ns;  /* INT64_MAX: not known */
+    bool keeps_all;           /* the scheduler reads service and refresh_waits */
+    bool reads_load;          /* cache policy or decoder reads request->load, */
+    struct replica_load load; /* as it was when the steps that are being accounted for ended */
+    /* What the router holds back, in order of arrival, and until when. */
+    uint32_t *held, n_held;
+    int64_t *held_until_ns, held_soonest_ns;
+    uint64_t n_holds;       /* answers in a row that held something back, */
+    int64_t holds_since_ns; /* and since when */
+    bool has_changed;       /* since the router was asked about them, a step ended or one left */
+    bool has_moved;         /* since it was asked to move some, that or an arrival happened */
+    struct route_move *moves;
     bool checks_rows; /* the cache policy is not one of the built-in ones */
     bool wants_events, wants_requests, wants_steps;
     uint64_t n_decisions; /* of schedulers, so far */
@@ -115,6 +132,16 @@ void lifecycle_fini(struct lifecycle *life);
 
 /* An arrival enters the system or is rejected. */
 int lifecycle_arrive(struct lifecycle *life, const struct arrival *arrival, struct err *err);
+
+/* Requests that the router holds back are asked about again, where something has changed or their
+ * time has come. */
+int lifecycle_ask_held(struct lifecycle *life, struct err *err);
+
+/* What it holds back leaves as rejected. */
+int lifecycle_reject_held(struct lifecycle *life, enum reject_reason reason, struct err *err);
+
+/* The router moves waiting requests, where it does that and something has changed. */
+int lifecycle_ask_moves(struct lifecycle *life, struct err *err);
 
 /* A waiting request starts to run: takes its memory, joins the replica's sums. The caller removes
  * it from the waiting list. */
@@ -132,18 +159,29 @@ void lifecycle_chunk(struct lifecycle *life, struct replica *replica, uint32_t s
 int lifecycle_say(struct lifecycle *life, struct replica *replica, uint32_t slot,
                   uint32_t width_tokens, uint32_t threshold_millionths, struct err *err);
 
+/* Its next step, a refresh, waits. */
+int lifecycle_put_off(struct lifecycle *life, struct replica *replica, uint32_t slot,
+                      struct err *err);
+
 /* A running request gives its memory back and waits at the head of the queue; what it committed
  * stays. */
 int lifecycle_preempt(struct lifecycle *life, struct replica *replica, uint32_t slot,
                       struct err *err);
 
-/* `steps` steps of the replica's batch are done: every member moves on; finished ones leave.
- * `known`: what each member committed in the last of them, NULL when only the loop knows. */
+/* `steps` steps of the replica's batch are done, in `wall_ns`: every member moves on; finished ones
+ * leave. `known`: what each member committed in the last of them, NULL when only the loop knows. */
 int lifecycle_advance(struct lifecycle *life, struct replica *replica, uint32_t steps,
-                      const struct decided *known, struct err *err);
+                      int64_t wall_ns, const struct decided *known, struct err *err);
 
 /* A queued or running request leaves as rejected (interrupted runs). */
 int lifecycle_reject(struct lifecycle *life, uint32_t slot, enum reject_reason reason,
                      struct err *err);
+
+/* Waiting requests that the scheduler rejects leave the queue. */
+int lifecycle_reject_listed(struct lifecycle *life, struct replica *replica,
+                            const struct batch *batch, struct err *err);
+
+/* What decoders and caches see of a replica now. */
+struct replica_load lifecycle_load(const struct lifecycle *life, const struct replica *replica);
 
 #endif

@@ -21,6 +21,10 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
     replica->chunk_tokens = mem_reserved(n, sizeof *replica->chunk_tokens);
     replica->width_tokens = mem_reserved(n, sizeof *replica->width_tokens);
     replica->threshold_millionths = mem_reserved(n, sizeof *replica->threshold_millionths);
+    replica->puts_off = mem_reserved(n, sizeof *replica->puts_off);
+    replica->rejected = mem_reserved(n, sizeof *replica->rejected);
+    replica->reasons = mem_reserved(n, sizeof *replica->reasons);
+    replica->asked_spans = mem_reserved(n, sizeof *replica->asked_spans);
     replica->preempted = mem_reserved(n, sizeof *replica->preempted);
     replica->idle = mem_reserved(n, sizeof *replica->idle);
     replica->member_ids = mem_reserved(n, sizeof *replica->member_ids);
@@ -43,14 +47,15 @@ static void replica_init(const struct lifecycle *life, uint32_t index) {
                                                    : NULL};
     }
     replica->sym[SYM_ONE] = 1;
-    replica->wake_ns = INT64_MAX;
+    replica->wake_ns = replica->stop_ns = INT64_MAX;
 }
 
 /* Requests by slot, and of each replica those that run and, twice as many, those that wait: a
- * scheduler that is not built in can only read them. */
+ * scheduler or router that is not built in can only read them. */
 static void lend_lists(struct lifecycle *life) {
     size_t n = life->n_slots, lists = 3 * n * life->n_replicas * sizeof(uint32_t);
-    bool is_lent = !policy_is_built_in(&life->system->scheduler->policy);
+    bool is_lent = !policy_is_built_in(&life->system->scheduler->policy) ||
+                   !policy_is_built_in(&life->system->router->policy);
     lent_open(&life->lent, n * sizeof *life->requests + lists, is_lent);
     life->requests = (struct request *)life->lent.write;
 }
@@ -67,6 +72,12 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
                          (positions_wanted(asked->system) || asked->executor.wants_positions),
         .n_slots = n,
         .n_replicas = settings->replicas,
+        .next_arrival_ns = INT64_MAX,
+        .held_soonest_ns = INT64_MAX,
+        .keeps_all = asked->is_trial || asked->system->scheduler->reads_all != 0 ||
+                     !policy_is_built_in(&asked->system->scheduler->policy),
+        .reads_load =
+            asked->system->cache->reads_load != 0 || asked->system->decoder->reads_load != 0,
         .checks_rows = !policy_is_built_in(&asked->system->cache->policy),
         .widest_fitting_canvas = asked->system->budget.shares_pool ? 0 : INT64_MAX,
     };
@@ -83,6 +94,9 @@ void lifecycle_init(struct lifecycle *life, const struct loop_request *asked,
     life->own_bytes = asked->system->scheduler->request_bytes;
     life->own = life->own_bytes > 0 ? mem_reserved(n, life->own_bytes) : NULL;
     life->together = mem_reserved(n, sizeof *life->together);
+    if (asked->system->scheduler->happened != NULL) {
+        life->happenings = mem_reserved(2 * (size_t)n, sizeof *life->happenings);
+    }
     if (life->has_positions) {
         positions_init(&life->positions, life->system, rng_stream(asked->seed, "confidences").s[0],
                        n);
@@ -107,6 +121,10 @@ void lifecycle_fini(struct lifecycle *life) {
         mem_released(replica->chunk_tokens);
         mem_released(replica->width_tokens);
         mem_released(replica->threshold_millionths);
+        mem_released(replica->puts_off);
+        mem_released(replica->rejected);
+        mem_released(replica->reasons);
+        mem_released(replica->asked_spans);
         mem_released(replica->preempted);
         mem_released(replica->idle);
         mem_released(replica->member_ids);
@@ -129,6 +147,7 @@ void lifecycle_fini(struct lifecycle *life) {
     policy_state_free(&life->system->router->policy, life->router_state);
     cluster_fini(life);
     mem_released(life->together);
+    mem_released(life->happenings);
     if (life->has_positions) {
         positions_fini(&life->positions);
     }

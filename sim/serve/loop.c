@@ -11,6 +11,7 @@
 #include "sim/serve/lifecycle.h"
 #include "sim/serve/report.h"
 #include "sim/serve/selection.h"
+#include "sim/serve/telling.h"
 #include "sim/serve/unroll.h"
 
 struct loop {
@@ -54,6 +55,7 @@ static int take_arrivals(struct loop *loop, struct err *err) {
     int status = peek_arrival(loop, err);
     while (status == 0 && loop->has_pending && loop->pending.arrival_ns <= loop->life.now_ns) {
         loop->has_pending = false;
+        loop->life.next_arrival_ns = INT64_MAX;
         loop->pending.place = source->completed != NULL ? loop->result->arrived + 1 : 0;
         status = lifecycle_arrive(&loop->life, &loop->pending, err);
         if (status == 0) {
@@ -101,6 +103,7 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
         batch->n_admitted--;
         batch->chunk_tokens[batch->n] = 0;
         batch->width_tokens[batch->n] = batch->threshold_millionths[batch->n] = 0;
+        batch->puts_off[batch->n] = 0;
     }
 }
 
@@ -155,6 +158,14 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
     return steps;
 }
 
+/* As decoders and caches see it while the step is under way. */
+static void load_members(struct lifecycle *life, const struct replica *replica) {
+    const struct replica_load load = lifecycle_load(life, replica);
+    for (uint32_t i = 0; i < replica->n_batch; i++) {
+        life->requests[replica->batch[i]].load = load;
+    }
+}
+
 static void evict(void *state, uint32_t slot, const float *delta) {
     struct lifecycle *life = state;
     positions_evict(&life->positions, slot, &life->requests[slot], delta);
@@ -184,6 +195,10 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
     replica->ends_at_arrivals = batch->hold == HOLD_CHANGE;
     if (batch->hold == HOLD_CHANGE && !replica->unrolled && !has_others) {
         stop_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
+    }
+    stop_ns = replica->stop_ns < stop_ns ? replica->stop_ns : stop_ns;
+    if (loop->life.reads_load) {
+        load_members(&loop->life, replica);
     }
     struct submission submission = {
         .replica = index,
@@ -220,11 +235,15 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
                         struct batch *batch, bool *is_empty, struct err *err) {
     int status = carry_out(&loop->life, replica, batch, err);
     *is_empty = batch->n == 0 && !batch->all_running;
+    if (status == 0 && !*is_empty) {
+        leave_waiting(loop, replica, batch);
+    }
+    status = status != 0 ? status : telling_decided(&loop->life, index, batch, err);
     if (status != 0 || *is_empty) {
         return status;
     }
-    leave_waiting(loop, replica, batch);
     replica->n_idle = batch->n_idle;
+    replica->stop_ns = batch->wake_ns;
     replica->loops_left = batch->loops > 1 && !batch->all_running ? batch->loops - 1 : 0;
     return submit_members(loop, replica, index, batch, batch->continues != 0, err);
 }
@@ -299,6 +318,9 @@ static int ask(struct loop *loop, uint32_t index, const struct schedule_view *vi
                             .chunk_tokens = replica->chunk_tokens,
                             .width_tokens = replica->width_tokens,
                             .threshold_millionths = replica->threshold_millionths,
+                            .puts_off = replica->puts_off,
+                            .rejected = replica->rejected,
+                            .reasons = replica->reasons,
                             .preempted = replica->preempted,
                             .idle = replica->idle};
     system->scheduler->schedule(replica->scheduler_state, view, batch);
@@ -315,59 +337,42 @@ static int ask(struct loop *loop, uint32_t index, const struct schedule_view *vi
     return status;
 }
 
-/* What the scheduler sees of a replica. */
-static struct schedule_view view_of(const struct loop *loop, const struct replica *replica,
-                                    const struct estimator *estimator) {
-    const struct system *system = loop->asked->system;
-    const struct lent *lent = &loop->life.lent;
-    uint32_t max_requests = system->budget.max_requests;
-    return (struct schedule_view){
-        .now_ns = loop->life.now_ns,
-        .requests = lent_read(lent, loop->life.requests),
-        .running = lent_read(lent, replica->running),
-        .n_running = replica->n_running,
-        .waiting = lent_read(lent, replica->waiting + replica->head),
-        .n_waiting = replica->n_waiting,
-        .next_arrival_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX,
-        .running_tokens = replica->sym[SYM_TOKENS],
-        .running_growth_bytes = replica->growth_bytes,
-        .max_batched_tokens = system->settings.max_batched_tokens,
-        .max_requests = max_requests > 0 ? max_requests : UINT32_MAX,
-        .kv_free_bytes = system->budget.pool_bytes - replica->kv_used_bytes,
-        .kv_total_bytes = system->budget.pool_bytes,
-        .estimate_ns = selection_estimate_ns,
-        .estimate_joules = selection_estimate_joules,
-        .foresee = selection_foresee,
-        .estimate_spans_ns = selection_estimate_spans_ns,
-        .estimator = estimator,
-        .own = loop->life.own,
-        .n_slots = loop->life.n_slots,
-    };
+/* Nothing is left in the lists that hold words about requests. */
+static void clear_words(const struct replica *replica, const struct batch *batch, uint32_t n) {
+    memset(replica->chunk_tokens, 0, n * sizeof *replica->chunk_tokens);
+    if (batch->says) {
+        memset(replica->width_tokens, 0, n * sizeof *replica->width_tokens);
+        memset(replica->threshold_millionths, 0, n * sizeof *replica->threshold_millionths);
+        memset(replica->puts_off, 0, n * sizeof *replica->puts_off);
+    }
 }
 
-static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) {
+/* One decision; `*again`: another one is due at once. */
+static int decide(struct loop *loop, uint32_t index, bool *again, struct err *err) {
     struct replica *replica = &loop->life.replicas[index];
-    if (replica->loops_left > 0) {
-        bool again;
-        int status = submit_again(loop, replica, index, &again, err);
-        if (status != 0 || again) {
-            return status;
-        }
-        replica->loops_left = 0;
-    }
     int status = sharing_refresh(&loop->life, replica, err);
+    *again = false;
     if (status != 0) {
         return status;
     }
     const struct estimator estimator = {&loop->life, replica, loop->asked->is_trial ? err : NULL};
-    struct schedule_view view = view_of(loop, replica, &estimator);
+    struct schedule_view view = telling_view(&loop->life, replica, &estimator);
     const struct schedule_view all = view;
     struct batch batch;
     bool is_ahead = look_ahead(loop, replica, &view);
     status = ask(loop, index, &view, is_ahead, &batch, err);
-    if (status == 0 && is_ahead && is_empty_batch(replica, &batch)) {
+    if (status == 0 && is_ahead && is_empty_batch(replica, &batch) && batch.n_rejected == 0) {
         view = all; /* there is nothing to decide ahead of */
         status = ask(loop, index, &view, false, &batch, err);
+    }
+    if (status == 0 && batch.n_rejected > 0) {
+        loop->life.has_changed = loop->life.has_moved = true;
+        status = lifecycle_reject_listed(&loop->life, replica, &batch, err);
+        if (status != 0 || is_empty_batch(replica, &batch)) {
+            clear_words(replica, &batch, 0);
+            *again = replica->n_running + replica->n_waiting > 0;
+            return status;
+        }
     }
     if (status == 0 && batch.n == 0 && batch.n_admitted > 0) {
         /* All that it lists was shed, and what runs holds the memory: one of these it is, then. */
@@ -383,16 +388,33 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
     replica->wake_ns = INT64_MAX;
     replica->n_postponed = 0;
     bool is_empty;
+    const uint32_t n_listed = batch.n;
     status = submit_batch(loop, replica, index, &batch, &is_empty, err);
-    memset(replica->chunk_tokens, 0, batch.n * sizeof *replica->chunk_tokens);
-    if (batch.says) {
-        memset(replica->width_tokens, 0, batch.n * sizeof *replica->width_tokens);
-        memset(replica->threshold_millionths, 0, batch.n * sizeof *replica->threshold_millionths);
-    }
+    clear_words(replica, &batch, n_listed);
     /* Only where a request was preempted whose pages an admission counted on: one request fewer
      * runs. */
     ASSERT(status != 0 || !is_empty || batch.n_preempted > 0);
-    return status == 0 && is_empty ? schedule_replica(loop, index, err) : status;
+    *again = is_empty;
+    return status;
+}
+
+static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) {
+    struct replica *replica = &loop->life.replicas[index];
+    if (replica->loops_left > 0 && replica->stop_ns > loop->life.now_ns) {
+        bool goes_on;
+        int status = submit_again(loop, replica, index, &goes_on, err);
+        if (status != 0 || goes_on) {
+            return status;
+        }
+    }
+    replica->loops_left = 0;
+    loop->life.next_arrival_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
+    bool again = true;
+    int status = 0;
+    while (status == 0 && again) {
+        status = decide(loop, index, &again, err);
+    }
+    return status;
 }
 
 /* Those that are due, the lower ones first: a bit stays while its replica is idle and has work. */
@@ -446,7 +468,9 @@ static int advance_unrolled(struct loop *loop, struct replica *replica,
         if (executor->wants_members || loop->asked->records_members) {
             report_members(&loop->life, replica);
         }
-        status = status == 0 ? lifecycle_advance(&loop->life, replica, 1, &known, err) : status;
+        const int64_t one_ns = one.time_ns - one.start_ns;
+        status =
+            status == 0 ? lifecycle_advance(&loop->life, replica, 1, one_ns, &known, err) : status;
         if (status == 0 && loop->life.wants_steps) {
             status = report_step(&loop->life, replica, &one, moment, err);
         }
@@ -461,6 +485,8 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     struct replica *replica = &loop->life.replicas[done->replica];
     struct loop_result *result = loop->result;
     replica->busy = false;
+    loop->life.has_changed = loop->life.has_moved = true;
+    loop->life.n_holds = 0;
     cluster_changed(&loop->life, done->replica);
     cluster_due(&loop->life, done->replica);
     if (loop->asked->system->rows.chooser == CHOSEN_BY_POLICY &&
@@ -478,21 +504,23 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     const struct moment moment = {replica->n_batch, replica->n_running, replica->n_waiting,
                                   replica->kv_used_bytes};
     bool by_step = replica->unrolled && loop->asked->system->decoder->count == NULL;
-    int status = by_step
-                     ? advance_unrolled(loop, replica, done, &moment, err)
-                     : lifecycle_advance(&loop->life, replica, done->steps, &done->decided, err);
+    const int64_t wall_ns = done->time_ns - done->start_ns;
+    telling_begin(&loop->life, replica);
+    int status = by_step ? advance_unrolled(loop, replica, done, &moment, err)
+                         : lifecycle_advance(&loop->life, replica, done->steps, wall_ns,
+                                             &done->decided, err);
     replica->last_start_ns = done->time_ns - (done->time_ns - done->start_ns) / done->steps;
     replica->last_end_ns = done->time_ns;
     replica->n_freed = moment.n_running - replica->n_running;
     replica->freed_bytes = moment.kv_used_bytes - replica->kv_used_bytes;
-    if (by_step) {
-        return status;
-    }
-    if (status == 0 && loop->life.wants_steps) {
+    if (status == 0 && !by_step && loop->life.wants_steps) {
         status = report_step(&loop->life, replica, done, &moment, err);
     }
-    result->submissions++;
-    return status;
+    result->submissions += !by_step;
+    loop->life.next_arrival_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
+    return status != 0
+               ? status
+               : telling_steps(&loop->life, done->replica, moment.n, done->steps, wall_ns, err);
 }
 
 /* ---- the loop ---- */
@@ -501,6 +529,7 @@ static int complete(struct loop *loop, const struct completion *done, struct err
 static int64_t next_time(const struct loop *loop) {
     const struct lifecycle *life = &loop->life;
     int64_t next = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
+    next = life->held_soonest_ns < next ? life->held_soonest_ns : next;
     for (uint32_t word = 0; word <= life->n_replicas / 64; word++) {
         for (uint64_t bits = life->due[word]; bits != 0; bits &= bits - 1) {
             const struct replica *replica =
@@ -520,7 +549,14 @@ static int starved(const struct loop *loop, struct err *err) {
         running += loop->life.replicas[i].n_running;
     }
     if (waiting + running == 0) {
-        return 0;
+        return loop->life.n_held == 0
+                   ? 0
+                   : err_starves(err,
+                                 "router %s starves at %.3f s: %" PRIu32
+                                 " requests are held back, nothing runs or arrives any more, and "
+                                 "route named no time in until_ns",
+                                 loop->asked->system->router->policy.name,
+                                 (double)loop->life.now_ns * 1e-9, loop->life.n_held);
     }
     return err_starves(err,
                        "scheduler %s starves at %.3f s: %" PRIu64 " requests wait and %" PRIu64
@@ -530,6 +566,9 @@ static int starved(const struct loop *loop, struct err *err) {
 }
 
 static int reject_all(struct loop *loop, struct err *err) {
+    if (lifecycle_reject_held(&loop->life, REJECT_SHUTDOWN, err) != 0) {
+        return err_status(err);
+    }
     for (uint32_t i = 0; i < loop->life.n_replicas; i++) {
         struct replica *replica = &loop->life.replicas[i];
         const uint32_t *lists[] = {replica->running, replica->waiting + replica->head};
@@ -550,9 +589,9 @@ static int run_turns(struct loop *loop, struct err *err) {
     enum { PROGRESS_TURNS = 8192 };
     for (uint64_t turn = 0;; turn++) {
         int status = take_arrivals(loop, err);
-        if (status == 0) {
-            status = schedule_idle(loop, err);
-        }
+        status = status != 0 ? status : lifecycle_ask_held(&loop->life, err);
+        status = status != 0 ? status : lifecycle_ask_moves(&loop->life, err);
+        status = status != 0 ? status : schedule_idle(loop, err);
         if (status != 0) {
             return status;
         }

@@ -25,6 +25,7 @@ struct loop_request {
     /* check-plugin: what a run lets pass because it does no harm yet is refused, such as a question
      * about a batch that is none, or a wait for nothing. */
     bool is_trial;
+    bool lets_wait; /* check-plugin, of a cache policy: refreshes that can wait do, by turns */
     uint64_t seed;
     /* Recorded decisions; NULL: they are drawn, or the executor knows. Only with a decoder that
      * reads confidences, and an executor that decides nothing itself. */

@@ -211,6 +211,50 @@ static int check_rows(const struct lifecycle *life, const struct row_sets *befor
                      life->system->cache->policy.name, (double)life->now_ns * 1e-9, fault.text);
 }
 
+bool plan_put_off(const struct lifecycle *life, uint32_t slot, struct span *span) {
+    const struct system *system = life->system;
+    const void *memory = life->has_positions ? positions_memory(&life->positions, slot) : NULL;
+    struct request request = life->requests[slot];
+    if (request.refresh_waits == 0) {
+        return false;
+    }
+    (void)cache_put_off(system->cache, system->cache_state, memory, &request, &request.rows);
+    rows_span(&request.rows, &request, &request.span);
+    plan_scope(system, window_masked(&request), &request);
+    *span = request.span;
+    return true;
+}
+
+/* The refresh that the policy has answered: for how long it can wait, and, where the scheduler puts
+ * it off, the step in its place. */
+static int let_wait(const struct lifecycle *life, struct request *request, const void *memory,
+                    uint32_t *holds, struct err *err) {
+    const struct system *system = life->system;
+    const uint32_t slot = (uint32_t)(request - life->requests);
+    request->refresh_waits = 0;
+    if (request->span.phase != PHASE_REFRESH) {
+        return 0;
+    }
+    struct row_sets rows = request->rows;
+    const uint32_t most = cache_put_off(system->cache, system->cache_state, memory, request, &rows);
+    request->refresh_waits = most > request->overdue_steps ? most - request->overdue_steps : 0;
+    const bool by_turns = life->asked->lets_wait && (request->id + request->steps) % 3 > 0;
+    if ((!life->tracked[slot].puts_off && !by_turns) || request->refresh_waits == 0) {
+        return 0;
+    }
+    request->rows = rows;
+    rows_span(&request->rows, request, &request->span);
+    *holds = 1;
+    request->overdue_steps++;
+    request->refresh_waits--;
+    return request->span.phase != PHASE_REFRESH && request->span.queries > 0
+               ? 0
+               : err_world(err,
+                           "cache %s broke its promise at %.3f s: put_off answers another refresh, "
+                           "or runs nothing",
+                           system->cache->policy.name, (double)life->now_ns * 1e-9);
+}
+
 /* The cache policy's answer, which has to be one that it may give. */
 static int ask_cache(const struct lifecycle *life, struct request *request, uint32_t slot,
                      uint32_t *holds, struct err *err) {
@@ -222,6 +266,10 @@ static int ask_cache(const struct lifecycle *life, struct request *request, uint
         return plan_broken_promise(life, &system->cache->policy, "cache",
                                    *holds == 0 ? "the steps a span holds" : "the queries of a span",
                                    0, 1, UINT32_MAX, err);
+    }
+    if (life->keeps_all && system->cache->put_off != NULL &&
+        let_wait(life, request, memory, holds, err) != 0) {
+        return err_status(err);
     }
     return life->checks_rows ? check_rows(life, &before, request, err) : 0;
 }

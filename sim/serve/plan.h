@@ -15,6 +15,10 @@ void plan_memory(const struct lifecycle *life, struct request *request);
 int plan_step(struct lifecycle *life, struct request *request, struct tracked *tracked,
               struct err *err);
 
+/* The span of the step that the request takes where the refresh that is its next step is put off;
+ * false: it cannot wait. */
+bool plan_put_off(const struct lifecycle *life, uint32_t slot, struct span *span);
+
 /* Which of the rows that leave the trunk go through the head, by the system's scope, and which of
  * these are looked at; `candidates`: the masked positions that the step runs. */
 void plan_scope(const struct system *system, uint32_t candidates, struct request *request);

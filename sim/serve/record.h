@@ -5,6 +5,7 @@
 #ifndef UNMASK_SIM_SERVE_RECORD_H
 #define UNMASK_SIM_SERVE_RECORD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/base/arrival.h"
@@ -21,9 +22,16 @@ enum reject_reason {
     REJECT_ACTIVATION, /* out of memory: a step with it alone exceeds the device */
     REJECT_QUEUE,      /* the waiting queue is full */
     REJECT_SHUTDOWN,   /* the run was interrupted before it could end */
+    REJECT_OWN,        /* and the next ones: by the scheduler, for the first of its own reasons */
 };
-enum { REJECT_REASON_COUNT = REJECT_SHUTDOWN + 1 };
+enum { REJECT_OWN_COUNT = 8, REJECT_REASON_COUNT = REJECT_OWN + REJECT_OWN_COUNT };
 extern const char *const reject_reason_names[REJECT_REASON_COUNT];
+
+/* What a reason is called, where the scheduler calls its own so (its reject_reasons, or NULL). */
+const char *reject_reason_name(uint32_t reason, const char *const *own);
+
+/* Whether a scheduler names as many that this is one of its own. */
+bool reject_reason_is_named(uint32_t reason, const char *const *own);
 
 /* One request when it leaves the system, finished or rejected: the columns of request.def. `state`
  * is an enum request_state, `reason` an enum reject_reason; `follows` and `place` are as struct
@@ -76,8 +84,10 @@ enum event_kind {
     EVENT_REJECT,
     EVENT_BLOCK_DONE,
     EVENT_FINISH,
+    EVENT_HOLD, /* the router holds it back */
+    EVENT_MOVE, /* the router moves it to another replica's queue */
 };
-enum { EVENT_KIND_COUNT = EVENT_FINISH + 1 };
+enum { EVENT_KIND_COUNT = EVENT_MOVE + 1 };
 extern const char *const event_kind_names[EVENT_KIND_COUNT];
 
 struct event_record {
@@ -86,7 +96,7 @@ struct event_record {
     uint32_t kind; /* enum event_kind */
     uint32_t replica;
     uint32_t detail; /* REJECT: the reason; BLOCK_DONE: the block; ADMIT: leading tokens whose keys
-                        and values it found; else 0 */
+                        and values it found; MOVE: the replica that it leaves; else 0 */
 };
 
 /* Each function returns 0, or an err kind with `err` filled: the run then stops and reports it. */

@@ -6,11 +6,28 @@
 #include "sim/serve/unroll.h"
 
 const char *const reject_reason_names[REJECT_REASON_COUNT] = {
-    "none", "context", "kv", "tokens", "activation", "queue", "shutdown",
+    "none",  "context", "kv",    "tokens", "activation", "queue", "shutdown", "own-1",
+    "own-2", "own-3",   "own-4", "own-5",  "own-6",      "own-7", "own-8",
 };
 
+bool reject_reason_is_named(uint32_t reason, const char *const *own) {
+    uint32_t n = 0;
+    while (own != NULL && own[n] != NULL && REJECT_OWN + n < reason) {
+        n++;
+    }
+    return reason >= REJECT_OWN && own != NULL && own[n] != NULL;
+}
+
+const char *reject_reason_name(uint32_t reason, const char *const *own) {
+    if (own == NULL) {
+        return reason == REJECT_OWN ? "scheduler" : reject_reason_names[reason];
+    }
+    return reject_reason_is_named(reason, own) ? own[reason - REJECT_OWN]
+                                               : reject_reason_names[reason];
+}
+
 const char *const event_kind_names[EVENT_KIND_COUNT] = {
-    "arrival", "admit", "preempt", "reject", "block-done", "finish",
+    "arrival", "admit", "preempt", "reject", "block-done", "finish", "hold", "move",
 };
 
 struct request_record request_record_of(const struct arrival *arrival) {
@@ -22,6 +39,9 @@ struct request_record request_record_of(const struct arrival *arrival) {
         .answer_tokens =
             arrival->answer_tokens > 0 ? arrival->answer_tokens : arrival->output_tokens,
         .session = arrival->session,
+        .deadline_ns = arrival->due_ns > 0 ? (uint64_t)(arrival->arrival_ns + arrival->due_ns) : 0,
+        .priority = arrival->priority,
+        .predicted_tokens = arrival->predicted_tokens,
         .follows = arrival->follows,
         .place = arrival->place,
         .arrival_ns = arrival->arrival_ns,

@@ -1,6 +1,8 @@
 #include "sim/serve/selection.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "sim/policy/scheduler/course.h"
@@ -79,6 +81,45 @@ static int check_words(const struct lifecycle *life, const struct request *reque
                                                            threshold_millionths, most, err);
 }
 
+static int refuse_word(const struct lifecycle *life, struct err *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int refuse_word(const struct lifecycle *life, struct err *err, const char *format, ...) {
+    char text[320];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    return err_world(err, "scheduler %s broke its promise at %.3f s: schedule %s",
+                     life->system->scheduler->policy.name, (double)life->now_ns * 1e-9, text);
+}
+
+/* Whether a refresh may be put off. Beyond its bound it is computed all the same: a trial says so.
+ */
+static int check_put_off(const struct lifecycle *life, const struct request *request,
+                         uint32_t puts_off, struct err *err) {
+    const struct cache_policy *cache = life->system->cache;
+    if (puts_off == 0) {
+        return 0;
+    }
+    if (puts_off > 1) {
+        return selection_refuse(life, "the flag puts_off", puts_off, 1, err);
+    }
+    if (cache->put_off == NULL) {
+        return refuse_word(life, err,
+                           "puts a refresh of request %" PRIu64
+                           " off, but under cache %s no refresh waits: leave puts_off 0",
+                           request->id, cache->policy.name);
+    }
+    return request->refresh_waits > 0 || !life->asked->is_trial
+               ? 0
+               : refuse_word(life, err,
+                             "puts a refresh of request %" PRIu64
+                             " off that cannot wait (it was due %" PRIu32
+                             " steps ago): say puts_off only where refresh_waits is above 0",
+                             request->id, request->overdue_steps);
+}
+
 /* Numbers and flags of a batch, before anything in its lists is looked at. */
 static int check_counts(const struct lifecycle *life, const struct batch *batch, struct err *err) {
     const struct {
@@ -88,6 +129,7 @@ static int check_counts(const struct lifecycle *life, const struct batch *batch,
                   {"requests admitted of those listed", batch->n_admitted, batch->n},
                   {"requests preempted", batch->n_preempted, batch->capacity},
                   {"requests idle", batch->n_idle, batch->capacity},
+                  {"requests rejected", batch->n_rejected, batch->capacity},
                   {"the flag all_running", batch->all_running, 1},
                   {"the flag says", batch->says, 1},
                   {"hold, which is no batch_hold", batch->hold, HOLD_CLOSED}};
@@ -97,6 +139,43 @@ static int check_counts(const struct lifecycle *life, const struct batch *batch,
         }
     }
     return 0;
+}
+
+static uint32_t n_reasons(const struct scheduler *scheduler) {
+    uint32_t n = 0;
+    while (scheduler->reject_reasons != NULL && scheduler->reject_reasons[n] != NULL) {
+        n++;
+    }
+    return n > 0 ? n : 1;
+}
+
+/* Only what waits leaves by the scheduler's word, for a reason that it has. */
+static int check_rejected(const struct lifecycle *life, uint32_t index, const struct batch *batch,
+                          uint32_t i, bool asks, struct err *err) {
+    const uint32_t slot = batch->rejected[i], most = n_reasons(life->system->scheduler) - 1;
+    if (slot < life->n_used && life->requests[slot].state == REQUEST_RUNNING) {
+        return refuse_word(life, err,
+                           "rejects request %" PRIu64
+                           ", which runs: reject it while it waits, or preempt it first",
+                           life->requests[slot].id);
+    }
+    if (check_listed(life, index, slot, "rejected", WAITS, asks, err) != 0) {
+        return err_status(err);
+    }
+    return batch->reasons[i] <= most
+               ? 0
+               : selection_refuse(life, "the index of a reason", batch->reasons[i], most, err);
+}
+
+/* Where something takes part a time to be asked again at lies ahead. */
+static int check_wake(const struct lifecycle *life, const struct batch *batch, struct err *err) {
+    return batch->wake_ns > life->now_ns
+               ? 0
+               : refuse_word(life, err,
+                             "asks to be called again at %" PRId64
+                             " ns, which is not after now (%" PRId64
+                             "): name a later time, or leave wake_ns as it is",
+                             batch->wake_ns, life->now_ns);
 }
 
 /* Every slot of its lists is one that it may name there, and every chunk one that it may take. */
@@ -115,6 +194,9 @@ static int check_lists(const struct lifecycle *life, uint32_t index, const struc
         if (status == 0 && batch->says) {
             status = check_words(life, &life->requests[slot], batch->width_tokens[i],
                                  batch->threshold_millionths[i], err);
+            status = status == 0 && batch->puts_off != NULL
+                         ? check_put_off(life, &life->requests[slot], batch->puts_off[i], err)
+                         : status;
         }
     }
     for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
@@ -122,6 +204,9 @@ static int check_lists(const struct lifecycle *life, uint32_t index, const struc
     }
     for (uint32_t i = 0; status == 0 && i < batch->n_idle; i++) {
         status = check_listed(life, index, batch->idle[i], "idle", runs, asks, err);
+    }
+    for (uint32_t i = 0; status == 0 && i < batch->n_rejected; i++) {
+        status = check_rejected(life, index, batch, i, asks, err);
     }
     return status;
 }
@@ -147,7 +232,8 @@ int selection_check(struct lifecycle *life, const struct replica *replica, uint3
     life->n_decisions++;
     life->has_words = life->has_words || batch->says != 0;
     if (check_lists(life, index, batch, false, err) != 0 ||
-        check_preemption(life, batch, err) != 0) {
+        check_preemption(life, batch, err) != 0 ||
+        ((batch->n > 0 || batch->all_running) && check_wake(life, batch, err) != 0)) {
         return (int)err->kind;
     }
     for (uint32_t i = 0; i < batch->n; i++) {
@@ -174,11 +260,11 @@ int selection_check(struct lifecycle *life, const struct replica *replica, uint3
 static void hypothetical_shape(const struct lifecycle *life, const struct replica *replica,
                                const struct batch *batch, struct step_shape *shape) {
     shape_clear(shape);
-    shape->spans = replica->spans;
+    shape->spans = replica->asked_spans;
     if (batch->all_running) {
         memcpy(shape->sym, replica->sym, sizeof shape->sym);
         for (uint32_t i = 0; i < replica->n_running; i++) {
-            replica->spans[shape->n_spans++] = &life->requests[replica->running[i]].span;
+            replica->asked_spans[shape->n_spans++] = &life->requests[replica->running[i]].span;
         }
     }
     for (uint32_t i = 0; i < batch->n; i++) {
@@ -188,13 +274,16 @@ static void hypothetical_shape(const struct lifecycle *life, const struct replic
             taken.queries = taken.first_queries = batch->chunk_tokens[i];
             taken.logit_rows = 0;
         }
+        if (batch->says && batch->puts_off != NULL && batch->puts_off[i] != 0) {
+            (void)plan_put_off(life, batch->selected[i], &taken);
+        }
         shape_add(shape->sym, &taken, 1);
-        replica->spans[shape->n_spans++] = span;
+        replica->asked_spans[shape->n_spans++] = span;
     }
     for (uint32_t i = 0; i < batch->n_idle; i++) {
         const struct span *span = &life->requests[batch->idle[i]].span;
         shape_add(shape->sym, span, 1);
-        replica->spans[shape->n_spans++] = span;
+        replica->asked_spans[shape->n_spans++] = span;
     }
 }
 
@@ -291,10 +380,10 @@ int64_t selection_estimate_spans_ns(const void *opaque, const struct span *const
         return n == 0 ? 0 : INT64_MAX;
     }
     shape_clear(&shape);
-    shape.spans = replica->spans;
+    shape.spans = replica->asked_spans;
     for (uint32_t i = 0; i < n; i++) {
         shape_add(shape.sym, spans[i], 1);
-        replica->spans[shape.n_spans++] = spans[i];
+        replica->asked_spans[shape.n_spans++] = spans[i];
     }
     return executor->estimate_ns(
         executor->state, (uint32_t)(replica - life->replicas), &shape,

@@ -6,9 +6,9 @@
 
 /* How a runtime executes the model: what the builder has to know of it. */
 struct graph_options {
-    bool fused;         /* one kernel per norm, rotation and activation; off: eager, in float32 */
-    bool gathers_cache; /* reuse copies cached rows together per layer before attention */
-    bool rotates_cache; /* keys are cached before rotation: all are rotated in every step */
+#define GRAPH_FLAG(field, doc)                        bool field;
+#define GRAPH_BYTES(field, initial, least, most, doc) int64_t field;
+#include "sim/step/runtime_part.def"
     bool splits_first_layer; /* layer 0 runs over first_queries (dLLM-Cache) */
     bool selects;            /* refresh steps score and pack KV rows */
     bool selects_together;   /* the same rows for all heads, whichever rank has them */
@@ -20,29 +20,16 @@ struct graph_options {
     enum provenance_kind evict_wait_kind;
     enum symbol
         stored_rows;        /* whose fresh keys and values are copied to the store; SYM_ONE: none */
-    int64_t logits_bytes;   /* bytes of one logit as the head writes it */
-    int64_t copy_bytes;     /* bytes of the copy cast before the softmax; 0: none */
-    int64_t softmax_bytes;  /* bytes of the softmax result; 0: none is stored */
     bool samples_output;    /* of the head's logits only the output's rows are looked at */
     struct storage storage; /* of weights, activations and cached rows; zeros: bf16. Logits as the
                                head writes them are wider by as much as activations. */
-    bool shift_copy; /* logits that decide on the next position (Dream) are shifted by a copy; off:
-                        they stay, and readers of a row allow for the offset */
-    bool fused_head; /* the head's logits are reduced as they are made: one operator; the
-                        three sizes of logits are not read */
-    bool statistics; /* the margin and entropy of each row, besides its confidence */
-    bool draws;      /* tokens are drawn from stored logits, or their confidences tempered, */
-    bool draws_kept; /* among the most likely ones, which are looked for */
+    bool statistics;        /* the margin and entropy of each row, besides its confidence */
+    bool draws;            /* tokens are drawn from stored logits, or their confidences tempered, */
+    bool draws_kept;       /* among the most likely ones, which are looked for */
     uint32_t credit_slots; /* tokens of a row's list of credit; 0: decoders give none */
     bool credit_matrix;    /* a number for every token of a row instead of the list */
-    bool fused_gate_up;    /* gates and ups never leave their product: one operator */
-    bool smooths;      /* probabilities of each logit row make an embedding that the next step adds
-                          to its input (sim/decode/smooth.h); logits are stored */
-    bool query_chunks; /* queries are projected apart from keys and values, chunk by chunk, and
-                          attention writes over them; fused, and without cached rows */
-    bool engine;       /* what our engine's kernels hold besides: a selection's indices, and
-                          the layer's queries, keys and values until it is done; mixtures by
-                          pairs of a token and an expert, sorted */
+    bool smooths; /* probabilities of each logit row make an embedding that the next step adds
+                     to its input (sim/decode/smooth.h); logits are stored */
 };
 
 /* Bytes of one row's credit. */

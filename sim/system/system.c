@@ -240,9 +240,9 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     }
     leave_out_layers(s);
     struct graph_options options = {
-        .fused = s->runtime.fused,
-        .gathers_cache = s->runtime.gathers_cache,
-        .rotates_cache = s->runtime.rotates_cache,
+#define GRAPH_FLAG(field, doc)                        .field = s->runtime.field,
+#define GRAPH_BYTES(field, initial, least, most, doc) .field = s->runtime.field,
+#include "sim/step/runtime_part.def"
         .samples_output = s->settings.sample_scope == SAMPLES_OUTPUT,
         .splits_first_layer = s->rows.kind == ROW_FEATURES,
         .selects = rows_are_chosen(&s->rows),
@@ -250,19 +250,11 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .compares_values = s->rows.chooser == CHOSEN_BY_CHANGE,
         .exact = s->rows.kind == ROW_EXACT,
         .evict_layer = s->rows.evict_layer,
-        .logits_bytes = s->runtime.logits_bytes,
-        .copy_bytes = s->runtime.copy_bytes,
-        .softmax_bytes = s->runtime.softmax_bytes,
         .storage = system_storage(s),
-        .query_chunks = s->runtime.query_chunks,
-        .shift_copy = s->runtime.shift_copy,
-        .fused_head = s->runtime.fused_head,
-        .fused_gate_up = s->runtime.fused_gate_up,
         .draws = system_reads_logits(s),
         .draws_kept = s->settings.top_k > 0 || s->settings.top_p < 1,
         .statistics =
             s->decoder->reads_statistics != 0 || s->cache->reads_entropy != 0 || asked->statistics,
-        .engine = s->runtime.engine,
         .stored_rows = system_stored_rows(s),
         .evict_wait_ns = s->settings.evict_wait_ns,
         .evict_wait_kind = wait_kind(s),

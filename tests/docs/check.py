@@ -22,6 +22,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build").resolve()
+MOST_LINES = 200
 MADE = {"docs/reference/commands.md": "commands", "docs/reference/keys.md": "keys", "docs/reference/features.md": "features",
         "docs/reference/fields.md": "fields",
         "experiments/python/unmask/_options.py": "python"}
@@ -268,6 +269,20 @@ def check_index():
             fail(f"{line} is neither in the tree nor in {RESULTS}/README.md")
 
 
+def anchors_of(page):
+    """As GitHub makes them of headings."""
+    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
+def check_lengths():
+    """Pages that people write are for people to read."""
+    for page in PAGES:
+        n = (ROOT / page).read_text().count("\n")
+        if page.startswith("docs/") and page not in MADE and n > MOST_LINES:
+            fail(f"{page}: {n} lines, at most {MOST_LINES}")
+
+
 def check_links():
     index = index_of_measurements()
     tops = {p.name for p in ROOT.iterdir() if p.is_dir()} - {BUILD.name, "out", ".git"}
@@ -276,6 +291,10 @@ def check_links():
         for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
             if "://" not in link and not (ROOT / page).parent.joinpath(link).exists():
                 fail(f"{page}: the link to {link} leads nowhere")
+        for link, anchor in re.findall(r"\]\(([\w./-]*)#([^)]+)\)", text):
+            other = os.path.normpath(os.path.join(os.path.dirname(page), link)) if link else page
+            if (ROOT / other).is_file() and other.endswith(".md") and anchor not in anchors_of(other):
+                fail(f"{page}: {other} has no #{anchor}")
         for code in re.findall(r"`([\w./*-]+/[\w./*-]+)`", text) if page not in MADE else ():
             if code.split("/")[0] in tops and not (glob.glob(str(ROOT / code) + "*") or FORM.search(code) or
                                                    is_measurement(code, index)):
@@ -286,6 +305,7 @@ check_made()
 check_profiles()
 check_index()
 check_links()
+check_lengths()
 check_json()
 check_database()
 check_commands()

@@ -239,9 +239,9 @@ TEST(provenance_is_in_every_output) {
 
 TEST(every_section_of_list_names_something) {
     static const char *const sections[] = {
-        "systems",  "schedulers",  "caches",   "decoders",    "routers",  "planners",
-        "runtimes", "models",      "gpus",     "workloads",   "arrivals", "lengths",
-        "traces",   "experiments", "profiles", "confidences", "hosts",    "fields"};
+        "systems",  "schedulers",  "caches",    "decoders", "routers", "planners", "runtimes",
+        "models",   "gpus",        "workloads", "arrivals", "lengths", "traces",   "experiments",
+        "profiles", "confidences", "hosts",     "fields",   "marks"};
     for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
         char *text = PRINTS("list", sections[i]);
         ck_assert_msg(strchr(text, '\n') != NULL && strchr(strchr(text, '\n') + 1, '\n') != NULL,

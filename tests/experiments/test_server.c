@@ -42,7 +42,7 @@ TEST(a_vllm_server_is_met_within_the_aim) {
     server_fini(&server);
 }
 
-/* docs/validation.md, "A real autoregressive server": nothing fitted. */
+/* docs/vllm.md: nothing fitted. */
 TEST(the_documented_commands_give_the_documented_numbers) {
     json_t *object = ASKED(PRO_6000, "--gpu", "rtx-pro-6000", "--max-num-seqs", "128");
     ck_assert_double_eq_tol(printed_error(object, "TTFT mean"), -0.052, 0.0005);

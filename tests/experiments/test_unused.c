@@ -2,7 +2,7 @@
 #include <jansson.h>
 #include <sqlite3.h>
 
-#include "experiments/cli/cmd.h"
+#include "experiments/command/commands.h"
 #include "sim/base/condition.h"
 #include "sim/base/names.h"
 #include "sim/base/warning.h"
@@ -12,6 +12,7 @@
 #include "tests/support/cli.h"
 #include "traces/generate.h"
 #include "traces/lengths.h"
+#include "traces/marks.h"
 #include "traces/workload_parts.h"
 
 /* ---- conditions ---- */
@@ -168,6 +169,9 @@ TEST(conditions_of_keys_speak_of_what_there_is) {
     }
     for (size_t i = 0; length_model_at(i) != NULL; i++) {
         check_params(length_model_at(i)->params, length_model_at(i)->n_params);
+    }
+    for (size_t i = 0; mark_model_at(i) != NULL; i++) {
+        check_params(mark_model_at(i)->params, mark_model_at(i)->n_params);
     }
     static const char *const own[] = {"requests",
                                       "rate",

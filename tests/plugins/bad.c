@@ -453,3 +453,103 @@ const struct router unmask_policy = {
                .doc = "of no known kind"},
 };
 #endif
+
+#ifdef PLUGIN_bad_rejecting
+/* Rejects what runs. */
+static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    for (uint32_t i = 0; i < view->n_running; i++) {
+        batch->rejected[batch->n_rejected++] = view->running[i];
+    }
+    batch->n = batch->n_admitted = view->n_waiting > 0 && view->n_running == 0;
+    batch->selected[0] = view->n_waiting > 0 ? view->waiting[0] : 0;
+}
+
+BAD_SCHEDULER("rejecting");
+#endif
+
+#ifdef PLUGIN_bad_waking
+/* Asks to be called again at a time that has passed. */
+static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    batch->all_running = view->n_running > 0;
+    batch->n = batch->n_admitted = view->n_waiting > 0 && view->n_running == 0;
+    batch->selected[0] = view->n_waiting > 0 ? view->waiting[0] : 0;
+    batch->wake_ns = view->now_ns;
+}
+
+BAD_SCHEDULER("waking");
+#endif
+
+#ifdef PLUGIN_bad_putting_off
+/* Puts every refresh off, for ever. */
+static void schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    batch->n = 1;
+    batch->n_admitted = view->n_running == 0;
+    batch->selected[0] = view->n_running > 0 ? view->running[0] : view->waiting[0];
+    batch->puts_off[0] = view->requests[batch->selected[0]].span.phase == PHASE_REFRESH;
+    batch->says = 1;
+}
+
+BAD_SCHEDULER("putting-off");
+#endif
+
+#ifdef PLUGIN_bad_moving
+/* Moves the first request that it finds, waiting or not. */
+static uint32_t route(void *state, const struct request *request, const struct route_view *view,
+                      int64_t *until_ns) {
+    (void)state, (void)request, (void)view, (void)until_ns;
+    return 0;
+}
+
+static uint32_t move(void *state, const struct route_view *view, struct route_move *moves,
+                     uint32_t capacity) {
+    (void)state, (void)capacity;
+    moves[0] = (struct route_move){0, 1};
+    return view->n > 1 && view->replicas[0].n_running > 0;
+}
+
+const struct router unmask_policy = {POLICY(POLICY_ROUTER, router, "moving"), .route = route,
+                                     .move = move};
+#endif
+
+#ifdef PLUGIN_bad_holding
+/* Holds requests back until now. */
+static uint32_t route(void *state, const struct request *request, const struct route_view *view,
+                      int64_t *until_ns) {
+    (void)state, (void)request;
+    *until_ns = view->now_ns;
+    return ROUTE_HOLD;
+}
+
+const struct router unmask_policy = {POLICY(POLICY_ROUTER, router, "holding"), .route = route};
+#endif
+
+#ifdef PLUGIN_bad_forgetting_cache
+/* Lets a renewal wait and forgets it. */
+static void answer(const struct request *request, int renews, struct row_sets *rows) {
+    const uint32_t start = window_first(request), end = window_end(request);
+    *rows = (struct row_sets){.kind = ROW_KV,
+                              .keep = {{0, start}, {end, request->canvas_tokens}},
+                              .held = request->canvas_tokens};
+    rows_run(rows, renews ? 0 : start, renews ? request->canvas_tokens : end);
+}
+
+static uint32_t plan(const void *state, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
+    (void)state, (void)memory;
+    answer(request, window_steps(request) % 4 == 0, rows);
+    return 1;
+}
+
+static uint32_t put_off(const void *state, const void *memory, const struct request *request,
+                        struct row_sets *rows) {
+    (void)state, (void)memory;
+    answer(request, 0, rows);
+    return window_steps(request) > 0 ? 2 : 0;
+}
+
+const struct cache_policy unmask_policy = {POLICY(POLICY_CACHE, cache_policy, "forgetting"),
+                                           .plan = plan, .put_off = put_off};
+#endif

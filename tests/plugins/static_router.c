@@ -2,13 +2,13 @@
  * goes where it went. */
 #include "sim/policy/router/router.h"
 
-static uint32_t route(void *state, const struct request *request,
-                      const struct replica_view *replicas, uint32_t n) {
+static uint32_t route(void *state, const struct request *request, const struct route_view *view,
+                      int64_t *until_ns) {
     static uint64_t last, turn;
-    (void)state, (void)replicas;
+    (void)state, (void)until_ns;
     turn += last != request->id + 1;
     last = request->id + 1;
-    return (uint32_t)((turn + turn / 3) % n);
+    return (uint32_t)((turn + turn / 3) % view->n);
 }
 
 const struct router unmask_policy = {.policy = {.abi = POLICY_ABI,

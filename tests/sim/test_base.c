@@ -7,6 +7,7 @@
 
 #include "sim/base/err.h"
 #include "sim/base/input/field.h"
+#include "sim/base/input/path.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/output.h"
@@ -64,6 +65,20 @@ TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
     char hint[NAME_HINT_CHARS];
     ck_assert_str_eq(name_hint("poolkernel", names, hint), "; did you mean 'pool_kernel'?");
     ck_assert_str_eq(name_hint("zzz", names, hint), "");
+}
+
+TEST(a_path_in_a_file_begins_at_its_folder) {
+    char text[32];
+    static const char *const cases[][3] = {
+        {"a/b/c.ini", "x.so", "a/b/x.so"},       {"a/b/c.ini", "./x.so", "a/b/x.so"},
+        {"a/c.ini", "../x/y.so", "a/../x/y.so"}, {"/c.ini", "x.so", "/x.so"},
+        {"a/c.ini", "/x.so", "/x.so"},           {"c.ini", "./x.so", "./x.so"},
+        {"/dev/fd/63", "./x.so", "./x.so"},      {"/dev/stdin", "stdin", "/dev/stdin"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ck_assert(path_named_in(cases[i][0], cases[i][1], text, sizeof text));
+        ck_assert_str_eq(text, cases[i][2]);
+    }
+    ck_assert(path_named_in("a/b", "x", text, 4) && !path_named_in("a/b", "xy", text, 4));
 }
 
 TEST(sizes_are_written_for_people) {

@@ -497,13 +497,20 @@ TEST(every_cache_policy_holds_the_rows_it_attends) {
     }
 }
 
+static uint32_t route(const struct router *router, const struct request *request,
+                      const struct replica_view *replicas, uint32_t n) {
+    const struct route_view view = {.replicas = replicas, .n = n};
+    int64_t until_ns = INT64_MAX;
+    return router->route(NULL, request, &view, &until_ns);
+}
+
 TEST(the_first_of_the_least_loaded_replicas_is_chosen) {
     static const struct replica_view replicas[] = {
         {.outstanding_tokens = 5}, {.outstanding_tokens = 3}, {.outstanding_tokens = 3}};
     struct err err = {0};
     const struct router *router =
         (const struct router *)policy_find(POLICY_ROUTER, "least-loaded", &err);
-    ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 3), 1);
+    ck_assert_uint_eq(route(router, &(struct request){0}, replicas, 3), 1);
 }
 
 TEST(the_power_of_two_takes_the_emptier_of_two_and_both_halves_of_the_rest) {
@@ -517,14 +524,14 @@ TEST(the_power_of_two_takes_the_emptier_of_two_and_both_halves_of_the_rest) {
         replicas[i].outstanding_tokens = i;
     }
     for (uint64_t id = 0; id < DRAWS; id++) {
-        chosen[router->route(NULL, &(struct request){.id = id}, replicas, N)]++;
+        chosen[route(router, &(struct request){.id = id}, replicas, N)]++;
     }
     for (uint32_t i = 0; i < N; i++) { /* the i-th least of N is taken with (N-1-i) of N(N-1)/2 */
         double expected = DRAWS * 2.0 * (N - 1 - i) / (N * (N - 1));
         ck_assert_double_le(fabs(chosen[i] - expected),
                             4 * sqrt(expected + 1) + (i + 1 == N ? -4 : 0));
     }
-    ck_assert_uint_eq(router->route(NULL, &(struct request){.id = 3}, replicas, 1), 0);
+    ck_assert_uint_eq(route(router, &(struct request){.id = 3}, replicas, 1), 0);
 }
 
 TEST(the_phase_aware_router_looks_at_whole_canvases_then_at_load) {
@@ -535,8 +542,8 @@ TEST(the_phase_aware_router_looks_at_whole_canvases_then_at_load) {
     struct err err = {0};
     const struct router *router =
         (const struct router *)policy_find(POLICY_ROUTER, "phase-aware", &err);
-    ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 4), 2);
-    ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 2), 1);
+    ck_assert_uint_eq(route(router, &(struct request){0}, replicas, 4), 2);
+    ck_assert_uint_eq(route(router, &(struct request){0}, replicas, 2), 1);
 }
 
 TEST(the_prefix_aware_router_goes_home_unless_that_costs_more_than_the_prefix) {
@@ -546,11 +553,11 @@ TEST(the_prefix_aware_router_goes_home_unless_that_costs_more_than_the_prefix) {
     struct err err = {0};
     const struct router *router =
         (const struct router *)policy_find(POLICY_ROUTER, "prefix-aware", &err);
-    ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 3), 2);
+    ck_assert_uint_eq(route(router, &(struct request){0}, replicas, 3), 2);
     replicas[2].outstanding_tokens = 51;
-    ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 3), 1);
+    ck_assert_uint_eq(route(router, &(struct request){0}, replicas, 3), 1);
     replicas[2] = (struct replica_view){.outstanding_tokens = 5};
-    ck_assert_uint_eq(router->route(NULL, &(struct request){0}, replicas, 2), 1);
+    ck_assert_uint_eq(route(router, &(struct request){0}, replicas, 2), 1);
 }
 
 SUITE("policy")

@@ -438,9 +438,9 @@ static void said_credit(const void *state, struct decoder_credit *out) {
 }
 
 static uint32_t said_route(void *state, const struct request *request,
-                           const struct replica_view *replicas, uint32_t n) {
-    (void)state, (void)request, (void)replicas;
-    return n == 1 ? 0 : says.n + turn();
+                           const struct route_view *view, int64_t *until_ns) {
+    (void)state, (void)request, (void)until_ns;
+    return view->n == 1 ? 0 : says.n + turn();
 }
 
 static struct twice twice;
@@ -514,15 +514,17 @@ static void ask_router(void) {
     union any_policy policy = {.router = {.route = said_route}};
     const struct request request = {.id = 1};
     const struct replica_view replicas[2] = {{.n_running = 1}, {.n_running = 2}};
+    const struct route_view view = {.replicas = replicas, .n = 2};
+    int64_t until_ns = INT64_MAX;
     uint32_t state = 0;
     wrap(&policy, POLICY_ROUTER, sizeof policy.router);
-    ck_assert_uint_lt(policy.router.route(&state, &request, replicas, 2), 2);
+    ck_assert_uint_lt(policy.router.route(&state, &request, &view, &until_ns), 2);
 }
 
 static void ask_scheduler(void) {
     union any_policy policy = {.scheduler = {.schedule = said_schedule}};
     const struct schedule_view view = {.now_ns = 50};
-    uint32_t lists[6][8] = {{0}}, state = 0;
+    uint32_t lists[9][8] = {{0}}, state = 0;
     wrap(&policy, POLICY_SCHEDULER, sizeof policy.scheduler);
     for (uint32_t i = 1; i <= 3 && twice.err.kind == ERR_NONE; i++) {
         struct batch batch = {.capacity = 8,
@@ -531,7 +533,10 @@ static void ask_scheduler(void) {
                               .preempted = lists[2],
                               .idle = lists[3],
                               .width_tokens = lists[4],
-                              .threshold_millionths = lists[5]};
+                              .threshold_millionths = lists[5],
+                              .puts_off = lists[6],
+                              .rejected = lists[7],
+                              .reasons = lists[8]};
         policy.scheduler.schedule(&state, &view, &batch);
         ck_assert_uint_eq(state, i); /* asked twice, it goes on once */
     }

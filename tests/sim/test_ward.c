@@ -52,7 +52,8 @@ static const struct policy *warded(const struct policy *inner, void **state) {
 static struct {
     struct batch asked, answer;
     uint32_t selected[2 * CAPACITY], chunks[2 * CAPACITY], preempted[2 * CAPACITY],
-        idle[2 * CAPACITY], widths[2 * CAPACITY], thresholds[2 * CAPACITY];
+        idle[2 * CAPACITY], widths[2 * CAPACITY], thresholds[2 * CAPACITY], puts_off[2 * CAPACITY],
+        rejected[2 * CAPACITY], reasons[2 * CAPACITY];
     uint32_t slot, capacity, n_spans;
     struct pass_ahead *passes;
     struct span spans[2 * CAPACITY];
@@ -96,6 +97,7 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
     for (uint32_t i = 0; i < CAPACITY; i++) {
         script.chunks_left += batch->chunk_tokens[i] + batch->width_tokens[i];
         script.chunks_left += batch->threshold_millionths[i];
+        script.chunks_left += batch->puts_off[i] + batch->reasons[i];
     }
     for (uint32_t i = 0; i < script.n_spans; i++) {
         spans[i] = &script.spans[i];
@@ -112,6 +114,9 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
     answer.idle = batch->idle;
     answer.width_tokens = batch->width_tokens;
     answer.threshold_millionths = batch->threshold_millionths;
+    answer.puts_off = batch->puts_off;
+    answer.rejected = batch->rejected;
+    answer.reasons = batch->reasons;
     answer.capacity = batch->capacity;
     memcpy(batch->selected, script.selected, CAPACITY * sizeof(uint32_t));
     memcpy(batch->preempted, script.preempted, CAPACITY * sizeof(uint32_t));
@@ -121,6 +126,10 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
     memcpy(batch->width_tokens, script.widths, (answer.says ? n : 0) * sizeof(uint32_t));
     memcpy(batch->threshold_millionths, script.thresholds,
            (answer.says ? n : 0) * sizeof(uint32_t));
+    memcpy(batch->puts_off, script.puts_off, (answer.says ? n : 0) * sizeof(uint32_t));
+    memcpy(batch->rejected, script.rejected, CAPACITY * sizeof(uint32_t));
+    uint32_t n_rejected = answer.n_rejected < CAPACITY ? answer.n_rejected : CAPACITY;
+    memcpy(batch->reasons, script.reasons, n_rejected * sizeof(uint32_t));
     *batch = answer;
 }
 
@@ -153,6 +162,9 @@ static void draw_script(struct request *requests) {
         script.chunks[i] = draw(1, 99);
         script.widths[i] = draw(1, 99);
         script.thresholds[i] = draw(1, 99);
+        script.puts_off[i] = draw(1, 99);
+        script.rejected[i] = draw(1, 99);
+        script.reasons[i] = draw(1, 99);
         script.spans[i].phase =
             draw(0, 9) > 0 ? draw(0, PHASE_COUNT - 1) : PHASE_COUNT - draw(0, 1);
     }
@@ -164,6 +176,7 @@ static void draw_script(struct request *requests) {
     script.answer = (struct batch){.n = draw(0, CAPACITY + 2),
                                    .n_preempted = draw(0, CAPACITY + 2),
                                    .n_idle = draw(0, CAPACITY + 2),
+                                   .n_rejected = draw(0, CAPACITY + 2),
                                    .n_admitted = draw(0, 3),
                                    .hold = draw(0, 2),
                                    .wake_ns = draw(0, 1000),
@@ -210,14 +223,17 @@ TEST(a_scheduler_asks_and_answers_as_if_nothing_stood_between) {
     const uint32_t running[2] = {0, 1}, waiting[1] = {2};
     rng = rng_stream(1, "ward");
     for (int i = 0; i < 3000; i++) {
-        uint32_t lists[6][CAPACITY] = {{0}};
+        uint32_t lists[9][CAPACITY] = {{0}};
         struct batch batch = {.capacity = CAPACITY,
                               .selected = lists[0],
                               .chunk_tokens = lists[1],
                               .preempted = lists[2],
                               .idle = lists[3],
                               .width_tokens = lists[4],
-                              .threshold_millionths = lists[5]};
+                              .threshold_millionths = lists[5],
+                              .puts_off = lists[6],
+                              .rejected = lists[7],
+                              .reasons = lists[8]};
         draw_script(requests);
         const struct schedule_view view = {.now_ns = 5,
                                            .requests = requests,
@@ -239,6 +255,9 @@ TEST(a_scheduler_asks_and_answers_as_if_nothing_stood_between) {
         check_list(lists[3], script.idle, script.answer.n_idle);
         check_list(lists[4], script.widths, script.answer.says ? script.answer.n : 0);
         check_list(lists[5], script.thresholds, script.answer.says ? script.answer.n : 0);
+        check_list(lists[6], script.puts_off, script.answer.says ? script.answer.n : 0);
+        check_list(lists[7], script.rejected, script.answer.n_rejected);
+        check_list(lists[8], script.reasons, script.answer.n_rejected);
         script.answer.capacity = CAPACITY;
         script.answer.selected = lists[0];
         script.answer.chunk_tokens = lists[1];
@@ -246,6 +265,9 @@ TEST(a_scheduler_asks_and_answers_as_if_nothing_stood_between) {
         script.answer.idle = lists[3];
         script.answer.width_tokens = lists[4];
         script.answer.threshold_millionths = lists[5];
+        script.answer.puts_off = lists[6];
+        script.answer.rejected = lists[7];
+        script.answer.reasons = lists[8];
         ck_assert_mem_eq(&batch, &script.answer, sizeof batch);
     }
     free(state);
@@ -256,15 +278,16 @@ static uint32_t n_filled;
 
 static void fill(void *state, const struct schedule_view *view, struct batch *batch) {
     uint32_t *const lists[] = {batch->selected, batch->chunk_tokens, batch->preempted,
-                               batch->idle,     batch->width_tokens, batch->threshold_millionths};
+                               batch->idle,     batch->width_tokens, batch->threshold_millionths,
+                               batch->puts_off, batch->rejected,     batch->reasons};
     (void)state, (void)view;
     n_filled++;
     for (uint32_t i = 0; i < batch->capacity; i++) {
-        for (uint32_t l = 0; l < 6; l++) {
-            lists[l][i] = 6 * i + l + n_filled;
+        for (uint32_t l = 0; l < 9; l++) {
+            lists[l][i] = 9 * i + l + n_filled;
         }
     }
-    batch->n = batch->n_preempted = batch->n_idle = batch->capacity;
+    batch->n = batch->n_preempted = batch->n_idle = batch->n_rejected = batch->capacity;
     batch->says = 1;
 }
 
@@ -275,7 +298,7 @@ static const struct scheduler filling = {.policy = POLICY(POLICY_SCHEDULER, sche
 TEST(lists_are_of_any_capacity) {
     enum { MOST = 5000 };
     static const uint32_t capacities[] = {1, 1023, 1024, 1025, MOST, 6, 2048, 2048, 3};
-    static uint32_t lists[6][MOST];
+    static uint32_t lists[9][MOST];
     void *state;
     const struct scheduler *outer = (const struct scheduler *)warded(&filling.policy, &state);
     for (size_t c = 0; c < sizeof capacities / sizeof capacities[0]; c++) {
@@ -285,13 +308,16 @@ TEST(lists_are_of_any_capacity) {
                               .preempted = lists[2],
                               .idle = lists[3],
                               .width_tokens = lists[4],
-                              .threshold_millionths = lists[5]};
+                              .threshold_millionths = lists[5],
+                              .puts_off = lists[6],
+                              .rejected = lists[7],
+                              .reasons = lists[8]};
         const struct schedule_view view = {.now_ns = 5};
         outer->schedule(state, &view, &batch);
-        for (uint32_t l = 0; l < 6; l++) {
+        for (uint32_t l = 0; l < 9; l++) {
             bool all = true;
             for (uint32_t i = 0; i < capacities[c]; i++) {
-                all = all && lists[l][i] == 6 * i + l + n_filled;
+                all = all && lists[l][i] == 9 * i + l + n_filled;
             }
             ck_assert_msg(all, "list %u of %u", l, capacities[c]);
         }
@@ -390,6 +416,7 @@ static void learn(const void *state, void *memory, const struct request *request
 static const struct cache_policy cache = {.policy = POLICY(POLICY_CACHE, cache_policy),
                                           .memory_bytes = sizeof call.memory,
                                           .plan = plan,
+                                          .put_off = plan,
                                           .evict = evict,
                                           .learn = learn};
 
@@ -431,14 +458,27 @@ static const struct decoder decoder = {.policy = POLICY(POLICY_DECODER, decoder)
                                        .rule = rule,
                                        .credit = credit};
 
-static uint32_t route(void *state, const struct request *request,
-                      const struct replica_view *replicas, uint32_t n) {
+static uint32_t route(void *state, const struct request *request, const struct route_view *view,
+                      int64_t *until_ns) {
     check_seen(state, NULL, request);
-    ck_assert_mem_eq(replicas, call.replicas, n * sizeof *replicas);
-    return call.n % n;
+    ck_assert(view->n_held == call.repeat && *until_ns == INT64_MAX);
+    ck_assert_mem_eq(view->replicas, call.replicas, view->n * sizeof *view->replicas);
+    *until_ns = call.n;
+    return call.n % 3 == 0 ? ROUTE_HOLD : call.n % view->n;
 }
 
-static const struct router router = {.policy = POLICY(POLICY_ROUTER, router), .route = route};
+static uint32_t move(void *state, const struct route_view *view, struct route_move *moves,
+                     uint32_t capacity) {
+    check_seen(state, NULL, &call.request);
+    ck_assert_uint_eq(view->n, 3);
+    for (uint32_t i = 0; i < capacity; i++) {
+        moves[i] = (struct route_move){call.n, i};
+    }
+    return capacity;
+}
+
+static const struct router router = {
+    .policy = POLICY(POLICY_ROUTER, router), .route = route, .move = move};
 
 /* A plug-in's own state stands in that of its ward, behind a head. */
 static uint64_t *own_of(void *state) {
@@ -456,6 +496,8 @@ TEST(a_cache_policy_sees_and_answers_as_if_nothing_stood_between) {
         draw_call(own_of(state));
         void *lent = call.has_memory ? call.memory : NULL;
         ck_assert_uint_eq(outer->plan(state, lent, &call.request, &rows), call.repeat);
+        ck_assert_mem_eq(&rows, &call.rows, sizeof rows);
+        ck_assert_uint_eq(outer->put_off(state, lent, &call.request, &rows), call.repeat);
         ck_assert_mem_eq(&rows, &call.rows, sizeof rows);
         ck_assert_uint_eq(outer->evict(state, lent, &call.eviction, keep), call.n);
         ck_assert_mem_eq(keep, call.marks, LENGTH);
@@ -488,7 +530,15 @@ TEST(a_decoder_and_a_router_see_and_answer_as_if_nothing_stood_between) {
         outer->credit(state, &credits);
         ck_assert_mem_eq(&credits, &call.credit, sizeof credits);
         uint32_t n = draw(1, 3);
-        ck_assert_uint_eq(chooser->route(routes, &call.request, call.replicas, n), call.n % n);
+        struct route_view view = {.replicas = call.replicas, .n = n, .n_held = call.repeat};
+        struct route_move moves[5];
+        int64_t until_ns = INT64_MAX;
+        ck_assert_uint_eq(chooser->route(routes, &call.request, &view, &until_ns),
+                          call.n % 3 == 0 ? ROUTE_HOLD : call.n % n);
+        ck_assert_int_eq(until_ns, call.n);
+        view.n = 3;
+        ck_assert_uint_eq(chooser->move(routes, &view, moves, 5), 5);
+        ck_assert(moves[4].slot == call.n && moves[4].to == 4);
     }
     free(state);
     free(routes);

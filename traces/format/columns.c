@@ -7,8 +7,9 @@
 #include "sim/base/names.h"
 #include "traces/format/format.h"
 
-const char *const column_words[] = {"time",    "input", "output", "tenant", "prefix", "answer",
-                                    "session", "think", "parent", "hashes", "group",  NULL};
+const char *const column_words[] = {"time",   "input",    "output",   "tenant",    "prefix",
+                                    "answer", "session",  "think",    "parent",    "hashes",
+                                    "group",  "deadline", "priority", "predicted", NULL};
 
 static const struct {
     const char *word;
@@ -63,7 +64,8 @@ static int read_column(const char *text, size_t length, bool has_unit, struct fo
     if (equals == NULL || column < 0 || n + 1 == length) {
         return err_usage(err,
                          "--columns: '%.*s' is not COLUMN=NAME with time, input, output, "
-                         "answer, tenant, prefix, session, think, parent, hashes or group%s",
+                         "answer, tenant, prefix, session, think, parent, hashes, group, deadline, "
+                         "priority or predicted%s",
                          (int)length, text, column < 0 ? name_hint(word, column_words, hint) : "");
     }
     if (out->columns[column] != NULL) {

@@ -24,9 +24,12 @@ enum column {
     COLUMN_ANSWER,
     COLUMN_SESSION,
     COLUMN_THINK,
-    COLUMN_PARENT, /* of which earlier row's session it is the next turn */
-    COLUMN_HASHES, /* a list of ids, each of a block of the prompt and all before it */
-    COLUMN_GROUP,  /* whose prompts begin alike */
+    COLUMN_PARENT,   /* of which earlier row's session it is the next turn */
+    COLUMN_HASHES,   /* a list of ids, each of a block of the prompt and all before it */
+    COLUMN_GROUP,    /* whose prompts begin alike */
+    COLUMN_DEADLINE, /* a time, as that of arrival, after it */
+    COLUMN_PRIORITY,
+    COLUMN_PREDICTED,
     N_NAMED_COLUMNS,
 };
 
@@ -47,6 +50,8 @@ struct trace_row {
     uint64_t session;       /* likewise */
     uint64_t shares, leaves, prefix_group;
     int64_t think_ns;
+    int64_t due_ns; /* from the arrival; 0: no deadline */
+    uint32_t priority, predicted_tokens;
     bool failed;   /* a failed request, to be skipped and counted */
     bool left_out; /* by --where */
 };

@@ -10,7 +10,8 @@ enum { US = 1000, MS = 1000000, S = 1000000000 };
 const struct format formats[] = {
     {FORMAT("plain", csv, US, "arrival_us", "input_tokens", "output_tokens", "tenant",
             "prefix_tokens", "answer_tokens", "session",
-            "think_us", [COLUMN_GROUP] = "prefix_group"),
+            "think_us", [COLUMN_GROUP] = "prefix_group", [COLUMN_DEADLINE] = "deadline_us",
+            [COLUMN_PRIORITY] = "priority", [COLUMN_PREDICTED] = "predicted_tokens"),
      .think_unit_ns = US},
     /* Session ID: of the release of 2025, empty where a row is of none. */
     {FORMAT("burstgpt", csv, S, "Timestamp", "Request tokens",

@@ -92,6 +92,15 @@ static int read_optional(const struct reading *r, enum column which, uint32_t *o
     return is_missing ? 0 : read_count(r, which, out, err);
 }
 
+/* The same, where an empty field of CSV says nothing, too. */
+static int read_mark(const struct reading *r, enum column which, uint32_t *out, struct err *err) {
+    struct value value;
+    column(r, which, &value);
+    *out = 0;
+    bool is_empty = value.kind <= VALUE_NULL || (value.kind == VALUE_TEXT && value.length == 0);
+    return is_empty ? 0 : read_count(r, which, out, err);
+}
+
 static int read_time(const struct reading *r, enum column which, int64_t unit_ns, int64_t *out,
                      struct err *err) {
     struct value value;
@@ -188,6 +197,23 @@ static int read_arrival(const struct reading *r, struct trace_row *row, struct e
         *known_add(&layout->sessions, row->session, &is_new) = row->time_ns;
     }
     return 0;
+}
+
+/* When it should be finished, after it arrives, in the unit of that time. */
+static int read_deadline(const struct reading *r, struct trace_row *row, struct err *err) {
+    struct value value;
+    int64_t deadline_ns;
+    column(r, COLUMN_DEADLINE, &value);
+    if (value.kind == VALUE_NONE || value.kind == VALUE_NULL ||
+        (value.kind == VALUE_TEXT && value.length == 0)) {
+        return 0;
+    }
+    if (read_time(r, COLUMN_DEADLINE, r->layout->unit_ns, &deadline_ns, err) != 0) {
+        return err_status(err);
+    }
+    row->due_ns = deadline_ns - row->time_ns;
+    return row->due_ns > 0 ? 0
+                           : bad(r, COLUMN_DEADLINE, &value, "a deadline after the arrival", err);
 }
 
 /* ---- hash ids ---- */
@@ -423,6 +449,9 @@ int row_read(const struct format *format, struct layout *layout, const struct re
         (status = read_count(&r, COLUMN_OUTPUT, &row->output_tokens, err)) != 0 ||
         (status = read_tenant(&r, row, err)) != 0 || (status = read_prefix(&r, row, err)) != 0 ||
         (status = read_optional(&r, COLUMN_ANSWER, &row->answer_tokens, err)) != 0 ||
+        (status = read_deadline(&r, row, err)) != 0 ||
+        (status = read_mark(&r, COLUMN_PRIORITY, &row->priority, err)) != 0 ||
+        (status = read_mark(&r, COLUMN_PREDICTED, &row->predicted_tokens, err)) != 0 ||
         (status = read_hashes(&r, row, err)) != 0 ||
         (status = check_parts(&r, row, has_answer, err)) != 0) {
         return status;

@@ -8,18 +8,22 @@ import struct
 
 _FIELDS = {"slot": "I", "queries": "I", "prompt_tokens": "I", "output_tokens": "I", "committed_tokens": "I", "block": "I",
            "block_length": "I", "masked_in_block": "I", "step_in_block": "I", "steps": "I", "preemptions": "I",
-           "commit_tokens": "I", "arrival_ns": "q", "kv_bytes": "q", "kv_held_bytes": "q", "id": "q"}
+           "commit_tokens": "I", "tenant": "I", "priority": "I", "predicted_tokens": "I", "refresh_waits": "I",
+           "load_running": "I", "load_waiting": "I", "arrival_ns": "q", "kv_bytes": "q", "kv_held_bytes": "q", "id": "q",
+           "deadline_ns": "q", "admitted_ns": "q", "first_token_ns": "q", "service_ns": "q", "service_tokens": "q",
+           "load_ns": "q", "load_kv_free_bytes": "q"}
 REQUEST = struct.Struct("<" + "".join(_FIELDS.values()))
 _OFFSETS = {name: struct.calcsize("<" + "".join(list(_FIELDS.values())[:n])) for n, name in enumerate(_FIELDS)}
-_HEAD = struct.Struct("<4I5q")
+_HEAD = struct.Struct("<6I6q")
 _ASKED = struct.Struct("<I4x" + "".join(_FIELDS.values()))
-_ANSWER = struct.Struct("<6Iq")
+_ANSWER = struct.Struct("<8Iq")
 _HOLDS = {"step": 0, "change": 1, "closed": 2}
 _NEVER = 2**63 - 1
 ENOUGH = 2  # an answer that ends the trial
 
 Request = collections.namedtuple("Request", _FIELDS)
-Request.__doc__ = "A request as a policy sees it (sim/policy/request.h); `queries`: the tokens of its next step."
+Request.__doc__ = """A request as a policy sees it (sim/policy/request.h); `queries`: the tokens of its next step. Times that have
+not come are -1, a deadline that it has not is 2**63 - 1. load_* are the load of its replica, for decoders."""
 _request = functools.partial(tuple.__new__, Request)
 
 
@@ -141,7 +145,7 @@ class View:
     """What a scheduler sees (sim/policy/scheduler/scheduler.h): `now_ns`, `running` and `waiting` requests, limits of one step."""
 
     __slots__ = ("now_ns", "next_arrival_ns", "running_tokens", "kv_free_bytes", "kv_total_bytes", "max_batched_tokens",
-                 "max_requests", "running", "waiting", "is_trial", "_estimate")
+                 "max_requests", "n_slots", "replica", "seed", "running", "waiting", "is_trial", "_estimate")
 
     def estimate_ns(self, batch):
         """How long a step with this batch would take."""
@@ -164,6 +168,7 @@ class Batch:
         self.free_tokens, self.free_kv_bytes = view.max_batched_tokens, view.kv_free_bytes
         self.free_requests = view.max_requests - len(view.running)
         self.hold, self._wake_ns = "change", _NEVER
+        self._words, self._rejected = {}, []
 
     def run_all(self):
         """Every running request takes part; False where their tokens do not fit."""
@@ -173,26 +178,37 @@ class Batch:
         self.free_tokens -= self._view.running_tokens
         return True
 
-    def run(self, request):
-        """A running request takes part; False where its tokens do not fit."""
+    def _say(self, request, width, threshold, put_off):
+        if width or threshold or put_off:
+            self._words[request.slot] = int(width), round(1e6 * threshold), int(bool(put_off))
+
+    def run(self, request, width=0, threshold=0.0, put_off=False):
+        """A running request takes part; False where its tokens do not fit. `width`: positions of its next window, `threshold`:
+        its decoder's, both 0: as configured; `put_off`: its next step, a refresh, waits, by its refresh_waits steps at most."""
         if request.queries > self.free_tokens:
             return False
         self._listed.append(request.slot)
+        self._say(request, width, threshold, put_off)
         self.free_tokens -= request.queries
         return True
 
-    def admit(self, request):
-        """A waiting request starts; False where it does not fit."""
+    def admit(self, request, width=0, threshold=0.0):
+        """A waiting request starts; False where it does not fit. Words as in `run`."""
         if request.queries > self.free_tokens or request.kv_bytes > self.free_kv_bytes or self.free_requests == 0:
             return False
         self._admitted.append(request.slot)
+        self._say(request, width, threshold, False)
         self.free_tokens -= request.queries
         self.free_kv_bytes -= request.kv_bytes
         self.free_requests -= 1
         return True
 
+    def reject(self, request):
+        """A waiting request leaves, for the reason `scheduler`."""
+        self._rejected.append(request.slot)
+
     def wait_until(self, ns):
-        """Nothing takes part: ask again then."""
+        """Ask again then, whatever `hold` says: where something takes part, after the step that is under way."""
         self._wake_ns = int(ns)
 
     def __repr__(self):
@@ -206,16 +222,18 @@ class Batch:
         hold = _HOLDS.get(self.hold)
         if hold is None:
             raise ValueError(f"hold is {self.hold!r}, expected one of {', '.join(_HOLDS)}")
-        return _ANSWER.pack(kind, self._all, len(slots), len(self._admitted), hold, 0, self._wake_ns) + (
-            struct.pack(f"<{len(slots)}I", *slots) if slots else b"")
+        words = [self._words.get(slot, (0, 0, 0)) for slot in slots] if self._words else []
+        numbers = slots + self._rejected + [word[k] for k in range(3) for word in words]
+        return _ANSWER.pack(kind, self._all, len(slots), len(self._admitted), hold, len(self._rejected), bool(words), 0,
+                            self._wake_ns) + (struct.pack(f"<{len(numbers)}I", *numbers) if numbers else b"")
 
 
 def heard_view(line):
     """The view of the question that comes on a line."""
     data = line.hear_question()
     view = View()
-    (view.max_batched_tokens, view.max_requests, n_running, n_waiting, view.now_ns, view.next_arrival_ns,
-     view.running_tokens, view.kv_free_bytes, view.kv_total_bytes) = _HEAD.unpack_from(data)
+    (view.max_batched_tokens, view.max_requests, n_running, n_waiting, view.n_slots, view.replica, view.now_ns,
+     view.next_arrival_ns, view.running_tokens, view.kv_free_bytes, view.kv_total_bytes, view.seed) = _HEAD.unpack_from(data)
     view.running = Requests(data, _HEAD.size, n_running)
     view.waiting = Requests(data, _HEAD.size + REQUEST.size * n_running, n_waiting)
     view.is_trial = line.is_trial
@@ -231,4 +249,4 @@ def heard_confidences(line):
 
 
 def packed_enough():
-    return _ANSWER.pack(ENOUGH, 0, 0, 0, 0, 0, 0)
+    return _ANSWER.pack(ENOUGH, 0, 0, 0, 0, 0, 0, 0, 0)

@@ -205,11 +205,13 @@ static size_t hear(size_t n, size_t size) {
     return n;
 }
 
-/* As Python unpacks it: "<12I4q". */
+/* As Python unpacks it: "<18I11q". */
 struct told {
     uint32_t slot, queries, prompt_tokens, output_tokens, committed_tokens, block, block_length;
     uint32_t masked_in_block, step_in_block, steps, preemptions, commit_tokens;
-    int64_t arrival_ns, kv_bytes, kv_held_bytes, id;
+    uint32_t tenant, priority, predicted_tokens, refresh_waits, load_running, load_waiting;
+    int64_t arrival_ns, kv_bytes, kv_held_bytes, id, deadline_ns, admitted_ns, first_token_ns;
+    int64_t service_ns, service_tokens, load_ns, load_kv_free_bytes;
 };
 
 static struct told tell_of(const struct request *r, uint32_t slot) {
@@ -225,26 +227,40 @@ static struct told tell_of(const struct request *r, uint32_t slot) {
                          r->steps,
                          r->preemptions,
                          r->commit_tokens,
+                         r->tenant,
+                         r->priority,
+                         r->predicted_tokens,
+                         r->refresh_waits,
+                         r->load.n_running,
+                         r->load.n_waiting,
                          r->arrival_ns,
                          r->kv_bytes,
                          r->kv_held_bytes,
-                         (int64_t)r->id};
+                         (int64_t)r->id,
+                         r->deadline_ns,
+                         r->admitted_ns,
+                         r->first_token_ns,
+                         r->service_ns,
+                         (int64_t)r->service_tokens,
+                         r->load.now_ns,
+                         r->load.kv_free_bytes};
 }
 
 #ifndef SHIM_DECODER
 
 enum { ANSWER_BATCH = 0, ANSWER_ESTIMATE = 1 };
 
-/* "<4I5q" and "<6Iq". */
+/* "<6I6q" and "<8Iq". */
 struct question {
-    uint32_t max_batched_tokens, max_requests, n_running, n_waiting;
-    int64_t now_ns, next_arrival_ns, running_tokens, kv_free_bytes, kv_total_bytes;
+    uint32_t max_batched_tokens, max_requests, n_running, n_waiting, n_slots, replica;
+    int64_t now_ns, next_arrival_ns, running_tokens, kv_free_bytes, kv_total_bytes, seed;
     struct told requests[];
 };
 struct answer {
-    uint32_t kind, all_running, n, n_admitted, hold, unused;
+    uint32_t kind, all_running, n, n_admitted, hold, n_rejected, says, unused;
     int64_t wake_ns;
-    uint32_t slots[];
+    uint32_t slots[]; /* n, then n_rejected; then, if it says words, n each of widths, thresholds
+                         and puts_off */
 };
 
 static void ask(const struct schedule_view *view) {
@@ -255,6 +271,9 @@ static void ask(const struct schedule_view *view) {
     question->max_requests = view->max_requests;
     question->n_running = view->n_running;
     question->n_waiting = view->n_waiting;
+    question->n_slots = view->n_slots;
+    question->replica = view->replica;
+    question->seed = (int64_t)view->seed;
     question->now_ns = view->now_ns;
     question->next_arrival_ns = view->next_arrival_ns;
     question->running_tokens = view->running_tokens;
@@ -275,7 +294,8 @@ static struct answer *heard(void) {
     look();
     size_t n = hear(0, sizeof(struct answer));
     const struct answer *answer = (const void *)line.heard;
-    hear(n, sizeof *answer + answer->n * sizeof *answer->slots);
+    const size_t words = (answer->says ? 4 : 1) * (size_t)answer->n + answer->n_rejected;
+    hear(n, sizeof *answer + words * sizeof *answer->slots);
     return (void *)line.heard;
 }
 
@@ -302,7 +322,20 @@ static void schedule(void *state, const struct schedule_view *view, struct batch
     if (answer->n > batch->capacity) {
         lost();
     }
-    memcpy(batch->selected, answer->slots, answer->n * sizeof *answer->slots);
+    if (answer->n_rejected > batch->capacity) {
+        lost();
+    }
+    const size_t bytes = answer->n * sizeof *answer->slots;
+    const uint32_t *words = answer->slots + answer->n + answer->n_rejected;
+    memcpy(batch->selected, answer->slots, bytes);
+    memcpy(batch->rejected, answer->slots + answer->n, answer->n_rejected * sizeof *answer->slots);
+    batch->n_rejected = answer->n_rejected;
+    batch->says = answer->says;
+    if (answer->says) {
+        memcpy(batch->width_tokens, words, bytes);
+        memcpy(batch->threshold_millionths, words + answer->n, bytes);
+        memcpy(batch->puts_off, words + 2 * (size_t)answer->n, bytes);
+    }
     take(answer, batch);
 }
 
@@ -357,6 +390,7 @@ const struct decoder unmask_policy = {
                .name = "python",
                .doc = "a decoder in Python; slow"},
     .choose = choose,
+    .reads_load = 1,
 };
 
 #endif

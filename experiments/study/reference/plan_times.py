@@ -6,7 +6,7 @@ Run from the repository root, with pulp and its cbc; the table goes to standard 
 
 Python is mosaic_planner.py beside this file, Mosaic's released algorithm written anew; C is this project's planner, as `unmask plan latency`
 times it. A row is one round: `step` a search that fits at once and the plan of what it found, `grid` all combinations of up to 18 chunks of
-each loop, `exact` the integer program (cbc) or the planner `exact`, which has its peaks (docs/papers/mosaic.md); half of the canvas masked.
+each loop, `exact` the integer program (cbc) or the planner `exact`, which has its peaks (docs/papers/mosaic-planners.md); half of the canvas masked.
 Python's own time is processor time, but for the integer program, which waits for cbc; C's is what a clock reads.
 """
 

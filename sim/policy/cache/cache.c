@@ -10,6 +10,13 @@ uint32_t cache_rows(const struct cache_policy *cache, const void *state, const v
     return cache->plan(state, memory != NULL ? memory : nothing_learned, request, rows);
 }
 
+uint32_t cache_put_off(const struct cache_policy *cache, const void *state, const void *memory,
+                       const struct request *request, struct row_sets *rows) {
+    return cache->put_off != NULL
+               ? cache->put_off(state, memory != NULL ? memory : nothing_learned, request, rows)
+               : 0;
+}
+
 uint32_t cache_most_held(const struct cache_policy *cache, const void *state,
                          const struct request *request) {
     struct request last = *request;

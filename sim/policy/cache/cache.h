@@ -32,6 +32,7 @@ struct cache_policy {
     struct policy policy;
     uint32_t memory_bytes;  /* what it remembers of each request, zeros at first */
     uint32_t reads_entropy; /* 1: learn reads entropies, which the head then computes as well */
+    uint32_t reads_load;    /* 1: it reads request->load */
 
     /* The row sets of the request's next step, every field of them, and for how many consecutive
      * steps they hold, >= 1, unless the block ends before. A pure function of the arguments.
@@ -54,6 +55,15 @@ struct cache_policy {
     uint32_t (*plan)(const void *state, const void *memory, const struct request *request,
                      struct row_sets *rows);
 
+    /* NULL: no refresh waits. Else the row sets of the step that the request takes in place of the
+     * refresh that `plan` has just answered, where that can be put off, as plan writes them, of a
+     * step that is no refresh; they hold for one step. Returns the staleness bound, how many steps
+     * the refresh can be put off by in all, counted from when it was due; 0, and nothing is read of
+     * the rows: this one cannot wait. While a refresh is put off request->overdue_steps is above 0,
+     * and plan answers the refresh at every step. Never of exact rows. Pure, as plan is. */
+    uint32_t (*put_off)(const void *state, const void *memory, const struct request *request,
+                        struct row_sets *rows);
+
     /* CHOSEN_BY_POLICY, else NULL: which of the pending positions continue after layer evict_layer.
      * Sets keep[i] to 1 or 0, 1 where a pending position is not masked, and returns how many are 1,
      * at least one masked one among them. */
@@ -71,6 +81,10 @@ struct cache_policy {
  * was learned. */
 uint32_t cache_rows(const struct cache_policy *cache, const void *state, const void *memory,
                     const struct request *request, struct row_sets *rows);
+
+/* As the callback put_off; 0 where the policy has none. */
+uint32_t cache_put_off(const struct cache_policy *cache, const void *state, const void *memory,
+                       const struct request *request, struct row_sets *rows);
 
 /* The rows that the request needs in its last block, the most of all. */
 uint32_t cache_most_held(const struct cache_policy *cache, const void *state,

@@ -34,11 +34,22 @@ static uint32_t answer(struct row_sets *rows, const struct request *request, uin
 static uint32_t plan_decode(const void *opaque, const void *memory, const struct request *request,
                             struct row_sets *rows) {
     const struct state *state = opaque;
-    bool renews =
-        is_due(request, state->interval_steps) || window_steps(request) < state->first_steps;
+    bool renews = is_due(request, state->interval_steps) ||
+                  window_steps(request) < state->first_steps || request->overdue_steps > 0;
     (void)memory;
     return answer(rows, request, renews ? 0 : window_first(request), !renews,
                   request->canvas_tokens);
+}
+
+/* But for those that a block begins with, by as many steps as lie between two. */
+static uint32_t put_off_decode(const void *opaque, const void *memory,
+                               const struct request *request, struct row_sets *rows) {
+    const struct state *state = opaque;
+    (void)memory;
+    (void)answer(rows, request, window_first(request), true, request->canvas_tokens);
+    return window_steps(request) > 0 && window_steps(request) >= state->first_steps
+               ? state->interval_steps
+               : 0;
 }
 
 static uint32_t plan_prefill(const void *opaque, const void *memory, const struct request *request,
@@ -85,6 +96,7 @@ const struct cache_policy cache_dkv_decode = {
          .params = decode_params,
          .n_params = sizeof decode_params / sizeof decode_params[0]},
     .plan = plan_decode,
+    .put_off = put_off_decode,
 };
 
 const struct cache_policy cache_dkv_prefill = {

@@ -11,17 +11,29 @@ struct state {
 
 static const struct param params[] = {RENEWAL_PARAM(struct state)};
 
-static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
-                     struct row_sets *rows) {
-    const struct state *state = opaque;
+static void answer(const struct request *request, bool renews, struct row_sets *rows) {
     uint32_t start = window_first(request), end = window_end(request);
-    uint32_t reuses = renewal_in(request, state->interval_steps);
-    (void)memory;
     *rows = (struct row_sets){.kind = ROW_KV,
                               .keep = {{0, start}, {end, request->canvas_tokens}},
                               .held = request->canvas_tokens};
-    rows_run(rows, reuses == 0 ? 0 : start, reuses == 0 ? request->canvas_tokens : end);
+    rows_run(rows, renews ? 0 : start, renews ? request->canvas_tokens : end);
+}
+
+static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
+    const struct state *state = opaque;
+    uint32_t reuses = renewal_in(request, state->interval_steps);
+    (void)memory;
+    answer(request, reuses == 0, rows);
     return reuses == 0 ? 1 : reuses;
+}
+
+static uint32_t put_off(const void *opaque, const void *memory, const struct request *request,
+                        struct row_sets *rows) {
+    const struct state *state = opaque;
+    (void)memory;
+    answer(request, false, rows);
+    return renewal_bound(request, state->interval_steps);
 }
 
 const struct cache_policy cache_dual = {
@@ -34,4 +46,5 @@ const struct cache_policy cache_dual = {
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
     .plan = plan,
+    .put_off = put_off,
 };

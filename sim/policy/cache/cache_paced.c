@@ -25,6 +25,15 @@ static uint32_t plan(const void *opaque, const void *opaque_memory, const struct
                         rows);
 }
 
+/* By as many steps as it has tokens between two; the first of all writes the rows. */
+static uint32_t put_off(const void *opaque, const void *memory, const struct request *request,
+                        struct row_sets *rows) {
+    const struct state *state = opaque;
+    (void)memory;
+    (void)renewal_rows(request, false, 0, rows);
+    return request->steps > 0 ? state->renew_tokens : 0;
+}
+
 /* A renewal that decides tokens leaves their rows as they were before. */
 static void learn(const void *state, void *opaque, const struct request *request,
                   const struct learned *learned) {
@@ -46,5 +55,6 @@ const struct cache_policy cache_paced = {
          .n_params = sizeof params / sizeof params[0]},
     .memory_bytes = sizeof(struct memory),
     .plan = plan,
+    .put_off = put_off,
     .learn = learn,
 };

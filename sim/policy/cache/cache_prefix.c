@@ -9,15 +9,27 @@ struct state {
 
 static const struct param params[] = {RENEWAL_PARAM(struct state)};
 
+static void answer(const struct request *request, bool renews, struct row_sets *rows) {
+    *rows = (struct row_sets){
+        .kind = ROW_KV, .keep = {{0, window_first(request)}}, .held = request->canvas_tokens};
+    rows_run(rows, renews ? 0 : window_first(request), request->canvas_tokens);
+}
+
 static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
                      struct row_sets *rows) {
     const struct state *state = opaque;
     uint32_t reuses = renewal_in(request, state->interval_steps);
     (void)memory;
-    *rows = (struct row_sets){
-        .kind = ROW_KV, .keep = {{0, window_first(request)}}, .held = request->canvas_tokens};
-    rows_run(rows, reuses == 0 ? 0 : window_first(request), request->canvas_tokens);
+    answer(request, reuses == 0, rows);
     return reuses == 0 ? 1 : reuses;
+}
+
+static uint32_t put_off(const void *opaque, const void *memory, const struct request *request,
+                        struct row_sets *rows) {
+    const struct state *state = opaque;
+    (void)memory;
+    answer(request, false, rows);
+    return renewal_bound(request, state->interval_steps);
 }
 
 const struct cache_policy cache_prefix = {
@@ -30,4 +42,5 @@ const struct cache_policy cache_prefix = {
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
     .plan = plan,
+    .put_off = put_off,
 };

@@ -17,6 +17,14 @@ static uint32_t plan(const void *state, const void *memory, const struct request
     return sparse_plan(state, request, rows);
 }
 
+static uint32_t put_off(const void *state, const void *memory, const struct request *request,
+                        struct row_sets *rows) {
+    (void)memory;
+    *rows = (struct row_sets){.chooser = CHOSEN_BY_HEAD,
+                              .held = ceil_rows(state, request->canvas_tokens)};
+    return sparse_put_off(state, request, rows);
+}
+
 const struct cache_policy cache_sparse_head = {
     .policy = {.abi = POLICY_ABI,
                .kind = POLICY_CACHE,
@@ -27,4 +35,5 @@ const struct cache_policy cache_sparse_head = {
                .params = sparse_params,
                .n_params = SPARSE_N_PARAMS},
     .plan = plan,
+    .put_off = put_off,
 };

@@ -8,13 +8,19 @@
  * first step is one always; interval_steps 0: it alone (UINT32_MAX in the others). */
 static inline uint32_t renewal_in(const struct request *request, uint32_t interval_steps) {
     uint32_t step = window_steps(request);
-    if (step == 0) {
+    if (step == 0 || request->overdue_steps > 0) {
         return 0;
     }
     if (interval_steps == 0) {
         return UINT32_MAX;
     }
     return step % interval_steps == 0 ? 0 : interval_steps - step % interval_steps;
+}
+
+/* A renewal at a fixed interval can be put off by as many steps as lie between two, so that rows
+ * are at most twice as old; a block's first one cannot. */
+static inline uint32_t renewal_bound(const struct request *request, uint32_t interval_steps) {
+    return window_steps(request) > 0 ? interval_steps : 0;
 }
 
 /* The setting, of a policy whose state has that field. */

@@ -27,4 +27,10 @@ uint32_t sparse_rows_kept(const struct sparse_state *state, uint32_t rows);
 uint32_t sparse_plan(const struct sparse_state *state, const struct request *request,
                      struct row_sets *rows);
 
+/* The step in place of a renewal that is put off: the first full pass of those within a block, by
+ * as many steps as lie between two. What makes up for it is one full pass, which selects. `rows`
+ * has the chooser and what is held. */
+uint32_t sparse_put_off(const struct sparse_state *state, const struct request *request,
+                        struct row_sets *rows);
+
 #endif

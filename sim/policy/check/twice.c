@@ -27,9 +27,13 @@ enum {
     ROOM_THRESHOLDS,
     ROOM_PREEMPTED,
     ROOM_IDLE,
+    ROOM_PUTS_OFF,
+    ROOM_REJECTED,
+    ROOM_REASONS,
     ROOM_FLAGS,
     ROOM_RUNNING,
     ROOM_WAITING,
+    ROOM_PASSED,
     N_ROOMS
 };
 static struct room rooms[N_ROOMS];
@@ -147,6 +151,7 @@ static bool same_decision(const struct batch *first, const struct batch *second)
                    {"wake_ns", first->wake_ns, second->wake_ns},
                    {"n_preempted", first->n_preempted, second->n_preempted},
                    {"n_idle", first->n_idle, second->n_idle},
+                   {"n_rejected", first->n_rejected, second->n_rejected},
                    {"says", first->says, second->says},
                    {"loops", first->loops, second->loops},
                    {"continues", first->continues, second->continues}};
@@ -158,16 +163,74 @@ static bool same_decision(const struct batch *first, const struct batch *second)
         }
     }
     const uint32_t n = second->n < most ? second->n : most;
+    const uint32_t n_rejected = second->n_rejected < most ? second->n_rejected : most;
     return same_list("selected", first->selected, second->selected, n) &&
            same_list("chunk_tokens", first->chunk_tokens, second->chunk_tokens, n) &&
            (second->says == 0 ||
             (same_list("width_tokens", first->width_tokens, second->width_tokens, n) &&
+             same_list("puts_off", first->puts_off, second->puts_off, n) &&
              same_list("threshold_millionths", first->threshold_millionths,
                        second->threshold_millionths, n))) &&
            same_list("preempted", first->preempted, second->preempted,
                      second->n_preempted < most ? second->n_preempted : most) &&
            same_list("idle", first->idle, second->idle,
-                     second->n_idle < most ? second->n_idle : most);
+                     second->n_idle < most ? second->n_idle : most) &&
+           same_list("rejected", first->rejected, second->rejected, n_rejected) &&
+           same_list("reasons", first->reasons, second->reasons, n_rejected);
+}
+
+/* ---- who is passed over ---- */
+
+/* A running request that others overtook: how often in a row, and since when. */
+struct passed {
+    uint64_t id;
+    int64_t since_ns;
+    uint32_t n;
+};
+enum { PASSED_STEPS = 500 };
+static const int64_t passed_ns = INT64_C(5000) * 1000000000;
+
+static void note_part(struct passed *passed, const struct request *request, int64_t now_ns) {
+    *passed = (struct passed){request->id, now_ns, 0};
+}
+
+/* Of one that runs and takes no part in a step of others. */
+static void note_passed(struct passed *passed, const struct request *request, int64_t now_ns) {
+    if (passed->id != request->id || passed->since_ns > now_ns) {
+        note_part(passed, request, now_ns);
+    }
+    passed->n++;
+    (void)same(passed->n < PASSED_STEPS || now_ns - passed->since_ns < passed_ns,
+               "passes over request %llu, which it admitted, in %u steps of others and %.0f s: let "
+               "what has waited longest take part in the end",
+               (unsigned long long)request->id, passed->n,
+               (double)(now_ns - passed->since_ns) / 1e9);
+}
+
+static bool lists(const uint32_t *list, uint32_t n, uint32_t slot) {
+    uint32_t i = 0;
+    while (i < n && list[i] != slot) {
+        i++;
+    }
+    return i < n;
+}
+
+static void watch_passed(const struct schedule_view *view, const struct batch *batch) {
+    struct passed *all = room(ROOM_PASSED, view->n_slots * sizeof *all);
+    if (now->n_decisions == 0) {
+        memset(all, 0, view->n_slots * sizeof *all);
+    }
+    const uint32_t n = batch->n < batch->capacity ? batch->n : batch->capacity;
+    for (uint32_t i = 0; i < view->n_running && n > 0 && !batch->all_running; i++) {
+        const uint32_t slot = view->running[i];
+        const struct request *request = &view->requests[slot];
+        if (lists(batch->selected, n, slot) || lists(batch->preempted, batch->n_preempted, slot) ||
+            lists(batch->idle, batch->n_idle, slot)) {
+            note_part(&all[slot], request, view->now_ns);
+        } else if (now->err.kind == ERR_NONE) {
+            note_passed(&all[slot], request, view->now_ns);
+        }
+    }
 }
 
 /* The first answer's lists are of its own, and nothing that it remembers counts. */
@@ -184,6 +247,9 @@ static void twice_schedule(void *state, const struct schedule_view *view, struct
     trial.threshold_millionths = memset(room(ROOM_THRESHOLDS, bytes), 0, bytes);
     trial.preempted = memset(room(ROOM_PREEMPTED, bytes), 0xA5, bytes);
     trial.idle = memset(room(ROOM_IDLE, bytes), 0xA5, bytes);
+    trial.puts_off = memset(room(ROOM_PUTS_OFF, bytes), 0, bytes);
+    trial.rejected = memset(room(ROOM_REJECTED, bytes), 0xA5, bytes);
+    trial.reasons = memset(room(ROOM_REASONS, bytes), 0, bytes);
     if (now->stop) {
         return;
     }
@@ -193,14 +259,28 @@ static void twice_schedule(void *state, const struct schedule_view *view, struct
            same(same_bytes(shown.waiting, view->waiting, view->n_waiting * sizeof *view->waiting),
                 "writes to the view's list waiting, which it may only read"));
     schedule(state, view, batch);
-    (void)same_decision(&trial, batch);
+    if (same_decision(&trial, batch) && now->lasts_hours) {
+        watch_passed(view, batch);
+    }
+    batch->says = now->drops_words ? 0 : batch->says;
     now->n_preempted += batch->n_preempted;
     now->n_idle += batch->n_idle;
+    now->n_rejected += batch->n_rejected;
     for (uint32_t i = 0; i < batch->n && i < batch->capacity; i++) {
         now->n_chunks += batch->chunk_tokens[i] > 0;
     }
     now->n_decisions += batch->n > 0 || (batch->all_running && view->n_running > 0);
     now->stop = now->stop || now->n_decisions >= now->most_decisions;
+}
+
+/* What it is told it remembers, so that it is told once. */
+static void twice_happened(void *state, const struct schedule_view *view,
+                           const struct happening *happenings, uint32_t n) {
+    if (!now->stop) {
+        enter("happened");
+        inner.scheduler.happened(state, view, happenings, n);
+        leave();
+    }
 }
 
 /* ---- cache policies ---- */
@@ -297,6 +377,46 @@ static uint32_t twice_plan(const void *state, const void *memory, const struct r
     }
     *rows = second;
     return holds;
+}
+
+static uint32_t put_off(const void *state, const void *memory, const struct request *request,
+                        int fill, struct row_sets *rows) {
+    memset(rows, fill, sizeof *rows);
+    enter("put_off");
+    uint32_t bound = inner.cache.put_off(state, memory, request, rows);
+    leave();
+    return bound;
+}
+
+/* What it answers where it lets the refresh wait; and that plan answers the refresh once it has. */
+static uint32_t twice_put_off(const void *state, const void *memory, const struct request *request,
+                              struct row_sets *rows) {
+    struct row_sets first, then;
+    struct request waited = later(request, 1, 0);
+    if (now->stop) {
+        return 0;
+    }
+    waited.overdue_steps++;
+    uint32_t bound = put_off(state, memory, request, 0xFF, &first);
+    uint32_t again = put_off(state, memory, request, 0, rows);
+    uint32_t field = difference(&first, rows), shown = field < N_FIELDS ? field : 0;
+    if (!same(bound == again, "lets a refresh wait for %u steps, then %u when asked the same again",
+              bound, again) ||
+        bound == 0) {
+        return 0;
+    }
+    if (same(field == N_FIELDS,
+             "in put_off leaves rows.%s unset or answers differently when asked the same again",
+             field_names[shown])) {
+        struct span span;
+        (void)plan(state, memory, &waited, 0, &then);
+        rows_span(&then, &waited, &span);
+        (void)same(span.phase == PHASE_REFRESH,
+                   "lets a refresh wait in put_off, but plan answers none at the step after "
+                   "(overdue_steps is %u)",
+                   waited.overdue_steps);
+    }
+    return again;
 }
 
 static uint32_t twice_evict(const void *state, const void *memory, const struct eviction_view *view,
@@ -506,23 +626,53 @@ static void twice_credit(const void *state, struct decoder_credit *out) {
 
 /* ---- routers ---- */
 
+static uint32_t route(void *state, const struct request *request, const struct route_view *view,
+                      int64_t *until_ns) {
+    *until_ns = INT64_MAX;
+    enter("route");
+    const uint32_t chosen = inner.router.route(state, request, view, until_ns);
+    leave();
+    return chosen;
+}
+
 static uint32_t twice_route(void *state, const struct request *request,
-                            const struct replica_view *replicas, uint32_t n) {
+                            const struct route_view *view, int64_t *until_ns) {
+    int64_t first_ns, second_ns;
+    struct route_view alone = *view;
+    alone.n = 1;
     if (now->stop) {
         return 0;
     }
-    enter("route");
-    uint32_t only = inner.router.route(state_copy(state), request, replicas, 1);
-    enter("route");
-    uint32_t first = inner.router.route(state_copy(state), request, replicas, n);
-    enter("route");
-    uint32_t second = inner.router.route(state, request, replicas, n);
-    leave();
-    return same(only == 0, "chooses replica %u of 1, counted from 0", only) &&
-                   same(second < n, "chooses replica %u of %u, counted from 0", second, n) &&
-                   same(first == second, "chooses replica %u, then %u when asked the same again",
-                        first, second)
+    uint32_t only = route(state_copy(state), request, &alone, &first_ns);
+    uint32_t first = route(state_copy(state), request, view, &first_ns);
+    uint32_t second = route(state, request, view, &second_ns);
+    now->n_held += second == ROUTE_HOLD;
+    *until_ns = second_ns;
+    return same(only == 0 || only == ROUTE_HOLD, "chooses replica %u of 1, counted from 0", only) &&
+                   same(second < view->n || second == ROUTE_HOLD,
+                        "chooses replica %u of %u, counted from 0", second, view->n) &&
+                   same(first == second && first_ns == second_ns,
+                        "chooses replica %u, then %u when asked the same again", first, second)
                ? second
+               : 0;
+}
+
+static uint32_t twice_move(void *state, const struct route_view *view, struct route_move *moves,
+                           uint32_t capacity) {
+    const size_t bytes = capacity * sizeof *moves;
+    struct route_move *first = memset(room(ROOM_FLAGS, bytes), 0xA5, bytes);
+    if (now->stop) {
+        return 0;
+    }
+    enter("move");
+    const uint32_t n = inner.router.move(state_copy(state), view, first, capacity);
+    enter("move");
+    const uint32_t again = inner.router.move(state, view, moves, capacity);
+    leave();
+    now->n_moved += again;
+    return same(n == again && n <= capacity && same_bytes(first, moves, n * sizeof *moves),
+                "moves %u requests, then %u, or others, when asked the same again", n, again)
+               ? n
                : 0;
 }
 
@@ -534,9 +684,11 @@ void twice_wrap(struct twice *twice, union any_policy *policy) {
     switch ((enum policy_kind)policy->policy.kind) {
     case POLICY_SCHEDULER:
         TWICE(policy->scheduler, schedule);
+        TWICE(policy->scheduler, happened);
         break;
     case POLICY_CACHE:
         TWICE(policy->cache, plan);
+        TWICE(policy->cache, put_off);
         TWICE(policy->cache, evict);
         TWICE(policy->cache, learn);
         break;
@@ -549,6 +701,7 @@ void twice_wrap(struct twice *twice, union any_policy *policy) {
         break;
     case POLICY_ROUTER:
         TWICE(policy->router, route);
+        TWICE(policy->router, move);
         break;
     }
 }

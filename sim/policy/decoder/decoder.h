@@ -63,6 +63,8 @@ struct decoder {
                           const struct decode_kept *kept, uint8_t *again);
 
     uint32_t reads_statistics; /* 1: choose or the rule reads margin and entropy */
+    uint32_t reads_load;       /* 1: it reads request->load; then threshold and key of its rule may
+                                  go by that, too */
 };
 
 /* The rule by which a decoder's step ranks or chooses, with the threshold that the scheduler said;

@@ -51,6 +51,13 @@ static int validate_names(const struct policy *policy, const char *place, struct
     return 0;
 }
 
+static int validate_flag(const struct policy *policy, uint32_t flag, const char *place,
+                         struct err *err) {
+    return flag <= 1 ? 0
+                     : err_world(err, "%s: %s %s has a flag that is neither 0 nor 1", place,
+                                 policy_kind_names[policy->kind], policy->name);
+}
+
 static int validate_callbacks(const struct policy *policy, const char *place, struct err *err) {
     const char *missing = NULL;
     switch ((enum policy_kind)policy->kind) {
@@ -76,9 +83,9 @@ static int validate_callbacks(const struct policy *policy, const char *place, st
             return err_world(err, "%s: decoder %s counts, so that its credit changes nothing",
                              place, policy->name);
         }
-        if (decoder->reads_statistics > 1) {
-            return err_world(err, "%s: decoder %s has a flag that is neither 0 nor 1", place,
-                             policy->name);
+        if (validate_flag(policy, decoder->reads_statistics | decoder->reads_load, place, err) !=
+            0) {
+            return err_status(err);
         }
         bool decides = decoder->count != NULL || decoder->choose != NULL || decoder->rule != NULL;
         missing = decides ? NULL : "count, choose or rule";
@@ -103,14 +110,14 @@ static int validate_memory(const struct policy *policy, const char *place, struc
                          "multiple of 8 up to %d",
                          place, policy->name, cache->memory_bytes, CACHE_MAX_MEMORY_BYTES);
     }
-    return 0;
+    return validate_flag(policy, cache->reads_entropy | cache->reads_load, place, err);
 }
 
 static int validate_scheduler(const struct scheduler *scheduler, const char *place,
                               struct err *err) {
-    if (scheduler->grows > 1) {
-        return err_world(err, "%s: scheduler %s has a flag that is neither 0 nor 1", place,
-                         scheduler->policy.name);
+    if (validate_flag(&scheduler->policy, scheduler->grows | scheduler->reads_all, place, err) !=
+        0) {
+        return err_status(err);
     }
     if (scheduler->request_bytes > SCHEDULER_MAX_REQUEST_BYTES ||
         scheduler->request_bytes % 8 != 0) {
@@ -119,6 +126,17 @@ static int validate_scheduler(const struct scheduler *scheduler, const char *pla
                          "multiple of 8 up to %d",
                          place, scheduler->policy.name, scheduler->request_bytes,
                          SCHEDULER_MAX_REQUEST_BYTES);
+    }
+    for (uint32_t i = 0; scheduler->reject_reasons != NULL && scheduler->reject_reasons[i] != NULL;
+         i++) {
+        const char *reason = scheduler->reject_reasons[i];
+        if (i == SCHEDULER_MAX_REASONS || reason[0] == '\0' || !is_name(reason, false) ||
+            strnlen(reason, PLUGIN_MAX_NAME + 1) > PLUGIN_MAX_NAME) {
+            return err_world(err,
+                             "%s: scheduler %s has reject_reasons that are not up to %d names of "
+                             "a-z, 0-9 and - with at most %d characters, NULL-ended",
+                             place, scheduler->policy.name, SCHEDULER_MAX_REASONS, PLUGIN_MAX_NAME);
+        }
     }
     return 0;
 }
@@ -253,8 +271,15 @@ int plugin_validate(const struct policy *policy, const char *place, struct err *
     if (status == 0 && policy->kind == POLICY_SCHEDULER) {
         status = validate_scheduler((const struct scheduler *)policy, place, err);
     }
-    if (status == 0 && policy->state_bytes > PLUGIN_MAX_STATE_BYTES) {
-        status = err_world(err, "%s: %s %s asks for %u bytes of state, at most %d are allowed",
+    const int64_t memory_bytes = system_total_bytes();
+    if (status == 0 && memory_bytes > 0 && (int64_t)policy->state_bytes > memory_bytes) {
+        status = err_world(err,
+                           "%s: %s %s asks for %u bytes of state, which are more than the %lld "
+                           "bytes of this machine's memory",
+                           place, policy_kind_names[policy->kind], policy->name,
+                           policy->state_bytes, (long long)memory_bytes);
+    } else if (status == 0 && policy->state_bytes > PLUGIN_MAX_STATE_BYTES) {
+        status = err_world(err, "%s: %s %s asks for %u bytes of state, at most %u are allowed",
                            place, policy_kind_names[policy->kind], policy->name,
                            policy->state_bytes, PLUGIN_MAX_STATE_BYTES);
     }

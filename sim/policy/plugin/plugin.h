@@ -10,10 +10,12 @@
 #include "sim/policy/abi.h"
 
 enum {
-    PLUGIN_MAX_NAME = 32,             /* characters of a policy's or a parameter's name */
-    PLUGIN_MAX_PARAMS = 64,           /* what param_set can search for the nearest name */
-    PLUGIN_MAX_STATE_BYTES = 1 << 20, /* replicas each have one */
+    PLUGIN_MAX_NAME = 32,   /* characters of a policy's or a parameter's name */
+    PLUGIN_MAX_PARAMS = 64, /* what param_set can search for the nearest name */
 };
+
+/* Replicas each have a state; more than the machine's memory is refused, too. */
+#define PLUGIN_MAX_STATE_BYTES (UINT32_MAX - (1u << 20))
 
 /* Who says whether a plug-in may be loaded: 0, or an err kind with the sentence. `file` is what
  * `path` led to when it was opened, or -1; where the path leads elsewhere by now, it is refused

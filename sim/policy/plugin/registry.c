@@ -130,9 +130,21 @@ void *policy_state(const struct policy *policy) {
     return state;
 }
 
+/* What a large state does not use yet takes no memory. */
+static void copy_used(char *to, const char *from, size_t bytes) {
+    enum { PIECE = 4096 };
+    static const char zeros[PIECE];
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        const size_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        if (memcmp(from + at, zeros, n) != 0) {
+            memcpy(to + at, from + at, n);
+        }
+    }
+}
+
 void *policy_state_for_run(const struct policy *policy, const void *state) {
-    void *own = mem_zeroed(1, policy->state_bytes + 1);
-    memcpy(own, state, policy->state_bytes);
+    void *own = mem_zeroed(1, (size_t)policy->state_bytes + 1);
+    copy_used(own, state, policy->state_bytes);
     ward_forget_world(policy, own);
     ward_begin_run(policy, own);
     return own;

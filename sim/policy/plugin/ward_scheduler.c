@@ -5,12 +5,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { N_LISTS = 6 };
+enum { N_LISTS = 9 };
 
 static uint32_t **list_of(struct batch *batch, int list) {
-    uint32_t **const lists[N_LISTS] = {&batch->selected,     &batch->chunk_tokens,
-                                       &batch->preempted,    &batch->idle,
-                                       &batch->width_tokens, &batch->threshold_millionths};
+    uint32_t **const lists[N_LISTS] = {
+        &batch->selected, &batch->chunk_tokens, &batch->preempted,
+        &batch->idle,     &batch->width_tokens, &batch->threshold_millionths,
+        &batch->puts_off, &batch->rejected,     &batch->reasons};
     return lists[list];
 }
 
@@ -128,46 +129,130 @@ static void take_list(uint32_t *to, const uint32_t *from, uint32_t n, uint32_t c
     memcpy(to, from, (n < capacity ? n : capacity) * sizeof *to);
 }
 
+/* What a plug-in sees, whose questions are looked at first. */
+static struct schedule_view shown_view(const struct schedule_view *view,
+                                       const struct estimated *estimated) {
+    struct schedule_view shown = *view;
+    shown.estimate_ns = warded_estimate;
+    shown.estimate_joules = warded_joules;
+    shown.foresee = warded_foresee;
+    shown.estimate_spans_ns = warded_spans;
+    shown.estimator = estimated;
+    return shown;
+}
+
+static void add_places(struct watched_call *call, const struct call_place *places, size_t n) {
+    memcpy(call->places + call->n_places, places, n * sizeof *places);
+    call->n_places += (unsigned)n;
+}
+
 /* What it would have touched where it crashes. */
-static void name_places(struct watched_call *call, const struct schedule_view *view,
-                        const struct batch *lists) {
-    const size_t page = ward_pages(1), end = lists->capacity;
+static void name_view(struct watched_call *call, const struct schedule_view *view) {
     const struct call_place places[] = {
         {view->requests, view->n_slots * sizeof *view->requests,
          "wrote to the requests of the view, which it may only read,"},
         {view->running, view->n_running * sizeof *view->running,
          "wrote to the view's list running, which it may only read,"},
         {view->waiting, view->n_waiting * sizeof *view->waiting,
-         "wrote to the view's list waiting, which it may only read,"},
+         "wrote to the view's list waiting, which it may only read,"}};
+    add_places(call, places, sizeof places / sizeof places[0]);
+}
+
+static void name_lists(struct watched_call *call, const struct batch *lists) {
+    const size_t page = ward_pages(1), end = lists->capacity;
+    const struct call_place places[] = {
         {lists->selected + end, page, "reads or writes beyond the capacity of selected"},
         {lists->chunk_tokens + end, page, "reads or writes beyond the capacity of chunk_tokens"},
         {lists->preempted + end, page, "reads or writes beyond the capacity of preempted"},
         {lists->idle + end, page, "reads or writes beyond the capacity of idle"},
         {lists->width_tokens + end, page, "reads or writes beyond the capacity of width_tokens"},
         {lists->threshold_millionths + end, page,
-         "reads or writes beyond the capacity of threshold_millionths"}};
-    memcpy(call->places + call->n_places, places, sizeof places);
-    call->n_places += sizeof places / sizeof places[0];
+         "reads or writes beyond the capacity of threshold_millionths"},
+        {lists->puts_off + end, page, "reads or writes beyond the capacity of puts_off"},
+        {lists->rejected + end, page, "reads or writes beyond the capacity of rejected"},
+        {lists->reasons + end, page, "reads or writes beyond the capacity of reasons"}};
+    add_places(call, places, sizeof places / sizeof places[0]);
+}
+
+/* As much as can be lent at once. */
+static void tell(void *state, const struct schedule_view *view, const struct happening *happenings,
+                 uint32_t n) {
+    struct lending l;
+    ward_open(&l, state, "happened");
+    const struct estimated estimated = {view, view->n_slots};
+    const struct schedule_view shown = shown_view(view, &estimated);
+    const struct schedule_view *lent = ward_lend(&l, &shown, sizeof shown, "the view");
+    const struct happening *told =
+        ward_lend(&l, happenings, n * sizeof *happenings, "what happened");
+    struct watched_call *call = ward_enter(&l);
+    name_view(call, view);
+    ((const struct scheduler *)l.called)->happened(l.state, lent, told, n);
+    ward_leave(&l, call);
+}
+
+void warded_happened(void *state, const struct schedule_view *view,
+                     const struct happening *happenings, uint32_t n) {
+    enum { AT_ONCE = 16384 };
+    for (uint32_t i = 0; i < n; i += AT_ONCE) {
+        tell(state, view, happenings + i, n - i < AT_ONCE ? n - i : AT_ONCE);
+    }
+}
+
+/* Copies of the requests that run or wait, at their places. */
+static const struct request *lend_requests(struct lending *l, const struct schedule_view *view) {
+    struct request *copies = (struct request *)(void *)l->next;
+    l->next += ward_pages(view->n_slots * sizeof *copies);
+    for (uint32_t i = 0; i < view->n_running + view->n_waiting; i++) {
+        uint32_t slot = i < view->n_running ? view->running[i] : view->waiting[i - view->n_running];
+        memcpy(&copies[slot], &view->requests[slot], sizeof *copies);
+    }
+    return copies;
+}
+
+static void check_requests(const struct watched_call *call, const struct schedule_view *view,
+                           const struct request *copies) {
+    for (uint32_t i = 0; i < view->n_running + view->n_waiting; i++) {
+        uint32_t slot = i < view->n_running ? view->running[i] : view->waiting[i - view->n_running];
+        if (memcmp(&copies[slot], &view->requests[slot], sizeof *copies) != 0) {
+            call_broke(call, "schedule",
+                       "it wrote to the requests of the view, which it may only read,");
+        }
+    }
+}
+
+/* In a trial the view lies elsewhere at the next call, so that a pointer into it that was kept
+ * leads nowhere. */
+static void move_view(struct lending *l, struct schedule_view *shown) {
+    const size_t bytes = shown->n_slots * (sizeof *shown->requests + 2 * sizeof *shown->running);
+    if (!ward_moves(l) || ward_pages(bytes) + 4 * ward_pages(1) > (size_t)(l->end - l->next)) {
+        return;
+    }
+    const struct schedule_view view = *shown;
+    shown->requests = lend_requests(l, &view);
+    shown->running = ward_lend(l, view.running, view.n_running * sizeof *view.running,
+                               "the view's list running");
+    shown->waiting = ward_lend(l, view.waiting, view.n_waiting * sizeof *view.waiting,
+                               "the view's list waiting");
 }
 
 void warded_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
     struct lending l;
     ward_open(&l, state, "schedule");
     const struct estimated estimated = {view, batch->capacity};
-    struct schedule_view shown = *view;
-    shown.estimate_ns = warded_estimate;
-    shown.estimate_joules = warded_joules;
-    shown.foresee = warded_foresee;
-    shown.estimate_spans_ns = warded_spans;
-    shown.estimator = &estimated;
+    struct schedule_view shown = shown_view(view, &estimated);
     struct batch given = *batch, *answer = ward_room_for(&l, sizeof *answer, 8);
     give_lists(l.ward, &given);
     *answer = given;
+    move_view(&l, &shown);
     const struct schedule_view *lent = ward_lend(&l, &shown, sizeof shown, "the view");
     struct watched_call *call = ward_enter(&l);
-    name_places(call, view, &given);
+    name_view(call, &shown);
+    name_lists(call, &given);
     ((const struct scheduler *)l.called)->schedule(l.state, lent, answer);
     ward_leave(&l, call);
+    if (shown.requests != view->requests) {
+        check_requests(call, view, shown.requests);
+    }
     bool in_place = answer->capacity == given.capacity;
     for (int list = 0; list < N_LISTS; list++) {
         in_place = in_place && *list_of(answer, list) == *list_of(&given, list);
@@ -179,11 +264,18 @@ void warded_schedule(void *state, const struct schedule_view *view, struct batch
     take_list(batch->chunk_tokens, answer->chunk_tokens, answer->n, given.capacity);
     take_list(batch->preempted, answer->preempted, answer->n_preempted, given.capacity);
     take_list(batch->idle, answer->idle, answer->n_idle, given.capacity);
+    take_list(batch->rejected, answer->rejected, answer->n_rejected, given.capacity);
+    take_list(batch->reasons, answer->reasons, answer->n_rejected, given.capacity);
+    memset(answer->reasons, 0,
+           (answer->n_rejected < given.capacity ? answer->n_rejected : given.capacity) *
+               sizeof *answer->reasons);
     clear_list(call, answer, "chunk_tokens", answer->chunk_tokens);
     if (answer->says) {
         take_list(batch->width_tokens, answer->width_tokens, answer->n, given.capacity);
         take_list(batch->threshold_millionths, answer->threshold_millionths, answer->n,
                   given.capacity);
+        take_list(batch->puts_off, answer->puts_off, answer->n, given.capacity);
+        clear_list(call, answer, "puts_off", answer->puts_off);
         clear_list(call, answer, "width_tokens", answer->width_tokens);
         clear_list(call, answer, "threshold_millionths", answer->threshold_millionths);
     }

@@ -2,8 +2,11 @@
  * lowest index. */
 #include "sim/policy/router/router.h"
 
-static uint32_t route(void *state, const struct request *request,
-                      const struct replica_view *replicas, uint32_t n) {
+static uint32_t route(void *state, const struct request *request, const struct route_view *view,
+                      int64_t *until_ns) {
+    const struct replica_view *replicas = view->replicas;
+    const uint32_t n = view->n;
+    (void)until_ns;
     (void)state;
     (void)request;
     uint32_t best = 0;

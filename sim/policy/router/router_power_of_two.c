@@ -11,8 +11,11 @@ static uint64_t mixed(uint64_t x) {
     return x ^ x >> 31;
 }
 
-static uint32_t route(void *state, const struct request *request,
-                      const struct replica_view *replicas, uint32_t n) {
+static uint32_t route(void *state, const struct request *request, const struct route_view *view,
+                      int64_t *until_ns) {
+    const struct replica_view *replicas = view->replicas;
+    const uint32_t n = view->n;
+    (void)until_ns;
     (void)state;
     const uint64_t draw = mixed(request->id);
     const uint32_t one = (uint32_t)(draw >> 32) % n;

@@ -4,8 +4,11 @@
  * router, which gives up a prefix where loads are out of balance.) */
 #include "sim/policy/router/router.h"
 
-static uint32_t route(void *state, const struct request *request,
-                      const struct replica_view *replicas, uint32_t n) {
+static uint32_t route(void *state, const struct request *request, const struct route_view *view,
+                      int64_t *until_ns) {
+    const struct replica_view *replicas = view->replicas;
+    const uint32_t n = view->n;
+    (void)until_ns;
     (void)state;
     (void)request;
     uint32_t least = 0, home = 0;

@@ -5,11 +5,12 @@ struct state {
     uint32_t next;
 };
 
-static uint32_t route(void *opaque, const struct request *request,
-                      const struct replica_view *replicas, uint32_t n) {
+static uint32_t route(void *opaque, const struct request *request, const struct route_view *view,
+                      int64_t *until_ns) {
+    const uint32_t n = view->n;
+    (void)until_ns;
     struct state *state = opaque;
     (void)request;
-    (void)replicas;
     uint32_t chosen = state->next % n;
     state->next = chosen + 1;
     return chosen;

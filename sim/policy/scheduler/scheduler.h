@@ -6,6 +6,9 @@
  * free KV memory; when something could run it selects something or names a later time. Before each
  * call the batch is empty: zeros, and wake_ns INT64_MAX.
  *
+ * What happens between two decisions it can be told (`happened`), so that it need not look through
+ * all requests at each: who arrived, whom a step let go on by how much, who left.
+ *
  * A scheduler that `grows` lets requests start with the memory of their next step alone and sees to
  * the rest: what its batch grows by (kv_bytes - kv_held_bytes of each listed request) and admits
  * fits into what is free and what the requests that it preempts give back. It also cuts a prefill
@@ -20,7 +23,10 @@
 #include "sim/policy/abi.h"
 #include "sim/policy/window.h"
 
-enum { SCHEDULER_MAX_REQUEST_BYTES = 4096 };
+enum { SCHEDULER_MAX_REQUEST_BYTES = 1 << 20 };
+
+/* Reasons of its own for which a scheduler rejects. */
+enum { SCHEDULER_MAX_REASONS = 8 };
 
 /* How long a batch stands before the scheduler is asked again. */
 enum batch_hold {
@@ -36,7 +42,9 @@ struct batch {
     uint32_t *selected;   /* slots: running ones (unless all_running), then the admitted ones */
     uint32_t n_admitted;  /* how many of them, at the end of the list, leave the waiting queue */
     uint32_t hold;        /* enum batch_hold */
-    int64_t wake_ns; /* nothing takes part: ask again then; INT64_MAX: when something changes */
+    int64_t wake_ns; /* ask again then, whatever `hold` and `loops` say: where something takes part,
+                        after the step that is under way at that time. After now; INT64_MAX: by
+                        `hold`, and where nothing takes part when something changes */
 
     /* Query tokens that a listed request takes of its prefill, in the order of `selected`; 0: all
      * of its span. Fewer than its span has, of a prefill alone, and whole blocks. */
@@ -48,9 +56,17 @@ struct batch {
      *                         for models that see their whole canvas
      *   threshold_millionths  what its decoder's threshold is replaced by, in millionths, at most
      *                         a million, for decoders that have one (DECODE_THRESHOLD,
-     *                         DECODE_HIERARCHICAL) */
+     *                         DECODE_HIERARCHICAL)
+     *   puts_off              1: its next step, a refresh, waits: the request takes the step that
+     *                         it would take without (put_off of sim/policy/cache/cache.h). While
+     *                         its refresh_waits is 0 it refreshes all the same; under caches in
+     *                         which no refresh waits, such as exact ones, no one says so. Of this
+     *                         step alone: it is said again at each */
     uint32_t says;
-    uint32_t *width_tokens, *threshold_millionths;
+    uint32_t *width_tokens, *threshold_millionths, *puts_off;
+    /* Waiting requests that leave as rejected, none of which is listed elsewhere, and for each the
+     * index of the reason among `reject_reasons`; 0 where the scheduler names none. */
+    uint32_t n_rejected, *rejected, *reasons;
     /* Running requests that give their memory back and wait again, at the head of the queue, to
      * compute it anew later. None of them is listed, and some other request is. Only what is exact
      * can be computed anew: under other cache policies no request is preempted, nor needs to be. */
@@ -83,6 +99,27 @@ struct outlook {
     uint32_t to_refresh; /* steps before the next pass in prefill or refresh; UINT32_MAX: none */
     uint64_t steps;      /* in all */
     uint64_t tokens;     /* their query tokens */
+};
+
+enum happening_kind {
+    HAPPENED_ARRIVAL,    /* it waits here from now on: it came, or its router moved it here */
+    HAPPENED_START,      /* it runs from now on, as the scheduler said: of those that a batch admits
+                            some may stay in the queue, where workspace or shared pages run out */
+    HAPPENED_STEPS,      /* steps of this replica ended in which it took part */
+    HAPPENED_PREEMPTION, /* it was preempted, and waits again at the head of the queue */
+    HAPPENED_END, /* its state says how: done, rejected, or, where it still waits, moved to another
+                     replica. Slot and memory are cleared after the call */
+};
+
+struct happening {
+    uint32_t kind; /* enum happening_kind */
+    uint32_t slot; /* of the request, which stands there as it is now */
+    /* HAPPENED_STEPS: how many, how long all of them took, and what they did for the request:
+     * positions committed, less those that are masked again, and query tokens. Else 0. */
+    uint32_t steps;
+    int32_t committed_tokens;
+    int64_t ns;
+    uint64_t query_tokens;
 };
 
 struct schedule_view {
@@ -121,16 +158,56 @@ struct schedule_view {
     /* The scheduler's to write: request_bytes for each of n_slots slots, the slot's request's from
      * when it arrives, as zeros, until it leaves. NULL where request_bytes is 0. */
     void *own;
-    uint32_t n_slots; /* the slots that requests of this replica can have */
+    uint32_t n_slots;             /* the slots that requests of this replica can have */
+    uint32_t replica, n_replicas; /* its index, and how many there are */
+    uint64_t seed;                /* of the run */
 };
+
+/* What a pass of one request alone would take, in ns: with `foresee`, what each of its next passes
+ * would cost. */
+static inline int64_t view_pass_ns(const struct schedule_view *view,
+                                   const struct pass_ahead *pass) {
+    const struct span *const spans[] = {&pass->span};
+    return view->estimate_spans_ns(view->estimator, spans, 1);
+}
+
+/* What is left of a request would take alone, in ns, as far as `capacity` runs of like passes,
+ * written to `passes`, reach; passes after them as the last of these. */
+static inline int64_t view_rest_ns(const struct schedule_view *view, uint32_t slot,
+                                   struct pass_ahead *passes, uint32_t capacity) {
+    struct outlook outlook;
+    int64_t sum_ns = 0, last_ns = 0;
+    uint64_t steps = 0;
+    view->foresee(view->estimator, slot, passes, capacity, &outlook);
+    for (uint32_t i = 0; i < outlook.n_passes && i < capacity; i++) {
+        last_ns = view_pass_ns(view, &passes[i]);
+        sum_ns += passes[i].steps * last_ns;
+        steps += passes[i].steps;
+    }
+    return sum_ns + (int64_t)(outlook.steps - steps) * last_ns;
+}
 
 struct scheduler {
     struct policy policy;
     uint32_t grows; /* 1: requests hold what their next step needs, and come in chunks (above) */
+    /* 1: service_ns, service_tokens and refresh_waits of requests are kept. For plug-ins they
+     * always are; a built-in scheduler that reads them says so, since keeping them takes time. */
+    uint32_t reads_all;
     /* The scheduler's own memory of each request, in the view; a multiple of 8, at most
      * SCHEDULER_MAX_REQUEST_BYTES. */
     uint32_t request_bytes;
     void (*schedule)(void *state, const struct schedule_view *view, struct batch *batch);
+    /* May be NULL. n things that happened at view->now_ns, in their order, told when they happen:
+     * arrivals one by one, also while a step is under way; after steps that ended, first those that
+     * took part, in the batch's order, then those that left; after a decision what it rejected,
+     * preempted and admitted. So the state can hold an index of what waits and runs, which takes no
+     * looking through all requests. A system that decides ahead (decides_ahead) tells arrivals at
+     * once, though the view leaves out those that came since the step began. */
+    void (*happened)(void *state, const struct schedule_view *view,
+                     const struct happening *happenings, uint32_t n);
+    /* NULL, or the names of the reasons for which it rejects, NULL-ended: a-z, 0-9 and -, up to
+     * SCHEDULER_MAX_REASONS of them. Counts and records go by them. */
+    const char *const *reject_reasons;
 };
 
 extern const struct scheduler *const scheduler_table[];

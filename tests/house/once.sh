@@ -1,8 +1,10 @@
 #!/bin/bash
-# A metric is declared once: tests/house/columns.sh BUILD CC applies to a copy of the tree
+# What is declared once: tests/house/once.sh BUILD CC applies to a copy of the tree
 #   request_metric.patch  a request's metric that the loop counts, in at most 2 files,
 #   run_metric.patch      a run's metric that follows from others, in 1 file,
-# builds it and looks both up in JSON, `list fields`, a database (made before the change as well) and the page of fields.
+#   operator.patch        an operator with its key and its kernel in C, in at most 9 files (10 with a kernel in CUDA),
+# builds it, looks the metrics up in JSON, `list fields`, a database (made before the change as well) and the page of
+# fields, and has the operator priced and executed.
 set -eu
 build=$(realpath "$1") cc=$2
 here=$(cd "$(dirname "$0")/../.." && pwd)
@@ -24,7 +26,7 @@ rm -rf "$copy"
 mkdir -p "$copy"
 (cd "$here" && git ls-files -z --cached --others --exclude-standard | tar c --null -T - | tar x -C "$copy")
 record "$build/unmask" >/dev/null
-for patch in request_metric:2 run_metric:1; do
+for patch in request_metric:2 run_metric:1 operator:9; do
     file=$here/tests/house/${patch%:*}.patch
     n=$(grep -c '^+++ ' "$file")
     check "${patch%:*} in at most ${patch#*:} files ($n)" test "$n" -le "${patch#*:}"
@@ -53,4 +55,11 @@ for name in first_block_steps tokens_per_step; do
     check "list fields: $name" sh -c "'$copy/build/unmask' list fields | grep -q '^$name '"
     check "reference: $name" sh -c "'$copy/build/manual' fields | grep -q '^| .$name. | .* | .* |'"
 done
+explained() { # WORDS...
+    UNMASK_DATA=$copy "$copy/build/unmask" explain "$@" --set runtime.fused_gate_up=off --set runtime.rounds_rows=on |
+        grep -q '^dense layers/round gated *round-rows'
+}
+check "operator: priced by a profile" explained --gpu h100
+check "operator: executed on the processor" explained --backend cpu --model llada-tiny
+check "operator: its key has a page" sh -c "'$copy/build/manual' keys | grep -q '^| .runtime.rounds_rows. '"
 exit $failed

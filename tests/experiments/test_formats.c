@@ -1,0 +1,89 @@
+/* Tables for papers and for programs: --format markdown, latex and csv. */
+#include <jansson.h>
+#include <string.h>
+
+#include "tests/support/cli.h"
+
+#define TWO "compare", "--gpu", "l40s", "--requests", "6", "--systems", "fast-dllm,dllm-serve"
+
+static size_t count(const char *text, const char *words) {
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, words)) != NULL; at += strlen(words)) {
+        n++;
+    }
+    return n;
+}
+
+/* The lines of a text begin so, in this order, and there are no others. */
+static void has_lines(const char *text, const char *const *begin) {
+    for (; *begin != NULL; begin++) {
+        ck_assert_msg(strncmp(text, *begin, strlen(*begin)) == 0, "'%s' begins '%s'", *begin, text);
+        text += strcspn(text, "\n");
+        text += *text == '\n';
+    }
+    ck_assert_str_eq(text, "");
+}
+#define LINES(text, ...) has_lines(text, (const char *const[]){__VA_ARGS__, NULL})
+
+TEST(a_table_is_alone_on_standard_output) {
+    struct output text = CLI(TWO), markdown = CLI(TWO, "--format", "markdown");
+    ck_assert_int_eq(markdown.status, 0);
+    LINES(markdown.out, "| system | tok/s |", "|---|--:|", "| fast-dllm | ", "| dllm-serve | ");
+    /* What people are told besides is not lost. */
+    ASSERT_SAYS(markdown.err, "warning");
+    ASSERT_SAYS(text.out, "warning");
+    output_free(&text);
+    output_free(&markdown);
+}
+
+TEST(latex_is_a_tabular_whose_characters_are_escaped) {
+    struct output latex = CLI(TWO, "--format", "latex");
+    LINES(latex.out, "\\begin{tabular}{lr", "\\toprule", "system & tok/s & ", "\\midrule",
+          "fast-dllm & ", "dllm-serve & ", "\\bottomrule", "\\end{tabular}");
+    ASSERT_SAYS(latex.out, " & GPU\\_\\% & ");
+    ck_assert_uint_eq(count(latex.out, " \\\\\n"), 3);
+    output_free(&latex);
+    latex = CLI(TWO, "--seeds", "2", "--format", "latex");
+    ck_assert(strstr(latex.out, "$\\pm$") != NULL && strstr(latex.out, "±") == NULL);
+    output_free(&latex);
+}
+
+/* Numbers are those of JSON; two tables have an empty line between them. */
+TEST(csv_has_the_numbers_of_json) {
+    struct output csv = CLI("list", "gpus", "--format", "csv"),
+                  json = CLI("list", "gpus", "--json");
+    json_t *root = json_loads(json.out, 0, NULL);
+    const json_t *gpus = json_object_get(json_object_get(root, "gpus"), "rows");
+    ck_assert_ptr_nonnull(gpus);
+    ck_assert_uint_eq(count(csv.out, "\n"), json_array_size(gpus) + 1);
+    const char *h100 = strstr(csv.out, "\nh100,");
+    ck_assert_ptr_nonnull(h100);
+    ASSERT_SAYS(csv.out, "name,title,memory,");
+    ASSERT_SAYS(csv.out, ",\"transferred from a100-80g (products off by");
+    ASSERT_SAYS(csv.out, "\nb200,NVIDIA B200 SXM 180 GB,1.92265847e+11,2250,4500,8000,148,");
+    json_decref(root);
+    output_free(&csv);
+    output_free(&json);
+    csv = CLI(TWO, "--seeds", "2", "--format", "csv");
+    const char *second = strstr(csv.out, "\n\n");
+    ck_assert_ptr_nonnull(second);
+    ASSERT_SAYS(second, "\n\ndifference,tok/s,");
+    output_free(&csv);
+}
+
+TEST(a_format_that_cannot_be_is_refused) {
+    REFUSES(2, "--format takes text, markdown, latex or csv, not 'html'", TWO, "--format", "html");
+    REFUSES(2, "--format does nothing here", TWO, "--format", "csv", "--json");
+    REFUSES(2, "unknown option '--format'", "merge", "--format", "csv");
+    struct output full = CLI_AS(&(const struct child){.stdout_path = "/dev/full"}, "list", "gpus",
+                                "--format", "csv");
+    ck_assert_int_eq(full.status, 1);
+    ASSERT_SAYS(full.err, "cannot write the output: No space left on device");
+    output_free(&full);
+    struct output text = CLI("list", "gpus"), same = CLI("list", "gpus", "--format", "text");
+    ck_assert_str_eq(text.out, same.out);
+    output_free(&text);
+    output_free(&same);
+}
+
+SUITE("formats")
