@@ -64,7 +64,7 @@ void run_fields_put_identity(const json_t *identity, FILE *setup, json_t *row) {
     snprintf(text, sizeof text, "%s %.*s", version != NULL ? version : "", SHORT_DIGEST,
              sources != NULL ? sources : "");
     put_part(setup, row, "build", text);
-    sha256_init(&sha);
+    sha256_begin(&sha);
     json_array_foreach(json_object_get(identity, "inputs"), i, input) {
         const char *role = json_string_value(json_object_get(input, "role"));
         const char *of_content = json_string_value(json_object_get(input, "sha256"));

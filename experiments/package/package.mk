@@ -111,7 +111,7 @@ python-bench: $(SHIMS) $(BUILD)/unmask ## what a decision of a policy in Python 
 # Every file of the program, compiled for macOS by PyPI's clang with its headers of that system; the libraries' are this
 # machine's. Nothing is linked or run.
 MAC         := $(BUILD)/mac
-MAC_HEADERS := sqlite3.h zlib.h zconf.h zstd.h zstd_errors.h pcre2.h utf8proc.h jansson.h jansson_config.h ini.h gsl glpk.h
+MAC_HEADERS := sqlite3.h zlib.h zconf.h zstd.h zstd_errors.h pcre2.h utf8proc.h jansson.h jansson_config.h ini.h gsl glpk.h nettle
 MAC_OBJS    := $(patsubst %.c,$(MAC)/%.o,$(LIB_SRCS) $(MAINS))
 ZIG         := $(MAC)/venv/bin/python -m ziglang
 $(MAC)/ready:

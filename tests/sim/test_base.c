@@ -1,4 +1,6 @@
 /* The base library: numbers, random streams, errors. */
+#include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -25,9 +27,29 @@ TEST(numbers_are_read_whole_or_not_at_all) {
     ck_assert(num_f64("-1.5e3", &d) && d == -1500.0);
     ck_assert(!num_f64("nan", &d) && !num_f64("inf", &d) && !num_f64("1e999", &d));
     ck_assert(!num_f64("0x10", &d) && !num_f64("1 ", &d));
+    ck_assert(!num_u64("18446744073709551620", UINT64_MAX, &u));
+    ck_assert(!num_f64(".", &d) && !num_f64("1.2.3", &d) && !num_f64("", &d) && !num_f64("e", &d));
     ck_assert(num_with_unit("16 GiB", "bytes", &d) && d == 17179869184.0);
     ck_assert(num_with_unit("2.5ms", "ns", &d) && d == 2.5e6);
     ck_assert(!num_with_unit("2.5ms", "bytes", &d));
+}
+
+/* Fewer digits are read without strtod, and more with it: all give the nearest double. */
+TEST(a_decimal_is_read_as_the_nearest_double) {
+    uint64_t state = 1;
+    for (int i = 0; i < 20000; i++) {
+        char text[40];
+        state = state * UINT64_C(6364136223846793005) + 1442695040888963407;
+        const int n_digits = 1 + (int)(state >> 60), point = (int)(state >> 40 & 15);
+        int n = snprintf(text, sizeof text, "%0*" PRIu64, n_digits,
+                         (state >> 8) % (uint64_t)pow(10, n_digits));
+        if (point < n) {
+            memmove(text + point + 1, text + point, (size_t)(n - point + 1));
+            text[point] = '.';
+        }
+        double d = -1;
+        ck_assert_msg(num_f64(text, &d) && d == strtod(text, NULL), "%s: %.17g", text, d);
+    }
 }
 
 TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {

@@ -93,7 +93,7 @@ static int read_bytes(struct object *object, int file, struct err *err) {
         }
         n += more > 0 ? (size_t)more : 0;
     }
-    sha256_init(&sha);
+    sha256_begin(&sha);
     sha256_add(&sha, object->bytes, object->size);
     sha256_hex(&sha, object->sha256);
     make_unique_local(object->bytes, object->size);
